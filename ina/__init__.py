@@ -1,0 +1,1 @@
+"""In-network aggregation: switch programs, emulator, hosts and torch backend."""

@@ -1,0 +1,106 @@
+"""Source positions and compile errors.
+
+A `Span` names a piece of the user's own text: the lexer has already mapped it back through the preprocessor's line markers.
+`CompileError` carries one or more `Diagnostic`s and prints them as a compiler does:
+
+    switch.p4:12:17: error: 'hdr.ipv4' has no field 'dts'
+        x = hdr.ipv4.dts;
+                     ^~~
+    note: did you mean 'dst'?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """`length` characters of `file` from `line`, `col` (both from 1). Line 0 means "no place in a file"."""
+
+    file: str
+    line: int
+    col: int
+    length: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.col}" if self.line else self.file
+
+
+NO_SPAN = Span("<built-in>", 0, 0, 0)
+
+
+@dataclass(slots=True)
+class Note:
+    """What helps to understand a diagnostic; `span` is None when it concerns no particular place."""
+
+    message: str
+    span: Span | None = None
+
+
+@dataclass(slots=True)
+class Diagnostic:
+    """One error at one place."""
+
+    span: Span
+    message: str
+    notes: list[Note] = field(default_factory=list)
+
+
+class CompileError(Exception):
+    """The program is wrong. `str(error)` is the whole report; `diagnostics` has the parts, in order of discovery."""
+
+    def __init__(self, span: Span, message: str, notes: Iterable[Note | str] = ()) -> None:
+        super().__init__(message)
+        self.diagnostics = [Diagnostic(span, message, [n if isinstance(n, Note) else Note(n) for n in notes])]
+        self.sources: dict[str, str] = {}
+
+    @classmethod
+    def collect(cls, diagnostics: list[Diagnostic]) -> CompileError:
+        """One error for several diagnostics (at least one)."""
+        first = diagnostics[0]
+        error = cls(first.span, first.message)
+        error.diagnostics = list(diagnostics)
+        return error
+
+    @property
+    def span(self) -> Span:
+        return self.diagnostics[0].span
+
+    @property
+    def message(self) -> str:
+        return self.diagnostics[0].message
+
+    def __str__(self) -> str:
+        parts = []
+        for diagnostic in self.diagnostics:
+            parts.append(self._show(diagnostic.span, f"error: {diagnostic.message}"))
+            parts += [self._show(n.span, f"note: {n.message}") for n in diagnostic.notes]
+        return "\n".join(parts)
+
+    def _show(self, span: Span | None, text: str) -> str:
+        if span is None:
+            return text
+        line = self._source_line(span)
+        head = f"{span}: {text}"
+        if line is None:
+            return head
+        # The caret's line keeps the tabs of the source's line, so that it stands under the right column.
+        indent = "".join("\t" if c == "\t" else " " for c in line[: span.col - 1])
+        marks = "^" + "~" * (max(1, min(span.length, len(line) - span.col + 1)) - 1)
+        return f"{head}\n    {line}\n    {indent}{marks}"
+
+    def _source_line(self, span: Span) -> str | None:
+        if not span.line:
+            return None
+        text = self.sources.get(span.file)
+        if text is None:
+            try:
+                text = Path(span.file).read_text(encoding="utf-8", errors="replace")
+            except OSError:
+                return None
+            self.sources[span.file] = text
+        lines = text.splitlines()
+        return lines[span.line - 1] if span.line <= len(lines) else None

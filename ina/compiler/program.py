@@ -1,0 +1,49 @@
+"""What the front end hands to back ends besides the annotated tree: the program and its objects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.compiler import ast, types
+
+
+@dataclass(eq=False, slots=True)
+class Instance:
+    """One object of the running program: a parser, control, package or extern that was instantiated.
+
+    `name` is its full control-plane name ("MyIngress.counters"). `decl` is the ParserDecl, ControlDecl, ExternDecl or
+    PackageDecl. `args` maps constructor parameter names to values: consts as in `Expr.const`, or Instances.
+    `site` is the Instantiation it came from, None for a nameless one.
+    `children` maps the name of each Instantiation in its body to the Instance. `cp_names` maps the *declared* name of each
+    table, action and value set in the body (and key states) to its full control-plane name.
+    """
+
+    name: str
+    decl: Any
+    type: types.Type
+    args: dict[str, Any] = field(default_factory=dict)
+    site: ast.Instantiation | None = None
+    children: dict[str, Instance] = field(default_factory=dict)
+    cp_names: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class CheckedProgram:
+    """A program that passed all checks.
+
+    `declarations`: top-level nodes in order, core.p4's and the architecture's included.
+    `main`: the package instance; `main.args` holds parser and control Instances by package parameter name, `main.decl.name` is
+    the package's name ("V1Switch"). None when the program has no `main` (a library).
+    `globals`: Instances of top-level extern objects by declared name.
+    `errors` and `match_kinds`: member names in order of declaration. `types`: top-level type declarations by name.
+    """
+
+    filename: str
+    declarations: list[ast.Node]
+    main: Instance | None
+    globals: dict[str, Instance]
+    errors: list[str]
+    match_kinds: list[str]
+    types: dict[str, types.Type]
+    sources: dict[str, str] = field(default_factory=dict, repr=False)
