@@ -1,1 +1,3 @@
-"""In-network aggregation: switch programs, emulator, hosts and torch backend."""
+"""ina: in-network aggregation emulator and testbed."""
+
+__version__ = "0.1.0"

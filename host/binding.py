@@ -1,0 +1,68 @@
+"""Builds the compiled part, ``ina._native``: every C file of ``host/``, ``ina/switch/`` and ``ina/emulator/``.
+
+The declarations that Python sees are the public C headers themselves, so they cannot drift: preprocessor lines are
+dropped, and what a header keeps from Python stands between ``#ifndef INA_CDEF`` and ``#endif``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from cffi import FFI
+
+ROOT = Path(__file__).resolve().parent.parent
+
+HEADERS = [
+    "host/packet.h",
+    "host/link.h",
+    "host/port.h",
+    "host/fault.h",
+    "host/codec.h",
+    "host/protocol.h",
+    "host/endpoint.h",
+    "ina/switch/table.h",
+    "ina/switch/program.h",
+    "ina/switch/switch.h",
+    "ina/emulator/emulator.h",
+]
+SOURCE_DIRS = ["host", "ina/switch", "ina/emulator"]
+
+
+def declarations(header: str) -> str:
+    """The C declarations of a header as cffi reads them: no preprocessor, no ``extern`` definitions, no inline code."""
+    text = re.sub(r"#ifndef INA_CDEF\n.*?\n#endif\n", "", (ROOT / header).read_text(), flags=re.S)
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def sources() -> list[str]:
+    return sorted(str(p.relative_to(ROOT)) for d in SOURCE_DIRS for p in (ROOT / d).glob("*.c"))
+
+
+def compile_flags() -> list[str]:
+    """``INA_MARCH`` names the instruction set (default: this machine's), ``INA_CFLAGS`` adds flags (sanitizers)."""
+    march = os.environ.get("INA_MARCH", "native")
+    flags = ["-O3", "-std=gnu11", f"-march={march}", "-Wall", "-Wextra", "-Wno-unused-parameter", "-g1"]
+    return flags + os.environ.get("INA_CFLAGS", "").split()
+
+
+def builder() -> FFI:
+    ffi = FFI()
+    headers = [h for h in HEADERS if (ROOT / h).exists()]
+    for header in headers:
+        ffi.cdef(declarations(header))
+    ffi.set_source(
+        "ina._native",
+        "\n".join(f'#include "{h}"' for h in headers),
+        sources=sources(),
+        include_dirs=[str(ROOT), str(ROOT / "host"), str(ROOT / "ina/switch"), str(ROOT / "ina/emulator")],
+        extra_compile_args=compile_flags(),
+        extra_link_args=os.environ.get("INA_CFLAGS", "").split(),
+        libraries=["pthread", "dl", "m"],
+        depends=[str(p) for d in SOURCE_DIRS for p in (ROOT / d).glob("*.h")],
+    )
+    return ffi
+
+
+ffi = builder()

@@ -1,0 +1,60 @@
+/* One direction of a link: FIFO queue in bytes, serialisation at `rate`, propagation `delay`. Sans-IO.
+ *
+ *     enqueue ──> [ queue: tail drop, ECN mark ] ──dequeue──> (egress runs) ──transmit──> in flight ──deliver──>
+ *
+ * The only queue there is: the real-time switch and virtual time both use it. Items are opaque 64-bit handles
+ * of the caller. `rate_bps` 0 means infinitely fast. Sizes on the wire include what the caller says they
+ * include (ETHERNET_OVERHEAD below is the usual 24 bytes: preamble 8, FCS 4, inter-frame gap 12).
+ * Storage is caller-owned: `ina_link_size(capacity)` bytes, no pointers inside (a snapshot is memcpy).
+ */
+#ifndef INA_LINK_H
+#define INA_LINK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { INA_ETHERNET_OVERHEAD = 24 };
+enum ina_enqueue { INA_ENQUEUED = 0, INA_ENQUEUED_MARKED = 1, INA_TAIL_DROP = 2 };
+
+struct ina_link_config {
+    uint64_t rate_bps;    /* bits per second, 0: infinite */
+    uint64_t delay_ps;    /* propagation */
+    uint64_t queue_bytes; /* tail-drop limit of the waiting bytes, 0: unlimited (up to capacity packets) */
+    uint64_t ecn_bytes;   /* mark when more than this waits, 0: never */
+};
+
+struct ina_link_item {
+    uint64_t handle;
+    uint64_t enq_time;   /* ps */
+    uint64_t due;        /* in flight: arrival at the far end, ps */
+    uint32_t bytes;
+    uint32_t enq_qdepth; /* packets waiting when it was enqueued */
+};
+
+struct ina_link_stats {
+    uint64_t packets, bytes;         /* transmitted */
+    uint64_t tail_drops, ecn_marks;
+    uint64_t busy_ps;                /* time spent serialising */
+    uint64_t max_queue_bytes;
+};
+
+struct ina_link;
+
+size_t ina_link_size(uint32_t capacity);
+void ina_link_init(struct ina_link *link, const struct ina_link_config *config, uint32_t capacity);
+int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uint64_t now); /* enum ina_enqueue */
+/* Head of the queue once the transmitter is free at `now`: 1 and *item, or 0. */
+int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *item);
+/* Serialise the item just dequeued (its length may have changed in egress); returns its arrival time. */
+uint64_t ina_link_transmit(struct ina_link *link, const struct ina_link_item *item, uint64_t now);
+/* Oldest item that has arrived by `now`: 1 and *item, or 0. */
+int ina_link_deliver(struct ina_link *link, uint64_t now, struct ina_link_item *item);
+/* Earliest time at which dequeue or deliver has something; UINT64_MAX: nothing waits. */
+uint64_t ina_link_next_due(const struct ina_link *link);
+uint32_t ina_link_depth(const struct ina_link *link);       /* packets waiting */
+uint64_t ina_link_backlog(const struct ina_link *link);     /* bytes waiting */
+const struct ina_link_stats *ina_link_get_stats(const struct ina_link *link);
+/* ps that `bytes` last at `rate_bps`, rounded up: 332 B at 100 Gb/s is 26560. */
+uint64_t ina_link_serialisation(uint64_t rate_bps, uint32_t bytes);
+
+#endif

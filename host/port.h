@@ -1,0 +1,81 @@
+/* Port: frames in and out, in batches; the port owns the memory and lends it.
+ *
+ *   receive:  n = rx(port, pkts, max, now);  use pkts in place (may be rewritten);  rx_done(port, n)
+ *   send:     n = tx_get(port, pkts, want);  fill data/len (headroom is there to use);  tx_put(port, pkts, k <= n)
+ *   sleep:    if (!arm(port)) poll(fd);  the peer signals `fd` only while the port is armed
+ *
+ * tx_get may lend fewer than asked (back-pressure, never a wait). tx_put sends the first k lent frames and takes
+ * the rest back; a frame whose len is 0 is not sent. rx lends each frame once, in order, until rx_done returns it.
+ * Faults (fault.h) and capture (pcap.h) are ports that wrap a port. One thread drives a port.
+ */
+#ifndef INA_PORT_H
+#define INA_PORT_H
+
+#include <stdint.h>
+
+#include "packet.h"
+
+struct ina_port_stats {
+    uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
+    uint64_t rx_malformed;  /* frame the port itself could not accept (length out of range, bad CRC) */
+    uint64_t tx_full;       /* tx_get lent fewer frames than asked */
+    uint64_t wakeups;       /* times this side signalled its peer */
+};
+
+struct ina_port;
+
+struct ina_port_ops {
+    int (*rx)(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now);
+    void (*rx_done)(struct ina_port *port, int n);
+    int (*tx_get)(struct ina_port *port, struct ina_packet *pkts, int want);
+    void (*tx_put)(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now);
+    int (*arm)(struct ina_port *port);               /* 1: frames are waiting, do not sleep */
+    uint64_t (*next_due)(const struct ina_port *port); /* delayed frames (wrappers); UINT64_MAX: none */
+    void (*close)(struct ina_port *port);            /* releases everything, the struct too */
+};
+
+struct ina_port {
+    const struct ina_port_ops *ops;
+    int fd;               /* readable when frames wait and the port was armed; -1: must be polled */
+    uint32_t max_frame;   /* longest frame, bytes */
+    struct ina_port_stats stats;
+};
+
+/* Wall clock for real-time worlds: CLOCK_MONOTONIC in ps. */
+uint64_t ina_now(void);
+
+/* Same calls as the ops, as functions (for bindings). */
+int ina_port_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now);
+void ina_port_rx_done(struct ina_port *port, int n);
+int ina_port_tx_get(struct ina_port *port, struct ina_packet *pkts, int want);
+void ina_port_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now);
+int ina_port_arm(struct ina_port *port);
+uint64_t ina_port_next_due(const struct ina_port *port);
+void ina_port_close(struct ina_port *port);
+
+/* ---- shared memory (port_shm.c): two single-producer single-consumer rings in one memfd -------------------------
+ * Nothing has a name in a file system: the memfd and the two eventfds travel over a Unix socket, so nothing is left
+ * behind however a process ends. Side 0 is the switch, side 1 the host. */
+int ina_shm_create(uint32_t frames, uint32_t max_frame); /* memfd or -errno; frames: power of two per direction */
+/* Maps `memfd` (dup'ed inside, as are the eventfds). `bell` wakes this side, `peer_bell` the other. NULL + errno. */
+struct ina_port *ina_port_shm_open(int memfd, int side, int bell, int peer_bell);
+
+/* ---- UDP (port_udp.c): strips and adds Ethernet + IPv4 + UDP, 42 bytes ------------------------------------------ */
+struct ina_udp_config {
+    uint32_t bind_ip;       /* socket addresses, host byte order */
+    uint32_t peer_ip;       /* 0: learn from the first datagram */
+    uint16_t bind_port;
+    uint16_t peer_port;
+    /* what the synthesised headers of received frames say */
+    uint32_t src_ip, dst_ip;
+    uint16_t src_port, dst_port;
+    uint8_t src_mac[6], dst_mac[6];
+    uint32_t max_frame;
+    uint32_t frames;        /* batch buffers */
+};
+struct ina_port *ina_port_udp_open(const struct ina_udp_config *config); /* NULL + errno */
+
+/* ---- memory (port_mem.c): two cross-connected ports in one process, for tests and in-process worlds -------------- */
+int ina_port_mem_pair(uint32_t frames, uint32_t max_frame, struct ina_port *pair[2]); /* 0 or -errno */
+
+#endif

@@ -1,0 +1,100 @@
+/* Protocol: the host side of in-network aggregation as a sans-IO state machine; SwitchML is one (switchml.c).
+ *
+ *     submit(tensor) . receive(frame, now) . frames_to_send(now) . next_timer() . events()
+ *
+ * No socket, no clock, no allocation, no pointer inside: `state` is one caller-owned block of state_size(config) bytes,
+ * statistics and times in a tail from stats_offset(config); a snapshot is memcpy, equality of behaviour is memcmp of
+ * the head, a time-out is also an explicit call. Tensors are in a caller-owned table, by handle.
+ */
+#ifndef INA_PROTOCOL_H
+#define INA_PROTOCOL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "packet.h"
+
+enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1 };
+enum { INA_MAX_WORKERS = 32, INA_MAX_OPS = 64 /* tensors in flight per worker */ };
+
+struct ina_address {         /* one end of the worker's flow, as the frames say it */
+    uint8_t mac[6];
+    uint16_t port;           /* UDP, host byte order */
+    uint32_t ip;             /* host byte order */
+};
+
+struct ina_worker_config {
+    struct ina_address self, peer; /* peer: the switch */
+    uint32_t job;            /* 0..255 */
+    uint32_t incarnation;    /* of the job; packets carry the low 8 bits */
+    uint32_t worker;         /* rank, 0..workers-1 */
+    uint32_t workers;        /* fan-in n, 1..32 */
+    uint32_t slots;          /* window: slots of this job, power of two <= 8192 */
+    uint32_t values;         /* int32 per packet: 32, 64, 128, 256, 1024 or 2048 */
+    uint64_t rto_min_ps, rto_max_ps;
+    uint64_t timeout_ps;     /* deadline of a tensor from its first possible transmission */
+};
+
+struct ina_tensor {          /* what submit takes; also the caller's table entry */
+    const void *in;          /* contiguous; may equal out */
+    void *out;
+    uint64_t count;          /* elements */
+    uint32_t dtype;          /* enum ina_dtype */
+    uint32_t average;        /* float32: 1 divides the sum by workers */
+    uint64_t tag;            /* mixed into the agreement check (operation, ordinal): must be equal on all workers */
+};
+
+enum ina_event_type {
+    INA_EVENT_DONE = 1,      /* tensor `op` is complete */
+    INA_EVENT_FAILED = 2     /* the job is over: code says why; every tensor in flight has failed */
+};
+enum ina_error {
+    INA_OK = 0,
+    INA_ERR_TIMEOUT = 1,     /* deadline passed: slot, tsi, missing, last_rx */
+    INA_ERR_MISMATCH = 2,    /* workers do not agree on dtype, op, size or tag of tensor `op` */
+    INA_ERR_ABORTED = 3,     /* by the caller */
+    INA_ERR_PEER = 4         /* the switch or its process went away (endpoint) */
+};
+struct ina_event {
+    uint32_t type, code;
+    uint32_t op;             /* handle of the tensor */
+    uint32_t overflow;       /* 1: a signed overflow happened in some block (int32: the sum wrapped) */
+    uint32_t slot, tsi;      /* TIMEOUT: oldest unfinished slot and its packet number */
+    uint32_t missing;        /* TIMEOUT: bitmap of workers not seen by the switch, as of its last `pending` reply */
+    uint32_t have_missing;   /* 0: the switch never answered for this slot */
+    uint64_t last_rx;        /* time of the last accepted frame, 0: none */
+};
+
+struct ina_worker_stats {
+    uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
+    uint64_t retransmissions, timeouts, pending_replies;
+    uint64_t results, duplicates;     /* accepted results; results already had */
+    uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, incarnation, address; old tsi */
+    uint64_t tensors, elements, overflows, nonfinite_blocks;
+    uint64_t srtt_ps, rttvar_ps, rto_ps;
+};
+
+struct ina_protocol {
+    const char *name;
+    size_t (*state_size)(const struct ina_worker_config *config);    /* 0: bad config */
+    size_t (*stats_offset)(const struct ina_worker_config *config);
+    int (*init)(void *state, const struct ina_worker_config *config, uint64_t now); /* 0 or -EINVAL */
+    /* Handle of the tensor (index into `tensors`, < INA_MAX_OPS) or -EAGAIN (all in flight), -EINVAL, -EPIPE (job failed).
+     * The caller has put it at tensors[handle] where handle = next_handle(state) before the call. */
+    int (*next_handle)(const void *state);
+    int (*submit)(void *state, const struct ina_tensor *tensors, int handle, uint64_t now);
+    /* 1: pkt was rewritten into a frame to send back (buffer reuse); 0: consumed or dropped (counted). */
+    int (*receive)(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now);
+    /* Fills up to n lent frames (tailroom >= frame size); returns how many. Calls go on until it returns less than n. */
+    int (*frames_to_send)(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now);
+    uint64_t (*next_timer)(const void *state);                       /* UINT64_MAX: none */
+    /* Explicit time-out of one slot, whatever the clock says: for the explorer. 0, or -ENOENT: nothing in flight there. */
+    int (*expire)(void *state, uint32_t slot, uint64_t now);
+    int (*abort)(void *state, uint32_t code, uint64_t now);          /* fails every tensor in flight, and the job */
+    int (*events)(void *state, struct ina_event *events, int max);
+    uint32_t (*frame_size)(const struct ina_worker_config *config);  /* longest frame, bytes */
+};
+
+extern const struct ina_protocol ina_switchml;
+
+#endif

@@ -1,0 +1,34 @@
+"""Where the project's own data lie, in a checkout and in an installed package alike."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def root() -> Path:
+    """The checkout (or, installed, the folder that carries ``p4/`` and ``host/`` as package data)."""
+    for candidate in (PACKAGE.parent, PACKAGE / "data"):
+        if (candidate / "p4").is_dir():
+            return candidate
+    raise FileNotFoundError(f"no p4/ folder beside {PACKAGE} nor in {PACKAGE / 'data'}: reinstall ina")
+
+
+def p4_dir() -> Path:
+    """Folder of the switch programs."""
+    return root() / "p4"
+
+
+def include_dirs() -> list[Path]:
+    """C include folders that a compiled program needs."""
+    return [root() / "host", PACKAGE / "switch"]
+
+
+def cache_dir() -> Path:
+    """Compiled programs, by content hash: ``$INA_CACHE``, else ``$XDG_CACHE_HOME/ina``, else ``~/.cache/ina``."""
+    base = os.environ.get("INA_CACHE")
+    path = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ina"
+    path.mkdir(parents=True, exist_ok=True)
+    return path

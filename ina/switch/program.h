@@ -1,0 +1,41 @@
+/* Program: what the compiler emits. One shared object per P4 program; no globals, no allocation, no clock.
+ *
+ * It exports `const struct ina_program ina_program`. A program is a pure function of (state, tables, packet, now):
+ * parse, ingress control -> [runtime: replicate, queue] -> egress control, deparse. `state` is one caller-owned block
+ * without pointers: registers and other stateful externs first, statistics (counters) in a tail from `stats_offset`.
+ *
+ * ingress: for each packet: parser, checksum verification, ingress control; leaves headers and metadata in pkt->meta
+ *   (the frame's bytes may stay where they are) and a verdict.
+ * egress: for each packet (a replica has its own copy of meta and of the frame, at any address): egress control,
+ *   checksum update, deparser; data/len are then the frame to send, and the verdict INA_UNICAST or INA_DROP.
+ *   The frame of a replica is copied by the runtime with the same headroom before egress, byte for byte.
+ */
+#ifndef INA_PROGRAM_H
+#define INA_PROGRAM_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "packet.h"
+
+enum { INA_PROGRAM_ABI = 1 };
+enum { INA_HEADROOM = 128 }; /* at least this much before the frame when ingress is called */
+
+struct ina_tables; /* table.h */
+
+struct ina_program {
+    uint32_t abi;          /* INA_PROGRAM_ABI */
+    uint32_t table_count;
+    const char *name;      /* of the source file, for people only */
+    const char *source_hash; /* hex SHA-256 of the preprocessed source without line markers */
+    const char *p4info;    /* P4Info in protobuf's JSON mapping */
+    const char *layout;    /* JSON: where registers and counters lie in state, key and parameter words of tables */
+    uint64_t state_size, stats_offset;
+    uint64_t meta_size;    /* bytes of pkt->meta, 64-byte aligned by the caller */
+    uint64_t max_grow;     /* most bytes the deparser may add to a frame */
+    void (*init)(void *state, uint64_t seed);
+    void (*ingress)(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now);
+    void (*egress)(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now);
+};
+
+#endif
