@@ -1,0 +1,63 @@
+/* Admission: is this packet of a registered worker, of this life of its job, for a slot that the job owns? */
+#ifndef INA_ADMISSION_P4
+#define INA_ADMISSION_P4
+
+#include "headers.p4"
+#include "metadata.p4"
+
+control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    bit<16> slot_base = 0;
+    bit<14> slot_mask = 0;
+
+    action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<16> group, bit<1> strict) {
+        meta.full = full;
+        meta.last = last;
+        slot_base = base;
+        slot_mask = mask;
+        meta.incarnation = incarnation;
+        meta.group = group;
+        meta.strict = strict;
+    }
+    table job {
+        key = { hdr.switchml.job: exact; }
+        actions = { set_job; NoAction; }
+        default_action = NoAction();
+        size = 256;
+    }
+
+    action set_worker(bit<32> worker) {
+        meta.worker = worker;
+    }
+    table worker {
+        key = {
+            hdr.switchml.job: exact;
+            hdr.ipv4.src_addr: exact;
+            hdr.udp.src_port: exact;
+            standard.ingress_port: exact;
+        }
+        actions = { set_worker; NoAction; }
+        default_action = NoAction();
+        size = 4096;
+    }
+
+    apply {
+        if (standard.parser_error != error.NoError || standard.checksum_error == 1
+                || hdr.switchml.msg_type != SWITCHML_DATA || hdr.switchml.reserved != 0) {
+            meta.drop = Drop.MALFORMED;
+        } else if (!hdr.exponents.isValid()) {
+            meta.drop = Drop.WRONG_SIZE;
+        } else if (!job.apply().hit) {
+            meta.drop = Drop.UNKNOWN_JOB;
+        } else if (!worker.apply().hit) {
+            meta.drop = Drop.WRONG_SOURCE;
+        } else if (meta.strict == 1 && (bit<8>)hdr.exponents.e1 != meta.incarnation[7:0]) {
+            meta.drop = Drop.OLD_INCARNATION;
+        } else if (hdr.switchml.slot & slot_mask != hdr.switchml.slot) {
+            meta.drop = Drop.WRONG_SLOT;
+        } else {
+            meta.row = ((bit<32>)slot_base + (bit<32>)hdr.switchml.slot) << 1 | (bit<32>)hdr.switchml.set;
+        }
+    }
+}
+
+#endif

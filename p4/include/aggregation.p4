@@ -1,0 +1,80 @@
+/* Aggregation: the row's sums, its largest exponent and its overflow flag. */
+#ifndef INA_AGGREGATION_P4
+#define INA_AGGREGATION_P4
+
+#include "headers.p4"
+#include "metadata.p4"
+
+/* Largest exponent of the phase. Published clients carry two, ours one and the incarnation, which stays as it is. */
+control Exponents(inout headers_t hdr, in metadata_t meta) {
+    register<bit<8>>(ROWS) exponents0;
+    register<bit<8>>(ROWS) exponents1;
+
+    apply {
+        bit<8> largest0;
+        bit<8> largest1;
+        exponents0.read(largest0, meta.row);
+        exponents1.read(largest1, meta.row);
+        if (meta.repeated == 0) {
+            if (meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0) {
+                largest0 = (bit<8>)hdr.exponents.e0;
+            }
+            if (meta.first == 1 || hdr.exponents.e1 > (int<8>)largest1) {
+                largest1 = (bit<8>)hdr.exponents.e1;
+            }
+            exponents0.write(meta.row, largest0);
+            exponents1.write(meta.row, largest1);
+        }
+        if (meta.complete == 1) {
+            hdr.exponents.e0 = (int<8>)largest0;
+            hdr.exponents.e1 = (int<8>)largest1;
+        }
+    }
+}
+
+/* One register per payload value; sums wrap modulo 2^32, so their order never matters. */
+control Values(inout headers_t hdr, in metadata_t meta) {
+    register<bit<32>>(ROWS) overflows;
+#define VALUE_REGISTER(i) register<bit<32>>(ROWS) value##i;
+    FOR_EACH_VALUE(VALUE_REGISTER)
+
+    action store() {
+#define STORE(i) value##i.write(meta.row, hdr.values.v##i);
+        FOR_EACH_VALUE(STORE)
+        overflows.write(meta.row, 0);
+    }
+
+    action add() {
+        bit<32> overflow;
+        overflows.read(overflow, meta.row);
+#define ADD(i) { bit<32> old; value##i.read(old, meta.row); \
+                 bit<32> sum = old + hdr.values.v##i; \
+                 overflow = overflow | ((old ^ sum) & (hdr.values.v##i ^ sum)); \
+                 value##i.write(meta.row, sum); }
+        FOR_EACH_VALUE(ADD)
+        overflows.write(meta.row, overflow);
+    }
+
+    action load() {
+        bit<32> overflow;
+        overflows.read(overflow, meta.row);
+        hdr.switchml.overflow = overflow[31:31];  // two operands of one sign, a sum of the other
+#define LOAD(i) value##i.read(hdr.values.v##i, meta.row);
+        FOR_EACH_VALUE(LOAD)
+    }
+
+    apply {
+        if (hdr.values.isValid()) {
+            if (meta.first == 1) {
+                store();
+            } else if (meta.repeated == 0) {
+                add();
+            }
+            if (meta.complete == 1) {
+                load();
+            }
+        }
+    }
+}
+
+#endif

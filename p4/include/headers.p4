@@ -1,0 +1,133 @@
+/* Headers: the only definition of what is on the wire. The host side (numpy, C, scapy) is generated from this file.
+ * All fields are big endian, in the order in which they are written here.
+ */
+#ifndef INA_HEADERS_P4
+#define INA_HEADERS_P4
+
+#include "size.p4"
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<8>  IPPROTO_UDP    = 17;
+const bit<16> SWITCHML_PORT  = 0xBEE0;  // the low four bits are free: a worker may spread its flow over 16 ports
+const bit<16> SWITCHML_MASK  = 0xFFF0;
+
+/*  0                   1                   2                   3
+ *  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+ * +-------------------------------+-------------------------------+
+ * |                    destination address (48)                   |
+ * |                               +-------------------------------+
+ * |                               |        source address (48)    |
+ * +-------------------------------+                               |
+ * |                                                               |
+ * +-------------------------------+-------------------------------+
+ * |            ethertype          |
+ * +-------------------------------+
+ */
+header ethernet_t {
+    bit<48> dst_addr;
+    bit<48> src_addr;
+    bit<16> ethertype;
+}
+
+/* RFC 791, without options.
+ * +-------+-------+---------------+-------------------------------+
+ * |version|  ihl  |      tos      |           total_len           |
+ * +-------+-------+---------------+-----+-------------------------+
+ * |         identification        |flags|       frag_offset       |
+ * +---------------+---------------+-----+-------------------------+
+ * |      ttl      |    protocol   |          hdr_checksum         |
+ * +---------------+---------------+-------------------------------+
+ * |                            src_addr                           |
+ * +---------------------------------------------------------------+
+ * |                            dst_addr                           |
+ * +---------------------------------------------------------------+
+ */
+header ipv4_t {
+    bit<4>  version;
+    bit<4>  ihl;
+    bit<8>  tos;
+    bit<16> total_len;
+    bit<16> identification;
+    bit<3>  flags;
+    bit<13> frag_offset;
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> hdr_checksum;
+    bit<32> src_addr;
+    bit<32> dst_addr;
+}
+
+/* RFC 768.
+ * +-------------------------------+-------------------------------+
+ * |            src_port           |            dst_port           |
+ * +-------------------------------+-------------------------------+
+ * |             length            |            checksum           |
+ * +-------------------------------+-------------------------------+
+ */
+header udp_t {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+/* SwitchML (NSDI'21; field layout of the published p4app-switchML).
+ * +-------+-+-----+---------------+-------------------------------+
+ * | type  |O|size |      job      |              tsi              :
+ * +-------+-+-----+---------------+-+-+---------------------------+
+ * :              tsi              |S|0|            slot           |
+ * +-------------------------------+-+-+---------------------------+
+ * type  1 data, 2 pending (switch to worker: "I have yours, others are missing")
+ * O     a signed overflow happened in this slot's sum (the published header leaves this bit unused)
+ * size  payload: 0 = 128 B, 1 = 256, 2 = 512, 3 = 1024, 4 = 4096, 5 = 8192, 7 = none
+ * tsi   number of this packet in the life of the job, modulo 2^32 (published clients: anything)
+ * S     set (version) of the slot
+ */
+const bit<4> SWITCHML_DATA    = 1;
+const bit<4> SWITCHML_PENDING = 2;
+const bit<3> SIZE_NONE        = 7;
+
+header switchml_t {
+    bit<4>  msg_type;
+    bit<1>  overflow;
+    bit<3>  size;
+    bit<8>  job;
+    bit<32> tsi;
+    bit<1>  set;
+    bit<1>  reserved;
+    bit<14> slot;
+}
+
+/* +---------------+---------------+
+ * |       e0      |       e1      |
+ * +---------------+---------------+
+ * e0    exponent of a later block; the switch answers with the largest (127: not finite)
+ * e1    low eight bits of the job's incarnation (published clients: a second exponent)
+ */
+header exponents_t {
+    int<8> e0;
+    int<8> e1;
+}
+
+/* Only in a pending frame: the workers whose packet the slot has, worker i in bit i. */
+header pending_t {
+    bit<32> bitmap;
+}
+
+/* VALUES two's-complement integers. */
+#define VALUE_FIELD(i) bit<32> v##i;
+header values_t {
+    FOR_EACH_VALUE(VALUE_FIELD)
+}
+
+struct headers_t {
+    ethernet_t  ethernet;
+    ipv4_t      ipv4;
+    udp_t       udp;
+    switchml_t  switchml;
+    exponents_t exponents;
+    pending_t   pending;
+    values_t    values;
+}
+
+#endif

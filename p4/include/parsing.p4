@@ -1,0 +1,76 @@
+/* Parser, checksums, deparser. */
+#ifndef INA_PARSING_P4
+#define INA_PARSING_P4
+
+#include "headers.p4"
+#include "metadata.p4"
+
+parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ethertype) {
+            ETHERTYPE_IPV4: ipv4;
+            default: accept;
+        }
+    }
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.frag_offset, hdr.ipv4.protocol) {
+            (4, 5, 0, IPPROTO_UDP): udp;
+            default: accept;
+        }
+    }
+    state udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.dst_port) {
+            SWITCHML_PORT &&& SWITCHML_MASK: switchml;
+            default: accept;
+        }
+    }
+    state switchml {
+        packet.extract(hdr.switchml);
+        transition select(hdr.switchml.size) {
+            SIZE_NONE: exponents;
+            SIZE_CODE: exponents_and_values;
+            default: accept;
+        }
+    }
+    state exponents {
+        packet.extract(hdr.exponents);
+        transition accept;
+    }
+    state exponents_and_values {
+        packet.extract(hdr.exponents);
+        packet.extract(hdr.values);
+        transition accept;
+    }
+}
+
+#define IPV4_FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_len, hdr.ipv4.identification, \
+    hdr.ipv4.flags, hdr.ipv4.frag_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
+
+control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        verify_checksum(hdr.switchml.isValid(), IPV4_FIELDS, hdr.ipv4.hdr_checksum, HashAlgorithm.csum16);
+    }
+}
+
+control UpdateChecksums(inout headers_t hdr, inout metadata_t meta) {
+    apply {
+        update_checksum(hdr.switchml.isValid(), IPV4_FIELDS, hdr.ipv4.hdr_checksum, HashAlgorithm.csum16);
+    }
+}
+
+control SwitchDeparser(packet_out packet, in headers_t hdr) {
+    apply {
+        packet.emit(hdr.ethernet);
+        packet.emit(hdr.ipv4);
+        packet.emit(hdr.udp);
+        packet.emit(hdr.switchml);
+        packet.emit(hdr.exponents);
+        packet.emit(hdr.pending);
+        packet.emit(hdr.values);
+    }
+}
+
+#endif

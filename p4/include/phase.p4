@@ -1,0 +1,73 @@
+/* Phase: which round of its row does this packet belong to, and who has been seen in it?
+ *
+ * SwitchML (NSDI'21 §3.5) keeps a bitmap per set and clears a worker's bit when that worker uses the other set. One
+ * version bit does not survive a duplicate that is late by two phases: its bit is clear again, and it would be added
+ * twice. So a row also stores the tsi of its phase, and a packet is accepted
+ *   - if it is of that phase, or
+ *   - if the row is free (never used by this incarnation of the job, or complete) and the packet is newer.
+ * A worker sends the next packet of a slot only when it has the result of this one, so a newer packet proves that no
+ * worker needs the row that it takes: nothing has to be cleared (docs/protocol.md has the proof).
+ * Published clients number packets differently: for them (strict = 0) the bitmaps of the paper decide.
+ */
+#ifndef INA_PHASE_P4
+#define INA_PHASE_P4
+
+#include "headers.p4"
+#include "metadata.p4"
+
+control Phase(inout headers_t hdr, inout metadata_t meta) {
+    register<bit<32>>(ROWS) incarnations;
+    register<bit<32>>(ROWS) tsis;
+    register<bit<32>>(ROWS) bitmaps;
+    register<bit<8>>(ROWS) missing;  // workers that this phase still waits for
+
+    apply {
+        bit<32> incarnation;
+        bit<32> tsi;
+        bit<32> seen;
+        bit<8> left;
+        incarnations.read(incarnation, meta.row);
+        tsis.read(tsi, meta.row);
+        bitmaps.read(seen, meta.row);
+        missing.read(left, meta.row);
+
+        bool used = incarnation == meta.incarnation && seen != 0;
+        bool fresh = !used;
+        if (meta.strict == 1 && used && hdr.switchml.tsi != tsi) {
+            if (left == 0 && (int<32>)(hdr.switchml.tsi - tsi) > 0) {
+                fresh = true;
+            } else {
+                meta.drop = Drop.STALE;
+            }
+        }
+
+        if (meta.drop == Drop.NONE) {
+            if (fresh) {
+                seen = 0;
+                left = meta.last + 1;
+                meta.first = 1;
+            }
+            if (seen & meta.worker != 0) {
+                meta.repeated = 1;
+            } else {
+                seen = seen | meta.worker;
+                left = left - 1;
+                incarnations.write(meta.row, meta.incarnation);
+                tsis.write(meta.row, hdr.switchml.tsi);
+                bitmaps.write(meta.row, seen);
+                missing.write(meta.row, left);
+            }
+            meta.bitmap = seen;
+            if (left == 0) {
+                meta.complete = 1;
+            }
+            if (meta.strict == 0) {
+                bit<32> other;
+                bitmaps.read(other, meta.row ^ 1);
+                bitmaps.write(meta.row ^ 1, other & ~meta.worker);
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* In-network aggregation after SwitchML (Sapio et al., NSDI'21), for v1model.
+ *
+ *   parse -> admitted? -> which phase of the slot? -> add exponents and values -> complete? -> multicast the result
+ *
+ * Compile-time sizes: include/size.p4. What is on the wire: include/headers.p4. Why no sum can be wrong: docs/protocol.md.
+ */
+#include <core.p4>
+#include <v1model.p4>
+
+#include "include/headers.p4"
+#include "include/metadata.p4"
+#include "include/parsing.p4"
+#include "include/admission.p4"
+#include "include/phase.p4"
+#include "include/aggregation.p4"
+#include "include/replies.p4"
+#include "include/forwarding.p4"
+
+control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    counter(DROPS, CounterType.packets) drops;
+    Admission() admission;
+    Phase() phase;
+    Exponents() exponents;
+    Values() values;
+    Reply() reply;
+    Forwarding() forwarding;
+
+    apply {
+        if (hdr.switchml.isValid() || (hdr.udp.isValid() && hdr.udp.dst_port & SWITCHML_MASK == SWITCHML_PORT)) {
+            admission.apply(hdr, meta, standard);
+            if (meta.drop == Drop.NONE) {
+                phase.apply(hdr, meta);
+            }
+            if (meta.drop == Drop.NONE) {
+                exponents.apply(hdr, meta);
+                values.apply(hdr, meta);
+                if (meta.complete == 1 || (meta.repeated == 1 && meta.strict == 1)) {
+                    reply.apply(hdr, meta, standard);
+                } else {
+                    if (meta.repeated == 1) {
+                        meta.drop = Drop.REPEATED;
+                    }
+                    mark_to_drop(standard);  // absorbed
+                }
+            } else {
+                mark_to_drop(standard);
+            }
+            if (meta.drop != Drop.NONE) {
+                drops.count((bit<32>)(bit<8>)meta.drop);
+            }
+        } else {
+            forwarding.apply(hdr, meta, standard);
+        }
+    }
+}
+
+control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    Replicas() replicas;
+
+    apply {
+        if (meta.result == 1) {
+            replicas.apply(hdr, standard);
+        } else if (meta.flood == 1 && standard.egress_port == standard.ingress_port) {
+            mark_to_drop(standard);
+        }
+    }
+}
+
+V1Switch(SwitchParser(), VerifyChecksums(), SwitchIngress(), SwitchEgress(), UpdateChecksums(), SwitchDeparser()) main;
