@@ -6,6 +6,11 @@
  * of the caller. `rate_bps` 0 means infinitely fast. Sizes on the wire include what the caller says they
  * include (ETHERNET_OVERHEAD below is the usual 24 bytes: preamble 8, FCS 4, inter-frame gap 12).
  * Storage is caller-owned: `ina_link_size(capacity)` bytes, no pointers inside (a snapshot is memcpy).
+ * `capacity` bounds the packets on the link, waiting and in flight together (those dequeued and never transmitted leave
+ * it): allow for rate * delay beside the queue.
+ *
+ * Times never run backwards. A caller that polls (real time) keeps the exact rate by handing in the due times it missed
+ * rather than the time of the poll: while ((t = next_due(link)) <= now) { dequeue(link, t), transmit(link, t), deliver(t) }
  */
 #ifndef INA_LINK_H
 #define INA_LINK_H
@@ -20,7 +25,7 @@ struct ina_link_config {
     uint64_t rate_bps;    /* bits per second, 0: infinite */
     uint64_t delay_ps;    /* propagation */
     uint64_t queue_bytes; /* tail-drop limit of the waiting bytes, 0: unlimited (up to capacity packets) */
-    uint64_t ecn_bytes;   /* mark when more than this waits, 0: never */
+    uint64_t ecn_bytes;   /* mark when more than this waits on arrival (DCTCP, SIGCOMM'10 §3.1), 0: never */
 };
 
 struct ina_link_item {
@@ -45,7 +50,9 @@ void ina_link_init(struct ina_link *link, const struct ina_link_config *config, 
 int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uint64_t now); /* enum ina_enqueue */
 /* Head of the queue once the transmitter is free at `now`: 1 and *item, or 0. */
 int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *item);
-/* Serialise the item just dequeued (its length may have changed in egress); returns its arrival time. */
+/* Serialise a dequeued item (its length may have changed in egress) from `now`, or after what is being sent; returns its
+ * arrival time. An item that egress drops is just not transmitted. UINT64_MAX: no room in flight, dropped and counted
+ * (only where a caller enqueues between dequeue and transmit). */
 uint64_t ina_link_transmit(struct ina_link *link, const struct ina_link_item *item, uint64_t now);
 /* Oldest item that has arrived by `now`: 1 and *item, or 0. */
 int ina_link_deliver(struct ina_link *link, uint64_t now, struct ina_link_item *item);
@@ -54,7 +61,7 @@ uint64_t ina_link_next_due(const struct ina_link *link);
 uint32_t ina_link_depth(const struct ina_link *link);       /* packets waiting */
 uint64_t ina_link_backlog(const struct ina_link *link);     /* bytes waiting */
 const struct ina_link_stats *ina_link_get_stats(const struct ina_link *link);
-/* ps that `bytes` last at `rate_bps`, rounded up: 332 B at 100 Gb/s is 26560. */
+/* ps that `bytes` last at `rate_bps`, rounded up: 332 B at 100 Gb/s is 26560. Rate 0: 0. Saturates below UINT64_MAX. */
 uint64_t ina_link_serialisation(uint64_t rate_bps, uint32_t bytes);
 
 #endif

@@ -2,11 +2,16 @@
  *
  *   receive:  n = rx(port, pkts, max, now);  use pkts in place (may be rewritten);  rx_done(port, n)
  *   send:     n = tx_get(port, pkts, want);  fill data/len (headroom is there to use);  tx_put(port, pkts, k <= n)
- *   sleep:    if (!arm(port)) poll(fd);  the peer signals `fd` only while the port is armed
+ *   sleep:    if (!arm(port)) poll(fd);  drain(port);  the peer signals `fd` only while the port is armed
  *
- * tx_get may lend fewer than asked (back-pressure, never a wait). tx_put sends the first k lent frames and takes
- * the rest back; a frame whose len is 0 is not sent. rx lends each frame once, in order, until rx_done returns it.
- * Faults (fault.h) and capture (pcap.h) are ports that wrap a port. One thread drives a port.
+ * rx and tx_get fill data, len, wire_len, headroom and tailroom; every other field of the descriptor is the caller's
+ * and stays as it was. tx_get may lend fewer than asked (back-pressure, never a wait); calling it again before tx_put
+ * lends the same frames anew. tx_put wants the lent frames in the order in which they were lent: it sends the first k
+ * and takes the rest back; a frame whose len is 0 is not sent, and a wire_len below len means len.
+ * rx lends each frame once, in order, until rx_done returns the n oldest.
+ * Several shared-memory ports may have one eventfd as their bell. Its owner drains it once, after poll and before the
+ * next rx and arm of any of them (draining between two arms would lose the bell of the first); rx never reads it.
+ * Faults and capture (fault.h) are ports that wrap a port. One thread drives a port.
  */
 #ifndef INA_PORT_H
 #define INA_PORT_H
@@ -18,7 +23,10 @@
 struct ina_port_stats {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
     uint64_t rx_malformed;  /* frame the port itself could not accept (length out of range, bad CRC) */
-    uint64_t tx_full;       /* tx_get lent fewer frames than asked */
+    uint64_t rx_foreign;    /* datagram from another address than the peer's */
+    uint64_t tx_full;       /* tx_get lent fewer frames than asked; frames that a full socket lost */
+    uint64_t tx_malformed;  /* frame given to tx_put that cannot be sent: too long, not as lent, not UDP on a UDP port */
+    uint64_t errors;        /* system calls that failed and were survived, frames to a peer not known yet */
     uint64_t wakeups;       /* times this side signalled its peer */
 };
 
@@ -37,11 +45,12 @@ struct ina_port_ops {
 struct ina_port {
     const struct ina_port_ops *ops;
     int fd;               /* readable when frames wait and the port was armed; -1: must be polled */
+    int bell;             /* 1: fd is an eventfd, readable until its owner drains it; 0: fd is a socket */
     uint32_t max_frame;   /* longest frame, bytes */
     struct ina_port_stats stats;
 };
 
-/* Wall clock for real-time worlds: CLOCK_MONOTONIC in ps. */
+/* Wall clock for real-time worlds: CLOCK_MONOTONIC in ps (64 bits last for 213 days of uptime). */
 uint64_t ina_now(void);
 
 /* Same calls as the ops, as functions (for bindings). */
@@ -53,11 +62,19 @@ int ina_port_arm(struct ina_port *port);
 uint64_t ina_port_next_due(const struct ina_port *port);
 void ina_port_close(struct ina_port *port);
 
+/* Makes a bell silent again; does nothing for sockets. */
+void ina_port_drain(struct ina_port *port);
+/* For the owner of a single port: sleeps until frames wait, a delayed frame is due, or `timeout_ps` has passed.
+ * 1: look (rx), 0: timed out, -errno. */
+int ina_port_wait(struct ina_port *port, uint64_t timeout_ps);
+
 /* ---- shared memory (port_shm.c): two single-producer single-consumer rings in one memfd -------------------------
  * Nothing has a name in a file system: the memfd and the two eventfds travel over a Unix socket, so nothing is left
- * behind however a process ends. Side 0 is the switch, side 1 the host. */
+ * behind however a process ends. Side 0 is the switch, side 1 the host. The memfd is sealed against shrinking, and what
+ * the peer writes into it is checked: a wrong length, offset or index is counted as rx_malformed. */
 int ina_shm_create(uint32_t frames, uint32_t max_frame); /* memfd or -errno; frames: power of two per direction */
-/* Maps `memfd` (dup'ed inside, as are the eventfds). `bell` wakes this side, `peer_bell` the other. NULL + errno. */
+/* Maps `memfd` (the eventfds are dup'ed inside and made non-blocking; the caller keeps and closes its own three).
+ * `bell` wakes this side, `peer_bell` the other; -1: none. NULL + errno (EPROTO: not such a segment). */
 struct ina_port *ina_port_shm_open(int memfd, int side, int bell, int peer_bell);
 
 /* ---- UDP (port_udp.c): strips and adds Ethernet + IPv4 + UDP, 42 bytes ------------------------------------------ */
@@ -74,6 +91,7 @@ struct ina_udp_config {
     uint32_t frames;        /* batch buffers */
 };
 struct ina_port *ina_port_udp_open(const struct ina_udp_config *config); /* NULL + errno */
+uint16_t ina_port_udp_bound(const struct ina_port *port); /* the socket's own port number (bind_port 0: any) */
 
 /* ---- memory (port_mem.c): two cross-connected ports in one process, for tests and in-process worlds -------------- */
 int ina_port_mem_pair(uint32_t frames, uint32_t max_frame, struct ina_port *pair[2]); /* 0 or -errno */
