@@ -3,8 +3,9 @@
  * Block floating point (SwitchML NSDI'21 §3.7 with the corrections of docs/protocol.md): all workers agree on the
  * block's exponent e = max over workers; value x travels as round(x * 2^(30 - ceil(log2 n) - e)), clamped to
  * +-(2^(30 - ceil(log2 n)) ), so n of them cannot overflow int32. Exponent of a block: smallest e with |x| <= 2^e,
- * clamped to [-96, 126]; 127 if any value is NaN or infinite. Error of a decoded sum: n * 2^(e - 31 + ceil(log2 n)),
- * half a unit per worker, plus float32 rounding of the sum.
+ * clamped to [-96, 126]; 127 if any value is NaN or infinite; finite values beyond 2^126 saturate there.
+ * Error of a decoded sum while all |x| <= 2^126: n * 2^(e - 31 + ceil(log2 n)), half a unit per worker, plus one
+ * float32 rounding of the sum (three for an average: of the sum, of 1/n and of the product). -0 decodes as +0.
  */
 #ifndef INA_CODEC_H
 #define INA_CODEC_H
@@ -17,15 +18,16 @@ enum { INA_EXACT_WORDS = 12 }; /* int32 words per float32 in the exact (superacc
 
 int ina_codec_shift(int workers);                          /* 30 - ceil(log2 n) */
 int ina_codec_exponent(const float *x, size_t count);      /* of a block; zero block: INA_EXP_MIN */
+/* exponent INA_EXP_NONFINITE: zeros. */
 void ina_codec_encode(uint8_t *wire, const float *x, size_t count, int exponent, int shift);
-/* exponent INA_EXP_NONFINITE: all NaN. scale_by: 1/n for averages, else 1. */
-void ina_codec_decode(float *x, const uint8_t *wire, size_t count, int exponent, int shift, float scale_by);
+/* exponent INA_EXP_NONFINITE: all NaN. divisor: the number of workers for averages, else 1. */
+void ina_codec_decode(float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
 void ina_codec_put_int32(uint8_t *wire, const int32_t *x, size_t count);
 void ina_codec_get_int32(int32_t *x, const uint8_t *wire, size_t count);
 /* Exact code for tiny tensors: each float32 as INA_EXACT_WORDS signed digits of a 2^-149-based fixed-point number, so
  * that sums of up to 32 workers are exact in every word and no exponent needs to be agreed first. Returns
  * INA_EXP_NONFINITE if a value is NaN or infinite (its digits are then zero), else INA_EXP_MIN. */
 int ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count);
-void ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, float scale_by); /* correctly rounded sum */
+void ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor); /* rounded once */
 
 #endif

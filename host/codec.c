@@ -1,0 +1,187 @@
+/* Block floating point and the exact code: see codec.h. Every loop is written so that gcc and clang vectorise it:
+ * no calls, no branches, loads and stores through memcpy (any alignment), restrict pointers. */
+#include "codec.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+static_assert(sizeof(float) == 4, "float32");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is big endian and this code swaps");
+
+static inline uint32_t bits_of(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return bits;
+}
+
+static inline float float_of(uint32_t bits)
+{
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+/* 2^e for a normal float, -126..127. */
+static inline float power_of_two(int e)
+{
+    return float_of((uint32_t)(e + 127) << 23);
+}
+
+static inline uint32_t load_be32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return __builtin_bswap32(v);
+}
+
+static inline void store_be32(uint8_t *p, uint32_t v)
+{
+    v = __builtin_bswap32(v);
+    memcpy(p, &v, 4);
+}
+
+int ina_codec_shift(int workers)
+{
+    return workers <= 1 ? 30 : 30 - (32 - __builtin_clz((unsigned)workers - 1));
+}
+
+int ina_codec_exponent(const float *x, size_t count)
+{
+    /* Without the sign bit, floats order as their bits do: zero < denormals < normals < inf < NaN. */
+    int32_t largest = 0;
+    for (size_t i = 0; i < count; i++) {
+        int32_t magnitude = (int32_t)(bits_of(x[i]) & 0x7fffffffu);
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    if (largest >= 0x7f800000)
+        return INA_EXP_NONFINITE;
+    int exponent = ((largest + 0x7fffff) >> 23) - 127; /* the fraction rounds up to the next power of two */
+    return exponent < INA_EXP_MIN ? INA_EXP_MIN : exponent > INA_EXP_MAX ? INA_EXP_MAX : exponent;
+}
+
+void ina_codec_encode(uint8_t *restrict wire, const float *restrict x, size_t count, int exponent, int shift)
+{
+    if (exponent >= INA_EXP_NONFINITE) {
+        memset(wire, 0, 4 * count);
+        return;
+    }
+    const float scale = power_of_two(shift - exponent), limit = power_of_two(shift);
+    for (size_t i = 0; i < count; i++) {
+        /* Each comparison is false for NaN, which then becomes a limit: the conversion is always defined. */
+        float y = x[i] * scale;
+        y = y < limit ? y : limit;
+        y = y > -limit ? y : -limit;
+        store_be32(wire + 4 * i, (uint32_t)(int32_t)rintf(y));
+    }
+}
+
+void ina_codec_decode(float *restrict x, const uint8_t *restrict wire, size_t count, int exponent, int shift,
+                      int divisor)
+{
+    if (exponent >= INA_EXP_NONFINITE) {
+        for (size_t i = 0; i < count; i++)
+            x[i] = float_of(0x7fc00000u);
+        return;
+    }
+    /* Normal for every exponent and divisor <= workers: 2^(-96 - 30 + ceil(log2 n)) / n >= 2^-126. */
+    const float unit = power_of_two(exponent - shift) / (float)divisor;
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)(int32_t)load_be32(wire + 4 * i) * unit;
+}
+
+void ina_codec_put_int32(uint8_t *restrict wire, const int32_t *restrict x, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        store_be32(wire + 4 * i, (uint32_t)x[i]);
+}
+
+void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict wire, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] = (int32_t)load_be32(wire + 4 * i);
+}
+
+/* The exact code. A finite float32 is m * 2^(b - 150) with |m| < 2^24 and b = 1..254, so in units of 2^-149 it is the
+ * integer m << (b - 1), below 2^277. Twelve signed digits to the base 2^24 hold 288 bits; a shifted m touches two of
+ * them, each below 2^24, so 32 workers' digits add up to less than 2^29: no word overflows, no carry is needed on the
+ * way. (A small superaccumulator: R. M. Neal, "Fast exact summation using small and large superaccumulators", 2015.) */
+enum { DIGIT_BITS = 24, DIGIT_MASK = (1 << DIGIT_BITS) - 1 };
+static_assert(INA_EXACT_WORDS * DIGIT_BITS >= 277 + 5, "32 of the largest floats fit");
+
+int ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count)
+{
+    memset(wire, 0, count * INA_EXACT_WORDS * 4);
+    if (ina_codec_exponent(x, count) == INA_EXP_NONFINITE)
+        return INA_EXP_NONFINITE;
+    for (size_t i = 0; i < count; i++, wire += INA_EXACT_WORDS * 4) {
+        const uint32_t bits = bits_of(x[i]), biased = bits >> 23 & 0xff;
+        const uint64_t mantissa = (bits & 0x7fffff) | (biased ? 0x800000 : 0);
+        const uint32_t position = biased ? biased - 1 : 0;
+        const uint64_t shifted = mantissa << position % DIGIT_BITS;
+        const uint32_t low = (uint32_t)(shifted & DIGIT_MASK), high = (uint32_t)(shifted >> DIGIT_BITS);
+        uint8_t *digit = wire + position / DIGIT_BITS * 4;
+        store_be32(digit, bits >> 31 ? -low : low);
+        store_be32(digit + 4, bits >> 31 ? -high : high);
+    }
+    return INA_EXP_MIN;
+}
+
+/* Carries upwards: every digit becomes 0 <= d < 2^24, the top one keeps the rest and the sign. */
+static void carry_digits(int64_t *d)
+{
+    for (int i = 0; i < INA_EXACT_WORDS; i++) {
+        d[i + 1] += d[i] >> DIGIT_BITS;
+        d[i] &= DIGIT_MASK;
+    }
+}
+
+/* Digits of any sign -> the nearest float32 of their value / divisor, ties to even, rounded once. */
+static float round_digits(const uint8_t *wire, int divisor)
+{
+    int64_t d[INA_EXACT_WORDS + 1] = {0}; /* d[0] is a guard digit below the unit 2^-149, for the quotient */
+    for (int i = 0; i < INA_EXACT_WORDS; i++)
+        d[i + 1] = (int32_t)load_be32(wire + 4 * i);
+    carry_digits(d);
+    const int negative = d[INA_EXACT_WORDS] < 0;
+    if (negative) {
+        for (int i = 0; i <= INA_EXACT_WORDS; i++)
+            d[i] = -d[i];
+        carry_digits(d);
+    }
+
+    int64_t remainder = 0;
+    int top = -1;
+    for (int i = INA_EXACT_WORDS; i >= 0; i--) {
+        const int64_t part = remainder * (1 << DIGIT_BITS) + d[i];
+        d[i] = part / divisor;
+        remainder = part % divisor;
+        if (top < 0 && d[i])
+            top = i;
+    }
+    if (top < 0)
+        return 0;
+
+    /* 24 bits from the highest, but none below the unit; what is below them decides the rounding. */
+    const int highest = top * DIGIT_BITS + 63 - __builtin_clzll((uint64_t)d[top]);
+    const int lowest = highest - 23 > DIGIT_BITS ? highest - 23 : DIGIT_BITS;
+    const int at = lowest / DIGIT_BITS, shift = lowest % DIGIT_BITS + DIGIT_BITS;
+    unsigned __int128 window = (unsigned __int128)(uint64_t)d[at] << DIGIT_BITS | (uint64_t)d[at - 1];
+    if (at < INA_EXACT_WORDS)
+        window += (unsigned __int128)(uint64_t)d[at + 1] << 2 * DIGIT_BITS;
+    int sticky = remainder != 0;
+    for (int i = 0; i < at - 1; i++)
+        sticky |= d[i] != 0;
+    uint32_t mantissa = (uint32_t)(window >> shift);
+    const uint64_t rest = (uint64_t)window & ((1ull << shift) - 1), half = 1ull << (shift - 1);
+    mantissa += rest > half || (rest == half && (sticky || (mantissa & 1)));
+    const float magnitude = ldexpf((float)mantissa, lowest - DIGIT_BITS - 149);
+    return negative ? -magnitude : magnitude;
+}
+
+void ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] = round_digits(wire + i * INA_EXACT_WORDS * 4, divisor);
+}
