@@ -37,7 +37,7 @@ def exponent(x: np.ndarray) -> int:
 def encode(x: np.ndarray, exponent: int, workers: int, out: np.ndarray | None = None) -> np.ndarray:
     """A float32 block as big-endian int32 of the same shape, given the agreed (largest) exponent of all workers.
 
-    Values beyond ``2**exponent`` saturate. With EXP_NONFINITE the words are zero. ``out`` must be C-contiguous, ``>i4``.
+    Values beyond ``2**exponent`` saturate. With EXP_NONFINITE the words are zero. ``out``: C-contiguous, ``>i4``.
     """
     _check_exponent(exponent)
     out = _output(out, x.shape, WIRE)
@@ -49,7 +49,7 @@ def encode(x: np.ndarray, exponent: int, workers: int, out: np.ndarray | None = 
 def decode(
     wire: np.ndarray, exponent: int, workers: int, average: bool = False, out: np.ndarray | None = None
 ) -> np.ndarray:
-    """The float32 sum (``average``: mean over ``workers``) that big-endian int32 sums stand for; NaN for EXP_NONFINITE."""
+    """The float32 sum (``average``: mean over ``workers``) for big-endian int32 sums; NaN for EXP_NONFINITE."""
     _check_exponent(exponent)
     out = _output(out, wire.shape, np.dtype(np.float32))
     source = _pointer("uint8_t *", wire, WIRE, "wire")
@@ -84,7 +84,7 @@ def encode_exact(x: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def decode_exact(wire: np.ndarray, divisor: int = 1) -> np.ndarray:
-    """float32 nearest to the exact sum / ``divisor`` (1..32), ties to even; ``wire`` is the wrapping sum of encodings."""
+    """float32 nearest to the exact sum / ``divisor`` (1..32), ties to even; ``wire`` is the sum of encodings."""
     _check_workers(divisor)
     if wire.ndim == 0 or wire.shape[-1] != EXACT_WORDS:
         raise ValueError(f"wire: shape {wire.shape}, expected a last dimension of {EXACT_WORDS}")
@@ -97,8 +97,8 @@ def decode_exact(wire: np.ndarray, divisor: int = 1) -> np.ndarray:
 def error_bound(exponent: int, workers: int, average: bool = False) -> float:
     """Largest distance of a decoded sum (or mean) from the exact one before float32 rounding.
 
-    Half a unit per worker, ``n * 2**(e - shift - 1)``; to it comes one float32 rounding of the sum, or three of the mean
-    (a relative error of 2**-24 each). It holds while every ``|x| <= 2**126``: larger values saturate there.
+    Half a unit per worker, ``n * 2**(e - shift - 1)``; to it comes one float32 rounding of the sum, or three of the
+    mean (a relative error of 2**-24 each). It holds while every ``|x| <= 2**126``: larger values saturate there.
     """
     _check_exponent(exponent)
     if exponent == EXP_NONFINITE:
@@ -114,7 +114,7 @@ def _check_workers(workers: int) -> None:
 
 def _check_exponent(exponent: int) -> None:
     if not EXP_MIN <= exponent <= EXP_NONFINITE:
-        raise ValueError(f"exponent {exponent}: expected {EXP_MIN}..{EXP_MAX}, or {EXP_NONFINITE} for a non-finite block")
+        raise ValueError(f"exponent {exponent}: expected {EXP_MIN}..{EXP_MAX}, or {EXP_NONFINITE}: non-finite")
 
 
 def _output(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
