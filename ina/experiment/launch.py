@@ -1,0 +1,112 @@
+"""Starts the ranks of one job on this machine, listens to rank 0, and ends every one of them whatever happens."""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+
+class JobFailed(RuntimeError):
+    """A rank ended badly or went silent; the message has its number, exit status and the end of its log."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _tail(path: Path, lines: int = 12) -> str:
+    return "\n".join("    " + line for line in path.read_text(errors="replace").splitlines()[-lines:])
+
+
+def _end(ranks: list[subprocess.Popen]) -> None:
+    """Ends the processes that this job started, by their own pids: TERM, then KILL after five seconds."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        for process in ranks:
+            if process.poll() is None:
+                process.send_signal(sign)
+        deadline = time.monotonic() + 5
+        while any(p.poll() is None for p in ranks) and time.monotonic() < deadline:
+            time.sleep(0.02)
+
+
+def run(
+    command: list[str], workers: int, folder: Path, label: str, silence: float, on_message: Callable[[dict], None]
+) -> None:
+    """Runs ``command`` once a rank with torchrun's variables; rank 0's standard output is JSON lines.
+
+    Each rank's standard error goes to ``folder/<label>-rank<i>.log``. ``silence``: longest time in seconds without a
+    line from rank 0.
+
+    Raises:
+        JobFailed: a rank exited with an error, or rank 0 was silent for too long.
+    """
+    base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(workers)}
+    base.setdefault("OMP_NUM_THREADS", "1")
+    ranks: list[subprocess.Popen] = []
+    logs = [folder / f"{label}-rank{rank}.log" for rank in range(workers)]
+    try:
+        for rank, log in enumerate(logs):
+            with log.open("wb") as errors:
+                ranks.append(
+                    subprocess.Popen(
+                        [sys.executable, *command],
+                        env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        stdout=subprocess.PIPE if rank == 0 else errors,
+                        stderr=errors,
+                    )
+                )
+        _listen(ranks, logs, label, silence, on_message)
+    finally:
+        _end(ranks)
+
+
+def _listen(
+    ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, on_message: Callable[[dict], None]
+) -> None:
+    stdout: IO[bytes] = ranks[0].stdout  # type: ignore[assignment]
+    last = time.monotonic()
+    pending = b""
+    with selectors.DefaultSelector() as selector:
+        selector.register(stdout, selectors.EVENT_READ)
+        open_output = True
+        while open_output or any(p.poll() is None for p in ranks):
+            if open_output and selector.select(timeout=0.2):
+                chunk = os.read(stdout.fileno(), 65536)
+                open_output = chunk != b""
+                *lines, pending = (pending + chunk).split(b"\n")
+                for line in lines:
+                    last = time.monotonic()
+                    on_message(json.loads(line))
+            elif not open_output:
+                time.sleep(0.02)
+            failed = [r for r, p in enumerate(ranks) if p.poll() not in (None, 0)]
+            if failed:
+                time.sleep(1.0)  # let the others say why, too
+                _raise_failed(ranks, logs, label)
+            if time.monotonic() - last > silence:
+                raise JobFailed(
+                    f"{label}: rank 0 has said nothing for {silence:.0f} s; its log ends:\n{_tail(logs[0])}"
+                )
+    stdout.close()
+
+
+def _raise_failed(ranks: list[subprocess.Popen], logs: list[Path], label: str) -> None:
+    parts = []
+    for rank, process in enumerate(ranks):
+        code = process.poll()
+        if code not in (None, 0):
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
+            said = f"; its log ends:\n{_tail(logs[rank])}" if len(parts) == 0 else f"; see {logs[rank]}"
+            parts.append(f"rank {rank} (pid {process.pid}) {how}{said}")
+    raise JobFailed(f"{label}: " + "\n".join(parts))

@@ -1,0 +1,89 @@
+"""An experiment from its configuration to its report."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ina.experiment import launch, report
+from ina.experiment.config import Config
+from ina.experiment.record import Folder, Run
+
+
+def run(config: Config, root: Path, console: Console) -> Folder:
+    """Runs every back end of ``config`` in turn; returns the results folder.
+
+    Raises:
+        launch.JobFailed: a rank failed; what earlier back ends measured is in the folder.
+    """
+    folder = Folder(root, config)
+    console.print(f"Results go to {folder.path}", highlight=False)
+    runs: list[Run] = []
+    try:
+        for backend in config.backends:
+            runs.append(_train(config, backend, folder, console))
+            folder.save(runs, {})
+    finally:
+        runs = [r for r in runs if r.accuracy is not None]
+        comparison = compare(config, folder, runs)
+        if runs:
+            folder.save(runs, comparison)
+            (folder.path / "report.html").write_text(report.page(folder, runs, comparison))
+    first = runs[0]
+    title = f"{config.name}: {config.workers} workers, {first.dataset}, {first.parameters:,} parameters, one machine"
+    console.print(report.table(title, runs))
+    for key, value in comparison.items():
+        console.print(f"  {key}: {value:.3g}", highlight=False)
+    console.print(f"Report: {folder.path / 'report.html'}", highlight=False)
+    return folder
+
+
+def _train(config: Config, backend: str, folder: Folder, console: Console) -> Run:
+    run = Run(backend)
+    began = time.time()
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(f"{report.NAMES[backend]:<16}", total=None, note="starting")
+
+        def on_message(message: dict) -> None:
+            kind = message.pop("kind")
+            if kind == "start":
+                run.dataset, run.parameters = message["data"], message["parameters"]
+                run.start_seconds = message["time"] - began
+                console.print(f"Training on {message['source']}", highlight=False)
+                progress.update(task, total=message["steps"])
+            elif kind == "step":
+                run.losses.append(message["loss"])
+                run.step_seconds.append(message["seconds"])
+                run.allreduce_seconds.append(message["allreduce"])
+                run.allreduce_bytes.append(message["bytes"])
+                progress.update(task, completed=message["step"], note=f"loss {message['loss']:.3f}")
+            elif kind == "end":
+                run.accuracy, run.seconds, run.stats = message["accuracy"], message["seconds"], message["stats"]
+                progress.update(task, note=f"accuracy {run.accuracy:.2%}")
+
+        config_file = folder.path / "config.json"
+        command = ["-m", "ina.experiment.rank", str(config_file), backend, str(folder.path)]
+        launch.run(command, config.workers, folder.path, backend, config.timeout + 60, on_message)
+    return run
+
+
+def compare(config: Config, folder: Folder, runs: list[Run]) -> dict[str, float]:
+    """How far the two back ends' trainings are apart; empty unless both ran."""
+    if {r.backend for r in runs} != {"ina", "gloo"}:
+        return {}
+    ours, gloo = sorted(runs, key=lambda r: r.backend != "ina")
+    step = min(config.compare_step, len(ours.losses))
+    a, b = (np.load(folder.path / f"parameters-{r.backend}-step{step}.npy") for r in (ours, gloo))
+    return {
+        f"relative L2 distance of the parameters after {step} steps": float(np.linalg.norm(a - b) / np.linalg.norm(b)),
+        "test accuracy, ina less gloo, points": 100 * (ours.accuracy - gloo.accuracy),  # type: ignore[operator]
+        "time in all-reduce, gloo over ina": sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds),
+    }

@@ -1,0 +1,142 @@
+"""Configuration, data sets, launching of ranks, and the results folder."""
+
+import gzip
+import json
+import struct
+import sys
+
+import numpy as np
+import pytest
+
+from ina.experiment import config, data, launch, record, report
+
+
+def test_unknown_key_names_file_and_nearest_key(tmp_path):
+    path = tmp_path / "exp.toml"
+    path.write_text("worker = 3\n")
+    with pytest.raises(config.ConfigError, match=r"exp\.toml: unknown key 'worker'; did you mean 'workers'"):
+        config.load(path)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("workers = 33", "workers = 33: expected 1 to 32"),
+        ("workers = 2.5", "workers = 2.5: expected int"),
+        ("workers = true", "workers = True: expected int"),
+        ("values = 100", "values = 100: expected 32, 64"),
+        ("slots = 48", "slots = 48: expected a power of two"),
+        ("backends = ['mpi']", "expected one or both of ina, gloo"),
+        ("name = 'a/b'", "a name without '/'"),
+        ("workers = ", "Invalid value"),
+    ],
+)
+def test_wrong_values_are_refused(tmp_path, text, message):
+    path = tmp_path / "exp.toml"
+    path.write_text(text + "\n")
+    with pytest.raises(config.ConfigError, match=message):
+        config.load(path)
+
+
+def test_overrides_are_parsed_to_the_type_of_the_key(tmp_path):
+    path = tmp_path / "exp.toml"
+    path.write_text("workers = 2\nlr = 1\n")
+    chosen = config.load(path, {"workers": "3", "backends": "gloo, ina"})
+    assert (chosen.workers, chosen.backends, chosen.lr) == (3, ("gloo", "ina"), 1.0)
+    with pytest.raises(config.ConfigError, match="command line: workers = 'many': expected int"):
+        config.load(path, {"workers": "many"})
+
+
+def idx(array: np.ndarray) -> bytes:
+    sizes = struct.pack(f">{array.ndim}I", *array.shape)
+    return bytes([0, 0, 8, array.ndim]) + sizes + array.astype(np.uint8).tobytes()
+
+
+def test_idx_files_are_read_and_normalised(tmp_path):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (20, 28, 28)), rng.integers(0, 10, 20)
+    for name, array in zip(data.FILES, (images, labels, images[:5], labels[:5]), strict=True):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(idx(array)))
+    dataset, source = data.load(str(tmp_path))
+    assert str(tmp_path) in source
+    normal = dataset.normalised(dataset.train_images)
+    assert normal.shape == (20, 1, 28, 28) and normal.dtype == np.float32
+    assert abs(normal.mean()) < 1e-4 and abs(normal.std() - 1) < 1e-4
+    np.testing.assert_array_equal(dataset.test_labels, labels[:5])
+
+
+@pytest.mark.parametrize(
+    "blob, message",
+    [(b"", "not an IDX file"), (b"\0\0\x0d\x01aaaa", "not an IDX file"), (idx(np.zeros(9))[:-1], "8 bytes of data")],
+)
+def test_broken_idx_file_is_named(tmp_path, blob, message):
+    path = tmp_path / data.FILES[0]
+    path.write_bytes(blob)
+    with pytest.raises(data.DataError, match=message) as caught:
+        data.read_idx(path)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_files_are_named(tmp_path):
+    with pytest.raises(data.DataError, match="neither train-images-idx3-ubyte.gz nor"):
+        data.load(str(tmp_path))
+
+
+def test_digits_stand_in(monkeypatch):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    monkeypatch.setattr(data, "SYSTEM_FOLDERS", ())
+    dataset, source = data.load()
+    assert "because Fashion-MNIST is not installed" in source
+    assert dataset.train_images.shape[1:] == (28, 28) and set(dataset.test_labels) == set(range(10))
+
+
+RANK = "import os, sys, json, time; rank = int(os.environ['RANK']); "
+
+
+def start(tmp_path, code, workers=2, silence=20.0):
+    messages = []
+    launch.run(["-c", RANK + code], workers, tmp_path, "job", silence, messages.append)
+    return messages
+
+
+def test_ranks_run_and_rank_0_is_heard(tmp_path):
+    code = "print(json.dumps({'world': os.environ['WORLD_SIZE']}), flush=True); print('note', file=sys.stderr)"
+    assert start(tmp_path, "rank == 0 or sys.exit(0); " + code, workers=3) == [{"world": "3"}]
+    assert (tmp_path / "job-rank0.log").read_text() == "note\n"
+
+
+def test_failing_rank_is_named_with_its_log_and_the_others_end(tmp_path):
+    with pytest.raises(launch.JobFailed, match="rank 1 .* exited with status 1") as caught:
+        start(tmp_path, "rank == 1 and sys.exit('out of cheese'); time.sleep(60)")
+    assert "out of cheese" in str(caught.value)
+
+
+def test_killed_rank_is_named(tmp_path):
+    with pytest.raises(launch.JobFailed, match="rank 0 .* was killed by SIGKILL"):
+        start(tmp_path, "rank == 0 and os.kill(os.getpid(), 9); time.sleep(60)")
+
+
+def test_silence_has_a_deadline(tmp_path):
+    with pytest.raises(launch.JobFailed, match="rank 0 has said nothing for 1 s"):
+        start(tmp_path, "time.sleep(60)", silence=1.0)
+
+
+def a_run(backend):
+    stats = {"tx_packets": 1234}
+    return record.Run(backend, [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7, stats)
+
+
+def test_folder_holds_config_environment_and_metrics(tmp_path):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    folder = record.Folder(tmp_path, config.Config(name="trial"))
+    again = record.Folder(tmp_path, config.Config(name="trial"))
+    assert folder.path != again.path and folder.path.name.startswith("trial-")
+    runs = [a_run("ina"), a_run("gloo")]
+    folder.save(runs, {"distance": 0.5})
+    metrics = json.loads((folder.path / "metrics.json").read_text())
+    assert metrics["summary"][0]["goodput_gbps"] == pytest.approx(8e-9 * 2000 / 0.03)
+    assert json.loads((folder.path / "config.json").read_text())["name"] == "trial"
+    assert json.loads((folder.path / "environment.json").read_text())["python"] == sys.version.split()[0]
+    page = report.page(folder, runs, {"distance": 0.5})
+    assert page.count("<svg") == 3 and "1,234" in page
+    assert "<script" not in page and 'href="http' not in page
