@@ -7,6 +7,7 @@ import sys
 
 import numpy as np
 import pytest
+from capabilities import need
 
 from ina.experiment import config, data, launch, record, report
 
@@ -83,7 +84,7 @@ def test_missing_files_are_named(tmp_path):
 
 
 def test_digits_stand_in(monkeypatch):
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    need("sklearn")
     monkeypatch.setattr(data, "SYSTEM_FOLDERS", ())
     dataset, source = data.load()
     assert "because Fashion-MNIST is not installed" in source
@@ -127,7 +128,7 @@ def a_run(backend):
 
 
 def test_folder_holds_config_environment_and_metrics(tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    need("matplotlib")
     folder = record.Folder(tmp_path, config.Config(name="trial"))
     again = record.Folder(tmp_path, config.Config(name="trial"))
     assert folder.path != again.path and folder.path.name.startswith("trial-")

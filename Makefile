@@ -1,0 +1,62 @@
+# Every entry point. `make help` lists them; the first call sets everything up, the next ones start at once.
+#
+#   VENV     virtual environment (.venv)           ARGS     passed on: make run ARGS="--workers 2 --epochs 1"
+#   PYTHON   interpreter that makes it (python3)   TESTS    what make test runs (tests)
+
+VENV    ?= .venv
+PYTHON  ?= python3
+ARGS    ?=
+TESTS   ?= tests
+RUN     := $(VENV)/bin/python
+SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
+
+.DEFAULT_GOAL := help
+.PHONY: help run test bench lint clean data
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@echo '  ina --help    the command line, in $(VENV)/bin once one of them ran'
+
+run: $(VENV)/built data ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
+	@$(RUN) -m ina.cli run $(ARGS)
+
+test: $(VENV)/built $(VENV)/tested-with ## run the tests
+	@$(RUN) -m pytest -q -ra $(TESTS) $(ARGS)
+
+bench: $(VENV)/built ## measure the switch, the codec, all-reduce and the emulator against their peers and limits
+	@$(RUN) -m bench $(ARGS)
+
+lint: $(VENV)/tested-with ## check the Python style
+	@$(VENV)/bin/ruff check .
+
+clean: ## remove the virtual environment and everything built
+	rm -rf $(VENV) build *.egg-info ina/_native*.so ina/_native.c .pytest_cache .hypothesis .ruff_cache
+
+# What the distribution has: a C compiler, venv. Asks for nothing unless it runs as root; says what is missing otherwise.
+$(VENV)/pyvenv.cfg:
+	@.ci/system cc venv
+	@echo '==> virtual environment in $(VENV)'
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/pip install -q --upgrade pip
+
+$(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
+	@echo '==> Python packages (torch is the large one)'
+	@$(VENV)/bin/pip install -q -c constraints.txt setuptools cffi
+	@$(VENV)/bin/pip install -q -c constraints.txt $$($(RUN) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		o = p["optional-dependencies"]; print(*p["dependencies"], *o["torch"], *o["report"], *o["data"])')
+	@touch $@
+
+$(VENV)/built: $(SOURCES) setup.py pyproject.toml | $(VENV)/installed
+	@.ci/system cc
+	@echo '==> compiled part (ina._native)'
+	@$(VENV)/bin/pip install -q --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed
+	@echo '==> test tools'
+	@$(VENV)/bin/pip install -q -c constraints.txt $$($(RUN) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+		print(*p["optional-dependencies"]["dev"])')
+	@touch $@
+
+data:
+	@.ci/system data

@@ -1,0 +1,80 @@
+"""What a test may need of the machine. ``need("cc")`` skips with the reason where it is missing, unless the environment
+variable ``INA_REQUIRE`` lists it: then the test fails, so that CI cannot lose a capability unnoticed."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+def _module(name: str) -> Callable[[], str]:
+    return lambda: "" if importlib.util.find_spec(name) else f"Python package {name} is not installed"
+
+
+def _command(variable: str, name: str) -> Callable[[], str]:
+    def probe() -> str:
+        return "" if tool(variable, name) else f"{name} is neither on PATH nor named by {variable}"
+
+    return probe
+
+
+def _sanitizers() -> str:
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "probe.c"
+        source.write_text("int main(void) { return 0; }\n")
+        command = ["cc", "-fsanitize=address,undefined", str(source), "-o", f"{folder}/probe"]
+        try:
+            subprocess.run(command, check=True, capture_output=True)
+            subprocess.run([f"{folder}/probe"], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            return f"no working -fsanitize=address,undefined: {error}"
+    return ""
+
+
+# name -> probe: an empty string where it is there, else what is missing
+PROBES: dict[str, Callable[[], str]] = {
+    "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
+    "torch": _module("torch"),
+    "sklearn": _module("sklearn"),
+    "matplotlib": _module("matplotlib"),
+    "scapy": _module("scapy"),
+    "fashion-mnist": lambda: (
+        "" if Path("/usr/share/datasets/fashion-mnist").is_dir() else "Debian's dataset-fashion-mnist is not installed"
+    ),
+    "sanitizers": _sanitizers,
+    "p4c": _command("INA_P4C", "p4c-bm2-ss"),
+    "bmv2": _command("INA_SIMPLE_SWITCH", "simple_switch"),
+    "root": lambda: "" if os.geteuid() == 0 else "not running as root",
+}
+
+
+def tool(variable: str, name: str) -> str | None:
+    """Path of an outside program: what the environment variable names, else what PATH has."""
+    return os.environ.get(variable) or shutil.which(name)
+
+
+@functools.cache
+def missing(capability: str) -> str:
+    return PROBES[capability]()
+
+
+def required() -> set[str]:
+    return set(filter(None, os.environ.get("INA_REQUIRE", "").split(",")))
+
+
+def need(*capabilities: str) -> None:
+    """Skips the test (or the module) unless every capability is there; fails instead where INA_REQUIRE lists it."""
+    for capability in capabilities:
+        reason = missing(capability)
+        if reason:
+            if capability in required():
+                pytest.fail(f"{capability} is required here: {reason}", pytrace=False)
+            pytest.skip(f"needs {capability}: {reason}", allow_module_level=True)
