@@ -92,11 +92,15 @@ void ina_fault_flip(struct ina_fault *fault, uint8_t *data, uint32_t len)
 
 uint32_t ina_crc32(const uint8_t *data, uint32_t len)
 {
+    /* The reflected polynomial 0xedb88320 divided into each half byte. */
+    static const uint32_t NIBBLE[16] = {
+        0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158, 0x5005713c,
+        0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4, 0xa00ae278, 0xbdbdf21c};
     uint32_t crc = 0xffffffff;
     for (uint32_t i = 0; i < len; i++) {
         crc ^= data[i];
-        for (int bit = 0; bit < 8; bit++)
-            crc = (crc >> 1) ^ (0xedb88320u & -(crc & 1)); /* reflected polynomial 0x04c11db7 */
+        crc = (crc >> 4) ^ NIBBLE[crc & 15];
+        crc = (crc >> 4) ^ NIBBLE[crc & 15];
     }
     return ~crc;
 }
