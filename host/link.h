@@ -10,7 +10,7 @@
  * it): allow for rate * delay beside the queue.
  *
  * Times never run backwards. A caller that polls (real time) keeps the exact rate by handing in the due times it missed
- * rather than the time of the poll: while ((t = next_due(link)) <= now) { dequeue(link, t), transmit(link, t), deliver(t) }
+ * rather than the time of the poll: while ((t = next_due(link)) <= now) { dequeue, transmit and deliver at t }
  */
 #ifndef INA_LINK_H
 #define INA_LINK_H
@@ -50,9 +50,9 @@ void ina_link_init(struct ina_link *link, const struct ina_link_config *config, 
 int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uint64_t now); /* enum ina_enqueue */
 /* Head of the queue once the transmitter is free at `now`: 1 and *item, or 0. */
 int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *item);
-/* Serialise a dequeued item (its length may have changed in egress) from `now`, or after what is being sent; returns its
- * arrival time. An item that egress drops is just not transmitted. UINT64_MAX: no room in flight, dropped and counted
- * (only where a caller enqueues between dequeue and transmit). */
+/* Serialise a dequeued item (its length may have changed in egress) from `now`, or after what is being sent; returns
+ * its arrival time. An item that egress drops is just not transmitted. UINT64_MAX: no room in flight, dropped and
+ * counted (only where a caller enqueues between dequeue and transmit). */
 uint64_t ina_link_transmit(struct ina_link *link, const struct ina_link_item *item, uint64_t now);
 /* Oldest item that has arrived by `now`: 1 and *item, or 0. */
 int ina_link_deliver(struct ina_link *link, uint64_t now, struct ina_link_item *item);

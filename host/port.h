@@ -20,12 +20,15 @@
 
 #include "packet.h"
 
+/* What a port can be asked for: bytes of a frame, frames per direction; and the headroom that it lends with a frame. */
+enum { INA_PORT_MIN_FRAME = 64, INA_PORT_MAX_FRAME = 9728, INA_PORT_MAX_FRAMES = 1 << 20, INA_PORT_HEADROOM = 128 };
+
 struct ina_port_stats {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
     uint64_t rx_malformed;  /* frame the port itself could not accept (length out of range, bad CRC) */
     uint64_t rx_foreign;    /* datagram from another address than the peer's */
     uint64_t tx_full;       /* tx_get lent fewer frames than asked; frames that a full socket lost */
-    uint64_t tx_malformed;  /* frame given to tx_put that cannot be sent: too long, not as lent, not UDP on a UDP port */
+    uint64_t tx_malformed;  /* given to tx_put and not fit to send: too long, not as lent, not UDP on a UDP port */
     uint64_t errors;        /* system calls that failed and were survived, frames to a peer not known yet */
     uint64_t wakeups;       /* times this side signalled its peer */
 };

@@ -98,7 +98,7 @@ static struct held *take(struct fault_port *p, struct line *line)
     else
         frame = malloc(sizeof *frame + p->buffer_size);
     if (frame) {
-        frame->data = frame->buffer + INA_HEADROOM;
+        frame->data = frame->buffer + INA_PORT_HEADROOM;
         frame->len = frame->wire_len = 0;
         frame->delayed = 0;
         frame->next = NULL;
@@ -233,7 +233,7 @@ static int lend_due(struct fault_port *p, struct ina_packet *pkts, int n, int ma
         pkts[n].data = frame->data;
         pkts[n].len = frame->len;
         pkts[n].wire_len = frame->wire_len;
-        pkts[n].headroom = INA_HEADROOM;
+        pkts[n].headroom = INA_PORT_HEADROOM;
         pkts[n].tailroom = p->port.max_frame - frame->len;
         p->port.stats.rx_packets++;
         p->port.stats.rx_bytes += frame->len;
@@ -308,7 +308,7 @@ static int fault_tx_get(struct ina_port *port, struct ina_packet *pkts, int want
     for (; n < want && n < room && (p->staged[n] = take(p, &p->tx)); n++) {
         pkts[n].data = p->staged[n]->data;
         pkts[n].len = pkts[n].wire_len = 0;
-        pkts[n].headroom = INA_HEADROOM;
+        pkts[n].headroom = INA_PORT_HEADROOM;
         pkts[n].tailroom = port->max_frame;
     }
     p->staged_count = (uint32_t)n;
@@ -323,7 +323,7 @@ static int filled(struct fault_port *p, struct held *frame, const struct ina_pac
     if (!pkt->len)
         return 0;
     if (pkt->len > p->port.max_frame || pkt->wire_len > p->port.max_frame
-        || offset > INA_HEADROOM + p->port.max_frame - pkt->len) {
+        || offset > INA_PORT_HEADROOM + p->port.max_frame - pkt->len) {
         p->tx_malformed++;
         return 0;
     }
@@ -436,7 +436,7 @@ struct ina_port *ina_port_fault_wrap(struct ina_port *inner, const struct ina_fa
     p->port = (struct ina_port){
         .ops = &FAULT_OPS, .fd = inner->fd, .bell = inner->bell, .max_frame = inner->max_frame};
     p->inner = inner;
-    p->buffer_size = INA_HEADROOM + inner->max_frame + FCS;
+    p->buffer_size = INA_PORT_HEADROOM + inner->max_frame + FCS;
     p->lent_end = &p->lent;
     p->staged = staged;
     return &p->port;

@@ -124,11 +124,11 @@ static int udp_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint6
             continue;
         }
         struct ina_packet *pkt = &pkts[n++];
-        pkt->data = p->rx_frames + (size_t)slot * p->stride + INA_HEADROOM;
+        pkt->data = p->rx_frames + (size_t)slot * p->stride + INA_PORT_HEADROOM;
         write_headers(p, pkt->data, msg->msg_len);
         pkt->len = pkt->wire_len = HEADERS + msg->msg_len;
-        pkt->headroom = INA_HEADROOM;
-        pkt->tailroom = p->area - INA_HEADROOM - pkt->len;
+        pkt->headroom = INA_PORT_HEADROOM;
+        pkt->tailroom = p->area - INA_PORT_HEADROOM - pkt->len;
         port->stats.rx_bytes += pkt->len;
         p->lend.next++;
     }
@@ -161,10 +161,10 @@ static int udp_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
     }
     p->tx_lent = n;
     for (uint32_t i = 0; i < n; i++) {
-        pkts[i].data = p->tx_frames + (size_t)i * p->stride + INA_HEADROOM;
+        pkts[i].data = p->tx_frames + (size_t)i * p->stride + INA_PORT_HEADROOM;
         pkts[i].len = pkts[i].wire_len = 0;
-        pkts[i].headroom = INA_HEADROOM;
-        pkts[i].tailroom = p->area - INA_HEADROOM;
+        pkts[i].headroom = INA_PORT_HEADROOM;
+        pkts[i].tailroom = p->area - INA_PORT_HEADROOM;
     }
     return (int)n;
 }
@@ -281,7 +281,7 @@ static int allocate(struct udp_port *p)
         || !p->tx_frames)
         return 0;
     for (uint32_t i = 0; i < n; i++) {
-        uint8_t *payload = p->rx_frames + (size_t)i * p->stride + INA_HEADROOM + HEADERS;
+        uint8_t *payload = p->rx_frames + (size_t)i * p->stride + INA_PORT_HEADROOM + HEADERS;
         p->rx_iovs[i] = (struct iovec){payload, p->port.max_frame - HEADERS};
         p->rx_msgs[i].msg_hdr = (struct msghdr){
             .msg_name = &p->senders[i], .msg_iov = &p->rx_iovs[i], .msg_iovlen = 1};
@@ -315,8 +315,8 @@ static int open_socket(const struct ina_udp_config *config)
 
 struct ina_port *ina_port_udp_open(const struct ina_udp_config *config)
 {
-    if (!config->frames || config->frames > MAX_BATCH_FRAMES || config->max_frame < INA_MIN_FRAME
-        || config->max_frame > INA_MAX_FRAME) {
+    if (!config->frames || config->frames > MAX_BATCH_FRAMES || config->max_frame < INA_PORT_MIN_FRAME
+        || config->max_frame > INA_PORT_MAX_FRAME) {
         errno = EINVAL;
         return NULL;
     }
@@ -329,7 +329,7 @@ struct ina_port *ina_port_udp_open(const struct ina_udp_config *config)
         p->frames *= 2;
     p->lend.mask = p->frames - 1;
     p->stride = ina_segment_stride(config->max_frame);
-    p->area = INA_HEADROOM + config->max_frame;
+    p->area = INA_PORT_HEADROOM + config->max_frame;
     p->peer = (struct sockaddr_in){
         .sin_family = AF_INET, .sin_port = htons(config->peer_port), .sin_addr.s_addr = htonl(config->peer_ip)};
     make_headers(p, config);

@@ -41,7 +41,7 @@ static size_t round_up(size_t n, size_t to)
 uint32_t ina_segment_stride(uint32_t max_frame)
 {
     /* An odd number of cache lines: the headers of successive frames fall into different cache sets. */
-    return (uint32_t)round_up(INA_HEADROOM + max_frame, INA_LINE) | INA_LINE;
+    return (uint32_t)round_up(INA_PORT_HEADROOM + max_frame, INA_LINE) | INA_LINE;
 }
 
 static size_t desc_at(uint32_t frames, int ring)
@@ -57,8 +57,8 @@ static size_t frames_at(uint32_t frames, uint32_t stride, int ring)
 
 size_t ina_segment_size(uint32_t frames, uint32_t max_frame)
 {
-    if (!frames || (frames & (frames - 1)) || frames > INA_MAX_FRAMES || max_frame < INA_MIN_FRAME
-        || max_frame > INA_MAX_FRAME)
+    if (!frames || (frames & (frames - 1)) || frames > INA_PORT_MAX_FRAMES || max_frame < INA_PORT_MIN_FRAME
+        || max_frame > INA_PORT_MAX_FRAME)
         return 0;
     return frames_at(frames, ina_segment_stride(max_frame), 2);
 }
@@ -215,10 +215,10 @@ static int segment_tx_get(struct ina_port *port, struct ina_packet *pkts, int wa
     p->tx_lent = n;
     for (uint32_t i = 0; i < n; i++) {
         uint32_t slot = (p->tx_head + i) & p->mask;
-        pkts[i].data = p->tx.frames + (size_t)slot * p->stride + INA_HEADROOM;
+        pkts[i].data = p->tx.frames + (size_t)slot * p->stride + INA_PORT_HEADROOM;
         pkts[i].len = pkts[i].wire_len = 0;
-        pkts[i].headroom = INA_HEADROOM;
-        pkts[i].tailroom = p->area - INA_HEADROOM;
+        pkts[i].headroom = INA_PORT_HEADROOM;
+        pkts[i].tailroom = p->area - INA_PORT_HEADROOM;
     }
     return (int)n;
 }
@@ -323,7 +323,7 @@ struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int bel
     p->rx = ring_of(segment, !side);
     p->mask = p->lend.mask = segment->frames - 1;
     p->stride = segment->stride;
-    p->area = INA_HEADROOM + segment->max_frame;
+    p->area = INA_PORT_HEADROOM + segment->max_frame;
     p->lend.skip = p->skip;
     /* A port may be opened on a ring that has been in use: it goes on where the indices are. */
     p->tx_head = atomic_load(&p->tx.control->head);

@@ -13,8 +13,7 @@
 
 #include "port.h"
 
-enum { INA_HEADROOM = 128, INA_LINE = 64, INA_LINE_PAIR = 128, INA_SEGMENT_ABI = 1 };
-enum { INA_MIN_FRAME = 64, INA_MAX_FRAME = 9728, INA_MAX_FRAMES = 1 << 20 };
+enum { INA_LINE = 64, INA_LINE_PAIR = 128, INA_SEGMENT_ABI = 1 };
 
 struct ina_segment_header {
     uint64_t magic;

@@ -1,0 +1,360 @@
+"""Ports: frames in and out of a world, from the Ethernet header on (``host/port.h``).
+
+A :class:`Port` owns a port of the compiled part. Switches and endpoints drive ports in C; :meth:`Port.send` and
+:meth:`Port.receive` copy frames as ``bytes`` and are for tests and tools. Seconds here are picoseconds there.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ina._native import ffi, lib
+
+PS = 10**12  # picoseconds in a second
+MIN_FRAME: int = lib.INA_PORT_MIN_FRAME
+MAX_FRAME: int = lib.INA_PORT_MAX_FRAME
+_NEVER = 2**64 - 1
+_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Faults:
+    """Seeded faults of one direction. Probabilities are per packet; delays are seconds, drawn uniformly up to these.
+
+    The same seed loses the same packets; a packet lost at a lower probability is lost at a higher one too.
+    """
+
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    corrupt: float = 0.0
+    duplicate_delay: float = 0.0
+    reorder_delay: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "duplicate", "reorder", "corrupt"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"faults: {name} is {getattr(self, name)!r}, expected a probability from 0 to 1")
+        for name in ("duplicate_delay", "reorder_delay"):
+            if not 0 <= getattr(self, name) < 1e6:
+                raise ValueError(f"faults: {name} is {getattr(self, name)!r}, expected seconds from 0 to 10^6")
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"faults: seed is {self.seed!r}, expected an unsigned 64-bit integer")
+
+    def native(self):
+        """The ``struct ina_fault_config *`` of the compiled part."""
+        return ffi.new(
+            "struct ina_fault_config *",
+            {
+                "loss": self.loss,
+                "duplicate": self.duplicate,
+                "reorder": self.reorder,
+                "corrupt": self.corrupt,
+                "duplicate_delay_ps": round(self.duplicate_delay * PS),
+                "reorder_delay_ps": round(self.reorder_delay * PS),
+                "seed": self.seed,
+            },
+        )
+
+
+@dataclass(frozen=True)
+class FaultCounts:
+    """What a faulted direction did; ``overflow`` counts frames lost because too many were delayed at once."""
+
+    packets: int
+    lost: int
+    duplicated: int
+    reordered: int
+    corrupted: int
+    overflow: int
+
+
+@dataclass(frozen=True)
+class CaptureCounts:
+    """Frames ``captured`` in the file and ``missed`` after ``error`` (an errno, 0: none) stopped the capture."""
+
+    captured: int
+    missed: int
+    error: int
+
+
+@dataclass(frozen=True)
+class Address:
+    """Layers 2 to 4 of one end of a UDP flow."""
+
+    mac: str
+    ip: str
+    port: int
+
+
+class Port:
+    """One end of a link to the world. Close it, or use it as a context manager; one thread drives it at a time."""
+
+    def __init__(self, handle, name: str) -> None:
+        self.name = name
+        self._handle = handle
+        self._faults = self._capture = None
+
+    @property
+    def handle(self):
+        """``struct ina_port *``, outermost wrapper first. ValueError after close or release."""
+        if self._handle is None:
+            raise ValueError(f"port {self.name} is closed")
+        return self._handle
+
+    @property
+    def max_frame(self) -> int:
+        """Longest frame, bytes."""
+        return self.handle.max_frame
+
+    def fileno(self) -> int:
+        """Readable when frames wait and the port was armed."""
+        return self.handle.fd
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counters by name, see ``struct ina_port_stats``."""
+        stats = self.handle.stats
+        return {name: getattr(stats, name) for name, _ in ffi.typeof(stats).fields}
+
+    # ---- wrappers ----------------------------------------------------------------------------------------------
+
+    def with_faults(self, rx: Faults | None = None, tx: Faults | None = None, held: int = 4096) -> Port:
+        """Faults on what this port receives and sends; at most ``held`` frames are delayed at once per direction."""
+        configs = [faults.native() if faults else ffi.NULL for faults in (rx, tx)]
+        wrapped = lib.ina_port_fault_wrap(self.handle, configs[0], configs[1], held)
+        if wrapped == ffi.NULL:
+            raise _error(f"port {self.name}: faults with held={held} (1 to 65536 frames)")
+        self._handle = self._faults = wrapped
+        return self
+
+    def with_capture(self, path: str | Path) -> Port:
+        """Captures every frame, both directions, into a nanosecond pcap file at ``path``."""
+        wrapped = lib.ina_port_pcap_wrap(self.handle, os.fsencode(path))
+        if wrapped == ffi.NULL:
+            raise OSError(ffi.errno, f"port {self.name}: cannot capture: {os.strerror(ffi.errno)}", str(path))
+        self._handle = self._capture = wrapped
+        return self
+
+    @property
+    def faults(self) -> dict[str, FaultCounts]:
+        """Counters of ``rx`` and ``tx`` faults since :meth:`with_faults`."""
+        if self._faults is None or self._handle is None:
+            raise ValueError(f"port {self.name} has no faults: call with_faults first")
+        report = ffi.new("struct ina_fault_report *")
+        lib.ina_port_fault_report(self._faults, report)
+        return {
+            side: FaultCounts(f.packets, f.lost, f.duplicated, f.reordered, f.corrupted, overflow)
+            for side, f, overflow in (
+                ("rx", report.rx, report.rx_overflow),
+                ("tx", report.tx, report.tx_overflow),
+            )
+        }
+
+    @property
+    def capture(self) -> CaptureCounts:
+        """How the capture goes; a full disk stops it (``error`` is ENOSPC) and not the traffic."""
+        if self._capture is None or self._handle is None:
+            raise ValueError(f"port {self.name} has no capture: call with_capture first")
+        report = ffi.new("struct ina_pcap_report *")
+        lib.ina_port_pcap_report(self._capture, report)
+        return CaptureCounts(report.captured, report.missed, report.error)
+
+    # ---- frames ------------------------------------------------------------------------------------------------
+
+    def send(self, frames: Iterable[bytes], now: int | None = None) -> int:
+        """Sends frames in order; returns how many found room. ``now``: picoseconds, default the wall clock."""
+        frames = list(frames)
+        for i, frame in enumerate(frames):
+            if not 0 < len(frame) <= self.max_frame:
+                raise ValueError(f"port {self.name}: frame {i} has {len(frame)} bytes, expected 1 to {self.max_frame}")
+        pkts, sent = ffi.new("struct ina_packet[]", _BATCH), 0
+        while sent < len(frames):
+            batch = frames[sent : sent + _BATCH]
+            lent = lib.ina_port_tx_get(self.handle, pkts, len(batch))
+            for pkt, frame in zip(pkts[0:lent], batch, strict=False):
+                ffi.memmove(pkt.data, frame, len(frame))
+                pkt.len = pkt.wire_len = len(frame)
+            lib.ina_port_tx_put(self.handle, pkts, lent, _time(now))
+            sent += lent
+            if lent < len(batch):
+                break
+        return sent
+
+    def receive(self, limit: int = 1024, now: int | None = None) -> list[bytes]:
+        """Frames that wait, at most ``limit``, oldest first. Never blocks: :meth:`wait` does."""
+        pkts, frames = ffi.new("struct ina_packet[]", _BATCH), []
+        while len(frames) < limit:
+            n = lib.ina_port_rx(self.handle, pkts, min(_BATCH, limit - len(frames)), _time(now))
+            frames += [bytes(ffi.buffer(pkt.data, pkt.len)) for pkt in pkts[0:n]]
+            lib.ina_port_rx_done(self.handle, n)
+            if not n:
+                break
+        return frames
+
+    def wait(self, timeout: float) -> bool:
+        """Sleeps until there may be frames to receive (True) or ``timeout`` seconds are over (False)."""
+        result = lib.ina_port_wait(self.handle, round(timeout * PS))
+        if result < 0:
+            raise OSError(-result, f"port {self.name}: cannot wait: {os.strerror(-result)}")
+        return bool(result)
+
+    def arm(self) -> bool:
+        """Asks the peer to ring. True: frames wait already, do not sleep."""
+        return bool(lib.ina_port_arm(self.handle))
+
+    def drain(self) -> None:
+        """Makes the bell silent after it has woken its owner."""
+        lib.ina_port_drain(self.handle)
+
+    def next_due(self) -> int | None:
+        """Picoseconds at which a delayed frame is due, or None."""
+        due = lib.ina_port_next_due(self.handle)
+        return None if due == _NEVER else due
+
+    # ---- end ---------------------------------------------------------------------------------------------------
+
+    def release(self):
+        """Gives the ``struct ina_port *`` to a caller who closes it from now on."""
+        handle, self._handle = self.handle, None
+        return handle
+
+    def close(self) -> None:
+        """Releases memory, sockets and files; twice is once. Frames that were delayed are gone."""
+        if self._handle is not None:
+            lib.ina_port_close(self.release())
+
+    def __enter__(self) -> Port:
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.close()
+
+
+# ---- opening ---------------------------------------------------------------------------------------------------
+
+
+def memory_pair(frames: int = 256, max_frame: int = 2048) -> tuple[Port, Port]:
+    """Two ports of this process, connected to each other. ``frames``: per direction, a power of two."""
+    _check_ring(frames, max_frame)
+    pair = ffi.new("struct ina_port *[2]")
+    failed = lib.ina_port_mem_pair(frames, max_frame, pair)
+    if failed:
+        raise OSError(-failed, f"cannot open a pair of memory ports: {os.strerror(-failed)}")
+    return Port(pair[0], "memory 0"), Port(pair[1], "memory 1")
+
+
+def create_segment(frames: int = 256, max_frame: int = 2048) -> int:
+    """Shared memory for two ports as a sealed memfd, which the caller closes. It has no name: nothing stays behind."""
+    _check_ring(frames, max_frame)
+    memfd = lib.ina_shm_create(frames, max_frame)
+    if memfd < 0:
+        raise OSError(-memfd, f"cannot create shared memory for a port: {os.strerror(-memfd)}")
+    return memfd
+
+
+def create_bell() -> int:
+    """An eventfd by which a port's peer wakes it; the caller closes it."""
+    return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+
+def open_shared(memfd: int, side: int, bell: int = -1, peer_bell: int = -1) -> Port:
+    """The port on one side (0: switch, 1: host) of a segment. The caller keeps its descriptors and may close them."""
+    if side not in (0, 1):
+        raise ValueError(f"shared-memory port: side is {side!r}, expected 0 (switch) or 1 (host)")
+    handle = lib.ina_port_shm_open(memfd, side, bell, peer_bell)
+    if handle == ffi.NULL:
+        if ffi.errno == errno.EPROTO:
+            raise OSError(
+                errno.EPROTO,
+                "shared-memory port: the descriptor is no sealed segment of this version; "
+                "do switch and worker run the same version of ina?",
+            )
+        raise _error("shared-memory port: cannot open")
+    return Port(handle, f"shared memory side {side}")
+
+
+def open_udp(
+    bind: tuple[str, int],
+    peer: tuple[str, int] | None,
+    source: Address,
+    destination: Address,
+    max_frame: int = 2048,
+    frames: int = 256,
+) -> Port:
+    """A port over a UDP socket at ``bind`` (port 0: any) to ``peer`` (None: whoever sends first).
+
+    Received frames carry ``source`` and ``destination`` in their headers. ``frames``: longest batch.
+    """
+    if not MIN_FRAME <= max_frame <= MAX_FRAME:
+        raise ValueError(f"UDP port: max_frame is {max_frame}, expected {MIN_FRAME} to {MAX_FRAME}")
+    if not 1 <= frames <= 4096:
+        raise ValueError(f"UDP port: frames is {frames}, expected 1 to 4096")
+    peer_ip, peer_port = peer or ("0.0.0.0", 0)
+    config = {
+        "bind_ip": _ip(bind[0]),
+        "bind_port": _port(bind[1]),
+        "peer_ip": _ip(peer_ip),
+        "peer_port": _port(peer_port),
+        "max_frame": max_frame,
+        "frames": frames,
+    }
+    for prefix, address in (("src", source), ("dst", destination)):
+        config |= {
+            f"{prefix}_ip": _ip(address.ip),
+            f"{prefix}_port": _port(address.port),
+            f"{prefix}_mac": _mac(address.mac),
+        }
+    handle = lib.ina_port_udp_open(ffi.new("struct ina_udp_config *", config))
+    if handle == ffi.NULL:
+        raise _error(f"UDP port: cannot bind {bind[0]}:{bind[1]}")
+    return Port(handle, f"UDP {bind[0]}:{lib.ina_port_udp_bound(handle)}")
+
+
+def bound_port(port: Port) -> int:
+    """The UDP port number at which a port from :func:`open_udp` receives."""
+    return lib.ina_port_udp_bound(port.handle)
+
+
+def _error(what: str) -> OSError:
+    return OSError(ffi.errno, f"{what}: {os.strerror(ffi.errno)}")
+
+
+def _check_ring(frames: int, max_frame: int) -> None:
+    if not 1 <= frames <= lib.INA_PORT_MAX_FRAMES or frames & (frames - 1):
+        raise ValueError(f"port: frames is {frames}, expected a power of two up to {lib.INA_PORT_MAX_FRAMES}")
+    if not MIN_FRAME <= max_frame <= MAX_FRAME:
+        raise ValueError(f"port: max_frame is {max_frame}, expected {MIN_FRAME} to {MAX_FRAME} bytes")
+
+
+def _time(now: int | None) -> int:
+    return lib.ina_now() if now is None else now
+
+
+def _ip(text: str) -> int:
+    try:
+        return int(ipaddress.IPv4Address(text))
+    except ipaddress.AddressValueError as error:
+        raise ValueError(f"UDP port: {text!r} is no IPv4 address, expected four numbers such as 127.0.0.1") from error
+
+
+def _port(number: int) -> int:
+    if not 0 <= number <= 0xFFFF:
+        raise ValueError(f"UDP port: port number is {number!r}, expected 0 to 65535")
+    return number
+
+
+def _mac(text: str) -> list[int]:
+    try:
+        mac = list(bytes.fromhex(text.replace(":", "")))
+    except ValueError:
+        mac = []
+    if len(mac) != 6:
+        raise ValueError(f"UDP port: {text!r} is no MAC address, expected six bytes such as 02:00:00:00:ff:fe")
+    return mac
