@@ -85,6 +85,10 @@ from typing import Any
 from ina.compiler.errors import Span
 from ina.compiler.types import Parameter, Type
 
+MAX_DEPTH = 400
+"""Deepest nesting of expressions and statements that the parser lets through (operator chains count): a recursive pass over the
+tree needs at most that many levels."""
+
 
 @dataclass(eq=False, slots=True)
 class Node:

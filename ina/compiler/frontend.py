@@ -6,29 +6,65 @@ leaves on the tree.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ina.compiler import ast
+from ina.compiler.check import check_program
+from ina.compiler.errors import CompileError
+from ina.compiler.lexer import tokenize
+from ina.compiler.parser import Parser
+from ina.compiler.preprocess import preprocess
 from ina.compiler.program import CheckedProgram, Instance
 
-__all__ = ["CheckedProgram", "Instance", "check", "load", "parse_text"]
+__all__ = ["CheckedProgram", "Instance", "check", "deep_recursion", "load", "parse_text"]
 
 
-def load(path: str | Path, *, defines: dict[str, str] | None = None, include_dirs: Sequence[str | Path] = ()) -> CheckedProgram:
+@contextmanager
+def deep_recursion(frames_per_level: int = 12) -> Iterator[None]:
+    """Room on Python's stack for a recursive pass over trees that are `ast.MAX_DEPTH` deep."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 1000 + frames_per_level * ast.MAX_DEPTH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def load(
+    path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()
+) -> CheckedProgram:
     """Compile the file at `path` up to a checked tree.
 
     `defines` are preprocessor macros, `include_dirs` are searched after the file's own directory and before the compiler's own
     `p4include`. Raises CompileError with every error found, OSError when `path` cannot be read.
     """
-    ...
+    text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
+    try:
+        program = check(parse_text(text, str(path), sources))
+    except CompileError as error:
+        error.sources.update(sources)
+        raise
+    program.sources = sources
+    return program
 
 
-def parse_text(text: str, filename: str) -> ast.Program:
-    """Lex and parse preprocessed text (line markers allowed). Raises CompileError at the first syntax error."""
-    ...
+def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) -> ast.Program:
+    """Lex and parse preprocessed text (line markers allowed). Raises CompileError at the first syntax error.
+
+    `sources` is the text of the files that line markers name, for columns and messages.
+    """
+    try:
+        with deep_recursion():
+            return Parser(tokenize(text, filename, sources)).parse_program(filename)
+    except CompileError as error:
+        error.sources.update(sources or {filename: text})
+        raise
 
 
 def check(program: ast.Program) -> CheckedProgram:
-    """Resolve and check a parsed program, annotating its tree in place. Raises CompileError."""
-    ...
+    """Resolve and check a parsed program, annotating its tree in place. Raises CompileError with every error found."""
+    with deep_recursion():
+        return check_program(program)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.compiler import ast, types
+from ina.compiler.errors import Diagnostic
 
 
 @dataclass(eq=False, slots=True)
@@ -15,8 +16,8 @@ class Instance:
     `name` is its full control-plane name ("MyIngress.counters"). `decl` is the ParserDecl, ControlDecl, ExternDecl or
     PackageDecl. `args` maps constructor parameter names to values: consts as in `Expr.const`, or Instances.
     `site` is the Instantiation it came from, None for a nameless one.
-    `children` maps the name of each Instantiation in its body to the Instance. `cp_names` maps the *declared* name of each
-    table, action and value set in the body (and key states) to its full control-plane name.
+    `children` maps the declared name of each Instantiation in its body to the Instance. `cp_names` maps the *declared* name of each
+    table, action and value set in the body to its full control-plane name.
     """
 
     name: str
@@ -36,6 +37,7 @@ class CheckedProgram:
     `main`: the package instance; `main.args` holds parser and control Instances by package parameter name, `main.decl.name` is
     the package's name ("V1Switch"). None when the program has no `main` (a library).
     `globals`: Instances of top-level extern objects by declared name.
+    `warnings`: what is legal but doubtful (literals that are cut, ...), in order.
     `errors` and `match_kinds`: member names in order of declaration. `types`: top-level type declarations by name.
     """
 
@@ -46,4 +48,5 @@ class CheckedProgram:
     errors: list[str]
     match_kinds: list[str]
     types: dict[str, types.Type]
+    warnings: list[Diagnostic] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict, repr=False)

@@ -1,0 +1,105 @@
+"""Evaluation of a checked program's declarations: instances, constructor arguments, control-plane names (§16, §18.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ina.compiler import ast, types
+from ina.compiler.check_const import fold_binary, fold_cast, fold_concat, fold_slice, fold_unary
+from ina.compiler.errors import CompileError
+from ina.compiler.program import CheckedProgram, Instance
+
+Environment = dict[ast.Node, Any]
+"""Values of constructor parameters and instances of the enclosing objects, by declaration"""
+
+
+def elaborate(program: CheckedProgram) -> None:
+    """Fills `program.main` and `program.globals`."""
+    environment: Environment = {}
+    for d in program.declarations:
+        if not isinstance(d, ast.Instantiation):
+            continue
+        instance = _instance(d.type, d.params, d.args, d.cp_name.removeprefix("."), environment, d)
+        environment[d] = instance
+        if d.name == "main":
+            if not isinstance(d.type, types.PackageType):
+                raise CompileError(d.span, f"'main' must be a package, not {d.type}")
+            program.main = instance
+        else:
+            program.globals[d.name] = instance
+
+
+def _instance(
+    t: types.Type | None, params: list[types.Parameter], args: Iterable[ast.Expr | None], name: str, environment: Environment,
+    site: ast.Instantiation | None,
+) -> Instance:  # fmt: skip
+    assert isinstance(t, types.CallableType)
+    made = Instance(name, t.decl, t, site=site)
+    for p, arg in zip(params, args, strict=True):
+        made.args[p.name] = None if arg is None else _evaluate(arg, environment)
+    if isinstance(t.decl, (ast.ParserDecl, ast.ControlDecl)):
+        inner = dict(environment)
+        for param in t.decl.ctor_params:
+            inner[param] = made.args[param.name]
+        _body(made, t.decl.locals, inner)
+    elif site is not None and site.body:
+        _body(made, site.body, dict(environment))
+    return made
+
+
+def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> None:
+    for d in nodes:
+        if isinstance(d, ast.Instantiation):
+            child = _instance(d.type, d.params, d.args, full_name(owner.name, d), environment, d)
+            owner.children[d.name] = environment[d] = child
+        elif isinstance(d, (ast.TableDecl, ast.ActionDecl, ast.ValueSetDecl)):
+            owner.cp_names[d.name] = full_name(owner.name, d)
+
+
+def full_name(owner: str, d: ast.Declaration) -> str:
+    """Control-plane name of `d` inside the object named `owner`; an `@name` with a leading dot stands alone (§18.3.2)."""
+    name = d.cp_name
+    return name[1:] if name.startswith(".") else f"{owner}.{name}"
+
+
+def _evaluate(e: ast.Expr, environment: Environment) -> Any:
+    """Value of a static expression: a const as in `Expr.const`, or an Instance."""
+    if e.const is not None:
+        return e.const
+    if isinstance(e, ast.Call) and e.kind == "constructor":
+        assert e.type is not None
+        return _instance(e.type, e.params, e.args, e.type.name, environment, None)  # type: ignore[attr-defined]
+    if isinstance(e, ast.Name) and e.decl in environment:
+        return environment[e.decl]
+    if isinstance(e, (ast.ListExpr, ast.StructInit)):
+        values = [_evaluate(v, environment) for v in e.values]
+        plain = types.strip_new(e.type)  # type: ignore[arg-type]
+        return dict(zip(plain.fields, values, strict=True)) if isinstance(plain, types.RecordType) else values
+    if isinstance(e, ast.Cast):
+        return fold_cast(_evaluate(e.operand, environment), e.type)  # type: ignore[arg-type]
+    if isinstance(e, ast.Unary):
+        return fold_unary(e.op, _evaluate(e.operand, environment), e.type)  # type: ignore[arg-type]
+    if isinstance(e, ast.Ternary):
+        return _evaluate(e.then if _evaluate(e.condition, environment) else e.otherwise, environment)
+    if isinstance(e, ast.Binary):
+        return _binary(e, _evaluate(e.left, environment), _evaluate(e.right, environment))
+    if isinstance(e, ast.Slice):
+        return fold_slice(_evaluate(e.base, environment), e.hi_bit, e.lo_bit)
+    if isinstance(e, ast.Member):
+        return _evaluate(e.base, environment)[e.member]
+    if isinstance(e, ast.Index):
+        return _evaluate(e.base, environment)[_evaluate(e.index, environment)]
+    raise CompileError(e.span, f"'{ast.source_text(e)}' is not known when the program is instantiated")
+
+
+def _binary(e: ast.Binary, left: Any, right: Any) -> Any:
+    if e.op != "++":
+        try:
+            return fold_binary(e.op, left, right, e.left.type)  # type: ignore[arg-type]
+        except ValueError as error:
+            raise CompileError(e.span, str(error)) from None
+    a, b = types.underlying(e.left.type), types.underlying(e.right.type)  # type: ignore[arg-type]
+    if isinstance(a, types.BitType) and isinstance(b, types.BitType):
+        return fold_concat(left, a.width, right, b.width, e.type)  # type: ignore[arg-type]
+    return left + right
