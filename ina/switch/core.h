@@ -1,0 +1,116 @@
+/* What the files of the switch core share. Not for Python, not for others. */
+#ifndef INA_CORE_H
+#define INA_CORE_H
+
+#include <stdbool.h>
+
+#include "switch.h"
+
+enum { INA_NONE = -1, INA_EMISSIONS = 4096 };
+
+struct ina_members { /* multicast group or clone session */
+    uint32_t count;
+    uint32_t truncate;
+    struct ina_replica member[];
+};
+
+/* A frame that waits: in a link's queue, in flight, or to enter again. Metadata and frame follow in the same block. */
+struct ina_buffer {
+    struct ina_packet pkt;
+    uint32_t next; /* free list, loop queue */
+    uint8_t passes;
+    uint8_t marked; /* ECN */
+};
+
+/* One copy to make of a packet of the current batch. */
+struct ina_emission {
+    uint16_t source; /* index in the batch */
+    uint16_t rid;
+    uint8_t instance_type;
+    int32_t next; /* of the same port */
+};
+
+struct ina_switch_port {
+    struct ina_port *port; /* NULL: the output callback */
+    struct ina_link *link; /* NULL: straight through */
+    bool present;
+    bool active;           /* has emissions in the current batch */
+    int32_t first, last;   /* those */
+    struct ina_switch_port_stats stats;
+};
+
+struct ina_switch {
+    const struct ina_program *program;
+    const struct ina_tables *tables;
+    uint8_t *state;
+    void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now);
+    void *output_context;
+    struct ina_switch_config config;
+    uint32_t meta_stride, frame_stride, buffer_stride;
+
+    /* scratch of one batch: INA_BATCH each */
+    uint8_t *ingress_meta, *egress_meta;
+    uint8_t *frames; /* lent to egress when the port has no memory of its own */
+    struct ina_packet *out;
+    uint32_t uses[INA_BATCH]; /* emissions that still need a source packet's metadata */
+    uint8_t passes[INA_BATCH];
+
+    struct ina_emission *emissions;
+    uint32_t emission_count;
+    uint16_t active[INA_SWITCH_PORTS]; /* ports with emissions, in order of their first */
+    uint32_t active_count;
+
+    uint8_t *buffers;
+    uint32_t buffer_free, buffer_unused; /* free list; those after `unused` were never used */
+    uint32_t loop_head, loop_tail, loop_count;
+
+    struct ina_trace_record *trace;
+    uint32_t trace_capacity;
+    uint64_t trace_written, trace_read;
+
+    uint8_t *digests;
+    uint32_t digest_stride;
+    uint64_t digest_written, digest_read, digest_lost;
+
+    uint16_t linked[INA_SWITCH_PORTS]; /* ports with a link */
+    uint32_t linked_count;
+    struct ina_members **groups, **sessions; /* INA_SWITCH_GROUPS each */
+    struct ina_switch_port ports[INA_SWITCH_PORTS];
+};
+
+#define INA_NO_BUFFER UINT32_MAX
+
+static inline struct ina_buffer *ina_buffer_at(const struct ina_switch *sw, uint32_t i)
+{
+    return (struct ina_buffer *)(void *)(sw->buffers + (size_t)i * sw->buffer_stride);
+}
+
+static inline void ina_count_drop(struct ina_switch *sw, uint16_t port, enum ina_drop_reason why)
+{
+    sw->ports[port].stats.drops[why]++;
+}
+
+/* queue.c */
+uint32_t ina_buffer_take(struct ina_switch *sw, const struct ina_packet *pkt); /* a copy, or INA_NO_BUFFER */
+void ina_buffer_give(struct ina_switch *sw, uint32_t i);
+void ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type, unsigned passes);
+void ina_link_push(struct ina_switch *sw, uint16_t port, const struct ina_packet *pkt, uint8_t passes, uint64_t now);
+void ina_links_poll(struct ina_switch *sw, uint64_t now);
+void ina_link_drop_all(struct ina_switch *sw, uint16_t port);
+
+/* egress.c: runs egress on `n` packets that lie where they can be sent from, and does what follows from its verdicts. A
+ * packet that is not to be sent has len 0 afterwards. */
+void ina_run_egress(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
+                    uint64_t now);
+void ina_emit(struct ina_switch *sw, struct ina_packet *batch, uint64_t now); /* all emissions of the batch */
+unsigned ina_lend(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned want);
+void ina_send(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, uint64_t now);
+
+/* observe.c */
+void ina_trace_add(struct ina_switch *sw, const struct ina_packet *pkt, uint16_t port, uint8_t direction, uint64_t now);
+void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint32_t phase, uint64_t now);
+unsigned ina_trace_drain(struct ina_switch *sw, struct ina_trace_record *into, unsigned max, uint64_t *lost);
+unsigned ina_digest_drain(struct ina_switch *sw, uint8_t *into, uint64_t stride, unsigned max, uint64_t *lost);
+int ina_trace_start(struct ina_switch *sw, uint32_t records);
+
+#endif

@@ -1,0 +1,149 @@
+/* From the copies that ingress asked for to frames in the ports' memory. */
+#include <string.h>
+
+#include "core.h"
+
+unsigned ina_lend(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned want)
+{
+    struct ina_port *port = sw->ports[number].port;
+    if (port) {
+        int n = port->ops->tx_get(port, pkts, (int)want);
+        return n < 0 ? 0 : (unsigned)n;
+    }
+    for (unsigned i = 0; i < want; i++) {
+        pkts[i].data = sw->frames + (size_t)i * sw->frame_stride + INA_HEADROOM;
+        pkts[i].len = 0;
+        pkts[i].headroom = INA_HEADROOM;
+        pkts[i].tailroom = sw->config.max_frame;
+    }
+    return want;
+}
+
+void ina_send(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, uint64_t now)
+{
+    struct ina_switch_port *port = &sw->ports[number];
+    for (unsigned i = 0; i < n; i++) {
+        if (!pkts[i].len)
+            continue;
+        port->stats.tx_packets++;
+        port->stats.tx_bytes += pkts[i].wire_len;
+        if (!port->port && sw->output)
+            sw->output(sw->output_context, number, &pkts[i], now);
+    }
+    if (port->port)
+        port->port->ops->tx_put(port->port, pkts, (int)n, now);
+}
+
+void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
+                    uint64_t now)
+{
+    uint32_t left_out[INA_BATCH]; /* payload that exists on the wire only */
+    for (unsigned i = 0; i < n; i++)
+        left_out[i] = pkts[i].wire_len - pkts[i].len;
+    sw->program->egress(sw->state, sw->tables, pkts, n, now);
+    for (unsigned i = 0; i < n; i++) {
+        struct ina_packet *pkt = &pkts[i];
+        if (pkt->truncate_len && pkt->len + left_out[i] > pkt->truncate_len) {
+            pkt->len = pkt->len < pkt->truncate_len ? pkt->len : pkt->truncate_len;
+            left_out[i] = pkt->truncate_len - pkt->len;
+        }
+        pkt->wire_len = pkt->len + left_out[i];
+        if (sw->trace)
+            ina_trace_add(sw, pkt, number, 1, now);
+        if (pkt->clone)
+            ina_loop_push(sw, pkt, INA_EGRESS_CLONE, passes[i]);
+        if (pkt->digest)
+            ina_digest_add(sw, pkt, 1, now);
+        if (pkt->verdict == INA_UNICAST)
+            continue;
+        if (pkt->verdict == INA_RECIRCULATE)
+            ina_loop_push(sw, pkt, INA_RECIRCULATED, passes[i]);
+        else
+            ina_count_drop(sw, number, INA_DROPPED_EGRESS);
+        pkt->len = pkt->wire_len = 0;
+    }
+}
+
+/* The descriptor of a copy of `from` in the memory that `to` already describes. */
+static void describe(struct ina_packet *to, const struct ina_packet *from, const struct ina_emission *e, uint16_t port,
+                     bool lent_by_port)
+{
+    uint8_t *data = to->data;
+    uint32_t headroom = to->headroom, capacity = to->len + to->tailroom, tag = to->tag;
+    *to = *from;
+    to->data = data;
+    to->headroom = headroom;
+    to->tailroom = capacity - from->len;
+    if (lent_by_port)
+        to->tag = tag;
+    to->egress_port = port;
+    to->rid = e->rid;
+    to->instance_type = e->instance_type;
+    to->verdict = INA_UNICAST;
+    to->clone = to->digest = 0;
+}
+
+/* Copies of one chunk straight into the port's frames; the emission after the chunk. */
+static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct ina_packet *batch, int32_t at, uint64_t now)
+{
+    struct ina_switch_port *port = &sw->ports[number];
+    struct ina_packet *out = sw->out;
+    uint8_t passes[INA_BATCH];
+    unsigned want = 0, n = 0;
+    for (int32_t e = at; e != INA_NONE && want < INA_BATCH; e = sw->emissions[e].next)
+        want++;
+    unsigned lent = ina_lend(sw, number, out, want);
+    for (unsigned k = 0; k < want; k++) {
+        const struct ina_emission *e = &sw->emissions[at];
+        const struct ina_packet *from = &batch[e->source];
+        at = e->next;
+        uint32_t uses = --sw->uses[e->source];
+        if (n == lent) {
+            port->stats.drops[INA_DROPPED_BACK_PRESSURE]++;
+            continue;
+        }
+        struct ina_packet *to = &out[n];
+        if (from->len > to->len + to->tailroom || to->headroom < sw->program->max_grow) {
+            port->stats.drops[INA_DROPPED_TOO_LONG]++;
+            continue;
+        }
+        describe(to, from, e, number, port->port != NULL);
+        memcpy(to->data, from->data, from->len);
+        if (uses) { /* the last copy may have the metadata itself */
+            to->meta = sw->egress_meta + (size_t)n * sw->meta_stride;
+            memcpy(to->meta, from->meta, sw->program->meta_size);
+        }
+        to->enq_time = to->deq_time = now;
+        passes[n++] = sw->passes[e->source];
+    }
+    if (n)
+        ina_run_egress(sw, number, out, n, passes, now);
+    if (lent)
+        ina_send(sw, number, out, n, now);
+    return at;
+}
+
+void ina_emit(struct ina_switch *sw, struct ina_packet *batch, uint64_t now)
+{
+    for (uint32_t a = 0; a < sw->active_count; a++) {
+        uint16_t number = sw->active[a];
+        struct ina_switch_port *port = &sw->ports[number];
+        int32_t at = port->first;
+        port->active = false;
+        port->first = port->last = INA_NONE;
+        while (at != INA_NONE) {
+            if (!port->link) {
+                at = emit_chunk(sw, number, batch, at, now);
+                continue;
+            }
+            const struct ina_emission *e = &sw->emissions[at];
+            struct ina_packet copy = batch[e->source];
+            describe(&copy, &batch[e->source], e, number, false);
+            sw->uses[e->source]--;
+            ina_link_push(sw, number, &copy, sw->passes[e->source], now);
+            at = e->next;
+        }
+    }
+    sw->active_count = 0;
+    sw->emission_count = 0;
+}

@@ -1,0 +1,554 @@
+"""The embedded switch: a compiled program run in this process, by a native thread or step by step.
+
+    switch = Switch("switchml.so")
+    switch.add_port(0, port)                     # a struct ina_port *, lent until remove_port or close
+    switch.write(insert(TableEntry("l2", {"hdr.ethernet.dst": "00:00:00:00:00:01"}, "forward", {"port": 0})))
+    switch.start()                               # or switch.step(frame, port=0, now=0) -> [(port, frame), ...]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ina._native import ffi, lib
+from ina.switch.entities import (
+    CloneSessionEntry,
+    CounterEntry,
+    Entity,
+    MulticastGroupEntry,
+    RegisterEntry,
+    TableEntry,
+    Update,
+    as_int,
+)
+from ina.switch.p4info import EntityError, P4Info, find
+from ina.switch.tables import TableImage, Tables
+from ina.switch.target import SwitchTarget
+
+PS = 10**12
+DROP_REASONS = (
+    "ingress", "egress", "no_port", "no_group", "no_session", "tail", "back_pressure", "too_long", "passes",
+    "no_buffer", "malformed",
+)  # fmt: skip
+VERDICTS = ("drop", "unicast", "multicast", "resubmit", "recirculate")
+_GROUPS = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Egress of a port: `rate` bit/s (0: infinite), `delay` s, `queue` and `ecn` bytes (0: no limit, never mark)."""
+
+    rate: float = 0
+    delay: float = 0.0
+    queue: int = 0
+    ecn: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PortStats:
+    """Packets and bytes through one port. `drops` by reason (DROP_REASONS)."""
+
+    rx_packets: int
+    rx_bytes: int
+    tx_packets: int
+    tx_bytes: int
+    ecn_marks: int
+    recirculated: int
+    drops: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class TraceRecord:
+    """A frame as it came in (`direction` "in", `target`: egress port or group) or went out ("out", replication id).
+
+    `time` in ps; `data`: its first bytes.
+    """
+
+    time: int
+    port: int
+    direction: str
+    verdict: str
+    target: int
+    instance_type: int
+    length: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """`data`: the program's metadata at the end of the phase ("ingress" or "egress"); `time` in ps."""
+
+    time: int
+    ingress_port: int
+    phase: str
+    data: bytes
+
+
+class Program:
+    """A compiled program in this process. `path`: its shared object."""
+
+    def __init__(self, path: str | os.PathLike[str]):
+        handle, error = ffi.new("void **"), ffi.new("char[]", 512)
+        self.path = os.fspath(path)
+        self.pointer = lib.ina_program_open(os.fsencode(os.path.abspath(path)), handle, error, 512)
+        if self.pointer == ffi.NULL:
+            raise OSError(f"cannot load switch program: {ffi.string(error).decode(errors='replace')}")
+        self._handle = ffi.gc(handle[0], lib.ina_program_close)
+        self.name = _text(self.pointer.name)
+        self.source_hash = _text(self.pointer.source_hash)
+        self.p4info = P4Info(json.loads(_text(self.pointer.p4info) or "{}"))
+        self.layout: dict[str, Any] = json.loads(_text(self.pointer.layout) or "{}")
+
+
+def _text(pointer: Any) -> str:
+    return ffi.string(pointer).decode() if pointer != ffi.NULL else ""
+
+
+class Switch(SwitchTarget):
+    """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
+
+    `program`: path of a compiled program, a `Program`, or anything with a `path`. `buffers`: frames that queues, clones
+    and recirculation may hold. `max_frame`: bytes. `seed`: of the program's random numbers.
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        *,
+        buffers: int = 0,
+        max_frame: int = 0,
+        max_passes: int = 0,
+        seed: int = 0,
+    ):
+        if not isinstance(program, Program):
+            program = Program(getattr(program, "path", program))
+        self.program: Program = program
+        self._tables = Tables(program.p4info, program.layout)
+        self._image: TableImage = self._tables.image()
+        self._groups: dict[int, MulticastGroupEntry] = {}
+        self._sessions: dict[int, CloneSessionEntry] = {}
+        self._ports: dict[int, Any] = {}
+        self._lock = threading.RLock()
+        self._dataplane: Any = None
+        config = ffi.new(
+            "struct ina_switch_config *",
+            {"buffers": buffers, "max_frame": max_frame, "max_passes": max_passes, "seed": seed},
+        )
+        self.pointer = lib.ina_switch_create(program.pointer, self._image.pointer, config)
+        if self.pointer == ffi.NULL:
+            raise OSError(
+                ffi.errno,
+                f"cannot create a switch for {program.path}: {os.strerror(ffi.errno)} "
+                f"({program.pointer.table_count} tables in the program, {self._image.pointer.count} in its layout)",
+            )
+        self._collector = ffi.new("struct ina_collector *")
+        self._collected = ffi.new("uint8_t[]", 1 << 20)
+        self._collector.data, self._collector.size = self._collected, len(self._collected)
+        lib.ina_switch_set_output(self.pointer, lib.ina_collect, self._collector)
+
+    @property
+    def p4info(self) -> P4Info:
+        return self.program.p4info
+
+    # ---- life
+
+    def start(self, *, spin: float = 0.0, yields: int = 2, batch: int = 0, poll: float = 50e-6) -> None:
+        """Starts the data plane thread.
+
+        Idle, it looks at the ports for `spin` seconds, then gives the processor away `yields` times, then sleeps until
+        it is woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, to 64.
+        """
+        with self._lock:
+            self._need(running=False)
+            config = ffi.new(
+                "struct ina_dataplane_config *",
+                {"spin_ps": round(spin * PS), "yields": yields, "batch": batch, "poll_ps": round(poll * PS)},
+            )
+            dataplane = lib.ina_dataplane_start(self.pointer, config)
+            if dataplane == ffi.NULL:
+                raise OSError(ffi.errno, f"cannot start the data plane: {os.strerror(ffi.errno)}")
+            self._dataplane = dataplane
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Ends the thread; the switch keeps its state and can be stepped or started again."""
+        with self._lock:
+            if self._dataplane is None:
+                return
+            error = lib.ina_dataplane_stop(self._dataplane, round(timeout * PS))
+            if error:
+                raise TimeoutError(f"the data plane thread did not end within {timeout} s: {os.strerror(-error)}")
+            self._dataplane = None
+
+    def close(self) -> None:
+        """Stops and frees everything; ports are their owners' again. Closing twice is fine."""
+        with self._lock:
+            self.stop()
+            lib.ina_switch_destroy(self.pointer)
+            self.pointer = ffi.NULL
+            self._ports.clear()
+
+    def __enter__(self) -> Switch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "pointer", None):  # the thread runs code of an object that would be unloaded
+            self.close()
+
+    @property
+    def running(self) -> bool:
+        return self._dataplane is not None
+
+    def _need(self, running: bool) -> None:
+        if self.pointer == ffi.NULL:
+            raise RuntimeError("the switch is closed")
+        if self.running != running:
+            raise RuntimeError(f"the data plane {'runs: stop() it first' if self.running else 'does not run'}")
+
+    def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> Any:
+        """Runs commands in order, all or (from the first error on) not; returns them with their results."""
+        if self.pointer == ffi.NULL:
+            raise RuntimeError("the switch is closed")
+        array = ffi.new("struct ina_command[]", commands)
+        if self._dataplane is None:
+            lib.ina_switch_execute_all(self.pointer, array, len(commands), 1)
+        else:
+            error = lib.ina_dataplane_call(self._dataplane, array, len(commands), 1, round(timeout * PS))
+            if error:
+                raise TimeoutError(
+                    f"the data plane did not run {len(commands)} commands within {timeout} s: {os.strerror(-error)}"
+                )
+        for i in range(len(commands)):
+            if array[i].result:
+                raise OSError(-array[i].result, f"command {i} ({commands[i]['op']}): {os.strerror(-array[i].result)}")
+        return array
+
+    # ---- ports
+
+    def add_port(self, number: int, port: Any = None, link: Link | None = None) -> None:
+        """Makes `port` (a `struct ina_port *`, or an object that has one as `pointer`) port `number`, 0..510.
+
+        The switch drives it from now on and never closes it. None: frames come and go through `step`.
+        """
+        pointer = getattr(port, "pointer", port)
+        if pointer is None:
+            pointer = ffi.NULL
+        config = ffi.NULL
+        if link is not None:
+            config = ffi.new(
+                "struct ina_link_config *",
+                {
+                    "rate_bps": round(link.rate),
+                    "delay_ps": round(link.delay * PS),
+                    "queue_bytes": link.queue,
+                    "ecn_bytes": link.ecn,
+                },
+            )
+        if not 0 <= number < lib.INA_DROP_PORT:
+            raise ValueError(f"port {number}: expected 0..{lib.INA_DROP_PORT - 1}")
+        with self._lock:
+            if number in self._ports:
+                raise ValueError(f"port {number} is there already: remove it first")
+            self._execute([{"op": lib.INA_ADD_PORT, "id": number, "port": pointer, "link": config}])
+            self._ports[number] = port
+
+    def remove_port(self, number: int) -> Any:
+        """Takes the port back out; what waits for it is dropped. Returns what was given to add_port."""
+        with self._lock:
+            if number not in self._ports:
+                raise ValueError(f"port {number} is not there; there are: {sorted(self._ports)}")
+            self._execute([{"op": lib.INA_REMOVE_PORT, "id": number}])
+            return self._ports.pop(number)
+
+    @property
+    def ports(self) -> list[int]:
+        return sorted(self._ports)
+
+    def port_stats(self, number: int) -> PortStats:
+        raw = ffi.new("struct ina_switch_port_stats *")
+        with self._lock:
+            self._execute([{"op": lib.INA_READ_PORT, "id": number, "data": raw}])
+        return PortStats(
+            raw.rx_packets, raw.rx_bytes, raw.tx_packets, raw.tx_bytes, raw.ecn_marks, raw.recirculated,
+            dict(zip(DROP_REASONS, raw.drops, strict=True)),
+        )  # fmt: skip
+
+    # ---- control plane
+
+    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
+        """Makes all updates between two bursts of packets, in order, or none of them."""
+        with self._lock:
+            tables, groups, sessions = self._tables, dict(self._groups), dict(self._sessions)
+            commands: list[dict[str, Any]] = []
+            keep: list[Any] = []  # memory that commands point to
+            for i, update in enumerate(updates):
+                entity = update.entity
+                try:
+                    if update.type not in ("INSERT", "MODIFY", "DELETE"):
+                        raise EntityError(f"{update.type!r}: expected INSERT, MODIFY or DELETE")
+                    if isinstance(entity, TableEntry):
+                        if tables is self._tables:
+                            tables = tables.copy()
+                        tables.apply(update.type, entity)
+                    elif isinstance(entity, MulticastGroupEntry):
+                        what = f"multicast group {entity.group_id}"
+                        commands.append(self._members(update.type, entity.group_id, entity, groups, what, keep))
+                    elif isinstance(entity, CloneSessionEntry):
+                        what = f"clone session {entity.session_id}"
+                        commands.append(self._members(update.type, entity.session_id, entity, sessions, what, keep))
+                    elif isinstance(entity, (CounterEntry, RegisterEntry)):
+                        if update.type != "MODIFY":
+                            raise EntityError(f"{type(entity).__name__}: only MODIFY is possible")
+                        commands.extend(self._cells(entity, keep))
+                    else:
+                        raise EntityError(f"{entity!r} is no entity of this switch")
+                except EntityError as error:
+                    raise EntityError(f"update {i}: {error}", error.code) from None
+            image = self._image
+            if tables is not self._tables:
+                image = tables.image()
+                commands.insert(0, {"op": lib.INA_SET_TABLES, "tables": image.pointer})
+            if commands:
+                self._execute(commands, timeout)
+            self._tables, self._image, self._groups, self._sessions = tables, image, groups, sessions
+
+    @staticmethod
+    def _members(
+        type_: str, number: int, entity: Any, known: dict[int, Any], what: str, keep: list[Any]
+    ) -> dict[str, Any]:
+        if not 1 <= number <= _GROUPS:
+            raise EntityError(f"{what}: expected 1..{_GROUPS}")
+        if type_ == "INSERT" and number in known:
+            raise EntityError(f"{what} is there already", "ALREADY_EXISTS")
+        if type_ != "INSERT" and number not in known:
+            raise EntityError(f"{what} is not there", "NOT_FOUND")
+        op = lib.INA_SET_GROUP if isinstance(entity, MulticastGroupEntry) else lib.INA_SET_SESSION
+        if type_ == "DELETE":
+            del known[number]
+            return {"op": op, "id": number}
+        pairs = []
+        for r in entity.replicas:
+            pairs.append((as_int(r.port, 9, f"{what}: port"), as_int(r.rid, 16, f"{what}: replication id")))
+        if len(set(pairs)) != len(pairs):
+            raise EntityError(f"{what}: two replicas have the same port and replication id")
+        if len(pairs) > _GROUPS:
+            raise EntityError(f"{what}: {len(pairs)} replicas, at most {_GROUPS} are possible", "RESOURCE_EXHAUSTED")
+        known[number] = entity
+        if not pairs:  # an empty group sends nothing: to the data plane it is one that goes nowhere
+            pairs = [(lib.INA_DROP_PORT, 0)]
+        data = ffi.new("struct ina_replica[]", pairs)
+        keep.append(data)
+        return {
+            "op": op, "id": number, "count": len(pairs), "data": data, "size": getattr(entity, "packet_length", 0),
+        }  # fmt: skip
+
+    def _array(self, kind: str, name: str | int) -> tuple[dict[str, Any], int]:
+        """Layout of a counter or register and the byte its cell 0 lies at in the state."""
+        info = self.p4info.counter(name) if kind == "counter" else self.p4info.register(name)
+        layout = next(a for a in self.program.layout[f"{kind}s"] if a["name"] == info.name)
+        base = self.program.pointer.stats_offset if kind == "counter" else 0
+        return layout, base + layout["offset"]
+
+    @staticmethod
+    def _index(what: str, index: int | None, size: int) -> tuple[int, int]:
+        """First cell and number of cells."""
+        if index is None:
+            return 0, size
+        if not 0 <= index < size:
+            raise EntityError(f"{what}: index {index}: expected 0..{size - 1}")
+        return index, 1
+
+    def _cells(self, entity: CounterEntry | RegisterEntry, keep: list[Any]) -> list[dict[str, Any]]:
+        if isinstance(entity, CounterEntry):
+            layout, base = self._array("counter", entity.counter)
+            first, count = self._index(f"counter {layout['name']}", entity.index, layout["size"])
+            stride = size = 16
+            cell = np.array([entity.packets, entity.bytes], "<u8").tobytes()
+        else:
+            layout, base = self._array("register", entity.register)
+            what = f"register {layout['name']}"
+            first, count = self._index(what, entity.index, layout["size"])
+            stride, size = layout["stride"], layout["bytes"]
+            cell = as_int(entity.value, layout["width"], what).to_bytes(size, "little")
+        data = ffi.new("uint8_t[]", cell * count)
+        keep.append(data)
+        return [
+            {
+                "op": lib.INA_WRITE_STATE, "offset": base + first * stride, "stride": stride, "size": size,
+                "count": count, "data": data,
+            }
+        ]  # fmt: skip
+
+    def _read_cells(self, offset: int, stride: int, size: int, count: int, timeout: float) -> bytes:
+        if not count:
+            return b""
+        data = ffi.new("uint8_t[]", size * count)
+        with self._lock:
+            where = {"offset": offset, "stride": stride, "size": size, "count": count}
+            self._execute([{"op": lib.INA_READ_STATE, "data": data, **where}], timeout)
+        return bytes(ffi.buffer(data))
+
+    def counter(self, name: str | int, index: int | None = None, timeout: float = 5.0) -> np.ndarray:
+        """Cells of an indirect counter as (n, 2) uint64: packets, bytes."""
+        layout, base = self._array("counter", name)
+        first, count = self._index(f"counter {layout['name']}", index, layout["size"])
+        raw = self._read_cells(base + 16 * first, 16, 16, count, timeout)
+        return np.frombuffer(raw, "<u8").reshape(count, 2)
+
+    def counters(self) -> dict[str, np.ndarray]:
+        """All indirect counters by full name."""
+        return {name: self.counter(name) for name in self.p4info.counters}
+
+    def register(self, name: str | int, index: int | None = None, timeout: float = 5.0) -> np.ndarray:
+        """Cells of a register: (n,) unsigned integers, or Python integers (dtype object) if wider than 64 bits."""
+        layout, base = self._array("register", name)
+        first, count = self._index(f"register {layout['name']}", index, layout["size"])
+        size, stride = layout["bytes"], layout["stride"]
+        raw = self._read_cells(base + first * stride, stride, size, count, timeout)
+        if size <= 8:
+            return np.frombuffer(raw, f"<u{size}")
+        return np.array([int.from_bytes(raw[i : i + size], "little") for i in range(0, len(raw), size)], object)
+
+    def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
+        """What is there: of a TableEntry's table (with a match: that entry), of a group or session (id 0: all), of a
+        counter's or register's cell (index None: all)."""
+        found: list[Entity] = []
+        with self._lock:
+            for e in entities:
+                if isinstance(e, TableEntry):
+                    rows = self._tables.entries(e.table or None)
+                    found += [
+                        r
+                        for r in rows
+                        if r.is_default == e.is_default
+                        and (not e.match or (r.match == e.match and r.priority == e.priority))
+                    ]
+                elif isinstance(e, MulticastGroupEntry):
+                    found += [g for i, g in self._groups.items() if e.group_id in (0, i)]
+                elif isinstance(e, CloneSessionEntry):
+                    found += [s for i, s in self._sessions.items() if e.session_id in (0, i)]
+                elif isinstance(e, CounterEntry):
+                    info = find("counter", self.p4info.counters.values(), e.counter)
+                    cells = self.counter(info.name, e.index, timeout).tolist()
+                    start = e.index or 0
+                    found += [CounterEntry(info.name, start + i, p, b) for i, (p, b) in enumerate(cells)]
+                elif isinstance(e, RegisterEntry):
+                    info = find("register", self.p4info.registers.values(), e.register)
+                    start = e.index or 0
+                    values = self.register(info.name, e.index, timeout).tolist()
+                    found += [RegisterEntry(info.name, start + i, v) for i, v in enumerate(values)]
+                else:
+                    raise EntityError(f"{e!r} is no entity of this switch")
+        return found
+
+    # ---- observation
+
+    def trace_start(self, records: int = 4096) -> None:
+        """Keeps the newest `records` frames in and out of the pipeline."""
+        with self._lock:
+            self._execute([{"op": lib.INA_TRACE_START, "count": records}])
+
+    def trace_stop(self) -> None:
+        with self._lock:
+            self._execute([{"op": lib.INA_TRACE_STOP}])
+
+    def trace(self, limit: int = 4096) -> tuple[list[TraceRecord], int]:
+        """Up to `limit` records since the last call, oldest first, and how many were overwritten before."""
+        raw = ffi.new("struct ina_trace_record[]", limit)
+        with self._lock:
+            command = self._execute([{"op": lib.INA_READ_TRACE, "count": limit, "data": raw}])[0]
+        records = [
+            TraceRecord(
+                r.time, r.port, "out" if r.direction else "in", VERDICTS[r.verdict], r.target, r.instance_type, r.len,
+                bytes(ffi.buffer(r.bytes, r.stored)),
+            )
+            for r in raw[0 : command.count]
+        ]  # fmt: skip
+        return records, command.offset
+
+    def digests(self, limit: int = 256) -> tuple[list[Digest], int]:
+        """Up to `limit` digests since the last call, oldest first, and how many were overwritten before."""
+        head, meta = ffi.sizeof("struct ina_digest"), self.program.pointer.meta_size
+        stride = head + meta
+        raw = ffi.new("uint8_t[]", limit * stride)
+        with self._lock:
+            command = self._execute([{"op": lib.INA_READ_DIGESTS, "count": limit, "stride": stride, "data": raw}])[0]
+        found = []
+        for i in range(command.count):
+            d = ffi.cast("struct ina_digest *", raw + i * stride)
+            data = bytes(ffi.buffer(raw + i * stride + head, meta))
+            found.append(Digest(d.time, d.ingress_port, "egress" if d.phase else "ingress", data))
+        return found, command.offset
+
+    def dataplane_stats(self) -> dict[str, int]:
+        """bursts, packets, sleeps and commands of the running data plane."""
+        with self._lock:
+            self._need(running=True)
+            raw = ffi.new("struct ina_dataplane_stats *")
+            lib.ina_dataplane_get_stats(self._dataplane, raw)
+            return {"bursts": raw.bursts, "packets": raw.packets, "sleeps": raw.sleeps, "commands": raw.commands}
+
+    def snapshot(self) -> bytes:
+        """The program's whole state: registers, then statistics."""
+        size = self.program.pointer.state_size
+        return self._read_cells(0, size, size, 1, 5.0)
+
+    def restore(self, state: bytes) -> None:
+        """The reverse of snapshot."""
+        size = self.program.pointer.state_size
+        if len(state) != size:
+            raise ValueError(f"{len(state)} bytes: this program's state has {size}")
+        data = ffi.from_buffer(state)
+        with self._lock:
+            if size:
+                self._execute([{"op": lib.INA_WRITE_STATE, "size": size, "stride": size, "count": 1, "data": data}])
+
+    # ---- stepped
+
+    def step(self, frame: bytes, port: int, now: int = 0) -> list[tuple[int, bytes]]:
+        """One frame in at `now` (ps): the frames that ports without a `struct ina_port` send at that time."""
+        with self._lock:
+            self._need(running=False)
+            if port not in self._ports:
+                raise ValueError(f"port {port} is not there; there are: {sorted(self._ports)}")
+            error = lib.ina_switch_input_frame(self.pointer, frame, len(frame), port, now)
+            if error:
+                raise ValueError(f"frame of {len(frame)} bytes: {os.strerror(-error)}")
+            return self._collect()
+
+    def poll(self, now: int) -> list[tuple[int, bytes]]:
+        """Frames that leave queues and links by `now` (ps)."""
+        with self._lock:
+            self._need(running=False)
+            lib.ina_switch_poll(self.pointer, now)
+            return self._collect()
+
+    def next_due(self) -> int | None:
+        """When `poll` has something to do (ps); None: nothing waits."""
+        with self._lock:
+            self._need(running=False)
+            due = lib.ina_switch_next_due(self.pointer)
+            return None if due == 2**64 - 1 else due
+
+    def _collect(self) -> list[tuple[int, bytes]]:
+        c = self._collector
+        frames, at = [], 0
+        data = memoryview(ffi.buffer(c.data, c.used))
+        while at < c.used:
+            head = ffi.cast("struct ina_collected *", c.data + at)
+            at += ffi.sizeof("struct ina_collected")
+            frames.append((head.port, bytes(data[at : at + head.len])))
+            at += (head.len + 7) & ~7
+        lost, c.used, c.lost = c.lost, 0, 0
+        if lost:
+            raise BufferError(f"one step sent {lost} frames more than {c.size} bytes hold")
+        return frames

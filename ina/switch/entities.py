@@ -1,0 +1,173 @@
+"""What a control plane writes into a switch and reads from it, with the meaning and names of P4Runtime's entities.
+
+Values of match fields and parameters are non-negative integers; `bytes` (big endian), MAC addresses
+("00:00:00:00:00:01") and IPv4 addresses ("10.0.0.1") are taken too. What a match says depends on its kind:
+
+    exact       value
+    ternary     value, or (value, mask)
+    lpm         value, or (value, prefix length)
+    range       value, or (low, high), both included
+    optional    value
+
+A field that is left out matches anything, except an exact one, which must be there.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.switch.p4info import EntityError, MatchField, Param
+
+Value = int | bytes | str
+Match = Value | tuple[Value, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry:
+    """An entry of `table`, or (`is_default`) what it does when none matches. Higher `priority` wins.
+
+    `action` None with `is_default` restores the program's own default.
+    """
+
+    table: str | int
+    match: dict[str, Match] = field(default_factory=dict)
+    action: str | int | None = None
+    params: dict[str, Value] = field(default_factory=dict)
+    priority: int = 0
+    is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A copy to `port`; the program sees `rid` as the copy's replication id."""
+
+    port: int
+    rid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastGroupEntry:
+    """Group 1..65535."""
+
+    group_id: int
+    replicas: tuple[Replica, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CloneSessionEntry:
+    """Session 1..65535; `packet_length` cuts clones to so many bytes, 0: whole."""
+
+    session_id: int
+    replicas: tuple[Replica, ...] = ()
+    packet_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CounterEntry:
+    """Cell `index` of an indirect counter; None: all of them (reading only)."""
+
+    counter: str | int
+    index: int | None = None
+    packets: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterEntry:
+    """Cell `index` of a register; None: all of them."""
+
+    register: str | int
+    index: int | None = None
+    value: int = 0
+
+
+Entity = TableEntry | MulticastGroupEntry | CloneSessionEntry | CounterEntry | RegisterEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """`type`: INSERT, MODIFY or DELETE (P4Runtime §12)."""
+
+    type: str
+    entity: Entity
+
+
+def insert(*entities: Entity) -> list[Update]:
+    return [Update("INSERT", e) for e in entities]
+
+
+def modify(*entities: Entity) -> list[Update]:
+    return [Update("MODIFY", e) for e in entities]
+
+
+def delete(*entities: Entity) -> list[Update]:
+    return [Update("DELETE", e) for e in entities]
+
+
+def as_int(value: Value, width: int, what: str) -> int:
+    """`value` as an integer of `width` bits; EntityError names `what` when it is not one."""
+    try:
+        if isinstance(value, str):
+            parts = value.split(":")
+            is_mac = len(parts) == 6
+            number = int("".join(p.zfill(2) for p in parts), 16) if is_mac else int(ipaddress.IPv4Address(value))
+        elif isinstance(value, (bytes, bytearray)):
+            number = int.from_bytes(value, "big")
+        else:
+            number = value.__index__()
+    except (ValueError, AttributeError):
+        raise EntityError(
+            f"{what}: {value!r} is not a value: expected an integer, bytes, a MAC or an IPv4 address"
+        ) from None
+    if number < 0 or number >> width:
+        raise EntityError(f"{what}: {value!r} does not fit {width} bits: expected 0..{(1 << width) - 1}")
+    return number
+
+
+def _pair(value: Match, what: str, form: str) -> tuple[Value, Any] | None:
+    if not isinstance(value, (tuple, list)):
+        return None
+    if len(value) != 2:
+        raise EntityError(f"{what}: {value!r}: expected a value or {form}")
+    return value[0], value[1]
+
+
+def as_match(value: Match, info: MatchField, what: str) -> tuple[int, int]:
+    """A match as (value, mask), for range as (low, high); masked-out bits of the value must be 0 (P4Runtime §9.1.1)."""
+    width = info.width
+    full = (1 << width) - 1
+    if info.match in ("exact", "optional"):
+        return as_int(value, width, what), full  # type: ignore[arg-type]
+    if info.match == "range":
+        low, high = _pair(value, what, "(low, high)") or (value, value)
+        low, high = as_int(low, width, what), as_int(high, width, what)
+        if low > high:
+            raise EntityError(f"{what}: empty range {low}..{high}: low must not exceed high")
+        return low, high
+    if info.match == "lpm":
+        base, length = _pair(value, what, "(value, prefix length)") or (value, width)
+        if not isinstance(length, int) or not 0 <= length <= width:
+            raise EntityError(f"{what}: prefix length {length!r}: expected 0..{width}")
+        mask = full & ~((1 << (width - length)) - 1)
+    elif info.match == "ternary":
+        base, mask = _pair(value, what, "(value, mask)") or (value, full)
+        mask = as_int(mask, width, f"{what} (mask)")
+    else:
+        raise EntityError(f"{what}: match kind {info.match!r} is not supported")
+    number = as_int(base, width, what)  # type: ignore[arg-type]
+    if number & ~mask:
+        raise EntityError(f"{what}: value {number:#x} has bits outside its mask {mask:#x}: clear them")
+    return number, mask
+
+
+def as_params(params: dict[str, Value], infos: tuple[Param, ...], what: str) -> dict[str, int]:
+    """All parameters of an action, by name."""
+    unknown = sorted(set(params) - {p.name for p in infos})
+    if unknown:
+        raise EntityError(f"{what}: no parameter {unknown[0]!r}; it has: {', '.join(p.name for p in infos) or 'none'}")
+    missing = [p.name for p in infos if p.name not in params]
+    if missing:
+        raise EntityError(f"{what}: parameter {missing[0]!r} is missing")
+    return {p.name: as_int(params[p.name], p.width, f"{what}({p.name})") for p in infos}

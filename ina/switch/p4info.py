@@ -1,0 +1,177 @@
+"""A program's P4Info (P4Runtime 1.4 §6) as Python values: names, ids, widths, sizes of what can be written and read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class EntityError(ValueError):
+    """A control-plane request that cannot be carried out.
+
+    `code` is the canonical status of P4Runtime (INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED,
+    PERMISSION_DENIED); the message names entity, field and width.
+    """
+
+    def __init__(self, message: str, code: str = "INVALID_ARGUMENT"):
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class MatchField:
+    """`match`: exact, lpm, ternary, range or optional."""
+
+    id: int
+    name: str
+    width: int
+    match: str
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    id: int
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActionInfo:
+    id: int
+    name: str
+    alias: str
+    params: tuple[Param, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """`entry_actions` and `default_actions`: full names of those that entries, or the default, may use."""
+
+    id: int
+    name: str
+    alias: str
+    fields: tuple[MatchField, ...]
+    entry_actions: tuple[str, ...]
+    default_actions: tuple[str, ...]
+    size: int
+    is_const: bool
+    const_default: bool
+
+    @property
+    def needs_priority(self) -> bool:
+        """P4Runtime §9.1.1: a priority is for tables with a ternary, range or optional field, and only for those."""
+        return any(f.match in ("ternary", "range", "optional") for f in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """An indexed counter or register. `width`: of a register's cells; `unit`: of a counter."""
+
+    id: int
+    name: str
+    alias: str
+    size: int
+    width: int = 0
+    unit: str = ""
+
+
+def _preamble(message: dict[str, Any]) -> dict[str, Any]:
+    preamble = message.get("preamble", {})
+    name = preamble["name"]
+    return {"id": int(preamble["id"]), "name": name, "alias": preamble.get("alias", name)}
+
+
+def _scope(reference: dict[str, Any]) -> str:
+    return reference.get("scope", "TABLE_AND_DEFAULT")
+
+
+def find(kind: str, items: Iterable[Any], name: str | int) -> Any:
+    """The object called `name`: its full name, alias, id, or a suffix (after a dot) that only one of them has."""
+    items = list(items)
+    for item in items:
+        if name in (item.name, item.id):
+            return item
+    matches = [i for i in items if getattr(i, "alias", None) == name or i.name.endswith(f".{name}")]
+    if len(matches) == 1:
+        return matches[0]
+    names = sorted(i.name for i in matches or items)
+    if matches:
+        raise EntityError(f"{kind} {name!r} is ambiguous: {', '.join(names)}")
+    close = difflib.get_close_matches(str(name), names, 1) if names else []
+    hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(names) or 'none'}"
+    raise EntityError(f"no {kind} {name!r}; {hint}", "NOT_FOUND")
+
+
+@dataclass(slots=True)
+class P4Info:
+    """Views of the message (its protobuf JSON form, as a dict) that the rest of the switch works with."""
+
+    message: dict[str, Any] = field(repr=False)
+    tables: dict[str, TableInfo] = field(init=False)
+    actions: dict[str, ActionInfo] = field(init=False)
+    counters: dict[str, ArrayInfo] = field(init=False)
+    registers: dict[str, ArrayInfo] = field(init=False)
+
+    def __post_init__(self) -> None:
+        message = self.message
+        actions = [
+            ActionInfo(
+                **_preamble(a),
+                params=tuple(
+                    Param(int(p["id"]), p["name"], int(p.get("bitwidth", 0))) for p in a.get("params", ())
+                ),
+            )
+            for a in message.get("actions", ())
+        ]
+        by_id = {a.id: a.name for a in actions}
+        self.actions = {a.name: a for a in actions}
+        self.tables = {}
+        for t in message.get("tables", ()):
+            references = t.get("actionRefs", ())
+            table = TableInfo(
+                **_preamble(t),
+                fields=tuple(
+                    MatchField(int(f["id"]), f["name"], int(f.get("bitwidth", 0)), f.get("matchType", "EXACT").lower())
+                    for f in t.get("matchFields", ())
+                ),
+                entry_actions=tuple(by_id[int(r["id"])] for r in references if _scope(r) != "DEFAULT_ONLY"),
+                default_actions=tuple(by_id[int(r["id"])] for r in references if _scope(r) != "TABLE_ONLY"),
+                size=int(t.get("size", 0)),
+                is_const=bool(t.get("isConstTable", False)),
+                const_default=bool(int(t.get("constDefaultActionId", 0))),
+            )
+            self.tables[table.name] = table
+        self.counters = {
+            c["preamble"]["name"]: ArrayInfo(
+                **_preamble(c), size=int(c.get("size", 0)), unit=c.get("spec", {}).get("unit", "BOTH").lower()
+            )
+            for c in message.get("counters", ())
+        }
+        self.registers = {
+            r["preamble"]["name"]: ArrayInfo(
+                **_preamble(r),
+                size=int(r.get("size", 0)),
+                width=int(r.get("typeSpec", {}).get("bitstring", {}).get("bit", {}).get("bitwidth", 0)),
+            )
+            for r in message.get("registers", ())
+        }
+
+    def table(self, name: str | int) -> TableInfo:
+        return find("table", self.tables.values(), name)
+
+    def action(self, table: TableInfo, name: str | int, default: bool = False) -> ActionInfo:
+        """The action `name` of `table`, if entries (or, with `default`, the default) may use it."""
+        allowed = table.default_actions if default else table.entry_actions
+        try:
+            return find("action", [self.actions[a] for a in allowed], name)
+        except EntityError as error:
+            use = "the default entry" if default else "entries"
+            raise EntityError(f"table {table.name}: {use}: {error}") from None
+
+    def counter(self, name: str | int) -> ArrayInfo:
+        return find("counter", self.counters.values(), name)
+
+    def register(self, name: str | int) -> ArrayInfo:
+        return find("register", self.registers.values(), name)

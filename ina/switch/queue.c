@@ -1,0 +1,188 @@
+/* Frames that wait: buffers, the way back to ingress, and links. */
+#include <string.h>
+
+#include "core.h"
+
+static uint32_t reserve(struct ina_switch *sw)
+{
+    uint32_t i = sw->buffer_free;
+    if (i != INA_NO_BUFFER)
+        sw->buffer_free = ina_buffer_at(sw, i)->next;
+    else if (sw->buffer_unused < sw->config.buffers)
+        i = sw->buffer_unused++;
+    return i;
+}
+
+/* Copies descriptor, metadata and frame; the frame fits. */
+static void fill(struct ina_switch *sw, struct ina_buffer *b, const struct ina_packet *pkt)
+{
+    uint8_t *meta = (uint8_t *)b + ((sizeof *b + 63) & ~(size_t)63);
+    b->pkt = *pkt;
+    b->pkt.meta = meta;
+    if (pkt->meta)
+        memcpy(meta, pkt->meta, sw->program->meta_size);
+    b->pkt.data = meta + sw->meta_stride + INA_HEADROOM;
+    b->pkt.headroom = INA_HEADROOM;
+    b->pkt.tailroom = sw->config.max_frame - pkt->len;
+    memcpy(b->pkt.data, pkt->data, pkt->len);
+}
+
+uint32_t ina_buffer_take(struct ina_switch *sw, const struct ina_packet *pkt)
+{
+    uint32_t i = pkt->len <= sw->config.max_frame ? reserve(sw) : INA_NO_BUFFER;
+    if (i != INA_NO_BUFFER)
+        fill(sw, ina_buffer_at(sw, i), pkt);
+    return i;
+}
+
+void ina_buffer_give(struct ina_switch *sw, uint32_t i)
+{
+    ina_buffer_at(sw, i)->next = sw->buffer_free;
+    sw->buffer_free = i;
+}
+
+void ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type, unsigned passes)
+{
+    if (passes >= sw->config.max_passes) {
+        ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_PASSES);
+        return;
+    }
+    uint32_t i = ina_buffer_take(sw, pkt);
+    if (i == INA_NO_BUFFER) {
+        ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_NO_BUFFER);
+        return;
+    }
+    struct ina_buffer *b = ina_buffer_at(sw, i);
+    b->pkt.instance_type = instance_type;
+    b->passes = (uint8_t)(passes + 1);
+    sw->ports[pkt->ingress_port].stats.recirculated++;
+    if (sw->loop_count++)
+        ina_buffer_at(sw, sw->loop_tail)->next = i;
+    else
+        sw->loop_head = i;
+    sw->loop_tail = i;
+}
+
+void ina_link_push(struct ina_switch *sw, uint16_t number, const struct ina_packet *pkt, uint8_t passes, uint64_t now)
+{
+    struct ina_switch_port *port = &sw->ports[number];
+    if (pkt->len > sw->config.max_frame) {
+        port->stats.drops[INA_DROPPED_TOO_LONG]++;
+        return;
+    }
+    uint32_t i = reserve(sw);
+    if (i == INA_NO_BUFFER) {
+        port->stats.drops[INA_DROPPED_NO_BUFFER]++;
+        return;
+    }
+    int queued = ina_link_enqueue(port->link, i, pkt->wire_len + INA_ETHERNET_OVERHEAD, now);
+    if (queued == INA_TAIL_DROP) {
+        port->stats.drops[INA_DROPPED_TAIL]++;
+        ina_buffer_give(sw, i);
+        return;
+    }
+    struct ina_buffer *b = ina_buffer_at(sw, i);
+    fill(sw, b, pkt);
+    b->passes = passes;
+    b->marked = queued == INA_ENQUEUED_MARKED;
+}
+
+/* ECN (RFC 3168 section 5): a frame of an ECN-capable transport that met a long queue says "congestion experienced". */
+static void mark(struct ina_switch *sw, uint16_t number, const struct ina_packet *pkt)
+{
+    uint8_t *ip = pkt->data + 14;
+    if (pkt->len < 34 || pkt->data[12] != 0x08 || pkt->data[13] != 0x00 || !(ip[1] & 3) || (ip[1] & 3) == 3)
+        return;
+    uint32_t before = (uint32_t)ip[0] << 8 | ip[1];
+    ip[1] |= 3;
+    uint32_t after = (uint32_t)ip[0] << 8 | ip[1];
+    uint32_t checksum = (uint32_t)ip[10] << 8 | ip[11]; /* RFC 1624 equation 3 */
+    uint32_t sum = (~checksum & 0xffff) + (~before & 0xffff) + after;
+    sum = (sum & 0xffff) + (sum >> 16);
+    sum = ~((sum & 0xffff) + (sum >> 16)) & 0xffff;
+    ip[10] = (uint8_t)(sum >> 8);
+    ip[11] = (uint8_t)sum;
+    sw->ports[number].stats.ecn_marks++;
+}
+
+static void transmit(struct ina_switch *sw, uint16_t number, uint64_t now)
+{
+    struct ina_link *link = sw->ports[number].link;
+    struct ina_link_item item;
+    while (ina_link_dequeue(link, now, &item)) {
+        struct ina_buffer *b = ina_buffer_at(sw, (uint32_t)item.handle);
+        b->pkt.enq_time = item.enq_time;
+        b->pkt.enq_qdepth = item.enq_qdepth;
+        b->pkt.deq_time = now;
+        b->pkt.deq_qdepth = ina_link_depth(link);
+        ina_run_egress(sw, number, &b->pkt, 1, &b->passes, now);
+        if (!b->pkt.len) {
+            ina_buffer_give(sw, (uint32_t)item.handle);
+            continue;
+        }
+        if (b->marked)
+            mark(sw, number, &b->pkt);
+        item.bytes = b->pkt.wire_len + INA_ETHERNET_OVERHEAD;
+        ina_link_transmit(link, &item, now);
+    }
+}
+
+/* Frames that have arrived, up to a batch at a time, into the port's memory. */
+static void deliver(struct ina_switch *sw, uint16_t number, uint64_t now)
+{
+    struct ina_switch_port *port = &sw->ports[number];
+    for (;;) {
+        struct ina_link_item item;
+        uint32_t arrived[INA_BATCH];
+        unsigned n = 0;
+        while (n < INA_BATCH && ina_link_deliver(port->link, now, &item))
+            arrived[n++] = (uint32_t)item.handle;
+        if (!n)
+            return;
+        if (!port->port) {
+            for (unsigned i = 0; i < n; i++)
+                ina_send(sw, number, &ina_buffer_at(sw, arrived[i])->pkt, 1, now);
+        } else {
+            unsigned lent = ina_lend(sw, number, sw->out, n), used = 0;
+            for (unsigned i = 0; i < n; i++) {
+                const struct ina_packet *from = &ina_buffer_at(sw, arrived[i])->pkt;
+                struct ina_packet *to = &sw->out[used];
+                if (used == lent) {
+                    port->stats.drops[INA_DROPPED_BACK_PRESSURE]++;
+                } else if (from->len > to->len + to->tailroom) {
+                    port->stats.drops[INA_DROPPED_TOO_LONG]++;
+                } else {
+                    to->tailroom = to->len + to->tailroom - from->len;
+                    to->len = from->len;
+                    to->wire_len = from->wire_len;
+                    memcpy(to->data, from->data, from->len);
+                    used++;
+                }
+            }
+            if (lent)
+                ina_send(sw, number, sw->out, used, now);
+        }
+        for (unsigned i = 0; i < n; i++)
+            ina_buffer_give(sw, arrived[i]);
+    }
+}
+
+void ina_links_poll(struct ina_switch *sw, uint64_t now)
+{
+    for (uint32_t i = 0; i < sw->linked_count; i++) {
+        uint16_t number = sw->linked[i];
+        if (ina_link_next_due(sw->ports[number].link) > now)
+            continue;
+        transmit(sw, number, now);
+        deliver(sw, number, now);
+    }
+}
+
+void ina_link_drop_all(struct ina_switch *sw, uint16_t number)
+{
+    struct ina_link_item item;
+    while (ina_link_dequeue(sw->ports[number].link, UINT64_MAX, &item))
+        ina_buffer_give(sw, (uint32_t)item.handle);
+    while (ina_link_deliver(sw->ports[number].link, UINT64_MAX, &item))
+        ina_buffer_give(sw, (uint32_t)item.handle);
+}

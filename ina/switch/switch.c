@@ -1,0 +1,356 @@
+/* Life of a switch, and the way of a batch: ingress, then what its verdicts ask for. Egress is in egress.c. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+#include "table.h"
+
+enum { ETHERNET_HEADER = 14, LOOP_ROUNDS = 1024 /* of a call; what is left waits for the next poll */ };
+
+static uint32_t align64(uint64_t n)
+{
+    return (uint32_t)((n + 63) & ~63ull);
+}
+
+/* Blocks side by side whose distance is a multiple of 1 KiB would share few cache sets. */
+static uint32_t spread(uint32_t stride)
+{
+    return stride % 1024 ? stride : stride + 64;
+}
+
+static void *zeroed(size_t bytes)
+{
+    bytes = (bytes + 63) & ~(size_t)63;
+    if (bytes < 4096) {
+        void *p = aligned_alloc(64, bytes ? bytes : 64);
+        return p ? memset(p, 0, bytes ? bytes : 64) : NULL;
+    }
+    /* calloc so that pages that nobody uses are never touched; aligned by hand, the start kept just before */
+    uint8_t *raw = calloc(1, bytes + 128);
+    if (!raw)
+        return NULL;
+    uint8_t *p = (uint8_t *)(((uintptr_t)raw + 127) & ~(uintptr_t)63);
+    memcpy(p - sizeof raw, &raw, sizeof raw);
+    return p;
+}
+
+static void release(void *p, size_t bytes)
+{
+    bytes = (bytes + 63) & ~(size_t)63;
+    if (p && bytes >= 4096)
+        memcpy(&p, (uint8_t *)p - sizeof p, sizeof p);
+    free(p);
+}
+
+struct ina_switch *ina_switch_create(const struct ina_program *program, const struct ina_tables *tables,
+                                     const struct ina_switch_config *config)
+{
+    static const struct ina_tables no_tables;
+    if (!tables)
+        tables = &no_tables;
+    if (!program || program->abi != INA_PROGRAM_ABI || tables->count != program->table_count
+        || program->max_grow > INA_HEADROOM) {
+        errno = EINVAL;
+        return NULL;
+    }
+    struct ina_switch *sw = calloc(1, sizeof *sw);
+    if (!sw)
+        return NULL;
+    sw->program = program;
+    sw->tables = tables;
+    if (config)
+        sw->config = *config;
+    if (!sw->config.buffers)
+        sw->config.buffers = 1024;
+    if (!sw->config.max_frame)
+        sw->config.max_frame = 9216;
+    if (!sw->config.max_passes || sw->config.max_passes > UINT8_MAX)
+        sw->config.max_passes = 64;
+    if (!sw->config.digests)
+        sw->config.digests = 256;
+    sw->meta_stride = spread(align64(program->meta_size));
+    sw->frame_stride = spread(align64(INA_HEADROOM + (uint64_t)sw->config.max_frame));
+    sw->buffer_stride = align64(sizeof(struct ina_buffer)) + sw->meta_stride + sw->frame_stride;
+    sw->digest_stride = align64(sizeof(struct ina_digest) + program->meta_size);
+    sw->buffer_free = INA_NO_BUFFER;
+
+    sw->state = zeroed(program->state_size);
+    sw->ingress_meta = zeroed((size_t)sw->meta_stride * INA_BATCH);
+    sw->egress_meta = zeroed((size_t)sw->meta_stride * INA_BATCH);
+    sw->frames = zeroed((size_t)sw->frame_stride * INA_BATCH);
+    sw->buffers = zeroed((size_t)sw->buffer_stride * sw->config.buffers);
+    sw->digests = zeroed((size_t)sw->digest_stride * sw->config.digests);
+    sw->out = calloc(INA_BATCH, sizeof *sw->out);
+    sw->emissions = calloc(INA_EMISSIONS, sizeof *sw->emissions);
+    sw->groups = calloc(INA_SWITCH_GROUPS, sizeof(void *));
+    sw->sessions = calloc(INA_SWITCH_GROUPS, sizeof(void *));
+    if (!sw->state || !sw->ingress_meta || !sw->egress_meta || !sw->frames || !sw->buffers || !sw->digests || !sw->out
+        || !sw->emissions || !sw->groups || !sw->sessions) {
+        ina_switch_destroy(sw);
+        errno = ENOMEM;
+        return NULL;
+    }
+    for (unsigned i = 0; i < INA_SWITCH_PORTS; i++)
+        sw->ports[i].first = sw->ports[i].last = INA_NONE;
+    if (program->init)
+        program->init(sw->state, sw->config.seed);
+    return sw;
+}
+
+void ina_switch_destroy(struct ina_switch *sw)
+{
+    if (!sw)
+        return;
+    for (unsigned i = 0; i < INA_SWITCH_GROUPS; i++) {
+        if (sw->groups)
+            free(sw->groups[i]);
+        if (sw->sessions)
+            free(sw->sessions[i]);
+    }
+    for (unsigned i = 0; i < INA_SWITCH_PORTS; i++)
+        free(sw->ports[i].link);
+    free(sw->groups);
+    free(sw->sessions);
+    free(sw->emissions);
+    free(sw->out);
+    free(sw->trace);
+    release(sw->state, sw->program->state_size);
+    release(sw->ingress_meta, (size_t)sw->meta_stride * INA_BATCH);
+    release(sw->egress_meta, (size_t)sw->meta_stride * INA_BATCH);
+    release(sw->frames, (size_t)sw->frame_stride * INA_BATCH);
+    release(sw->buffers, (size_t)sw->buffer_stride * sw->config.buffers);
+    release(sw->digests, (size_t)sw->digest_stride * sw->config.digests);
+    free(sw);
+}
+
+void ina_switch_set_output(struct ina_switch *sw,
+                           void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now),
+                           void *context)
+{
+    sw->output = output;
+    sw->output_context = context;
+}
+
+const struct ina_program *ina_switch_program(const struct ina_switch *sw)
+{
+    return sw->program;
+}
+
+void *ina_switch_state(struct ina_switch *sw)
+{
+    return sw->state;
+}
+
+static void emit_one(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
+                     uint8_t instance_type, uint64_t now)
+{
+    if (to.port >= INA_SWITCH_PORTS || !sw->ports[to.port].present) {
+        ina_count_drop(sw, batch[source].ingress_port, INA_DROPPED_NO_PORT);
+        return;
+    }
+    if (sw->emission_count == INA_EMISSIONS)
+        ina_emit(sw, batch, now);
+    struct ina_switch_port *port = &sw->ports[to.port];
+    int32_t index = (int32_t)sw->emission_count++;
+    sw->emissions[index] = (struct ina_emission){(uint16_t)source, to.rid, instance_type, INA_NONE};
+    if (!port->active) {
+        port->active = true;
+        port->first = index;
+        sw->active[sw->active_count++] = to.port;
+    } else {
+        sw->emissions[port->last].next = index;
+    }
+    port->last = index;
+    sw->uses[source]++;
+}
+
+static void emit_all(struct ina_switch *sw, struct ina_packet *batch, unsigned source, const struct ina_members *members,
+                     uint8_t instance_type, uint64_t now)
+{
+    for (uint32_t m = 0; m < members->count; m++)
+        emit_one(sw, batch, source, members->member[m], instance_type, now);
+}
+
+/* What the verdict of ingress asks for. */
+static void route(struct ina_switch *sw, struct ina_packet *batch, unsigned i, uint64_t now)
+{
+    struct ina_packet *pkt = &batch[i];
+    if (pkt->clone)
+        ina_loop_push(sw, pkt, INA_INGRESS_CLONE, sw->passes[i]);
+    if (pkt->digest)
+        ina_digest_add(sw, pkt, 0, now);
+    switch (pkt->verdict) {
+    case INA_UNICAST:
+        emit_one(sw, batch, i, (struct ina_replica){pkt->egress_port, 0}, pkt->instance_type, now);
+        break;
+    case INA_MULTICAST: {
+        const struct ina_members *group = sw->groups[pkt->mcast_grp];
+        if (group)
+            emit_all(sw, batch, i, group, INA_REPLICATED, now);
+        else
+            ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_NO_GROUP);
+        break;
+    }
+    case INA_RESUBMIT:
+        ina_loop_push(sw, pkt, INA_RESUBMITTED, sw->passes[i]);
+        break;
+    default:
+        ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_INGRESS);
+    }
+}
+
+/* A clone was only parsed: it goes where its session says. */
+static void route_clone(struct ina_switch *sw, struct ina_packet *batch, unsigned i, uint32_t session, uint64_t now)
+{
+    const struct ina_members *members = session < INA_SWITCH_GROUPS ? sw->sessions[session] : NULL;
+    if (!members) {
+        ina_count_drop(sw, batch[i].ingress_port, INA_DROPPED_NO_SESSION);
+        return;
+    }
+    batch[i].truncate_len = members->truncate;
+    emit_all(sw, batch, i, members, batch[i].instance_type, now);
+}
+
+/* Ingress and all that follows. Metadata, instance types and sw->passes are set; `again` holds the buffers of packets
+ * that enter again, NULL for packets from ports. */
+static void process(struct ina_switch *sw, struct ina_packet *batch, unsigned n, const uint32_t *again, uint64_t now)
+{
+    uint64_t traced = sw->trace_written;
+    if (sw->trace)
+        for (unsigned i = 0; i < n; i++)
+            ina_trace_add(sw, &batch[i], batch[i].ingress_port, 0, now);
+    sw->program->ingress(sw->state, sw->tables, batch, n, now);
+    if (sw->trace)
+        for (unsigned i = n > sw->trace_capacity ? n - sw->trace_capacity : 0; i < n; i++) {
+            struct ina_trace_record *record = &sw->trace[(traced + i) % sw->trace_capacity];
+            record->verdict = batch[i].verdict;
+            record->target = batch[i].verdict == INA_MULTICAST ? batch[i].mcast_grp : batch[i].egress_port;
+        }
+    for (unsigned i = 0; i < n; i++) {
+        sw->uses[i] = 1; /* ours, while copies are being added */
+        const struct ina_packet *before = again ? &ina_buffer_at(sw, again[i])->pkt : NULL;
+        if (before && (before->instance_type == INA_INGRESS_CLONE || before->instance_type == INA_EGRESS_CLONE))
+            route_clone(sw, batch, i, before->clone_session, now);
+        else
+            route(sw, batch, i, now);
+        sw->uses[i]--;
+    }
+    ina_emit(sw, batch, now);
+}
+
+static void reset(struct ina_packet *pkt)
+{
+    pkt->egress_port = 0;
+    pkt->mcast_grp = 0;
+    pkt->rid = 0;
+    pkt->verdict = INA_DROP;
+    pkt->clone = 0;
+    pkt->digest = 0;
+    pkt->clone_session = 0;
+    pkt->truncate_len = 0;
+    pkt->enq_qdepth = pkt->deq_qdepth = 0;
+    pkt->enq_time = pkt->deq_time = INA_NO_TIME;
+}
+
+/* Frames that enter again, and queues: until nothing is left to do at `now`. */
+static void settle(struct ina_switch *sw, uint64_t now)
+{
+    if (sw->linked_count)
+        ina_links_poll(sw, now);
+    for (unsigned round = 0; sw->loop_count && round < LOOP_ROUNDS; round++) {
+        struct ina_packet batch[INA_BATCH];
+        uint32_t index[INA_BATCH];
+        unsigned n = 0;
+        for (; n < INA_BATCH && sw->loop_count; n++, sw->loop_count--) {
+            struct ina_buffer *b = ina_buffer_at(sw, sw->loop_head);
+            index[n] = sw->loop_head;
+            sw->loop_head = b->next;
+            batch[n] = b->pkt;
+            reset(&batch[n]);
+            sw->passes[n] = b->passes;
+        }
+        process(sw, batch, n, index, now);
+        for (unsigned i = 0; i < n; i++)
+            ina_buffer_give(sw, index[i]);
+        if (sw->linked_count)
+            ina_links_poll(sw, now);
+    }
+}
+
+/* Packets that cannot enter are counted and leave the batch: the number of those that stay, moved to the front. */
+static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n)
+{
+    unsigned kept = 0;
+    for (unsigned i = 0; i < n; i++) {
+        struct ina_packet *pkt = &pkts[i];
+        if (pkt->ingress_port >= INA_SWITCH_PORTS)
+            continue; /* no such number: nothing to count on */
+        struct ina_switch_port_stats *stats = &sw->ports[pkt->ingress_port].stats;
+        stats->rx_packets++;
+        stats->rx_bytes += pkt->wire_len;
+        if (!sw->ports[pkt->ingress_port].present) {
+            stats->drops[INA_DROPPED_NO_PORT]++;
+        } else if (pkt->len < ETHERNET_HEADER || pkt->headroom < INA_HEADROOM || pkt->wire_len < pkt->len) {
+            stats->drops[INA_DROPPED_MALFORMED]++;
+        } else {
+            if (kept != i)
+                pkts[kept] = *pkt;
+            kept++;
+        }
+    }
+    return kept;
+}
+
+void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now)
+{
+    while (n) {
+        unsigned taken = n < INA_BATCH ? n : INA_BATCH;
+        unsigned kept = admit(sw, pkts, taken);
+        for (unsigned i = 0; i < kept; i++) {
+            struct ina_packet *pkt = &pkts[i];
+            reset(pkt);
+            pkt->instance_type = INA_NORMAL;
+            pkt->field_list = 0;
+            pkt->ingress_time = now;
+            pkt->meta = sw->ingress_meta + (size_t)i * sw->meta_stride;
+            sw->passes[i] = 1;
+        }
+        if (kept)
+            process(sw, pkts, kept, NULL, now);
+        pkts += taken;
+        n -= taken;
+        if (sw->loop_count || sw->linked_count)
+            settle(sw, now);
+    }
+}
+
+int ina_switch_input_frame(struct ina_switch *sw, const uint8_t *frame, uint32_t len, uint16_t port, uint64_t now)
+{
+    if (len > sw->config.max_frame)
+        return -EMSGSIZE;
+    uint32_t index = ina_buffer_take(sw, &(struct ina_packet){.data = (uint8_t *)(uintptr_t)frame, .len = len});
+    if (index == INA_NO_BUFFER)
+        return -ENOBUFS;
+    struct ina_packet pkt = ina_buffer_at(sw, index)->pkt;
+    pkt.wire_len = len;
+    pkt.ingress_port = port;
+    ina_switch_input(sw, &pkt, 1, now);
+    ina_buffer_give(sw, index);
+    return 0;
+}
+
+void ina_switch_poll(struct ina_switch *sw, uint64_t now)
+{
+    settle(sw, now);
+}
+
+uint64_t ina_switch_next_due(const struct ina_switch *sw)
+{
+    uint64_t due = sw->loop_count ? 0 : UINT64_MAX;
+    for (uint32_t i = 0; i < sw->linked_count; i++) {
+        uint64_t next = ina_link_next_due(sw->ports[sw->linked[i]].link);
+        due = next < due ? next : due;
+    }
+    return due;
+}

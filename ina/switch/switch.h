@@ -1,0 +1,178 @@
+/* Switch: a compiled program made to run. Sans-IO: no clock, no socket, no allocation per packet.
+ *
+ *     input ─> ingress ─> [ replicate, clone, queue (link.h) ] ─> egress ─> port (lent frames) or output callback
+ *                ^                                                  │
+ *                └── resubmitted, recirculated, cloned (bounded) <──┘
+ *
+ * One thread drives a switch. The same code serves real time (dataplane.c) and virtual time. The program's state is one
+ * pointer-free block (`ina_switch_state`): with empty queues it is all that a snapshot needs.
+ *
+ * A frame that enters again (resubmit, recirculate, clone) comes to ingress with the metadata of its former pass in
+ * `meta` and the list to preserve in `field_list`. For the two clone types ingress only parses; what it decides is
+ * ignored and the clone goes to its session's ports. A program that clones or resubmits in ingress leaves the frame's
+ * bytes alone there. A clone of egress is the deparsed frame.
+ */
+#ifndef INA_SWITCH_H
+#define INA_SWITCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "link.h"
+#include "packet.h"
+#include "port.h"
+#include "program.h"
+
+enum {
+    INA_SWITCH_PORTS = 512,     /* port numbers 0..510; INA_DROP_PORT is never one */
+    INA_BATCH = 64,             /* most packets that programs see in one call */
+    INA_SWITCH_GROUPS = 65536,  /* multicast groups and clone sessions: 1..65535 */
+    INA_TRACE_BYTES = 104
+};
+
+/* Why a frame ended here; counted on the port it came from, or on the one it would have left by. */
+enum ina_drop_reason {
+    INA_DROPPED_INGRESS = 0,       /* by the program */
+    INA_DROPPED_EGRESS = 1,        /* by the program */
+    INA_DROPPED_NO_PORT = 2,       /* (from) unicast to a port that does not exist */
+    INA_DROPPED_NO_GROUP = 3,      /* (from) multicast to a group that does not exist */
+    INA_DROPPED_NO_SESSION = 4,    /* (from) clone to a session that does not exist */
+    INA_DROPPED_TAIL = 5,          /* (to) the queue was full */
+    INA_DROPPED_BACK_PRESSURE = 6, /* (to) the port lent no frame */
+    INA_DROPPED_TOO_LONG = 7,      /* (to) longer than what the port lends */
+    INA_DROPPED_PASSES = 8,        /* (from) resubmitted, recirculated or cloned too often */
+    INA_DROPPED_NO_BUFFER = 9,     /* (either) queues, clones and recirculation hold all buffers */
+    INA_DROPPED_MALFORMED = 10,    /* (from) no Ethernet header, or no headroom */
+    INA_DROP_REASONS = 11
+};
+
+struct ina_switch_port_stats {
+    uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
+    uint64_t ecn_marks, recirculated; /* recirculated: resubmissions and clones too */
+    uint64_t drops[11];               /* by enum ina_drop_reason */
+};
+
+struct ina_switch_config { /* 0 takes the default */
+    uint32_t buffers;      /* frames that queues, clones and recirculation hold at once: 1024 */
+    uint32_t max_frame;    /* longest frame held in those or given to the callback, bytes: 9216 */
+    uint32_t max_passes;   /* of a packet through ingress, at most 255: 64 */
+    uint32_t digests;      /* digests that wait to be read: 256 */
+    uint64_t seed;         /* of the program's random numbers */
+};
+
+struct ina_replica {
+    uint16_t port, rid;
+};
+
+struct ina_trace_record {
+    uint64_t time;         /* ps */
+    uint32_t len;          /* of the frame */
+    uint16_t port;
+    uint16_t target;       /* in: egress port or multicast group that ingress chose; out: replication id */
+    uint8_t direction;     /* 0: in, as it came; 1: out, as it left or would have */
+    uint8_t verdict;       /* enum ina_verdict of ingress (in) or egress (out) */
+    uint8_t instance_type; /* enum ina_instance_type */
+    uint8_t reserved;
+    uint32_t stored;       /* bytes kept */
+    uint8_t bytes[104];    /* first INA_TRACE_BYTES of the frame */
+};
+
+struct ina_digest {        /* followed by the metadata, meta_size bytes */
+    uint64_t time;         /* ps */
+    uint32_t ingress_port;
+    uint32_t phase;        /* 0: ingress, 1: egress */
+};
+
+/* One operation of the control plane. `ina_switch_execute` runs it at once; a data plane (below) runs it between bursts. */
+enum ina_command_op {
+    INA_SET_TABLES = 0,     /* tables; the old image may be freed afterwards */
+    INA_SET_GROUP = 1,      /* multicast group id = count replicas at data; count 0 removes it */
+    INA_SET_SESSION = 2,    /* clone session likewise; size: truncate clones to so many bytes, 0: whole */
+    INA_ADD_PORT = 3,       /* id; port (lent, never closed; NULL: the output callback), link (NULL: straight through) */
+    INA_REMOVE_PORT = 4,    /* id; what waits for it is dropped */
+    INA_READ_STATE = 5,     /* count elements of size bytes, stride apart from offset on, packed into data */
+    INA_WRITE_STATE = 6,    /* the reverse */
+    INA_READ_PORT = 7,      /* struct ina_switch_port_stats of port id into data */
+    INA_TRACE_START = 8,    /* count: records that the ring keeps (the newest) */
+    INA_TRACE_STOP = 9,
+    INA_READ_TRACE = 10,    /* up to count records, oldest first, into data; count becomes their number, offset those lost */
+    INA_READ_DIGESTS = 11   /* likewise struct ina_digest + metadata, stride bytes apart */
+};
+
+struct ina_command {
+    uint32_t op;            /* enum ina_command_op */
+    int32_t result;         /* 0 or -errno: -EINVAL, -ENOENT, -EEXIST, -ENOMEM, -ECANCELED (an earlier one failed) */
+    uint32_t id;
+    uint32_t count;
+    uint64_t offset, stride, size;
+    void *data;
+    const struct ina_tables *tables;
+    struct ina_port *port;
+    const struct ina_link_config *link;
+};
+
+struct ina_switch;
+
+/* NULL + errno: EINVAL (ABI, number of tables), ENOMEM. `tables` may be NULL only if the program has none. */
+struct ina_switch *ina_switch_create(const struct ina_program *program, const struct ina_tables *tables,
+                                     const struct ina_switch_config *config);
+void ina_switch_destroy(struct ina_switch *sw);
+/* Frames of ports that were added without a `struct ina_port`. The packet is lent for the call; its tag is that of
+ * the packet it came from. */
+void ina_switch_set_output(struct ina_switch *sw,
+                           void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now),
+                           void *context);
+
+/* Frames from ports: ingress_port, data, len, wire_len, headroom (>= INA_HEADROOM) and tailroom are set, tag is the
+ * caller's; the rest is overwritten, and the frames may be. Everything that can leave at `now` has left on return. */
+void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now);
+uint64_t ina_switch_next_due(const struct ina_switch *sw); /* ps; UINT64_MAX: no queue has anything */
+void ina_switch_poll(struct ina_switch *sw, uint64_t now);
+
+int ina_switch_execute(struct ina_switch *sw, struct ina_command *command); /* command->result */
+/* In order, to the end; `stop_on_error` cancels those after the first that fails. Number that failed. */
+unsigned ina_switch_execute_all(struct ina_switch *sw, struct ina_command *commands, unsigned n, int stop_on_error);
+
+const struct ina_program *ina_switch_program(const struct ina_switch *sw);
+void *ina_switch_state(struct ina_switch *sw); /* program->state_size bytes, 64-byte aligned */
+
+/* ---- program objects (loader.c) -------------------------------------------------------------------------------------
+ * NULL and a message in `error` when `path` is no program of this ABI. Close only after its switches are destroyed. */
+const struct ina_program *ina_program_open(const char *path, void **handle, char *error, size_t error_size);
+void ina_program_close(void *handle);
+
+/* ---- output as bytes (collector.c), for callers without C: records of a header and the frame, 8-byte aligned --------- */
+struct ina_collected {
+    uint64_t time;
+    uint32_t len, wire_len;
+    uint32_t port, tag;
+};
+struct ina_collector {
+    uint8_t *data;
+    uint64_t size, used;
+    uint64_t lost;          /* frames that did not fit */
+};
+void ina_collect(void *collector, uint16_t port, const struct ina_packet *pkt, uint64_t now); /* for set_output */
+/* Copies one frame in, with headroom, and runs it: for ina_switch_input from outside C. 0 or -EMSGSIZE. */
+int ina_switch_input_frame(struct ina_switch *sw, const uint8_t *frame, uint32_t len, uint16_t port, uint64_t now);
+
+/* ---- data plane (dataplane.c): a native thread that owns the switch until it is stopped ------------------------------ */
+struct ina_dataplane_config {
+    uint64_t spin_ps;       /* poll the ports this long after the last frame before sleeping */
+    uint32_t yields;        /* then give the processor away this often and look again */
+    uint32_t batch;         /* frames taken from a port at once, 1..INA_BATCH; 0: INA_BATCH */
+    uint64_t poll_ps;       /* sleep between looks at ports that have no descriptor to wait on; 0: 50 us */
+};
+struct ina_dataplane_stats {
+    uint64_t bursts, packets, sleeps, commands;
+};
+struct ina_dataplane;
+struct ina_dataplane *ina_dataplane_start(struct ina_switch *sw, const struct ina_dataplane_config *config); /* NULL + errno */
+/* Runs commands in order between two bursts, from any thread. 0, -ETIMEDOUT (none has run), -ESHUTDOWN. */
+int ina_dataplane_call(struct ina_dataplane *dp, struct ina_command *commands, unsigned n, int stop_on_error,
+                       uint64_t timeout_ps);
+void ina_dataplane_get_stats(struct ina_dataplane *dp, struct ina_dataplane_stats *stats);
+/* 0: the thread has ended, dp is gone and the switch is the caller's again. -ETIMEDOUT: it still runs. */
+int ina_dataplane_stop(struct ina_dataplane *dp, uint64_t timeout_ps);
+
+#endif

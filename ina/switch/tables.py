@@ -1,0 +1,297 @@
+"""Entries in, immutable table images out (table.h).
+
+`Tables` is the control plane's copy of what is in a program's tables; it checks every change against the P4Info.
+`Tables.image()` lays it out for the compiled program; a table that did not change keeps its bytes.
+
+The program's layout names, for each table of the image by `index`: `key_words`, `keys` (name, width, match, offset in
+words), `actions` (name, params: name, width, offset in words), `default_action`, `default_params`, `entries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ina._native import ffi
+from ina.switch.entities import TableEntry, as_match, as_params
+from ina.switch.p4info import EntityError, P4Info, TableInfo
+
+EXACT, TERNARY, RANGE = 0, 1, 2
+DEFAULT_PARAM_WORDS = 16
+_KINDS = {"exact": EXACT, "lpm": TERNARY, "ternary": TERNARY, "optional": TERNARY, "range": RANGE}
+_EMPTY = 0xFFFFFFFF
+_HEADER_WORDS = 5 + DEFAULT_PARAM_WORDS  # struct ina_table, in 64-bit words
+
+
+def words_of(value: int, width: int) -> list[int]:
+    """`value` in ceil(width / 64) words, least significant first."""
+    return [(value >> (64 * i)) & 0xFFFFFFFFFFFFFFFF for i in range(max(1, (width + 63) // 64))]
+
+
+def key_hash(keys: np.ndarray) -> np.ndarray:
+    """`ina_key_hash` of table.h for keys of shape (n, words), uint64."""
+    h = np.full(len(keys), 0x9E3779B97F4A7C15, np.uint64)
+    for w in range(keys.shape[1]):
+        h = (h ^ keys[:, w]) * np.uint64(0xFF51AFD7ED558CCD)
+        h ^= h >> np.uint64(32)
+    return h
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A checked entry: key fields as (value, mask or high) in the program's order, parameters by name."""
+
+    entry: TableEntry
+    key: tuple[tuple[int, int], ...]
+    action: str
+    params: dict[str, int]
+    priority: int
+    id: int
+
+
+class _Table:
+    """One table of the image: its layout, its rows by identity (key and priority), its default."""
+
+    def __init__(self, info: TableInfo, p4info: P4Info, layout: dict[str, Any]):
+        self.info = info
+        self.p4info = p4info
+        self.layout = layout
+        self.kind = max((_KINDS[k["match"]] for k in layout["keys"]), default=EXACT)
+        self.key_words: int = layout["key_words"]
+        self.actions = {a["name"]: (i, a) for i, a in enumerate(layout["actions"])}
+        self.param_words = max(
+            (p["offset"] + len(words_of(0, p["width"])) for a in layout["actions"] for p in a["params"]), default=0
+        )
+        self.rows: dict[tuple, Row] = {}
+        self.default: TableEntry | None = None
+        self.free_ids: list[int] = []
+        self.next_id = 0
+        self.bytes: Any = None
+        for k in layout["keys"]:
+            if k["match"] == "range" and k["width"] > 64:
+                raise EntityError(f"table {info.name}: field {k['name']}: ranges wider than 64 bits are not supported")
+
+    # ---- changes
+
+    def check(self, entry: TableEntry) -> tuple[tuple[tuple[int, int], ...], str | None, dict[str, int]]:
+        info, where = self.info, f"table {self.info.name}"
+        names = {f.name for f in info.fields}
+        for given in entry.match:
+            if given not in names:
+                raise EntityError(f"{where}: no match field {given!r}; it has: {', '.join(sorted(names)) or 'none'}")
+        key = []
+        for f in info.fields:
+            if f.name in entry.match:
+                key.append(as_match(entry.match[f.name], f, f"{where}: field {f.name}"))
+            elif f.match == "exact":
+                raise EntityError(f"{where}: exact match field {f.name!r} ({f.width} bits) is missing")
+            else:
+                key.append((0, (1 << f.width) - 1 if f.match == "range" else 0))
+        if info.needs_priority and entry.priority <= 0:
+            raise EntityError(f"{where}: priority {entry.priority}: expected a positive one, entries may overlap")
+        if not info.needs_priority and entry.priority:
+            raise EntityError(f"{where}: priority {entry.priority}: expected none, its entries cannot tie")
+        if entry.action is None:
+            return tuple(key), None, {}
+        action = self.p4info.action(info, entry.action)
+        return tuple(key), action.name, as_params(entry.params, action.params, f"{where}: action {action.name}")
+
+    def set_default(self, entry: TableEntry | None) -> None:
+        where = f"table {self.info.name}: default"
+        if self.info.const_default:
+            raise EntityError(f"{where}: the program declares it const", "PERMISSION_DENIED")
+        if entry is not None:
+            if entry.match or entry.priority:
+                raise EntityError(f"{where}: it has no match fields and no priority")
+            if entry.action is None:
+                entry = None
+            else:
+                action = self.p4info.action(self.info, entry.action, default=True)
+                params = as_params(entry.params, action.params, f"{where}: action {action.name}")
+                entry = TableEntry(self.info.name, {}, action.name, params, is_default=True)  # type: ignore[arg-type]
+        self.default = entry
+        self.bytes = None
+
+    def apply(self, type_: str, entry: TableEntry) -> None:
+        where = f"table {self.info.name}"
+        if self.info.is_const:
+            raise EntityError(f"{where}: its entries are const", "PERMISSION_DENIED")
+        key, action, params = self.check(entry)
+        identity = (key, entry.priority)
+        old = self.rows.get(identity)
+        if type_ == "INSERT" and old:
+            raise EntityError(f"{where}: an entry with this match and priority is there: {old.entry}", "ALREADY_EXISTS")
+        if type_ != "INSERT" and not old:
+            raise EntityError(f"{where}: no entry with match {entry.match} and priority {entry.priority}", "NOT_FOUND")
+        self.bytes = None
+        if type_ == "DELETE":
+            self.free_ids.append(old.id)  # type: ignore[union-attr]
+            del self.rows[identity]
+            return
+        if action is None:
+            raise EntityError(f"{where}: an entry needs an action: {', '.join(self.info.entry_actions)}")
+        if old:
+            number = old.id
+        elif self.info.size and len(self.rows) >= self.info.size:
+            raise EntityError(f"{where}: full with {self.info.size} entries", "RESOURCE_EXHAUSTED")
+        elif self.free_ids:
+            number = self.free_ids.pop()
+        else:
+            number, self.next_id = self.next_id, self.next_id + 1
+        entry = TableEntry(self.info.name, dict(entry.match), action, dict(params), entry.priority)  # type: ignore[arg-type]
+        self.rows[identity] = Row(entry, key, action, params, entry.priority, number)
+
+    def copy(self) -> _Table:
+        twin = object.__new__(_Table)
+        twin.__dict__.update(self.__dict__)
+        twin.rows, twin.free_ids = dict(self.rows), list(self.free_ids)
+        return twin
+
+    # ---- image
+
+    def _params(self, action: str, params: dict[str, int]) -> list[int]:
+        words = [0] * self.param_words
+        for p in self.actions[action][1]["params"]:
+            value = words_of(params[p["name"]], p["width"])
+            words[p["offset"] : p["offset"] + len(value)] = value
+        return words
+
+    def _ordered(self) -> list[Row]:
+        """Highest priority first; among equals the longest prefixes, then the oldest."""
+        rows = list(self.rows.values())
+        if self.kind != EXACT:
+            rows.sort(key=lambda r: (-r.priority, -sum(m.bit_count() for _, m in r.key)))
+        return rows
+
+    def build(self) -> Any:
+        """The image's bytes as cffi-owned 64-bit words."""
+        exact = self.kind == EXACT
+        rows = self._ordered()
+        n, kw = len(rows), self.key_words
+        param_offset = kw if exact else 2 * kw
+        entry_words = 1 + param_offset + self.param_words
+        body = np.zeros((n, entry_words), np.uint64)
+        range_words = 0
+        for k in self.layout["keys"]:
+            if k["match"] == "range":
+                range_words |= 1 << k["offset"]
+        order = {f.name: i for i, f in enumerate(self.info.fields)}
+        for r, row in enumerate(rows):
+            words = [0] * entry_words
+            words[0] = self.actions[row.action][0] | row.id << 32
+            for k in self.layout["keys"]:
+                value, mask = row.key[order[k["name"]]]
+                at, length = 1 + k["offset"], len(words_of(0, k["width"]))
+                words[at : at + length] = words_of(value, k["width"])
+                if not exact:
+                    words[at + kw : at + kw + length] = words_of(mask, k["width"])
+            words[1 + param_offset :] = self._params(row.action, row.params)
+            body[r] = words
+        buckets = np.zeros(0, np.uint32)
+        bucket_mask = 0
+        if exact:
+            count = 2
+            while count < 2 * n:
+                count *= 2
+            bucket_mask = count - 1
+            buckets = np.full(count, _EMPTY, np.uint32)
+            for i, at in enumerate((key_hash(body[:, 1 : 1 + kw]) & np.uint64(bucket_mask)).tolist()):
+                while buckets[at] != _EMPTY:
+                    at = (at + 1) & bucket_mask
+                buckets[at] = i
+        default_action, default_words = self.layout["default_action"], list(self.layout["default_params"])
+        if self.default is not None:
+            default_action = self.actions[self.default.action][0]  # type: ignore[index]
+            default_words = self._params(self.default.action, self.default.params)  # type: ignore[arg-type]
+        if len(default_words) > DEFAULT_PARAM_WORDS:
+            limit = DEFAULT_PARAM_WORDS
+            raise EntityError(f"table {self.info.name}: default action with more than {limit} parameter words")
+        header = np.zeros(_HEADER_WORDS, np.uint64)
+        header[:4].view(np.uint32)[:] = [
+            self.kind, kw, param_offset, entry_words * 8, n, bucket_mask, default_action, 0,
+        ]  # fmt: skip
+        header[4] = range_words
+        header[5 : 5 + len(default_words)] = default_words
+        blob = header.tobytes() + buckets.tobytes() + body.tobytes()
+        memory = ffi.new("uint64_t[]", (len(blob) + 7) // 8)
+        ffi.memmove(memory, blob, len(blob))
+        return memory
+
+
+@dataclass(frozen=True, slots=True)
+class TableImage:
+    """`pointer`: `const struct ina_tables *`, good as long as this object is kept."""
+
+    pointer: Any
+    memory: tuple[Any, ...]
+
+
+class Tables:
+    """What is in a program's tables. Not thread-safe."""
+
+    def __init__(self, p4info: P4Info, layout: dict[str, Any]):
+        self.p4info = p4info
+        in_image = [t for t in layout.get("tables", ()) if t["index"] >= 0]
+        in_image.sort(key=lambda t: t["index"])
+        self._tables = {t["name"]: _Table(p4info.table(t["name"]), p4info, t) for t in in_image}
+        self._order = [t["name"] for t in in_image]
+        for t in in_image:
+            for row in t.get("entries", ()):
+                self._initial(self._tables[t["name"]], row)
+
+    def _initial(self, table: _Table, row: dict[str, Any]) -> None:
+        """An entry of the program's own: `key` as [value, mask or high] per field, `action` index, `params` words."""
+        action = table.layout["actions"][row["action"]]
+        params = {}
+        for p in action["params"]:
+            length = len(words_of(0, p["width"]))
+            words = row["params"][p["offset"] : p["offset"] + length]
+            params[p["name"]] = sum(w << (64 * i) for i, w in enumerate(words))
+        key = tuple((int(v), int(m)) for v, m in row["key"])
+        entry = TableEntry(table.info.name, {}, action["name"], params, row.get("priority", 0))  # type: ignore[arg-type]
+        table.rows[(key, entry.priority)] = Row(entry, key, action["name"], params, entry.priority, table.next_id)
+        table.next_id += 1
+
+    def _table(self, name: str | int) -> _Table:
+        info = self.p4info.table(name)
+        if info.name not in self._tables:
+            raise EntityError(f"table {info.name}: its entries are const", "PERMISSION_DENIED")
+        return self._tables[info.name]
+
+    def apply(self, type_: str, entry: TableEntry) -> None:
+        """INSERT, MODIFY or DELETE one entry (P4Runtime §12); EntityError leaves everything as it was."""
+        table = self._table(entry.table)
+        if not entry.is_default:
+            table.apply(type_, entry)
+        elif type_ == "MODIFY" or (type_ == "INSERT" and table.default is None):
+            table.set_default(entry)
+        else:
+            raise EntityError(f"table {table.info.name}: default: only MODIFY is possible")
+
+    def entries(self, table: str | int | None = None) -> list[TableEntry]:
+        tables: Iterable[_Table] = self._tables.values() if table is None else [self._table(table)]
+        return [r.entry for t in tables for r in t._ordered()] + [t.default for t in tables if t.default is not None]
+
+    def copy(self) -> Tables:
+        """For changes that are to be made all or not at all."""
+        twin = object.__new__(Tables)
+        twin.p4info, twin._order = self.p4info, self._order
+        twin._tables = {name: t.copy() for name, t in self._tables.items()}
+        return twin
+
+    def image(self) -> TableImage:
+        memory = []
+        for name in self._order:
+            table = self._tables[name]
+            if table.bytes is None:
+                table.bytes = table.build()
+            memory.append(table.bytes)
+        block = ffi.new("uint64_t[]", 1 + len(memory))
+        pointer = ffi.cast("struct ina_tables *", block)
+        pointer.count = len(memory)
+        for i, part in enumerate(memory):
+            pointer.table[i] = ffi.cast("struct ina_table *", part)
+        return TableImage(pointer, (block, *memory))

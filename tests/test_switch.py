@@ -1,0 +1,430 @@
+"""The switch runtime around a program that does what each packet asks for (tests/c/probe_program.c)."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from ina._native import ffi, lib
+
+from ina.switch import (
+    CloneSessionEntry,
+    CounterEntry,
+    EntityError,
+    Link,
+    MulticastGroupEntry,
+    Program,
+    RegisterEntry,
+    Replica,
+    Switch,
+    TableEntry,
+    delete,
+    insert,
+    modify,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+DROP, UNICAST, MULTICAST, RESUBMIT, CLONE, TABLE, DIGEST = range(7)
+PASS, EGRESS_DROP, RECIRCULATE, EGRESS_CLONE, PUSH, TRUNCATE, DEPTH = range(7)
+MS = 10**9
+CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT}/host", f"-I{ROOT}/ina/switch"]
+
+
+@pytest.fixture(scope="session")
+def probe(tmp_path_factory) -> Program:
+    path = tmp_path_factory.mktemp("probe") / "probe.so"
+    subprocess.run([*CC, "-O2", "-shared", "-fPIC", ROOT / "tests/c/probe_program.c", "-o", path], check=True)
+    return Program(path)
+
+
+@pytest.fixture
+def switch(probe):
+    with Switch(probe) as sw:
+        for number in range(4):
+            sw.add_port(number)
+        yield sw
+
+
+def frame(*operations: int, length: int = 60) -> bytes:
+    head = bytes(range(14)) + bytes(operations).ljust(4, b"\0")
+    return head + bytes(i & 0xFF for i in range(length - len(head)))
+
+
+def as_sent(data: bytes, phases: int = 1) -> bytes:
+    return data[:13] + bytes([phases]) + data[14:]
+
+
+def drops(sw: Switch, port: int) -> dict[str, int]:
+    return {k: v for k, v in sw.port_stats(port).drops.items() if v}
+
+
+def test_unicast_leaves_by_its_port(switch):
+    data = frame(UNICAST, 2)
+    assert switch.step(data, 0) == [(2, as_sent(data))]
+    assert switch.port_stats(0).rx_bytes == switch.port_stats(2).tx_bytes == 60
+
+
+def test_drops_are_counted_by_reason(switch):
+    assert switch.step(frame(DROP), 0) == []
+    assert switch.step(frame(UNICAST, 9), 0) == []
+    assert switch.step(frame(MULTICAST, 9), 0) == []
+    assert switch.step(frame(CLONE, 9), 1) == [(1, as_sent(frame(CLONE, 9)))]
+    assert switch.step(frame(UNICAST, 3, EGRESS_DROP, 3), 0) == []
+    assert switch.step(b"\0" * 13, 2) == []
+    assert switch.step(frame(RESUBMIT, 200), 2) == []
+    assert drops(switch, 0) == {"ingress": 1, "no_port": 1, "no_group": 1}
+    assert drops(switch, 1) == {"no_session": 1}
+    assert drops(switch, 2) == {"malformed": 1, "passes": 1}
+    assert drops(switch, 3) == {"egress": 1}
+
+
+def test_a_replica_has_metadata_and_frame_of_its_own(switch):
+    replicas = (Replica(1, 5), Replica(1, 6), Replica(3, 0x1234), Replica(0, 7))
+    switch.write(insert(MulticastGroupEntry(7, replicas)))
+    data = frame(MULTICAST, 7, PUSH)
+    out = switch.step(data, 2)
+    assert all(d[4:] == as_sent(data) for _, d in out)
+    heads = sorted((int.from_bytes(d[:2], "big"), d[2], d[3]) for _, d in out)
+    assert heads == [(5, 5, 1), (6, 5, 1), (7, 5, 0), (0x1234, 5, 3)]
+    assert all(port == d[3] for port, d in out)
+
+
+def test_a_group_larger_than_all_scratch(switch):
+    switch.write(insert(MulticastGroupEntry(1, tuple(Replica(i % 4, i) for i in range(9000)))))
+    data = frame(MULTICAST, 1, PUSH)
+    out = switch.step(data, 0)
+    assert sorted(int.from_bytes(d[:2], "big") for _, d in out) == list(range(9000))
+    assert {d[4:] for _, d in out} == {as_sent(data)}
+
+
+def test_resubmission_keeps_the_listed_metadata_and_the_frame(switch):
+    data = frame(RESUBMIT, 5)
+    assert switch.step(data, 3) == [(3, as_sent(data, 6))]
+    assert switch.port_stats(3).recirculated == 5
+    assert switch.register("seen")[3] == 6
+
+
+def test_recirculation_brings_the_deparsed_frame_back(switch):
+    data = frame(UNICAST, 1, RECIRCULATE, 4)
+    ((port, out),) = switch.step(data, 0)
+    assert port == 1
+    assert out == as_sent(frame(UNICAST, 1, RECIRCULATE, 0), 5)
+    assert switch.port_stats(1).tx_packets == 1
+
+
+def test_clone_of_ingress_is_the_frame_as_it_came(switch):
+    switch.write(insert(CloneSessionEntry(3, (Replica(2, 9), Replica(3)), packet_length=20)))
+    data = frame(CLONE, 3)
+    out = switch.step(data, 0)
+    clone = as_sent(data, 0)[:20]  # no ingress ran on it
+    assert out == [(0, as_sent(data)), (2, clone), (3, clone)]
+
+
+def test_clone_of_egress_is_the_frame_as_it_left(switch):
+    switch.write(insert(CloneSessionEntry(3, (Replica(2),))))
+    out = dict(switch.step(frame(UNICAST, 1, EGRESS_CLONE, 3), 0))
+    assert out[1][18] == 0xCC
+    assert out[2] == as_sent(out[1], 0)
+
+
+def test_truncation(switch):
+    ((_, out),) = switch.step(frame(UNICAST, 1, TRUNCATE, 30), 0)
+    assert out == as_sent(frame(UNICAST, 1, TRUNCATE, 30))[:30]
+
+
+def test_digests_are_kept_until_read(switch):
+    for i in range(3):
+        switch.step(frame(DIGEST, i), i)
+    found, lost = switch.digests(2)
+    assert [(d.ingress_port, d.data[1], d.phase) for d in found] == [(0, 0, "ingress"), (1, 1, "ingress")] and lost == 0
+    assert [d.ingress_port for d in switch.digests()[0]] == [2]
+
+
+def test_a_link_queues_serialises_and_delays(probe):
+    with Switch(probe) as sw:
+        sw.add_port(0)
+        sw.add_port(1, link=Link(rate=8e9, delay=1e-6, queue=2 * 84))
+        data = frame(UNICAST, 1, DEPTH)
+        for _ in range(4):  # 60 bytes and 24 of overhead last 84 ns at 8 Gb/s: one is sent, two wait, one is lost
+            assert sw.step(data, 0, now=1000) == []
+        assert drops(sw, 1) == {"tail": 1}
+        seen = []
+        while (due := sw.next_due()) is not None:
+            seen += [(due, d[18], d[19]) for _, d in sw.poll(due)]
+        first = 1000 + 84_000 + 10**6
+        assert seen == [(first, 0, 0), (first + 84_000, 0, 1), (first + 168_000, 1, 0)]
+
+
+def ip_checksum(header: bytes) -> int:
+    total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, 20, 2))
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return ~total & 0xFFFF
+
+
+def test_a_long_queue_marks_ecn_capable_frames(probe):
+    def ip(tos: int) -> bytes:
+        header = bytearray.fromhex("4500002e00000000401100000a0000010a000002")
+        header[1] = tos
+        header[10:12] = ip_checksum(header).to_bytes(2, "big")
+        return bytes(12) + b"\x08\x00" + bytes(header) + bytes(26)
+
+    with Switch(probe) as sw:
+        sw.add_port(0, link=Link(rate=1e9, ecn=150))
+        sw.add_port(1)
+        sw.write(modify(TableEntry("l2", {}, "forward", {"port": 0}, is_default=True)))
+        for tos in (2, 2, 2, 2, 0x81, 0, 3):  # one is sent, two wait before more than 150 bytes do
+            sw.step(ip(tos), 1, now=0)
+        out = []
+        while (due := sw.next_due()) is not None:
+            out += [d[14:34] for _, d in sw.poll(due)]
+        assert [h[1] for h in out] == [2, 2, 2, 3, 0x83, 0, 3]
+        assert all(ip_checksum(h) == 0 for h in out)
+        assert sw.port_stats(0).ecn_marks == 2
+
+
+def test_removing_a_port_drops_what_waits(probe):
+    with Switch(probe, buffers=4) as sw:
+        sw.add_port(0)
+        sw.add_port(1, link=Link(rate=1e6))
+        for round_ in range(3):
+            for _ in range(4):
+                sw.step(frame(UNICAST, 1), 0, now=round_)
+            sw.step(frame(UNICAST, 1), 0, now=round_)
+            sw.remove_port(1)
+            assert sw.next_due() is None
+            sw.add_port(1, link=Link(rate=1e6))
+        assert sw.step(frame(RESUBMIT, 1), 0) == [(0, as_sent(frame(RESUBMIT, 1), 2))]  # its buffers are back
+
+
+def test_tables_change_what_happens(switch):
+    data = frame(TABLE)
+    key = {"dst": bytes(range(6))}
+    assert switch.step(data, 0) == []
+    switch.write(insert(TableEntry("l2", key, "forward", {"port": 2})))
+    assert switch.step(data, 0) == [(2, as_sent(data))]
+    switch.write(modify(TableEntry("l2", key, "forward", {"port": 3})))
+    assert switch.step(data, 0) == [(3, as_sent(data))]
+    switch.write(delete(TableEntry("l2", key)) + modify(TableEntry("l2", {}, "forward", {"port": 1}, is_default=True)))
+    assert switch.step(data, 0) == [(1, as_sent(data))]
+
+
+def test_a_write_is_all_or_nothing(switch):
+    good = MulticastGroupEntry(1, (Replica(1),))
+    bad = TableEntry("l2", {"dst": 1 << 48}, "forward", {"port": 1})
+    with pytest.raises(EntityError, match=r"update 2: table Ingress.l2: field dst: .* does not fit 48 bits"):
+        switch.write(insert(good, TableEntry("l2", {"dst": 1}, "drop"), bad))
+    assert switch.read([TableEntry("l2"), MulticastGroupEntry(0)]) == []
+    assert switch.step(frame(MULTICAST, 1), 0) == []
+    switch.write(insert(good))
+    with pytest.raises(EntityError, match="multicast group 1 is there already") as caught:
+        switch.write(insert(good))
+    assert caught.value.code == "ALREADY_EXISTS"
+    switch.write(delete(good))
+    assert switch.step(frame(MULTICAST, 1), 0) == []
+
+
+def test_counters_and_registers_are_read_and_written(switch):
+    switch.step(frame(UNICAST, 1, length=100), 3)
+    assert switch.counter("operations", UNICAST).tolist() == [[1, 100]]
+    assert switch.read([RegisterEntry("seen", 3)]) == [RegisterEntry("Ingress.seen", 3, 1)]
+    switch.write(modify(RegisterEntry("seen", 3, 2**32 - 1), CounterEntry("operations", None, 5, 6)))
+    assert switch.register("seen").tolist() == [0, 0, 0, 2**32 - 1] + [0] * 12
+    assert set(map(tuple, switch.counters()["Ingress.operations"].tolist())) == {(5, 6)}
+    with pytest.raises(EntityError, match="register Ingress.seen: index 16: expected 0..15"):
+        switch.write(modify(RegisterEntry("seen", 16, 0)))
+    with pytest.raises(EntityError, match="does not fit 32 bits"):
+        switch.write(modify(RegisterEntry("seen", 0, 2**32)))
+
+
+def test_a_snapshot_is_the_whole_state(switch):
+    switch.step(frame(UNICAST, 1), 0)
+    before = switch.snapshot()
+    switch.step(frame(UNICAST, 1), 0)
+    assert switch.snapshot() != before
+    switch.restore(before)
+    assert switch.snapshot() == before and switch.register("seen")[0] == 1
+
+
+def test_trace_keeps_the_newest(switch):
+    switch.trace_start(4)
+    for port in range(3):
+        switch.step(frame(UNICAST, 3, length=200), port, now=port)
+    records, lost = switch.trace()
+    assert lost == 2
+    assert [(r.time, r.direction, r.port, r.verdict) for r in records] == [
+        (1, "in", 1, "unicast"), (1, "out", 3, "unicast"), (2, "in", 2, "unicast"), (2, "out", 3, "unicast"),
+    ]  # fmt: skip
+    assert (records[0].target, records[0].length) == (3, 200)
+    assert records[0].data == frame(UNICAST, 3, length=200)[:104]
+    switch.trace_stop()
+    with pytest.raises(OSError):
+        switch.trace()
+
+
+def test_loading_what_is_no_program(tmp_path):
+    text = tmp_path / "text.so"
+    text.write_text("no object")
+    with pytest.raises(OSError, match="cannot load switch program"):
+        Program(text)
+    empty, old = tmp_path / "empty.so", tmp_path / "old.so"
+    subprocess.run([*CC, "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", empty], check=True)
+    with pytest.raises(OSError, match="exports no ina_program"):
+        Program(empty)
+    source = ROOT / "tests/c/probe_program.c"
+    subprocess.run([*CC, "-DPROBE_ABI=99", "-shared", "-fPIC", source, "-o", old], check=True)
+    with pytest.raises(OSError, match="program ABI 99"):
+        Program(old)
+
+
+# ---- with ports and a thread
+
+
+class Pair:
+    """A port of the switch (`pointer`) and the host's end of it."""
+
+    def __init__(self, frames: int = 64, max_frame: int = 2048):
+        pair = ffi.new("struct ina_port *[2]")
+        assert lib.ina_port_mem_pair(frames, max_frame, pair) == 0
+        self.pointer, self.host = pair[0], pair[1]
+        self.packets = ffi.new("struct ina_packet[64]")
+
+    def send(self, frames: list[bytes]) -> int:
+        n = lib.ina_port_tx_get(self.host, self.packets, len(frames))
+        for i in range(n):
+            ffi.memmove(self.packets[i].data, frames[i], len(frames[i]))
+            self.packets[i].len = self.packets[i].wire_len = len(frames[i])
+        lib.ina_port_tx_put(self.host, self.packets, n, lib.ina_now())
+        return n
+
+    def receive(self, count: int, timeout: float = 5.0) -> list[bytes]:
+        frames: list[bytes] = []
+        deadline = time.monotonic() + timeout
+        while len(frames) < count and time.monotonic() < deadline:
+            n = lib.ina_port_rx(self.host, self.packets, 64, lib.ina_now())
+            frames += [bytes(ffi.buffer(p.data, p.len)) for p in self.packets[0:n]]
+            lib.ina_port_rx_done(self.host, n)
+            if not n:
+                lib.ina_port_wait(self.host, 10 * MS)
+        return frames
+
+    def close(self) -> None:
+        lib.ina_port_close(self.host)
+        lib.ina_port_close(self.pointer)
+
+
+@pytest.fixture
+def running(probe):
+    pairs = [Pair() for _ in range(4)]
+    with Switch(probe) as sw:
+        for number, pair in enumerate(pairs):
+            sw.add_port(number, pair)
+        sw.write(insert(MulticastGroupEntry(1, tuple(Replica(i, i) for i in range(4)))))
+        sw.start()
+        yield sw, pairs
+    for pair in pairs:
+        pair.close()
+
+
+def test_the_data_plane_forwards_and_replicates(running):
+    sw, pairs = running
+    for round_ in range(50):
+        data = [frame(MULTICAST, 1, PUSH, length=64 + i) for i in range(20)]
+        assert pairs[round_ % 4].send(data) == 20
+        for number, pair in enumerate(pairs):
+            assert pair.receive(20) == [bytes([0, number, 5, number]) + as_sent(d) for d in data]
+    assert sw.dataplane_stats()["packets"] == 1000
+    assert sum(sw.port_stats(i).tx_packets for i in range(4)) == 4000
+
+
+def test_a_full_port_is_counted_not_waited_for(running):
+    sw, pairs = running
+    for round_ in range(3):  # nobody reads port 2: its ring takes 64
+        assert pairs[0].send([frame(UNICAST, 2)] * 40) == 40
+        deadline = time.monotonic() + 5
+        while sw.port_stats(0).rx_packets < 40 * (round_ + 1) and time.monotonic() < deadline:
+            time.sleep(0.001)
+    pairs[0].send([frame(UNICAST, 1)])
+    assert len(pairs[1].receive(1)) == 1
+    assert sw.port_stats(2).tx_packets == 64
+    assert drops(sw, 2) == {"back_pressure": 56}
+
+
+def test_commands_while_packets_flow(running):
+    sw, pairs = running
+    received: list[bytes] = []
+    stop = threading.Event()
+
+    def traffic() -> None:
+        while not stop.is_set():
+            if pairs[0].send([frame(TABLE)] * 8) == 8:
+                received.extend(pairs[1].receive(0) + pairs[1].receive(1, 0.001))
+
+    thread = threading.Thread(target=traffic)
+    thread.start()
+    try:
+        key = {"dst": bytes(range(6))}
+        for _ in range(100):
+            sw.write(insert(TableEntry("l2", key, "forward", {"port": 1})))
+            assert sw.read([TableEntry("l2")]) != []
+            sw.register("seen")
+            sw.write(delete(TableEntry("l2", key)))
+    finally:
+        stop.set()
+        thread.join(5)
+    assert not thread.is_alive()
+    assert set(received) <= {as_sent(frame(TABLE))}
+    assert sw.dataplane_stats()["commands"] >= 300
+
+
+def test_ports_come_and_go_while_it_runs(running):
+    sw, pairs = running
+    assert sw.remove_port(3) is pairs[3]
+    pairs[0].send([frame(MULTICAST, 1)])
+    assert len(pairs[1].receive(1)) == 1
+    assert drops(sw, 0) == {"no_port": 1}
+    sw.add_port(3, pairs[3])
+    pairs[0].send([frame(MULTICAST, 1)])
+    assert len(pairs[3].receive(1)) == 1
+
+
+def test_a_link_in_real_time(probe):
+    pairs = [Pair(), Pair()]
+    with Switch(probe) as sw:
+        sw.add_port(0, pairs[0])
+        sw.add_port(1, pairs[1], link=Link(delay=0.02))
+        sw.start()
+        start = time.monotonic()
+        pairs[0].send([frame(UNICAST, 1)] * 3)
+        assert len(pairs[1].receive(3)) == 3
+        assert time.monotonic() - start >= 0.02
+    for pair in pairs:
+        pair.close()
+
+
+def test_start_and_stop(running):
+    sw, pairs = running
+    with pytest.raises(RuntimeError, match="stop"):
+        sw.step(frame(DROP), 0)
+    with pytest.raises(RuntimeError, match="runs"):
+        sw.start()
+    for _ in range(20):
+        sw.stop(timeout=2)
+        pairs[0].send([frame(UNICAST, 1)])
+        sw.start()
+        assert len(pairs[1].receive(1)) == 1
+    sw.stop()
+    sw.stop()
+    assert not any(t.name == "ina-dataplane" for t in threading.enumerate())
+
+
+def test_an_idle_data_plane_sleeps(running):
+    sw, _ = running
+    time.sleep(0.05)
+    before, start = time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID), sw.dataplane_stats()["sleeps"]
+    time.sleep(0.3)
+    assert time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) - before < 0.1
+    assert sw.dataplane_stats()["sleeps"] - start < 50
