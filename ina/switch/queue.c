@@ -171,10 +171,11 @@ void ina_links_poll(struct ina_switch *sw, uint64_t now)
 {
     for (uint32_t i = 0; i < sw->linked_count; i++) {
         uint16_t number = sw->linked[i];
-        if (ina_link_next_due(sw->ports[number].link) > now)
-            continue;
-        transmit(sw, number, now);
-        deliver(sw, number, now);
+        uint64_t due; /* what a late poll missed happens when it was due, so that the rate is exact */
+        while ((due = ina_link_next_due(sw->ports[number].link)) <= now) {
+            transmit(sw, number, due);
+            deliver(sw, number, due);
+        }
     }
 }
 
