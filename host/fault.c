@@ -83,7 +83,7 @@ int ina_fault_decide(struct ina_fault *fault, uint64_t delay_ps[2])
 
 void ina_fault_flip(struct ina_fault *fault, uint8_t *data, uint32_t len)
 {
-    uint64_t flips = 1 + (draw(fault->rng) >> 61);
+    uint64_t flips = 1 + 2 * (draw(fault->rng) >> 62); /* odd: two on one bit cannot undo all damage */
     for (uint64_t i = 0; i < flips && len; i++) {
         uint64_t bit = between(draw(fault->rng), 0, (uint64_t)len * 8 - 1);
         data[bit / 8] ^= (uint8_t)(1u << (bit % 8));

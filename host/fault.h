@@ -27,7 +27,7 @@ struct ina_fault {               /* a value: no pointers */
 void ina_fault_init(struct ina_fault *fault, const struct ina_fault_config *config);
 /* How many copies arrive (0..2) and by how much each is late (ps). Lost and corrupted packets: 0. */
 int ina_fault_decide(struct ina_fault *fault, uint64_t delay_ps[2]);
-/* Flips 1 to 8 bits of a frame, as the wire would. */
+/* Damages 1 to 7 bits of a frame, as the wire would. */
 void ina_fault_flip(struct ina_fault *fault, uint8_t *data, uint32_t len);
 /* CRC-32 of IEEE 802.3 §3.2.9. */
 uint32_t ina_crc32(const uint8_t *data, uint32_t len);

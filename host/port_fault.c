@@ -8,6 +8,7 @@
 #include "segment.h"
 
 enum { FCS = 4, BATCH = 64, MAX_HELD = 1 << 16 };
+enum { ROUNDS = 8 }; /* a flood of which nothing is left must not keep rx from returning */
 
 struct held {
     uint64_t due, order;     /* order: frames due at the same time leave as they came */
@@ -242,6 +243,21 @@ static int lend_due(struct fault_port *p, struct ina_packet *pkts, int n, int ma
     return n;
 }
 
+/* Takes up to `max` frames from the inner port and decides what becomes of each; returns how many there were. */
+static int pull(struct fault_port *p, struct ina_packet *scratch, int max)
+{
+    int got = ina_port_rx(p->inner, scratch, max, p->now);
+    for (int i = 0; i < got; i++) {
+        struct held *frame = copy_of(p, &p->rx, scratch[i].data, scratch[i].len, scratch[i].wire_len);
+        if (frame)
+            line_enter(p, &p->rx, frame, p->now);
+        else
+            lose(&p->rx, NULL);
+    }
+    ina_port_rx_done(p->inner, got);
+    return got;
+}
+
 static int fault_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now)
 {
     struct fault_port *p = (struct fault_port *)port;
@@ -254,16 +270,8 @@ static int fault_rx(struct ina_port *port, struct ina_packet *pkts, int max, uin
         if (max > (int)(p->rx.limit - p->lent_count)) /* the user keeps frames: no more than `limit` */
             max = (int)(p->rx.limit - p->lent_count);
         n = lend_due(p, pkts, 0, max);
-        int got = n < max ? ina_port_rx(p->inner, pkts + n, max - n, now) : 0;
-        for (int i = n; i < n + got; i++) {
-            struct held *frame = copy_of(p, &p->rx, pkts[i].data, pkts[i].len, pkts[i].wire_len);
-            if (frame)
-                line_enter(p, &p->rx, frame, now);
-            else
-                lose(&p->rx, NULL);
-        }
-        ina_port_rx_done(p->inner, got);
-        n = lend_due(p, pkts, n, max);
+        for (int round = 0; round < ROUNDS && n < max && pull(p, pkts + n, max - n); round++)
+            n = lend_due(p, pkts, n, max);
     }
     share_stats(p);
     return n;

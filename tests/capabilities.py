@@ -26,16 +26,16 @@ def _command(variable: str, name: str) -> Callable[[], str]:
     return probe
 
 
-def _sanitizers() -> str:
+def _sanitizers(names: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "probe.c"
         source.write_text("int main(void) { return 0; }\n")
-        command = ["cc", "-fsanitize=address,undefined", str(source), "-o", f"{folder}/probe"]
+        command = ["cc", f"-fsanitize={names}", str(source), "-o", f"{folder}/probe"]
         try:
             subprocess.run(command, check=True, capture_output=True)
             subprocess.run([f"{folder}/probe"], check=True, capture_output=True)
         except (OSError, subprocess.CalledProcessError) as error:
-            return f"no working -fsanitize=address,undefined: {error}"
+            return f"no working -fsanitize={names}: {error}"
     return ""
 
 
@@ -49,7 +49,8 @@ PROBES: dict[str, Callable[[], str]] = {
     "fashion-mnist": lambda: (
         "" if Path("/usr/share/datasets/fashion-mnist").is_dir() else "Debian's dataset-fashion-mnist is not installed"
     ),
-    "sanitizers": _sanitizers,
+    "sanitizers": lambda: _sanitizers("address,undefined"),
+    "thread-sanitizer": lambda: _sanitizers("thread"),
     "p4c": _command("INA_P4C", "p4c-bm2-ss"),
     "bmv2": _command("INA_SIMPLE_SWITCH", "simple_switch"),
     "root": lambda: "" if os.geteuid() == 0 else "not running as root",

@@ -1,0 +1,266 @@
+/* Drives link, faults and every kind of port for the sanitizers, and checks what comes out. Argument: a folder for the
+ * capture file. Exit status 0: all well. */
+#define _GNU_SOURCE 1
+#include <arpa/inet.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "fault.h"
+#include "link.h"
+#include "segment.h"
+
+enum { BATCH = 32, FRAMES = 64, MAX_FRAME = 500 };
+
+#define CHECK(what) \
+    do { \
+        if (!(what)) { \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #what); \
+            exit(1); \
+        } \
+    } while (0)
+
+static uint32_t number(uint32_t *seed, uint32_t below)
+{
+    *seed = *seed * 1664525u + 1013904223u;
+    return (*seed >> 8) % below;
+}
+
+/* An IPv4/UDP frame of `len` bytes (at least 50) whose payload begins with a number. */
+static void fill(struct ina_packet *pkt, uint32_t i, uint32_t len)
+{
+    memset(pkt->data, (int)i, len);
+    pkt->data[12] = 8;
+    pkt->data[13] = 0;
+    pkt->data[14] = 0x45;
+    pkt->data[23] = 17;
+    pkt->data[38] = (uint8_t)((len - 34) >> 8);
+    pkt->data[39] = (uint8_t)(len - 34);
+    memcpy(pkt->data + 42, &i, sizeof i);
+    pkt->len = len;
+}
+
+static uint32_t number_in(const struct ina_packet *pkt)
+{
+    uint32_t i;
+    CHECK(pkt->len >= 50 && pkt->len <= MAX_FRAME);
+    memcpy(&i, pkt->data + 42, sizeof i);
+    for (uint32_t at = 46; at < pkt->len; at++)
+        CHECK(pkt->data[at] == (uint8_t)i);
+    return i;
+}
+
+/* Sends 5000 numbered frames in random batches, with gaps, and counts what arrives; in order if nothing reorders. */
+static uint32_t traffic(struct ina_port *from, struct ina_port *to, int in_order)
+{
+    struct ina_packet pkts[BATCH];
+    uint32_t seed = 7, sent = 0, received = 0, last = 0;
+    uint64_t now = 1000000;
+    memset(pkts, 0, sizeof pkts);
+    while (sent < 5000 || ina_port_next_due(to) != UINT64_MAX || ina_port_next_due(from) != UINT64_MAX) {
+        int want = 1 + (int)number(&seed, BATCH), n = ina_port_tx_get(from, pkts, want);
+        for (int i = 0; i < n; i++) {
+            if (sent == 5000 || number(&seed, 10) == 0)
+                continue; /* its len stays 0 */
+            uint32_t len = 50 + number(&seed, MAX_FRAME - 49), grow = number(&seed, 40);
+            pkts[i].data -= grow; /* room in front of the frame may be used */
+            fill(&pkts[i], ++sent, len);
+        }
+        ina_port_tx_put(from, pkts, n, now);
+        for (int got = -1; got; ina_port_rx_done(to, got)) {
+            got = ina_port_rx(to, pkts, 1 + (int)number(&seed, BATCH), now);
+            for (int i = 0; i < got; i++, received++) {
+                uint32_t next = number_in(&pkts[i]);
+                CHECK(!in_order || next > last);
+                last = next;
+                memset(pkts[i].data, 0xff, pkts[i].len + pkts[i].tailroom); /* lent frames may be written */
+            }
+        }
+        now += number(&seed, 2000);
+    }
+    return received;
+}
+
+static void memory(void)
+{
+    struct ina_port *pair[2];
+    CHECK(ina_port_mem_pair(48, MAX_FRAME, pair) < 0);
+    CHECK(ina_port_mem_pair(FRAMES, MAX_FRAME, pair) == 0);
+    CHECK(traffic(pair[0], pair[1], 1) == 5000);
+    CHECK(traffic(pair[1], pair[0], 1) == 5000);
+    struct ina_packet pkts[FRAMES + 1];
+    CHECK(ina_port_tx_get(pair[0], pkts, FRAMES + 1) == FRAMES && pair[0]->stats.tx_full == 1);
+    pkts[0].len = MAX_FRAME + 1;       /* too long */
+    pkts[1].data = pkts[2].data;       /* not where it was lent */
+    pkts[1].len = 60;
+    pkts[2].data -= INA_PORT_HEADROOM + 1; /* in front of its buffer */
+    pkts[2].len = 60;
+    pkts[3].len = MAX_FRAME;
+    pkts[3].data[0] = 77;
+    ina_port_tx_put(pair[0], pkts, FRAMES, 0);
+    CHECK(pair[0]->stats.tx_malformed == 3 && pair[0]->stats.tx_packets == 5001);
+    CHECK(ina_port_arm(pair[1]) == 1 && ina_port_wait(pair[1], 0) == 1);
+    CHECK(ina_port_rx(pair[1], pkts, FRAMES, 0) == 1 && pkts[0].data[0] == 77 && pkts[0].len == MAX_FRAME);
+    CHECK(pair[1]->stats.rx_malformed == 0);
+    ina_port_rx_done(pair[1], 1);
+    CHECK(ina_port_wait(pair[1], 1000000000) == 0);
+    ina_port_close(pair[0]);
+    ina_port_close(pair[1]);
+}
+
+/* A peer that writes nonsense: what is lent stays inside the frame it is in, and the port does not hang. */
+static void hostile(void)
+{
+    int memfd = ina_shm_create(FRAMES, MAX_FRAME), bell = eventfd(0, 0);
+    CHECK(memfd >= 0 && bell >= 0);
+    struct ina_port *port = ina_port_shm_open(memfd, 1, bell, bell);
+    CHECK(port && !ina_port_shm_open(memfd, 2, -1, -1) && !ina_port_shm_open(bell, 1, -1, -1));
+    CHECK(ftruncate(memfd, 4096) < 0); /* sealed */
+    size_t size = ina_segment_size(FRAMES, MAX_FRAME);
+    uint8_t *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
+    CHECK(base != MAP_FAILED);
+    struct ina_ring_control *control = (struct ina_ring_control *)(base + INA_LINE_PAIR);
+    struct ina_ring_desc *desc = (struct ina_ring_desc *)(control + 2);
+    uint32_t seed = 3, lent = 0;
+    for (int round = 0; round < 20000; round++) {
+        struct ina_packet pkts[BATCH];
+        struct ina_ring_desc *wild = &desc[number(&seed, FRAMES)];
+        uint32_t values[4] = {number(&seed, MAX_FRAME + 2), UINT32_MAX - number(&seed, 200), number(&seed, 200), 0};
+        wild->len = values[number(&seed, 4)];
+        wild->wire_len = number(&seed, 2) ? wild->len : values[number(&seed, 4)];
+        wild->offset = values[number(&seed, 4)];
+        uint32_t tail = control[0].tail;
+        control[0].head = number(&seed, 8) ? tail + number(&seed, FRAMES + 1) : number(&seed, UINT32_MAX);
+        control[1].tail = number(&seed, 2) ? control[1].head : number(&seed, UINT32_MAX);
+        int n = ina_port_rx(port, pkts, BATCH, 0);
+        for (int i = 0; i < n; i++, lent++) {
+            CHECK(pkts[i].len && pkts[i].len <= MAX_FRAME && pkts[i].wire_len >= pkts[i].len);
+            CHECK(pkts[i].headroom + pkts[i].len + pkts[i].tailroom == INA_PORT_HEADROOM + MAX_FRAME);
+            memset(pkts[i].data - pkts[i].headroom, 1, INA_PORT_HEADROOM + MAX_FRAME);
+        }
+        if (number(&seed, 2)) /* or keep them a while */
+            ina_port_rx_done(port, n);
+        else
+            ina_port_rx_done(port, (int)number(&seed, 2 * FRAMES));
+        n = ina_port_tx_get(port, pkts, BATCH);
+        CHECK(n >= 0 && n <= BATCH);
+        for (int i = 0; i < n; i++) {
+            memset(pkts[i].data - pkts[i].headroom, 2, INA_PORT_HEADROOM + MAX_FRAME);
+            pkts[i].len = 64;
+        }
+        ina_port_tx_put(port, pkts, n, 0);
+    }
+    CHECK(lent > 1000 && port->stats.rx_malformed > 1000);
+    ina_port_close(port);
+    *base ^= 1; /* another magic number */
+    CHECK(!ina_port_shm_open(memfd, 0, -1, -1));
+    munmap(base, size);
+    close(bell);
+    close(memfd);
+}
+
+static struct ina_port *udp(uint16_t peer_port)
+{
+    struct ina_udp_config config = {
+        .bind_ip = INADDR_LOOPBACK, .peer_ip = peer_port ? INADDR_LOOPBACK : 0, .peer_port = peer_port,
+        .src_ip = 0x0a000001, .dst_ip = 0x0a00fffe, .src_port = 4000, .dst_port = 0xbee0,
+        .max_frame = MAX_FRAME, .frames = FRAMES};
+    struct ina_port *port = ina_port_udp_open(&config);
+    CHECK(port);
+    return port;
+}
+
+static void sockets(void)
+{
+    struct ina_port *a = udp(0), *b = udp(ina_port_udp_bound(a)), *c = udp(ina_port_udp_bound(a));
+    struct ina_packet pkts[BATCH];
+    CHECK(traffic(b, a, 1) == 5000);
+    CHECK(traffic(a, b, 1) == 5000); /* the peer is learned */
+    CHECK(ina_port_tx_get(c, pkts, 3) == 3);
+    fill(&pkts[0], 1, 60);
+    fill(&pkts[1], 1, 60);
+    pkts[1].data[23] = 6; /* TCP */
+    fill(&pkts[2], 1, 60);
+    pkts[2].data[39] = 27; /* UDP length one beyond the frame */
+    ina_port_tx_put(c, pkts, 3, 0);
+    CHECK(c->stats.tx_packets == 1 && c->stats.tx_malformed == 2);
+    CHECK(ina_port_rx(a, pkts, BATCH, 0) == 0 && a->stats.rx_foreign == 1);
+    ina_port_close(a);
+    ina_port_close(b);
+    ina_port_close(c);
+}
+
+static void wrapped(const char *folder)
+{
+    char path[4096];
+    struct ina_port *pair[2], *a, *b;
+    struct ina_fault_config faults = {.loss = 0.05, .duplicate = 0.1, .reorder = 0.2, .corrupt = 0.05,
+        .duplicate_delay_ps = 50000, .reorder_delay_ps = 20000, .seed = 5}, wrong = {.loss = 1.5};
+    snprintf(path, sizeof path, "%s/faults.pcap", folder);
+    CHECK(ina_port_mem_pair(FRAMES, MAX_FRAME, pair) == 0);
+    CHECK(!ina_port_fault_wrap(pair[0], &wrong, NULL, 100) && !ina_port_fault_wrap(pair[0], NULL, NULL, 0));
+    CHECK(!ina_port_pcap_wrap(pair[0], "/nowhere/to/be/found.pcap"));
+    a = ina_port_fault_wrap(pair[0], NULL, &faults, 1000);
+    faults.seed = 6;
+    b = ina_port_fault_wrap(ina_port_pcap_wrap(pair[1], path), &faults, NULL, 1000);
+    CHECK(a && b);
+    uint32_t received = traffic(a, b, 0);
+    struct ina_fault_report ra, rb;
+    ina_port_fault_report(a, &ra);
+    ina_port_fault_report(b, &rb);
+    CHECK(!ra.tx_overflow && !rb.rx_overflow && ra.tx.packets == 5000);
+    CHECK(rb.rx.packets == ra.tx.packets - ra.tx.lost - ra.tx.corrupted + ra.tx.duplicated);
+    CHECK(received == rb.rx.packets - rb.rx.lost - rb.rx.corrupted + rb.rx.duplicated);
+    CHECK(b->stats.rx_malformed == rb.rx.corrupted && b->stats.rx_packets == received);
+    CHECK(traffic(b, a, 1) == 5000); /* that way there are no faults */
+
+    struct ina_packet pkts[BATCH];
+    CHECK(ina_port_tx_get(a, pkts, BATCH) == BATCH); /* closed with frames lent, delayed and not received */
+    for (uint32_t i = 0; i < BATCH; i++)
+        fill(&pkts[i], i, 100);
+    ina_port_tx_put(a, pkts, BATCH, UINT64_MAX - 60000);
+    CHECK(ina_port_rx(b, pkts, 4, UINT64_MAX - 60000) > 0);
+    ina_port_tx_get(a, pkts, BATCH);
+    ina_port_close(a);
+    ina_port_close(b);
+}
+
+static void links(void)
+{
+    enum { CAPACITY = 100 };
+    struct ina_link *link = malloc(ina_link_size(CAPACITY));
+    struct ina_link_config config = {.rate_bps = 100000000000, .delay_ps = 1000000, .queue_bytes = 20000};
+    struct ina_link_item item;
+    uint32_t seed = 9, accepted = 0, delivered = 0, discarded = 0;
+    CHECK(link);
+    ina_link_init(link, &config, CAPACITY);
+    for (uint64_t now = 0, due; now < 100000000 || ina_link_next_due(link) != UINT64_MAX; now += number(&seed, 60000)) {
+        if (now < 100000000)
+            accepted += ina_link_enqueue(link, now, 84 + number(&seed, 1500), now) != INA_TAIL_DROP;
+        while ((due = ina_link_next_due(link)) <= now) {
+            if (ina_link_dequeue(link, due, &item)) {
+                if (number(&seed, 10))
+                    CHECK(ina_link_transmit(link, &item, due) >= due + config.delay_ps);
+                else
+                    discarded++;
+            }
+            delivered += (uint32_t)ina_link_deliver(link, due, &item);
+        }
+    }
+    CHECK(accepted > 1000 && delivered + discarded == accepted && ina_link_get_stats(link)->tail_drops);
+    CHECK(ina_link_serialisation(1, UINT32_MAX) == UINT64_MAX - 1 && ina_link_serialisation(100000000000, 332) == 26560);
+    free(link);
+}
+
+int main(int argc, char **argv)
+{
+    memory();
+    hostile();
+    sockets();
+    wrapped(argc > 1 ? argv[1] : ".");
+    links();
+    return 0;
+}

@@ -1,0 +1,209 @@
+"""host/link.c against a model in exact arithmetic: order, conservation, timing, marks and limits."""
+
+from collections import deque
+from fractions import Fraction
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ina._native import ffi, lib
+
+NEVER = 2**64 - 1
+
+
+class Link:
+    """The compiled link with Python values."""
+
+    def __init__(self, capacity=64, **config):
+        self.config = {"rate_bps": 0, "delay_ps": 0, "queue_bytes": 0, "ecn_bytes": 0} | config
+        self.memory = ffi.new("uint64_t[]", (lib.ina_link_size(capacity) + 7) // 8)
+        self.link = ffi.cast("struct ina_link *", self.memory)
+        lib.ina_link_init(self.link, ffi.new("struct ina_link_config *", self.config), capacity)
+
+    def enqueue(self, handle, size, now):
+        return lib.ina_link_enqueue(self.link, handle, size, now)
+
+    def dequeue(self, now):
+        item = ffi.new("struct ina_link_item *")
+        return item if lib.ina_link_dequeue(self.link, now, item) else None
+
+    def transmit(self, item, now):
+        return lib.ina_link_transmit(self.link, item, now)
+
+    def deliver(self, now):
+        item = ffi.new("struct ina_link_item *")
+        return item if lib.ina_link_deliver(self.link, now, item) else None
+
+    def next_due(self):
+        return lib.ina_link_next_due(self.link)
+
+    def stats(self):
+        stats = lib.ina_link_get_stats(self.link)
+        return {name: getattr(stats, name) for name, _ in ffi.typeof("struct ina_link_stats").fields}
+
+
+class Model:
+    """The same, from its description in host/link.h."""
+
+    def __init__(self, capacity, rate_bps, delay_ps, queue_bytes, ecn_bytes):
+        self.capacity, self.rate, self.delay, self.limit, self.mark = (
+            capacity, rate_bps, delay_ps, queue_bytes, ecn_bytes)  # fmt: skip
+        self.waiting, self.flying, self.free_at, self.stats = deque(), deque(), 0, dict.fromkeys(
+            ("packets", "bytes", "tail_drops", "ecn_marks", "busy_ps", "max_queue_bytes"), 0)  # fmt: skip
+
+    def backlog(self):
+        return sum(size for _, size, _ in self.waiting)
+
+    def enqueue(self, handle, size, now):
+        waits = self.backlog()
+        if len(self.waiting) + len(self.flying) >= self.capacity or (self.limit and waits + size > self.limit):
+            self.stats["tail_drops"] += 1
+            return lib.INA_TAIL_DROP
+        self.waiting.append((handle, size, now))
+        self.stats["max_queue_bytes"] = max(self.stats["max_queue_bytes"], waits + size)
+        if self.mark and waits > self.mark:
+            self.stats["ecn_marks"] += 1
+            return lib.INA_ENQUEUED_MARKED
+        return lib.INA_ENQUEUED
+
+    def dequeue(self, now):
+        return self.waiting.popleft() if self.waiting and now >= self.free_at else None
+
+    def transmit(self, handle, size, now):
+        lasts = ceil(Fraction(size * 8 * 10**12, self.rate)) if self.rate else 0
+        self.free_at = max(now, self.free_at) + lasts
+        self.flying.append((handle, size, self.free_at + self.delay))
+        self.stats["packets"] += 1
+        self.stats["bytes"] += size
+        self.stats["busy_ps"] += lasts
+        return self.free_at + self.delay
+
+    def deliver(self, now):
+        return self.flying.popleft() if self.flying and now >= self.flying[0][2] else None
+
+    def next_due(self):
+        times = [max(self.free_at, self.waiting[0][2])] if self.waiting else []
+        times += [self.flying[0][2]] if self.flying else []
+        return min(times, default=NEVER)
+
+
+configs = st.fixed_dictionaries({
+    "rate_bps": st.sampled_from([0, 1, 999_999_937, 10**10, 10**11, 4 * 10**11]),
+    "delay_ps": st.sampled_from([0, 1, 10**6]),
+    "queue_bytes": st.sampled_from([0, 1600, 10_000]),
+    "ecn_bytes": st.sampled_from([0, 1, 3000]),
+})  # fmt: skip
+steps = st.tuples(
+    st.sampled_from(["enqueue", "enqueue", "serve", "drop", "deliver", "due"]), st.integers(1, 1600),
+    st.integers(0, 200_000))  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(configs, st.integers(1, 12), st.lists(steps, max_size=80))
+def test_agrees_with_the_model(config, capacity, plan):
+    link, model, now = Link(capacity, **config), Model(capacity, **config), 0
+    for handle, (step, size, pause) in enumerate(plan):
+        now += pause
+        if step == "due" and model.next_due() != NEVER:
+            now = max(now, model.next_due())
+        if step == "enqueue":
+            assert link.enqueue(handle, size, now) == model.enqueue(handle, size, now)
+        elif step in ("serve", "drop", "due"):
+            item, expected = link.dequeue(now), model.dequeue(now)
+            assert (item is None) == (expected is None)
+            if item:
+                assert (item.handle, item.bytes, item.enq_time) == expected
+                if step != "drop":
+                    item.bytes = size  # egress may change the length
+                    assert link.transmit(item, now) == model.transmit(item.handle, size, now)
+        if step in ("deliver", "due"):
+            item, expected = link.deliver(now), model.deliver(now)
+            assert (item is None) == (expected is None)
+            if item:
+                assert (item.handle, item.bytes, item.due) == expected
+        assert link.next_due() == model.next_due()
+        assert lib.ina_link_depth(link.link) == len(model.waiting)
+        assert lib.ina_link_backlog(link.link) == model.backlog()
+        assert link.stats() == model.stats
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**32 - 1))
+def test_serialisation_is_exact_and_rounded_up(rate, size):
+    exact = ceil(Fraction(size * 8 * 10**12, rate)) if rate else 0
+    assert lib.ina_link_serialisation(rate, size) == min(exact, NEVER - 1)
+
+
+def test_a_332_byte_frame_at_100_gbps_lasts_26_56_ns():
+    assert lib.ina_link_serialisation(100 * 10**9, 332) == 26_560
+
+
+def test_back_to_back_frames_keep_line_rate_however_late_the_poll():
+    link = Link(1000, rate_bps=10**11, delay_ps=10**6)
+    for i in range(1000):
+        assert link.enqueue(i, 332, 0) == lib.INA_ENQUEUED
+    arrivals, now = [], 0
+    while len(arrivals) < 1000:
+        now += 7 * 10**6  # polls are microseconds apart
+        while (due := link.next_due()) <= now:
+            if item := link.dequeue(due):
+                link.transmit(item, due)
+            if item := link.deliver(due):
+                arrivals.append(item.due)
+    assert arrivals == [10**6 + 26_560 * (i + 1) for i in range(1000)]
+    assert link.stats()["busy_ps"] == 1000 * 26_560
+
+
+def test_what_waited_is_told_to_egress():
+    link = Link(rate_bps=10**9, ecn_bytes=100)
+    marks = [link.enqueue(i, 100, 5 * i) for i in range(4)]
+    assert marks == [lib.INA_ENQUEUED, lib.INA_ENQUEUED, lib.INA_ENQUEUED_MARKED, lib.INA_ENQUEUED_MARKED]
+    now, seen = 0, []
+    while link.next_due() != NEVER:
+        now = link.next_due()
+        if item := link.dequeue(now):
+            seen.append((item.handle, item.enq_time, item.enq_qdepth))
+            link.transmit(item, now)
+        link.deliver(now)
+    assert seen == [(0, 0, 0), (1, 5, 1), (2, 10, 2), (3, 15, 3)]
+
+
+def test_no_room_in_flight_is_a_counted_drop():
+    link = Link(1)
+    link.enqueue(1, 100, 0)
+    first = link.dequeue(0)
+    link.enqueue(2, 100, 0)  # takes the place that the first left
+    second = link.dequeue(0)
+    assert link.transmit(first, 0) == 0
+    assert link.transmit(second, 0) == NEVER
+    assert link.stats()["tail_drops"] == 1 and link.stats()["packets"] == 1
+
+
+def test_a_snapshot_is_a_copy_of_the_bytes():
+    link = Link(8, rate_bps=10**10, delay_ps=1000)
+    for i in range(5):
+        link.enqueue(i, 100 + i, i)
+    link.transmit(link.dequeue(10), 10)
+    snapshot = bytes(ffi.buffer(link.memory))
+
+    def finish():
+        out = []
+        while (due := link.next_due()) != NEVER:
+            if item := link.dequeue(due):
+                link.transmit(item, due)
+            if item := link.deliver(due):
+                out.append((item.handle, item.due))
+        return out
+
+    first = finish()
+    ffi.memmove(link.memory, snapshot, len(snapshot))
+    assert finish() == first and [handle for handle, _ in first] == list(range(5))
+
+
+@pytest.mark.parametrize("rate", [0, 10**11])
+def test_times_near_the_end_of_the_clock_saturate(rate):
+    link = Link(4, rate_bps=rate, delay_ps=10**6)
+    link.enqueue(1, 1500, NEVER - 10)
+    assert link.transmit(link.dequeue(NEVER - 10), NEVER - 10) == NEVER - 1
+    assert link.next_due() == NEVER - 1
