@@ -111,7 +111,7 @@ class CallChecker(ExpressionChecker):
                 self.fail(e.span, "controls can only be applied in the apply block of controls")
         elif isinstance(t, types.TableType):
             e.kind = "table_apply"
-            if self.context != "control":
+            if self.context not in ("control", "table"):
                 self.fail(e.span, "tables can only be applied in the apply block of controls")
         elif callee.member in SIZE_METHODS:
             e.kind = "size_method"

@@ -137,8 +137,8 @@ class ConversionChecker(TypeChecker):
         return cast
 
     def _size_integer(self, e: ast.Expr, t: BitType) -> ast.Expr:
-        if e.const is None:
-            self.fail(e.span, "this integer has no width and its value is not known at compile time")
+        if e.const is None:  # a parameter of type int: its value is known once the program is instantiated
+            return self._implicit(e, t, None)
         const = wrap(e.const, t)
         if not fits(e.const, t):
             low, high = bounds(t)

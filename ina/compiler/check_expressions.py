@@ -83,6 +83,9 @@ class ExpressionChecker(ConversionChecker):
         scope = self.globals if e.absolute else self.scope
         decl = scope.lookup(e.name)
         if decl is None:
+            if e.name in self.match_kinds:
+                e.type, e.const = types.MATCH_KIND, e.name
+                return e
             self.undeclared(e.span, "name", e.name)
         e.decl = decl
         if isinstance(decl, ast.ConstDecl):
@@ -456,8 +459,11 @@ class ExpressionChecker(ConversionChecker):
             if e.lo.const is not None and e.hi.const is not None and e.lo.const > e.hi.const:
                 self.warn(e.span, "this range is empty")
             return e
-        if isinstance(e, ast.ListExpr) and isinstance(types.strip_new(t), (types.TupleType, types.RecordType)):
-            return self._tuple_keyset(e, types.strip_new(t))
+        if isinstance(e, ast.ListExpr):
+            if isinstance(types.strip_new(t), (types.TupleType, types.RecordType)):
+                return self._tuple_keyset(e, types.strip_new(t))
+            if len(e.items) == 1:
+                return self.keyset(e.items[0], t)
         e = self.expression(e)
         if isinstance(e.type, types.SetType):
             if not self._set_matches(e.type.element, t):
@@ -508,8 +514,6 @@ class ExpressionChecker(ConversionChecker):
             if isinstance(e, ast.Member) and e.kind in ("field", "next", "last"):
                 e = e.base
             elif isinstance(e, (ast.Slice, ast.Index)):
-                if isinstance(e, ast.Index) and isinstance(e.base.type, types.TupleType):
-                    self.fail(e.span, f"elements of a tuple cannot be {why}")
                 e = e.base
             else:
                 self.fail(e.span, f"{_describe(e)} is no variable: it cannot be {why}")

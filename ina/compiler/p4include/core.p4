@@ -1,7 +1,8 @@
 // The P4_16 core library (P4_16 v1.2.5 appendix D): what every program may rely on, whatever its architecture.
 
-#ifndef INA_CORE_P4
-#define INA_CORE_P4
+// Programs test this guard to see whether the library is there.
+#ifndef _CORE_P4_
+#define _CORE_P4_
 
 // Standard errors. An error's value in a running switch is its place in the order of declaration.
 error {

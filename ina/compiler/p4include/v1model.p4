@@ -3,8 +3,8 @@
 // unchanged for it. Programs choose its revision with V1MODEL_VERSION before they include this file: from 20200408 on,
 // ports have a type name and indexed externs are generic in their index.
 
-#ifndef INA_V1MODEL_P4
-#define INA_V1MODEL_P4
+#ifndef _V1_MODEL_P4_
+#define _V1_MODEL_P4_
 
 #include <core.p4>
 
