@@ -33,6 +33,8 @@ struct ina_worker_config {
     uint32_t values;         /* int32 per packet: 32, 64, 128, 256, 1024 or 2048 */
     uint64_t rto_min_ps, rto_max_ps;
     uint64_t timeout_ps;     /* deadline of a tensor from its first possible transmission */
+    uint32_t reply_in_place; /* 1: receive() may turn a received frame into the next one (ports that can send it) */
+    uint64_t first_packet;   /* number of the job's first packet, equal on all workers; 0 but where the wrap is tested */
 };
 
 struct ina_tensor {          /* what submit takes; also the caller's table entry */
@@ -46,7 +48,7 @@ struct ina_tensor {          /* what submit takes; also the caller's table entry
 
 enum ina_event_type {
     INA_EVENT_DONE = 1,      /* tensor `op` is complete */
-    INA_EVENT_FAILED = 2     /* the job is over: code says why; every tensor in flight has failed */
+    INA_EVENT_FAILED = 2     /* the job is over: code says why; one for every tensor in flight, the culprit's first */
 };
 enum ina_error {
     INA_OK = 0,
@@ -67,7 +69,9 @@ struct ina_event {
 
 struct ina_worker_stats {
     uint64_t tx_packets, tx_bytes, rx_packets, rx_bytes;
-    uint64_t retransmissions, timeouts, pending_replies;
+    uint64_t retransmissions; /* frames sent again: after a time-out, or as a probe */
+    uint64_t timeouts, probes; /* RTO without an answer; question to a switch that waits for other workers */
+    uint64_t pending_replies;
     uint64_t results, duplicates;     /* accepted results; results already had */
     uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, incarnation, address; old tsi */
     uint64_t tensors, elements, overflows, nonfinite_blocks;
@@ -83,7 +87,8 @@ struct ina_protocol {
      * The caller has put it at tensors[handle] where handle = next_handle(state) before the call. */
     int (*next_handle)(const void *state);
     int (*submit)(void *state, const struct ina_tensor *tensors, int handle, uint64_t now);
-    /* 1: pkt was rewritten into a frame to send back (buffer reuse); 0: consumed or dropped (counted). */
+    /* 1: pkt was rewritten into a frame to send back (only with reply_in_place); 0: consumed or dropped (counted).
+     * Any bytes are safe: only a result of the packet in flight of its slot is taken. */
     int (*receive)(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now);
     /* Fills up to n lent frames (tailroom >= frame size); returns how many. Calls go on until it returns less than n. */
     int (*frames_to_send)(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now);

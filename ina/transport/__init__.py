@@ -1,0 +1,10 @@
+"""Transport: the host protocol over frames. ``Worker`` is the machine without I/O, ``Endpoint`` runs it on a port."""
+
+from .config import Address, WorkerConfig, slots_for, worker_address
+from .errors import Event, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost
+from .worker import Worker
+
+__all__ = [
+    "Address", "Event", "JobAborted", "JobError", "JobMismatch", "JobTimeout", "PeerLost", "Worker", "WorkerConfig",
+    "slots_for", "worker_address",
+]  # fmt: skip

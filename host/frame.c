@@ -1,0 +1,108 @@
+#include "frame.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+static uint16_t ip_checksum(const uint8_t *header)
+{
+    uint32_t sum = 0;
+    for (int i = 0; i < 20; i += 2)
+        sum += (uint32_t)header[i] << 8 | header[i + 1];
+    while (sum >> 16)
+        sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)~sum;
+}
+
+static void prepare(uint8_t *bytes, const struct ina_worker_config *config, uint32_t size_code, uint32_t payload)
+{
+    struct ina_wire_frame h = {
+        .ethertype = htons(INA_WIRE_ETHERTYPE_IPV4),
+        .version_ihl = INA_WIRE_VERSION_IHL,
+        .total_len = htons((uint16_t)(INA_WIRE_PAYLOAD - INA_WIRE_IP_OFFSET + payload)),
+        .flags_fragment = htons(INA_WIRE_DONT_FRAGMENT),
+        .ttl = 64,
+        .protocol = INA_WIRE_PROTOCOL_UDP,
+        .src_ip = htonl(config->self.ip),
+        .dst_ip = htonl(config->peer.ip),
+        .src_port = htons(config->self.port),
+        .dst_port = htons(config->peer.port),
+        .udp_len = htons((uint16_t)(INA_WIRE_PAYLOAD - INA_WIRE_UDP_OFFSET + payload)),
+        .type_overflow_size = (uint8_t)(INA_WIRE_DATA << 4 | size_code),
+        .job = (uint8_t)config->job,
+        .e1 = (uint8_t)config->incarnation,
+    };
+    memcpy(h.dst_mac, config->peer.mac, 6);
+    memcpy(h.src_mac, config->self.mac, 6);
+    h.ip_checksum = htons(ip_checksum((const uint8_t *)&h + INA_WIRE_IP_OFFSET));
+    memcpy(bytes, &h, INA_WIRE_PAYLOAD);
+}
+
+int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config)
+{
+    int size_code = ina_wire_size_code(config->values);
+    if (size_code < 0)
+        return -1;
+    frame->values = config->values;
+    frame->size_code = (uint32_t)size_code;
+    prepare(frame->data, config, frame->size_code, 4 * config->values);
+    prepare(frame->bare, config, INA_WIRE_SIZE_NONE, 0);
+    return 0;
+}
+
+uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int with_values, uint32_t tsi,
+                         uint32_t slot, int set, int e0)
+{
+    struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
+    memcpy(h, with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
+    h->tsi = htonl(tsi);
+    h->set_slot = htons((uint16_t)((set ? INA_WIRE_SET : 0) | slot));
+    h->e0 = (int8_t)e0;
+    const uint32_t room = pkt->len + pkt->tailroom, len = ina_frame_length(frame, with_values);
+    pkt->len = pkt->wire_len = len;
+    pkt->tailroom = room - len;
+    return h->payload;
+}
+
+enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct ina_packet *pkt,
+                                       const struct ina_frame_template *frame, const struct ina_worker_config *config)
+{
+    const struct ina_wire_frame *h = (const struct ina_wire_frame *)pkt->data;
+    if (pkt->len < INA_WIRE_PAYLOAD || h->ethertype != htons(INA_WIRE_ETHERTYPE_IPV4)
+        || h->version_ihl != INA_WIRE_VERSION_IHL || h->protocol != INA_WIRE_PROTOCOL_UDP
+        || (ntohs(h->flags_fragment) & INA_WIRE_FRAGMENT))
+        return INA_FRAME_MALFORMED;
+    if (h->src_ip != htonl(config->peer.ip) || h->dst_ip != htonl(config->self.ip)
+        || h->src_port != htons(config->peer.port) || h->dst_port != htons(config->self.port))
+        return INA_FRAME_FOREIGN;
+
+    const uint32_t type = h->type_overflow_size >> 4, size = h->type_overflow_size & INA_WIRE_SIZE;
+    const uint32_t payload = type == INA_WIRE_PENDING ? INA_WIRE_PENDING_PAYLOAD
+                             : size == INA_WIRE_SIZE_NONE ? 0 : 4 * frame->values;
+    const uint32_t len = INA_WIRE_PAYLOAD + payload, set_slot = ntohs(h->set_slot);
+    if ((type != INA_WIRE_DATA && type != INA_WIRE_PENDING) /* a short frame may have been padded on its way */
+        || (size != INA_WIRE_SIZE_NONE && (size != frame->size_code || type == INA_WIRE_PENDING)) || pkt->len < len
+        || ntohs(h->total_len) != len - INA_WIRE_IP_OFFSET || ntohs(h->udp_len) != len - INA_WIRE_UDP_OFFSET
+        || (set_slot & INA_WIRE_RESERVED))
+        return INA_FRAME_MALFORMED;
+    if (h->job != config->job || h->e1 != (uint8_t)config->incarnation)
+        return INA_FRAME_FOREIGN;
+    if ((set_slot & INA_WIRE_SLOT) >= config->slots)
+        return INA_FRAME_MALFORMED;
+
+    *view = (struct ina_frame_view){
+        .tsi = ntohl(h->tsi),
+        .slot = set_slot & INA_WIRE_SLOT,
+        .set = (set_slot & INA_WIRE_SET) != 0,
+        .overflow = (h->type_overflow_size & INA_WIRE_OVERFLOW) != 0,
+        .with_values = size != INA_WIRE_SIZE_NONE,
+        .pending = type == INA_WIRE_PENDING,
+        .e0 = h->e0,
+        .values = h->payload,
+    };
+    if (view->pending) {
+        uint32_t seen;
+        memcpy(&seen, h->payload, 4);
+        view->seen = ntohl(seen);
+    }
+    return INA_FRAME_OK;
+}

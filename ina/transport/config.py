@@ -1,0 +1,123 @@
+"""What a worker must know: addresses, its place in the job, window and timers; and tensors as the C side takes them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ina._native import ffi, lib
+
+PS = 10**12  # picoseconds per second
+VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that there are size codes for
+HEADERS = 52  # bytes: Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2
+ETHERNET_OVERHEAD: int = lib.INA_ETHERNET_OVERHEAD
+MAX_SLOTS = 8192
+MAX_OPS: int = lib.INA_MAX_OPS
+DTYPES = {np.dtype(np.int32): lib.INA_INT32, np.dtype(np.float32): lib.INA_FLOAT32}
+
+
+@dataclass(frozen=True)
+class Address:
+    """One end of a flow: MAC as six bytes, IPv4 address as an integer, UDP port."""
+
+    mac: bytes
+    ip: int
+    port: int
+
+    def __post_init__(self) -> None:
+        if len(self.mac) != 6:
+            raise ValueError(f"mac: {len(self.mac)} bytes, expected 6")
+
+
+def worker_address(job: int, worker: int) -> Address:
+    """Address of a worker in the local world: 10.0.0.1 and up, UDP source port 4000 + job."""
+    return Address((worker + 1).to_bytes(6), (10 << 24) + 1 + worker, 4000 + job)
+
+
+SWITCH = Address(bytes.fromhex("02000000fffe"), (10 << 24) + (255 << 8) + 254, 0xBEE0)
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """``struct ina_worker_config`` with times in seconds; addresses default to those of the local world."""
+
+    worker: int
+    workers: int
+    job: int = 0
+    incarnation: int = 1
+    slots: int = 64
+    values: int = 256
+    rto_min: float = 1e-3
+    rto_max: float = 0.1
+    timeout: float = 30.0
+    address: Address | None = None
+    switch: Address = SWITCH
+    reply_in_place: bool = False
+    first_packet: int = 0  # number of the job's first packet: other than 0 only to see it wrap
+
+    def __post_init__(self) -> None:
+        for name, value, low, high in (
+            ("workers", self.workers, 1, lib.INA_MAX_WORKERS),
+            ("worker", self.worker, 0, self.workers - 1),
+            ("job", self.job, 0, 255),
+            ("incarnation", self.incarnation, 0, 2**32 - 1),
+            ("slots", self.slots, 1, MAX_SLOTS),
+            ("first_packet", self.first_packet, 0, 2**63 - 1),
+        ):
+            if not low <= value <= high:
+                raise ValueError(f"{name}: {value}, expected {low}..{high}")
+        if self.slots & (self.slots - 1):
+            raise ValueError(f"slots: {self.slots}, expected a power of two")
+        if self.values not in VALUES:
+            raise ValueError(f"values: {self.values}, expected one of {VALUES}")
+        if not 0 < self.rto_min <= self.rto_max or not math.isfinite(self.rto_max):
+            raise ValueError(f"rto_min, rto_max: {self.rto_min}, {self.rto_max} s, expected 0 < rto_min <= rto_max")
+        if not 0 < self.timeout < 1e6:
+            raise ValueError(f"timeout: {self.timeout} s, expected a positive number of seconds below 1e6")
+
+    @property
+    def frame_bytes(self) -> int:
+        """Longest frame, from the Ethernet header on."""
+        return HEADERS + 4 * self.values
+
+    def to_c(self) -> ffi.CData:
+        """A new ``struct ina_worker_config *``."""
+        c = ffi.new("struct ina_worker_config *")
+        own = self.address or worker_address(self.job, self.worker)
+        for end, address in ((c.self, own), (c.peer, self.switch)):
+            end.mac, end.ip, end.port = address.mac, address.ip, address.port
+        c.job, c.incarnation, c.worker, c.workers = self.job, self.incarnation, self.worker, self.workers
+        c.slots, c.values = self.slots, self.values
+        c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))
+        c.timeout_ps = round(self.timeout * PS)
+        c.reply_in_place, c.first_packet = self.reply_in_place, self.first_packet
+        return c
+
+
+def slots_for(rate_bps: float, rtt_s: float, frame_bytes: int) -> int:
+    """Slots that keep a link of ``rate_bps`` busy for a round trip of ``rtt_s``: the bandwidth-delay product in frames,
+    rounded up to a power of two (SwitchML NSDI'21 §3.6); 24 B of Ethernet overhead count."""
+    if rate_bps <= 0 or rtt_s <= 0 or frame_bytes <= 0:
+        raise ValueError(f"rate {rate_bps} b/s, rtt {rtt_s} s, frame {frame_bytes} B: all must be positive")
+    frames = rate_bps * rtt_s / (8 * (frame_bytes + ETHERNET_OVERHEAD))
+    return min(MAX_SLOTS, 1 << max(0, math.ceil(math.log2(max(1.0, frames)))))
+
+
+def fill_tensor(c: ffi.CData, source: np.ndarray, out: np.ndarray, average: bool, tag: int) -> None:
+    """Checks the arrays and describes them in a ``struct ina_tensor``; the caller keeps both alive."""
+    for name, array in (("input", source), ("out", out)):
+        if array.dtype not in DTYPES:
+            raise TypeError(f"{name}: dtype {array.dtype}, expected int32 or float32")
+        if not array.flags.c_contiguous:
+            raise ValueError(f"{name}: not contiguous; make it so with numpy.ascontiguousarray() first")
+    if out.dtype != source.dtype or out.size != source.size:
+        raise ValueError(f"out: {out.dtype} x {out.size}, expected {source.dtype} x {source.size} as the input")
+    if not out.flags.writeable:
+        raise ValueError("out: read-only array")
+    if average and source.dtype != np.float32:
+        raise ValueError("average: only for float32; divide integer sums yourself")
+    setattr(c, "in", ffi.cast("void *", source.ctypes.data))  # noqa: B010 (a keyword of Python)
+    c.out = ffi.cast("void *", out.ctypes.data)
+    c.count, c.dtype, c.average, c.tag = source.size, DTYPES[source.dtype], average, tag & (2**64 - 1)

@@ -1,0 +1,93 @@
+"""How a job ends before its time. Each error names what was waited for, and who is missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ina._native import lib
+
+
+@dataclass(frozen=True)
+class Event:
+    """A finished tensor: ``code`` 0 is success; the rest says where a failed job was (times in ps)."""
+
+    handle: int
+    code: int
+    overflow: bool  # a signed int32 overflow happened in some block: the sum wrapped
+    slot: int
+    tsi: int
+    missing: tuple[int, ...] | None  # workers the switch had not seen; None: it never answered for this slot
+    last_rx: int  # time of the last frame that was accepted, 0: none
+
+    def error(self, waited: float | None = None) -> JobError | None:
+        """The exception for a failed tensor, else None."""
+        if self.code == lib.INA_OK:
+            return None
+        return _ERRORS[self.code](self, waited)
+
+
+class JobError(RuntimeError):
+    """The job is over; every tensor in flight has failed for this reason."""
+
+    def __init__(self, event: Event, waited: float | None = None):
+        self.event = event
+        super().__init__(self.describe(event, waited))
+
+    def describe(self, event: Event, waited: float | None) -> str:
+        raise TypeError("JobError is abstract")
+
+
+class JobTimeout(JobError, TimeoutError):
+    """A tensor missed its deadline."""
+
+    def describe(self, event: Event, waited: float | None) -> str:
+        after = f" after {waited:g} s" if waited else ""
+        if event.missing is None:
+            whom = "the switch never answered for it: is it running, and is this worker admitted to the job?"
+        elif event.missing:
+            whom = f"the switch still waits for worker {', '.join(map(str, event.missing))}: late, stuck or dead"
+        else:
+            whom = "the switch has all workers, but its result does not come back"
+        if event.last_rx:
+            last = f"last packet from the switch at {event.last_rx / 1e12:.6f} s of the clock"
+        else:
+            last = "no packet ever came from the switch"
+        return f"all-reduce not finished{after}: slot {event.slot}, packet (tsi) {event.tsi}; {whom}; {last}"
+
+
+class JobMismatch(JobError, ValueError):
+    """Workers submitted different tensors."""
+
+    def describe(self, event: Event, waited: float | None) -> str:
+        return (
+            f"workers do not agree on the tensor that starts with packet (tsi) {event.tsi}: dtype, size, operation or"
+            " order differ between ranks; every rank must call the same all-reduces in the same order"
+        )
+
+
+class JobAborted(JobError):
+    """This worker gave the job up."""
+
+    def describe(self, event: Event, waited: float | None) -> str:
+        return f"all-reduce aborted by this worker (slot {event.slot}, packet {event.tsi})"
+
+
+class PeerLost(JobError, ConnectionError):
+    """The switch, or its process, went away."""
+
+    def describe(self, event: Event, waited: float | None) -> str:
+        return "connection to the switch process lost: it ended, or disconnected this worker because another one died"
+
+
+_ERRORS: dict[int, type[JobError]] = {
+    lib.INA_ERR_TIMEOUT: JobTimeout,
+    lib.INA_ERR_MISMATCH: JobMismatch,
+    lib.INA_ERR_ABORTED: JobAborted,
+    lib.INA_ERR_PEER: PeerLost,
+}
+
+
+def event_from_c(event, workers: int) -> Event:
+    """An ``Event`` from ``struct ina_event``."""
+    missing = tuple(i for i in range(workers) if event.missing >> i & 1) if event.have_missing else None
+    return Event(event.op, event.code, bool(event.overflow), event.slot, event.tsi, missing, event.last_rx)

@@ -1,0 +1,118 @@
+"""A worker without I/O: tensors in, frames out, frames in, results out, at times that the caller names.
+
+It is the C state machine of ``host/switchml.c`` behind NumPy arrays and bytes, for tests, emulation and exploration;
+``Endpoint`` drives the same machine over a port.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import numpy as np
+
+from ina._native import ffi, lib
+
+from .config import MAX_OPS, WorkerConfig, fill_tensor
+from .errors import Event, event_from_c
+
+
+class Worker:
+    """One worker of a job. Times are integer picoseconds of any clock; nothing here reads one."""
+
+    def __init__(self, config: WorkerConfig, now: int = 0):
+        self.config = config
+        self._protocol = lib.ina_switchml
+        c = config.to_c()
+        self._size = self._protocol.state_size(c)
+        self._head = self._protocol.stats_offset(c)
+        self._state = ffi.new("uint64_t[]", self._size // 8)
+        if self._protocol.init(self._state, c, now) < 0:
+            raise ValueError(f"the protocol refuses {config}")
+        self._tensors = ffi.new("struct ina_tensor[]", MAX_OPS)
+        # kept alive until the handle is used again
+        self._arrays: list[tuple[np.ndarray, np.ndarray] | None] = [None] * MAX_OPS
+        self._frame = ffi.new("uint8_t[]", config.frame_bytes)
+        self._packet = ffi.new("struct ina_packet *")
+
+    def submit(
+        self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0
+    ) -> int:
+        """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns its handle.
+
+        BlockingIOError: MAX_OPS tensors are in flight; BrokenPipeError: the job has failed.
+        """
+        out = source if out is None else out
+        handle = self._protocol.next_handle(self._state)
+        if handle < 0:
+            raise OSError(-handle, "the job has failed" if handle == -errno.EPIPE else f"{MAX_OPS} tensors in flight")
+        fill_tensor(self._tensors[handle], source, out, average, tag)
+        result = self._protocol.submit(self._state, self._tensors, handle, now)
+        if result < 0:
+            raise OSError(-result, "submit refused")
+        self._arrays[handle] = (source, out)
+        return handle
+
+    def receive(self, frame: bytes, now: int) -> bytes | None:
+        """Takes a frame, any bytes; returns the frame to send in its place if the worker replies in place."""
+        buffer = ffi.new("uint8_t[]", max(len(frame), self.config.frame_bytes))
+        ffi.memmove(buffer, frame, len(frame))
+        self._packet.data, self._packet.len = buffer, len(frame)
+        self._packet.wire_len, self._packet.headroom = len(frame), 0
+        self._packet.tailroom = len(buffer) - len(frame)
+        if self._protocol.receive(self._state, self._tensors, self._packet, now):
+            return bytes(ffi.buffer(self._packet.data, self._packet.len))
+        return None
+
+    def frames_to_send(self, now: int, limit: int | None = None) -> list[bytes]:
+        """All frames that are due now (at most ``limit``)."""
+        frames: list[bytes] = []
+        while limit is None or len(frames) < limit:
+            self._packet.data, self._packet.len, self._packet.wire_len = self._frame, 0, 0
+            self._packet.headroom, self._packet.tailroom = 0, self.config.frame_bytes
+            if self._protocol.frames_to_send(self._state, self._tensors, self._packet, 1, now) == 0:
+                break
+            frames.append(bytes(ffi.buffer(self._packet.data, self._packet.len)))
+        return frames
+
+    def next_timer(self) -> int | None:
+        """When frames_to_send has to be called again even if nothing arrives; None: never."""
+        t = self._protocol.next_timer(self._state)
+        return None if t == 2**64 - 1 else t
+
+    def expire(self, slot: int, now: int) -> bool:
+        """An explicit time-out of one slot; False: it has nothing in flight."""
+        return self._protocol.expire(self._state, slot, now) == 0
+
+    def abort(self, now: int, code: int = lib.INA_ERR_ABORTED) -> None:
+        """Fails every tensor in flight, and the job."""
+        self._protocol.abort(self._state, code, now)
+
+    def events(self) -> list[Event]:
+        """Tensors that have finished since the last call, in order."""
+        found = ffi.new("struct ina_event[]", MAX_OPS)
+        n = self._protocol.events(self._state, found, MAX_OPS)
+        return [event_from_c(found[i], self.config.workers) for i in range(n)]
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """Counters and times (ps) of ``struct ina_worker_stats``."""
+        return stats_dict(ffi.cast("struct ina_worker_stats *", ffi.cast("uint8_t *", self._state) + self._head))
+
+    def snapshot(self) -> bytes:
+        """The whole state; ``restore`` takes it back. Contents of tensors are the caller's."""
+        return bytes(ffi.buffer(self._state, self._size))
+
+    def restore(self, snapshot: bytes) -> None:
+        """Goes back to a snapshot of this worker."""
+        if len(snapshot) != self._size:
+            raise ValueError(f"snapshot: {len(snapshot)} bytes, expected {self._size}: of another configuration?")
+        ffi.memmove(self._state, snapshot, self._size)
+
+    def behaviour(self) -> bytes:
+        """The part of the state that decides what the worker does, without times and counters."""
+        return bytes(ffi.buffer(self._state, self._head))
+
+
+def stats_dict(stats: ffi.CData) -> dict[str, int]:
+    """A C struct of counters as a dict."""
+    return {name: getattr(stats, name) for name, _ in ffi.typeof(stats).item.fields}
