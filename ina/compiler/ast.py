@@ -58,7 +58,8 @@ empty. Nodes compare by identity. Back ends (interpreter, lowering, P4Info) read
 - `T.apply(...)` and `T<..>.apply(...)` on a parser or control type (direct instantiation) has become an `Instantiation` in the
   enclosing declaration's `locals` and an ordinary 'parser_apply'/'control_apply' call.
 - `Switch.subject.type` is an ActionRunType (labels are Names: `SwitchCase.action` is the ActionRef) or a value type (labels have
-  its type, and `const`). `SwitchCase.label` None is `default`; `body` None falls through to the next case.
+  its type, and `const`). `SwitchCase.label` None is `default`; `body` None falls through to the next case
+  (the last one: does nothing).
 - `ForIn.collection` is a `Range` (`hi` inclusive; empty when lo > hi), a ListExpr, a stack or a list.
 - `VarDecl.type`, `ConstDecl.type`, `Param.type`: resolved type. `ConstDecl.value.const` is set.
 - `Return.value` has been cast to the function's return type.
@@ -72,7 +73,8 @@ empty. Nodes compare by identity. Back ends (interpreter, lowering, P4Info) read
   no `const`: their values are in the Instance.
 - `Transition.target`/`SelectCase.target`: ParserState, or None with `target_name` 'accept' or 'reject'.
 - `TableDecl`: `keys`, `actions`, `default_action` (never None: NoAction if not given), `const_default`, `entries`
-  (`const_entries`), `size` (int or None), `properties` (every other one: Property by name, `value` checked).
+  (`const_entries`), `size` (int, or None where not given or built from
+  constructor parameters: then `size_expr`), `properties` (every other one: Property by name, `value` checked).
   `ActionRef.decl` is the ActionDecl, `args` one expression per parameter of the action: in `actions` None for the directionless
   ones (the control plane gives those), in `default_action` and `entries` all parameters have arguments.
 """

@@ -307,7 +307,7 @@ class CallChecker(ExpressionChecker):
         if e.const is not None or isinstance(e.type, types.CallableType):
             return True
         if isinstance(e, ast.Name):
-            return isinstance(e.decl, ast.Param) and (e.decl.is_ctor or not e.decl.direction and self.context == "function")
+            return isinstance(e.decl, ast.Param) and not e.decl.direction  # constructor's, or the control plane's
         if isinstance(e, (ast.Cast, ast.Unary)):
             return self.is_static(e.operand)
         if isinstance(e, ast.Binary):

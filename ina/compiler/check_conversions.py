@@ -41,6 +41,8 @@ class ConversionChecker(TypeChecker):
             return isinstance(t, BitType)
         if isinstance(s, types.SerEnumType):
             return s.underlying == t
+        if isinstance(t, types.InfIntType):
+            return isinstance(s, BitType) and e.const is not None
         if isinstance(t, types.CallableType):
             return self.callable_fits(s, t)
         if isinstance(s, types.ListType) and isinstance(t, types.ListType):
@@ -64,7 +66,7 @@ class ConversionChecker(TypeChecker):
         if not isinstance(t, (types.ParserType, types.ControlType)) or type(s) is not type(t):
             return f"it is {s}"
         assert isinstance(s, types.CallableType)
-        optional = sum(p.optional for p in t.params)
+        optional = sum(p.optional or (p.decl is not None and p.decl.default is not None) for p in t.params)
         if not len(t.params) - optional <= len(s.params) <= len(t.params):
             return f"{s} has {len(s.params)} parameters, {t} has {len(t.params)}"
         for mine, wanted in zip(s.params, t.params, strict=False):

@@ -363,9 +363,9 @@ class ExpressionChecker(ConversionChecker):
             e.right = self.coerce(e.right, left)
         elif self.converts(e.left, right):
             e.left = self.coerce(e.left, right)
-        elif isinstance(types.underlying(left), BitType) and isinstance(types.underlying(right), BitType) and (
-            isinstance(left, types.SerEnumType) or isinstance(right, types.SerEnumType)
-        ):
+        elif isinstance(left, types.SerEnumType) and isinstance(right, (BitType, types.InfIntType)):
+            self._balance_integers(e)
+        elif isinstance(right, types.SerEnumType) and isinstance(left, (BitType, types.InfIntType)):
             self._balance_integers(e)
         elif not (isinstance(left, types.TupleType) and isinstance(right, types.TupleType) and left == right):
             notes = []

@@ -173,8 +173,6 @@ class StatementChecker(CallChecker):
         s.subject = self.value(s.subject)
         if self.context == "parser":
             self.fail(s.span, "switch is not for parsers: use 'transition select'")
-        if s.cases and s.cases[-1].body is None:
-            self.fail(s.cases[-1].span, "the last case of a switch needs a block")
         defaults = [c for c in s.cases if c.label is None]
         if len(defaults) > 1:
             self.fail(defaults[1].span, "a switch has at most one 'default'")

@@ -28,9 +28,11 @@ class TableChecker(StatementChecker):
             with self.recover():
                 self._default_action(table)
             if table.size_expr is not None:
-                table.size = self.constant_int(table.size_expr, "size of a table")
-                if table.size < 0:
-                    self.fail(table.size_expr.span, "the size of a table cannot be negative")
+                table.size_expr = self.expression(table.size_expr)
+                if table.size_expr.const is not None or not self.is_static(table.size_expr):
+                    table.size = self.constant_int(table.size_expr, "size of a table")
+                    if table.size < 0:
+                        self.fail(table.size_expr.span, "the size of a table cannot be negative")
             for entry in table.entries:
                 with self.recover():
                     self._entry(table, entry)
