@@ -1,0 +1,71 @@
+"""Walks over the running program: its instances, the extern objects of table properties, the calls in a body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from ina.compiler import ast
+from ina.compiler.program import CheckedProgram, Instance
+
+
+def instances_of(program: CheckedProgram) -> Iterator[Instance]:
+    """Every instance of the running program, each once: global ones first, then main's in order of declaration."""
+    seen: set[Instance] = set()
+
+    def walk(instance: Any) -> Iterator[Instance]:
+        if isinstance(instance, Instance) and instance not in seen:
+            seen.add(instance)
+            yield instance
+            for inner in [*instance.args.values(), *instance.children.values()]:
+                yield from walk(inner)
+
+    for instance in program.globals.values():
+        yield from walk(instance)
+    if program.main is not None:
+        yield from walk(program.main)
+
+
+def property_instance(program: CheckedProgram, owner: Instance, table: str, prop: ast.Property) -> Instance:
+    """The extern object that a table property (`implementation`, `counters`, ...) names or constructs.
+
+    `owner` is the control, `table` the table's full name. A constructed object is a new Instance at each call,
+    named by the property's `@name` in the table's scope, else `<table>.<property>`.
+    """
+    value = prop.value
+    if isinstance(value, ast.Name):
+        return owner.children[value.name] if value.name in owner.children else program.globals[value.name]
+    args = {p.name: a.const for p, a in zip(value.params, value.args, strict=True)}
+    return Instance(property_instance_name(table, prop), value.type.decl, value.type, args)
+
+
+def property_instance_name(table: str, prop: ast.Property) -> str:
+    note = next((a.string for a in prop.annotations if a.name == "name"), None)
+    if note is None:
+        return f"{table}.{prop.name}"
+    if note.startswith("."):
+        return note[1:]
+    scope = table.rpartition(".")[0]
+    return f"{scope}.{note}" if scope else note
+
+
+def action_name(owner: Instance, decl: ast.ActionDecl) -> str:
+    """Full control-plane name of an action that a table of `owner` lists: of the control's own, or a top-level one."""
+    if any(node is decl for node in owner.decl.locals):
+        return owner.cp_names[decl.name]
+    return decl.cp_name.removeprefix(".")
+
+
+def calls_in(node: Any) -> Iterator[ast.Call]:
+    """All calls below a node of the tree, in order of the text. Only the parser's fields are followed, not the
+    checker's."""
+    if isinstance(node, ast.Call):
+        yield node
+    if isinstance(node, list | tuple):
+        for item in node:
+            yield from calls_in(item)
+    elif isinstance(node, ast.Node):
+        for f in fields(node):
+            if f.init and f.name != "annotations":
+                yield from calls_in(getattr(node, f.name))

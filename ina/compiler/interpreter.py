@@ -1,0 +1,231 @@
+"""The reference interpreter: the slow, obvious definition of what a P4 program does, to hold compiled switches against.
+
+It walks the checked tree and nothing else. Each construct reads like its clause in the P4_16 v1.2.5 specification:
+    reference/values.py        values, validity, copying, bits (§7, §8.17-§8.20)
+    reference/expressions.py   expressions, lvalues, calls with copy-in and copy-out (§6, §8)
+    reference/statements.py    statements, parsers, controls, table application (§12-§14)
+    reference/tables.py        match kinds, priorities, profiles, value sets, and their control plane
+    reference/packet.py        packet_in, packet_out (§12.8, §15)
+    v1model.py                 the architecture: pipeline, replication, externs
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from ina.compiler import ast
+from ina.compiler.instances import action_name, instances_of, property_instance
+from ina.compiler.program import CheckedProgram, Instance
+from ina.compiler.reference.expressions import Frame, InterpreterError
+from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
+from ina.compiler.reference.statements import Statements
+from ina.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical, unique_suffix
+from ina.compiler.types import StructType, TupleType, fixed_width, strip_new
+from ina.compiler.v1model import CloneSession, Output, V1Model, WorkItem
+
+T = TypeVar("T")
+
+
+class NameMap(Mapping[str, T], Generic[T]):
+    """Objects by control-plane name; any suffix after a dot that is unique names them too. Unknown names raise
+    KeyError."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._objects: dict[str, T] = {}
+
+    def add(self, name: str, value: T) -> None:
+        self._objects[name] = value
+
+    def __getitem__(self, name: str) -> T:
+        if name in self._objects:
+            return self._objects[name]
+        found = [n for n in self._objects if n.endswith("." + name)]
+        if len(found) != 1:
+            raise KeyError(
+                f"{self._what} '{name}' is {'ambiguous' if found else 'unknown'}; there are: {', '.join(self._objects)}"
+            )
+        return self._objects[found[0]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+
+class Interpreter(Statements):
+    """A v1model switch that runs `checked`; `seed` starts `random`.
+
+    Control plane: `tables`, `profiles`, `value_sets`, `registers`, `counters`, `meters` (by name),
+    `multicast_groups` (group -> [(port, rid)]), `clone_sessions` (session -> CloneSession).
+    What happened besides output: `digests`, `log`, `drops` (by reason).
+    """
+
+    def __init__(self, checked: CheckedProgram, seed: int = 0) -> None:
+        super().__init__()
+        if checked.main is None or checked.main.decl.name != "V1Switch":
+            raise InterpreterError(
+                None, f"{checked.filename}: no main package V1Switch; the interpreter runs v1model programs"
+            )
+        self.program = checked
+        self.tables: NameMap[Table] = NameMap("table")
+        self.profiles: NameMap[ActionProfile] = NameMap("action profile")
+        self.value_sets: NameMap[ValueSet] = NameMap("value set")
+        self.registers: NameMap[RegisterArray] = NameMap("register")
+        self.counters: NameMap[CounterArray] = NameMap("counter")
+        self.meters: NameMap[MeterArray] = NameMap("meter")
+        self._tables: dict[tuple[Instance | None, ast.TableDecl], Table] = {}
+        self._value_sets: dict[tuple[Instance | None, ast.ValueSetDecl], ValueSet] = {}
+        self.architecture = V1Model(self, seed)
+        instances = list(instances_of(checked))
+        for instance in instances:
+            self._create_object(instance)
+        for instance in instances:
+            self._create_tables(instance)
+        self.multicast_groups = self.architecture.multicast_groups
+        self.clone_sessions = self.architecture.clone_sessions
+        self.digests, self.log, self.drops = self.architecture.digests, self.architecture.log, self.architecture.drops
+
+    # --- data plane -----------------------------------------------------------------------------------------------
+
+    def ingress(self, frame: bytes, port: int, now_ps: int = 0) -> list[WorkItem]:
+        """One pass of ingress: the items that go on to egress (or, resubmitted, to ingress again)."""
+        return self.architecture.ingress(WorkItem("ingress", port, frame, now_ps))
+
+    def process(self, frame: bytes, port: int, now_ps: int = 0) -> list[tuple[int, bytes]]:
+        """The whole switch: every (port, frame) that leaves because of this frame, first in first out."""
+        queue: deque[WorkItem] = deque([WorkItem("ingress", port, frame, now_ps)])
+        sent = []
+        while queue:
+            item = queue.popleft()
+            step = self.architecture.ingress if item.stage == "ingress" else self.architecture.egress
+            for result in step(item):
+                if isinstance(result, Output):
+                    sent.append((result.port, result.frame))
+                else:
+                    queue.append(result)
+        return sent
+
+    # --- construction ---------------------------------------------------------------------------------------------
+
+    def table_of(self, instance: Instance | None, decl: ast.TableDecl) -> Table:
+        return self._tables[instance, decl]
+
+    def value_set_of(self, instance: Instance | None, decl: ast.ValueSetDecl) -> ValueSet:
+        key = (instance, decl) if (instance, decl) in self._value_sets else (None, decl)
+        return self._value_sets[key]
+
+    def _create_object(self, instance: Instance) -> None:
+        if not isinstance(instance.decl, ast.ExternDecl) or instance in self.architecture.objects:
+            return
+        self._publish(instance, self.architecture.create(instance))
+
+    def _publish(self, instance: Instance, state: Any) -> None:
+        for kind, names in (
+            (RegisterArray, self.registers),
+            (CounterArray, self.counters),
+            (MeterArray, self.meters),
+            (ActionProfile, self.profiles),
+        ):
+            if isinstance(state, kind):
+                names.add(instance.name, state)
+
+    def _create_tables(self, instance: Instance) -> None:
+        if isinstance(instance.decl, ast.ControlDecl):
+            for node in instance.decl.locals:
+                if isinstance(node, ast.TableDecl):
+                    self._create_table(instance, node)
+        elif isinstance(instance.decl, ast.ParserDecl):
+            for node in instance.decl.locals:
+                if isinstance(node, ast.ValueSetDecl):
+                    self._create_value_set(instance, node)
+
+    def _create_table(self, instance: Instance, decl: ast.TableDecl) -> None:
+        actions = {action_name(instance, ref.decl): ref for ref in [decl.default_action, *decl.actions]}
+        table = Table(instance.cp_names[decl.name], decl, actions)
+        for name in ("implementation", "counters", "meters"):
+            if name in decl.properties:
+                extern = property_instance(self.program, instance, table.name, decl.properties[name])
+                self._create_object(extern)
+                self.architecture.attach(table, name, extern)
+        self._tables[instance, decl] = table
+        self.tables.add(table.name, table)
+        frame = Frame(instance)
+        for entry, priority in zip(decl.entries, entry_priorities(decl), strict=True):
+            match = [
+                canonical(kind, self._entry_match(kind, key, t, frame), t, table.name)
+                for kind, key, t in zip(table.kinds, entry.keys, table.key_types, strict=True)
+            ]
+            table.append(
+                Entry(match, BoundAction(entry.action, []), priority, is_const=entry.is_const or decl.const_entries)
+            )
+
+    def _entry_match(self, kind: str, key: ast.Expr, t: Any, frame: Frame) -> Any:
+        """A key of an entry in the program (§14.2.1.4) as a match."""
+        width = fixed_width(t)
+        if isinstance(key, ast.DontCare):
+            return None
+        if isinstance(key, ast.Mask):
+            value, mask = self.evaluate(key.value, frame), self.evaluate(key.mask, frame)
+            if kind == "lpm":
+                return value, (mask & ((1 << width) - 1)).bit_count()
+            return value, mask
+        if isinstance(key, ast.Range):
+            return self.evaluate(key.lo, frame), self.evaluate(key.hi, frame)
+        value = self.evaluate(key, frame)
+        if kind == "ternary":
+            return value, (1 << width) - 1
+        if kind == "lpm":
+            return value, width
+        return (value, value) if kind == "range" else value
+
+    def _create_value_set(self, instance: Instance, decl: ast.ValueSetDecl) -> None:
+        """The elements of a struct or tuple type are matched one by one; `@match(kind)` on a field, else exact
+        (§13.11)."""
+        t = strip_new(getattr(decl.type, "element", decl.type))
+        if isinstance(t, StructType):
+            types = [f.type for f in t.fields.values()]
+            notes = [f.decl.annotation("match") if f.decl is not None else None for f in t.fields.values()]
+            kinds = ["exact" if note is None else "".join(note.tokens) for note in notes]
+        else:
+            types = list(t.elements) if isinstance(t, TupleType) else [t]
+            kinds = ["exact"] * len(types)
+        value_set = ValueSet(instance.cp_names.get(decl.name, decl.cp_name), decl, types, kinds)
+        self._value_sets[instance, decl] = value_set
+        self.value_sets.add(value_set.name, value_set)
+
+
+def entry_priorities(decl: ast.TableDecl) -> list[int]:
+    """Priorities of the entries in the program, higher wins (§14.2.1.4).
+
+    Without any `priority` the first entry wins. Otherwise entries without one go on from the one before by
+    `priority_delta`, downwards when `largest_priority_wins` (the default), and the first starts so that the last
+    ends at 1.
+    """
+    count = len(decl.entries)
+    if not any(key.match_kind in ("ternary", "range", "optional") for key in decl.keys):
+        return [0] * count  # exact and longest prefix need no priorities
+    if all(entry.priority is None for entry in decl.entries):
+        return list(range(count, 0, -1))
+    largest = property_value(decl, "largest_priority_wins", True)
+    delta = property_value(decl, "priority_delta", 1)
+    current = 1 + (count - 1) * delta if largest else 1
+    out = []
+    for i, entry in enumerate(decl.entries):
+        if entry.priority is not None:
+            current = entry.priority
+        elif i:
+            current += -delta if largest else delta
+        out.append(current if largest else -current)
+    return out
+
+
+def property_value(decl: ast.TableDecl, name: str, default: Any) -> Any:
+    prop = decl.properties.get(name)
+    return default if prop is None or prop.value.const is None else prop.value.const
+
+
+__all__ = ["CloneSession", "Interpreter", "InterpreterError", "NameMap", "Output", "Table", "WorkItem", "unique_suffix"]

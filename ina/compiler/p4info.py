@@ -1,0 +1,396 @@
+"""P4Info: what a control plane can see of a program (p4.config.v1.P4Info, P4Runtime specification §6).
+
+`build(checked)` returns the message in protobuf's JSON mapping, ready for `google.protobuf.json_format.ParseDict`
+or `json.dumps`. Names, aliases and ids are those of p4c: an id is the type's prefix byte and the low 24 bits of
+Jenkins' one-at-a-time hash of the name, probing linearly where taken; `@id` is honoured.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from ina.compiler import ast
+from ina.compiler.instances import action_name, calls_in, instances_of, property_instance
+from ina.compiler.p4info_types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
+from ina.compiler.program import CheckedProgram, Instance
+from ina.compiler.types import BitType, BoolType, HeaderType, NewType, SerEnumType, StructType, Type, strip_new
+
+DEFAULT_TABLE_SIZE = 1024  # p4c's, for tables without `size`
+
+ACTION, TABLE, VALUE_SET, CONTROLLER_HEADER = 0x01, 0x02, 0x03, 0x04
+ACTION_PROFILE, COUNTER, DIRECT_COUNTER, METER, DIRECT_METER, REGISTER, DIGEST = range(0x11, 0x18)
+
+MATCH_TYPES = {"exact": "EXACT", "lpm": "LPM", "ternary": "TERNARY", "range": "RANGE", "optional": "OPTIONAL"}
+UNITS = {"packets": "PACKETS", "bytes": "BYTES", "packets_and_bytes": "BOTH"}
+EXTERN_PREFIXES = {
+    "counter": COUNTER,
+    "direct_counter": DIRECT_COUNTER,
+    "meter": METER,
+    "direct_meter": DIRECT_METER,
+    "register": REGISTER,
+    "action_profile": ACTION_PROFILE,
+    "action_selector": ACTION_PROFILE,
+}
+
+
+def build(checked: CheckedProgram) -> Json:
+    """The P4Info of a program with a `main`. Raises ValueError for duplicate `@id`s and types that P4Info cannot
+    express."""
+    return _Builder(checked).build()
+
+
+def one_at_a_time(name: str) -> int:
+    """Jenkins' one-at-a-time hash, 32 bits."""
+    h = 0
+    for byte in name.encode():
+        h = (h + byte) * 1025 & 0xFFFFFFFF
+        h ^= h >> 6
+    h = h * 9 & 0xFFFFFFFF
+    h ^= h >> 11
+    return h * 32769 & 0xFFFFFFFF
+
+
+class Symbols:
+    """Names of objects by type prefix, with their ids and aliases."""
+
+    def __init__(self) -> None:
+        self._explicit: dict[tuple[int, str], int | None] = {}
+        self._ids: dict[tuple[int, str], int] = {}
+        self._suffixes: Counter[str] = Counter()
+
+    def add(self, prefix: int, name: str, wanted: int | None = None) -> bool:
+        """Register an object; False if it was there already. Raises ValueError for an `@id` with another type's
+        prefix."""
+        if (prefix, name) in self._explicit:
+            return False
+        if wanted is not None:
+            if wanted >> 24 not in (0, prefix):
+                raise ValueError(f"@id({wanted:#x}) of {name} has the wrong prefix byte, expected {prefix:#04x}")
+            wanted |= prefix << 24
+            if wanted in self._explicit.values():
+                raise ValueError(f"@id({wanted:#x}) of {name} is used twice")
+        if name not in {n for _, n in self._explicit}:
+            self._suffixes.update(suffixes(name))
+        self._explicit[prefix, name] = wanted
+        return True
+
+    def assign(self) -> None:
+        """Give everything an id: explicit ones first, then by prefix and name, so that probing is deterministic."""
+        taken = {i for i in self._explicit.values() if i is not None}
+        for (prefix, name), wanted in sorted(self._explicit.items(), key=lambda item: item[0]):
+            value = one_at_a_time(name)
+            while wanted is None or (wanted in taken and self._explicit[prefix, name] is None):
+                wanted = prefix << 24 | value & 0xFFFFFF
+                value += 1
+            taken.add(wanted)
+            self._ids[prefix, name] = wanted
+
+    def id(self, prefix: int, name: str) -> int:
+        return self._ids[prefix, name]
+
+    def preamble(self, prefix: int, name: str, annotations: list[ast.Annotation], alias: str | None = None) -> Json:
+        alias = alias or next(s for s in suffixes(name) if self._suffixes[s] == 1 or s == name)
+        return annotate({"id": self.id(prefix, name), "name": name, "alias": alias}, annotations)
+
+
+def suffixes(name: str) -> Iterator[str]:
+    """ "a.b.c": "c", "b.c", "a.b.c"."""
+    parts = name.split(".")
+    for i in range(len(parts) - 1, -1, -1):
+        yield ".".join(parts[i:])
+
+
+def field_ids(annotated: list[list[ast.Annotation]]) -> list[int]:
+    """Ids of match fields, parameters, ...: `@id`, else their place from 1, passing over the ids that are taken."""
+    ids = [explicit_id(a) for a in annotated]
+    taken = {i for i in ids if i is not None}
+    if len(taken) != sum(i is not None for i in ids):
+        raise ValueError(f"an @id is used twice: {[i for i in ids if i is not None]}")
+    index = 1
+    for place, given in enumerate(ids):
+        if given is not None:
+            index += 1
+            continue
+        while index in taken:
+            index += 1
+        ids[place] = index
+        taken.add(index)
+    return ids
+
+
+class _Builder:
+    def __init__(self, checked: CheckedProgram) -> None:
+        if checked.main is None:
+            raise ValueError(f"{checked.filename}: no main package, so no P4Info")
+        self.program = checked
+        self.symbols = Symbols()
+        self.types = TypeInfo(checked.errors)
+        self.info: Json = {}
+        self.direct_tables: dict[Instance, str] = {}
+        self.profile_tables: dict[Instance, list[str]] = {}
+        self.later: list[Callable[[], None]] = []  # messages, once all ids are known
+
+    def build(self) -> Json:
+        self._package()
+        for instance in instances_of(self.program):
+            if isinstance(instance.decl, ast.ControlDecl):
+                self._control(instance)
+            elif isinstance(instance.decl, ast.ParserDecl):
+                self._parser(instance)
+            elif isinstance(instance.decl, ast.ExternDecl):
+                self._extern(instance)
+        for decl in self.program.declarations:
+            if (
+                isinstance(decl, ast.RecordDecl)
+                and decl.annotation("controller_header")
+                and isinstance(decl.type, HeaderType)
+            ):
+                self._controller_header(decl)
+        self.symbols.assign()
+        for emit in self.later:
+            emit()
+        self.info["typeInfo"] = self.types.message
+        return self.info
+
+    def _add(self, section: str, message: Json) -> None:
+        self.info.setdefault(section, []).append(message)
+
+    def _package(self) -> None:
+        """PkgInfo: `@pkginfo` on the main instance, and the architecture's name (P4Runtime §6.2.1)."""
+        main = self.program.main
+        info: Json = {"arch": {"V1Switch": "v1model"}.get(main.decl.name, main.decl.name)}
+        annotations = main.site.annotations if main.site is not None else []
+        for a in annotations:
+            if a.name == "pkginfo":
+                info.update({key: constant_of(e) for key, e in a.pairs.items()})
+            elif a.name == "platform_property":
+                camel = {key: "".join(w.title() if i else w for i, w in enumerate(key.split("_"))) for key in a.pairs}
+                info["platformProperties"] = {camel[key]: constant_of(e) for key, e in a.pairs.items()}
+        self.info["pkgInfo"] = annotate(info, annotations, ("pkginfo", "platform_property"))
+        kept = [
+            s
+            for s in self.info["pkgInfo"].get("structuredAnnotations", [])
+            if s["name"] not in ("pkginfo", "platform_property")
+        ]
+        self.info["pkgInfo"].pop("structuredAnnotations", None)
+        put(self.info["pkgInfo"], structuredAnnotations=kept)
+
+    # --- controls and tables --------------------------------------------------------------------------------------
+
+    def _control(self, instance: Instance) -> None:
+        for node in instance.decl.locals:
+            if isinstance(node, ast.TableDecl) and not node.annotation("hidden"):
+                self._table(instance, node)
+        for call in calls_in(instance.decl):
+            if call.kind == "extern_function" and call.decl.name == "digest":
+                self._digest(call)
+
+    def _action(self, instance: Instance, decl: ast.ActionDecl) -> str:
+        name = action_name(instance, decl)
+        if self.symbols.add(ACTION, name, explicit_id(decl.annotations)):
+            self.later.append(lambda: self._emit_action(name, decl))
+        return name
+
+    def _emit_action(self, name: str, decl: ast.ActionDecl) -> None:
+        params = [p for p in decl.params if p.direction == ""]
+        ids = field_ids([p.annotations for p in params])
+        out = []
+        for p, number in zip(params, ids, strict=True):
+            param = put({}, id=number, name=p.cp_name, bitwidth=bitwidth(p.type), typeName=self.types.named(p.type))
+            out.append(annotate(param, p.annotations))
+        self._add("actions", put({"preamble": self.symbols.preamble(ACTION, name, decl.annotations)}, params=out))
+
+    def _table(self, instance: Instance, decl: ast.TableDecl) -> None:
+        name = instance.cp_names[decl.name]
+        self.symbols.add(TABLE, name, explicit_id(decl.annotations))
+        refs = [(self._action(instance, ref.decl), ref.annotations, False) for ref in decl.actions]
+        if all(ref.decl is not decl.default_action.decl for ref in decl.actions):
+            refs.append((self._action(instance, decl.default_action.decl), [], True))
+        implementation = self._property_object(instance, name, decl, "implementation")
+        direct = [self._property_object(instance, name, decl, p) for p in ("counters", "meters")]
+        if implementation is not None:
+            self.profile_tables.setdefault(implementation, []).append(name)
+        for resource in direct:
+            if resource is not None:
+                self.direct_tables[resource] = name
+        self.later.append(lambda: self._emit_table(instance, name, decl, refs, implementation, direct))
+
+    def _property_object(self, instance: Instance, table: str, decl: ast.TableDecl, prop_name: str) -> Instance | None:
+        prop = decl.properties.get(prop_name)
+        if prop is None:
+            return None
+        found = property_instance(self.program, instance, table, prop)
+        self._extern(found)
+        return found
+
+    def _emit_table(
+        self,
+        instance: Instance,
+        name: str,
+        decl: ast.TableDecl,
+        refs: list[tuple[str, list[ast.Annotation], bool]],
+        implementation: Instance | None,
+        direct: list[Instance | None],
+    ) -> None:
+        table: Json = {"preamble": self.symbols.preamble(TABLE, name, decl.annotations)}
+        put(table, matchFields=self._match_fields(decl))
+        table["actionRefs"] = []
+        for action, notes, implicit in refs:
+            ref = annotate({"id": self.symbols.id(ACTION, action)}, notes)
+            if implicit:
+                ref["annotations"] = ["@defaultonly"]
+            names = {a.name for a in notes} | ({"defaultonly"} if implicit else set())
+            scope = "TABLE_ONLY" if "tableonly" in names else "DEFAULT_ONLY" if "defaultonly" in names else None
+            table["actionRefs"].append(put(ref, scope=scope))
+        default = self.symbols.id(ACTION, action_name(instance, decl.default_action.decl))
+        if decl.const_default:
+            table["constDefaultActionId"] = default
+        table["initialDefaultAction"] = put(
+            {"actionId": default}, arguments=self._default_arguments(decl.default_action)
+        )
+        if implementation is not None:
+            table["implementationId"] = self.symbols.id(ACTION_PROFILE, implementation.name)
+        resources = [self.symbols.id(EXTERN_PREFIXES[r.decl.name], r.name) for r in direct if r is not None]
+        timeout = decl.properties.get("support_timeout")
+        put(
+            table,
+            directResourceIds=resources,
+            size=str(decl.size or DEFAULT_TABLE_SIZE),
+            idleTimeoutBehavior="NOTIFY_CONTROL" if timeout is not None and timeout.value.const else None,
+            isConstTable=decl.const_entries,
+            hasInitialEntries=bool(decl.entries),
+        )
+        self._add("tables", table)
+
+    def _default_arguments(self, ref: ast.ActionRef) -> list[Json]:
+        out = []
+        params = ref.decl.params
+        for param, number, arg in zip(params, field_ids([p.annotations for p in params]), ref.args, strict=True):
+            if arg is not None and isinstance(arg.const, int) and bitwidth(param.type):
+                out.append({"paramId": number, "value": bytes_json(int(arg.const), bitwidth(param.type))})
+        return out
+
+    def _match_fields(self, decl: ast.TableDecl) -> list[Json]:
+        out = []
+        for key, number in zip(decl.keys, field_ids([k.annotations for k in decl.keys]), strict=True):
+            if key.match_kind == "selector":
+                continue
+            t = key.expr.type
+            message = put({}, id=number, name=key.cp_name, bitwidth=bitwidth(t), typeName=self.types.named(t))
+            out.append(annotate({**message, **match_kind(key.match_kind)}, key.annotations))
+        return out
+
+    # --- externs --------------------------------------------------------------------------------------------------
+
+    def _extern(self, instance: Instance) -> None:
+        prefix = EXTERN_PREFIXES.get(instance.decl.name)
+        if prefix is None:
+            return
+        annotations = instance.site.annotations if instance.site is not None else []
+        if self.symbols.add(prefix, instance.name, explicit_id(annotations)):
+            self.later.append(lambda: self._emit_extern(prefix, instance, annotations))
+
+    def _emit_extern(self, prefix: int, instance: Instance, annotations: list[ast.Annotation]) -> None:
+        message: Json = {"preamble": self.symbols.preamble(prefix, instance.name, annotations)}
+        args = instance.args
+        size = args.get("size", 0)
+        spec = put({}, unit=UNITS.get(args.get("type")))
+        match prefix:
+            case 0x12 | 0x14:  # counter, meter
+                index = self._index_type(instance.type.args, 0)
+                self._add(
+                    "counters" if prefix == COUNTER else "meters",
+                    put(message, spec=spec, size=str(size), indexTypeName=index),
+                )
+            case 0x13 | 0x15:  # direct ones: only where a table uses them
+                if instance in self.direct_tables:
+                    table = self.symbols.id(TABLE, self.direct_tables[instance])
+                    section = "directCounters" if prefix == DIRECT_COUNTER else "directMeters"
+                    self._add(section, put(message, spec=spec, directTableId=table))
+            case 0x16:
+                t, index = instance.type.args[0], self._index_type(instance.type.args, 1)
+                self._add("registers", put(message, typeSpec=self.types.spec(t), size=size, indexTypeName=index))
+            case 0x11:
+                self._add("actionProfiles", self._profile(message, instance, annotations))
+
+    def _index_type(self, args: tuple[Type, ...], place: int) -> Json | None:
+        t = args[place] if place < len(args) else None
+        return self.types.named(t) if isinstance(t, NewType) else None
+
+    def _profile(self, message: Json, instance: Instance, annotations: list[ast.Annotation]) -> Json:
+        tables = [self.symbols.id(TABLE, t) for t in self.profile_tables.get(instance, [])]
+        notes = {a.name: a for a in annotations}
+        selector = instance.decl.name == "action_selector"
+        size = instance.args["size"]
+        put(message, tableIds=tables, withSelector=selector, size=str(size) if size else None)
+        if "max_group_size" in notes:
+            message["maxGroupSize"] = int(constant_of(notes["max_group_size"].exprs[0]))
+        if notes.get("selector_size_semantics") and notes["selector_size_semantics"].string == "sum_of_members":
+            weight = notes.get("max_member_weight")
+            message["sumOfMembers"] = put({}, maxMemberWeight=int(constant_of(weight.exprs[0])) if weight else 0)
+        elif "selector_size_semantics" in notes:
+            message["sumOfWeights"] = {}
+        return message
+
+    # --- parsers, digests, packet I/O -----------------------------------------------------------------------------
+
+    def _parser(self, instance: Instance) -> None:
+        for node in instance.decl.locals:
+            if isinstance(node, ast.ValueSetDecl):
+                name = instance.cp_names.get(node.name, node.cp_name)
+                if self.symbols.add(VALUE_SET, name, explicit_id(node.annotations)):
+                    self.later.append(lambda n=name, d=node: self._emit_value_set(n, d))
+
+    def _emit_value_set(self, name: str, decl: ast.ValueSetDecl) -> None:
+        message: Json = {"preamble": self.symbols.preamble(VALUE_SET, name, decl.annotations)}
+        t = strip_new(getattr(decl.type, "element", decl.type))
+        match: list[Json] = []
+        if isinstance(t, StructType):
+            members = list(t.fields.values())
+            notes = [f.decl.annotations if f.decl is not None else [] for f in members]
+            for f, annotations, number in zip(members, notes, field_ids(notes), strict=True):
+                kind = next(("".join(a.tokens) for a in annotations if a.name == "match"), "exact")
+                entry = {"id": number, "name": f.name, "bitwidth": bitwidth(f.type), **match_kind(kind)}
+                match.append(annotate(entry, annotations, ("match",)))
+        elif isinstance(t, BitType | SerEnumType | BoolType):
+            match.append({"id": 1, "bitwidth": bitwidth(t), "matchType": "EXACT"})
+        else:
+            raise ValueError(f"{decl.span}: a value set of {t} cannot be shown to a control plane")
+        self._add("valueSets", put(message, match=match, size=decl.size.const))
+
+    def _digest(self, call: ast.Call) -> None:
+        """A digest is named after its struct type (v1model.p4, `digest`)."""
+        t = call.args[1].type
+        unnamed = not isinstance(t, StructType) or not t.name
+        count = sum(1 for prefix, _ in self.symbols._explicit if prefix == DIGEST)
+        name = f"digest_{count}" if unnamed else t.name
+        if self.symbols.add(DIGEST, name):
+            self.later.append(
+                lambda: self._add(
+                    "digests", {"preamble": self.symbols.preamble(DIGEST, name, []), "typeSpec": self.types.spec(t)}
+                )
+            )
+
+    def _controller_header(self, decl: ast.RecordDecl) -> None:
+        """`@controller_header("packet_in")`: fields that go before packet-in and packet-out payloads (P4Runtime
+        §6.4.6)."""
+        title = decl.annotation("controller_header").string
+        self.symbols.add(CONTROLLER_HEADER, decl.cp_name, explicit_id(decl.annotations))
+
+        def emit() -> None:
+            preamble = self.symbols.preamble(CONTROLLER_HEADER, decl.cp_name, decl.annotations, title)
+            preamble["name"] = title
+            members = list(decl.type.fields.values())
+            notes = [f.decl.annotations if f.decl is not None else [] for f in members]
+            metadata = []
+            for f, noted, number in zip(members, notes, field_ids(notes), strict=True):
+                entry = put({}, id=number, name=f.name, bitwidth=bitwidth(f.type), typeName=self.types.named(f.type))
+                metadata.append(annotate(entry, noted))
+            self._add("controllerPacketMetadata", put({"preamble": preamble}, metadata=metadata))
+
+        self.later.append(emit)
+
+
+def match_kind(kind: str) -> Json:
+    return {"matchType": MATCH_TYPES[kind]} if kind in MATCH_TYPES else {"otherMatchType": kind}

@@ -1,0 +1,1 @@
+"""Parts of the reference interpreter: run-time values, packets, tables, hashes, expressions and statements."""

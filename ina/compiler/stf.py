@@ -1,0 +1,437 @@
+"""p4c's STF: text files of control-plane commands, packets to send and packets to expect (`*.stf` in p4c's testdata).
+
+    add TABLE [PRIORITY] KEY:VALUE ... ACTION(ARG:VALUE, ...) [= NAME]
+    setdefault TABLE ACTION(ARG:VALUE, ...)
+    packet PORT HEX...
+    expect PORT [HEX... with `*` for any digit] [$]
+    no_packet | wait | remove all
+    check_counter NAME(INDEX) [packets|bytes ==|!=|<|<=|>|>= N]
+    mirroring_add SESSION PORT | mirroring_add_mc SESSION GROUP
+    mc_mgrp_create GROUP | mc_node_create RID PORT... | mc_node_associate GROUP NODE
+    register_write NAME INDEX VALUE | register_read NAME INDEX | register_reset NAME | counter_read NAME INDEX
+    meter_set_rates NAME INDEX RATE:BURST RATE:BURST | meter_array_set_rates NAME RATE:BURST RATE:BURST   (units per
+    microsecond)
+
+Rules, as p4c's runner for BMv2 has them: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is
+`h.isValid()`; keys that are not given match anything (exact ones: 0); the higher priority wins; `$` demands the
+exact length, else a received packet may be longer; `expect PORT` alone takes whatever comes; packets on ports that
+the file never names are not looked at.
+
+`run` drives any `Target`: the interpreter, a compiled switch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ina.compiler.interpreter import CloneSession, Interpreter
+
+COMPARE: dict[str, Callable[[int, int], bool]] = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+
+
+class StfError(Exception):
+    """The file is malformed or names something that the program lacks; the message starts with the line number."""
+
+
+class Target(Protocol):
+    """What a switch offers to be judged. Names are full control-plane names from `p4info` (P4Info in JSON mapping).
+
+    Matches by kind: exact int, ternary (value, mask), lpm (value, prefix length), range (low, high), optional int.
+    """
+
+    p4info: dict[str, Any]
+
+    def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> Any: ...
+
+    def set_default(self, table: str, action: str, args: dict[str, int]) -> None: ...
+
+    def clear_tables(self) -> None: ...
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]: ...
+
+    def set_clone_session(self, session: int, port: int | None, group: int | None) -> None: ...
+
+    def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None: ...
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]: ...
+
+    def read_direct_counter(self, table: str, entry: Any) -> tuple[int, int]: ...
+
+    def read_register(self, name: str, index: int) -> int: ...
+
+    def write_register(self, name: str, index: int, value: int) -> None: ...
+
+    def register_size(self, name: str) -> int: ...
+
+    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
+        """`rates`: (units per second, burst) committed, then peak."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One line: `name` in lower case, the rest of the line without comment."""
+
+    line: int
+    name: str
+    text: str
+
+
+@dataclass
+class Result:
+    """`failures` is empty when the file passed."""
+
+    failures: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        return not self.failures
+
+
+def parse(text: str) -> list[Command]:
+    """The commands of a file; comments (`#`) and empty lines left out."""
+    out = []
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.split("#", 1)[0].strip()
+        if line:
+            name, _, rest = line.partition(" ")
+            name, tab, more = name.partition("\t")
+            out.append(Command(number, name.lower(), (more + " " + rest if tab else rest).strip()))
+    return out
+
+
+def run(text: str, target: Target) -> Result:
+    """Run a file against a target. Raises StfError for files that cannot be run."""
+    return _Runner(target).run(parse(text))
+
+
+class _Runner:
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.result = Result()
+        self.tables = {t["preamble"]["name"]: t for t in target.p4info.get("tables", [])}
+        self.actions = {a["preamble"]["id"]: a for a in target.p4info.get("actions", [])}
+        self.expected: dict[int, list[str] | None] = {}
+        self.received: dict[int, list[bytes]] = {}
+        self.handles: dict[str, tuple[str, Any]] = {}
+        self.nodes: list[tuple[int, list[int]]] = []
+        self.groups: dict[int, list[tuple[int, int]]] = {}
+
+    def run(self, commands: list[Command]) -> Result:
+        for command in commands:
+            handler = getattr(self, f"_do_{command.name}", None)
+            if handler is None:
+                raise StfError(f"line {command.line}: unknown command '{command.name}'")
+            try:
+                handler(command.text)
+            except StfError as e:
+                raise StfError(f"line {command.line}: {e}") from None
+        self._compare()
+        return self.result
+
+    # --- packets --------------------------------------------------------------------------------------------------
+
+    def _do_packet(self, text: str) -> None:
+        port, _, digits = text.partition(" ")
+        self._port(int(port))
+        for out_port, frame in self.target.send(int(port), bytes.fromhex("".join(digits.split()))):
+            self.received.setdefault(out_port, []).append(frame)
+
+    def _do_expect(self, text: str) -> None:
+        port, _, digits = text.partition(" ")
+        pattern = "".join(digits.split()).upper()
+        known = self._port(int(port))
+        if not pattern:
+            self.expected[int(port)] = None
+        elif known is not None:
+            known.append(pattern)
+
+    def _port(self, port: int) -> list[str] | None:
+        return self.expected.setdefault(port, [])
+
+    def _do_no_packet(self, text: str) -> None:
+        """Nothing to do: unexpected packets fail anyway, packets do not linger, and what is printed is not checked."""
+
+    _do_wait = _do_mirroring_get = _do_meter_get_rates = _do_no_packet
+
+    def _compare(self) -> None:
+        for port, patterns in sorted(self.expected.items()):
+            if patterns is None:
+                continue
+            frames = self.received.get(port, [])
+            if len(frames) != len(patterns):
+                got = ", ".join(f.hex().upper() for f in frames) or "none"
+                self._fail(f"port {port}: expected {len(patterns)} packets, got {len(frames)}: {got}")
+            for pattern, frame in zip(patterns, frames, strict=False):
+                if not matches(pattern, frame):
+                    self._fail(f"port {port}: expected {pattern}, got {frame.hex().upper()}")
+
+    def _fail(self, message: str) -> None:
+        self.result.failures.append(message)
+
+    # --- tables ---------------------------------------------------------------------------------------------------
+
+    def _do_add(self, text: str) -> None:
+        head, name, args, handle = split_action(text)
+        words = head.split()
+        table = self.tables[by_suffix(words.pop(0), self.tables, "table")]
+        priority = int(words.pop(0)) if words and words[0].isdigit() else 0
+        action, values = self._action(table, name, args)
+        table_name = table["preamble"]["name"]
+        entry = self.target.insert(table_name, self._match(table, words), action, values, priority)
+        if handle:
+            self.handles[handle] = (table_name, entry)
+
+    def _do_setdefault(self, text: str) -> None:
+        head, name, args, _ = split_action(text)
+        table = self.tables[by_suffix(head.strip(), self.tables, "table")]
+        self.target.set_default(table["preamble"]["name"], *self._action(table, name, args))
+
+    def _do_remove(self, text: str) -> None:
+        if text.lower() != "all":
+            raise StfError(f"'remove {text}': only 'remove all' is known")
+        self.target.clear_tables()
+
+    def _action(self, table: dict[str, Any], name: str, args: str) -> tuple[str, dict[str, int]]:
+        actions = {self.actions[r["id"]]["preamble"]["name"]: self.actions[r["id"]] for r in table["actionRefs"]}
+        full = by_suffix(name, actions, "action")
+        params = {p["name"] for p in actions[full].get("params", [])}
+        values = {}
+        for item in filter(None, (a.strip() for a in args.split(","))):
+            key, _, value = item.partition(":")
+            if key.strip() not in params:
+                raise StfError(f"action {full} has no parameter '{key.strip()}'")
+            values[key.strip()] = number(value.strip())
+        return full, values
+
+    def _match(self, table: dict[str, Any], words: list[str]) -> dict[str, Any]:
+        keys = {f["name"]: f for f in table.get("matchFields", [])}
+        match: dict[str, Any] = {}
+        for word in words:
+            name, _, value = word.rpartition(":")
+            key = keys[key_name(name, list(keys))]
+            match[key["name"]] = match_value(key.get("matchType", "EXACT"), value)
+        for name, key in keys.items():
+            if name not in match and key.get("matchType") == "EXACT":
+                match[name] = 0
+        return match
+
+    # --- replication, counters, registers -------------------------------------------------------------------------
+
+    def _do_mirroring_add(self, text: str) -> None:
+        session, port = map(number, text.split())
+        self.target.set_clone_session(session, port, None)
+
+    def _do_mirroring_add_mc(self, text: str) -> None:
+        session, group = map(number, text.split())
+        self.target.set_clone_session(session, None, group)
+
+    def _do_mc_mgrp_create(self, text: str) -> None:
+        self.groups[number(text)] = []
+        self.target.set_multicast_group(number(text), [])
+
+    def _do_mc_node_create(self, text: str) -> None:
+        rid, *ports = map(number, text.split())
+        self.nodes.append((rid, ports))
+
+    def _do_mc_node_associate(self, text: str) -> None:
+        group, node = map(number, text.split())
+        rid, ports = self.nodes[node]
+        self.groups[group] += [(port, rid) for port in ports]
+        self.target.set_multicast_group(group, self.groups[group])
+
+    def _do_check_counter(self, text: str) -> None:
+        parsed = re.fullmatch(r"([\w.$]+)\s*\(\s*([\w$]+)\s*\)\s*(?:(packets|bytes)\s*([=!<>]+)\s*(\d+))?", text)
+        if parsed is None:
+            raise StfError(f"cannot read 'check_counter {text}'")
+        name, index, unit, operator, wanted = parsed.groups()
+        if index in self.handles or index.lstrip("$") in self.handles:
+            packets, octets = self.target.read_direct_counter(
+                *self.handles.get(index) or self.handles[index.lstrip("$")]
+            )
+        else:
+            names = [c["preamble"]["name"] for c in self.target.p4info.get("counters", [])]
+            packets, octets = self.target.read_counter(by_suffix(name, names, "counter"), number(index))
+        value = octets if unit == "bytes" else packets
+        if operator and not COMPARE[operator](value, int(wanted)):
+            self._fail(f"counter {name}({index}): expected {unit} {operator} {wanted}, got {value}")
+
+    def _register(self, name: str) -> str:
+        return by_suffix(name, [r["preamble"]["name"] for r in self.target.p4info.get("registers", [])], "register")
+
+    def _do_register_write(self, text: str) -> None:
+        name, index, value = text.split()
+        self.target.write_register(self._register(name), number(index), number(value))
+
+    def _do_register_read(self, text: str) -> None:
+        name, index = text.split()
+        self.result.log.append(f"{name}[{index}] = {self.target.read_register(self._register(name), number(index))}")
+
+    def _do_register_reset(self, text: str) -> None:
+        name = self._register(text.strip())
+        for index in range(self.target.register_size(name)):
+            self.target.write_register(name, index, 0)
+
+    def _do_meter_set_rates(self, text: str) -> None:
+        name, index, *rates = text.split()
+        meter = self._meter(name)
+        self.target.configure_meter(meter["preamble"]["name"], number(index), [meter_rate(r) for r in rates])
+
+    def _do_meter_array_set_rates(self, text: str) -> None:
+        name, *rates = text.split()
+        meter = self._meter(name)
+        for index in range(int(meter["size"])):
+            self.target.configure_meter(meter["preamble"]["name"], index, [meter_rate(r) for r in rates])
+
+    def _meter(self, name: str) -> dict[str, Any]:
+        meters = {m["preamble"]["name"]: m for m in self.target.p4info.get("meters", [])}
+        return meters[by_suffix(name, meters, "meter")]
+
+    def _do_counter_read(self, text: str) -> None:
+        name, index = text.split()
+        full = by_suffix(name, [c["preamble"]["name"] for c in self.target.p4info.get("counters", [])], "counter")
+        self.result.log.append(f"{name}[{index}] = {self.target.read_counter(full, number(index))}")
+
+
+def matches(pattern: str, frame: bytes) -> bool:
+    """Does a frame satisfy an `expect` pattern (upper-case hex digits, `*`, a final `$`)?"""
+    exact = pattern.endswith("$")
+    pattern = pattern.removesuffix("$")
+    digits = frame.hex().upper()
+    if len(digits) < len(pattern) or (exact and len(digits) != len(pattern)):
+        return False
+    return all(p in ("*", d) for p, d in zip(pattern, digits, strict=False))
+
+
+def split_action(text: str) -> tuple[str, str, str, str]:
+    """ "KEYS ACTION(ARGS) = NAME" in its four parts."""
+    parsed = re.fullmatch(r"(.*?)\s*([\w.$\"]+)\s*\(([^()]*)\)\s*(?:=\s*(\S+))?", text)
+    if parsed is None:
+        raise StfError(f"expected an action with arguments in parentheses, got '{text}'")
+    head, name, args, handle = parsed.groups()
+    return head.replace('"', ""), name.replace('"', ""), args, handle or ""
+
+
+def by_suffix(name: str, names: Any, what: str) -> str:
+    """The one of `names` that is `name`, or the only one that ends in it."""
+    name = name.strip('"')
+    if name in names:
+        return name
+    found = [n for n in names if n.endswith(name)]
+    dotted = [n for n in found if n.endswith("." + name)]
+    if len(dotted) == 1:
+        return dotted[0]
+    if len(found) != 1:
+        raise StfError(f"{what} '{name}' is {'ambiguous' if found else 'unknown'}; there are: {', '.join(names)}")
+    return found[0]
+
+
+def key_name(name: str, names: list[str]) -> str:
+    """The match field that an STF key names: `$n` is `[n]`, `valid` or `$valid$` is `isValid()`."""
+    name = re.sub(r"\$(\d+)", r"[\1]", name.strip('"'))
+    plain = {n.replace(".isValid()", ".$valid$"): n for n in names}
+    for wanted in (name, name + "$", name + ".$valid$", re.sub(r"\.valid$", ".$valid$", name)):
+        if wanted in plain:
+            return plain[wanted]
+    for candidate, full in plain.items():
+        if candidate.endswith(("." + name, "." + name + "$")) or (name == "valid" and candidate.endswith("$valid$")):
+            return full
+    raise StfError(f"key '{name}' is unknown; there are: {', '.join(names)}")
+
+
+def number(text: str) -> int:
+    """Decimal, 0x, 0o or 0b."""
+    try:
+        return int(text, 0) if text.lower().startswith(("0x", "0o", "0b")) else int(text)
+    except ValueError:
+        raise StfError(f"'{text}' is no number") from None
+
+
+def meter_rate(text: str) -> tuple[float, int]:
+    """RATE:BURST with the rate per microsecond (as BMv2's command line has it) as (rate per second, burst)."""
+    rate, _, burst = text.partition(":")
+    return float(rate) * 1e6, number(burst)
+
+
+def match_value(kind: str, text: str) -> Any:
+    """The value of a key by its match kind; `*` digits make the mask or the prefix length."""
+    base = {"0x": 4, "0b": 1, "0o": 3}.get(text[:2].lower())
+    if kind == "LPM":
+        value, slash, length = text.partition("/")
+        if slash:
+            return number(value), number(length)
+        bits = base or 4
+        digits = text[2:] if base else f"{int(text):x}"
+        return number((text[:2] + digits if base else "0x" + digits).replace("*", "0")), bits * (
+            len(digits) - digits.count("*")
+        )
+    if kind == "TERNARY":
+        value, slash, mask = text.partition("&&&")
+        if slash:
+            return number(value), number(mask)
+        if base is None:
+            raise StfError(f"a ternary key takes 0x, 0o or 0b values, not '{text}'")
+        full = f"{(1 << base) - 1:x}"
+        mask_digits = "".join("0" if c == "*" else full for c in text[2:])
+        return number(text.replace("*", "0")), number(text[:2] + mask_digits)
+    if kind == "RANGE":
+        low, dots, high = text.partition("..")
+        return (number(low), number(high)) if dots else (number(low), number(low))
+    return number(text)
+
+
+class InterpreterTarget:
+    """The reference interpreter as a Target."""
+
+    def __init__(self, interpreter: Interpreter, p4info: dict[str, Any]) -> None:
+        self.interpreter, self.p4info = interpreter, p4info
+
+    def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> Any:
+        return self.interpreter.tables[table].insert(match, action, args, priority)
+
+    def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
+        self.interpreter.tables[table].set_default(action, args)
+
+    def clear_tables(self) -> None:
+        for table in self.interpreter.tables.values():
+            table.clear()
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        return self.interpreter.process(frame, port)
+
+    def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
+        self.interpreter.clone_sessions[session] = CloneSession(port, group)
+
+    def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
+        self.interpreter.multicast_groups[group] = list(replicas)
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        counter = self.interpreter.counters[name]
+        return counter.packets[index], counter.octets[index]
+
+    def read_direct_counter(self, table: str, entry: Any) -> tuple[int, int]:
+        found = self.interpreter.tables[table].entry(entry)
+        return found.packets, found.octets
+
+    def read_register(self, name: str, index: int) -> int:
+        return self.interpreter.registers[name][index]
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        self.interpreter.registers[name][index] = value
+
+    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
+        (committed_rate, committed_burst), (peak_rate, peak_burst) = rates
+        self.interpreter.meters[name].configure(index, committed_rate, committed_burst, peak_rate, peak_burst)
+
+    def register_size(self, name: str) -> int:
+        return len(self.interpreter.registers[name])
