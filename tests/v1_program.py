@@ -1,0 +1,66 @@
+"""Small v1model programs for tests: one default header, everything else optional."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ina.compiler import frontend
+from ina.compiler.interpreter import Interpreter
+from ina.compiler.program import CheckedProgram
+
+# a 32 | b 32 | c 16 | d 8 | e 8
+HEADER = "header data_t { bit<32> a; bit<32> b; bit<16> c; bit<8> d; bit<8> e; }"
+
+
+def source(
+    ingress: str = "",
+    *,
+    types: str = "",
+    headers: str = "",
+    metadata: str = "",
+    parser_locals: str = "",
+    parser: str = "state start { p.extract(hdr.data); transition accept; }",
+    verify: str = "",
+    ingress_locals: str = "",
+    egress: str = "",
+    egress_locals: str = "",
+    compute: str = "",
+    deparser: str = "p.emit(hdr);",
+) -> str:
+    """A whole program. Blocks see `hdr` (with `hdr.data`), `meta` and `sm`; ingress sends to port 1 before its own statements."""
+    return f"""
+#include <core.p4>
+#include <v1model.p4>
+{HEADER}
+{types}
+struct headers_t {{ data_t data; {headers} }}
+struct metadata_t {{ {metadata} }}
+parser P(packet_in p, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{ {parser_locals} {parser} }}
+control V(inout headers_t hdr, inout metadata_t meta) {{ apply {{ {verify} }} }}
+control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
+    {ingress_locals}
+    apply {{ sm.egress_spec = 1; {ingress} }}
+}}
+control E(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
+    {egress_locals}
+    apply {{ {egress} }}
+}}
+control C(inout headers_t hdr, inout metadata_t meta) {{ apply {{ {compute} }} }}
+control D(packet_out p, in headers_t hdr) {{ apply {{ {deparser} }} }}
+V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+
+
+def check(directory: Path, text: str) -> CheckedProgram:
+    path = directory / "program.p4"
+    path.write_text(text)
+    return frontend.load(path)
+
+
+def interpret(directory: Path, *args: str, seed: int = 0, **kwargs: str) -> Interpreter:
+    return Interpreter(check(directory, source(*args, **kwargs)), seed)
+
+
+def data(a: int = 0, b: int = 0, c: int = 0, d: int = 0, e: int = 0) -> bytes:
+    """The default header's bytes."""
+    return a.to_bytes(4, "big") + b.to_bytes(4, "big") + c.to_bytes(2, "big") + bytes([d, e])
