@@ -300,7 +300,10 @@ def test_ternary_range_optional_priorities(tmp_path: Path):
     table.insert({"c": (0x1200, 0xFF00)}, "set", [1], priority=10)
     table.insert({"c": (0x1234, 0xFFFF), "d": (3, 5)}, "set", [2], priority=20)
     table.insert({"a": 77}, "set", [3], priority=30)
-    seen = [result(switch, data(a=a, c=c, d=d))[-1] for a, c, d in [(0, 0x12FF, 0), (0, 0x1234, 5), (0, 0x1234, 6), (77, 1, 1)]]
+    seen = [
+        result(switch, data(a=a, c=c, d=d))[-1]
+        for a, c, d in [(0, 0x12FF, 0), (0, 0x1234, 5), (0, 0x1234, 6), (77, 1, 1)]
+    ]
     assert seen == [1, 2, 1, 3]
 
 
@@ -310,7 +313,10 @@ def test_const_entries_in_program_order_and_switch_on_action_run(tmp_path: Path)
         """switch (t.apply().action_run) { set: { hdr.data.c = 1; } drop: { hdr.data.c = 2; sm.egress_spec = 1; } default: { hdr.data.c = 3; } }
         if (u.apply().hit) { hdr.data.a = 1; } else { hdr.data.a = 2; }""",
         ingress_locals=TABLE
-        % ("hdr.data.d: ternary;", "const entries = { 0x10 &&& 0xF0: set(1); 0x11: set(2); 0x20 &&& 0xF0: drop(); _: NoAction(); }")
+        % (
+            "hdr.data.d: ternary;",
+            "const entries = { 0x10 &&& 0xF0: set(1); 0x11: set(2); 0x20 &&& 0xF0: drop(); _: NoAction(); }",
+        )
         + "table u { key = { hdr.data.e: exact; } actions = { NoAction; } const entries = { 1: NoAction(); } }",
     )
     assert result(switch, data(d=0x11)) == data(a=1, c=1, d=0x11, e=1)
@@ -384,7 +390,7 @@ def test_direct_counter_counts_hits(tmp_path: Path):
     ("algorithm", "expected"),
     [
         ("crc32", zlib.crc32(bytes([0x12, 0x34, 0x56]))),
-        ("crc16", 0xFB36)
+        ("crc16", 0xFB36),
         ("csum16", 0xFFFF - (0x1234 + 0x5600)),
         ("xor16", 0x1234 ^ 0x5600),
         ("identity", 0x123456),

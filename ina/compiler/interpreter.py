@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from ina.compiler import ast
-from ina.compiler.instances import action_name, instances_of, property_instance
+from ina.compiler.instances import action_name, entry_priorities, instances_of, property_instance
 from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.reference.expressions import Frame, InterpreterError
 from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
@@ -196,36 +196,6 @@ class Interpreter(Statements):
         value_set = ValueSet(instance.cp_names.get(decl.name, decl.cp_name), decl, types, kinds)
         self._value_sets[instance, decl] = value_set
         self.value_sets.add(value_set.name, value_set)
-
-
-def entry_priorities(decl: ast.TableDecl) -> list[int]:
-    """Priorities of the entries in the program, higher wins (§14.2.1.4).
-
-    Without any `priority` the first entry wins. Otherwise entries without one go on from the one before by
-    `priority_delta`, downwards when `largest_priority_wins` (the default), and the first starts so that the last
-    ends at 1.
-    """
-    count = len(decl.entries)
-    if not any(key.match_kind in ("ternary", "range", "optional") for key in decl.keys):
-        return [0] * count  # exact and longest prefix need no priorities
-    if all(entry.priority is None for entry in decl.entries):
-        return list(range(count, 0, -1))
-    largest = property_value(decl, "largest_priority_wins", True)
-    delta = property_value(decl, "priority_delta", 1)
-    current = 1 + (count - 1) * delta if largest else 1
-    out = []
-    for i, entry in enumerate(decl.entries):
-        if entry.priority is not None:
-            current = entry.priority
-        elif i:
-            current += -delta if largest else delta
-        out.append(current if largest else -current)
-    return out
-
-
-def property_value(decl: ast.TableDecl, name: str, default: Any) -> Any:
-    prop = decl.properties.get(name)
-    return default if prop is None or prop.value.const is None else prop.value.const
 
 
 __all__ = ["CloneSession", "Interpreter", "InterpreterError", "NameMap", "Output", "Table", "WorkItem", "unique_suffix"]

@@ -147,7 +147,8 @@ class Statements(Expressions):
         An explicit transition to `reject` leaves the error at NoError.
         """
         for node in instance.decl.locals:
-            self.execute(node, frame)
+            if isinstance(node, ast.VarDecl):
+                self.execute(node, frame)
         state = instance.decl.states["start"]
         for _ in range(MAX_PARSER_STEPS):
             for statement in state.statements:
