@@ -169,6 +169,14 @@ def test_what_waited_is_told_to_egress():
     assert seen == [(0, 0, 0), (1, 5, 1), (2, 10, 2), (3, 15, 3)]
 
 
+def test_a_batch_dequeued_at_once_still_leaves_one_after_the_other():
+    link = Link(rate_bps=10**11)
+    for i in range(3):
+        link.enqueue(i, 332, 0)
+    batch = [link.dequeue(0) for _ in range(3)]
+    assert [link.transmit(item, 0) for item in batch] == [26_560, 53_120, 79_680]
+
+
 def test_no_room_in_flight_is_a_counted_drop():
     link = Link(1)
     link.enqueue(1, 100, 0)

@@ -124,6 +124,23 @@ static void hostile(void)
     CHECK(base != MAP_FAILED);
     struct ina_ring_control *control = (struct ina_ring_control *)(base + INA_LINE_PAIR);
     struct ina_ring_desc *desc = (struct ina_ring_desc *)(control + 2);
+    struct ina_packet one[BATCH];
+    control[0].head = FRAMES + 1; /* more than there are */
+    CHECK(ina_port_rx(port, one, BATCH, 0) == 0 && port->stats.rx_malformed == 1 && ina_port_arm(port) == 0);
+    control[0].head = UINT32_MAX; /* backwards */
+    CHECK(ina_port_rx(port, one, BATCH, 0) == 0 && port->stats.rx_malformed == 3);
+    control[0].head = 0;
+    CHECK(ina_port_tx_get(port, one, BATCH) == BATCH);
+    ina_port_tx_put(port, one, 0, 0);
+    control[1].tail = 1; /* given back before it was sent: as if full */
+    for (int frames = FRAMES; frames > 0; frames -= BATCH) {
+        CHECK(ina_port_tx_get(port, one, BATCH) == BATCH);
+        for (int i = 0; i < BATCH; i++)
+            one[i].len = 64;
+        ina_port_tx_put(port, one, BATCH, 0);
+    }
+    control[1].tail = FRAMES + 1;
+    CHECK(ina_port_tx_get(port, one, BATCH) == 0 && port->stats.tx_full == 1);
     uint32_t seed = 3, lent = 0;
     for (int round = 0; round < 20000; round++) {
         struct ina_packet pkts[BATCH];
@@ -153,7 +170,7 @@ static void hostile(void)
         }
         ina_port_tx_put(port, pkts, n, 0);
     }
-    CHECK(lent > 1000 && port->stats.rx_malformed > 1000);
+    CHECK(port->stats.tx_full > 1 && lent > 1000 && port->stats.rx_malformed > 1000);
     ina_port_close(port);
     *base ^= 1; /* another magic number */
     CHECK(!ina_port_shm_open(memfd, 0, -1, -1));
