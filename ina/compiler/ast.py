@@ -689,7 +689,8 @@ class ActionRef(Node):
 
 @dataclass(eq=False, slots=True)
 class TableEntry(Node):
-    """`is_const`: this entry is immutable. `priority` is the evaluated `priority = n:` or None.
+    """`is_const`: this entry is immutable. `priority` is given or computed (`priority_delta`) where the table has a key that is
+    not exact or lpm, else None; larger ones win unless the property `largest_priority_wins` is false.
 
     `keys` has one set expression per table key.
     """

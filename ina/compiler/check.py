@@ -74,7 +74,7 @@ class ProgramChecker(BlockChecker):
                     self.fail(member.span, f"only an enum with a type has values: enum bit<8> {d.name} {{ ... }}")
             d.type = types.EnumType(d.name, list(seen), d)
         else:
-            underlying = types.strip_new(self.resolve(d.underlying))
+            underlying = self.resolve(d.underlying)
             if not isinstance(underlying, BitType):
                 self.fail(d.underlying.span, f"the type of an enum must be bit<> or int<>, not {underlying}")
             made = types.SerEnumType(d.name, underlying, {}, d)

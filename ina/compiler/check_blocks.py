@@ -130,6 +130,8 @@ class BlockChecker(TableChecker):
         for key in transition.keys:
             if isinstance(key.type, types.InfIntType):
                 self.fail(key.span, "a select key needs a width: write the literal as in 8w1")
+            if isinstance(types.strip_new(key.type), (types.VarbitType, types.RecordType, types.StackType)):  # type: ignore[arg-type]
+                self.fail(key.span, f"cannot select on {key.type}", ["select on its fields"])
         count = len(transition.keys)
         for case in transition.cases:
             with self.recover():

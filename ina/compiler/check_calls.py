@@ -187,7 +187,7 @@ class CallChecker(ExpressionChecker):
                     has = f"has varbit field '{flexible[0]}'" if flexible else "has no varbit field"
                     count = "a second argument: that field's size in bits" if flexible else "only the header as argument"
                     self.fail(e.span, f"header {t} {has}: extract needs {count}")
-        elif e.method == "lookahead" and size_in_bits(plain, largest=False) is None:
+        elif e.method == "lookahead" and size_in_bits(plain, largest=False) != size_in_bits(plain, largest=True):
             self.fail(e.span, f"lookahead needs a type with a fixed size, not {t}")
 
     # --- overloads, binding, inference

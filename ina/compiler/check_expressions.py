@@ -315,6 +315,9 @@ class ExpressionChecker(ConversionChecker):
             e.type = e.left.type
             if isinstance(e.type, BitType) and e.type.signed:
                 self._operands(e, "are not defined for signed operands")
+            divisor = e.right.const
+            if isinstance(e.type, BitType) and e.left.const is None and (divisor is None or divisor & (divisor - 1)):
+                self.warn(e.span, f"'{op}' by anything but a constant power of two does not compile for BMv2")
         else:
             return self._concat(e)
         left, right = e.left.const, e.right.const

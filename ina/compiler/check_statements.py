@@ -26,6 +26,8 @@ class StatementChecker(CallChecker):
 
     def const_declaration(self, d: ast.ConstDecl) -> None:
         t = self.resolve(d.type_ref)
+        if isinstance(t, _NO_VALUE):
+            self.fail(d.type_ref.span, f"constant '{d.name}' cannot have type {t}")
         value = self.coerce(self.value(d.value), t, f"value of constant '{d.name}'")
         if value.const is None and not isinstance(t, types.ListType) and not self.is_static(value):
             self.fail(d.value.span, f"the value of constant '{d.name}' is not known at compile time", self._why_not_constant(value))
@@ -47,7 +49,13 @@ class StatementChecker(CallChecker):
     def instance_declaration(self, d: ast.Instantiation) -> None:
         if isinstance(d.type_ref, ast.StackTypeRef):
             self.fail(d.span, "arrays of instances are not part of P4_16")
+        if self.context:
+            self.fail(d.span, f"an instance cannot be made here: declare '{d.name}' before the apply block or the states")
         self.instantiate(d)
+        if isinstance(d.type, types.PackageType) and self.scope is not self.globals:
+            self.fail(d.span, "packages can only be instantiated at the top level")
+        if isinstance(d.type, (types.ParserType, types.ControlType)) and self.scope is self.globals:
+            self.fail(d.span, f"{d.type} cannot be instantiated at the top level", ["pass it to a package: Switch(MyParser(), ...)"])
         self._abstract_methods(d)
         self.scope.declare(d.name, d, d.span)
 
@@ -173,6 +181,9 @@ class StatementChecker(CallChecker):
         s.subject = self.value(s.subject)
         if self.context == "parser":
             self.fail(s.span, "switch is not for parsers: use 'transition select'")
+        plain = types.underlying(s.subject.type)  # type: ignore[arg-type]
+        if not isinstance(plain, (types.ActionRunType, BitType, types.BoolType, types.EnumType, types.ErrorType)):
+            self.fail(s.subject.span, f"cannot switch on {s.subject.type}")
         defaults = [c for c in s.cases if c.label is None]
         if len(defaults) > 1:
             self.fail(defaults[1].span, "a switch has at most one 'default'")

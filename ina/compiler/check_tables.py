@@ -18,6 +18,8 @@ class TableChecker(StatementChecker):
             for key in table.keys:
                 with self.recover():
                     self._key(key)
+            if table.entries and not table.keys:
+                self.fail(table.entries[0].span, f"table '{table.name}' has no key: it cannot have entries")
             seen: dict[str, ast.ActionRef] = {}
             for ref in table.actions:
                 with self.recover():
@@ -39,6 +41,7 @@ class TableChecker(StatementChecker):
             for prop in table.properties.values():
                 with self.recover():
                     prop.value = self.argument(prop.value)
+            self._priorities(table)
         finally:
             self.context = outer
         table.type = types.TableType(table)
@@ -49,6 +52,8 @@ class TableChecker(StatementChecker):
         if key.match_kind not in self.match_kinds:
             self.fail(key.span, f"match kind '{key.match_kind}' is not declared", suggest(key.match_kind, self.match_kinds))
         t = key.expr.type
+        if not _has_plain_name(key.expr) and not any(a.name == "name" for a in key.annotations):
+            self.warn(key.expr.span, "the control plane needs a name for this key", ['write one, as in x + y : exact @name("sum");'])
         if isinstance(t, types.InfIntType):
             self.fail(key.expr.span, "a key needs a width: write the literal as in 8w1")
         plain = types.underlying(t)  # type: ignore[arg-type]
@@ -81,13 +86,16 @@ class TableChecker(StatementChecker):
         ref.args += [None] * (len(signature.params) - len(directed))
         ref.params = signature.params
 
-    def _applied_action(self, table: ast.TableDecl, ref: ast.ActionRef) -> None:
+    def _applied_action(self, table: ast.TableDecl, ref: ast.ActionRef, where: str) -> None:
         """In `default_action` and `entries`: all arguments."""
         decl = self._find_action(ref)
         listed = next((a for a in table.actions if a.decl is decl), None)
         if listed is None:
             names = [a.name for a in table.actions]
             self.fail(ref.span, f"action '{ref.name}' is not among the actions of table '{table.name}'", suggest(ref.name, names))
+        banned = {"defaultonly": "entries", "tableonly": "default_action"}
+        if any(banned.get(a.name) == where for a in listed.annotations):
+            self.fail(ref.span, f"action '{ref.name}' is not for {where}", [Note("listed here", listed.span)])
         signature = self.signature_of(decl)
         directed = sum(1 for p in signature.params if p.direction)
         given = ref.arguments or []
@@ -105,7 +113,7 @@ class TableChecker(StatementChecker):
 
     def _default_action(self, table: ast.TableDecl) -> None:
         if table.default_action is not None:
-            self._applied_action(table, table.default_action)
+            self._applied_action(table, table.default_action, "default_action")
             return
         nothing = self.globals.lookup("NoAction")
         if not isinstance(nothing, ast.ActionDecl):
@@ -128,9 +136,30 @@ class TableChecker(StatementChecker):
                 continue  # the key had an error
             entry.keys[i] = checked = self.keyset(expr, t)
             self._check_match(key.match_kind, checked, t)
-        self._applied_action(table, entry.action)
+        self._applied_action(table, entry.action, "entries")
         if entry.priority_expr is not None:
             entry.priority = self.constant_int(entry.priority_expr, "priority of an entry")
+
+    def _priorities(self, table: ast.TableDecl) -> None:
+        """Priorities of entries that give none: each `priority_delta` apart from the one before (§14.2.1.4)."""
+        if all(key.match_kind in ("exact", "lpm") for key in table.keys):
+            for entry in table.entries:
+                if entry.priority_expr is not None:
+                    self.fail(entry.priority_expr.span, "a table that only has exact and lpm keys takes no priorities")
+            return
+        delta = table.properties.get("priority_delta")
+        largest = table.properties.get("largest_priority_wins")
+        step = 1 if delta is None else self.constant_int(delta.value, "priority_delta")
+        wins = largest is None or largest.value.const is not False
+        for i, entry in enumerate(table.entries):
+            if entry.priority is None:
+                before = table.entries[i - 1].priority
+                if i and before is not None:
+                    entry.priority = before + (-step if wins else step)
+                else:
+                    entry.priority = 1 + step * (len(table.entries) - 1) if wins else 1
+            if entry.priority < 0:
+                self.fail(entry.span, f"the priority of this entry is {entry.priority}: it cannot be negative")
 
     def _check_match(self, kind: str, e: ast.Expr, t: Type) -> None:
         """Is this set one that the match kind can match? Are its parts constants?"""
@@ -156,3 +185,18 @@ class TableChecker(StatementChecker):
             inverted = ~e.mask.const & ((1 << bits.width) - 1)
             if inverted & (inverted + 1):
                 self.fail(e.mask.span, "the mask of an lpm key must be a prefix: ones, then zeros")
+
+
+def _has_plain_name(e: ast.Expr) -> bool:
+    """Is the text of `e` a name for the control plane (§18.3.2)?"""
+    while True:
+        if isinstance(e, ast.Name):
+            return True
+        if isinstance(e, (ast.Member, ast.Slice)):
+            e = e.base
+        elif isinstance(e, ast.Index):
+            e = e.base
+        elif isinstance(e, ast.Call):
+            return e.kind in ("header_method", "packet_in", "table_apply")
+        else:
+            return False

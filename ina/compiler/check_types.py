@@ -315,8 +315,12 @@ class TypeChecker:
             p.type = self.resolve(p.type_ref)
             if isinstance(p.type, types.VoidType):
                 self.fail(p.type_ref.span, f"parameter '{p.name}' cannot be void")
-            if p.direction in ("out", "inout") and isinstance(p.type, (types.InfIntType, types.StringType)):
+            if p.direction and isinstance(p.type, (types.InfIntType, types.StringType)):
                 self.fail(p.type_ref.span, f"a parameter of type {p.type} is known at compile time: it cannot be '{p.direction}'")
+            if p.direction in ("out", "inout") and (p.default is not None or p.annotation("optional")) and p.default is not None:
+                self.fail(p.span, f"'{p.direction}' parameter '{p.name}' cannot have a default value")
+            if isinstance(p.type, (types.ParserType, types.ControlType, types.PackageType)) and not p.is_ctor:
+                self.fail(p.type_ref.span, f"parameter '{p.name}' cannot be {p.type}: parsers and controls are constructor parameters")
             if p.direction and isinstance(p.type, types.ExternType) and not p.type.args and p.type.name not in ("packet_in",):
                 self.fail(p.span, f"parameter '{p.name}' of extern type {p.type} must be directionless")
             resolved.append(Parameter(p.name, p.direction, p.type, p.annotation("optional") is not None, p))

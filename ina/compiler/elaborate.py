@@ -7,7 +7,7 @@ from typing import Any
 
 from ina.compiler import ast, types
 from ina.compiler.check_const import fold_binary, fold_cast, fold_concat, fold_slice, fold_unary
-from ina.compiler.errors import CompileError
+from ina.compiler.errors import CompileError, Note
 from ina.compiler.program import CheckedProgram, Instance
 
 Environment = dict[ast.Node, Any]
@@ -28,6 +28,7 @@ def elaborate(program: CheckedProgram) -> None:
             program.main = instance
         else:
             program.globals[d.name] = instance
+    _check_names([*program.globals.values(), *([program.main] if program.main else [])])
 
 
 def _instance(
@@ -46,6 +47,36 @@ def _instance(
     elif site is not None and site.body:
         _body(made, site.body, dict(environment))
     return made
+
+
+def _check_names(instances: Iterable[Any]) -> None:
+    """The control plane tells objects of a kind apart by their full names."""
+    seen: dict[tuple[type, str], ast.Declaration] = {}
+    counted: set[str] = set()
+    visited: set[int] = set()
+
+    def visit(instance: Instance) -> None:
+        if id(instance) in visited:
+            return
+        visited.add(id(instance))
+        for d in getattr(instance.decl, "locals", ()):
+            if isinstance(d, ast.Declaration) and d.name in instance.cp_names:
+                take(d, instance.cp_names[d.name])
+        for child in [*instance.children.values(), *(a for a in instance.args.values() if isinstance(a, Instance))]:
+            if child.site is not None and isinstance(child.type, types.ExternType):
+                take(child.site, child.name)
+            visit(child)
+
+    def take(d: ast.Declaration, name: str) -> None:
+        known = seen.setdefault((type(d), name), d)
+        if known is not d or (isinstance(d, ast.TableDecl) and name in counted):
+            notes = [Note("first used here", known.span)] if known is not d else ["its control is instantiated more than once"]
+            raise CompileError(d.span, f"control-plane name '{name}' is used twice", notes)
+        if isinstance(d, ast.TableDecl):
+            counted.add(name)
+
+    for instance in instances:
+        visit(instance)
 
 
 def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> None:

@@ -348,6 +348,8 @@ class Parser(StatementParser):
             seen[prop] = prop_span
             self.expect("=", f"after '{prop}'")
             self._parse_property(table, prop, prop_span, is_const, inner)
+        if "actions" not in seen:
+            self.fail(span, f"table '{name}' has no actions", ["add actions = { ... }"])
         return table
 
     def _parse_property(
