@@ -31,7 +31,7 @@ def property_instance(program: CheckedProgram, owner: Instance, table: str, prop
     """The extern object that a table property (`implementation`, `counters`, ...) names or constructs.
 
     `owner` is the control, `table` the table's full name. A constructed object is a new Instance at each call,
-    named by the property's `@name` in the table's scope, else `<table>.<property>`.
+    named by the property's `@name` as it stands, else `<table>.<property>`.
     """
     value = prop.value
     if isinstance(value, ast.Name):
@@ -42,12 +42,7 @@ def property_instance(program: CheckedProgram, owner: Instance, table: str, prop
 
 def property_instance_name(table: str, prop: ast.Property) -> str:
     note = next((a.string for a in prop.annotations if a.name == "name"), None)
-    if note is None:
-        return f"{table}.{prop.name}"
-    if note.startswith("."):
-        return note[1:]
-    scope = table.rpartition(".")[0]
-    return f"{scope}.{note}" if scope else note
+    return f"{table}.{prop.name}" if note is None else note.removeprefix(".")
 
 
 def action_name(owner: Instance, decl: ast.ActionDecl) -> str:

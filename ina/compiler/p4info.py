@@ -7,14 +7,26 @@ Jenkins' one-at-a-time hash of the name, probing linearly where taken; `@id` is 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ina.compiler import ast
 from ina.compiler.instances import action_name, calls_in, instances_of, property_instance
 from ina.compiler.p4info_types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
 from ina.compiler.program import CheckedProgram, Instance
-from ina.compiler.types import BitType, BoolType, HeaderType, NewType, SerEnumType, StructType, Type, strip_new
+from ina.compiler.types import (
+    BitType,
+    BoolType,
+    Field,
+    HeaderType,
+    NewType,
+    RecordType,
+    SerEnumType,
+    StructType,
+    Type,
+    strip_new,
+)
 
 DEFAULT_TABLE_SIZE = 1024  # p4c's, for tables without `size`
 
@@ -23,6 +35,8 @@ ACTION_PROFILE, COUNTER, DIRECT_COUNTER, METER, DIRECT_METER, REGISTER, DIGEST =
 
 MATCH_TYPES = {"exact": "EXACT", "lpm": "LPM", "ternary": "TERNARY", "range": "RANGE", "optional": "OPTIONAL"}
 UNITS = {"packets": "PACKETS", "bytes": "BYTES", "packets_and_bytes": "BOTH"}
+# Annotations that have fields of their own in P4Info.
+SHOWN_ELSEWHERE = ("max_group_size", "selector_size_semantics", "max_member_weight")
 EXTERN_PREFIXES = {
     "counter": COUNTER,
     "direct_counter": DIRECT_COUNTER,
@@ -91,7 +105,7 @@ class Symbols:
 
     def preamble(self, prefix: int, name: str, annotations: list[ast.Annotation], alias: str | None = None) -> Json:
         alias = alias or next(s for s in suffixes(name) if self._suffixes[s] == 1 or s == name)
-        return annotate({"id": self.id(prefix, name), "name": name, "alias": alias}, annotations)
+        return annotate({"id": self.id(prefix, name), "name": name, "alias": alias}, annotations, SHOWN_ELSEWHERE)
 
 
 def suffixes(name: str) -> Iterator[str]:
@@ -150,8 +164,7 @@ class _Builder:
         self.symbols.assign()
         for emit in self.later:
             emit()
-        self.info["typeInfo"] = self.types.message
-        return self.info
+        return put(self.info, typeInfo=self.types.message)
 
     def _add(self, section: str, message: Json) -> None:
         self.info.setdefault(section, []).append(message)
@@ -163,18 +176,11 @@ class _Builder:
         annotations = main.site.annotations if main.site is not None else []
         for a in annotations:
             if a.name == "pkginfo":
-                info.update({key: constant_of(e) for key, e in a.pairs.items()})
+                info.update(pairs_of(a))
             elif a.name == "platform_property":
-                camel = {key: "".join(w.title() if i else w for i, w in enumerate(key.split("_"))) for key in a.pairs}
-                info["platformProperties"] = {camel[key]: constant_of(e) for key, e in a.pairs.items()}
-        self.info["pkgInfo"] = annotate(info, annotations, ("pkginfo", "platform_property"))
-        kept = [
-            s
-            for s in self.info["pkgInfo"].get("structuredAnnotations", [])
-            if s["name"] not in ("pkginfo", "platform_property")
-        ]
-        self.info["pkgInfo"].pop("structuredAnnotations", None)
-        put(self.info["pkgInfo"], structuredAnnotations=kept)
+                info["platformProperties"] = {camel_case(key): value for key, value in pairs_of(a).items()}
+        own = [a for a in annotations if a.name not in ("pkginfo", "platform_property")]
+        self.info["pkgInfo"] = annotate(info, own)
 
     # --- controls and tables --------------------------------------------------------------------------------------
 
@@ -185,15 +191,18 @@ class _Builder:
         for call in calls_in(instance.decl):
             if call.kind == "extern_function" and call.decl.name == "digest":
                 self._digest(call)
+            elif call.kind == "action":
+                self._action(instance, call.decl, called=True)
 
-    def _action(self, instance: Instance, decl: ast.ActionDecl) -> str:
+    def _action(self, instance: Instance, decl: ast.ActionDecl, called: bool = False) -> str:
+        """Actions of tables, and with `called` those that only the program calls: they have no parameters to set."""
         name = action_name(instance, decl)
         if self.symbols.add(ACTION, name, explicit_id(decl.annotations)):
-            self.later.append(lambda: self._emit_action(name, decl))
+            self.later.append(lambda: self._emit_action(name, decl, called))
         return name
 
-    def _emit_action(self, name: str, decl: ast.ActionDecl) -> None:
-        params = [p for p in decl.params if p.direction == ""]
+    def _emit_action(self, name: str, decl: ast.ActionDecl, called: bool) -> None:
+        params = [] if called else [p for p in decl.params if p.direction == ""]
         ids = field_ids([p.annotations for p in params])
         out = []
         for p, number in zip(params, ids, strict=True):
@@ -221,7 +230,7 @@ class _Builder:
         if prop is None:
             return None
         found = property_instance(self.program, instance, table, prop)
-        self._extern(found)
+        self._extern(found, prop.annotations)
         return found
 
     def _emit_table(
@@ -283,11 +292,11 @@ class _Builder:
 
     # --- externs --------------------------------------------------------------------------------------------------
 
-    def _extern(self, instance: Instance) -> None:
+    def _extern(self, instance: Instance, annotations: Sequence[ast.Annotation] = ()) -> None:
         prefix = EXTERN_PREFIXES.get(instance.decl.name)
         if prefix is None:
             return
-        annotations = instance.site.annotations if instance.site is not None else []
+        annotations = list(annotations) if instance.site is None else instance.site.annotations
         if self.symbols.add(prefix, instance.name, explicit_id(annotations)):
             self.later.append(lambda: self._emit_extern(prefix, instance, annotations))
 
@@ -320,10 +329,12 @@ class _Builder:
 
     def _profile(self, message: Json, instance: Instance, annotations: list[ast.Annotation]) -> Json:
         tables = [self.symbols.id(TABLE, t) for t in self.profile_tables.get(instance, [])]
-        notes = {a.name: a for a in annotations}
+        notes = {a.name: a for a in reversed(annotations)}
         selector = instance.decl.name == "action_selector"
         size = instance.args["size"]
         put(message, tableIds=tables, withSelector=selector, size=str(size) if size else None)
+        if not selector:
+            return message
         if "max_group_size" in notes:
             message["maxGroupSize"] = int(constant_of(notes["max_group_size"].exprs[0]))
         if notes.get("selector_size_semantics") and notes["selector_size_semantics"].string == "sum_of_members":
@@ -381,11 +392,11 @@ class _Builder:
         def emit() -> None:
             preamble = self.symbols.preamble(CONTROLLER_HEADER, decl.cp_name, decl.annotations, title)
             preamble["name"] = title
-            members = list(decl.type.fields.values())
-            notes = [f.decl.annotations if f.decl is not None else [] for f in members]
+            members = list(flat_fields(decl.type))
+            notes = [f.decl.annotations if f.decl is not None else [] for _, f in members]
             metadata = []
-            for f, noted, number in zip(members, notes, field_ids(notes), strict=True):
-                entry = put({}, id=number, name=f.name, bitwidth=bitwidth(f.type), typeName=self.types.named(f.type))
+            for (name, f), noted, number in zip(members, notes, field_ids(notes), strict=True):
+                entry = put({}, id=number, name=name, bitwidth=bitwidth(f.type), typeName=self.types.named(f.type))
                 metadata.append(annotate(entry, noted))
             self._add("controllerPacketMetadata", put({"preamble": preamble}, metadata=metadata))
 
@@ -394,3 +405,28 @@ class _Builder:
 
 def match_kind(kind: str) -> Json:
     return {"matchType": MATCH_TYPES[kind]} if kind in MATCH_TYPES else {"otherMatchType": kind}
+
+
+def flat_fields(t: RecordType, prefix: str = "") -> Iterator[tuple[str, Field]]:
+    """The fields of a header that are no structs, with dotted names."""
+    for name, f in t.fields.items():
+        if isinstance(f.type, RecordType):
+            yield from flat_fields(f.type, f"{prefix}{name}.")
+        else:
+            yield prefix + name, f
+
+
+def pairs_of(annotation: ast.Annotation) -> dict[str, str | int]:
+    """`name = value` pairs of a structured annotation, or of one in parentheses as `@pkginfo(...)` is written."""
+    if annotation.pairs:
+        return {key: constant_of(e) for key, e in annotation.pairs.items()}
+    out: dict[str, str | int] = {}
+    for pair in re.findall(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|\w+)', " ".join(annotation.tokens)):
+        key, value = pair
+        out[key] = value[1:-1] if value.startswith('"') else int(value, 0)
+    return out
+
+
+def camel_case(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.title() for word in others)

@@ -34,9 +34,9 @@ def put(message: Json, **fields: Any) -> Json:
 
 
 def bytes_json(value: int, width: int) -> str:
-    """`value` as P4Runtime's shortest byte string (P4Runtime §8.4), in base64 as JSON wants it."""
+    """`value` as a byte string of its full width (which P4Runtime §8.4 allows and p4c writes), in base64 as JSON wants it."""
     value &= (1 << width) - 1
-    return base64.b64encode(value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")).decode()
+    return base64.b64encode(value.to_bytes(max(1, (width + 7) // 8), "big")).decode()
 
 
 def annotation_text(annotation: ast.Annotation) -> str:
@@ -166,16 +166,26 @@ class TypeInfo:
         if translation is None:
             message["originalType"] = self.spec(underlying(t))
             return message
-        translated = put({}, uri=str(constant_of(translation.exprs[0])))
-        sdn_type = "".join(translation.tokens[2:])
-        if sdn_type == "string":
+        width = translated_width(t)
+        translated = put({}, uri=str(constant_of(translation.exprs[0])), sdnBitwidth=width)
+        if not width:
             translated["sdnString"] = {}
-        else:
-            translated["sdnBitwidth"] = int(sdn_type.removeprefix("bit<").removesuffix(">"))
         message["translatedType"] = translated
         return message
 
 
+def translated_width(t: NewType) -> int | None:
+    """Width on the control plane's side of a type with `@p4runtime_translation`: 0 for strings, None without translation."""
+    note = t.decl.annotation("p4runtime_translation") if t.decl is not None else None
+    if note is None:
+        return None
+    tokens = "".join(note.tokens).rpartition(",")[2]
+    return 0 if tokens == "string" else int(tokens.removeprefix("bit<").removesuffix(">"))
+
+
 def bitwidth(t: Type) -> int:
-    """Width of a field's bytes; 0 for types without one (enums)."""
+    """Width of a field's bytes, as its own translation has it; 0 for types without one (enums, strings)."""
+    if isinstance(t, NewType):
+        width = translated_width(t)
+        return (fixed_width(t) or 0) if width is None else width
     return fixed_width(t) or 0
