@@ -758,7 +758,8 @@ def source_text(expr: Expr) -> str:
         case Member():
             return f"{source_text(expr.base)}.{expr.member}"
         case Index():
-            return f"{source_text(expr.base)}[{source_text(expr.index)}]"
+            index = expr.index.const if isinstance(expr.index.const, int) else source_text(expr.index)
+            return f"{source_text(expr.base)}[{index}]"
         case Slice():
             colon = "+:" if expr.plus else ":"
             return f"{source_text(expr.base)}[{source_text(expr.hi)}{colon}{source_text(expr.lo)}]"
@@ -770,6 +771,8 @@ def source_text(expr: Expr) -> str:
             return f"{source_text(expr.value)} &&& {source_text(expr.mask)}"
         case Cast():
             return source_text(expr.operand)
+        case Call(callee=Member(member="isValid")):  # p4c's name for it, which its P4Runtime clients know
+            return f"{source_text(expr.callee.base)}.$valid$"
         case Call():
             arguments = ", ".join("_" if a.value is None else source_text(a.value) for a in expr.arguments)
             return f"{source_text(expr.callee)}({arguments})"

@@ -67,39 +67,21 @@ def calls_in(node: Any) -> Iterator[ast.Call]:
 
 
 def entry_priorities(decl: ast.TableDecl) -> list[int]:
-    """Priorities of the entries in the program, higher wins (§14.2.1.4).
+    """Priorities of the entries in the program, higher wins (§14.2.1.4); 0 in tables with exact and lpm keys only.
 
-    Without any `priority` the first entry wins. Otherwise entries without one go on from the one before by
-    `priority_delta`, downwards when `largest_priority_wins` (the default), and the first starts so that the last
-    ends at 1.
+    `@priority(n)`, which p4c and BMv2 know, puts an entry of a constant table in the n-th place instead of its own.
     """
-    count = len(decl.entries)
-    if not any(key.match_kind in ("ternary", "range", "optional") for key in decl.keys):
-        return [0] * count  # exact and longest prefix need no priorities
-    if all(entry.priority is None for entry in decl.entries):
-        # `@priority(n)`, which p4c and BMv2 know, puts an entry in the n-th place instead of its own.
-        return [count + 1 - _annotated_place(entry, i + 1) for i, entry in enumerate(decl.entries)]
-    largest = _property_value(decl, "largest_priority_wins", True)
-    delta = _property_value(decl, "priority_delta", 1)
-    current = 1 + (count - 1) * delta if largest else 1
-    out = []
-    for i, entry in enumerate(decl.entries):
-        if entry.priority is not None:
-            current = entry.priority
-        elif i:
-            current += -delta if largest else delta
-        out.append(current if largest else -current)
-    return out
+    places = [_annotated_place(entry) for entry in decl.entries]
+    if any(place is not None for place in places):
+        return [len(places) - (i + 1 if place is None else place) for i, place in enumerate(places)]
+    largest = decl.properties.get("largest_priority_wins")
+    sign = -1 if largest is not None and largest.value.const is False else 1
+    return [sign * (entry.priority or 0) for entry in decl.entries]
 
 
-def _annotated_place(entry: ast.TableEntry, place: int) -> int:
+def _annotated_place(entry: ast.TableEntry) -> int | None:
     note = next((a for a in entry.annotations if a.name == "priority" and a.exprs), None)
     if note is None:
-        return place
+        return None
     e = note.exprs[0]
     return int(e.const if e.const is not None else e.value)
-
-
-def _property_value(decl: ast.TableDecl, name: str, default: Any) -> Any:
-    prop = decl.properties.get(name)
-    return default if prop is None or prop.value.const is None else prop.value.const

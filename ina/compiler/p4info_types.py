@@ -34,7 +34,7 @@ def put(message: Json, **fields: Any) -> Json:
 
 
 def bytes_json(value: int, width: int) -> str:
-    """`value` as a byte string of its full width (which P4Runtime §8.4 allows and p4c writes), in base64 as JSON wants it."""
+    """`value` in as many bytes as its width takes (P4Runtime §8.4 allows it, p4c writes it), in base64 as JSON wants it."""
     value &= (1 << width) - 1
     return base64.b64encode(value.to_bytes(max(1, (width + 7) // 8), "big")).decode()
 
@@ -175,7 +175,7 @@ class TypeInfo:
 
 
 def translated_width(t: NewType) -> int | None:
-    """Width on the control plane's side of a type with `@p4runtime_translation`: 0 for strings, None without translation."""
+    """Width for the control plane of a type with `@p4runtime_translation`: 0 for strings, None without translation."""
     note = t.decl.annotation("p4runtime_translation") if t.decl is not None else None
     if note is None:
         return None
