@@ -4,6 +4,7 @@ from ina.switch.embedded import Link, PortStats, Program, Switch
 from ina.switch.entities import (
     CloneSessionEntry,
     CounterEntry,
+    DirectCounterEntry,
     MulticastGroupEntry,
     RegisterEntry,
     Replica,
@@ -17,6 +18,7 @@ from ina.switch.p4info import EntityError, P4Info
 from ina.switch.target import SwitchTarget
 
 __all__ = [
-    "CloneSessionEntry", "CounterEntry", "EntityError", "Link", "MulticastGroupEntry", "P4Info", "PortStats", "Program",
-    "RegisterEntry", "Replica", "Switch", "SwitchTarget", "TableEntry", "Update", "delete", "insert", "modify",
+    "CloneSessionEntry", "CounterEntry", "DirectCounterEntry", "EntityError", "Link", "MulticastGroupEntry", "P4Info",
+    "PortStats", "Program", "RegisterEntry", "Replica", "Switch", "SwitchTarget", "TableEntry", "Update", "delete",
+    "insert", "modify",
 ]  # fmt: skip

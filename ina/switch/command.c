@@ -86,6 +86,11 @@ static int copy_state(struct ina_switch *sw, const struct ina_command *c, bool w
     return 0;
 }
 
+const struct ina_entry *ina_table_find(const struct ina_table *table, const uint64_t *key)
+{
+    return ina_table_lookup(table, key);
+}
+
 int ina_switch_execute(struct ina_switch *sw, struct ina_command *c)
 {
     uint64_t lost = 0;

@@ -25,6 +25,11 @@ void ina_send(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, u
     for (unsigned i = 0; i < n; i++) {
         if (!pkts[i].len)
             continue;
+        if (port->port && pkts[i].wire_len > port->port->max_frame) {
+            port->stats.drops[INA_DROPPED_TOO_LONG]++;
+            pkts[i].len = pkts[i].wire_len = 0;
+            continue;
+        }
         port->stats.tx_packets++;
         port->stats.tx_bytes += pkts[i].wire_len;
         if (!port->port && sw->output)

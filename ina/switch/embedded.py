@@ -21,6 +21,7 @@ from ina._native import ffi, lib
 from ina.switch.entities import (
     CloneSessionEntry,
     CounterEntry,
+    DirectCounterEntry,
     Entity,
     MulticastGroupEntry,
     RegisterEntry,
@@ -28,7 +29,7 @@ from ina.switch.entities import (
     Update,
     as_int,
 )
-from ina.switch.p4info import EntityError, P4Info, find
+from ina.switch.p4info import EntityError, P4Info
 from ina.switch.tables import TableImage, Tables
 from ina.switch.target import SwitchTarget
 
@@ -305,10 +306,10 @@ class Switch(SwitchTarget):
                     elif isinstance(entity, CloneSessionEntry):
                         what = f"clone session {entity.session_id}"
                         commands.append(self._members(update.type, entity.session_id, entity, sessions, what, keep))
-                    elif isinstance(entity, (CounterEntry, RegisterEntry)):
+                    elif isinstance(entity, (CounterEntry, DirectCounterEntry, RegisterEntry)):
                         if update.type != "MODIFY":
                             raise EntityError(f"{type(entity).__name__}: only MODIFY is possible")
-                        commands.extend(self._cells(entity, keep))
+                        commands.append(self._cells(entity, tables, keep))
                     else:
                         raise EntityError(f"{entity!r} is no entity of this switch")
                 except EntityError as error:
@@ -317,6 +318,7 @@ class Switch(SwitchTarget):
             if tables is not self._tables:
                 image = tables.image()
                 commands.insert(0, {"op": lib.INA_SET_TABLES, "tables": image.pointer})
+                commands[0:0] = [self._write_cells("counter", n, i, bytes(16), keep) for n, i in tables.reused()]
             if commands:
                 self._execute(commands, timeout)
             self._tables, self._image, self._groups, self._sessions = tables, image, groups, sessions
@@ -351,76 +353,73 @@ class Switch(SwitchTarget):
             "op": op, "id": number, "count": len(pairs), "data": data, "size": getattr(entity, "packet_length", 0),
         }  # fmt: skip
 
-    def _array(self, kind: str, name: str | int) -> tuple[dict[str, Any], int]:
-        """Layout of a counter or register and the byte its cell 0 lies at in the state."""
+    def _array(self, kind: str, name: str | int) -> dict[str, Any]:
+        """Layout of a counter or register."""
         info = self.p4info.counter(name) if kind == "counter" else self.p4info.register(name)
-        layout = next(a for a in self.program.layout[f"{kind}s"] if a["name"] == info.name)
-        base = self.program.pointer.stats_offset if kind == "counter" else 0
-        return layout, base + layout["offset"]
+        for layout in self.program.layout[f"{kind}s"]:
+            if layout["name"] == info.name:
+                return layout
+        raise EntityError(f"{kind} {info.name}: the program declares it and never uses it", "NOT_FOUND")
 
     @staticmethod
-    def _index(what: str, index: int | None, size: int) -> tuple[int, int]:
-        """First cell and number of cells."""
-        if index is None:
-            return 0, size
-        if not 0 <= index < size:
-            raise EntityError(f"{what}: index {index}: expected 0..{size - 1}")
-        return index, 1
+    def _place(kind: str, layout: dict[str, Any], index: int | None) -> dict[str, int]:
+        """Cell `index` of an array, None: all cells, as a command's offset, stride, size and count."""
+        size, stride = (16, 16) if kind == "counter" else (layout["bytes"], layout["stride"])
+        where = {"offset": layout["offset"], "stride": stride, "size": size, "count": layout["size"]}
+        if index is not None:
+            if not 0 <= index < layout["size"]:
+                raise EntityError(f"{kind} {layout['name']}: index {index}: expected 0..{layout['size'] - 1}")
+            where |= {"offset": layout["offset"] + index * stride, "count": 1}
+        return where
 
-    def _cells(self, entity: CounterEntry | RegisterEntry, keep: list[Any]) -> list[dict[str, Any]]:
-        if isinstance(entity, CounterEntry):
-            layout, base = self._array("counter", entity.counter)
-            first, count = self._index(f"counter {layout['name']}", entity.index, layout["size"])
-            stride = size = 16
-            cell = np.array([entity.packets, entity.bytes], "<u8").tobytes()
-        else:
-            layout, base = self._array("register", entity.register)
-            what = f"register {layout['name']}"
-            first, count = self._index(what, entity.index, layout["size"])
-            stride, size = layout["stride"], layout["bytes"]
-            cell = as_int(entity.value, layout["width"], what).to_bytes(size, "little")
-        data = ffi.new("uint8_t[]", cell * count)
+    def _write_cells(self, kind: str, name: str, index: int | None, cell: bytes, keep: list[Any]) -> dict[str, Any]:
+        where = self._place(kind, self._array(kind, name), index)
+        data = ffi.new("uint8_t[]", cell * where["count"])
         keep.append(data)
-        return [
-            {
-                "op": lib.INA_WRITE_STATE, "offset": base + first * stride, "stride": stride, "size": size,
-                "count": count, "data": data,
-            }
-        ]  # fmt: skip
+        return {"op": lib.INA_WRITE_STATE, "data": data, **where}
 
-    def _read_cells(self, offset: int, stride: int, size: int, count: int, timeout: float) -> bytes:
-        if not count:
-            return b""
-        data = ffi.new("uint8_t[]", size * count)
+    def _cells(
+        self, entity: CounterEntry | DirectCounterEntry | RegisterEntry, tables: Tables, keep: list[Any]
+    ) -> dict[str, Any]:
+        if isinstance(entity, RegisterEntry):
+            layout = self._array("register", entity.register)
+            value = as_int(entity.value, layout["width"], f"register {layout['name']}")
+            cell = value.to_bytes(layout["bytes"], "little")
+            return self._write_cells("register", layout["name"], entity.index, cell, keep)
+        counts = (entity.packets, entity.bytes)
+        cell = b"".join(as_int(n, 64, "counter").to_bytes(8, "little") for n in counts)
+        if isinstance(entity, DirectCounterEntry):
+            name, index = tables.direct_counter(entity.entry)
+            return self._write_cells("counter", name, index, cell, keep)
+        return self._write_cells("counter", entity.counter, entity.index, cell, keep)  # type: ignore[arg-type]
+
+    def _read_cells(self, where: dict[str, int], timeout: float) -> bytes:
+        data = ffi.new("uint8_t[]", where["size"] * where["count"])
         with self._lock:
-            where = {"offset": offset, "stride": stride, "size": size, "count": count}
             self._execute([{"op": lib.INA_READ_STATE, "data": data, **where}], timeout)
         return bytes(ffi.buffer(data))
 
     def counter(self, name: str | int, index: int | None = None, timeout: float = 5.0) -> np.ndarray:
-        """Cells of an indirect counter as (n, 2) uint64: packets, bytes."""
-        layout, base = self._array("counter", name)
-        first, count = self._index(f"counter {layout['name']}", index, layout["size"])
-        raw = self._read_cells(base + 16 * first, 16, 16, count, timeout)
-        return np.frombuffer(raw, "<u8").reshape(count, 2)
+        """Cells of a counter as (n, 2) uint64: packets, bytes."""
+        raw = self._read_cells(self._place("counter", self._array("counter", name), index), timeout)
+        return np.frombuffer(raw, "<u8").reshape(-1, 2)
 
     def counters(self) -> dict[str, np.ndarray]:
-        """All indirect counters by full name."""
-        return {name: self.counter(name) for name in self.p4info.counters}
+        """All counters that the program uses, by full name."""
+        return {c["name"]: self.counter(c["name"]) for c in self.program.layout["counters"]}
 
     def register(self, name: str | int, index: int | None = None, timeout: float = 5.0) -> np.ndarray:
         """Cells of a register: (n,) unsigned integers, or Python integers (dtype object) if wider than 64 bits."""
-        layout, base = self._array("register", name)
-        first, count = self._index(f"register {layout['name']}", index, layout["size"])
-        size, stride = layout["bytes"], layout["stride"]
-        raw = self._read_cells(base + first * stride, stride, size, count, timeout)
+        layout = self._array("register", name)
+        raw = self._read_cells(self._place("register", layout, index), timeout)
+        size = layout["bytes"]
         if size <= 8:
             return np.frombuffer(raw, f"<u{size}")
         return np.array([int.from_bytes(raw[i : i + size], "little") for i in range(0, len(raw), size)], object)
 
     def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
         """What is there: of a TableEntry's table (with a match: that entry), of a group or session (id 0: all), of a
-        counter's or register's cell (index None: all)."""
+        counter's or register's cell (index None: all), of an entry's direct counter."""
         found: list[Entity] = []
         with self._lock:
             for e in entities:
@@ -437,15 +436,17 @@ class Switch(SwitchTarget):
                 elif isinstance(e, CloneSessionEntry):
                     found += [s for i, s in self._sessions.items() if e.session_id in (0, i)]
                 elif isinstance(e, CounterEntry):
-                    info = find("counter", self.p4info.counters.values(), e.counter)
-                    cells = self.counter(info.name, e.index, timeout).tolist()
-                    start = e.index or 0
-                    found += [CounterEntry(info.name, start + i, p, b) for i, (p, b) in enumerate(cells)]
+                    name = self.p4info.counter(e.counter).name
+                    cells = self.counter(name, e.index, timeout).tolist()
+                    found += [CounterEntry(name, (e.index or 0) + i, p, b) for i, (p, b) in enumerate(cells)]
+                elif isinstance(e, DirectCounterEntry):
+                    name, index = self._tables.direct_counter(e.entry)
+                    ((packets, octets),) = self.counter(name, index, timeout).tolist()
+                    found.append(DirectCounterEntry(e.entry, packets, octets))
                 elif isinstance(e, RegisterEntry):
-                    info = find("register", self.p4info.registers.values(), e.register)
-                    start = e.index or 0
-                    values = self.register(info.name, e.index, timeout).tolist()
-                    found += [RegisterEntry(info.name, start + i, v) for i, v in enumerate(values)]
+                    name = self.p4info.register(e.register).name
+                    values = self.register(name, e.index, timeout).tolist()
+                    found += [RegisterEntry(name, (e.index or 0) + i, v) for i, v in enumerate(values)]
                 else:
                     raise EntityError(f"{e!r} is no entity of this switch")
         return found
@@ -500,7 +501,7 @@ class Switch(SwitchTarget):
     def snapshot(self) -> bytes:
         """The program's whole state: registers, then statistics."""
         size = self.program.pointer.state_size
-        return self._read_cells(0, size, size, 1, 5.0)
+        return self._read_cells({"offset": 0, "stride": size, "size": size, "count": 1}, 5.0)
 
     def restore(self, state: bytes) -> None:
         """The reverse of snapshot."""

@@ -75,6 +75,15 @@ class CounterEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class DirectCounterEntry:
+    """The direct counter of one entry of a table."""
+
+    entry: TableEntry
+    packets: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RegisterEntry:
     """Cell `index` of a register; None: all of them."""
 
@@ -83,7 +92,7 @@ class RegisterEntry:
     value: int = 0
 
 
-Entity = TableEntry | MulticastGroupEntry | CloneSessionEntry | CounterEntry | RegisterEntry
+Entity = TableEntry | MulticastGroupEntry | CloneSessionEntry | CounterEntry | DirectCounterEntry | RegisterEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +169,19 @@ def as_match(value: Match, info: MatchField, what: str) -> tuple[int, int]:
     if number & ~mask:
         raise EntityError(f"{what}: value {number:#x} has bits outside its mask {mask:#x}: clear them")
     return number, mask
+
+
+def as_given(pair: tuple[int, int], info: MatchField) -> Match | None:
+    """The reverse of `as_match`; None for a field that matches anything."""
+    value, mask = pair
+    full = (1 << info.width) - 1
+    if info.match == "exact":
+        return value
+    if info.match == "range":
+        return None if pair == (0, full) else pair
+    if not mask:
+        return None
+    return (value, mask.bit_count()) if info.match == "lpm" else value if info.match == "optional" else pair
 
 
 def as_params(params: dict[str, Value], infos: tuple[Param, ...], what: str) -> dict[str, int]:

@@ -67,7 +67,7 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """An indexed counter or register. `width`: of a register's cells; `unit`: of a counter."""
+    """A counter (direct ones have no size) or register. `width`: of a register's cells; `unit`: of a counter."""
 
     id: int
     name: str
@@ -147,7 +147,8 @@ class P4Info:
             c["preamble"]["name"]: ArrayInfo(
                 **_preamble(c), size=int(c.get("size", 0)), unit=c.get("spec", {}).get("unit", "BOTH").lower()
             )
-            for c in message.get("counters", ())
+            for kind in ("counters", "directCounters")
+            for c in message.get(kind, ())
         }
         self.registers = {
             r["preamble"]["name"]: ArrayInfo(

@@ -9,6 +9,11 @@
  * egress: for each packet (a replica has its own copy of meta and of the frame, at any address): egress control,
  *   checksum update, deparser; data/len are then the frame to send, and the verdict INA_UNICAST or INA_DROP.
  *   The frame of a replica is copied by the runtime with the same headroom before egress, byte for byte.
+ *
+ * A frame that enters again has `instance_type` INA_RESUBMITTED, INA_RECIRCULATED, INA_INGRESS_CLONE or INA_EGRESS_CLONE,
+ * the metadata of its former pass in `meta` and the list to preserve in `field_list`. For the two clones `ingress` only
+ * parses: they go where their session says. A program that resubmits or clones in ingress leaves the frame's bytes alone
+ * there; a clone of egress is the deparsed frame.
  */
 #ifndef INA_PROGRAM_H
 #define INA_PROGRAM_H

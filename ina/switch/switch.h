@@ -6,11 +6,6 @@
  *
  * One thread drives a switch. The same code serves real time (dataplane.c) and virtual time. The program's state is one
  * pointer-free block (`ina_switch_state`): with empty queues it is all that a snapshot needs.
- *
- * A frame that enters again (resubmit, recirculate, clone) comes to ingress with the metadata of its former pass in
- * `meta` and the list to preserve in `field_list`. For the two clone types ingress only parses; what it decides is
- * ignored and the clone goes to its session's ports. A program that clones or resubmits in ingress leaves the frame's
- * bytes alone there. A clone of egress is the deparsed frame.
  */
 #ifndef INA_SWITCH_H
 #define INA_SWITCH_H
@@ -22,6 +17,7 @@
 #include "packet.h"
 #include "port.h"
 #include "program.h"
+#include "table.h"
 
 enum {
     INA_SWITCH_PORTS = 512,     /* port numbers 0..510; INA_DROP_PORT is never one */
@@ -39,7 +35,7 @@ enum ina_drop_reason {
     INA_DROPPED_NO_SESSION = 4,    /* (from) clone to a session that does not exist */
     INA_DROPPED_TAIL = 5,          /* (to) the queue was full */
     INA_DROPPED_BACK_PRESSURE = 6, /* (to) the port lent no frame */
-    INA_DROPPED_TOO_LONG = 7,      /* (to) longer than what the port lends */
+    INA_DROPPED_TOO_LONG = 7,      /* (to) longer than the port takes */
     INA_DROPPED_PASSES = 8,        /* (from) resubmitted, recirculated or cloned too often */
     INA_DROPPED_NO_BUFFER = 9,     /* (either) queues, clones and recirculation hold all buffers */
     INA_DROPPED_MALFORMED = 10,    /* (from) no Ethernet header, or no headroom */
@@ -135,6 +131,9 @@ unsigned ina_switch_execute_all(struct ina_switch *sw, struct ina_command *comma
 
 const struct ina_program *ina_switch_program(const struct ina_switch *sw);
 void *ina_switch_state(struct ina_switch *sw); /* program->state_size bytes, 64-byte aligned */
+
+/* ina_table_lookup (table.h) as a function, for bindings: the entry that matches, or NULL. */
+const struct ina_entry *ina_table_find(const struct ina_table *table, const uint64_t *key);
 
 /* ---- program objects (loader.c) -------------------------------------------------------------------------------------
  * NULL and a message in `error` when `path` is no program of this ABI. Close only after its switches are destroyed. */

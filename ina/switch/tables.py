@@ -3,8 +3,9 @@
 `Tables` is the control plane's copy of what is in a program's tables; it checks every change against the P4Info.
 `Tables.image()` lays it out for the compiled program; a table that did not change keeps its bytes.
 
-The program's layout names, for each table of the image by `index`: `key_words`, `keys` (name, width, match, offset in
-words), `actions` (name, params: name, width, offset in words), `default_action`, `default_params`, `entries`.
+The program's layout says, for each table of the image by `index`: `key_words`, `keys` (name, width, match, first word),
+`actions` (name, params: name, width, first word), `default_action` and `default_params`, `entries`, `const_entries`
+(then the entries are in the code, not in the image) and `direct_counter`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ina._native import ffi
-from ina.switch.entities import TableEntry, as_match, as_params
+from ina.switch.entities import TableEntry, as_given, as_match, as_params
 from ina.switch.p4info import EntityError, P4Info, TableInfo
 
 EXACT, TERNARY, RANGE = 0, 1, 2
@@ -63,12 +64,13 @@ class _Table:
         self.key_words: int = layout["key_words"]
         self.actions = {a["name"]: (i, a) for i, a in enumerate(layout["actions"])}
         self.param_words = max(
-            (p["offset"] + len(words_of(0, p["width"])) for a in layout["actions"] for p in a["params"]), default=0
+            (p["word"] + len(words_of(0, p["width"])) for a in layout["actions"] for p in a["params"]), default=0
         )
         self.rows: dict[tuple, Row] = {}
         self.default: TableEntry | None = None
         self.free_ids: list[int] = []
         self.next_id = 0
+        self.reused: list[int] = []  # ids whose direct counter must start from zero again
         self.bytes: Any = None
         for k in layout["keys"]:
             if k["match"] == "range" and k["width"] > 64:
@@ -139,6 +141,7 @@ class _Table:
             raise EntityError(f"{where}: full with {self.info.size} entries", "RESOURCE_EXHAUSTED")
         elif self.free_ids:
             number = self.free_ids.pop()
+            self.reused.append(number)
         else:
             number, self.next_id = self.next_id, self.next_id + 1
         entry = TableEntry(self.info.name, dict(entry.match), action, dict(params), entry.priority)  # type: ignore[arg-type]
@@ -147,7 +150,7 @@ class _Table:
     def copy(self) -> _Table:
         twin = object.__new__(_Table)
         twin.__dict__.update(self.__dict__)
-        twin.rows, twin.free_ids = dict(self.rows), list(self.free_ids)
+        twin.rows, twin.free_ids, twin.reused = dict(self.rows), list(self.free_ids), []
         return twin
 
     # ---- image
@@ -156,7 +159,7 @@ class _Table:
         words = [0] * self.param_words
         for p in self.actions[action][1]["params"]:
             value = words_of(params[p["name"]], p["width"])
-            words[p["offset"] : p["offset"] + len(value)] = value
+            words[p["word"] : p["word"] + len(value)] = value
         return words
 
     def _ordered(self) -> list[Row]:
@@ -177,14 +180,14 @@ class _Table:
         range_words = 0
         for k in self.layout["keys"]:
             if k["match"] == "range":
-                range_words |= 1 << k["offset"]
+                range_words |= 1 << k["word"]
         order = {f.name: i for i, f in enumerate(self.info.fields)}
         for r, row in enumerate(rows):
             words = [0] * entry_words
             words[0] = self.actions[row.action][0] | row.id << 32
             for k in self.layout["keys"]:
                 value, mask = row.key[order[k["name"]]]
-                at, length = 1 + k["offset"], len(words_of(0, k["width"]))
+                at, length = 1 + k["word"], len(words_of(0, k["width"]))
                 words[at : at + length] = words_of(value, k["width"])
                 if not exact:
                     words[at + kw : at + kw + length] = words_of(mask, k["width"])
@@ -202,7 +205,7 @@ class _Table:
                 while buckets[at] != _EMPTY:
                     at = (at + 1) & bucket_mask
                 buckets[at] = i
-        default_action, default_words = self.layout["default_action"], list(self.layout["default_params"])
+        default_action, default_words = self.layout["default_action"], [int(w) for w in self.layout["default_params"]]
         if self.default is not None:
             default_action = self.actions[self.default.action][0]  # type: ignore[index]
             default_words = self._params(self.default.action, self.default.params)  # type: ignore[arg-type]
@@ -239,19 +242,26 @@ class Tables:
         self._tables = {t["name"]: _Table(p4info.table(t["name"]), p4info, t) for t in in_image}
         self._order = [t["name"] for t in in_image]
         for t in in_image:
-            for row in t.get("entries", ()):
-                self._initial(self._tables[t["name"]], row)
+            rows = [] if t["const_entries"] else t["entries"]
+            given = [row["priority"] for row in rows]
+            if None in given or given != sorted(given, reverse=True):
+                given = list(range(len(rows), 0, -1))  # the first one wins (P4_16 §14.2.1.4)
+            for row, priority in zip(rows, given, strict=True):
+                self._initial(self._tables[t["name"]], row, priority)
 
-    def _initial(self, table: _Table, row: dict[str, Any]) -> None:
-        """An entry of the program's own: `key` as [value, mask or high] per field, `action` index, `params` words."""
+    def _initial(self, table: _Table, row: dict[str, Any], priority: int) -> None:
+        """An entry of the program's own that can be changed: `keys` as value and mask, or low and high."""
         action = table.layout["actions"][row["action"]]
         params = {}
         for p in action["params"]:
             length = len(words_of(0, p["width"]))
-            words = row["params"][p["offset"] : p["offset"] + length]
-            params[p["name"]] = sum(w << (64 * i) for i, w in enumerate(words))
-        key = tuple((int(v), int(m)) for v, m in row["key"])
-        entry = TableEntry(table.info.name, {}, action["name"], params, row.get("priority", 0))  # type: ignore[arg-type]
+            words = row["params"][p["word"] : p["word"] + length]
+            params[p["name"]] = sum(int(w) << (64 * i) for i, w in enumerate(words))
+        key = tuple((int(k.get("value", k.get("low"))), int(k.get("mask", k.get("high")))) for k in row["keys"])
+        match = {f.name: as_given(pair, f) for f, pair in zip(table.info.fields, key, strict=True)}
+        match = {k: v for k, v in match.items() if v is not None}
+        rank = priority if table.info.needs_priority else 0
+        entry = TableEntry(table.info.name, match, action["name"], params, rank)  # type: ignore[arg-type]
         table.rows[(key, entry.priority)] = Row(entry, key, action["name"], params, entry.priority, table.next_id)
         table.next_id += 1
 
@@ -270,6 +280,23 @@ class Tables:
             table.set_default(entry)
         else:
             raise EntityError(f"table {table.info.name}: default: only MODIFY is possible")
+
+    def direct_counter(self, entry: TableEntry) -> tuple[str, int]:
+        """Name of the counter of `entry`'s table and the entry's cell in it."""
+        table = self._table(entry.table)
+        name = table.layout["direct_counter"]
+        if name is None:
+            raise EntityError(f"table {table.info.name} has no direct counter", "NOT_FOUND")
+        key, _, _ = table.check(TableEntry(entry.table, entry.match, None, {}, entry.priority))
+        row = table.rows.get((key, entry.priority))
+        if row is None:
+            raise EntityError(f"table {table.info.name}: no entry with match {entry.match}", "NOT_FOUND")
+        return name, row.id
+
+    def reused(self) -> list[tuple[str, int]]:
+        """Cells of direct counters that new entries have taken over since `copy`."""
+        counted = [(t.layout["direct_counter"], t) for t in self._tables.values() if t.layout["direct_counter"]]
+        return [(name, number) for name, t in counted for number in t.reused]
 
     def entries(self, table: str | int | None = None) -> list[TableEntry]:
         tables: Iterable[_Table] = self._tables.values() if table is None else [self._table(table)]

@@ -155,13 +155,15 @@ static const char P4INFO[] =
     "\"registers\":[{\"preamble\":{\"id\":30,\"name\":\"Ingress.seen\",\"alias\":\"seen\"},\"size\":16,\"typeSpec\":"
     "{\"bitstring\":{\"bit\":{\"bitwidth\":32}}}}]}";
 
+_Static_assert(offsetof(struct state, operations) == 128, "as LAYOUT says");
+
 static const char LAYOUT[] =
     "{\"tables\":[{\"name\":\"Ingress.l2\",\"index\":0,\"key_words\":1,\"keys\":[{\"name\":\"dst\",\"width\":48,"
-    "\"match\":\"exact\",\"offset\":0}],\"actions\":[{\"name\":\"Ingress.drop\",\"params\":[]},{\"name\":"
-    "\"Ingress.forward\",\"params\":[{\"name\":\"port\",\"width\":9,\"offset\":0}]}],\"default_action\":0,"
+    "\"match\":\"exact\",\"word\":0}],\"actions\":[{\"name\":\"Ingress.drop\",\"params\":[]},{\"name\":"
+    "\"Ingress.forward\",\"params\":[{\"name\":\"port\",\"width\":9,\"word\":0}]}],\"direct_counter\":null,\"const_entries\":false,\"default_action\":0,"
     "\"default_params\":[],\"entries\":[]}],"
     "\"registers\":[{\"name\":\"Ingress.seen\",\"width\":32,\"size\":16,\"offset\":0,\"stride\":4,\"bytes\":4}],"
-    "\"counters\":[{\"name\":\"Ingress.operations\",\"size\":16,\"offset\":0}]}";
+    "\"counters\":[{\"name\":\"Ingress.operations\",\"size\":16,\"offset\":128}]}";
 
 #ifndef PROBE_ABI
 #define PROBE_ABI INA_PROGRAM_ABI
