@@ -1,5 +1,7 @@
-/* Endpoint: the I/O shell of a protocol. One native thread drives one protocol state over one port; callers submit
- * tensors and wait. No lock is held while packets move, no Python is called: bindings release the GIL around wait.
+/* Endpoint: the I/O shell of a protocol. One protocol state on one port, driven by one thread at a time: by the
+ * endpoint's own, which sleeps while nothing is in flight, or by a caller that waits in ina_endpoint_run (a small tensor
+ * then costs no hand-off between threads). Callers submit tensors and wait. No lock is held while packets move, no Python
+ * is called: bindings release the GIL around every call.
  */
 #ifndef INA_ENDPOINT_H
 #define INA_ENDPOINT_H
@@ -7,21 +9,33 @@
 #include "port.h"
 #include "protocol.h"
 
+enum { INA_TICKETS = 4096 /* an endpoint remembers how its latest so many tensors ended */ };
+
 struct ina_endpoint;
 
-/* Takes ownership of `port`. `alive_fd`: a socket to the switch process; its hang-up fails the job (INA_ERR_PEER);
- * -1: none (dup'ed inside). NULL + errno. */
+/* Takes ownership of `port` (not when it fails). `alive_fd`: a socket to the switch process; its hang-up fails the job (INA_ERR_PEER);
+ * -1: none (dup'ed inside; data that waits on it is left alone). NULL + errno. */
 struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, const struct ina_worker_config *config,
                                         struct ina_port *port, int alive_fd);
 /* Ticket (> 0) or -errno (-EPIPE: the job has failed; -EINVAL). Blocks while INA_MAX_OPS are in flight (bounded by the
  * deadline of the oldest). Buffers must stay valid until the ticket is done. */
 int64_t ina_endpoint_submit(struct ina_endpoint *endpoint, const struct ina_tensor *tensor);
-/* 1: done, *event says how; 0: not within timeout_ns (0: poll; UINT64_MAX is refused with -EINVAL). */
+/* 1: done, *event says how; 0: not within timeout_ns (0: poll); -EINVAL: no such ticket, or UINT64_MAX;
+ * -ESTALE: INA_TICKETS ago. */
 int ina_endpoint_wait(struct ina_endpoint *endpoint, int64_t ticket, uint64_t timeout_ns, struct ina_event *event);
-/* Next completed ticket in completion order, for a completion thread: ticket, 0 on time-out, -EPIPE once stopped. */
+/* Submits, and drives the protocol in this thread until the tensor is done: submit and wait for callers that have nothing
+ * else to do. Ticket: done, or not within timeout_ns (event->type is 0: wait for it); -errno as submit. */
+int64_t ina_endpoint_run(struct ina_endpoint *endpoint, const struct ina_tensor *tensor, uint64_t timeout_ns,
+                         struct ina_event *event);
+/* Next completed ticket in completion order, for one completion thread: ticket, 0 on time-out, -EPIPE once stopped. */
 int64_t ina_endpoint_next(struct ina_endpoint *endpoint, uint64_t timeout_ns, struct ina_event *event);
-void ina_endpoint_abort(struct ina_endpoint *endpoint);    /* fails what is in flight with INA_ERR_ABORTED */
+/* 1: the job has failed, *event says how; 0: it lives. */
+int ina_endpoint_failure(struct ina_endpoint *endpoint, struct ina_event *event);
+void ina_endpoint_abort(struct ina_endpoint *endpoint);    /* fails what is in flight with INA_ERR_ABORTED, and the job */
+/* As of the last completion or the last time the driver went to sleep. Either may be NULL. */
 void ina_endpoint_stats(struct ina_endpoint *endpoint, struct ina_worker_stats *stats, struct ina_port_stats *port);
-void ina_endpoint_stop(struct ina_endpoint *endpoint);     /* joins the thread, closes the port, frees */
+/* Fails what is in flight, joins the thread, closes the port; callers come back. Calls after it say -EPIPE. */
+void ina_endpoint_stop(struct ina_endpoint *endpoint);
+void ina_endpoint_free(struct ina_endpoint *endpoint); /* stops it; no caller may be inside any more. NULL: nothing */
 
 #endif

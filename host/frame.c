@@ -66,8 +66,12 @@ uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template
 enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct ina_packet *pkt,
                                        const struct ina_frame_template *frame, const struct ina_worker_config *config)
 {
-    const struct ina_wire_frame *h = (const struct ina_wire_frame *)pkt->data;
-    if (pkt->len < INA_WIRE_PAYLOAD || h->ethertype != htons(INA_WIRE_ETHERTYPE_IPV4)
+    struct ina_wire_frame copy; /* what shared memory says now is what is checked and used */
+    const struct ina_wire_frame *h = &copy;
+    if (pkt->len < INA_WIRE_PAYLOAD)
+        return INA_FRAME_MALFORMED;
+    memcpy(&copy, pkt->data, INA_WIRE_PAYLOAD);
+    if (h->ethertype != htons(INA_WIRE_ETHERTYPE_IPV4)
         || h->version_ihl != INA_WIRE_VERSION_IHL || h->protocol != INA_WIRE_PROTOCOL_UDP
         || (ntohs(h->flags_fragment) & INA_WIRE_FRAGMENT))
         return INA_FRAME_MALFORMED;
@@ -97,11 +101,11 @@ enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct
         .with_values = size != INA_WIRE_SIZE_NONE,
         .pending = type == INA_WIRE_PENDING,
         .e0 = h->e0,
-        .values = h->payload,
+        .values = pkt->data + INA_WIRE_PAYLOAD,
     };
     if (view->pending) {
         uint32_t seen;
-        memcpy(&seen, h->payload, 4);
+        memcpy(&seen, view->values, 4);
         view->seen = ntohl(seen);
     }
     return INA_FRAME_OK;

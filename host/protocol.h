@@ -102,4 +102,6 @@ struct ina_protocol {
 
 extern const struct ina_protocol ina_switchml;
 
+int ina_tensor_valid(const struct ina_tensor *tensor); /* 1: known dtype, buffers there, average only of float32 */
+
 #endif

@@ -258,6 +258,12 @@ static int next_handle(const void *state)
     return st->ops_end - st->ops_begin < INA_MAX_OPS ? (int)(st->ops_end % INA_MAX_OPS) : -EAGAIN;
 }
 
+int ina_tensor_valid(const struct ina_tensor *t)
+{
+    return t->dtype <= INA_FLOAT32 && t->average <= 1 && (!t->average || t->dtype == INA_FLOAT32)
+           && (!t->count || (t->in && t->out)) && t->count <= UINT64_MAX / 8;
+}
+
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
 {
     struct state *st = state;
@@ -267,8 +273,7 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
     if (handle != expected)
         return -EINVAL;
     const struct ina_tensor *t = &tensors[handle];
-    if (t->dtype > INA_FLOAT32 || t->average > 1 || (t->average && t->dtype != INA_FLOAT32)
-        || (t->count && (!t->in || !t->out)) || t->count > UINT64_MAX / 8)
+    if (!ina_tensor_valid(t))
         return -EINVAL;
 
     const uint32_t slots = st->config.slots, room = st->config.values - FINGERPRINT_WORDS;

@@ -1,0 +1,508 @@
+#define _GNU_SOURCE 1 /* ppoll, pthread_setname_np */
+#include "endpoint.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BATCH = 32, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
+static const uint64_t SPIN_PS = 20u * 1000 * 1000;       /* looked again for this long before sleeping: see bench */
+static const uint64_t POLL_PS = 50u * 1000 * 1000;       /* nap of a port that has nothing to poll */
+
+struct ticket {
+    int64_t number;             /* 0: none yet */
+    int done;
+    struct ina_event event;
+};
+
+struct ina_endpoint {
+    /* the driver's alone */
+    const struct ina_protocol *protocol;
+    void *state;
+    size_t stats_offset;
+    struct ina_port *port;
+    int alive_fd;
+    struct ina_tensor tensors[INA_MAX_OPS];
+    int64_t ticket_of[INA_MAX_OPS];
+
+    int wake_fd;
+    atomic_int asleep;          /* the driver polls, or is about to: ring wake_fd */
+    atomic_uint calls;          /* something below wants the driver's attention */
+
+    pthread_mutex_t lock;       /* all that follows */
+    pthread_cond_t changed;     /* a tensor is done, the driver has changed, the endpoint stops */
+    pthread_cond_t work;        /* for the endpoint's own thread: drive */
+    int driver, stop, stopped, waiters, in_flight;
+    uint32_t abort_code;
+    struct ina_event failure;   /* code 0: the job lives */
+    struct ina_tensor queue[INA_MAX_OPS];
+    uint64_t queue_begin, queue_end;
+    int64_t queue_ticket[INA_MAX_OPS];
+    int64_t last_ticket;
+    struct ticket tickets[INA_TICKETS];
+    int64_t finished[INA_TICKETS]; /* in order of completion, for ina_endpoint_next */
+    uint64_t finished_begin, finished_end;
+    struct ina_worker_stats stats;
+    struct ina_port_stats port_stats;
+    pthread_t thread;
+};
+
+/* ---- the driver: packets move, no lock is held ------------------------------------------------------------------ */
+
+/* With the lock. */
+static void finish(struct ina_endpoint *e, int64_t number, const struct ina_event *event)
+{
+    struct ticket *t = &e->tickets[number % INA_TICKETS];
+    t->event = *event;
+    t->done = 1;
+    e->in_flight--;
+    if (e->finished_end - e->finished_begin == INA_TICKETS)
+        e->finished_begin++; /* nobody reads them */
+    e->finished[e->finished_end++ % INA_TICKETS] = number;
+}
+
+/* With the lock: the first reason stays. */
+static void fail(struct ina_endpoint *e, const struct ina_event *event)
+{
+    if (!e->failure.code)
+        e->failure = *event;
+}
+
+static void publish(struct ina_endpoint *e)
+{
+    memcpy(&e->stats, (uint8_t *)e->state + e->stats_offset, sizeof e->stats);
+    if (!e->stopped)
+        e->port_stats = e->port->stats;
+}
+
+/* Submissions and aborts come in, completions go out. */
+static void exchange(struct ina_endpoint *e, uint64_t now)
+{
+    struct ina_event events[INA_MAX_OPS];
+    const int called = atomic_exchange(&e->calls, 0) != 0;
+    int n = e->protocol->events(e->state, events, INA_MAX_OPS);
+    if (!called && !n)
+        return;
+
+    pthread_mutex_lock(&e->lock);
+    if (e->abort_code) {
+        e->protocol->abort(e->state, e->abort_code, now);
+        fail(e, &(struct ina_event){.type = INA_EVENT_FAILED, .code = e->abort_code});
+        e->abort_code = 0;
+    }
+    for (;;) {
+        for (int i = 0; i < n; i++) {
+            if (events[i].type == INA_EVENT_FAILED)
+                fail(e, &events[i]);
+            finish(e, e->ticket_of[events[i].op], &events[i]);
+        }
+        n = e->protocol->events(e->state, events, INA_MAX_OPS);
+        if (!n)
+            break;
+    }
+    while (e->queue_begin < e->queue_end) {
+        const uint64_t at = e->queue_begin % INA_MAX_OPS;
+        if (e->failure.code) {
+            finish(e, e->queue_ticket[at], &e->failure);
+        } else {
+            const int handle = e->protocol->next_handle(e->state);
+            if (handle < 0)
+                break; /* all handles taken: again at the next completion */
+            e->tensors[handle] = e->queue[at];
+            e->ticket_of[handle] = e->queue_ticket[at];
+            e->protocol->submit(e->state, e->tensors, handle, now);
+        }
+        e->queue_begin++;
+    }
+    publish(e);
+    if (e->waiters)
+        pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* One round: what has come, what is due. Returns how many frames moved. */
+static int turn(struct ina_endpoint *e, uint64_t now)
+{
+    struct ina_packet pkts[BATCH];
+    int moved = 0, n;
+    while ((n = ina_port_rx(e->port, pkts, BATCH, now)) > 0) {
+        for (int i = 0; i < n; i++)
+            e->protocol->receive(e->state, e->tensors, &pkts[i], now);
+        ina_port_rx_done(e->port, n);
+        moved += n;
+        if (moved >= 4 * BATCH)
+            break; /* answer before taking more */
+    }
+    exchange(e, now);
+    do {
+        n = ina_port_tx_get(e->port, pkts, BATCH);
+        const int filled = n > 0 ? e->protocol->frames_to_send(e->state, e->tensors, pkts, n, now) : 0;
+        ina_port_tx_put(e->port, pkts, filled, now);
+        moved += filled;
+        if (filled < n || n <= 0)
+            break;
+    } while (moved < 16 * BATCH);
+    exchange(e, now); /* a deadline may have passed */
+    return moved;
+}
+
+/* Until a frame, a call, a time-out or the end of the switch process; not beyond `until`. */
+static void rest(struct ina_endpoint *e, uint64_t until)
+{
+    const uint64_t timer = e->protocol->next_timer(e->state), due = ina_port_next_due(e->port);
+    uint64_t now = ina_now(), end = timer < due ? timer : due;
+    end = end < until ? end : until;
+    if (e->port->fd < 0 && end > now + POLL_PS)
+        end = now + POLL_PS;
+    if (end <= now)
+        return;
+
+    atomic_store(&e->asleep, 1);
+    if (!atomic_load(&e->calls) && !ina_port_arm(e->port)) {
+        struct pollfd fds[] = {
+            {.fd = e->wake_fd, .events = POLLIN},
+            {.fd = e->alive_fd, .events = POLLRDHUP}, /* negative: ignored */
+            {.fd = e->port->fd, .events = POLLIN},
+        };
+        const uint64_t ns = end == UINT64_MAX ? 1000000000u : (end - now + 999) / 1000;
+        struct timespec left = {.tv_sec = (time_t)(ns / 1000000000u), .tv_nsec = (long)(ns % 1000000000u)};
+        if (ppoll(fds, 3, &left, NULL) > 0) {
+            uint64_t rings;
+            if (fds[0].revents & POLLIN)
+                (void)!read(e->wake_fd, &rings, sizeof rings);
+            if (fds[2].revents)
+                ina_port_drain(e->port);
+            if (fds[1].revents) {
+                turn(e, ina_now()); /* the last results may lie in the port */
+                e->protocol->abort(e->state, INA_ERR_PEER, ina_now());
+                pthread_mutex_lock(&e->lock);
+                fail(e, &(struct ina_event){.type = INA_EVENT_FAILED, .code = INA_ERR_PEER});
+                pthread_mutex_unlock(&e->lock);
+                atomic_store(&e->calls, 1);
+            }
+        }
+    }
+    atomic_store(&e->asleep, 0);
+}
+
+static int wanted(const struct ina_endpoint *e) /* with the lock */
+{
+    return e->in_flight > 0 || e->abort_code;
+}
+
+/* Drives until nothing is in flight, ticket `number` is done (if not 0), `until`, or stop. */
+static void drive(struct ina_endpoint *e, int64_t number, uint64_t until)
+{
+    uint64_t now = ina_now(), quiet_since = now;
+    for (unsigned turns = 0;; turns++) {
+        const int moved = turn(e, now);
+        int go_on = 1;
+        /* Without frames nothing can be done, but for what other threads ask for. */
+        if (moved || turns % 16 == 0 || now - quiet_since > SPIN_PS) {
+            pthread_mutex_lock(&e->lock);
+            go_on = wanted(e) && !(number && e->tickets[number % INA_TICKETS].done) && !e->stop;
+            pthread_mutex_unlock(&e->lock);
+        }
+        now = ina_now();
+        if (!go_on || now >= until)
+            return;
+        if (moved) {
+            quiet_since = now;
+        } else if (now - quiet_since > SPIN_PS) {
+            rest(e, until);
+            now = quiet_since = ina_now();
+        } else {
+            sched_yield(); /* the switch may be waiting for this core */
+            now = ina_now();
+        }
+    }
+}
+
+static void *run_thread(void *argument)
+{
+    struct ina_endpoint *e = argument;
+    pthread_mutex_lock(&e->lock);
+    while (!e->stop) {
+        if (e->driver != NO_DRIVER || !wanted(e)) {
+            pthread_cond_wait(&e->work, &e->lock);
+            continue;
+        }
+        e->driver = THREAD_DRIVES;
+        pthread_mutex_unlock(&e->lock);
+        drive(e, 0, UINT64_MAX);
+        pthread_mutex_lock(&e->lock);
+        e->driver = NO_DRIVER;
+        pthread_cond_broadcast(&e->changed);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return NULL;
+}
+
+/* ---- callers ---------------------------------------------------------------------------------------------------- */
+
+/* With the lock: makes the driver look, and gives the endpoint's thread the wheel if there is none. */
+static void call_driver(struct ina_endpoint *e, int caller_drives)
+{
+    atomic_fetch_add(&e->calls, 1);
+    if (e->driver != NO_DRIVER) {
+        if (atomic_exchange(&e->asleep, 0)) {
+            const uint64_t one = 1;
+            (void)!write(e->wake_fd, &one, sizeof one);
+        }
+    } else if (!caller_drives) {
+        pthread_cond_signal(&e->work);
+    }
+}
+
+static struct timespec at(uint64_t ps)
+{
+    return (struct timespec){.tv_sec = (time_t)(ps / 1000000000000u), .tv_nsec = (long)(ps / 1000u % 1000000000u)};
+}
+
+static uint64_t end_of(uint64_t timeout_ns)
+{
+    const uint64_t now = ina_now();
+    return timeout_ns > (UINT64_MAX - now) / 1000 ? UINT64_MAX - 1 : now + timeout_ns * 1000;
+}
+
+/* With the lock: 0, or -ETIMEDOUT. */
+static int wait_changed(struct ina_endpoint *e, uint64_t end)
+{
+    const struct timespec until = at(end);
+    e->waiters++;
+    const int error = pthread_cond_timedwait(&e->changed, &e->lock, &until);
+    e->waiters--;
+    return -error;
+}
+
+/* With the lock: ticket or -errno. */
+static int64_t enter_tensor(struct ina_endpoint *e, const struct ina_tensor *tensor, int caller_drives)
+{
+    while (e->in_flight == INA_MAX_OPS && !e->failure.code && !e->stop)
+        wait_changed(e, end_of(1000000000u));
+    if (e->failure.code || e->stop)
+        return -EPIPE;
+    const int64_t number = ++e->last_ticket;
+    e->tickets[number % INA_TICKETS] = (struct ticket){.number = number};
+    e->queue[e->queue_end % INA_MAX_OPS] = *tensor;
+    e->queue_ticket[e->queue_end % INA_MAX_OPS] = number;
+    e->queue_end++;
+    e->in_flight++;
+    call_driver(e, caller_drives);
+    return number;
+}
+
+int64_t ina_endpoint_submit(struct ina_endpoint *e, const struct ina_tensor *tensor)
+{
+    if (!ina_tensor_valid(tensor))
+        return -EINVAL;
+    pthread_mutex_lock(&e->lock);
+    const int64_t number = enter_tensor(e, tensor, 0);
+    pthread_mutex_unlock(&e->lock);
+    return number;
+}
+
+/* With the lock. */
+static int wait_ticket(struct ina_endpoint *e, int64_t number, uint64_t end, struct ina_event *event)
+{
+    const struct ticket *t = &e->tickets[number % INA_TICKETS];
+    while (t->number == number && !t->done)
+        if (wait_changed(e, end) == -ETIMEDOUT && !t->done)
+            return 0;
+    if (t->number != number)
+        return -ESTALE;
+    *event = t->event;
+    return 1;
+}
+
+int ina_endpoint_wait(struct ina_endpoint *e, int64_t ticket, uint64_t timeout_ns, struct ina_event *event)
+{
+    if (timeout_ns == UINT64_MAX)
+        return -EINVAL;
+    pthread_mutex_lock(&e->lock);
+    const int result = ticket < 1 || ticket > e->last_ticket ? -EINVAL : wait_ticket(e, ticket, end_of(timeout_ns), event);
+    pthread_mutex_unlock(&e->lock);
+    return result;
+}
+
+int64_t ina_endpoint_run(struct ina_endpoint *e, const struct ina_tensor *tensor, uint64_t timeout_ns,
+                         struct ina_event *event)
+{
+    if (!ina_tensor_valid(tensor) || timeout_ns == UINT64_MAX)
+        return -EINVAL;
+    const uint64_t end = end_of(timeout_ns);
+    memset(event, 0, sizeof *event);
+    pthread_mutex_lock(&e->lock);
+    const int64_t number = enter_tensor(e, tensor, 1);
+    if (number > 0) {
+        if (e->driver == NO_DRIVER) {
+            e->driver = CALLER_DRIVES;
+            pthread_mutex_unlock(&e->lock);
+            drive(e, number, end);
+            pthread_mutex_lock(&e->lock);
+            e->driver = NO_DRIVER;
+            if (e->stop)
+                pthread_cond_broadcast(&e->changed);
+            else if (wanted(e))
+                pthread_cond_signal(&e->work); /* others' tensors are still on their way */
+        }
+        wait_ticket(e, number, end, event);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return number;
+}
+
+int64_t ina_endpoint_next(struct ina_endpoint *e, uint64_t timeout_ns, struct ina_event *event)
+{
+    if (timeout_ns == UINT64_MAX)
+        return -EINVAL;
+    const uint64_t end = end_of(timeout_ns);
+    int64_t number = 0;
+    pthread_mutex_lock(&e->lock);
+    while (e->finished_begin == e->finished_end && !e->stop)
+        if (wait_changed(e, end) == -ETIMEDOUT)
+            break;
+    if (e->finished_begin < e->finished_end) {
+        number = e->finished[e->finished_begin++ % INA_TICKETS];
+        *event = e->tickets[number % INA_TICKETS].event;
+    } else if (e->stop) {
+        number = -EPIPE;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return number;
+}
+
+int ina_endpoint_failure(struct ina_endpoint *e, struct ina_event *event)
+{
+    pthread_mutex_lock(&e->lock);
+    *event = e->failure;
+    pthread_mutex_unlock(&e->lock);
+    return event->code != 0;
+}
+
+void ina_endpoint_abort(struct ina_endpoint *e)
+{
+    pthread_mutex_lock(&e->lock);
+    if (!e->failure.code) {
+        e->abort_code = INA_ERR_ABORTED;
+        call_driver(e, 0);
+        while (e->abort_code && !e->stop)
+            wait_changed(e, end_of(1000000000u));
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+void ina_endpoint_stats(struct ina_endpoint *e, struct ina_worker_stats *stats, struct ina_port_stats *port)
+{
+    pthread_mutex_lock(&e->lock);
+    if (e->driver == NO_DRIVER)
+        publish(e);
+    if (stats)
+        *stats = e->stats;
+    if (port)
+        *port = e->port_stats;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- life ------------------------------------------------------------------------------------------------------- */
+
+static void release(struct ina_endpoint *e)
+{
+    if (e->wake_fd >= 0)
+        close(e->wake_fd);
+    if (e->alive_fd >= 0)
+        close(e->alive_fd);
+    pthread_cond_destroy(&e->changed);
+    pthread_cond_destroy(&e->work);
+    pthread_mutex_destroy(&e->lock);
+    free(e->state);
+    free(e);
+}
+
+struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, const struct ina_worker_config *config,
+                                        struct ina_port *port, int alive_fd)
+{
+    const size_t size = protocol->state_size(config);
+    if (!size || port->max_frame < protocol->frame_size(config)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    struct ina_endpoint *e = calloc(1, sizeof *e);
+    if (!e)
+        return NULL;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC); /* the clock of ina_now */
+    pthread_cond_init(&e->changed, &monotonic);
+    pthread_cond_init(&e->work, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    pthread_mutex_init(&e->lock, NULL);
+    e->protocol = protocol;
+    e->port = port;
+    e->state = aligned_alloc(64, size); /* sizes are multiples of 64 */
+    e->stats_offset = protocol->stats_offset(config);
+    e->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    e->alive_fd = alive_fd < 0 ? -1 : fcntl(alive_fd, F_DUPFD_CLOEXEC, 0);
+    int error = errno;
+    if (e->state && e->wake_fd >= 0 && (alive_fd < 0 || e->alive_fd >= 0)) {
+        protocol->init(e->state, config, ina_now());
+        publish(e);
+        sigset_t all, before; /* signals are for the program's own threads */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        error = pthread_create(&e->thread, NULL, run_thread, e);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
+        if (!error) {
+            pthread_setname_np(e->thread, "ina-endpoint");
+            return e;
+        }
+    }
+    release(e);
+    errno = error;
+    return NULL;
+}
+
+void ina_endpoint_stop(struct ina_endpoint *e)
+{
+    pthread_mutex_lock(&e->lock);
+    const int again = e->stop;
+    e->stop = 1;
+    call_driver(e, 0);
+    pthread_cond_signal(&e->work);
+    pthread_cond_broadcast(&e->changed);
+    while (e->driver != NO_DRIVER || (again && !e->stopped))
+        wait_changed(e, end_of(1000000000u));
+    if (again) {
+        pthread_mutex_unlock(&e->lock);
+        return;
+    }
+    e->abort_code = e->failure.code ? 0 : INA_ERR_ABORTED;
+    pthread_mutex_unlock(&e->lock);
+    pthread_join(e->thread, NULL);
+
+    atomic_store(&e->calls, 1);
+    exchange(e, ina_now()); /* nobody drives any more: what is left ends here */
+    pthread_mutex_lock(&e->lock);
+    publish(e);
+    e->stopped = 1;
+    ina_port_close(e->port);
+    pthread_cond_broadcast(&e->changed);
+    pthread_mutex_unlock(&e->lock);
+}
+
+void ina_endpoint_free(struct ina_endpoint *e)
+{
+    if (!e)
+        return;
+    ina_endpoint_stop(e);
+    release(e);
+}

@@ -1,0 +1,316 @@
+"""Endpoints over real ports, against the model switch in a thread: threads, waiting, failing, stopping."""
+
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import numpy as np
+import pytest
+from model_switch import Job, ModelSwitch
+
+from ina._native import ffi, lib
+from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost, WorkerConfig
+from ina.transport import worker_address as address
+
+
+class SwitchThread(threading.Thread):
+    """The model switch on one end of each worker's port."""
+
+    def __init__(self, ports: list, values: int, slots: int, loss: float = 0.0):
+        super().__init__(daemon=True)
+        ends = [address(0, i) for i in range(len(ports))]
+        self.model = ModelSwitch([Job(0, [(e.mac, e.ip, e.port) for e in ends], slots, values)])
+        self.ports, self.loss, self.closed = ports, loss, False
+        self._random = np.random.default_rng(1)
+
+    def run(self) -> None:
+        packets = ffi.new("struct ina_packet[]", 16)
+        while not self.closed:
+            moved = 0
+            for i, port in enumerate(self.ports):
+                n = lib.ina_port_rx(port, packets, 16, lib.ina_now())
+                frames = [bytes(ffi.buffer(packets[k].data, packets[k].len)) for k in range(n)]
+                lib.ina_port_rx_done(port, n)
+                moved += n
+                for frame in frames:
+                    for to, reply in self.model.process(i, frame):
+                        self._send(to, reply)
+            if not moved and not any([lib.ina_port_arm(port) for port in self.ports]):
+                ready = select.select([port.fd for port in self.ports], [], [], 0.01)[0]
+                for port in self.ports:
+                    if port.fd in ready:
+                        lib.ina_port_drain(port)
+        for port in self.ports:
+            lib.ina_port_close(port)
+
+    def _send(self, to: int, frame: bytes) -> None:
+        packet = ffi.new("struct ina_packet *")
+        if self._random.random() >= self.loss and lib.ina_port_tx_get(self.ports[to], packet, 1):
+            ffi.memmove(packet.data, frame, len(frame))
+            packet.len = packet.wire_len = len(frame)
+            lib.ina_port_tx_put(self.ports[to], packet, 1, lib.ina_now())
+
+
+def mem_pair(max_frame: int) -> tuple:
+    pair = ffi.new("struct ina_port *[2]")
+    assert lib.ina_port_mem_pair(256, max_frame, pair) == 0
+    return pair[0], pair[1]
+
+
+def shm_pair(max_frame: int) -> tuple:
+    memfd = lib.ina_shm_create(256, max_frame)
+    bells = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
+    ports = [lib.ina_port_shm_open(memfd, side, bells[side], bells[1 - side]) for side in range(2)]
+    for fd in (memfd, *bells):
+        os.close(fd)
+    assert all(port != ffi.NULL for port in ports)
+    return tuple(ports)
+
+
+@contextmanager
+def job(workers: int, pair=shm_pair, loss: float = 0.0, alive_fd: int = -1, **config) -> Iterator[list[Endpoint]]:
+    config = {"slots": 16, "values": 64, "timeout": 10.0, "rto_min": 2e-3} | config
+    configs = [WorkerConfig(i, workers, **config) for i in range(workers)]
+    pairs = [pair(c.frame_bytes) for c in configs]
+    switch = SwitchThread([p[0] for p in pairs], config["values"], config["slots"], loss)
+    endpoints = [Endpoint(c, p[1], alive_fd) for c, p in zip(configs, pairs, strict=True)]
+    switch.start()
+    try:
+        yield endpoints
+    finally:
+        start = time.monotonic()
+        for endpoint in endpoints:
+            endpoint.close()
+        assert time.monotonic() - start < 2
+        switch.closed = True
+        switch.join(5)
+        assert not switch.is_alive()
+
+
+def on_all(endpoints: list[Endpoint], call) -> list:
+    """``call(rank, endpoint)`` in a thread each; returns results, or the exceptions that ended them."""
+    results: list = [None] * len(endpoints)
+
+    def body(i: int) -> None:
+        try:
+            results[i] = call(i, endpoints[i])
+        except Exception as error:
+            results[i] = error
+
+    threads = [threading.Thread(target=body, args=(i,)) for i in range(len(endpoints))]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(30)
+        assert not t.is_alive()
+    return results
+
+
+@pytest.mark.parametrize("pair", [mem_pair, shm_pair])
+@pytest.mark.parametrize("loss", [0.0, 0.1])
+@pytest.mark.parametrize("how", ["submit", "run"])
+def test_sums(pair, loss, how):
+    rows = np.random.default_rng(1).integers(-(2**31), 2**31, (3, 2001)).astype(np.int32)
+    floats = rows.astype(np.float32)
+    expected = rows.sum(axis=0, dtype=np.int32)
+    mean = floats.astype(np.float64).mean(axis=0)
+
+    def worker(i: int, endpoint: Endpoint) -> int:
+        if how == "run":
+            endpoint.run(rows[i])
+            endpoint.run(floats[i], average=True, timeout=20)
+        else:
+            tickets = [endpoint.submit(rows[i]), endpoint.submit(floats[i], average=True)]
+            assert [endpoint.wait(t).code for t in tickets] == [0, 0]
+        return endpoint.stats["retransmissions"]
+
+    with job(3, pair, loss) as endpoints:
+        again = on_all(endpoints, worker)
+        assert all(isinstance(n, int) for n in again), again
+        assert (sum(again) > 0) or not loss
+        assert [e.stats["tensors"] for e in endpoints] == [2, 2, 2]
+        assert endpoints[0].port_stats["tx_packets"] == endpoints[0].stats["tx_packets"]
+    assert (rows == expected).all()
+    assert floats[0].tobytes() == floats[1].tobytes() == floats[2].tobytes()
+    np.testing.assert_allclose(floats[0], mean, atol=3 * 2.0 ** (31 - 30 + 2), rtol=2**-21)
+
+
+def test_many_in_flight_from_many_threads_complete_in_order_of_completion():
+    """300 tensors through a window of MAX_OPS; submit waits for room; next() gives each ticket once."""
+    count = 300
+    arrays = [[np.full(1 + t % 90, t + i, np.int32) for t in range(count)] for i in range(2)]
+
+    def worker(i: int, endpoint: Endpoint) -> set[int]:
+        finished: set[int] = set()
+
+        def completion() -> None:
+            while len(finished) < count:
+                ticket, event = endpoint.next(10)
+                assert event.code == 0 and ticket not in finished
+                finished.add(ticket)
+
+        thread = threading.Thread(target=completion)
+        thread.start()
+        for tag, array in enumerate(arrays[i]):
+            endpoint.submit(array, tag=tag)
+        thread.join(20)
+        return finished
+
+    with job(2) as endpoints:
+        assert on_all(endpoints, worker) == [set(range(1, count + 1))] * 2
+    for t in range(count):
+        assert (arrays[0][t] == 2 * t + 1).all() and (arrays[1][t] == arrays[0][t]).all()
+
+
+def test_callers_and_the_thread_take_turns():
+    """run() while submitted tensors are on their way, from one thread each, in the same order."""
+    big = np.ones((2, 30000), np.float32)
+
+    def worker(i: int, endpoint: Endpoint) -> list[float]:
+        results = []
+        for n in range(20):
+            ticket = endpoint.submit(big[i])
+            small = np.array([n], np.float32)
+            endpoint.run(small)
+            results.append(float(small[0]))
+            endpoint.wait(ticket)
+            big[i] /= 2
+        return results
+
+    with job(2, slots=64, values=256) as endpoints:
+        assert on_all(endpoints, worker) == [[2.0 * n for n in range(20)]] * 2
+    assert (big == 1).all()
+
+
+def test_timeout_names_the_missing_worker():
+    with job(2, timeout=0.3) as endpoints:
+        start = time.monotonic()
+        with pytest.raises(JobTimeout, match="worker 1") as caught:
+            endpoints[0].run(np.zeros(100, np.int32))
+        assert 0.25 < time.monotonic() - start < 2
+        assert caught.value.event.missing == (1,) and "after 0.3 s" in str(caught.value)
+        assert endpoints[0].failure == caught.value.event
+        with pytest.raises(JobTimeout, match="worker 1"):
+            endpoints[0].submit(np.zeros(1, np.int32))
+
+
+def test_wait_with_a_shorter_timeout_leaves_the_tensor_in_flight():
+    array = np.ones(10, np.int32)
+    with job(2) as endpoints:
+        ticket = endpoints[0].submit(array)
+        with pytest.raises(TimeoutError, match="still in flight"):
+            endpoints[0].wait(ticket, 0.05)
+        with pytest.raises(ValueError, match="never given"):
+            endpoints[0].wait(99)
+        endpoints[1].run(np.ones(10, np.int32))
+        endpoints[0].wait(ticket)
+        with pytest.raises(TimeoutError, match="still in flight"):
+            endpoints[1].run(array, timeout=0.05)
+    assert (array == 2).all()
+
+
+def test_mismatch_on_every_rank():
+    with job(3) as endpoints:
+        errors = on_all(endpoints, lambda i, e: e.run(np.zeros(100 + i, np.float32)))
+        assert [type(e) for e in errors] == [JobMismatch] * 3, errors
+
+
+def test_abort_and_close_wake_waiters():
+    with job(2) as endpoints:
+        for stop in (lambda e: e.abort(), lambda e: e.close()):
+            endpoint = endpoints.pop(0)
+            caught: list[Exception] = []
+
+            def wait(endpoint=endpoint, caught=caught) -> None:
+                try:
+                    endpoint.run(np.zeros(1000, np.int32))
+                except JobError as error:
+                    caught.append(error)
+
+            thread = threading.Thread(target=wait)
+            thread.start()
+            time.sleep(0.05)
+            stop(endpoint)
+            thread.join(2)
+            assert not thread.is_alive() and isinstance(caught[0], JobAborted)
+            with pytest.raises(JobAborted):
+                endpoint.submit(np.zeros(1, np.int32))
+            endpoint.close()
+            endpoint.close()
+            with pytest.raises(BrokenPipeError):
+                while endpoint.next(1):
+                    pass
+
+
+def test_end_of_the_switch_process_fails_everything_at_once():
+    ours, theirs = socket.socketpair()
+    with job(2, alive_fd=ours.fileno()) as endpoints:
+        tickets = [endpoints[0].submit(np.zeros(100, np.int32)) for _ in range(5)]
+        theirs.send(b"a message is not a hang-up")
+        with pytest.raises(TimeoutError):
+            endpoints[0].wait(tickets[0], 0.05)
+        start = time.monotonic()
+        theirs.close()
+        for ticket in tickets:
+            with pytest.raises(PeerLost):
+                endpoints[0].wait(ticket)
+        assert time.monotonic() - start < 1
+        for _ in range(5):  # what the other worker had sent may still be summed, and more is not
+            with suppress(PeerLost):
+                endpoints[1].run(np.zeros(100, np.int32))
+        with pytest.raises(PeerLost):
+            endpoints[1].run(np.zeros(100, np.int32))
+    assert ours.recv(100) == b"a message is not a hang-up"
+    ours.close()
+
+
+def test_nothing_is_left_behind():
+    def tally() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    def once() -> None:
+        with job(2) as endpoints:
+            on_all(endpoints, lambda i, e: e.run(np.ones(1000, np.float32)))
+            endpoints[0].submit(np.zeros(5, np.int32))
+
+    once()
+    before = tally()
+    for _ in range(5):
+        once()
+    assert tally() == before
+
+
+def test_idle_endpoint_uses_no_time():
+    with job(2) as endpoints:
+        on_all(endpoints, lambda i, e: e.run(np.ones(1000, np.float32)))
+        ticket = endpoints[0].submit(np.zeros(1, np.int32))  # waits for the other worker: probes, sleeps
+        threads = [t for t in os.listdir("/proc/self/task") if comm(t) == "ina-endpoint"]
+        time.sleep(0.1)
+        before = [cpu_ticks(t) for t in threads]
+        time.sleep(0.5)
+        assert sum(cpu_ticks(t) for t in threads) - sum(before) <= 2  # of 10 ms
+        endpoints[1].run(np.zeros(1, np.int32))
+        endpoints[0].wait(ticket)
+
+
+def comm(task: str) -> str:
+    with open(f"/proc/self/task/{task}/comm") as f:
+        return f.read().strip()
+
+
+def cpu_ticks(task: str) -> int:
+    with open(f"/proc/self/task/{task}/stat") as f:
+        fields = f.read().rsplit(")", 1)[1].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_port_that_is_too_small():
+    near, far = mem_pair(200)
+    with pytest.raises(OSError, match="port takes frames of 200 bytes, 308 are needed"):
+        Endpoint(WorkerConfig(0, 2, values=64), near)
+    lib.ina_port_close(near)
+    lib.ina_port_close(far)
