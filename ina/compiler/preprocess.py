@@ -55,7 +55,15 @@ class _Preprocessor(pcpp.Preprocessor):
         self._fail(file, line, msg)
 
     def on_directive_handle(self, directive: Any, toks: Any, ifpassthru: bool, precedingtoks: Any) -> bool | None:
+        if directive.value == "define":
+            for tok in toks:  # comments in a macro must not come out where it is used
+                if tok.type in self.t_COMMENT:
+                    tok.type, tok.value = self.t_SPACE, " "
         return super().on_directive_handle(directive, toks, ifpassthru, precedingtoks)
+
+    def on_comment(self, tok: Any) -> bool:
+        # Kept where it spans lines: what stands behind it would otherwise move to its first line.
+        return "\n" in tok.value.rstrip("\n")
 
     def on_directive_unknown(self, directive: Any, toks: Any, ifpassthru: bool, precedingtoks: Any) -> bool | None:
         text = "".join(tok.value for tok in toks).strip()

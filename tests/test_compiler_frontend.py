@@ -1,0 +1,214 @@
+"""The front end as a whole: preprocessing, positions, errors, the checked program."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from ina.compiler import ast, types
+from ina.compiler.errors import CompileError
+from ina.compiler.frontend import load, parse_text
+
+PROGRAM = """
+#include <core.p4>
+#define V1MODEL_VERSION 20200408
+#include <v1model.p4>
+header data_t { bit<8> kind; bit<32> value; }
+struct headers { data_t data; }
+struct metadata { bit<32> old; }
+parser P(packet_in packet, out headers hdr, inout metadata meta, inout standard_metadata_t std) {
+    state start {
+        packet.extract(hdr.data);
+        transition select(hdr.data.kind) { 1: accept; default: reject; }
+    }
+}
+control Nothing(inout headers hdr, inout metadata meta) { apply {} }
+control Sum(inout headers hdr, inout metadata meta)(bit<32> slots) {
+    register<bit<32>, bit<32>>(slots) values;
+    @name("add_value") action add(bit<32> slot) {
+        values.read(meta.old, slot);
+        hdr.data.value = hdr.data.value + meta.old;
+        values.write(slot, hdr.data.value);
+    }
+    table places {
+        key = { hdr.data.kind: exact; }
+        actions = { add; NoAction; }
+    }
+    apply { places.apply(); }
+}
+control I(inout headers hdr, inout metadata meta, inout standard_metadata_t std) {
+    Sum(4 * 128) first;
+    @name("other") Sum(16) second;
+    apply {
+        if (hdr.data.isValid()) { first.apply(hdr, meta); second.apply(hdr, meta); }
+        std.egress_spec = 1;
+    }
+}
+control E(inout headers hdr, inout metadata meta, inout standard_metadata_t std) { apply {} }
+control D(packet_out packet, in headers hdr) { apply { packet.emit(hdr); } }
+V1Switch(P(), Nothing(), I(), E(), Nothing(), D()) main;
+"""
+
+
+def write(directory: Path, text: str, name: str = "program.p4") -> Path:
+    path = directory / name
+    path.write_text(text)
+    return path
+
+
+def failure(path: Path, **options) -> CompileError:
+    with pytest.raises(CompileError) as caught:
+        load(path, **options)
+    return caught.value
+
+
+def test_a_whole_program(tmp_path):
+    program = load(write(tmp_path, PROGRAM))
+    assert program.main.decl.name == "V1Switch"
+    assert list(program.main.args) == ["p", "vr", "ig", "eg", "ck", "dep"]
+    ingress = program.main.args["ig"]
+    assert isinstance(ingress.decl, ast.ControlDecl) and ingress.name == "I"
+    first, second = ingress.children["first"], ingress.children["second"]
+    assert first.name == "I.first" and second.name == "I.other"
+    assert first.args == {"slots": 512} and second.args == {"slots": 16}
+    assert first.cp_names == {"add": "I.first.add_value", "places": "I.first.places"}
+    assert first.children["values"].args == {"size": 512}
+    assert program.errors[:2] == ["NoError", "PacketTooShort"]
+    assert program.match_kinds == ["exact", "ternary", "lpm", "range", "optional", "selector"]
+    assert program.types["data_t"].fields["value"].type == types.BitType(32)
+    assert program.warnings == []
+
+
+def children(node: ast.Node):
+    """Sub-nodes as written, not the declarations that names refer to."""
+    for field in dataclasses.fields(node):
+        value = getattr(node, field.name)
+        if field.init and field.name not in ("type_params", "annotations"):
+            for item in value if isinstance(value, list) else [value]:
+                if isinstance(item, ast.Node) and not isinstance(item, ast.TypeRef):
+                    yield item
+
+
+def test_every_expression_of_a_checked_program_has_a_type(tmp_path):
+    program = load(write(tmp_path, PROGRAM))
+    pending, seen = list(program.declarations), set()
+    while pending:
+        node = pending.pop()
+        pending += children(node)
+        if isinstance(node, ast.Expr):
+            assert node.type is not None, f"{ast.source_text(node)} at {node.span}"
+            seen.add(type(node))
+    assert {ast.Name, ast.Member, ast.Call, ast.Binary, ast.IntLiteral} <= seen
+
+
+def test_positions_survive_macros_and_includes(tmp_path):
+    write(tmp_path, "\n\nstruct s_t { bit<8> a; }\nconst bit<8> WRONG = undefined_name;\n", "part.p4")
+    error = failure(write(tmp_path, '#define X 1\n#include "part.p4"\n'))
+    assert error.span[1:] == (4, 22, 14)
+    assert error.span.file.endswith("part.p4")
+    error = failure(write(tmp_path, "#define ONE(x) const bit<8> x = y;\n\n   ONE(abc)   ONE(def)\n"))
+    assert error.span.line == 3 and len(error.diagnostics) == 2
+    error = failure(write(tmp_path, "/* two\nlines */ const   bit<8>    a  = 1   +   b; // x\n"))
+    assert error.span[1:3] == (2, 41)
+
+
+def test_an_error_shows_line_caret_and_suggestion(tmp_path):
+    path = write(tmp_path, PROGRAM.replace("hdr.data.value + meta.old", "hdr.data.valeu + meta.old"))
+    error = failure(path)
+    line = 1 + PROGRAM[: PROGRAM.index("hdr.data.value + ")].count("\n")
+    assert str(error).splitlines()[:4] == [
+        f"{path}:{line}:35: error: 'hdr.data' of type data_t has no field 'valeu'",
+        "            hdr.data.value = hdr.data.valeu + meta.old;",
+        "                                      ^~~~~",
+        "note: did you mean 'value'?",
+    ]
+
+
+def test_tabs_keep_the_caret_in_place(tmp_path):
+    error = failure(write(tmp_path, "const bit<8> A =\tB;\n"))
+    assert str(error).splitlines()[1:] == ["    const bit<8> A =\tB;", "                    \t^"]
+
+
+def test_errors_are_collected_and_do_not_cascade(tmp_path):
+    text = PROGRAM.replace("meta.old, slot", "meta.old, sloth").replace("std.egress_spec = 1", "std.egress_spec = true")
+    text = text.replace("bit<32> slots) {", "bit<32> slots) {\n bit<8> broken = nothing;\n bit<8> fine = broken;")
+    messages = [d.message for d in failure(write(tmp_path, text)).diagnostics]
+    assert messages == [
+        "name 'nothing' is not declared",
+        "name 'sloth' is not declared",
+        "value assigned to 'std.egress_spec' must be bit<9>, not bool",
+    ]
+
+
+def test_include_not_found_says_where_it_looked(tmp_path):
+    path = write(tmp_path, '// first\n  #include "nowhere.p4"\n')
+    error = failure(path, include_dirs=[tmp_path / "extra"])
+    assert error.message == "include file 'nowhere.p4' not found"
+    assert error.span[1:3] == (2, 3)
+    assert "extra" in str(error) and "include_dirs" in str(error)
+
+
+def test_include_dirs_and_defines(tmp_path):
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    write(extra, "const bit<16> FROM_EXTRA = N;\n", "lib.p4")
+    program = load(write(tmp_path, "#include <lib.p4>\n#ifndef N\n#error no N\n#endif\n"), defines={"N": "77"}, include_dirs=[extra])
+    constant = program.declarations[0]
+    assert constant.value.const == 77 and constant.type == types.BitType(16)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("#error stop here\n", "#error stop here"),
+        ("#frobnicate\n", "unknown preprocessor directive #frobnicate"),
+        ('#include "program.p4"\n', "#include nested more than 64 deep"),
+    ],
+)
+def test_preprocessor_errors(tmp_path, text, message):
+    assert failure(write(tmp_path, text)).message == message
+
+
+def test_a_missing_file_is_an_os_error(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load(tmp_path / "none.p4")
+
+
+def test_both_revisions_of_v1model(tmp_path):
+    old = '#include <v1model.p4>\ncontrol c() { register<bit<8>>(4) r; apply { bit<8> x; r.read(x, 3); } }\n'
+    assert load(write(tmp_path, old)).types["register"].type_params[0].name == "T"
+    new = old.replace("bit<8>>(4)", "bit<8>, bit<4>>(4)")
+    assert load(write(tmp_path, "#define V1MODEL_VERSION 20200408\n" + new)).main is None
+    error = failure(write(tmp_path, new))
+    assert error.message == "extern register takes 1 type argument, not 2"
+    assert "V1MODEL_VERSION" in str(error)
+
+
+def test_line_markers_without_the_preprocessor():
+    program = parse_text('#line 7 "other.p4"\nconst bit<8> a = 1;\n# 20\nconst bit<8> b = 2;\n', "given.p4")
+    spans = [d.span for d in program.declarations]
+    assert [(s.file, s.line) for s in spans] == [("other.p4", 7), ("other.p4", 20)]
+
+
+def test_deep_nesting_is_an_error_not_a_crash(tmp_path):
+    deep = "const bit<8> a = " + "(" * 5000 + "1" + ")" * 5000 + ";"
+    assert "levels deep" in failure(write(tmp_path, deep)).message
+    chain = "const bit<8> a = " + " + ".join(["8w1"] * 5000) + ";"
+    assert "levels deep" in failure(write(tmp_path, chain)).message
+    fine = "const bit<32> a = " + "(" * 90 + " + ".join(["32w1"] * 200) + ")" * 90 + ";"
+    assert load(write(tmp_path, fine)).declarations[0].value.const == 200
+
+
+def test_a_large_generated_program(tmp_path):
+    fields = "".join(f"bit<32> d{i};" for i in range(600))
+    registers = "".join(f"register<bit<32>, bit<32>>(64) r{i};\n" for i in range(600))
+    steps = "".join(f"r{i}.read(v, 3); hdr.big.d{i} = hdr.big.d{i} + v; r{i}.write(3, hdr.big.d{i});\n" for i in range(600))
+    text = f"""
+        #define V1MODEL_VERSION 20200408
+        #include <v1model.p4>
+        header big_t {{ {fields} }} struct headers {{ big_t big; }}
+        control c(inout headers hdr) {{ {registers} apply {{ bit<32> v; {steps} }} }}
+    """
+    control = load(write(tmp_path, text)).declarations[-1]
+    assert len(control.body.statements) == 1 + 3 * 600
+    assert control.body.statements[-1].call.args[1].type == types.BitType(32)
