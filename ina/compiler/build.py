@@ -1,0 +1,186 @@
+"""P4 file in, shared object out.
+
+The object is cached under a key of everything that it depends on: the preprocessed source, the compiler's own files, the C
+compiler with its flags and the processor (`-march=native`). Files appear under their final name only when complete.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ina import paths
+from ina.compiler import p4info as p4info_of
+from ina.compiler.emit import Emitter
+from ina.compiler.errors import CompileError
+from ina.compiler.frontend import check, deep_recursion, parse_text
+from ina.compiler.lower_v1model import V1Model
+from ina.compiler.optimise import optimise
+from ina.compiler.preprocess import preprocess
+
+UNROLLED_LINES = 20000  # of C, from which on -O3 takes long and gains nothing (measured: -O1 is as fast on such code)
+CC_DEADLINE = 600  # seconds
+
+
+class BuildError(RuntimeError):
+    """There is no C compiler, or it failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProgram:
+    """A program on disk. `p4info` is P4Info (JSON mapping), `layout` what `layout.describe` says."""
+
+    so_path: Path
+    c_path: Path
+    p4info: dict[str, Any]
+    layout: dict[str, Any]
+    source_hash: str
+    name: str
+
+
+def c_compiler() -> list[str]:
+    """`$CC`, else cc, gcc or clang. Raises BuildError when there is none."""
+    chosen = os.environ.get("CC")
+    if chosen:
+        command = shlex.split(chosen)
+        if shutil.which(command[0]):
+            return command
+        raise BuildError(f"CC={chosen}: no such program; set CC to a C compiler or unset it")
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
+    raise BuildError("no C compiler found (tried cc, gcc, clang): install one (Debian: apt-get install gcc) or set CC")
+
+
+@functools.cache
+def _toolchain(command: tuple[str, ...]) -> str:
+    """What identifies compiler, processor and our own code generation."""
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    digest = hashlib.sha256(version.encode())
+    digest.update(platform.machine().encode())
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+        digest.update(
+            "\n".join(
+                sorted({x for x in lines if x.startswith(("model name", "flags", "Features", "CPU part"))})
+            ).encode()
+        )
+    own = [*Path(__file__).parent.glob("*.py"), Path(__file__).with_name("prelude.h")]
+    for directory in paths.include_dirs():
+        own += [directory / name for name in ("packet.h", "program.h", "table.h")]
+    for file in sorted(own):
+        if file.exists():
+            digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def source_hash(text: str) -> str:
+    """SHA-256 of preprocessed source without line markers and blank lines."""
+    lines = (line.rstrip() for line in text.splitlines())
+    return hashlib.sha256("\n".join(x for x in lines if x and not x.lstrip().startswith("#")).encode()).hexdigest()
+
+
+def compile_program(
+    path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = (),
+    cflags: Sequence[str] | None = None,
+) -> CompiledProgram:  # fmt: skip
+    """Compiles the v1model program at `path`, or finds it in the cache.
+
+    `cflags` replace the optimisation flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError (the P4
+    program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
+    """
+    text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
+    digest = source_hash(text)
+    command = c_compiler()
+    key_parts = [
+        digest,
+        str(Path(path).name),
+        _toolchain(tuple(command)),
+        "\0".join(cflags) if cflags is not None else "default",
+    ]
+    key = hashlib.sha256("\n".join(key_parts).encode()).hexdigest()[:32]
+    cache = paths.cache_dir()
+    stem = f"{Path(path).stem}-{key}"
+    so, c, meta = cache / f"{stem}.so", cache / f"{stem}.c", cache / f"{stem}.json"
+    if not (so.exists() and c.exists() and meta.exists()):
+        try:
+            program = check(parse_text(text, str(path), sources))
+            program.sources = sources
+            c_text, p4info, layout = generate(program, digest)
+        except CompileError as error:
+            error.sources.update(sources)
+            raise
+        _write(meta, json.dumps({"p4info": p4info, "layout": layout}).encode())
+        _write(c, c_text.encode())
+        _compile(command, c, so, cflags)
+    described = json.loads(meta.read_text(encoding="utf-8"))
+    return CompiledProgram(so, c, described["p4info"], described["layout"], digest, Path(path).name)
+
+
+def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """(C text, P4Info, layout) of a checked program. Raises CompileError for what is not supported."""
+    with deep_recursion():
+        module = V1Model(program).lower()
+        optimise(module)
+        info = p4info_of.build(program)
+        c_text, layout = Emitter(module).file(digest, info)
+    return c_text, info, layout
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Whole or not at all, whoever else writes it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def _compile(command: list[str], source: Path, target: Path, cflags: Sequence[str] | None) -> None:
+    if cflags is None:
+        with source.open("rb") as f:
+            long = sum(1 for _ in f) > UNROLLED_LINES
+        cflags = ["-O1" if long else "-O3", "-march=native"]
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
+    includes = [f"-I{directory}" for directory in paths.include_dirs()]
+    call = [
+        *command,
+        "-std=gnu11",
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        *cflags,
+        *includes,
+        "-o",
+        name,
+        str(source),
+    ]
+    try:
+        try:
+            done = subprocess.run(call, capture_output=True, text=True, timeout=CC_DEADLINE, check=False)
+        except subprocess.TimeoutExpired:
+            raise BuildError(f"{command[0]} did not finish {source} within {CC_DEADLINE} s") from None
+        if done.returncode:
+            raise BuildError(f"{shlex.join(call)} failed:\n{done.stderr[-4000:]}")
+        os.chmod(name, 0o755)
+        os.replace(name, target)
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -1,0 +1,260 @@
+"""From IR to one C file that exports `const struct ina_program ina_program` (ina/switch/program.h)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ina.compiler import ir, layout
+from ina.compiler.emit_expressions import array_type, c_type, cell, cell_bytes
+from ina.compiler.emit_statements import Statements
+
+PRELUDE = Path(__file__).with_name("prelude.h")
+
+
+def c_string(text: str) -> str:
+    """A C string literal; long ones in pieces (compilers must take only 4095 characters each)."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("?", "\\?")
+    pieces, at = [], 0
+    while at < len(escaped):
+        end = min(len(escaped), at + 2000)
+        while end < len(escaped) and escaped[end - 1] == "\\":
+            end += 1
+        pieces.append('"' + escaped[at:end] + '"')
+        at = end
+    return "\n    ".join(pieces) or '""'
+
+
+class Emitter(Statements):
+    """Emits a module whose registers have been placed."""
+
+    def __init__(self, module: ir.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.carried = carried(module)
+        self.meta = layout.place_meta(module, self.carried)
+
+    def buffer_offset(self, region: ir.Region) -> int:
+        return self.meta[id(region)]
+
+    # --- phases ------------------------------------------------------------------------------------------------------
+
+    def phase(self, name: str, phase: ir.Phase, load: bool) -> str:
+        """One phase: the function for a packet, inlined into the loop over the batch."""
+        self.lines = []
+        if load:
+            self._load(self.carried)
+        self.block(phase.body)
+        body = self.lines
+        declarations = self._declarations(phase)
+        return "\n".join([
+            f"INA_INLINE void {name}_one(uint8_t *restrict state, const struct ina_tables *tables, struct ina_packet *restrict pkt,",
+            "                           uint64_t now)",
+            "{",
+            "    uint8_t *const data = pkt->data;",
+            "    uint8_t *const meta = pkt->meta;",
+            "    (void)state, (void)tables, (void)now, (void)data, (void)meta;",
+            *declarations,
+            *body,
+            "}",
+            "",
+            f"static void {name}(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now)",
+            "{",
+            "    for (unsigned i = 0; i < n; i++)",
+            f"        {name}_one(state, tables, pkts + i, now);",
+            "}",
+            "",
+        ])  # fmt: skip
+
+    def _declarations(self, phase: ir.Phase) -> list[str]:
+        used = used_storage(phase.body)
+        for item in self.carried:
+            used.setdefault(id(item), item)
+        for values in self.module.preserved.values():
+            for v in values:
+                item = v.array if isinstance(v, ir.Elem) else v
+                used.setdefault(id(item), item)
+        lines = []
+        for item in used.values():
+            if isinstance(item, ir.Array):
+                if item.region is None:
+                    lines.append(f"    {array_type(item.width)} {self.name(item)}[{item.count}] = {{0}};")
+            else:
+                lines.append(f"    {c_type(item.width)} {self.name(item)} = 0;")
+        lines += [f"    (void){self.name(v)};" for v in used.values() if isinstance(v, ir.Var)]
+        return lines
+
+    def _load(self, items: list[ir.Var | ir.Array]) -> None:
+        for item in items:
+            if isinstance(item, ir.Array):
+                self.line(f"memcpy({self.name(item)}, meta + {self.meta[id(item)]}, sizeof {self.name(item)});")
+            else:
+                self.line(f"{self.name(item)} = ({c_type(item.width)}){self._meta_cell(item)};")
+
+    def _meta_cell(self, v: ir.Var) -> str:
+        return cell(f"meta + {self.meta[id(v)]}", cell_bytes(v.width))
+
+    def _store(self, items: list[ir.Var | ir.Array]) -> None:
+        for item in items:
+            if isinstance(item, ir.Array):
+                self.line(f"memcpy(meta + {self.meta[id(item)]}, {self.name(item)}, sizeof {self.name(item)});")
+            else:
+                size = cell_bytes(item.width)
+                narrow = f"(uint{8 * size}_t)" if size < 4 else ""
+                self.line(f"{self._meta_cell(item)} = {narrow}{self.name(item)};")
+
+    def x_save(self, stmt: ir.Extern) -> None:
+        """End of ingress: what egress, a clone, a resubmission or the digest's reader will want."""
+        keep: dict[int, Any] = {id(v): v for v in self.carried}
+        keep |= {id(f["var"]): f["var"] for digest in self.module.digests for f in digest["fields"]}
+        keep |= {id(v): v for v in self._preserved()}
+        self.line("if (pkt->verdict != INA_DROP || pkt->clone || pkt->digest) {")
+        self.depth += 1
+        self._store(list(keep.values()))
+        self.depth -= 1
+        self.line("}")
+
+    def x_preserve(self, stmt: ir.Extern) -> None:
+        if self._preserved():
+            self.line(f"if ({self.c(stmt.args[0])}) {{")
+            self.depth += 1
+            self._store(self._preserved())
+            self.depth -= 1
+            self.line("}")
+
+    def x_transmit(self, stmt: ir.Extern) -> None:
+        if isinstance(stmt.args[0], ir.Var):
+            self.x_preserve(stmt)
+        super().x_transmit(stmt)
+
+    def _preserved(self) -> list[ir.Var | ir.Array]:
+        found: dict[int, Any] = {}
+        for values in self.module.preserved.values():
+            for v in values:
+                item = v.array if isinstance(v, ir.Elem) else v
+                found[id(item)] = item
+        return list(found.values())
+
+    def x_restore(self, stmt: ir.Extern) -> None:
+        """A packet that passed ingress before brings the fields of its preserved list."""
+        if not self.module.preserved:
+            return
+        self.line("if (pkt->instance_type == INA_RESUBMITTED || pkt->instance_type == INA_RECIRCULATED"
+                  " || pkt->instance_type == INA_INGRESS_CLONE || pkt->instance_type == INA_EGRESS_CLONE) {")  # fmt: skip
+        self.depth += 1
+        self.line("switch (pkt->field_list) {")
+        for number, values in sorted(self.module.preserved.items()):
+            self.line(f"case {number}u:")
+            self.depth += 1
+            self._load(list({id(v): v for v in (v.array if isinstance(v, ir.Elem) else v for v in values)}.values()))
+            self.line("break;")
+            self.depth -= 1
+        self.line("default: break;")
+        self.line("}")
+        self.depth -= 1
+        self.line("}")
+
+    # --- the file ----------------------------------------------------------------------------------------------------
+
+    def file(self, source_hash: str, p4info: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        """(C text, layout)."""
+        ingress = self.phase("ingress", self.module.ingress, load=False)
+        egress = self.phase("egress", self.module.egress, load=True)
+        published = layout.describe(self.module, self.meta)
+        m = self.module.layout
+        seed = "*(uint64_t *)state = seed;" if self.module.uses_random else "(void)seed;"
+        tables = sum(t.index >= 0 for t in self.module.tables)
+        text = "\n".join([
+            f"/* {Path(self.module.name).name}: made by ina.compiler */",
+            '#include "program.h"',
+            '#include "table.h"',
+            PRELUDE.read_text(encoding="utf-8"),
+            ingress,
+            egress,
+            "static void init(void *state, uint64_t seed)",
+            "{",
+            f"    memset(state, 0, {m['state_size']});",
+            f"    {seed}",
+            "}",
+            "",
+            "extern const struct ina_program ina_program;",
+            "__attribute__((visibility(\"default\"))) const struct ina_program ina_program = {",
+            "    .abi = INA_PROGRAM_ABI,",
+            f"    .table_count = {tables},",
+            f"    .name = {c_string(Path(self.module.name).name)},",
+            f"    .source_hash = {c_string(source_hash)},",
+            f"    .p4info =\n    {c_string(json.dumps(p4info, separators=(',', ':')))},",
+            f"    .layout =\n    {c_string(json.dumps(published, separators=(',', ':')))},",
+            f"    .state_size = {m['state_size']},",
+            f"    .stats_offset = {m['stats_offset']},",
+            f"    .meta_size = {m['meta_size']},",
+            f"    .max_grow = {self.module.max_grow},",
+            "    .init = init,",
+            "    .ingress = ingress,",
+            "    .egress = egress,",
+            "};",
+            "",
+        ])  # fmt: skip
+        return text, published
+
+
+def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Var | ir.Array]:
+    """Variables and arrays that a phase reads or (`written`) writes, headers in wire order with their variables."""
+    used: dict[int, Any] = {}
+
+    def add(e: ir.Expr) -> None:
+        if isinstance(e, ir.Var):
+            used[id(e)] = e
+        elif isinstance(e, ir.Elem):
+            used[id(e.array)] = e.array
+            if e.array.region:
+                add_region(e.array.region)
+
+    def add_region(region: ir.Region) -> None:
+        for v in (region.valid, region.pos, region.buffered):
+            used[id(v)] = v
+
+    for stmt in ir.walk(body):
+        for e in ir.reads(stmt):
+            for leaf in ir.leaves(e):
+                add(leaf)
+        for e in ir.writes(stmt):
+            if written or isinstance(e, ir.Elem):
+                add(e)
+        if isinstance(stmt, ir.Extern):
+            if isinstance(stmt.data, ir.Region):
+                add_region(stmt.data)
+            elif stmt.op == "copy_region":
+                for region in stmt.data:
+                    add_region(region)
+            elif stmt.op == "deparse":
+                for header, _ in stmt.data:
+                    if header.region:
+                        add_region(header.region)
+                    else:
+                        for leaf in places_leaves(header):
+                            add(leaf)
+    return used
+
+
+def places_leaves(header: Any) -> list[ir.Expr]:
+    from ina.compiler import places
+
+    return [leaf for leaf in places.leaves(header) if isinstance(leaf, ir.Expr)]
+
+
+def carried(module: ir.Module) -> list[ir.Var | ir.Array]:
+    """What ingress leaves behind for egress: storage that both use, but for what egress sets before anything else."""
+    ingress = used_storage(module.ingress.body)
+    fresh: set[int] = set()
+    for stmt in module.egress.body:
+        if not isinstance(stmt, ir.Assign) or not isinstance(stmt.target, ir.Var):
+            break
+        if any(isinstance(leaf, ir.Var | ir.Elem) for leaf in ir.leaves(stmt.value)):
+            break
+        fresh.add(id(stmt.target))
+    read = used_storage(module.egress.body, written=False)
+    return [
+        v for k, v in read.items() if k in ingress and k not in fresh and not (isinstance(v, ir.Array) and v.region)
+    ]

@@ -1,0 +1,253 @@
+"""C text of IR expressions and of accesses to storage.
+
+C variables are unsigned and as wide as needed: 32, 64 or 128 bits, and always hold canonical bit patterns (bits above the width
+are zero), so that equality and unsigned comparison need nothing; only operations that can leave the width are masked.
+"""
+
+from __future__ import annotations
+
+from ina.compiler import ir
+from ina.compiler.errors import NO_SPAN, CompileError
+
+SIMPLE = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
+COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def container(width: int) -> int:
+    """Bits of the C variable that holds `width` bits."""
+    if width > 128:
+        raise CompileError(NO_SPAN, f"values of {width} bits are not supported by this back end (at most 128)")
+    return 32 if width <= 32 else 64 if width <= 64 else 128
+
+
+def c_type(width: int) -> str:
+    return {32: "uint32_t", 64: "uint64_t", 128: "ina_u128"}[container(width)]
+
+
+def signed_type(width: int) -> str:
+    return {32: "int32_t", 64: "int64_t", 128: "__int128"}[container(width)]
+
+
+def number(value: int, width: int) -> str:
+    size = container(width)
+    if size == 32:
+        return f"{value}u"
+    if size == 64:
+        return f"{value}ull"
+    return (
+        f"((ina_u128){value >> 64}ull << 64 | {value & (1 << 64) - 1}ull)" if value >> 64 else f"(ina_u128){value}ull"
+    )
+
+
+def mask(text: str, width: int) -> str:
+    """`text` cut to `width` bits."""
+    return text if width == container(width) else f"({text} & {number((1 << width) - 1, width)})"
+
+
+def cell_bytes(width: int) -> int:
+    """Bytes of a register cell or metadata field of `width` bits."""
+    return 1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8 if width <= 64 else 16
+
+
+def cell(pointer: str, size: int) -> str:
+    """The cell of `size` bytes at `pointer` as a C lvalue."""
+    return f"*(uint8_t *)({pointer})" if size == 1 else f"*(ina_r{8 * size} *)({pointer})"
+
+
+class Expressions:
+    """Names variables and writes expressions. `safe`: regions are known to be valid (the fast side of a rolled loop)."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.kept: dict[int, ir.Var | ir.Array] = {}
+        self.safe = False
+        self.bases: dict[int, str] = {}
+
+    def name(self, v: ir.Var | ir.Array) -> str:
+        found = self.names.get(id(v))
+        if found is None:
+            clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in v.name)
+            found = self.names[id(v)] = f"v{len(self.names)}_{clean}"
+            self.kept[id(v)] = v  # keeps ids unique
+        return found
+
+    def base(self, region: ir.Region) -> str:
+        """Pointer to a region's first byte; meaningful while the region is valid."""
+        if id(region) in self.bases:
+            return self.bases[id(region)]
+        in_frame = f"data + {self.name(region.pos)}"
+        in_meta = f"meta + {self.buffer_offset(region)}" if region.own_buffer else ""
+        if not region.own_buffer:
+            return f"({in_frame})"
+        if not region.in_place:
+            return f"({in_meta})"
+        return f"({self.name(region.buffered)} ? {in_meta} : {in_frame})"
+
+    def buffer_offset(self, region: ir.Region) -> int:
+        raise TypeError("defined in emit")
+
+    # --- storage -----------------------------------------------------------------------------------------------------
+
+    def index(self, e: ir.Elem) -> str:
+        if not e.step:
+            return str(e.index)
+        text = "i" if e.step == 1 else f"{e.step} * (int)i"
+        return f"{text} + {e.index}" if e.index else text
+
+    def elem(self, e: ir.Elem) -> str:
+        array = e.array
+        if array.region is None:
+            return f"{self.name(array)}[{self.index(e)}]"
+        load = self.load_elem(e)
+        if self.safe:
+            return load
+        return f"({self.name(array.region.valid)} ? {load} : {number(0, array.width)})"
+
+    def load_elem(self, e: ir.Elem) -> str:
+        array = e.array
+        base = self.base(array.region)
+        if array.offset % 8 == 0 and array.width in (8, 16, 32, 64):
+            size = array.width // 8
+            return f"ina_load{array.width}({base} + {array.offset // 8} + {size} * ({self.index(e)}))"
+        return self.wire(base, array.offset + e.index * array.width, array.width)
+
+    def store_elem(self, e: ir.Elem, value: str) -> str:
+        """A statement that writes an element (the region's validity has been checked)."""
+        array = e.array
+        if array.region is None:
+            return f"{self.name(array)}[{self.index(e)}] = {self.narrow(value, array.width)};"
+        base = self.base(array.region)
+        if array.offset % 8 == 0 and array.width in (8, 16, 32, 64):
+            size = array.width // 8
+            return f"ina_store{array.width}({base} + {array.offset // 8} + {size} * ({self.index(e)}), {value});"
+        return self.store_wire(base, array.offset + e.index * array.width, array.width, value)
+
+    def narrow(self, value: str, width: int) -> str:
+        return f"({array_type(width)}){value}" if width <= 16 else value
+
+    def wire(self, base: str, bit: int, width: int) -> str:
+        """`width` bits from bit `bit` after the pointer `base`."""
+        first, last = bit // 8, (bit + width - 1) // 8
+        count = last - first + 1
+        shift = 8 * (last + 1) - bit - width
+        if count > 16:
+            high, low = self.wire(base, bit, width - 8), self.wire(base, bit + width - 8, 8)
+            return f"((ina_u128){high} << 8 | {low})"
+        text = f"ina_load_wide({base} + {first}, {count})" if count > 8 else f"ina_load({base} + {first}, {count})"
+        if shift:
+            text = f"({text} >> {shift})"
+        if width <= 64 or count <= 8:
+            text = f"({c_type(width)}){text}"
+        return text if width == 8 * count or width == container(width) and count <= 16 else mask(f"({text})", width)
+
+    def store_wire(self, base: str, bit: int, width: int, value: str) -> str:
+        first, last = bit // 8, (bit + width - 1) // 8
+        count = last - first + 1
+        shift = 8 * (last + 1) - bit - width
+        if count > 16:
+            high = self.store_wire(base, bit, width - 8, f"({value} >> 8)")
+            return high + " " + self.store_wire(base, bit + width - 8, 8, f"({value} & 255u)")
+        wide = count > 8
+        kind = "ina_u128" if wide else "uint64_t"
+        text = f"({kind}){value}" + (f" << {shift}" if shift else "")
+        if width != 8 * count:
+            keep = ((1 << 8 * count) - 1) & ~(((1 << width) - 1) << shift)
+            old = f"ina_load{'_wide' if wide else ''}({base} + {first}, {count})"
+            text = f"({text}) | ({old} & {number(keep, 8 * count)})"
+        return f"ina_store{'_wide' if wide else ''}({base} + {first}, {count}, {text});"
+
+    # --- expressions -------------------------------------------------------------------------------------------------
+
+    def c(self, e: ir.Expr) -> str:
+        """C text of an expression, of type `c_type(e.width)` (comparisons: int), canonical."""
+        match e:
+            case ir.Var():
+                container(e.width)
+                return self.name(e)
+            case ir.Const():
+                return number(e.value, e.width)
+            case ir.Elem():
+                return self.elem(e)
+            case ir.Op():
+                return self._op(e)
+            case ir.Wire():
+                return self.wire(f"data + {self.c(e.pos)}", e.bit, e.width)
+            case ir.Native():
+                return f"({c_type(e.width)})({e.text})"
+        raise TypeError(type(e).__name__)
+
+    def as_signed(self, e: ir.Expr) -> str:
+        """The value with its sign, as a C integer."""
+        size, kind = container(e.width), signed_type(e.width)
+        if size == e.width:
+            return f"({kind}){self.c(e)}"
+        gap = size - e.width
+        return f"(({kind})({self.c(e)} << {gap}) >> {gap})"
+
+    def _op(self, e: ir.Op) -> str:
+        name, args, width = e.op, e.args, e.width
+        if name == "cond":
+            return f"({self.c(args[0])} ? {self.c(args[1])} : {self.c(args[2])})"
+        if name == "cast":
+            return self._cast(args[0], width)
+        if name == "lnot":
+            return f"(uint32_t)!{self.c(args[0])}"
+        if name in ("land", "lor"):
+            return f"(uint32_t)({self.c(args[0])} {'&&' if name == 'land' else '||'} {self.c(args[1])})"
+        if name in COMPARE:
+            text = self.as_signed if args[0].signed and name not in ("eq", "ne") else self.c
+            return f"(uint32_t)({text(args[0])} {COMPARE[name]} {text(args[1])})"
+        if name == "not":
+            return mask(f"(~{self.c(args[0])})", width)
+        if name == "neg":
+            return mask(f"(0 - {self.c(args[0])})", width)
+        if name in ("shl", "shr"):
+            return self._shift(e)
+        a, b = self.c(args[0]), self.c(args[1])
+        if name in SIMPLE:
+            text = f"({a} {SIMPLE[name]} {b})"
+            return mask(text, width) if name in ("add", "sub", "mul") else text
+        if name in ("div", "mod"):
+            operator = "/" if name == "div" else "%"
+            if isinstance(args[1], ir.Const) and args[1].value:
+                return f"({a} {operator} {b})"
+            return f"({b} ? {a} {operator} {b} : {number(0, width)})"
+        if name in ("satadd", "satsub"):
+            sign = "s" if e.signed else "u"
+            if width == 32:
+                return f"ina_{name}_{sign}32({a}, {b})"
+            bits = "" if name == "satsub" and not e.signed else f", {width}"
+            return f"({c_type(width)})ina_{name}_{sign}({a}, {b}{bits})"
+        if name == "concat":
+            return f"(({c_type(width)}){a} << {args[1].width} | {b})"
+        raise TypeError(name)
+
+    def _cast(self, a: ir.Expr, width: int) -> str:
+        if a.signed and width > a.width:
+            return mask(f"({c_type(width)})({self.as_signed(a)})", width)
+        text = self.c(a)
+        if container(width) != container(a.width):
+            text = f"({c_type(width)}){text}"
+        return mask(text, width) if width < a.width else text
+
+    def _shift(self, e: ir.Op) -> str:
+        a, n = e.args
+        width = e.width
+        if isinstance(n, ir.Const):
+            amount = n.value
+            if e.op == "shr" and e.signed:
+                return mask(f"({c_type(width)})({self.as_signed(a)} >> {min(amount, width - 1)})", width)
+            if amount >= width:
+                return number(0, width)
+            return mask(f"({self.c(a)} << {amount})", width) if e.op == "shl" else f"({self.c(a)} >> {amount})"
+        by = self.c(n)
+        if e.op == "shr" and e.signed:
+            limited = f"({by} < {width}u ? {by} : {width - 1}u)"
+            return mask(f"({c_type(width)})({self.as_signed(a)} >> {limited})", width)
+        sign = "<<" if e.op == "shl" else ">>"
+        return mask(f"({by} < {width}u ? {self.c(a)} {sign} {by} : {number(0, width)})", width)
+
+
+def array_type(width: int) -> str:
+    """C type of an element of a local array."""
+    return {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}[width]

@@ -1,0 +1,420 @@
+"""C text of IR statements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.compiler import ir, places
+from ina.compiler.emit_expressions import Expressions, c_type, cell, number
+
+
+class Statements(Expressions):
+    module: ir.Module
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.depth = 1
+        self.rows: dict[str, str] | None = None  # fast side of a rolled loop: cell base by register group and index
+        self.slow = False
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def block(self, body: list[ir.Stmt]) -> None:
+        for stmt in body:
+            self.statement(stmt)
+
+    def braces(self, head: str, body: list[ir.Stmt]) -> None:
+        self.line(head + " {")
+        self.depth += 1
+        self.block(body)
+        self.depth -= 1
+        self.line("}")
+
+    def set(self, target: Any, value: str) -> None:
+        if isinstance(target, ir.Var):
+            self.line(f"{self.name(target)} = {value};")
+        elif target.array.region is None or self.safe:
+            self.line(self.store_elem(target, value))
+        else:
+            self.line(f"if ({self.name(target.array.region.valid)}) {{ {self.store_elem(target, value)} }}")
+
+    def statement(self, stmt: ir.Stmt) -> None:
+        match stmt:
+            case ir.Assign():
+                self.set(stmt.target, self.c(stmt.value))
+            case ir.If():
+                self._if(stmt)
+            case ir.RegRead():
+                self._read(stmt)
+            case ir.RegWrite():
+                self._write(stmt)
+            case ir.Goto():
+                self.line(f"goto {stmt.label};")
+            case ir.Label():
+                self.lines.append(f"{stmt.label}:;")
+            case ir.Switch():
+                self._switch(stmt)
+            case ir.Lookup():
+                self._lookup(stmt)
+            case ir.Roll():
+                self._roll(stmt)
+            case ir.Extern():
+                getattr(self, f"x_{stmt.op}")(stmt)
+            case _:
+                raise TypeError(type(stmt).__name__)
+
+    def _if(self, stmt: ir.If) -> None:
+        if not stmt.then and not stmt.otherwise:
+            return
+        self.line(f"if ({self.c(stmt.condition)}) {{")
+        self.depth += 1
+        self.block(stmt.then)
+        self.depth -= 1
+        if stmt.otherwise:
+            self.line("} else {")
+            self.depth += 1
+            self.block(stmt.otherwise)
+            self.depth -= 1
+        self.line("}")
+
+    def _switch(self, stmt: ir.Switch) -> None:
+        self.line(f"switch ({self.c(stmt.subject)}) {{")
+        seen = set()
+        for value, body in stmt.cases:
+            if value in seen:
+                continue  # the first one wins
+            seen.add(value)
+            self.line(f"case {number(value, stmt.subject.width)}: {{")
+            self.depth += 1
+            self.block(body)
+            self.line("break;")
+            self.depth -= 1
+            self.line("}")
+        self.line("default: {")
+        self.depth += 1
+        self.block(stmt.default)
+        self.line("break;")
+        self.depth -= 1
+        self.line("}")
+        self.line("}")
+
+    # --- registers ---------------------------------------------------------------------------------------------------
+
+    def _cell(self, register: ir.Register, index: str, step: int) -> str:
+        run = f" + {step} * (uint64_t)i" if step else ""
+        if self.rows is not None:
+            return cell(f"{self.rows[f'{register.group}:{index}']} + {register.offset}{run}", register.bytes)
+        return cell(f"state + {register.offset} + (uint64_t)({index}) * {register.stride}{run}", register.bytes)
+
+    def _value(self, register: ir.Register, index: str, step: int) -> str:
+        text = self._cell(register, index, step)
+        return f"({c_type(register.width)}){text}" if register.bytes < 4 else text
+
+    def _read(self, stmt: ir.RegRead) -> None:
+        index = self.c(stmt.index)
+        value = self._value(stmt.register, index, stmt.step)
+        if self.rows is None and not self.in_range(stmt.register, stmt.index):
+            value = f"({index} < {stmt.register.size}u ? {value} : {number(0, stmt.register.width)})"
+        self.set(stmt.target, value)
+
+    def _write(self, stmt: ir.RegWrite) -> None:
+        index = self.c(stmt.index)
+        store = (
+            f"{self._cell(stmt.register, index, stmt.step)} = {self._narrow_cell(stmt.register, self.c(stmt.value))};"
+        )
+        if self.rows is None and not self.in_range(stmt.register, stmt.index):
+            store = f"if ({index} < {stmt.register.size}u) {{ {store} }}"
+        self.line(store)
+
+    def _narrow_cell(self, register: ir.Register, value: str) -> str:
+        return f"(uint{8 * register.bytes}_t)({value})" if register.bytes < 4 else value
+
+    @staticmethod
+    def in_range(register: ir.Register, index: ir.Expr) -> bool:
+        """Whether the index is inside by its value or its width."""
+        if isinstance(index, ir.Const):
+            return index.value < register.size
+        return index.width < 32 and (1 << index.width) <= register.size
+
+    # --- rolled loops ------------------------------------------------------------------------------------------------
+
+    def _roll(self, stmt: ir.Roll) -> None:
+        """A loop in two versions: one for the usual case that all its rows and headers exist, one that checks each access."""
+        regions: dict[int, ir.Region] = {}
+        indices: dict[str, tuple[ir.Register, ir.Expr]] = {}
+        for inner in ir.walk(stmt.body):
+            for e in (*ir.reads(inner), *ir.writes(inner)):
+                for leaf in ir.leaves(e):
+                    if isinstance(leaf, ir.Elem) and leaf.array.region:
+                        regions[id(leaf.array.region)] = leaf.array.region
+            if isinstance(inner, ir.RegRead | ir.RegWrite):
+                indices.setdefault(f"{inner.register.group}:{self.c(inner.index)}", (inner.register, inner.index))
+        checks = [self.name(r.valid) for r in regions.values()]
+        checks += [f"{self.c(i)} < {r.size}u" for r, i in indices.values() if not self.in_range(r, i)]
+        if checks:
+            self.line(f"if (ina_likely({' && '.join(checks)})) {{")
+        else:
+            self.line("{")
+        self.depth += 1
+        rows, bases = {}, {}
+        for n, (key, (register, index)) in enumerate(indices.items()):
+            self.line(f"uint8_t *const r{n} = state + (uint64_t)({self.c(index)}) * {register.stride};")
+            rows[key] = f"r{n}"
+        for n, region in enumerate(regions.values()):
+            self.line(f"uint8_t *const b{n} = {self.base(region)};")
+            bases[id(region)] = f"b{n}"
+        self.rows, self.bases, self.safe = rows, bases, True
+        if stmt.independent:
+            self.lines.append("#pragma GCC ivdep")
+        self.braces(f"for (uint32_t i = 0; i < {stmt.count}; i++)", stmt.body)
+        self.rows, self.bases, self.safe = None, {}, False
+        self.depth -= 1
+        if checks:
+            self.line("} else {")
+            self.depth += 1
+            self.braces(f"for (uint32_t i = 0; i < {stmt.count}; i++)", stmt.body)
+            self.depth -= 1
+        self.line("}")
+
+    # --- tables ------------------------------------------------------------------------------------------------------
+
+    def _lookup(self, stmt: ir.Lookup) -> None:
+        table, n = stmt.table, stmt.cursor
+        hit, action = self.name(stmt.hit), self.name(stmt.action)
+        self.line(f"const uint64_t *p{n};")
+        self.line("{")
+        self.depth += 1
+        self.line(f"const struct ina_table *const t = tables->table[{table.index}];")
+        if table.key_words and not table.const_entries:
+            self.line(f"const uint64_t key[{table.key_words}] = {{ {', '.join(self.c(k) for k in stmt.keys)} }};")
+            call = (
+                f"ina_lookup_exact(t, key, {table.key_words})" if table.kind == "exact" else "ina_table_lookup(t, key)"
+            )
+            self.line(f"const struct ina_entry *const e = {call};")
+            self.line(f"{hit} = e != 0;")
+            self.line(f"{action} = e ? e->action : t->default_action;")
+            self.line(f"p{n} = e ? e->words + t->param_offset : t->default_params;")
+            if table.counter:
+                self.line("if (e) {")
+                self._count(table.counter, "e->id")
+                self.line("}")
+        else:
+            self.line(f"{action} = t->default_action;")
+            self.line(f"p{n} = t->default_params;")
+        self.line(f"(void)p{n};")
+        self.depth -= 1
+        self.line("}")
+
+    def _count(self, counter: ir.Counter, index: str) -> None:
+        base = f"state + {counter.offset} + 16 * (uint64_t)({index})"
+        self.line(f"if ({index} < {counter.size}u) {{")
+        self.line(f"    *(ina_r64 *)({base}) += 1;")
+        self.line(f"    *(ina_r64 *)({base} + 8) += pkt->wire_len;")
+        self.line("}")
+
+    def x_count(self, stmt: ir.Extern) -> None:
+        self._count(stmt.data, self.c(stmt.args[0]))
+
+    # --- headers in wire order ---------------------------------------------------------------------------------------
+
+    def x_extract_region(self, stmt: ir.Extern) -> None:
+        region, cursor = stmt.data, self.c(stmt.args[0])
+        if region.in_place:
+            self.line(f"{self.name(region.pos)} = {cursor};")
+            if region.own_buffer:
+                self.line(f"{self.name(region.buffered)} = 0;")
+        else:
+            self.line(f"memcpy(meta + {self.buffer_offset(region)}, data + {cursor}, {region.size});")
+
+    def x_buffer_region(self, stmt: ir.Extern) -> None:
+        """The header begins a life in its own buffer, all zero."""
+        region = stmt.data
+        self.line(f"memset(meta + {self.buffer_offset(region)}, 0, {region.size});")
+        if region.in_place:
+            self.line(f"{self.name(region.buffered)} = 1;")
+
+    def x_copy_region(self, stmt: ir.Extern) -> None:
+        target, source = stmt.data
+        self.line(f"if ({self.name(source.valid)})")
+        self.line(f"    memmove(meta + {self.buffer_offset(target)}, {self.base(source)}, {target.size});")
+        if target.in_place:
+            self.line(f"{self.name(target.buffered)} = 1;")
+        self.line(f"{self.name(target.valid)} = {self.name(source.valid)};")
+
+    # --- hashes ------------------------------------------------------------------------------------------------------
+
+    def packed(self, values: list[ir.Expr]) -> list[tuple[str, int]]:
+        """Values one after the other in wire order as big-endian words of at most 64 bits: (C text, bits)."""
+        words: list[tuple[str, int]] = []
+        parts: list[str] = []
+        used = 0
+        for value in values:
+            left = value.width
+            while left:
+                take = min(left, 64 - used)
+                low = left - take
+                text = self.c(value)
+                if low:
+                    text = f"({text} >> {low})"
+                if left < value.width:  # not the first piece: bits above it have been written
+                    text = f"((uint64_t){text} & {(1 << take) - 1}ull)"
+                shift = 64 - used - take
+                parts.append(f"(uint64_t){text} << {shift}" if shift else f"(uint64_t){text}")
+                used += take
+                left = low
+                if used == 64:
+                    words.append((" | ".join(f"({p})" for p in parts), 64))
+                    parts, used = [], 0
+        if used:
+            words.append((" | ".join(f"({p})" for p in parts), used))
+        return words
+
+    def x_hash(self, stmt: ir.Extern) -> None:
+        algorithm, count, payload = stmt.data
+        target = self.name(stmt.targets[0])
+        values = stmt.args[:count]
+        bits = sum(v.width for v in values)
+        if algorithm == "csum16" and (not payload or bits % 16 == 0):
+            self._csum(target, values, bits, self.c(stmt.args[count]) if payload else None)
+            return
+        size = (bits + 7) // 8
+        self.line("{")
+        self.depth += 1
+        self.line(f"uint8_t bytes[{8 * max(1, (size + 7) // 8)}];")
+        for i, (text, _) in enumerate(self.packed(values)):
+            self.line(f"ina_store64(bytes + {8 * i}, {text});")
+        if payload:
+            raise TypeError("payload is only summed by csum16")
+        start = {"crc32": "0xffffffffu", "crc32_custom": "0xffffffffu"}.get(algorithm, "0")
+        call = {
+            "crc32": f"~ina_crc32({start}, bytes, {size})", "crc32_custom": f"~ina_crc32({start}, bytes, {size})",
+            "crc16": f"ina_crc16({start}, bytes, {size})", "crc16_custom": f"ina_crc16({start}, bytes, {size})",
+            "csum16": f"ina_csum_fold(ina_csum_add({start}, bytes, {size}))",
+            "xor16": f"ina_xor16({start}, bytes, {size})", "identity": f"ina_identity(bytes, {size})",
+        }[algorithm]  # fmt: skip
+        self.line(f"{target} = {call};")
+        self.depth -= 1
+        self.line("}")
+
+    def _csum(self, target: str, values: list[ir.Expr], bits: int, payload_at: str | None) -> None:
+        self.line("{")
+        self.depth += 1
+        self.line("uint64_t w, sum = 0;")
+        for text, _ in self.packed(values):
+            self.line(f"w = {text};")
+            self.line("sum += (w >> 32) + (w & 0xffffffffull);")
+        if payload_at is not None:
+            self.line(f"sum = ina_csum_add(sum, data + {payload_at}, pkt->len - {payload_at});")
+        self.line("(void)w;")
+        self.line(f"{target} = ina_csum_fold(sum);")
+        self.depth -= 1
+        self.line("}")
+
+    def x_random(self, stmt: ir.Extern) -> None:
+        low, high = (self.c(a) for a in stmt.args)
+        seed = f"(uint64_t *)(void *)(state + {self.module.layout['random_offset']})"
+        self.line(f"{self.name(stmt.targets[0])} = ina_random({seed}, {low}, {high});")
+
+    # --- the descriptor ----------------------------------------------------------------------------------------------
+
+    def x_describe(self, stmt: ir.Extern) -> None:
+        clone, session, field_list, digest = stmt.args
+        self.line(f"pkt->clone = (uint8_t){self.c(clone)};")
+        self.line(f"pkt->clone_session = {self.c(session)};")
+        if isinstance(clone, ir.Var):
+            self.line(f"if ({self.c(clone)}) pkt->field_list = {self.c(field_list)};")
+        self.line(f"pkt->digest = (uint8_t){self.c(digest)};")
+
+    def x_resubmit(self, stmt: ir.Extern) -> None:
+        self.line("pkt->verdict = INA_RESUBMIT;")
+        self.line(f"pkt->field_list = {self.c(stmt.args[0])};")
+
+    def x_multicast(self, stmt: ir.Extern) -> None:
+        self.line("pkt->verdict = INA_MULTICAST;")
+        self.line(f"pkt->mcast_grp = (uint16_t){self.c(stmt.args[0])};")
+
+    def x_unicast(self, stmt: ir.Extern) -> None:
+        self.line("pkt->verdict = INA_UNICAST;")
+        self.line(f"pkt->egress_port = (uint16_t){self.c(stmt.args[0])};")
+
+    def x_ingress_drop(self, stmt: ir.Extern) -> None:
+        self.line("pkt->verdict = INA_DROP;")
+
+    def x_drop(self, stmt: ir.Extern) -> None:
+        self.line("pkt->verdict = INA_DROP;")
+        self.line("return;")
+
+    def x_truncate(self, stmt: ir.Extern) -> None:
+        """The smallest wins; the deparser obeys."""
+        length = self.c(stmt.args[0])
+        self.line(f"if (!pkt->truncate_len || {length} < pkt->truncate_len) pkt->truncate_len = {length};")
+
+    def x_transmit(self, stmt: ir.Extern) -> None:
+        again, field_list = stmt.args
+        if isinstance(again, ir.Var):
+            self.line(f"if ({self.c(again)}) {{")
+            self.line("    pkt->verdict = INA_RECIRCULATE;")
+            self.line(f"    pkt->field_list = {self.c(field_list)};")
+            self.line("    return;")
+            self.line("}")
+        self.line("pkt->verdict = INA_UNICAST;")
+
+    # --- the deparser ------------------------------------------------------------------------------------------------
+
+    def x_deparse(self, stmt: ir.Extern) -> None:
+        """Moves what has to move, writes the small headers, and sets the frame's new bounds.
+
+        The unparsed rest of the frame stays where it is, and headers in wire order that keep their distance to it as well.
+        """
+        cursor, total = (self.c(a) for a in stmt.args[:2])
+        emitted = [(header, self.c(place)) for (header, _), place in zip(stmt.data, stmt.args[2:], strict=False)]
+        regions = [(n, header.region, out) for n, (header, out) in enumerate(emitted) if header.region]
+        self.line(f"const uint32_t rest = pkt->len - {cursor};")
+        self.line(f"int64_t start = (int64_t){cursor} - {total};")
+        self.line("uint32_t push = 0;  /* how far the rest must move for want of headroom */")
+        self.line("if (__builtin_expect(start < -(int64_t)pkt->headroom, 0)) {")
+        self.line("    push = (uint32_t)(-(int64_t)pkt->headroom - start);")
+        self.line("    if (push > pkt->tailroom) {")
+        self.line("        pkt->verdict = INA_DROP;")
+        self.line("        return;")
+        self.line("    }")
+        self.line("    start += push;")
+        self.line("}")
+        for n, region, out in regions:
+            new = f"start + {out} - 1"
+            if region.in_place:
+                stays = f"{self.name(region.pos)} == {new}"
+                buffered = self.name(region.buffered) if region.own_buffer else "0"
+                self.line(f"const int move{n} = {out} && ({buffered} || !({stays}));")
+                self.line(f"uint8_t scratch{n}[{region.size}];")
+                self.line(f"if (move{n}) memcpy(scratch{n}, {self.base(region)}, {region.size});")
+        self.line(f"if (push) memmove(data + {cursor} + push, data + {cursor}, rest);")
+        for n, region, out in regions:
+            new = f"data + (start + {out} - 1)"
+            if region.in_place:
+                self.line(f"if (move{n}) memcpy({new}, scratch{n}, {region.size});")
+            else:
+                self.line(f"if ({out}) memcpy({new}, {self.base(region)}, {region.size});")
+        for header, out in emitted:
+            if not header.region:
+                self._write_header(header, out)
+        self.line("pkt->data = data + start;")
+        self.line("pkt->headroom = (uint32_t)(pkt->headroom + start);")
+        self.line("pkt->tailroom -= push;")
+        self.line(f"pkt->wire_len += {total} - {cursor};")
+        self.line(f"pkt->len = {total} + rest;")
+
+    def _write_header(self, header: places.Header, out: str) -> None:
+        self.line(f"if ({out}) {{")
+        self.depth += 1
+        self.line(f"uint8_t *const o = data + (start + {out} - 1);")
+        at = 0
+        for text, bits in self.packed(list(places.scalars(header))):
+            size = bits // 8
+            value = text if bits == 64 else f"({text}) >> {64 - bits}"
+            self.line(f"ina_store(o + {at}, {size}, {value});")
+            at += size
+        self.depth -= 1
+        self.line("}")

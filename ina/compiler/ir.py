@@ -1,0 +1,366 @@
+"""The intermediate representation between the checked tree and C.
+
+Everything is a scalar: structs and headers have been flattened, actions, functions, sub-controls and sub-parsers inlined.
+A program is two lists of statements (ingress and egress phase) over shared variables.
+
+**Values** are bit patterns: a value of width w is an unsigned integer below 2^w whatever its sign; `signed` says how
+comparisons, widening casts, right shifts and saturating operations read it. bool is one bit.
+
+**Storage** of a value is a `Var` (a C variable), or an `Elem`: one element of an `Array`. Arrays are what loops can run
+over: consecutive fields of one width in a header that stays in wire order (`Region`), or in a metadata struct.
+
+Statements are structured except for forward and backward `Goto`s (parser states, `return`, `exit`, loops of the language).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+
+class Expr:
+    """`width` in bits, `signed`."""
+
+    __slots__ = ()
+    width: int
+    signed: bool
+
+
+@dataclass(eq=False, slots=True)
+class Const(Expr):
+    """`value` is the bit pattern: 0 <= value < 2^width."""
+
+    value: int
+    width: int
+    signed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Var(Expr):
+    """A variable; compared by identity. `name` is a hint for the C text only."""
+
+    name: str
+    width: int
+    signed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Region:
+    """A header kept in wire order, `size` bytes: at `pos` within the frame or, when `buffered` is set, in the program's metadata.
+
+    `own_buffer`: the metadata has room for it (it may come to life without being extracted, or the frame's bytes are needed
+    again); without it the header always lies in the frame while it is valid.
+    """
+
+    name: str
+    size: int
+    valid: Var
+    pos: Var
+    buffered: Var
+    own_buffer: bool = False
+    in_place: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class Array:
+    """`count` values of `width` bits. With `region`: from bit `offset` (from the region's start) in wire order; else local."""
+
+    name: str
+    width: int
+    count: int
+    signed: bool = False
+    region: Region | None = None
+    offset: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Elem(Expr):
+    """Element `index` of `array`; within a `Roll`, element `index + step * i`."""
+
+    array: Array
+    index: int
+    step: int = 0
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return self.array.width
+
+    @property
+    def signed(self) -> bool:  # type: ignore[override]
+        return self.array.signed
+
+
+@dataclass(eq=False, slots=True)
+class Wire(Expr):
+    """`width` bits of the frame from bit `bit` after byte `pos`; the caller has checked the length."""
+
+    pos: Expr
+    bit: int
+    width: int
+    signed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Native(Expr):
+    """A C expression of the run-time environment (descriptor field, clock, action parameter)."""
+
+    text: str
+    width: int
+    signed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Op(Expr):
+    """An operation without side effects.
+
+    Arithmetic: add sub mul div mod satadd satsub neg; bits: and or xor not shl shr concat; eq ne lt le gt ge land lor lnot
+    (one bit); cond (condition, then, else); cast (to `width`; sign-extends when the operand is signed). Operands of arithmetic,
+    bit operations and comparisons have one width and sign, except shift amounts, concat and cast.
+    """
+
+    op: str
+    args: tuple[Expr, ...]
+    width: int
+    signed: bool = False
+
+
+# --- stateful objects ------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Register:
+    """`size` cells of `width` bits. After layout: cell i lies at `offset + i * stride` of the state block, `bytes` wide."""
+
+    name: str
+    width: int
+    size: int
+    signed: bool = False
+    offset: int = 0
+    stride: int = 0
+    bytes: int = 0
+    group: int = -1
+
+
+@dataclass(eq=False, slots=True)
+class Counter:
+    """`kind`: packets, bytes or packets_and_bytes. Cell i: uint64 packets, uint64 bytes at `offset + 16 * i` of the statistics."""
+
+    name: str
+    kind: str
+    size: int
+    table: str | None = None
+    offset: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Table:
+    """`index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON form."""
+
+    name: str
+    index: int
+    kind: str
+    keys: list[dict[str, Any]]
+    key_words: int
+    actions: list[dict[str, Any]]
+    default_action: int
+    default_params: list[int]
+    const_default: bool
+    const_entries: bool
+    entries: list[dict[str, Any]]
+    size: int
+    param_words: int = 0
+    counter: Counter | None = None
+
+
+# --- statements ------------------------------------------------------------------------------------------------------
+
+
+class Stmt:
+    __slots__ = ()
+
+
+@dataclass(eq=False, slots=True)
+class Assign(Stmt):
+    target: Var | Elem
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class RegRead(Stmt):
+    """Out of range: 0. Within a `Roll`: cell `index` of the register `step * i` bytes further on in the row."""
+
+    target: Var | Elem
+    register: Register
+    index: Expr
+    step: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class RegWrite(Stmt):
+    """Out of range: nothing happens."""
+
+    register: Register
+    index: Expr
+    value: Expr
+    step: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class If(Stmt):
+    condition: Expr
+    then: list[Stmt]
+    otherwise: list[Stmt] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Switch(Stmt):
+    """`cases` by value, each without fall-through; `default` for the others."""
+
+    subject: Expr
+    cases: list[tuple[int, list[Stmt]]]
+    default: list[Stmt] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Goto(Stmt):
+    label: str
+
+
+@dataclass(eq=False, slots=True)
+class Label(Stmt):
+    label: str
+
+
+@dataclass(eq=False, slots=True)
+class Lookup(Stmt):
+    """Looks `keys` (64-bit words) up in `table`: sets `hit`, `action` and `cursor` (number of the C variables that hold entry
+    and parameters for `Native` expressions)."""
+
+    table: Table
+    keys: list[Expr]
+    hit: Var
+    action: Var
+    cursor: int
+
+
+@dataclass(eq=False, slots=True)
+class Extern(Stmt):
+    """An operation of the architecture, named by `op`; `targets` are written, `args` read, `data` is constant."""
+
+    op: str
+    targets: list[Var | Elem]
+    args: list[Expr]
+    data: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class Roll(Stmt):
+    """`body` for i = 0 .. count - 1. `independent`: no iteration touches memory that another one writes."""
+
+    count: int
+    body: list[Stmt]
+    independent: bool
+
+
+@dataclass(eq=False, slots=True)
+class Phase:
+    body: list[Stmt] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Module:
+    """A whole program. `metadata`: places by P4 path of the top-level values, for tools. `preserved`: field list -> variables."""
+
+    name: str
+    ingress: Phase
+    egress: Phase
+    registers: list[Register]
+    counters: list[Counter]
+    tables: list[Table]
+    regions: list[Region]
+    max_grow: int
+    errors: list[str]
+    uses_random: bool = False
+    preserved: dict[int, list[Var | Elem]] = field(default_factory=dict)
+    digests: list[dict[str, Any]] = field(default_factory=list)
+    fields: dict[str, Var | Elem] = field(default_factory=dict)
+    layout: dict[str, Any] = field(default_factory=dict)
+
+
+# --- traversal -------------------------------------------------------------------------------------------------------
+
+
+def blocks(stmt: Stmt) -> list[list[Stmt]]:
+    """The statement lists inside a statement."""
+    match stmt:
+        case If():
+            return [stmt.then, stmt.otherwise]
+        case Switch():
+            return [body for _, body in stmt.cases] + [stmt.default]
+        case Roll():
+            return [stmt.body]
+        case _:
+            return []
+
+
+def walk(body: list[Stmt]) -> Iterator[Stmt]:
+    """Every statement, outer ones first."""
+    stack = [iter(body)]
+    while stack:
+        for stmt in stack[-1]:
+            yield stmt
+            inner = blocks(stmt)
+            if inner:
+                stack.extend(iter(b) for b in reversed(inner))
+                break
+        else:
+            stack.pop()
+
+
+def reads(stmt: Stmt) -> tuple[Expr, ...] | list[Expr]:
+    """The expressions that a statement itself evaluates."""
+    match stmt:
+        case Assign():
+            return (stmt.value,)
+        case RegRead():
+            return (stmt.index,)
+        case RegWrite():
+            return (stmt.index, stmt.value)
+        case If():
+            return (stmt.condition,)
+        case Switch():
+            return (stmt.subject,)
+        case Lookup():
+            return stmt.keys
+        case Extern():
+            return stmt.args
+        case _:
+            return ()
+
+
+def writes(stmt: Stmt) -> tuple[Expr, ...] | list[Expr]:
+    """The variables and elements that a statement itself writes."""
+    match stmt:
+        case Assign() | RegRead():
+            return (stmt.target,)
+        case Lookup():
+            return (stmt.hit, stmt.action)
+        case Extern():
+            return stmt.targets
+        case _:
+            return ()
+
+
+def leaves(expr: Expr) -> Iterator[Expr]:
+    """The leaves of an expression, left to right."""
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Op):
+            stack.extend(reversed(e.args))
+        elif isinstance(e, Wire):
+            stack.append(e.pos)
+            yield e
+        else:
+            yield e

@@ -1,0 +1,57 @@
+"""Loads a compiled program into this process: a thin view for tests and tools (the switch runtime has its own, in C)."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cffi
+
+from ina import paths
+
+
+class LoadError(RuntimeError):
+    """The file is no program of this ABI."""
+
+
+@functools.cache
+def _ffi() -> cffi.FFI:
+    """The structures of packet.h, program.h and table.h."""
+    text = []
+    for name in ("packet.h", "program.h", "table.h"):
+        path = next(d / name for d in paths.include_dirs() if (d / name).exists())
+        source = path.read_text(encoding="utf-8")
+        source = re.sub(r"#ifndef INA_CDEF.*?#endif", "", source, flags=re.S)
+        text.append(re.sub(r"^#.*$", "", source, flags=re.M))
+    ffi = cffi.FFI()
+    ffi.cdef("\n".join(text) + "\nextern struct ina_program ina_program;")
+    return ffi
+
+
+@dataclass(slots=True)
+class Handle:
+    """`program` is the `struct ina_program`; `library` keeps it loaded."""
+
+    ffi: Any
+    library: Any
+    program: Any
+
+    def close(self) -> None:
+        self.ffi.dlclose(self.library)
+
+
+def load(so_path: str | Path) -> Handle:
+    """Raises LoadError when the file cannot be loaded or has another ABI."""
+    ffi = _ffi()
+    try:
+        library = ffi.dlopen(str(so_path))
+        program = library.ina_program
+    except (OSError, AttributeError) as error:
+        raise LoadError(f"{so_path}: {error}") from None
+    wanted = library.INA_PROGRAM_ABI
+    if program.abi != wanted:
+        raise LoadError(f"{so_path}: program ABI {program.abi}, expected {wanted}; compile it again")
+    return Handle(ffi, library, program)

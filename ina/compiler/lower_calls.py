@@ -1,0 +1,304 @@
+"""Inlining: actions, functions, sub-controls, and dispatch of calls to methods and externs.
+
+Arguments are bound by reference where nobody can tell, else copied in and out (P4_16 v1.2.5 §6.8): an `in` argument may stand
+for the parameter when no out/inout argument overlaps it; actions see the variables around them, so their scalars are copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.compiler import ast, fold, ir, places, types
+from ina.compiler.lower_statements import Statements
+from ina.compiler.places import Choice, Header, SliceOf, Union
+from ina.compiler.program import Instance
+
+
+@dataclass(slots=True)
+class Frame:
+    """One inlined callable. `label` is where `return` goes; `copy_out` what happens on every way out."""
+
+    label: str
+    result: Any = None
+    label_used: bool = False
+    copy_out: list[Callable[[], None]] = field(default_factory=list)
+
+
+class Calls(Statements):
+    def call(self, e: ast.Call) -> Any:
+        """Lowers a call; the result is a value tree, None for void."""
+        match e.kind:
+            case "action":
+                return self.inline(e.decl.params, e.args, e, lambda: self.body(e.decl.body), by_reference=False)
+            case "function":
+                result = (
+                    None
+                    if isinstance(e.decl.return_type, types.VoidType)
+                    else self.storage.place(e.decl.return_type, "result")
+                )
+                self.inline(e.decl.params, e.args, e, lambda: self.body(e.decl.body), result=result)
+                return result
+            case "control_apply":
+                return self.apply_control(self.resolve_instance(e.receiver), e)
+            case "parser_apply":
+                return self.apply_parser(self.resolve_instance(e.receiver), e)
+            case "table_apply":
+                return self.apply_table(e)
+            case "header_method":
+                return self.header_method(e)
+            case "stack_method":
+                return self.stack_method(e)
+            case "packet_in":
+                return self.packet_in(e)
+            case "packet_out":
+                return self.packet_out(e)
+            case "extern_function":
+                return self.extern_function(e)
+            case "method":
+                return self.extern_method(e, self.resolve_instance(e.receiver))
+        raise self.unsupported(e, f"a call of kind {e.kind}")
+
+    def resolve_instance(self, receiver: ast.Expr | None) -> Instance:
+        """The object that a receiver names."""
+        assert isinstance(receiver, ast.Name)
+        decl = receiver.decl
+        if isinstance(decl, ast.Param):
+            found = self.scope.get(id(decl)) if not decl.is_ctor else self.instance.args.get(decl.name)
+        else:
+            found = self.instance.children.get(decl.name)
+            if found is None or found.site is not decl:
+                found = self.program.globals.get(decl.name, found)
+        if not isinstance(found, Instance):
+            raise self.unsupported(receiver, f"'{receiver.name}' as an object")
+        return found
+
+    # --- inlining ----------------------------------------------------------------------------------------------------
+
+    def inline(
+        self, params: list[ast.Param], args: list[ast.Expr | None], node: ast.Node, body: Callable[[], None], *,
+        by_reference: bool = True, result: Any = None,
+    ) -> None:  # fmt: skip
+        values = [self._argument(p, a, node) for p, a in zip(params, args, strict=True)]
+        self.inline_values(params, values, node, body, by_reference=by_reference, result=result)
+
+    def _argument(self, param: ast.Param, arg: ast.Expr | None, node: ast.Node) -> Any:
+        if isinstance(types.strip_new(param.type), types.ExternType):
+            return (
+                self.scope[id(arg.decl)]
+                if isinstance(arg, ast.Name) and id(arg.decl) in self.scope
+                else self.resolve_instance(arg)
+            )
+        if arg is None:
+            return self.storage.place(param.type, param.name)
+        return self.lvalue(arg) if param.direction in ("out", "inout") else self.value(arg)
+
+    def inline_values(
+        self, params: list[ast.Param], values: list[Any], node: ast.Node, body: Callable[[], None], *,
+        by_reference: bool = True, result: Any = None,
+    ) -> None:  # fmt: skip
+        """Binds `values` to `params` and lowers `body` in place."""
+        frame = Frame(self.new_label("return"), result)
+        written: list[set[int]] = [
+            self._keys(v) if p.direction in ("out", "inout") else set() for p, v in zip(params, values, strict=True)
+        ]
+        bindings = []
+        for i, (param, value) in enumerate(zip(params, values, strict=True)):
+            if isinstance(value, Instance | str):
+                bindings.append(value)
+                continue
+            others = set().union(*(w for k, w in enumerate(written) if k != i))
+            if param.direction in ("out", "inout"):
+                shared = by_reference and not isinstance(value, Choice | SliceOf) and not (others & written[i])
+                bindings.append(self._bind_out(param, value, frame, shared, node))
+            elif isinstance(value, ir.Const) or (
+                by_reference and not isinstance(value, Choice | SliceOf) and not self._keys(value) & others
+            ):
+                bindings.append(value)
+            else:
+                place = self.storage.place(param.type, param.name)
+                self.assign(place, value, node)
+                bindings.append(place)
+        for param, binding in zip(params, bindings, strict=True):
+            self.scope[id(param)] = binding
+        self.frames.append(frame)
+        body()
+        # A return at the very end needs no jump.
+        while self.out and isinstance(self.out[-1], ir.Goto) and self.out[-1].label == frame.label:
+            self.out.pop()
+        if (
+            any(isinstance(s, ir.Goto) and s.label == frame.label for s in ir.walk(self.out))
+            if frame.label_used
+            else False
+        ):
+            self.emit(ir.Label(frame.label))
+        self.frames.pop()
+        for copy in frame.copy_out:
+            copy()
+
+    def _bind_out(self, param: ast.Param, value: Any, frame: Frame, shared: bool, node: ast.Node) -> Any:
+        if shared:
+            if param.direction == "out":
+                self.reset(value, node)
+            return value
+        place = self.storage.place(param.type, param.name)
+        if param.direction == "inout":
+            self.assign(place, value, node)
+        else:
+            self.reset(place, node)
+        frame.copy_out.append(lambda: self.assign(value, place, node))
+        return place
+
+    def reset(self, place: Any, node: ast.Node) -> None:
+        """An `out` parameter's or variable's first value: zero, headers invalid."""
+        if isinstance(place, Choice):
+            self.assign(place, self.read_default(place), node)
+        elif isinstance(place, ir.Var | ir.Elem):
+            self.emit(ir.Assign(place, fold.const(0, place.width, place.signed)))
+        elif isinstance(place, SliceOf):
+            self.assign(place, fold.const(0, place.hi - place.lo + 1), node)
+        elif isinstance(place, Header) and place.region:
+            self.emit(ir.Assign(place.valid, fold.FALSE))
+        else:
+            if isinstance(place, Header):
+                self.emit(ir.Assign(place.valid, fold.FALSE))
+            if isinstance(place, places.Stack) and place.next is not None:
+                self.emit(ir.Assign(place.next, fold.const(0, 32)))
+            for part in places.members(place):
+                self.reset(part, node)
+
+    def read_default(self, place: Choice) -> Any:
+        first = place.items[0]
+        return fold.const(0, first.width, first.signed) if isinstance(first, ir.Expr) else self.default(first.type)
+
+    def _keys(self, value: Any) -> set[int]:
+        """What a value reads (or a place writes), for the overlap test."""
+        keys: set[int] = set()
+        if isinstance(value, Choice):
+            return set().union(*(self._keys(i) for i in value.items)) | self._keys(value.index)
+        if isinstance(value, SliceOf):
+            return self._keys(value.base)
+        for leaf in places.leaves(value):
+            if isinstance(leaf, Choice | SliceOf):
+                keys |= self._keys(leaf)
+            elif isinstance(leaf, ir.Expr):
+                for part in ir.leaves(leaf):
+                    keys.add(hash((id(part.array), part.index)) if isinstance(part, ir.Elem) else id(part))
+        return keys
+
+    def body(self, block: ast.Block) -> None:
+        for statement in block.statements:
+            self.statement(statement)
+
+    def apply_control(self, instance: Instance, e: ast.Call) -> None:
+        decl: ast.ControlDecl = instance.decl
+        values = [self._argument(p, a, e) for p, a in zip(decl.params, e.args, strict=True)]
+        self.enter_control(instance, values, e)
+
+    def enter_control(self, instance: Instance, values: list[Any], node: ast.Node) -> None:
+        """Inlines a control's apply block with `values` for its parameters."""
+        decl: ast.ControlDecl = instance.decl
+        outer, self.instance = self.instance, instance
+
+        def body() -> None:
+            self.bind_constructor(decl.ctor_params, instance, node)
+            self.declare_locals(decl.locals)
+            self.body(decl.body)
+
+        self.inline_values(decl.params, values, node, body)
+        self.instance = outer
+
+    def bind_constructor(self, params: list[ast.Param], instance: Instance, node: ast.Node) -> None:
+        for param in params:
+            value = instance.args.get(param.name)
+            if value is None:
+                continue
+            if (
+                isinstance(value, Instance)
+                or isinstance(value, str)
+                and not isinstance(param.type, types.EnumType | types.ErrorType)
+            ):
+                self.scope[id(param)] = value
+            else:
+                self.scope[id(param)] = self.constant(value, param.type, node)
+
+    def declare_locals(self, declarations: list[ast.Node]) -> None:
+        for declaration in declarations:
+            if isinstance(declaration, ast.VarDecl | ast.ConstDecl):
+                self.statement(declaration)
+
+    # --- headers and stacks ------------------------------------------------------------------------------------------
+
+    def header_method(self, e: ast.Call) -> Any:
+        place = self.lvalue(e.receiver)
+        if e.method == "isValid":
+            return self.read(self.select(place, self._is_valid))
+        if isinstance(place, Choice):
+            for i, item in enumerate(place.items):
+                body = self.block(lambda item=item: self.set_valid(item, e.method == "setValid"))
+                self.emit(ir.If(fold.eq(place.index, fold.const(i, place.index.width)), body))
+            return None
+        self.set_valid(place, e.method == "setValid")
+        return None
+
+    def _is_valid(self, value: Any) -> ir.Expr:
+        if isinstance(value, Union):
+            result: ir.Expr = fold.FALSE
+            for header in value.fields.values():
+                result = fold.lor(result, header.valid)
+            return result
+        return value.valid
+
+    def set_valid(self, header: Header, valid: bool) -> None:
+        if valid:
+            self.created[id(header)] = header
+        if valid and header.region:
+            header.region.own_buffer = True
+            fresh: list[ir.Stmt] = [
+                ir.Extern("buffer_region", [header.region.pos, header.region.buffered], [], header.region)
+            ]
+            self.emit(ir.If(fold.lnot(header.valid), fresh))
+        self.emit(ir.Assign(header.valid, fold.TRUE if valid else fold.FALSE))
+        if valid and header.union:
+            for other in header.union.fields.values():
+                if other is not header:
+                    self.emit(ir.Assign(other.valid, fold.FALSE))
+
+    def stack_method(self, e: ast.Call) -> None:
+        stack = self.lvalue(e.receiver)
+        if not isinstance(stack, places.Stack):
+            raise self.unsupported(e, f"{e.method} on this stack")
+        count, size = e.args[0].const, len(stack.items)
+        count = min(count, size)
+        order = range(size - 1, count - 1, -1) if e.method == "push_front" else range(size - count)
+        for i in order:
+            self.assign(stack.items[i], stack.items[i - count if e.method == "push_front" else i + count], e)
+        for i in range(count) if e.method == "push_front" else range(size - count, size):
+            for header in places.headers(stack.items[i]):
+                self.reset(header, e)
+        if stack.next is None:
+            return
+        limit, amount = fold.const(size, 32), fold.const(count, 32)
+        if e.method == "push_front":
+            moved = fold.add(stack.next, amount)
+            self.emit(ir.Assign(stack.next, fold.cond(ir.Op("gt", (moved, limit), 1), limit, moved)))
+        else:
+            less = ir.Op("sub", (stack.next, amount), 32)
+            self.emit(ir.Assign(stack.next, fold.cond(ir.Op("lt", (stack.next, amount), 1), fold.const(0, 32), less)))
+
+    # Defined in the other parts.
+    def apply_parser(self, instance: Instance, e: ast.Call) -> None:
+        raise TypeError
+
+    def packet_in(self, e: ast.Call) -> Any:
+        raise TypeError
+
+    def packet_out(self, e: ast.Call) -> None:
+        raise TypeError
+
+    def extern_function(self, e: ast.Call) -> Any:
+        raise TypeError
+
+    def extern_method(self, e: ast.Call, instance: Instance) -> Any:
+        raise TypeError

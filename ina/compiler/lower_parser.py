@@ -1,0 +1,248 @@
+"""Lowering of parsers and deparsers.
+
+A parser becomes a graph of labels; `cursor` is the byte offset within the frame. A parser error jumps to `reject`, where
+v1model goes on with ingress. The deparser only notes where each header goes: `Extern("deparse")` at the end writes them, because
+the frame's new start is known only then (the unparsed payload stays where it is).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.compiler import ast, fold, ir, places, types
+from ina.compiler.errors import CompileError
+from ina.compiler.lower_calls import Calls
+from ina.compiler.places import Choice, Header, Stack, Union
+from ina.compiler.program import Instance
+
+
+class Parsers(Calls):
+    cursor: ir.Var
+    parser_error: Any
+    reject_label: str
+    emitted: list[tuple[Header, ir.Var]]
+    out_length: ir.Var
+
+    def check_parser(self, condition: ir.Expr, error: int, node: ast.Node) -> None:
+        """Ends parsing with `error` unless `condition` holds."""
+        if self.reject_label == "":
+            raise self.unsupported(node, "this operation outside of a parser")
+        if isinstance(condition, ir.Const) and condition.value:
+            return
+        self.emit(
+            ir.If(
+                fold.lnot(condition), [ir.Assign(self.parser_error, fold.const(error, 32)), ir.Goto(self.reject_label)]
+            )
+        )
+
+    def enter_parser(self, instance: Instance, values: list[Any], node: ast.Node) -> None:
+        decl: ast.ParserDecl = instance.decl
+        outer, self.instance = self.instance, instance
+
+        def body() -> None:
+            self.bind_constructor(decl.ctor_params, instance, node)
+            self.declare_locals(decl.locals)
+            self._states(decl)
+
+        self.inline_values(decl.params, values, node, body)
+        self.instance = outer
+
+    def apply_parser(self, instance: Instance, e: ast.Call) -> None:
+        values = [self._argument(p, a, e) for p, a in zip(instance.decl.params, e.args, strict=True)]
+        self.enter_parser(instance, values, e)
+
+    def _states(self, decl: ast.ParserDecl) -> None:
+        if "start" not in decl.states:
+            raise CompileError(decl.span, f"parser '{decl.name}' has no state 'start'")
+        start = decl.states["start"]
+        labels: dict[int, str] = {}
+        waiting = [start]
+        labels[id(start)] = self.new_label("start")
+        accept = self.frames[-1]
+
+        def target(state: ast.ParserState | None, name: str | None) -> list[ir.Stmt]:
+            if state is None:
+                if name == "accept":
+                    accept.label_used = True
+                    return [ir.Goto(accept.label)]
+                return [ir.Goto(self.reject_label)]
+            if id(state) not in labels:
+                labels[id(state)] = self.new_label(state.name)
+                waiting.append(state)
+            return [ir.Goto(labels[id(state)])]
+
+        while waiting:
+            state = waiting.pop()
+            self.emit(ir.Label(labels[id(state)]))
+            for statement in state.statements:
+                self.statement(statement)
+            self._transition(state, target)
+
+    def _transition(self, state: ast.ParserState, target: Any) -> None:
+        transition = state.transition
+        if transition is None:
+            self.out += target(None, "reject")
+            return
+        if not transition.keys:
+            self.out += target(transition.target, transition.target_name)
+            return
+        keys = [self._select_key(k) for k in transition.keys]
+        for case in transition.cases:
+            condition: ir.Expr = fold.TRUE
+            for key, match in zip(keys, case.keys, strict=True):
+                condition = fold.land(condition, self.matches(key, match))
+            if isinstance(condition, ir.Const) and condition.value:
+                self.out += target(case.target, case.target_name)
+                return
+            self.emit(ir.If(condition, target(case.target, case.target_name)))
+        self.emit(ir.Assign(self.parser_error, fold.const(self.error_index["NoMatch"], 32)))
+        self.emit(ir.Goto(self.reject_label))
+
+    def _select_key(self, e: ast.Expr) -> Any:
+        value = self.read(self.value(e))
+        if not isinstance(value, ir.Expr):
+            raise self.unsupported(e, f"a select key of type {e.type}")
+        return value if isinstance(value, ir.Const | ir.Var) else self.stable(value)
+
+    def matches(self, key: ir.Expr, match: ast.Expr) -> ir.Expr:
+        """Whether a key lies in the set of a keyset expression."""
+        match match:
+            case ast.DontCare():
+                return fold.TRUE
+            case ast.Mask():
+                mask = self.scalar(match.mask)
+                return fold.eq(fold.bit_and(key, mask), fold.bit_and(self.scalar(match.value), mask))
+            case ast.Range():
+                low, high = self.scalar(match.lo), self.scalar(match.hi)
+                return fold.land(ir.Op("ge", (key, low), 1), ir.Op("le", (key, high), 1))
+            case ast.Name() if isinstance(match.decl, ast.ValueSetDecl):
+                raise self.unsupported(match, "a parser value set")
+        return fold.eq(key, self.scalar(match))
+
+    # --- packet_in ---------------------------------------------------------------------------------------------------
+
+    def packet_in(self, e: ast.Call) -> Any:
+        match e.method:
+            case "extract":
+                if len(e.args) == 2:
+                    raise self.unsupported(e, "extract of a header with varbit fields")
+                place = (
+                    self.lvalue(e.args[0]) if e.args[0] is not None else self.storage.place(e.params[0].type, "skipped")
+                )
+                self._extract(place, e)
+                if isinstance(e.args[0], ast.Member) and e.args[0].kind == "next":
+                    stack = self.value(e.args[0].base)
+                    self.emit(ir.Assign(stack.next, fold.add(stack.next, fold.const(1, 32))))
+                return None
+            case "lookahead":
+                width = self._wire_width(e.type, e)
+                self._need(width, e)
+                return self._snapshot(self._wire_value(e.type, 0, e)[0])
+            case "advance":
+                return self._advance(self.scalar(e.args[0]), e)
+            case "length":
+                return ir.Native("pkt->len", 32)
+        raise self.unsupported(e, f"packet_in.{e.method}")
+
+    def _wire_width(self, t: types.Type, node: ast.Node) -> int:
+        width = types.fixed_width(t)
+        if width is None:
+            raise self.unsupported(node, f"extracting {t}, which has no fixed size")
+        return width
+
+    def _need(self, bits: int, node: ast.Node) -> None:
+        end = fold.add(self.cursor, fold.const((bits + 7) // 8, 32))
+        self.check_parser(ir.Op("le", (end, ir.Native("pkt->len", 32)), 1), self.error_index["PacketTooShort"], node)
+
+    def _wire_value(self, t: types.Type, bit: int, node: ast.Node) -> tuple[Any, int]:
+        """A value of type `t` read from the frame `bit` bits after the cursor, and the bit after it."""
+        t = types.strip_new(t)
+        shape = places.scalar_shape(t)
+        if shape:
+            if shape[0] > 128:
+                raise self.unsupported(node, f"a field of {shape[0]} bits here")
+            return ir.Wire(self.cursor, bit, *shape), bit + shape[0]
+        if isinstance(t, types.RecordType) and not isinstance(t, types.UnionType):
+            fields = {}
+            for f in t.fields.values():
+                fields[f.name], bit = self._wire_value(f.type, bit, node)
+            return (Header(t, fields, fold.TRUE) if isinstance(t, types.HeaderType) else places.Record(t, fields)), bit
+        if isinstance(t, types.TupleType):
+            items = []
+            for element in t.elements:
+                item, bit = self._wire_value(element, bit, node)
+                items.append(item)
+            return places.Sequence(t, items), bit
+        raise self.unsupported(node, f"a value of type {t} from the packet")
+
+    def _extract(self, place: Any, e: ast.Call) -> None:
+        header_type = place.items[0].type if isinstance(place, Choice) else place.type
+        width = self._wire_width(header_type, e)
+        if width % 8:
+            raise CompileError(e.span, f"header {header_type} has {width} bits, which is no whole number of bytes")
+        self._need(width, e)
+        items = place.items if isinstance(place, Choice) else [place]
+        for i, header in enumerate(items):
+            body = self.block(lambda header=header: self._extract_header(header, e))
+            if isinstance(place, Choice):
+                self.emit(ir.If(fold.eq(place.index, fold.const(i, place.index.width)), body))
+            else:
+                self.out += body
+        self.emit(ir.Assign(self.cursor, fold.add(self.cursor, fold.const(width // 8, 32))))
+
+    def _extract_header(self, header: Header, e: ast.Call) -> None:
+        if header.region:
+            self.emit(
+                ir.Extern("extract_region", [header.region.pos, header.region.buffered], [self.cursor], header.region)
+            )
+        else:
+            value, _ = self._wire_value(header.type, 0, e)
+            for target, source in zip(places.scalars(header), places.scalars(value), strict=True):
+                self.emit(ir.Assign(target, source))
+        self.emit(ir.Assign(header.valid, fold.TRUE))
+        if header.union:
+            for other in header.union.fields.values():
+                if other is not header:
+                    self.emit(ir.Assign(other.valid, fold.FALSE))
+
+    def _advance(self, bits: ir.Expr, e: ast.Call) -> None:
+        whole = fold.eq(fold.slice_bits(bits, 2, 0), fold.const(0, 3))
+        if isinstance(whole, ir.Const) and not whole.value:
+            raise CompileError(e.args[0].span, "advance by a number of bits that is no multiple of 8")
+        self.check_parser(whole, self.error_index["ParserInvalidArgument"], e)
+        amount = fold.cast(fold.slice_bits(bits, 31, 3), 32)
+        left = ir.Op("sub", (ir.Native("pkt->len", 32), self.cursor), 32)
+        self.check_parser(ir.Op("le", (amount, left), 1), self.error_index["PacketTooShort"], e)
+        self.emit(ir.Assign(self.cursor, fold.add(self.cursor, amount)))
+
+    # --- packet_out --------------------------------------------------------------------------------------------------
+
+    def packet_out(self, e: ast.Call) -> None:
+        self._emit_value(self.read(self.value(e.args[0])), e)
+
+    def _emit_value(self, value: Any, e: ast.Call) -> None:
+        match value:
+            case Header():
+                if not isinstance(value.valid, ir.Var) and not isinstance(value.valid, ir.Const):
+                    raise self.unsupported(e, "emitting a header selected at run time")
+                width = self._wire_width(value.type, e)
+                if width % 8:
+                    raise CompileError(
+                        e.span, f"header {value.type} has {width} bits, which is no whole number of bytes"
+                    )
+                place = self.temp(32, name="out")
+                body = [
+                    ir.Assign(place, fold.add(self.out_length, fold.const(1, 32))),  # 0: not emitted
+                    ir.Assign(self.out_length, fold.add(self.out_length, fold.const(width // 8, 32))),
+                ]
+                self.emit(ir.Assign(place, fold.const(0, 32)))
+                self.emit(ir.If(value.valid, body))
+                self.emitted.append((value, place))
+            case Stack() | places.Sequence():
+                for item in value.items:
+                    self._emit_value(item, e)
+            case Union() | places.Record():
+                for part in value.fields.values():
+                    self._emit_value(part, e)
+            case _:
+                raise self.unsupported(e, f"emitting a value of type {e.args[0].type}")

@@ -1,0 +1,201 @@
+"""Lowering of statements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.compiler import ast, fold, ir, places, types
+from ina.compiler.lower_expressions import BINARY, Expressions
+from ina.compiler.places import Stack
+
+
+class Statements(Expressions):
+    frames: list[Any]
+    loops: list[tuple[str, str]]
+    exit_label: str
+    labels: int
+
+    def new_label(self, name: str) -> str:
+        self.labels += 1
+        return f"{name}_{self.labels}"
+
+    def statement(self, node: ast.Node) -> None:
+        match node:
+            case ast.Assign():
+                self._assignment(node)
+            case ast.CallStatement():
+                self.call(node.call)
+            case ast.Block():
+                for inner in node.statements:
+                    self.statement(inner)
+            case ast.If():
+                self._if(node)
+            case ast.VarDecl():
+                self._variable(node)
+            case ast.ConstDecl():
+                self.scope[id(node)] = self.constant(node.value.const, node.type, node)
+            case ast.Switch():
+                self._switch(node)
+            case ast.Return():
+                self._return(node)
+            case ast.Exit():
+                self._exit()
+            case ast.ForC():
+                self._for_c(node)
+            case ast.ForIn():
+                self._for_in(node)
+            case ast.Break():
+                self.emit(ir.Goto(self.loops[-1][0]))
+            case ast.Continue():
+                self.emit(ir.Goto(self.loops[-1][1]))
+            case ast.EmptyStatement() | ast.Instantiation():
+                pass
+            case _:
+                raise self.unsupported(node, f"this statement ({type(node).__name__})")
+
+    def _assignment(self, node: ast.Assign) -> None:
+        if node.op == "=":
+            # The left side's indices are evaluated first (§11.1).
+            place = self.lvalue(node.target)
+            self.assign(place, self.value(node.value), node)
+            return
+        place = self.lvalue(node.target)
+        old, value = self.read(place), self.scalar(node.value)
+        if node.op in ("&&", "||"):
+            result = fold.land(old, value) if node.op == "&&" else fold.lor(old, value)
+        else:
+            result = ir.Op(BINARY[node.op], (old, value), old.width, old.signed)
+        self.assign(place, result, node)
+
+    def _variable(self, node: ast.VarDecl) -> None:
+        place = self.storage.place(node.type, node.name)
+        if node.init is None:
+            self.reset(place, node)
+        else:
+            self.assign(place, self.value(node.init), node)
+        self.scope[id(node)] = place
+
+    def reset(self, place: Any, node: ast.Node) -> None:
+        raise TypeError("defined in lower_calls")
+
+    def _if(self, node: ast.If) -> None:
+        if node.condition.const is not None:
+            chosen = node.then if node.condition.const else node.otherwise
+            if chosen is not None:
+                self.statement(chosen)
+            return
+        condition = self.scalar(node.condition)
+        then = self.block(lambda: self.statement(node.then))
+        otherwise = self.block(lambda: self.statement(node.otherwise)) if node.otherwise else []
+        self.emit(ir.If(condition, then, otherwise))
+
+    def _switch(self, node: ast.Switch) -> None:
+        is_action = isinstance(node.subject.type, types.ActionRunType)
+        subject = self.scalar(node.subject)
+        cases: list[tuple[int, list[ir.Stmt]]] = []
+        default: list[ir.Stmt] = []
+        waiting: list[ast.SwitchCase] = []
+        for case in node.cases:
+            waiting.append(case)
+            if case.body is None:
+                continue
+            for label in waiting:
+                # Each label gets its own copy of the body: labels share one only where the program fell through.
+                lowered = self.block(lambda case=case: self.statement(case.body))
+                if label.label is None:
+                    default = lowered
+                elif is_action:
+                    cases.append((self._action_index(node.subject.type, label), lowered))
+                else:
+                    value = self.constant(label.label.const, node.subject.type, label.label)
+                    cases.append((value.value, lowered))
+            waiting = []
+        if subject.width > 64:
+            result = default
+            for value, lowered in reversed(cases):
+                result = [ir.If(fold.eq(subject, fold.const(value, subject.width, subject.signed)), lowered, result)]
+            self.out += result
+            return
+        self.emit(ir.Switch(subject, cases, default))
+
+    def _action_index(self, t: types.ActionRunType, case: ast.SwitchCase) -> int:
+        for i, ref in enumerate(t.table.actions):
+            if ref is case.action or (case.action is not None and ref.decl is case.action.decl):
+                return i
+        raise self.unsupported(case, "this label")
+
+    def _return(self, node: ast.Return) -> None:
+        frame = self.frames[-1]
+        if node.value is not None:
+            self.assign(frame.result, self.value(node.value), node)
+        frame.label_used = True
+        self.emit(ir.Goto(frame.label))
+
+    def _exit(self) -> None:
+        # Pending out parameters are copied out, innermost first.
+        for frame in reversed(self.frames):
+            for copy in frame.copy_out:
+                copy()
+        self.emit(ir.Goto(self.exit_label))
+
+    def _for_c(self, node: ast.ForC) -> None:
+        for init in node.init:
+            self.statement(init)
+        top, again, end = self.new_label("loop"), self.new_label("continue"), self.new_label("break")
+        self.emit(ir.Label(top))
+        condition = self.scalar(node.condition)
+        self.emit(ir.If(fold.lnot(condition), [ir.Goto(end)]))
+        self.loops.append((end, again))
+        self.statement(node.body)
+        self.loops.pop()
+        self.emit(ir.Label(again))
+        for update in node.update:
+            self.statement(update)
+        self.emit(ir.Goto(top))
+        self.emit(ir.Label(end))
+
+    def _for_in(self, node: ast.ForIn) -> None:
+        if isinstance(node.target, ast.VarDecl):
+            target = self.storage.place(node.target.type, node.target.name)
+            self.scope[id(node.target)] = target
+        else:
+            target = self.lvalue(node.target)
+        if isinstance(node.collection, ast.Range):
+            self._for_range(node, target)
+            return
+        if isinstance(node.collection, ast.ListExpr):
+            items = [self.read(self.value(v)) for v in node.collection.values or node.collection.items]
+        else:
+            value = self.value(node.collection)
+            if not isinstance(value, Stack | places.Sequence):
+                raise self.unsupported(node.collection, "iteration over this collection")
+            items = list(value.items)
+        end = self.new_label("break")
+        for item in items:
+            again = self.new_label("continue")
+            self.assign(target, item, node)
+            self.loops.append((end, again))
+            self.statement(node.body)
+            self.loops.pop()
+            self.emit(ir.Label(again))
+        self.emit(ir.Label(end))
+
+    def _for_range(self, node: ast.ForIn, target: Any) -> None:
+        low = self.stable(self.scalar(node.collection.lo))
+        high = self.stable(self.scalar(node.collection.hi))
+        counter = self.temp(low.width, low.signed, "i")
+        top, again, end = self.new_label("loop"), self.new_label("continue"), self.new_label("break")
+        self.emit(ir.Assign(counter, low))
+        self.emit(ir.If(ir.Op("gt", (low, high), 1), [ir.Goto(end)]))
+        self.emit(ir.Label(top))
+        self.assign(target, counter, node)
+        self.loops.append((end, again))
+        self.statement(node.body)
+        self.loops.pop()
+        self.emit(ir.Label(again))
+        self.emit(
+            ir.If(fold.eq(counter, high), [ir.Goto(end)])
+        )  # before the increment: `high` may be the type's maximum
+        self.emit(ir.Assign(counter, fold.add(counter, fold.const(1, counter.width, counter.signed))))
+        self.emit(ir.Goto(top))
+        self.emit(ir.Label(end))

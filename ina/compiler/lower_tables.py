@@ -1,0 +1,285 @@
+"""Lowering of tables: key words, lookup (or an if-chain over constant entries), one inlined copy of each action."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ina.compiler import ast, fold, ir, places
+from ina.compiler.instances import action_name
+from ina.compiler.lower_parser import Parsers
+from ina.compiler.program import Instance
+
+MAX_DEFAULT_WORDS = 16  # ina_table.default_params
+
+
+@dataclass(slots=True)
+class TableResult:
+    hit: ir.Expr
+    action: ir.Var
+
+
+def words(width: int) -> int:
+    return (width + 63) // 64
+
+
+class Tables(Parsers):
+    tables: dict[tuple[int, int], ir.Table]
+    cursors: int
+
+    def apply_table(self, e: ast.Call) -> TableResult:
+        decl: ast.TableDecl = e.decl
+        owner = self.instance
+        table = self.tables.get((id(owner), id(decl)))
+        if table is None:
+            table = self.tables[id(owner), id(decl)] = self._table(decl, owner)
+        keys = [self.stable(self.scalar(k.expr)) for k in decl.keys]
+        hit, action = self.temp(1, name="hit"), self.temp(32, name="action")
+        params = [[self.storage.place(p.type, p.name) for p in a["decl"].params] for a in table.actions]
+        self.emit(ir.Assign(hit, fold.FALSE))
+        cursor = self.cursors
+        self.cursors += 1
+        if table.index >= 0:
+            key_words = [w for key in keys for w in self._words(key)] if not table.const_entries else []
+            self.emit(ir.Lookup(table, key_words, hit, action, cursor))
+        else:
+            self.emit(ir.Assign(action, fold.const(table.default_action, 32)))
+        if table.const_entries:
+            self._constant_entries(decl, table, keys, hit, action)
+        self._run_actions(decl, table, params, action, hit, cursor)
+        return TableResult(hit, action)
+
+    def _words(self, e: ir.Expr) -> list[ir.Expr]:
+        unsigned = fold.cast(e, e.width)
+        return [fold.cast(fold.slice_bits(unsigned, min(lo + 63, e.width - 1), lo), 64) for lo in range(0, e.width, 64)]
+
+    def _run_actions(
+        self, decl: ast.TableDecl, table: ir.Table, params: list[list[Any]], action: ir.Var, hit: ir.Var, cursor: int
+    ) -> None:
+        cases = []
+        constant = table.index < 0
+        for i, ref in enumerate(a["ref"] for a in table.actions):
+            saved_counter, self.direct = self.direct, (table, cursor, hit)
+
+            def lower(i: int = i, ref: ast.ActionRef = ref) -> None:
+                values = []
+                for param, place, word in zip(ref.decl.params, params[i], table.actions[i]["words"], strict=True):
+                    given = ref.args[ref.decl.params.index(param)] if ref.args else None
+                    if given is not None:
+                        values.append(self.lvalue(given) if param.direction in ("out", "inout") else self.value(given))
+                        continue
+                    if not isinstance(place, ir.Var):
+                        raise self.unsupported(param, f"an action parameter of type {param.type}")
+                    if not constant:
+                        self.emit(ir.Assign(place, self._parameter(cursor, word, place)))
+                    values.append(place)
+                if constant or table.const_entries:
+                    self._constant_parameters(decl, table, i, params[i], action, hit, cursor)
+                self.inline_values(ref.decl.params, values, ref, lambda: self.body(ref.decl.body))
+
+            cases.append((i, self.block(lower)))
+            self.direct = saved_counter
+        cases = [(i, body) for i, body in cases if body]
+        if cases:
+            self.emit(ir.Switch(action, cases))
+
+    def _parameter(self, cursor: int, word: int, place: ir.Var) -> ir.Expr:
+        parts = [ir.Native(f"p{cursor}[{word + k}]", 64) for k in range(words(place.width))]
+        whole = parts[0] if len(parts) == 1 else fold.concat(list(reversed(parts)))
+        return fold.cast(whole, place.width, place.signed)
+
+    # --- constant entries --------------------------------------------------------------------------------------------
+
+    def _constant_entries(
+        self, decl: ast.TableDecl, table: ir.Table, keys: list[ir.Expr], hit: ir.Var, action: ir.Var
+    ) -> None:
+        """An if-chain, the entry that wins first: sets hit, action and (in `entry`) which one it was."""
+        self.entry_number = number = self.temp(32, name="entry")
+        self.emit(ir.Assign(number, fold.const(0xFFFFFFFF, 32)))
+        chain: list[ir.Stmt] = []
+        for i in reversed(range(len(table.entries))):
+            entry = table.entries[i]
+            source: ast.TableEntry = decl.entries[entry["source"]]
+            condition: ir.Expr = fold.TRUE
+            for key, match in zip(keys, source.keys, strict=True):
+                condition = fold.land(condition, self.matches(key, match))
+            body: list[ir.Stmt] = [
+                ir.Assign(hit, fold.TRUE),
+                ir.Assign(action, fold.const(entry["action"], 32)),
+                ir.Assign(number, fold.const(i, 32)),
+            ]
+            chain = [ir.If(condition, body, chain)]
+        self.out += chain
+
+    def _constant_parameters(
+        self,
+        decl: ast.TableDecl,
+        table: ir.Table,
+        index: int,
+        params: list[Any],
+        action: ir.Var,
+        hit: ir.Var,
+        cursor: int,
+    ) -> None:
+        """Overrides the parameters of action `index` with those of the constant entry or constant default that chose it."""
+        if not params:
+            return
+        if table.index < 0 and table.default_action == index:
+            for place, value in zip(params, table.actions[index]["default"], strict=True):
+                if value is not None:
+                    self.emit(ir.Assign(place, value))
+        cases = []
+        for i, entry in enumerate(table.entries):
+            if entry["action"] == index:
+                given = decl.entries[entry["source"]].action.args
+                body = [
+                    ir.Assign(p, self.constant(a.const, a.type, a))
+                    for p, a in zip(params, given, strict=True)
+                    if a is not None
+                ]
+                cases.append((i, body))
+        if cases:
+            self.emit(ir.Switch(self.entry_number, cases))
+
+    # --- description -------------------------------------------------------------------------------------------------
+
+    def _table(self, decl: ast.TableDecl, owner: Instance) -> ir.Table:
+        name = owner.cp_names.get(decl.name, decl.name)
+        for prop in ("implementation", "meters", "psa_implementation"):
+            if prop in decl.properties:
+                raise self.unsupported(decl.properties[prop], f"the table property '{prop}'")
+        keys, offset, kinds = [], 0, set()
+        for key in decl.keys:
+            shape = places.scalar_shape(key.expr.type)
+            if shape is None:
+                raise self.unsupported(key, f"a key of type {key.expr.type}")
+            if key.match_kind not in ("exact", "lpm", "ternary", "range", "optional"):
+                raise self.unsupported(key, f"match kind '{key.match_kind}'")
+            if key.match_kind == "range" and shape[0] > 64:
+                raise self.unsupported(key, "a range key of more than 64 bits")
+            keys.append({"name": key.cp_name, "width": shape[0], "match": key.match_kind, "word": offset})
+            kinds.add(key.match_kind)
+            offset += words(shape[0])
+        if offset > 64:
+            raise self.unsupported(decl, f"a key of {offset} words")
+        kind = "exact" if kinds <= {"exact"} else "range" if "range" in kinds else "ternary"
+        actions = [self._action(ref, owner) for ref in decl.actions]
+        table = ir.Table(
+            name, -1, kind, keys, offset, actions, 0, [], decl.const_default, decl.const_entries and bool(decl.entries), [],
+            decl.size or 1024, max((a["param_words"] for a in actions), default=0),
+        )  # fmt: skip
+        self._default(decl, table)
+        table.entries = [self._entry(i, entry, decl, table) for i, entry in enumerate(decl.entries)]
+        self._order(decl, table)
+        fixed = table.const_entries or not decl.keys
+        if not (fixed and table.const_default) or "counters" in decl.properties:
+            table.index = sum(t.index >= 0 for t in self.tables.values())
+        if "counters" in decl.properties:
+            self._direct_counter(decl, table)
+        if table.index >= 0 and max([table.param_words] + [len(table.default_params)]) > MAX_DEFAULT_WORDS:
+            raise self.unsupported(decl, f"action parameters of more than {MAX_DEFAULT_WORDS * 64} bits")
+        return table
+
+    def _direct_counter(self, decl: ast.TableDecl, table: ir.Table) -> None:
+        value = decl.properties["counters"].value
+        instance = self.resolve_instance(value)
+        counter = self.counter(instance, table.size)
+        counter.table = table.name
+        table.counter = counter
+
+    def counter(self, instance: Instance, size: int | None = None) -> ir.Counter:
+        raise TypeError("defined in lower_v1model")
+
+    def _action(self, ref: ast.ActionRef, owner: Instance) -> dict[str, Any]:
+        params, offset, at = [], 0, []
+        for i, param in enumerate(ref.decl.params):
+            shape = places.scalar_shape(param.type)
+            at.append(offset)
+            if ref.args and ref.args[i] is not None:
+                continue
+            if shape is None:
+                raise self.unsupported(param, f"an action parameter of type {param.type}")
+            params.append({"name": param.cp_name, "width": shape[0], "signed": shape[1], "word": offset})
+            offset += words(shape[0])
+        return {
+            "name": action_name(owner, ref.decl),
+            "params": params,
+            "words": at,
+            "param_words": offset,
+            "decl": ref.decl,
+            "ref": ref,
+        }
+
+    def _index(self, ref: ast.ActionRef, table: ir.Table) -> int:
+        for i, candidate in enumerate(table.actions):
+            if candidate["decl"] is ref.decl:
+                return i
+        raise self.unsupported(ref, f"action '{ref.name}', which is not in the table's list,")
+
+    def _arguments(self, ref: ast.ActionRef, action: dict[str, Any]) -> list[ir.Expr | None]:
+        """Constant arguments of a default action or entry: None where the table's action list binds the parameter."""
+        bound = action["ref"].args
+        result: list[ir.Expr | None] = []
+        for i, arg in enumerate(ref.args):
+            if arg is None or (bound and bound[i] is not None):
+                result.append(None)
+            elif arg.const is None:
+                raise self.unsupported(arg, "an action argument that is not constant")
+            else:
+                result.append(self.constant(arg.const, arg.type, arg))
+        return result
+
+    def _word_list(self, arguments: list[ir.Expr | None]) -> list[int]:
+        result = []
+        for arg in arguments:
+            if isinstance(arg, ir.Const):
+                result += [arg.value >> (64 * k) & (1 << 64) - 1 for k in range(words(arg.width))]
+        return result
+
+    def _default(self, decl: ast.TableDecl, table: ir.Table) -> None:
+        ref = decl.default_action
+        if all(a.decl is not ref.decl for a in decl.actions):
+            # NoAction as the implied default of a table that does not list it.
+            table.actions.append(self._action(ref, self.instance))
+        table.default_action = self._index(ref, table)
+        action = table.actions[table.default_action]
+        action["default"] = self._arguments(ref, action)
+        table.default_params = self._word_list(action["default"])
+
+    def _entry(self, index: int, entry: ast.TableEntry, decl: ast.TableDecl, table: ir.Table) -> dict[str, Any]:
+        action = self._index(entry.action, table)
+        keys = [self._key_set(k, spec) for k, spec in zip(entry.keys, table.keys, strict=True)]
+        arguments = self._arguments(entry.action, table.actions[action])
+        return {"source": index, "keys": keys, "action": action, "params": self._word_list(arguments), "priority": entry.priority,
+                "const": entry.is_const or table.const_entries}  # fmt: skip
+
+    def _key_set(self, match: ast.Expr, spec: dict[str, Any]) -> tuple[int, int]:
+        """(value, mask) (exact, ternary, lpm, optional) or (low, high) (range) of a keyset expression."""
+        full = (1 << spec["width"]) - 1
+        match match:
+            case ast.DontCare():
+                return (0, full) if spec["match"] == "range" else (0, 0)
+            case ast.Mask():
+                mask = self.scalar(match.mask)
+                value = self.scalar(match.value)
+                return value.value & mask.value, mask.value
+            case ast.Range():
+                return self.scalar(match.lo).value, self.scalar(match.hi).value
+        value = self.scalar(match)
+        if not isinstance(value, ir.Const):
+            raise self.unsupported(match, "an entry's key that is not constant")
+        if spec["match"] == "range":
+            return value.value, value.value
+        return value.value, full
+
+    def _order(self, decl: ast.TableDecl, table: ir.Table) -> None:
+        """Entries in the order in which they win: longest prefix first; else by priority (§14.2.1.4), else as written."""
+        if any(k["match"] in ("ternary", "range", "optional") for k in table.keys):
+            if any(e["priority"] is not None for e in table.entries):
+                prop = decl.properties.get("largest_priority_wins")
+                sign = 1 if prop is not None and prop.value.const is False else -1
+                table.entries.sort(key=lambda e: (e["priority"] or 0) * sign)
+            return
+        lpm = next((i for i, k in enumerate(table.keys) if k["match"] == "lpm"), None)
+        if lpm is not None:
+            table.entries.sort(key=lambda e: -bin(e["keys"][lpm][1]).count("1"))

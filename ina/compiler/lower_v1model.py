@@ -1,0 +1,441 @@
+"""Lowering of the v1model architecture: its pipeline, its objects and functions (BMv2's simple_switch defines what they do).
+
+Ingress ends as simple_switch's does: clone, digest, resubmit, multicast, drop, unicast, in this order; egress: drop, recirculate,
+transmit. Values that were never written are zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.compiler import ast, fold, ir, places, types
+from ina.compiler.errors import NO_SPAN, CompileError
+from ina.compiler.lower_tables import Tables
+from ina.compiler.places import Record
+from ina.compiler.program import CheckedProgram, Instance
+
+DROP_PORT = 511
+NO_LIST = 0xFFFFFFFF  # field list of a clone that preserves nothing
+HASHES = {
+    "crc32": 32,
+    "crc32_custom": 32,
+    "crc16": 16,
+    "crc16_custom": 16,
+    "csum16": 16,
+    "xor16": 16,
+    "identity": 64,
+    "random": 32,
+}
+CALL = ast.EmptyStatement(NO_SPAN)
+
+_INGRESS_FIELDS = {
+    "ingress_port": "pkt->ingress_port",
+    "instance_type": "pkt->instance_type",
+    "packet_length": "pkt->wire_len",
+    "ingress_global_timestamp": "now / 1000000",
+}
+_EGRESS_FIELDS = {
+    "egress_port": "pkt->egress_port",
+    "egress_rid": "pkt->rid",
+    "instance_type": "pkt->instance_type",
+    "packet_length": "pkt->wire_len",
+    "enq_timestamp": "pkt->enq_time / 1000000",
+    "enq_qdepth": "pkt->enq_qdepth",
+    "deq_timedelta": "(pkt->deq_time - pkt->enq_time) / 1000000",
+    "deq_qdepth": "pkt->deq_qdepth",
+    "egress_global_timestamp": "now / 1000000",
+}
+
+
+class V1Model(Tables):
+    """`lower()` makes the module of a program whose package is V1Switch."""
+
+    def __init__(self, program: CheckedProgram) -> None:
+        self.program = program
+        self.storage = places.Storage()
+        self.scope: dict[int, Any] = {}
+        self.out: list[ir.Stmt] = []
+        self.frames: list[Any] = []
+        self.loops: list[tuple[str, str]] = []
+        self.labels = 0
+        self.cursors = 0
+        self.exit_label = ""
+        self.reject_label = ""
+        self.error_index = {name: i for i, name in enumerate(program.errors)}
+        self.tables: dict[tuple[int, int], ir.Table] = {}
+        self.registers: dict[int, ir.Register] = {}
+        self.counters: dict[int, ir.Counter] = {}
+        self.direct: Any = None
+        self.cursor = ir.Var("cursor", 32)
+        self.out_length = ir.Var("out_length", 32)
+        self.emitted: list[tuple[places.Header, ir.Var]] = []
+        self.flags: dict[str, ir.Var] = {}
+        self.digests: list[dict[str, Any]] = []
+        self.uses_random = False
+        self.used: set[str] = set()
+        self.created: dict[int, places.Header] = {}
+        self.needs_original = False
+        self.in_egress = False
+
+    # --- the pipeline ------------------------------------------------------------------------------------------------
+
+    def lower(self) -> ir.Module:
+        main = self.program.main
+        if main is None:
+            raise CompileError(
+                self.program.declarations[-1].span if self.program.declarations else NO_SPAN,
+                "the program has no 'main'",
+            )
+        if main.decl.name != "V1Switch":
+            raise CompileError(main.site.span if main.site else NO_SPAN, f"architecture package '{main.decl.name}' is not supported",
+                               ["this back end knows V1Switch (v1model)"])  # fmt: skip
+        self.instance = main
+        parser, verify, ingress, egress, compute, deparser = (main.args[p.name] for p in main.decl.params)
+        _, self.headers, self.meta, self.standard = (
+            None if i == 0 else self.storage.place(p.type, name, in_packet=i == 1)
+            for i, (p, name) in enumerate(zip(parser.decl.params, ("packet", "hdr", "meta", "std"), strict=True))
+        )
+        self.parser_error = self.standard.fields["parser_error"]
+        packet = "packet"
+        top = [self.headers, self.meta, self.standard]
+        self.emit(ir.Extern("restore", [], []))
+        self._set_standard(_INGRESS_FIELDS)
+        self.reject_label = self.new_label("reject")
+        self.enter_parser(parser, [packet, *top], CALL)
+        self.emit(ir.Label(self.reject_label))
+        self.reject_label = ""
+        self._control(verify, top[:2])
+        end = self.new_label("end")
+        clones = len(self.out)
+        self._control(ingress, top)
+        self._ingress_verdict()
+        ingress_body, self.out = self.out, []
+
+        self.in_egress = True
+        self._set_standard(_EGRESS_FIELDS)
+        self.emit(ir.Assign(self.standard.fields["egress_spec"], fold.const(0, 9)))
+        self._control(egress, top)
+        dropped = fold.eq(self.standard.fields["egress_spec"], fold.const(DROP_PORT, 9))
+        cloned = self._known("clone")
+        if isinstance(cloned, ir.Var):  # the clone of a dropped packet still needs its frame
+            dropped_now = fold.land(dropped, fold.eq(cloned, fold.const(0, 32)))
+        else:
+            dropped_now = dropped
+        self.emit(ir.If(dropped_now, [ir.Extern("drop", [], [])]))
+        self._control(compute, top[:2])
+        self.emit(ir.Assign(self.out_length, fold.const(0, 32)))
+        self._control(deparser, [packet, self.headers])
+        grow = self._max_grow()
+        args = [self.cursor, self.out_length, *(place for _, place in self.emitted)]
+        self.emit(ir.Extern("deparse", [], args, [(h, place) for h, place in self.emitted]))
+        self._egress_verdict(dropped)
+        egress_body, self.out = self.out, []
+
+        if "clone" in self.used:  # in either phase: clones of egress enter ingress too
+            ingress_body[clones:clones] = self.block(lambda: self._parsed_clone(end))
+            ingress_body.append(ir.Label(end))
+        ingress_body.append(ir.Extern("save", [], []))
+        for region in self.storage.regions:
+            if self.needs_original:
+                region.in_place = False
+            region.own_buffer |= not region.in_place
+        module = ir.Module(
+            self.program.filename, ir.Phase(ingress_body), ir.Phase(egress_body), list(self.registers.values()),
+            list(self.counters.values()), sorted((t for t in self.tables.values()), key=lambda t: t.index), self.storage.regions, grow,
+            self.program.errors, self.uses_random, digests=self.digests,
+        )  # fmt: skip
+        module.preserved = self._preserved()
+        for name, root in (("hdr", self.headers), ("meta", self.meta), ("standard_metadata", self.standard)):
+            self._name_fields(module.fields, name, root)
+        return module
+
+    def _max_grow(self) -> int:
+        """Bytes: headers that came out of this frame do not make it longer, those that came to life otherwise do."""
+        seen: set[int] = set()
+        total = 0
+        for header, _ in self.emitted:
+            if id(header) in self.created or id(header) in seen:
+                total += types.fixed_width(header.type) or 0
+            seen.add(id(header))
+        return total // 8
+
+    def _parsed_clone(self, end: str) -> None:
+        """A clone enters ingress to be parsed only; its metadata begins anew, but for the preserved fields."""
+        body = self.block(lambda: (self.reset(self.meta, CALL), self.reset(self.standard, CALL),
+                                   self.emit(ir.Extern("restore", [], [])), self._set_standard({"instance_type": "pkt->instance_type"}),
+                                   self.emit(ir.Extern("unicast", [], [ir.Native("pkt->egress_port", 32)])), self.emit(ir.Goto(end))))  # fmt: skip
+        kind = ir.Native("pkt->instance_type", 32)
+        clone = fold.lor(fold.eq(kind, fold.const(1, 32)), fold.eq(kind, fold.const(2, 32)))
+        self.emit(ir.If(clone, body))
+
+    def _set_standard(self, fields: dict[str, str]) -> None:
+        for name, text in fields.items():
+            target = self.standard.fields[name]
+            self.emit(ir.Assign(target, fold.cast(ir.Native(text, 64), target.width)))
+
+    def _control(self, instance: Instance, values: list[Any]) -> None:
+        outer, self.exit_label = self.exit_label, self.new_label("exit")
+        params = instance.decl.params
+        assert len(params) == len(values)
+        self.enter_control(instance, values, CALL)
+        self.emit(ir.Label(self.exit_label))
+        self.exit_label = outer
+
+    def _name_fields(self, fields: dict[str, Any], name: str, place: Any) -> None:
+        if isinstance(place, places.Header):
+            fields[f"{name}.$valid$"] = place.valid
+        if isinstance(place, Record | places.Header | places.Union):
+            for key, part in place.fields.items():
+                self._name_fields(fields, f"{name}.{key}", part)
+        elif isinstance(place, places.Stack | places.Sequence):
+            for i, part in enumerate(place.items):
+                self._name_fields(fields, f"{name}[{i}]", part)
+        else:
+            fields[name] = place
+
+    def _preserved(self) -> dict[int, list[Any]]:
+        """Metadata scalars by @field_list index."""
+        lists: dict[int, list[Any]] = {}
+
+        def visit(record: Any) -> None:
+            if not isinstance(record, Record):
+                return
+            for f in record.type.fields.values():
+                annotation = f.decl.annotation("field_list") if f.decl else None
+                for index in (e.const for e in annotation.exprs) if annotation else ():
+                    lists.setdefault(index, []).extend(places.scalars(record.fields[f.name]))
+                visit(record.fields[f.name])
+
+        visit(self.meta)
+        visit(self.standard)
+        return lists
+
+    # --- verdicts ----------------------------------------------------------------------------------------------------
+
+    def flag(self, name: str, width: int = 32) -> ir.Var:
+        """A note of the program to the runtime, zero at first; ingress and egress have their own."""
+        key = f"{'egress' if self.in_egress else 'ingress'}_{name}"
+        if key not in self.flags:
+            self.flags[key] = ir.Var(key, width)
+        return self.flags[key]
+
+    def _known(self, name: str) -> ir.Expr:
+        key = f"{'egress' if self.in_egress else 'ingress'}_{name}"
+        return self.flags.get(key, fold.const(0, 32))
+
+    def _ingress_verdict(self) -> None:
+        standard = self.standard.fields
+        self.emit(ir.Extern("describe", [], [self._known("clone"), self._known("clone_session"), self._known("clone_list"),
+                                              self._known("digest")]))  # fmt: skip
+        verdict: list[ir.Stmt] = [
+            ir.If(fold.lnot(fold.eq(standard["mcast_grp"], fold.const(0, 16))),
+                  [ir.Extern("multicast", [], [standard["mcast_grp"]])],
+                  [ir.If(fold.eq(standard["egress_spec"], fold.const(DROP_PORT, 9)),
+                         [ir.Extern("ingress_drop", [], [])],
+                         [ir.Extern("unicast", [], [standard["egress_spec"]])])])
+        ]  # fmt: skip
+        resubmit = self._known("resubmit")
+        if isinstance(resubmit, ir.Var):
+            again: list[ir.Stmt] = [ir.Extern("resubmit", [], [self._known("resubmit_list")])]
+            verdict = [ir.If(fold.lnot(fold.eq(resubmit, fold.const(0, 32))), again, verdict)]
+        self.out += verdict
+
+    def _egress_verdict(self, dropped: ir.Expr) -> None:
+        if isinstance(self._known("clone"), ir.Var):
+            self.emit(ir.Extern("describe", [], [self._known("clone"), self._known("clone_session"), self._known("clone_list"),
+                                                  fold.const(0, 32)]))  # fmt: skip
+            self.emit(ir.Extern("preserve", [], [self._known("clone")]))
+            self.emit(ir.If(dropped, [ir.Extern("drop", [], [])]))
+        self.emit(ir.Extern("transmit", [], [self._known("recirculate"), self._known("recirculate_list")]))
+
+    # --- functions ---------------------------------------------------------------------------------------------------
+
+    def extern_function(self, e: ast.Call) -> Any:
+        name = e.decl.name
+        match name:
+            case "mark_to_drop":
+                self.emit(ir.Assign(self.standard.fields["egress_spec"], fold.const(DROP_PORT, 9)))
+                self.emit(ir.Assign(self.standard.fields["mcast_grp"], fold.const(0, 16)))
+            case "verify":
+                self._verify(e)
+            case "verify_checksum" | "verify_checksum_with_payload":
+                self._checksum(e, lambda checksum, computed: self.emit(ir.If(
+                    ir.Op("ne", (self.read(checksum), computed), 1),
+                    [ir.Assign(self.standard.fields["checksum_error"], fold.TRUE)])))  # fmt: skip
+            case "update_checksum" | "update_checksum_with_payload":
+                self._checksum(e, lambda checksum, computed: self.assign(checksum, computed, e))
+            case "hash":
+                self._hash(e)
+            case "random":
+                self._random(e)
+            case "digest":
+                self._digest(e)
+            case "clone" | "clone_preserving_field_list":
+                self._clone(e)
+            case "resubmit_preserving_field_list" | "recirculate_preserving_field_list":
+                self._again(e, name.split("_")[0])
+            case "truncate":
+                self.emit(ir.Extern("truncate", [], [self.scalar(e.args[0])]))
+            case "log_msg" | "assert" | "assume" | "static_assert":
+                return fold.TRUE if name == "static_assert" else None
+            case _:
+                raise self.unsupported(e, f"the function '{name}'")
+        return None
+
+    def _verify(self, e: ast.Call) -> None:
+        condition, error = self.scalar(e.args[0]), self.scalar(e.args[1])
+        if not self.reject_label:
+            raise self.unsupported(e, "verify outside of a parser")
+        self.emit(ir.If(fold.lnot(condition), [ir.Assign(self.parser_error, error), ir.Goto(self.reject_label)]))
+
+    def algorithm(self, e: ast.Expr) -> str:
+        if not isinstance(e.const, str) or e.const not in HASHES:
+            raise self.unsupported(e, f"hash algorithm {e.const if e.const is not None else 'chosen at run time'}")
+        return e.const
+
+    def hashed(self, algorithm: str, data: ast.Expr, payload: bool = False) -> ir.Var:
+        values = [self.read(v) for v in places.scalars(self.read(self.value(data)))]
+        if algorithm == "random":
+            raise self.unsupported(data, "hash algorithm random")
+        result = self.temp(HASHES[algorithm], name="hash")
+        self.emit(
+            ir.Extern("hash", [result], values + ([self.cursor] if payload else []), (algorithm, len(values), payload))
+        )
+        return result
+
+    def _checksum(self, e: ast.Call, use: Any) -> None:
+        condition = self.scalar(e.args[0])
+        checksum = self.lvalue(e.args[2])
+        width = places.scalar_shape(e.params[2].type)[0]
+
+        def body() -> None:
+            computed = self.hashed(self.algorithm(e.args[3]), e.args[1], e.decl.name.endswith("payload"))
+            use(checksum, fold.cast(computed, width))
+
+        self.emit(ir.If(condition, self.block(body)))
+
+    def _hash(self, e: ast.Call) -> None:
+        """base + hash mod max, max 0 meaning none but base."""
+        target = self.lvalue(e.args[0])
+        width = places.scalar_shape(e.params[0].type)[0]
+        hashed = self.hashed(self.algorithm(e.args[1]), e.args[3])
+        base, limit = self.scalar(e.args[2]), self.scalar(e.args[4])
+        wide = max(64, base.width, limit.width)
+        base, limit, value = (fold.cast(fold.cast(v, v.width), wide) for v in (base, limit, hashed))
+        if isinstance(limit, ir.Const) and limit.value == 0:
+            result: ir.Expr = base
+        else:
+            rest = ir.Op("mod", (value, limit), wide)
+            result = ir.Op("add", (base, rest), wide)
+            if not isinstance(limit, ir.Const):
+                result = fold.cond(fold.eq(limit, fold.const(0, wide)), base, result)
+        self.assign(target, fold.cast(result, width, places.scalar_shape(e.params[0].type)[1]), e)
+
+    def _random(self, e: ast.Call) -> None:
+        self.uses_random = True
+        target = self.lvalue(e.args[0])
+        width, signed = places.scalar_shape(e.params[0].type)
+        if width > 64:
+            raise self.unsupported(e, "random values of more than 64 bits")
+        result = self.temp(64, name="random")
+        low, high = (fold.cast(fold.cast(self.scalar(a), width), 64) for a in e.args[1:3])
+        self.emit(ir.Extern("random", [result], [low, high]))
+        self.assign(target, fold.cast(result, width, signed), e)
+
+    def _digest(self, e: ast.Call) -> None:
+        if self.in_egress:
+            raise self.unsupported(e, "digest in egress")
+        number = len(self.digests) + 1
+        value = self.read(self.value(e.args[1]))
+        names = list(e.params[1].type.fields) if isinstance(e.params[1].type, types.RecordType) else []
+        fields = []
+        for i, leaf in enumerate(places.scalars(value)):
+            kept = ir.Var(f"digest{number}_{i}", leaf.width, leaf.signed)
+            self.emit(ir.Assign(kept, leaf))
+            fields.append({"name": names[i] if i < len(names) else f"f{i}", "width": leaf.width, "var": kept})
+        self.emit(ir.Assign(self.flag("digest"), fold.const(number, 32)))
+        name = (
+            str(e.params[1].type)
+            if isinstance(e.params[1].type, types.RecordType) and e.params[1].type.name
+            else f"digest_{number}"
+        )
+        self.digests.append({"name": name, "number": number, "fields": fields})
+
+    def _clone(self, e: ast.Call) -> None:
+        wanted = "E2E" if self.in_egress else "I2E"
+        if e.args[0].const != wanted:
+            raise self.unsupported(e, f"a clone other than {wanted} in {'egress' if self.in_egress else 'ingress'}")
+        self.used.add("clone")
+        self.needs_original |= not self.in_egress
+        self.emit(ir.Assign(self.flag("clone"), fold.const(1, 32)))
+        self.emit(ir.Assign(self.flag("clone_session"), fold.cast(self.scalar(e.args[1]), 32)))
+        kept = fold.cast(self.scalar(e.args[2]), 32) if len(e.args) > 2 else fold.const(NO_LIST, 32)
+        self.emit(ir.Assign(self.flag("clone_list"), kept))
+
+    def _again(self, e: ast.Call, kind: str) -> None:
+        if (kind == "recirculate") != self.in_egress:
+            raise self.unsupported(e, f"{kind} in {'egress' if self.in_egress else 'ingress'}")
+        self.needs_original |= kind == "resubmit"
+        self.emit(ir.Assign(self.flag(kind), fold.const(1, 32)))
+        self.emit(ir.Assign(self.flag(f"{kind}_list"), fold.cast(self.scalar(e.args[0]), 32)))
+
+    # --- objects -----------------------------------------------------------------------------------------------------
+
+    def extern_method(self, e: ast.Call, instance: Instance) -> Any:
+        match instance.decl.name, e.method:
+            case "register", "read":
+                self._register_read(e, instance)
+            case "register", "write":
+                value = self.read(self.value(e.args[1]))
+                if not isinstance(value, ir.Expr):
+                    raise self.unsupported(e, f"a register of {e.params[1].type}")
+                register = self._register(instance, e.params[1].type, e)
+                self.emit(ir.RegWrite(register, self._index32(e.args[0]), value))
+            case "counter", "count":
+                self.emit(ir.Extern("count", [], [self._index32(e.args[0])], self.counter(instance)))
+            case "direct_counter", "count":
+                self._direct_count(e, instance)
+            case kind, method:
+                raise self.unsupported(e, f"{kind}.{method}")
+        return None
+
+    def _index32(self, e: ast.Expr) -> ir.Expr:
+        index = self.scalar(e)
+        if index.width > 64:
+            raise self.unsupported(e, "an index of more than 64 bits")
+        return fold.cast(index, index.width)
+
+    def _register(self, instance: Instance, element: types.Type, e: ast.Call) -> ir.Register:
+        found = self.registers.get(id(instance))
+        if found is None:
+            shape = places.scalar_shape(element)
+            if shape is None:
+                raise self.unsupported(e, f"a register of {element}")
+            found = self.registers[id(instance)] = ir.Register(
+                instance.name, shape[0], int(instance.args["size"]), shape[1]
+            )
+        return found
+
+    def _register_read(self, e: ast.Call, instance: Instance) -> None:
+        register = self._register(instance, e.params[0].type, e)
+        target = self.lvalue(e.args[0]) if e.args[0] is not None else self.temp(register.width, register.signed)
+        index = self._index32(e.args[1])
+        if isinstance(target, ir.Var | ir.Elem):
+            self.emit(ir.RegRead(target, register, index))
+            return
+        result = self.temp(register.width, register.signed)
+        self.emit(ir.RegRead(result, register, index))
+        self.assign(target, result, e)
+
+    def counter(self, instance: Instance, size: int | None = None) -> ir.Counter:
+        found = self.counters.get(id(instance))
+        if found is None:
+            kind = instance.args["type"]
+            found = ir.Counter(instance.name, kind, size if size is not None else int(instance.args["size"]))
+            self.counters[id(instance)] = found
+        return found
+
+    def _direct_count(self, e: ast.Call, instance: Instance) -> None:
+        """Inside an action that a table runs: the entry's own counter. BMv2 counts every hit by itself; count() only marks it."""
+        if self.direct is None:
+            raise self.unsupported(e, "direct_counter.count outside of a table's action")

@@ -1,0 +1,344 @@
+"""Re-rolling: runs of statements that differ only in which element they touch become loops.
+
+Programs write one statement per payload value, through macros, actions or sub-controls. After inlining these are runs of one
+*shape* (structure, operators, constants, widths; no names). If the k-th iteration's references to array elements and registers
+lie k steps from the first one's, executing the run is executing a loop over them: same statements, same order, so nothing else has
+to be shown. Variables that are the same in all iterations stay; those that differ are one variable of the loop if each of
+them lives within its iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.compiler import ir, places
+
+MIN_COUNT = 4
+MAX_PERIOD = 512
+MAX_CANDIDATES = 8
+MAX_PERIODS_TRIED = 64
+
+
+@dataclass(slots=True)
+class Reference:
+    """A place in a shape where iterations may differ. `path`: which nested block it stands in."""
+
+    item: Any
+    path: tuple[int, ...]
+    write: bool
+
+
+@dataclass(slots=True)
+class Shape:
+    """`key` is equal for statements of one shape; None: cannot be in a loop."""
+
+    key: object
+    references: list[Reference] = field(default_factory=list)
+
+
+def roll(module: ir.Module) -> None:
+    """Rewrites both phases in place."""
+    uses = _uses(module)
+    for phase in (module.ingress, module.egress):
+        _block(phase.body, uses)
+
+
+def _uses(module: ir.Module) -> dict[int, int]:
+    """How often each variable appears in the whole module (what is known by other ways counts as often enough to keep it)."""
+    uses: dict[int, int] = {}
+
+    def add(e: Any) -> None:
+        if isinstance(e, ir.Var):
+            uses[id(e)] = uses.get(id(e), 0) + 1
+
+    for phase in (module.ingress, module.egress):
+        for stmt in ir.walk(phase.body):
+            for e in (*ir.reads(stmt), *ir.writes(stmt)):
+                for leaf in ir.leaves(e):
+                    add(leaf)
+            if isinstance(stmt, ir.Extern) and stmt.op == "deparse":
+                for header, _ in stmt.data:
+                    for leaf in places.leaves(header):
+                        for part in ir.leaves(leaf):
+                            add(part)
+    for values in module.preserved.values():
+        for v in values:
+            add(v)
+    for digest in module.digests:
+        for f in digest["fields"]:
+            add(f["var"])
+    for region in module.regions:
+        for v in (region.valid, region.pos, region.buffered):
+            add(v)
+    return uses
+
+
+# --- shapes ----------------------------------------------------------------------------------------------------------
+
+
+def _shape(stmt: ir.Stmt, path: tuple[int, ...], out: list[Reference]) -> object:
+    match stmt:
+        case ir.Assign():
+            value = _expr_shape(stmt.value, path, out)
+            return value and ("=", value, _target_shape(stmt.target, path, out))
+        case ir.RegRead():
+            index = _expr_shape(stmt.index, path, out)
+            out.append(Reference(stmt.register, path, False))
+            return index and ("read", index, _register_shape(stmt.register), _target_shape(stmt.target, path, out))
+        case ir.RegWrite():
+            index, value = _expr_shape(stmt.index, path, out), _expr_shape(stmt.value, path, out)
+            out.append(Reference(stmt.register, path, True))
+            return index and value and ("write", index, value, _register_shape(stmt.register))
+        case ir.If():
+            parts: list[object] = [_expr_shape(stmt.condition, path, out)]
+            for number, block in enumerate((stmt.then, stmt.otherwise)):
+                parts.append(len(block) + 1)
+                parts += [_shape(inner, (*path, id(stmt), number), out) for inner in block]
+            return ("if", *parts) if all(parts) else None
+    return None
+
+
+def _register_shape(r: ir.Register) -> tuple[int, ...]:
+    return r.width, r.bytes, r.size, r.stride, r.group
+
+
+def _target_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> tuple[object, ...]:
+    out.append(Reference(e, path, True))
+    return ("e", id(e.array)) if isinstance(e, ir.Elem) else ("v", e.width, e.signed)
+
+
+def _expr_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> object:
+    match e:
+        case ir.Const():
+            return ("c", e.value, e.width, e.signed)
+        case ir.Var():
+            out.append(Reference(e, path, False))
+            return ("v", e.width, e.signed)
+        case ir.Elem():
+            out.append(Reference(e, path, False))
+            return ("e", id(e.array))
+        case ir.Op():
+            args = tuple(_expr_shape(a, path, out) for a in e.args)
+            return (e.op, e.width, e.signed, args) if all(args) else None
+        case ir.Native():
+            return ("n", e.text, e.width)
+    return None
+
+
+# --- finding runs ----------------------------------------------------------------------------------------------------
+
+
+def _block(body: list[ir.Stmt], uses: dict[int, int]) -> None:
+    if len(body) >= MIN_COUNT:
+        body[:] = _Finder(body, uses).run()
+    for stmt in body:
+        if not isinstance(stmt, ir.Roll):
+            for inner in ir.blocks(stmt):
+                _block(inner, uses)
+
+
+class _Finder:
+    def __init__(self, body: list[ir.Stmt], uses: dict[int, int]) -> None:
+        self.body, self.uses = body, uses
+        self.shapes: list[Shape] = []
+        self.ids: list[int] = []
+        numbers: dict[object, int] = {}
+        for i, stmt in enumerate(body):
+            references: list[Reference] = []
+            key = _shape(stmt, (), references)
+            self.shapes.append(Shape(key, references))
+            self.ids.append(numbers.setdefault(key, len(numbers)) if key is not None else -1 - i)
+        self.next_same = [0] * len(body)
+        last: dict[int, int] = {}
+        for i in reversed(range(len(body))):
+            self.next_same[i] = last.get(self.ids[i], 0)
+            last[self.ids[i]] = i
+        self.matches: dict[int, list[int]] = {}
+
+    def run(self) -> list[ir.Stmt]:
+        out: list[ir.Stmt] = []
+        i = 0
+        while i < len(self.body):
+            rolled = self._at(i)
+            if rolled is None:
+                out.append(self.body[i])
+                i += 1
+            else:
+                statement, used = rolled
+                out.extend(statement if isinstance(statement, list) else [statement])
+                i += used
+        return out
+
+    def _match_length(self, period: int, at: int) -> int:
+        """How many statements from `at` on have the shape of the one `period` later."""
+        found = self.matches.get(period)
+        if found is None:
+            if len(self.matches) >= MAX_PERIODS_TRIED:
+                return 0
+            ids, n = self.ids, len(self.ids)
+            found = self.matches[period] = [0] * (n + 1)
+            for i in reversed(range(n - period)):
+                if ids[i] == ids[i + period]:
+                    found[i] = found[i + 1] + 1
+        return found[at]
+
+    def _at(self, i: int) -> tuple[Any, int] | None:
+        j = i
+        for _ in range(MAX_CANDIDATES):
+            j = self.next_same[j]
+            period = j - i
+            if not j or period > MAX_PERIOD:
+                return None
+            count = self._match_length(period, i) // period + 1
+            if count >= MIN_COUNT:
+                rolled = self._verify(i, period, count)
+                if rolled:
+                    return rolled, rolled.count * period
+        return None
+
+    def _references(self, start: int, period: int) -> list[Reference]:
+        return [r for shape in self.shapes[start : start + period] for r in shape.references]
+
+    def _verify(self, start: int, period: int, count: int) -> ir.Roll | None:
+        first = self._references(start, period)
+        second = self._references(start + period, period)
+        steps: list[int | None] = [_step(a.item, b.item) for a, b in zip(first, second, strict=True)]
+        if None in steps:
+            return None
+        private = [isinstance(a.item, ir.Var) and a.item is not b.item for a, b in zip(first, second, strict=True)]
+        if not any(steps):
+            return None
+        good = 1
+        for m in range(1, count):
+            other = self._references(start + m * period, period)
+            if not self._consistent(first, other, steps, private, m):
+                break
+            good += 1
+        if good < MIN_COUNT or not (any(private) is False or self._own(first, private)):
+            return None
+        statements = self.body[start : start + period]
+        if not _hoistable(statements):
+            return None
+        pending = iter(steps)
+        body = [_rebuild(s, pending) for s in statements]
+        return ir.Roll(good, body, _independent(first, steps, good))
+
+    def _consistent(
+        self, first: list[Reference], other: list[Reference], steps: list[Any], private: list[bool], m: int
+    ) -> bool:
+        renamed: dict[int, int] = {}
+        for a, b, step, own in zip(first, other, steps, private, strict=True):
+            if isinstance(a.item, ir.Var):
+                if not own:
+                    if a.item is not b.item:
+                        return False
+                elif a.item is b.item or renamed.setdefault(id(a.item), id(b.item)) != id(b.item):
+                    return False
+            elif _distance(a.item, b.item) != step * m:
+                return False
+        if len(set(renamed.values())) != len(renamed):
+            return False
+        return not renamed or self._own(other, private)
+
+    def _own(self, references: list[Reference], private: list[bool]) -> bool:
+        """Whether the private variables of one iteration are written first and used nowhere else."""
+        seen: dict[int, tuple[int, tuple[int, ...]]] = {}
+        for r, own in zip(references, private, strict=True):
+            if not own:
+                continue
+            count, path = seen.get(id(r.item), (0, r.path))
+            if count == 0 and not r.write or r.path[: len(path)] != path:
+                return False
+            seen[id(r.item)] = (count + 1, path)
+        return all(self.uses[v] == count for v, (count, _) in seen.items())
+
+
+def _distance(a: Any, b: Any) -> int:
+    if isinstance(a, ir.Elem):
+        return b.index - a.index
+    return b.offset - a.offset
+
+
+def _step(a: Any, b: Any) -> int | None:
+    return 0 if isinstance(a, ir.Var) else _distance(a, b)
+
+
+# --- making the loop -------------------------------------------------------------------------------------------------
+
+
+def _hoistable(statements: list[ir.Stmt]) -> bool:
+    """Register indices and the places of headers must not change in the loop: they are worked out before it."""
+    written: set[int] = set()
+    fixed: set[int] = set()
+    for stmt in ir.walk(statements):
+        for target in ir.writes(stmt):
+            if isinstance(target, ir.Var):
+                written.add(id(target))
+        for e in (*ir.reads(stmt), *ir.writes(stmt)):
+            for leaf in ir.leaves(e):
+                if isinstance(leaf, ir.Elem) and leaf.array.region:
+                    region = leaf.array.region
+                    fixed |= {id(region.valid), id(region.pos), id(region.buffered)}
+        if isinstance(stmt, ir.RegRead | ir.RegWrite):
+            for leaf in ir.leaves(stmt.index):
+                if isinstance(leaf, ir.Elem):
+                    return False
+                fixed.add(id(leaf))
+    return not written & fixed
+
+
+def _independent(references: list[Reference], steps: list[int], count: int) -> bool:
+    """Whether no iteration writes memory that another one touches."""
+    spans: dict[object, list[tuple[int, int, int, int, bool]]] = {}
+    for r, step in zip(references, steps, strict=True):
+        if isinstance(r.item, ir.Elem):
+            place, size, owner = r.item.index, 1, ("array", id(r.item.array))
+        elif isinstance(r.item, ir.Register):
+            place, size, owner = r.item.offset, r.item.bytes, ("group", r.item.group)
+        else:
+            continue
+        low, high = sorted((place, place + step * (count - 1)))
+        spans.setdefault(owner, []).append((place, step, low, high + size, r.write))
+    for group in spans.values():
+        writers = [s for s in group if s[4]]
+        for place, step, low, high, _ in writers:
+            for other_place, other_step, other_low, other_high, _ in group:
+                if (place, step) == (other_place, other_step):
+                    if step == 0:
+                        return False
+                elif low < other_high and other_low < high:
+                    return False
+    return True
+
+
+def _rebuild(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
+    """The statement of the loop: references get their steps, in the order in which `_shape` met them."""
+    match stmt:
+        case ir.Assign():
+            value = _rebuild_expr(stmt.value, steps)
+            return ir.Assign(_rebuild_expr(stmt.target, steps), value)
+        case ir.RegRead():
+            index = _rebuild_expr(stmt.index, steps)
+            step = next(steps)
+            return ir.RegRead(_rebuild_expr(stmt.target, steps), stmt.register, index, step)
+        case ir.RegWrite():
+            index, value = _rebuild_expr(stmt.index, steps), _rebuild_expr(stmt.value, steps)
+            return ir.RegWrite(stmt.register, index, value, next(steps))
+        case ir.If():
+            condition = _rebuild_expr(stmt.condition, steps)
+            then = [_rebuild(s, steps) for s in stmt.then]
+            return ir.If(condition, then, [_rebuild(s, steps) for s in stmt.otherwise])
+    raise TypeError(type(stmt).__name__)
+
+
+def _rebuild_expr(e: Any, steps: Iterator[int]) -> Any:
+    match e:
+        case ir.Var():
+            next(steps)
+        case ir.Elem():
+            return ir.Elem(e.array, e.index, next(steps))
+        case ir.Op():
+            return ir.Op(e.op, tuple(_rebuild_expr(a, steps) for a in e.args), e.width, e.signed)
+    return e

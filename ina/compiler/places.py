@@ -1,0 +1,223 @@
+"""Where values live while lowering: trees of scalars in the shape of the P4 type.
+
+A *place* can be written; its leaves are `ir.Var` or `ir.Elem`. A *value* has the same shape with any `ir.Expr` as leaves (a
+place is a value). Slices of scalars and elements selected at run time are places of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.compiler import ir, types
+
+BULK_FIELDS = 8  # from so many consecutive fields of one machine width on, a header or struct is kept as an array
+MACHINE_WIDTHS = (8, 16, 32, 64)
+
+
+@dataclass(eq=False, slots=True)
+class Record:
+    """A struct (or an anonymous one)."""
+
+    type: types.Type
+    fields: dict[str, Any]
+
+
+@dataclass(eq=False, slots=True)
+class Header:
+    """`valid`: a Var, or as a value any one-bit expression. `region`: kept in wire order, its leaves are Elems of it."""
+
+    type: types.HeaderType
+    fields: dict[str, Any]
+    valid: ir.Expr
+    region: ir.Region | None = None
+    union: Union | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Union:
+    type: types.UnionType
+    fields: dict[str, Header]
+
+
+@dataclass(eq=False, slots=True)
+class Stack:
+    """`next`: index of the next element to extract."""
+
+    type: types.StackType
+    items: list[Any]
+    next: ir.Var | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """A tuple."""
+
+    type: types.Type
+    items: list[Any]
+
+
+@dataclass(eq=False, slots=True)
+class Choice:
+    """One of `items` (of one shape), selected at run time by `index`; out of range there is none."""
+
+    index: ir.Expr
+    items: list[Any]
+
+
+@dataclass(eq=False, slots=True)
+class SliceOf:
+    base: Any
+    hi: int
+    lo: int
+
+
+def scalar_shape(t: types.Type) -> tuple[int, bool] | None:
+    """(width, signed) of a type that is one scalar, else None."""
+    t = types.underlying(t)
+    match t:
+        case types.BitType():
+            return t.width, t.signed
+        case types.BoolType():
+            return 1, False
+        case types.ErrorType() | types.EnumType() | types.ActionRunType():
+            return 32, False
+    return None
+
+
+def members(value: Any) -> list[Any]:
+    """The parts of a composite, without validity."""
+    match value:
+        case Record() | Header() | Union():
+            return list(value.fields.values())
+        case Stack() | Sequence():
+            return value.items
+    raise TypeError(type(value).__name__)
+
+
+def scalars(value: Any) -> Iterator[Any]:
+    """All scalar leaves of a value in order of declaration, validity left out."""
+    if isinstance(value, Record | Header | Union | Stack | Sequence):
+        for part in members(value):
+            yield from scalars(part)
+    else:
+        yield value
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """All variables of a place: scalars, validity, stack indices."""
+    if isinstance(value, Header):
+        yield value.valid
+        if value.region:
+            yield value.region.pos
+            yield value.region.buffered
+    if isinstance(value, Stack) and value.next is not None:
+        yield value.next
+    if isinstance(value, Record | Header | Union | Stack | Sequence):
+        for part in members(value):
+            yield from leaves(part)
+    else:
+        yield value
+
+
+def headers(value: Any) -> Iterator[Header]:
+    """All headers of a value."""
+    if isinstance(value, Header):
+        yield value
+    elif isinstance(value, Record | Union | Stack | Sequence):
+        for part in members(value):
+            yield from headers(part)
+
+
+@dataclass(slots=True)
+class Storage:
+    """Makes places and keeps what the program's memory layout needs to know of them."""
+
+    regions: list[ir.Region] = field(default_factory=list)
+    arrays: list[ir.Array] = field(default_factory=list)
+
+    def place(self, t: types.Type, name: str, in_packet: bool = False) -> Any:
+        """A place for a variable of type `t`. `in_packet`: bulk headers in it may stay in the packet's buffer."""
+        t = types.strip_new(t)
+        shape = scalar_shape(t)
+        if shape:
+            return ir.Var(name, *shape)
+        match t:
+            case types.HeaderType():
+                return self._header(t, name, in_packet)
+            case types.UnionType():
+                union = Union(t, {f.name: self.place(f.type, f"{name}_{f.name}", in_packet) for f in t.fields.values()})
+                for header in union.fields.values():
+                    header.union = union
+                return union
+            case types.RecordType():
+                return Record(t, self._fields(t, name, in_packet))
+            case types.StackType():
+                items = [self.place(t.element, f"{name}_{i}", in_packet) for i in range(t.size)]
+                return Stack(t, items, ir.Var(f"{name}_next", 32))
+            case types.TupleType():
+                return Sequence(t, [self.place(e, f"{name}_{i}", in_packet) for i, e in enumerate(t.elements)])
+        raise TypeError(str(t))
+
+    def _runs(self, t: types.RecordType) -> list[tuple[list[types.Field], tuple[int, bool] | None]]:
+        """The fields of a record, consecutive ones of one machine width together."""
+        runs: list[tuple[list[types.Field], tuple[int, bool] | None]] = []
+        for f in t.fields.values():
+            shape = scalar_shape(f.type)
+            if shape and shape[0] in MACHINE_WIDTHS and runs and runs[-1][1] == shape:
+                runs[-1][0].append(f)
+            else:
+                runs.append(([f], shape))
+        return runs
+
+    def _fields(self, t: types.RecordType, name: str, in_packet: bool) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for run, shape in self._runs(t):
+            if shape and len(run) >= BULK_FIELDS and shape[0] in MACHINE_WIDTHS:
+                array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1])
+                self.arrays.append(array)
+                fields |= {f.name: ir.Elem(array, i) for i, f in enumerate(run)}
+            else:
+                fields |= {f.name: self.place(f.type, f"{name}_{f.name}", in_packet) for f in run}
+        return fields
+
+    def _header(self, t: types.HeaderType, name: str, in_packet: bool) -> Header:
+        valid = ir.Var(f"{name}_valid", 1)
+        runs = self._runs(t)
+        bulk = any(len(run) >= BULK_FIELDS and shape for run, shape in runs)
+        width = types.fixed_width(t)
+        if not bulk or width is None or width % 8:
+            return Header(t, {f.name: self.place(f.type, f"{name}_{f.name}") for f in t.fields.values()}, valid)
+        region = ir.Region(name, width // 8, valid, ir.Var(f"{name}_pos", 32), ir.Var(f"{name}_buffered", 1))
+        region.in_place = in_packet
+        region.own_buffer = not in_packet
+        self.regions.append(region)
+        fields: dict[str, Any] = {}
+        offset = 0
+        for run, shape in runs:
+            if shape and shape[0] in MACHINE_WIDTHS and offset % 8 == 0:
+                array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1], region, offset)
+                fields |= {f.name: ir.Elem(array, i) for i, f in enumerate(run)}
+                offset += shape[0] * len(run)
+                continue
+            for f in run:
+                inner = scalar_shape(f.type)
+                if inner is None:  # a struct inside a header: its scalars in wire order
+                    place = self.place(f.type, f"{name}_{f.name}")
+                    fields[f.name], offset = self._wire_struct(place, region, offset)
+                    continue
+                array = ir.Array(f"{name}_{f.name}", inner[0], 1, inner[1], region, offset)
+                fields[f.name] = ir.Elem(array, 0)
+                offset += inner[0]
+        return Header(t, fields, valid, region)
+
+    def _wire_struct(self, place: Any, region: ir.Region, offset: int) -> tuple[Any, int]:
+        if isinstance(place, Record):
+            for name, part in place.fields.items():
+                place.fields[name], offset = self._wire_struct(part, region, offset)
+            return place, offset
+        array = ir.Array(
+            place.name if isinstance(place, ir.Var) else place.array.name, place.width, 1, place.signed, region, offset
+        )
+        return ir.Elem(array, 0), offset + place.width
