@@ -6,7 +6,7 @@ import heapq
 import random
 from dataclasses import dataclass
 
-from model_switch import Job, ModelSwitch
+from model_switch import Job, ModelSwitch, binary
 
 from ina.transport import Event, Worker, WorkerConfig, worker_address
 
@@ -29,10 +29,8 @@ class Network:
         config = {"slots": 4, "values": 32, "rto_min": 40e-6, "rto_max": 1e-3, "timeout": 5.0} | config
         self.workers = [Worker(WorkerConfig(worker=i, workers=workers, **config)) for i in range(workers)]
         job = self.workers[0].config.job
-        ends = [worker_address(job, i) for i in range(workers)]
-        self.switch = ModelSwitch(
-            [Job(job, [(e.mac, e.ip, e.port) for e in ends], config["slots"], config["values"])]
-        )  # fmt: skip
+        ends = [binary(worker_address(job, i)) for i in range(workers)]
+        self.switch = ModelSwitch([Job(job, ends, config["slots"], config["values"])])
         self.now = 0
         self.frames = 0
         self.events: list[list[Event]] = [[] for _ in range(workers)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from dataclasses import dataclass, field
+from ipaddress import IPv4Address
 
 import numpy as np
 
@@ -16,6 +17,11 @@ assert HEADER.size == 52
 SIZE_CODES = {32: 0, 64: 1, 128: 2, 256: 3, 1024: 4, 2048: 5}
 NO_VALUES = 7
 DATA, PENDING = 1, 2
+
+
+def binary(address) -> tuple[bytes, int, int]:
+    """MAC, IPv4 address and UDP port of an ``Address`` as they are on the wire."""
+    return bytes.fromhex(address.mac.replace(":", "")), int(IPv4Address(address.ip)), address.port
 
 
 def ip_checksum(header: bytes) -> int:

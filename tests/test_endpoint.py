@@ -10,69 +10,62 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
-from model_switch import Job, ModelSwitch
+from model_switch import Job, ModelSwitch, binary
 
-from ina._native import ffi, lib
-from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost, WorkerConfig
-from ina.transport import worker_address as address
+from ina.transport import (
+    Endpoint,
+    JobAborted,
+    JobError,
+    JobMismatch,
+    JobTimeout,
+    PeerLost,
+    WorkerConfig,
+    ports,
+    worker_address,
+)
+from ina.transport.ports import Port
 
 
 class SwitchThread(threading.Thread):
     """The model switch on one end of each worker's port."""
 
-    def __init__(self, ports: list, values: int, slots: int, loss: float = 0.0):
+    def __init__(self, ends: list[Port], values: int, slots: int, loss: float = 0.0):
         super().__init__(daemon=True)
-        ends = [address(0, i) for i in range(len(ports))]
-        self.model = ModelSwitch([Job(0, [(e.mac, e.ip, e.port) for e in ends], slots, values)])
-        self.ports, self.loss, self.closed = ports, loss, False
+        workers = [binary(worker_address(0, i)) for i in range(len(ends))]
+        self.model = ModelSwitch([Job(0, workers, slots, values)])
+        self.ports, self.loss, self.closed = ends, loss, False
         self._random = np.random.default_rng(1)
 
     def run(self) -> None:
-        packets = ffi.new("struct ina_packet[]", 16)
         while not self.closed:
             moved = 0
             for i, port in enumerate(self.ports):
-                n = lib.ina_port_rx(port, packets, 16, lib.ina_now())
-                frames = [bytes(ffi.buffer(packets[k].data, packets[k].len)) for k in range(n)]
-                lib.ina_port_rx_done(port, n)
-                moved += n
-                for frame in frames:
+                for frame in port.receive(16):
+                    moved += 1
                     for to, reply in self.model.process(i, frame):
-                        self._send(to, reply)
-            if not moved and not any([lib.ina_port_arm(port) for port in self.ports]):
-                ready = select.select([port.fd for port in self.ports], [], [], 0.01)[0]
-                for port in self.ports:
-                    if port.fd in ready:
-                        lib.ina_port_drain(port)
+                        if self._random.random() >= self.loss:
+                            self.ports[to].send([reply])
+            if not moved and not any([port.arm() for port in self.ports]):
+                for port in select.select(self.ports, [], [], 0.01)[0]:
+                    port.drain()
         for port in self.ports:
-            lib.ina_port_close(port)
-
-    def _send(self, to: int, frame: bytes) -> None:
-        packet = ffi.new("struct ina_packet *")
-        if self._random.random() >= self.loss and lib.ina_port_tx_get(self.ports[to], packet, 1):
-            ffi.memmove(packet.data, frame, len(frame))
-            packet.len = packet.wire_len = len(frame)
-            lib.ina_port_tx_put(self.ports[to], packet, 1, lib.ina_now())
+            port.close()
 
 
-def mem_pair(max_frame: int) -> tuple:
-    pair = ffi.new("struct ina_port *[2]")
-    assert lib.ina_port_mem_pair(256, max_frame, pair) == 0
+def memory(max_frame: int) -> tuple[Port, Port]:
+    return ports.memory_pair(256, max_frame)
+
+
+def shared(max_frame: int) -> tuple[Port, Port]:
+    memfd, bells = ports.create_segment(256, max_frame), [ports.create_bell(), ports.create_bell()]
+    pair = [ports.open_shared(memfd, side, bells[side], bells[1 - side]) for side in range(2)]
+    for fd in (memfd, *bells):
+        os.close(fd)
     return pair[0], pair[1]
 
 
-def shm_pair(max_frame: int) -> tuple:
-    memfd = lib.ina_shm_create(256, max_frame)
-    bells = [os.eventfd(0, os.EFD_NONBLOCK) for _ in range(2)]
-    ports = [lib.ina_port_shm_open(memfd, side, bells[side], bells[1 - side]) for side in range(2)]
-    for fd in (memfd, *bells):
-        os.close(fd)
-    assert all(port != ffi.NULL for port in ports)
-    return tuple(ports)
-
-
 @contextmanager
-def job(workers: int, pair=shm_pair, loss: float = 0.0, alive_fd: int = -1, **config) -> Iterator[list[Endpoint]]:
+def job(workers: int, pair=shared, loss: float = 0.0, alive_fd: int = -1, **config) -> Iterator[list[Endpoint]]:
     config = {"slots": 16, "values": 64, "timeout": 10.0, "rto_min": 2e-3} | config
     configs = [WorkerConfig(i, workers, **config) for i in range(workers)]
     pairs = [pair(c.frame_bytes) for c in configs]
@@ -110,7 +103,7 @@ def on_all(endpoints: list[Endpoint], call) -> list:
     return results
 
 
-@pytest.mark.parametrize("pair", [mem_pair, shm_pair])
+@pytest.mark.parametrize("pair", [memory, shared])
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 @pytest.mark.parametrize("how", ["submit", "run"])
 def test_sums(pair, loss, how):
@@ -309,8 +302,6 @@ def cpu_ticks(task: str) -> int:
 
 
 def test_port_that_is_too_small():
-    near, far = mem_pair(200)
-    with pytest.raises(OSError, match="port takes frames of 200 bytes, 308 are needed"):
+    near, far = memory(200)
+    with near, far, pytest.raises(OSError, match="port takes frames of 200 bytes, 308 are needed"):
         Endpoint(WorkerConfig(0, 2, values=64), near)
-    lib.ina_port_close(near)
-    lib.ina_port_close(far)

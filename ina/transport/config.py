@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 import numpy as np
 
 from ina._native import ffi, lib
 
-PS = 10**12  # picoseconds per second
+from .ports import PS, Address
+
 VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that there are size codes for
 HEADERS = 52  # bytes: Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2
 ETHERNET_OVERHEAD: int = lib.INA_ETHERNET_OVERHEAD
@@ -18,25 +20,12 @@ MAX_OPS: int = lib.INA_MAX_OPS
 DTYPES = {np.dtype(np.int32): lib.INA_INT32, np.dtype(np.float32): lib.INA_FLOAT32}
 
 
-@dataclass(frozen=True)
-class Address:
-    """One end of a flow: MAC as six bytes, IPv4 address as an integer, UDP port."""
-
-    mac: bytes
-    ip: int
-    port: int
-
-    def __post_init__(self) -> None:
-        if len(self.mac) != 6:
-            raise ValueError(f"mac: {len(self.mac)} bytes, expected 6")
-
-
 def worker_address(job: int, worker: int) -> Address:
     """Address of a worker in the local world: 10.0.0.1 and up, UDP source port 4000 + job."""
-    return Address((worker + 1).to_bytes(6), (10 << 24) + 1 + worker, 4000 + job)
+    return Address(f"00:00:00:00:00:{worker + 1:02x}", f"10.0.0.{worker + 1}", 4000 + job)
 
 
-SWITCH = Address(bytes.fromhex("02000000fffe"), (10 << 24) + (255 << 8) + 254, 0xBEE0)
+SWITCH = Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
 
 
 @dataclass(frozen=True)
@@ -87,7 +76,8 @@ class WorkerConfig:
         c = ffi.new("struct ina_worker_config *")
         own = self.address or worker_address(self.job, self.worker)
         for end, address in ((c.self, own), (c.peer, self.switch)):
-            end.mac, end.ip, end.port = address.mac, address.ip, address.port
+            end.mac = bytes.fromhex(address.mac.replace(":", ""))
+            end.ip, end.port = int(IPv4Address(address.ip)), address.port
         c.job, c.incarnation, c.worker, c.workers = self.job, self.incarnation, self.worker, self.workers
         c.slots, c.values = self.slots, self.values
         c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))

@@ -17,6 +17,7 @@ from ina._native import ffi, lib
 
 from .config import DTYPES, MAX_OPS, WorkerConfig, fill_tensor
 from .errors import Event, event_from_c
+from .ports import Port
 from .worker import stats_dict
 
 _SWITCHML = lib.ina_switchml
@@ -24,19 +25,20 @@ _SLICE = 0.2  # seconds: signals (Ctrl-C) are seen this often while waiting
 
 
 class Endpoint:
-    """All-reduces of one worker over ``port``, a ``struct ina_port *`` that the endpoint owns from now on.
+    """All-reduces of one worker over ``port``, which the endpoint owns from now on (not when it cannot start).
 
     ``alive_fd`` is a socket to the switch process: its hang-up fails the job at once (``PeerLost``); -1: none.
     """
 
-    def __init__(self, config: WorkerConfig, port: ffi.CData, alive_fd: int = -1):
+    def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1):
         self.config = config
-        endpoint = lib.ina_endpoint_start(ffi.addressof(_SWITCHML), config.to_c(), port, alive_fd)
+        endpoint = lib.ina_endpoint_start(ffi.addressof(_SWITCHML), config.to_c(), port.handle, alive_fd)
         if endpoint == ffi.NULL:
             reason = f"port takes frames of {port.max_frame} bytes, {config.frame_bytes} are needed"
             if port.max_frame >= config.frame_bytes:
                 reason = os.strerror(ffi.errno)
             raise OSError(ffi.errno, f"endpoint not started: {reason}")
+        port.release()
         # freed with the last reference: other threads may still be inside when this one closes it
         self._endpoint = ffi.gc(endpoint, lib.ina_endpoint_free)
         self._arrays: dict[int, object] = {}  # buffers of tickets not known to be done
