@@ -116,7 +116,8 @@ def test_stack_index_at_run_time_and_out_of_range(tmp_path: Path):
         "hdr.tags[hdr.data.d].v = 9; hdr.data.e = hdr.tags[hdr.data.d].v;",
         types="header tag_t { bit<8> v; }",
         headers="tag_t[2] tags;",
-        parser="state start { p.extract(hdr.data); p.extract(hdr.tags.next); p.extract(hdr.tags.next); transition accept; }",
+        parser="""state start { p.extract(hdr.data); p.extract(hdr.tags.next); p.extract(hdr.tags.next);
+            transition accept; }""",
     )
     assert result(switch, data(d=1) + b"\x01\x02") == data(d=1, e=9) + b"\x01\x09"
     assert result(switch, data(d=5) + b"\x01\x02") == data(d=5, e=0) + b"\x01\x02"
@@ -166,7 +167,7 @@ def test_lookahead_and_advance(tmp_path: Path):
 
 
 def test_headers_validity_copy_and_compare(tmp_path: Path):
-    """Copies carry validity; setValid() on an invalid header zeroes its fields; invalid headers are not emitted (§8.17)."""
+    """Copies carry validity; setValid() on an invalid header zeroes it; invalid headers are not emitted (§8.17)."""
     switch = interpret(
         tmp_path,
         """hdr.extra = hdr.data; hdr.data.e = hdr.extra == hdr.data ? 8w1 : 8w0;
@@ -194,7 +195,8 @@ def test_copy_in_copy_out(tmp_path: Path):
     """Arguments are copied in, results are copied back left to right, aliases notwithstanding (§6.8)."""
     switch = interpret(
         tmp_path,
-        "swap(hdr.data.a, hdr.data.b); twice(hdr.data.c, hdr.data.c); hdr.data.d = add(hdr.data.d, 1); first(hdr.data.e);",
+        """swap(hdr.data.a, hdr.data.b); twice(hdr.data.c, hdr.data.c);
+        hdr.data.d = add(hdr.data.d, 1); first(hdr.data.e);""",
         types="""void swap(inout bit<32> x, inout bit<32> y) { bit<32> t = x; x = y; y = t; }
         void twice(out bit<16> x, inout bit<16> y) { x = 1; y = y + 1; }
         bit<8> add(in bit<8> x, in bit<8> y) { if (x == 0) { return 100; } return x + y; }
@@ -217,7 +219,8 @@ def test_exit_copies_out_and_ends_the_control(tmp_path: Path):
 def test_loops_and_switch(tmp_path: Path):
     switch = interpret(
         tmp_path,
-        """for (bit<8> i = 0; i < 10; i = i + 1) { if (i == 2) { continue; } if (i == 5) { break; } hdr.data.a = hdr.data.a + (bit<32>)i; }
+        """for (bit<8> i = 0; i < 10; i = i + 1) {
+            if (i == 2) { continue; } if (i == 5) { break; } hdr.data.a = hdr.data.a + (bit<32>)i; }
         for (bit<8> j in 1 .. 4) { hdr.data.b = hdr.data.b + (bit<32>)j; }
         switch (hdr.data.d) { 1: { hdr.data.e = 11; } 2: 3: { hdr.data.e = 23; } default: { hdr.data.e = 99; } }""",
     )
@@ -310,7 +313,8 @@ def test_ternary_range_optional_priorities(tmp_path: Path):
 def test_const_entries_in_program_order_and_switch_on_action_run(tmp_path: Path):
     switch = interpret(
         tmp_path,
-        """switch (t.apply().action_run) { set: { hdr.data.c = 1; } drop: { hdr.data.c = 2; sm.egress_spec = 1; } default: { hdr.data.c = 3; } }
+        """switch (t.apply().action_run) {
+            set: { hdr.data.c = 1; } drop: { hdr.data.c = 2; sm.egress_spec = 1; } default: { hdr.data.c = 3; } }
         if (u.apply().hit) { hdr.data.a = 1; } else { hdr.data.a = 2; }""",
         ingress_locals=TABLE
         % (
@@ -339,13 +343,14 @@ def test_entries_with_priorities(tmp_path: Path):
 
 
 def test_action_selector(tmp_path: Path):
-    """The group's member at index crc16(selector keys) mod size (BMv2)."""
+    """The group's member at index hash(selector keys) mod size (BMv2)."""
     switch = interpret(
         tmp_path,
         "t.apply();",
         ingress_locals="""action_selector(HashAlgorithm.identity, 16, 8) sel;
         action set(bit<8> v) { hdr.data.e = v; }
-        table t { key = { hdr.data.d: exact; hdr.data.c: selector; } actions = { set; NoAction; } implementation = sel; }""",
+        table t { key = { hdr.data.d: exact; hdr.data.c: selector; }
+            actions = { set; NoAction; } implementation = sel; }""",
     )
     profile = switch.profiles["sel"]
     members = [profile.add_member("set", [v]) for v in (10, 20, 30)]
@@ -358,9 +363,11 @@ def test_action_selector(tmp_path: Path):
 def test_registers_counters_meters(tmp_path: Path):
     switch = interpret(
         tmp_path,
-        """r.read(hdr.data.a, (bit<32>)hdr.data.d); r.write((bit<32>)hdr.data.d, hdr.data.a + 1); c.count((bit<32>)hdr.data.d);
+        """r.read(hdr.data.a, (bit<32>)hdr.data.d); r.write((bit<32>)hdr.data.d, hdr.data.a + 1);
+        c.count((bit<32>)hdr.data.d);
         m.execute_meter((bit<32>)hdr.data.d, hdr.data.e);""",
-        ingress_locals="register<bit<32>>(4) r; counter(4, CounterType.packets_and_bytes) c; meter(4, MeterType.packets) m;",
+        ingress_locals="""register<bit<32>>(4) r; counter(4, CounterType.packets_and_bytes) c;
+            meter(4, MeterType.packets) m;""",
     )
     assert [result(switch, data(d=2))[:4] for _ in range(3)] == [bytes(4), b"\0\0\0\1", b"\0\0\0\2"]
     assert list(switch.registers["r"].values) == [0, 0, 3, 0]
@@ -452,7 +459,8 @@ def test_multicast(tmp_path: Path):
     switch = interpret(
         tmp_path,
         "sm.mcast_grp = (bit<16>)hdr.data.d;",
-        egress="hdr.data.e = (bit<8>)sm.egress_rid; hdr.data.c = (bit<16>)sm.egress_port; if (sm.egress_rid == 3) { mark_to_drop(sm); }",
+        egress="""hdr.data.e = (bit<8>)sm.egress_rid; hdr.data.c = (bit<16>)sm.egress_port;
+            if (sm.egress_rid == 3) { mark_to_drop(sm); }""",
     )
     switch.multicast_groups[5] = [(2, 1), (4, 2), (4, 3), (6, 2)]
     expected = [(p, data(c=p, d=5, e=r) + PAYLOAD) for p, r in [(2, 1), (4, 2), (6, 2)]]
@@ -512,7 +520,8 @@ def test_endless_recirculation_is_dropped_and_counted(tmp_path: Path):
 def test_truncate_digest_log(tmp_path: Path):
     switch = interpret(
         tmp_path,
-        'digest<learn_t>(1, { hdr.data.a, hdr.data.d }); hdr.data.a = 0; truncate(10); log_msg("a={} d={}", { hdr.data.b, hdr.data.d });',
+        """digest<learn_t>(1, { hdr.data.a, hdr.data.d }); hdr.data.a = 0; truncate(10);
+        log_msg("a={} d={}", { hdr.data.b, hdr.data.d });""",
         types="struct learn_t { bit<32> a; bit<8> d; }",
     )
     assert switch.process(data(a=4, b=5, d=6) + PAYLOAD, 0) == [(1, data(b=5)[:10])]
@@ -530,13 +539,14 @@ def test_assert(tmp_path: Path):
 def test_standard_metadata(tmp_path: Path):
     switch = interpret(
         tmp_path,
-        "hdr.data.a = sm.packet_length; hdr.data.b = (bit<32>)sm.ingress_global_timestamp; hdr.data.d = (bit<8>)sm.ingress_port;",
+        """hdr.data.a = sm.packet_length; hdr.data.b = (bit<32>)sm.ingress_global_timestamp;
+        hdr.data.d = (bit<8>)sm.ingress_port;""",
     )
     assert switch.process(data() + PAYLOAD, 33, now_ps=7_999_999) == [(1, data(a=16, b=7, d=33) + PAYLOAD)]
 
 
 def test_aggregation(tmp_path: Path):
-    """What a switch of this project does: add two workers' values in registers, multicast the sum when both have come."""
+    """What a switch of this project does: add two workers' values in registers, multicast the sum."""
     switch = interpret(
         tmp_path,
         """bit<32> seen; bit<32> value;

@@ -27,7 +27,7 @@ def source(
     compute: str = "",
     deparser: str = "p.emit(hdr);",
 ) -> str:
-    """A whole program. Blocks see `hdr` (with `hdr.data`), `meta` and `sm`; ingress sends to port 1 before its own statements."""
+    """A whole program. Blocks see `hdr` (with `hdr.data`), `meta` and `sm`; ingress first of all sets port 1."""
     return f"""
 #include <core.p4>
 #include <v1model.p4>
@@ -35,7 +35,10 @@ def source(
 {types}
 struct headers_t {{ data_t data; {headers} }}
 struct metadata_t {{ {metadata} }}
-parser P(packet_in p, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{ {parser_locals} {parser} }}
+parser P(packet_in p, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
+    {parser_locals}
+    {parser}
+}}
 control V(inout headers_t hdr, inout metadata_t meta) {{ apply {{ {verify} }} }}
 control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {{
     {ingress_locals}

@@ -8,6 +8,7 @@ from typing import Any
 
 from ina.compiler import ast
 from ina.compiler.program import CheckedProgram, Instance
+from ina.compiler.types import RecordType, SerEnumType
 
 
 def instances_of(program: CheckedProgram) -> Iterator[Instance]:
@@ -85,3 +86,33 @@ def _annotated_place(entry: ast.TableEntry) -> int | None:
         return None
     e = note.exprs[0]
     return int(e.const if e.const is not None else e.value)
+
+
+def annotation_constant(program: CheckedProgram, e: ast.Expr) -> Any:
+    """The value of an expression in an annotation's body, which the checker leaves alone.
+
+    A literal, a top-level constant, or a member of a serialisable enum; None for anything else.
+    """
+    if e.const is not None:
+        return e.const
+    if isinstance(e, ast.IntLiteral | ast.StringLiteral | ast.BoolLiteral):
+        return e.value
+    if isinstance(e, ast.Name):
+        found = (d for d in program.declarations if isinstance(d, ast.ConstDecl) and d.name == e.name)
+        return next((d.value.const for d in found), None)
+    if isinstance(e, ast.Member) and isinstance(e.base, ast.Name):
+        t = program.types.get(e.base.name)
+        return t.members.get(e.member) if isinstance(t, SerEnumType) else None
+    return None
+
+
+def field_list(program: CheckedProgram, t: RecordType, index: int) -> list[tuple[str, ...]]:
+    """Paths of the fields of metadata `t` that `@field_list(..., index, ...)` marks (v1model.p4)."""
+    paths: list[tuple[str, ...]] = []
+    for name, f in t.fields.items():
+        annotation = f.decl.annotation("field_list") if f.decl is not None else None
+        if annotation is not None and index in [annotation_constant(program, e) for e in annotation.exprs]:
+            paths.append((name,))
+        elif isinstance(f.type, RecordType):
+            paths += [(name, *path) for path in field_list(program, f.type, index)]
+    return paths

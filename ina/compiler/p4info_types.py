@@ -34,7 +34,7 @@ def put(message: Json, **fields: Any) -> Json:
 
 
 def bytes_json(value: int, width: int) -> str:
-    """`value` in as many bytes as its width takes (P4Runtime §8.4 allows it, p4c writes it), in base64 as JSON wants it."""
+    """`value` in as many bytes as its width takes (as p4c writes it; P4Runtime §8.4), in base64 for JSON."""
     value &= (1 << width) - 1
     return base64.b64encode(value.to_bytes(max(1, (width + 7) // 8), "big")).decode()
 

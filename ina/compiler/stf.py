@@ -344,7 +344,8 @@ def key_name(name: str, names: list[str]) -> str:
         if wanted in plain:
             return plain[wanted]
     for candidate, full in plain.items():
-        if candidate.endswith(("." + name, "." + name + "$")) or (name == "valid" and candidate.endswith("$valid$")):
+        ends = ("." + name, f".{name}$", f".{name}.$valid$", *(["$valid$"] if name == "valid" else []))
+        if candidate.endswith(ends):
             return full
     raise StfError(f"key '{name}' is unknown; there are: {', '.join(names)}")
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ina.compiler import ast
+from ina.compiler.instances import field_list
 from ina.compiler.program import Instance
 from ina.compiler.reference.expressions import ExitSignal, Frame, InterpreterError
 from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
@@ -320,9 +321,10 @@ class V1Model:
         """Final values of the metadata to keep. `data`: a field list's index, a list of paths, or None."""
         if data is None:
             return []
-        paths = [("meta", *p) for p in field_list(self.metadata_type, data)] if isinstance(data, int) else data
+        if isinstance(data, int):
+            data = [("meta", *p) for p in field_list(self.interpreter.program, self.metadata_type, data)]
         kept = []
-        for root, *path in paths:
+        for root, *path in data:
             value: Any = metadata if root == "meta" else standard
             for name in path:
                 value = value.fields[name]
@@ -470,21 +472,3 @@ class V1Model:
         for value in values:
             message = message.replace("{}", str(value), 1)
         self.log.append(message)
-
-
-def field_list(t: RecordType, index: int) -> list[tuple[str, ...]]:
-    """Paths of the metadata fields annotated `@field_list(..., index, ...)` (v1model.p4,
-    clone_preserving_field_list)."""
-    paths: list[tuple[str, ...]] = []
-    for name, f in t.fields.items():
-        annotation = f.decl.annotation("field_list") if f.decl is not None else None
-        listed = (
-            []
-            if annotation is None
-            else [e.const if e.const is not None else getattr(e, "value", None) for e in annotation.exprs]
-        )
-        if index in listed:
-            paths.append((name,))
-        elif isinstance(f.type, RecordType):
-            paths += [(name, *path) for path in field_list(f.type, index)]
-    return paths
