@@ -14,7 +14,7 @@
 
 Rules, as p4c's runner for BMv2 has them: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is
 `h.isValid()`; keys that are not given match anything (exact ones: 0); the higher priority wins; `$` demands the
-exact length, else a received packet may be longer; `expect PORT` alone takes whatever comes; packets on ports that
+exact length, else a received packet may be longer; `expect PORT` alone takes whatever comes, but not nothing; packets on ports that
 the file never names are not looked at.
 
 `run` drives any `Target`: the interpreter, a compiled switch.
@@ -166,9 +166,11 @@ class _Runner:
 
     def _compare(self) -> None:
         for port, patterns in sorted(self.expected.items()):
-            if patterns is None:
-                continue
             frames = self.received.get(port, [])
+            if patterns is None:
+                if not frames:
+                    self._fail(f"port {port}: expected some packet, got none")
+                continue
             if len(frames) != len(patterns):
                 got = ", ".join(f.hex().upper() for f in frames) or "none"
                 self._fail(f"port {port}: expected {len(patterns)} packets, got {len(frames)}: {got}")

@@ -189,11 +189,20 @@ class Table:
     def set_default(self, action: str, args: dict[str, Any] | list[Any] | None = None) -> None:
         if self.decl.const_default:
             raise TableError(f"{self.name}: its default action is constant")
-        self.default = self.bind(action, args)
+        self.default = self.bind(action, args, as_default=True)
 
-    def bind(self, action: str, args: dict[str, Any] | list[Any] | None = None) -> BoundAction:
-        """An action of this table with arguments, by name or in order. Raises TableError."""
+    def bind(
+        self, action: str, args: dict[str, Any] | list[Any] | None = None, *, as_default: bool = False
+    ) -> BoundAction:
+        """An action of this table with arguments, by name or in order. Raises TableError.
+
+        `@defaultonly` actions, and the default action if the table does not list it, are for the default entry only,
+        `@tableonly` ones for the others (§14.2.1.1).
+        """
         ref = self.actions[unique_suffix(action, self.actions, f"{self.name}: action")]
+        notes = {a.name for a in ref.annotations} | ({"defaultonly"} if ref not in self.decl.actions else set())
+        if ("tableonly" if as_default else "defaultonly") in notes:
+            raise TableError(f"{self.name}: action {action} is {'not ' if as_default else 'only '}for the default entry")
         given = ref.args or [None] * len(ref.decl.params)
         params = [p for p, bound in zip(ref.decl.params, given, strict=True) if bound is None]
         if isinstance(args, dict):

@@ -1,0 +1,202 @@
+"""P4Info of small programs, field by field; ids that p4c is known to give."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from v1_program import check, source
+
+from ina.compiler import p4info
+from ina.compiler.p4info import Symbols, field_ids, one_at_a_time, suffixes
+
+
+def info_of(directory: Path, *args: str, **kwargs: str) -> dict:
+    return p4info.build(check(directory, source(*args, **kwargs)))
+
+
+def named(messages: list[dict], name: str) -> dict:
+    (found,) = [m for m in messages if m["preamble"]["name"] == name]
+    return found
+
+
+def test_ids_are_those_of_p4c():
+    symbols = Symbols()
+    names = ["NoAction", "IngressI.drop", "ingress.do_thing"]
+    for name in names:
+        symbols.add(p4info.ACTION, name)
+    symbols.add(p4info.TABLE, "IngressI.indirect")
+    symbols.add(p4info.ACTION_PROFILE, "ap")
+    symbols.assign()
+    assert [symbols.id(p4info.ACTION, n) for n in names] == [21257015, 23455883, 26431821]
+    assert symbols.id(p4info.TABLE, "IngressI.indirect") == 46872340
+    assert symbols.id(p4info.ACTION_PROFILE, "ap") == 294074782
+
+
+def test_explicit_ids_and_collisions():
+    symbols = Symbols()
+    taken = p4info.TABLE << 24 | one_at_a_time("I.t") & 0xFFFFFF
+    symbols.add(p4info.TABLE, "I.t")
+    symbols.add(p4info.TABLE, "I.first", taken & 0xFFFFFF)
+    symbols.assign()
+    assert (symbols.id(p4info.TABLE, "I.first"), symbols.id(p4info.TABLE, "I.t")) == (taken, taken + 1)
+    with pytest.raises(ValueError, match="twice"):
+        symbols.add(p4info.TABLE, "I.second", taken)
+    with pytest.raises(ValueError, match="prefix"):
+        symbols.add(p4info.TABLE, "I.third", 0x01000001)
+
+
+def test_aliases_are_the_shortest_unique_suffixes():
+    assert list(suffixes("a.b.c")) == ["c", "b.c", "a.b.c"]
+    symbols = Symbols()
+    for name in ("I.x.t", "I.y.t", "E.u", "t"):
+        symbols.add(p4info.TABLE, name)
+    symbols.assign()
+    aliases = [symbols.preamble(p4info.TABLE, n, [])["alias"] for n in ("I.x.t", "I.y.t", "E.u", "t")]
+    assert aliases == ["x.t", "y.t", "u", "t"]
+
+
+TABLE = """
+action set(@id(7) bit<8> v, bit<9> port, bit<1> flag) { hdr.data.e = v; sm.egress_spec = port; }
+action drop() { mark_to_drop(sm); }
+direct_counter(CounterType.bytes) dc;
+action_selector(HashAlgorithm.crc16, 128, 10) sel;
+@brief("forwards")
+table t {
+    key = { hdr.data.a: lpm; hdr.data.c: ternary @name("see"); hdr.data.isValid(): exact; hdr.data.d: selector; }
+    actions = { set; @tableonly drop; @defaultonly NoAction; }
+    const default_action = set(1, 2, 1);
+    size = 64;
+    counters = dc;
+    implementation = sel;
+}
+"""
+
+
+def test_table_action_counter_profile(tmp_path: Path):
+    info = info_of(tmp_path, "t.apply();", ingress_locals=TABLE)
+    table = named(info["tables"], "I.t")
+    assert table["preamble"] == {
+        "id": table["preamble"]["id"],
+        "name": "I.t",
+        "alias": "t",
+        "doc": {"brief": "forwards"},
+    }
+    assert table["preamble"]["id"] >> 24 == 2
+    assert table["matchFields"] == [
+        {"id": 1, "name": "hdr.data.a", "bitwidth": 32, "matchType": "LPM"},
+        {"id": 2, "name": "see", "bitwidth": 16, "matchType": "TERNARY"},
+        {"id": 3, "name": "hdr.data.$valid$", "bitwidth": 1, "matchType": "EXACT"},
+    ]
+    actions = {a["preamble"]["name"]: a for a in info["actions"]}
+    ids = {name: a["preamble"]["id"] for name, a in actions.items()}
+    assert table["actionRefs"] == [
+        {"id": ids["I.set"]},
+        {"id": ids["I.drop"], "annotations": ["@tableonly"], "scope": "TABLE_ONLY"},
+        {"id": ids["NoAction"], "annotations": ["@defaultonly"], "scope": "DEFAULT_ONLY"},
+    ]
+    assert actions["I.set"]["params"] == [
+        {"id": 7, "name": "v", "bitwidth": 8},
+        {"id": 2, "name": "port", "bitwidth": 9},
+        {"id": 3, "name": "flag", "bitwidth": 1},
+    ]
+    assert table["constDefaultActionId"] == table["initialDefaultAction"]["actionId"] == ids["I.set"]
+    assert table["initialDefaultAction"]["arguments"] == [
+        {"paramId": 7, "value": "AQ=="},  # 01
+        {"paramId": 2, "value": "AAI="},  # 0002
+        {"paramId": 3, "value": "AQ=="},
+    ]
+    assert table["size"] == "64"
+    counter = named(info["directCounters"], "I.dc")
+    assert (counter["spec"], counter["directTableId"]) == ({"unit": "BYTES"}, table_id)
+    assert table["directResourceIds"] == [counter["preamble"]["id"]]
+    profile = named(info["actionProfiles"], "I.sel")
+    assert table["implementationId"] == profile["preamble"]["id"]
+    assert profile["tableIds"] == [table_id]
+    assert (profile["withSelector"], profile["size"]) == (True, "128")
+
+
+def test_const_entries_and_the_implicit_default(tmp_path: Path):
+    info = info_of(
+        tmp_path,
+        "t.apply();",
+        ingress_locals="""action one() { hdr.data.e = 1; }
+        table t { key = { hdr.data.d: exact; } actions = { one; } const entries = { 3: one(); } }""",
+    )
+    (table,) = info["tables"]
+    no_action = named(info["actions"], "NoAction")["preamble"]["id"]
+    assert (table["isConstTable"], table["hasInitialEntries"], table["size"]) == (True, True, "1024")
+    assert table["initialDefaultAction"] == {"actionId": no_action}
+    assert table["actionRefs"][1] == {"id": no_action, "annotations": ["@defaultonly"], "scope": "DEFAULT_ONLY"}
+    assert "constDefaultActionId" not in table
+
+
+def test_indirect_resources(tmp_path: Path):
+    info = info_of(
+        tmp_path,
+        "r.write(0, hdr.data.a); s.write(1, 1); c.count(1); m.execute_meter(1, hdr.data.e);",
+        ingress_locals="""register<bit<32>>(16) r; @name("signed_ones") register<int<8>>(4) s;
+        counter(3, CounterType.packets_and_bytes) c; @id(5) meter(2, MeterType.packets) m;""",
+    )
+    register = named(info["registers"], "I.r")
+    assert (register["typeSpec"], register["size"]) == ({"bitstring": {"bit": {"bitwidth": 32}}}, 16)
+    assert named(info["registers"], "I.signed_ones")["typeSpec"] == {"bitstring": {"int": {"bitwidth": 8}}}
+    counter = named(info["counters"], "I.c")
+    assert (counter["spec"], counter["size"]) == ({"unit": "BOTH"}, "3")
+    meter = named(info["meters"], "I.m")
+    assert (meter["spec"], meter["size"], meter["preamble"]["id"]) == ({"unit": "PACKETS"}, "2", 0x14000005)
+
+
+def test_value_sets_digests_and_controller_headers(tmp_path: Path):
+    info = info_of(
+        tmp_path,
+        "digest<learn_t>(1, { hdr.data.a, Color.Red, true });",
+        types="""
+        enum bit<8> Color { Red = 3 }
+        @p4runtime_translation("ina/port", 32) type bit<9> port_t;
+        struct learn_t { bit<32> a; Color color; bool yes; }
+        struct pair_t { bit<8> x; @match(ternary) bit<16> y; }
+        @controller_header("packet_in") header in_t { port_t port; bit<7> pad; }""",
+        headers="in_t i;",
+        parser_locals="value_set<pair_t>(4) pairs; value_set<bit<8>>(2) bytes;",
+        parser="""state start { p.extract(hdr.data);
+            transition select(hdr.data.d, hdr.data.c) { pairs: accept; default: more; } }
+            state more { transition select(hdr.data.d) { bytes: accept; default: accept; } }""",
+    )
+    assert named(info["valueSets"], "P.pairs")["match"] == [
+        {"id": 1, "name": "x", "bitwidth": 8, "matchType": "EXACT"},
+        {"id": 2, "name": "y", "bitwidth": 16, "matchType": "TERNARY"},
+    ]
+    assert named(info["valueSets"], "P.bytes") == {
+        "preamble": named(info["valueSets"], "P.bytes")["preamble"],
+        "match": [{"id": 1, "bitwidth": 8, "matchType": "EXACT"}],
+        "size": 2,
+    }
+    assert named(info["digests"], "learn_t")["typeSpec"] == {"struct": {"name": "learn_t"}}
+    assert info["typeInfo"]["structs"]["learn_t"]["members"][1:] == [
+        {"name": "color", "typeSpec": {"serializableEnum": {"name": "Color"}}},
+        {"name": "yes", "typeSpec": {"bool": {}}},
+    ]
+    assert info["typeInfo"]["serializableEnums"]["Color"] == {
+        "underlyingType": {"bitwidth": 8},
+        "members": [{"name": "Red", "value": "Aw=="}],
+    }
+    packet_in = named(info["controllerPacketMetadata"], "packet_in")
+    assert packet_in["metadata"] == [
+        {"id": 1, "name": "port", "bitwidth": 32, "typeName": {"name": "port_t"}},
+        {"id": 2, "name": "pad", "bitwidth": 7},
+    ]
+    translated = {"translatedType": {"uri": "ina/port", "sdnBitwidth": 32}}
+    assert info["typeInfo"]["newTypes"]["port_t"] == translated
+
+
+def test_the_message_is_json_and_deterministic(tmp_path: Path):
+    ingress_locals = "action a() {} table t { key = { hdr.data.d: exact; } actions = { a; } }"
+    first, second = (json.dumps(info_of(tmp_path, "t.apply();", ingress_locals=ingress_locals)) for _ in range(2))
+    assert first == second
+    assert json.loads(first)["pkgInfo"] == {"arch": "v1model"}
+
+
+def test_field_ids():
+    assert field_ids([[], [], []]) == [1, 2, 3]

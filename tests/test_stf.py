@@ -1,0 +1,111 @@
+"""The STF runner: what it reads, what passes, and that it fails what it should."""
+
+from __future__ import annotations
+
+import pytest
+from v1_program import check, source
+
+from ina.compiler import p4info, stf
+from ina.compiler.interpreter import Interpreter
+
+SWITCH = source(
+    "t.apply(); u.apply(); c.count((bit<32>)hdr.data.d); r.read(hdr.data.b, 0); sm.mcast_grp = hdr.data.c;"
+    "if (hdr.data.d == 9) { clone(CloneType.I2E, 4); }",
+    headers="data_t[2] more;",
+    ingress_locals="""
+    register<bit<32>>(2) r; counter(16, CounterType.packets) c; direct_counter(CounterType.packets) dc;
+    action out_to(bit<9> port) { sm.egress_spec = port; }
+    action set(bit<8> v) { hdr.data.e = v; }
+    table t { key = { hdr.data.a: ternary; hdr.data.isValid(): exact; hdr.more[1].d: exact @name("more[1].d"); }
+        actions = { out_to; NoAction; } }
+    table u { key = { hdr.data.a: lpm; } actions = { set; NoAction; } counters = dc; }""",
+)
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory: pytest.TempPathFactory):
+    return check(tmp_path_factory.mktemp("stf"), SWITCH)
+
+
+def run(checked, text: str) -> stf.Result:
+    return stf.run(text, stf.InterpreterTarget(Interpreter(checked), p4info.build(checked)))
+
+
+def test_a_file_that_passes(checked):
+    result = run(
+        checked,
+        """
+        # the higher priority wins; masks by `*`, names by suffix
+        add t 10 data.a:0x0a****** data.$valid$:1 out_to(port:2)
+        add I.t 20 hdr.data.a:0x0a0b**** data.$valid$:1 more$1.d:0 I.out_to(port:3) = $X
+        add u data.a:0x0a0b0000/16 set(v:0x55) = $U
+        setdefault u set(v:1)
+        register_write r 0 0x01020304
+        packet 0 0a000000 00000000 0000 01 00 ff
+        expect 2 0a000000 01020304 0000 01 01 ff $
+        packet 0 0a0b0000 00000000 0000 02 00
+        expect 3 0a0b**** 01020304 000002 5*
+        check_counter c(2) packets == 1
+        check_counter dc($U) packets == 1
+        mc_mgrp_create 7
+        mc_node_create 1 5 6
+        mc_node_associate 7 0
+        packet 0 00000000 00000000 0007 03 00
+        expect 5
+        expect 6 00000000 01020304 0007
+        mirroring_add 4 8
+        packet 1 00000000 00000000 0000 09 00 aa
+        expect 8 00000000 00000000 0000 09 00 aa $
+        expect 1 00000000 01020304 0000 09 01 aa
+        register_read r 0
+        wait
+        """,
+    )
+    assert result.failures == []
+    assert result.log == ["r[0] = 16909060"]
+
+
+@pytest.mark.parametrize(
+    ("text", "failure"),
+    [
+        ("packet 0 000000000000000000000000\nexpect 1 01", "expected 01, got 000000"),
+        ("packet 0 000000000000000000000000\nexpect 2", "expected some packet"),
+        ("expect 1 00", "expected 1 packets, got 0"),
+        ("packet 1 000000000000000000000000", "expected 0 packets, got 1"),
+        ("packet 0 000000000000000000000000ff\nexpect 1 000000000000000000000001 $", "expected"),
+        ("packet 0 000000000000000000000000ff\nexpect 1 000000000000000000000000 $", "expected"),
+        ("packet 0 000000000000000000000000\nexpect 1 00000000000000000000000000", "expected"),
+        ("packet 0 000000000000000000000000\ncheck_counter c(0) packets == 2", "got 1"),
+    ],
+)
+def test_what_must_fail(checked, text: str, failure: str):
+    result = run(checked, text)
+    assert not result.passed
+    assert any(failure in f for f in result.failures)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("wait\nfly me", "line 2: unknown command 'fly'"),
+        ("add nowhere a:1 set(v:1)", "table 'nowhere' is unknown"),
+        ("add u z:1 set(v:1)", "key 'z' is unknown"),
+        ("add u data.a:1 fly(v:1)", "action 'fly' is unknown"),
+        ("add u data.a:1 set(w:1)", "no parameter 'w'"),
+        ("add t data.a:77 out_to(port:1)", "0x, 0o or 0b"),
+        ("add u data.a:1", "expected an action"),
+        ("remove 3", "only 'remove all'"),
+    ],
+)
+def test_files_that_cannot_be_run(checked, text: str, message: str):
+    with pytest.raises(stf.StfError, match=message):
+        run(checked, text)
+
+
+def test_match_values():
+    assert stf.match_value("LPM", "0x0a0b/12") == (0x0A0B, 12)
+    assert stf.match_value("LPM", "0x0a**") == (0x0A00, 8)
+    assert stf.match_value("TERNARY", "0b1*0") == (0b100, 0b101)
+    assert stf.match_value("TERNARY", "0x1&&&0xF") == (1, 15)
+    assert stf.match_value("EXACT", "12") == 12
+    assert stf.match_value("RANGE", "3..5") == (3, 5)
