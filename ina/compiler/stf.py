@@ -14,8 +14,8 @@
 
 Rules, as p4c's runner for BMv2 has them: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is
 `h.isValid()`; keys that are not given match anything (exact ones: 0); the higher priority wins; `$` demands the
-exact length, else a received packet may be longer; `expect PORT` alone takes whatever comes, but not nothing; packets on ports that
-the file never names are not looked at.
+exact length, else a received packet may be longer; `expect PORT` alone takes whatever comes, but not nothing; packets
+on ports that the file never names are not looked at.
 
 `run` drives any `Target`: the interpreter, a compiled switch.
 """

@@ -202,7 +202,9 @@ class Table:
         ref = self.actions[unique_suffix(action, self.actions, f"{self.name}: action")]
         notes = {a.name for a in ref.annotations} | ({"defaultonly"} if ref not in self.decl.actions else set())
         if ("tableonly" if as_default else "defaultonly") in notes:
-            raise TableError(f"{self.name}: action {action} is {'not ' if as_default else 'only '}for the default entry")
+            raise TableError(
+                f"{self.name}: action {action} is {'not ' if as_default else 'only '}for the default entry"
+            )
         given = ref.args or [None] * len(ref.decl.params)
         params = [p for p, bound in zip(ref.decl.params, given, strict=True) if bound is None]
         if isinstance(args, dict):
