@@ -152,7 +152,11 @@ def test_include_dirs_and_defines(tmp_path):
     extra = tmp_path / "extra"
     extra.mkdir()
     write(extra, "const bit<16> FROM_EXTRA = N;\n", "lib.p4")
-    program = load(write(tmp_path, "#include <lib.p4>\n#ifndef N\n#error no N\n#endif\n"), defines={"N": "77"}, include_dirs=[extra])
+    program = load(
+        write(tmp_path, "#include <lib.p4>\n#ifndef N\n#error no N\n#endif\n"),
+        defines={"N": "77"},
+        include_dirs=[extra],
+    )
     constant = program.declarations[0]
     assert constant.value.const == 77 and constant.type == types.BitType(16)
 
@@ -175,7 +179,7 @@ def test_a_missing_file_is_an_os_error(tmp_path):
 
 
 def test_both_revisions_of_v1model(tmp_path):
-    old = '#include <v1model.p4>\ncontrol c() { register<bit<8>>(4) r; apply { bit<8> x; r.read(x, 3); } }\n'
+    old = "#include <v1model.p4>\ncontrol c() { register<bit<8>>(4) r; apply { bit<8> x; r.read(x, 3); } }\n"
     assert load(write(tmp_path, old)).types["register"].type_params[0].name == "T"
     new = old.replace("bit<8>>(4)", "bit<8>, bit<4>>(4)")
     assert load(write(tmp_path, "#define V1MODEL_VERSION 20200408\n" + new)).main is None
@@ -202,7 +206,9 @@ def test_deep_nesting_is_an_error_not_a_crash(tmp_path):
 def test_a_large_generated_program(tmp_path):
     fields = "".join(f"bit<32> d{i};" for i in range(600))
     registers = "".join(f"register<bit<32>, bit<32>>(64) r{i};\n" for i in range(600))
-    steps = "".join(f"r{i}.read(v, 3); hdr.big.d{i} = hdr.big.d{i} + v; r{i}.write(3, hdr.big.d{i});\n" for i in range(600))
+    steps = "".join(
+        f"r{i}.read(v, 3); hdr.big.d{i} = hdr.big.d{i} + v; r{i}.write(3, hdr.big.d{i});\n" for i in range(600)
+    )
     text = f"""
         #define V1MODEL_VERSION 20200408
         #include <v1model.p4>

@@ -160,11 +160,9 @@ def test_declarations():
     """
     program = parse_text(text, "test.p4")
     kinds = [type(d).__name__ for d in program.declarations]
-    assert kinds == [
-        "ErrorDecl", "MatchKindDecl", "EnumDecl", "EnumDecl", "RecordDecl", "RecordDecl", "RecordDecl", "TypedefDecl", "TypedefDecl",
-        "TypedefDecl", "ExternDecl", "ExternFunctionDecl", "FunctionDecl", "ParserTypeDecl", "ControlTypeDecl", "PackageDecl",
-        "Instantiation",
-    ]  # fmt: skip
+    wanted = """ErrorDecl MatchKindDecl EnumDecl EnumDecl RecordDecl RecordDecl RecordDecl TypedefDecl TypedefDecl
+        TypedefDecl ExternDecl ExternFunctionDecl FunctionDecl ParserTypeDecl ControlTypeDecl PackageDecl Instantiation"""
+    assert kinds == wanted.split()
     extern = program.declarations[10]
     assert [m.return_ref is None for m in extern.methods] == [True, False, False] and extern.methods[2].abstract
 
@@ -223,13 +221,19 @@ def test_tables():
     assert [k.match_kind for k in table.keys] == ["exact", "ternary"]
     assert [k.cp_name for k in table.keys] == ["h.a", "sum"]
     assert [a.name for a in table.actions] == ["a", "NoAction"] and table.actions[1].absolute
-    assert table.const_entries and table.const_default and list(table.properties) == ["implementation", "largest_priority_wins"]
+    assert (
+        table.const_entries
+        and table.const_default
+        and list(table.properties) == ["implementation", "largest_priority_wins"]
+    )
     assert [len(e.keys) for e in table.entries] == [2, 2, 2]
     assert control.body.annotations[0].name == "here"
 
 
 def test_annotations():
-    record = declaration('@a @b("s") @c(1, x + 2) @d(any : tokens { here }) @e[1, "x"] @f[k=1, l=true]\n@pragma p q r\nstruct s {}')
+    record = declaration(
+        '@a @b("s") @c(1, x + 2) @d(any : tokens { here }) @e[1, "x"] @f[k=1, l=true]\n@pragma p q r\nstruct s {}'
+    )
     by_name = {a.name: a for a in record.annotations}
     assert by_name["b"].string == "s" and len(by_name["c"].exprs) == 2
     assert by_name["d"].tokens == ["any", ":", "tokens", "{", "here", "}"] and by_name["d"].exprs == []
@@ -238,7 +242,9 @@ def test_annotations():
 
 
 def test_words_that_are_reserved_only_in_places():
-    struct = declaration("struct s { bit<8> key; bit<8> actions; bit<8> apply; bit<8> state; bit<8> entries; bit<8> type; bit<8> list; }")
+    struct = declaration(
+        "struct s { bit<8> key; bit<8> actions; bit<8> apply; bit<8> state; bit<8> entries; bit<8> type; bit<8> list; }"
+    )
     assert len(struct.fields) == 7
 
 
@@ -251,7 +257,11 @@ def test_words_that_are_reserved_only_in_places():
         ("control c() { apply { a = ; } }", (1, 27), "expected an expression, found ';'"),
         ("control c() { apply { a b c } }", (1, 27), "expected ';' after the declaration, found 'c'"),
         ("control c() { apply { if a { } } }", (1, 26), "expected '(' after 'if', found 'a'"),
-        ("parser p() { state start { transition select(a) { 1 accept; } } }", (1, 53), "expected ':' after the keyset, found 'accept'"),
+        (
+            "parser p() { state start { transition select(a) { 1 accept; } } }",
+            (1, 53),
+            "expected ':' after the keyset, found 'accept'",
+        ),
         ("struct table { }", (1, 8), "expected a name of the struct, found 'table'"),
         ("bit<8> x = 3;", (1, 8), "a variable cannot be declared at the top level"),
         ("control c() { table t { key = { a: exact; } } apply {} }", (1, 21), "table 't' has no actions"),

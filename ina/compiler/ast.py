@@ -1,20 +1,21 @@
 """The syntax tree of P4_16 (v1.2.5, grammar of appendix H) and what the checker leaves on it.
 
-The parser fills the fields of the constructors. The checker fills those marked `field(init=False)`; until then they are None or
-empty. Nodes compare by identity. Back ends (interpreter, lowering, P4Info) read a *checked* tree, which keeps these promises:
+The parser fills the fields of the constructors. The checker fills those marked `field(init=False)`; until then they
+are None or empty. Nodes compare by identity. Back ends (interpreter, lowering, P4Info) read a *checked* tree, which
+keeps these promises:
 
 **Expressions**
 - `e.type`: a `types.Type`, typedefs followed, widths known. InfIntType remains only on sub-expressions whose enclosing
   expression has a `const` (and on compile-time-only values: constructor arguments, list elements of `list<int>`).
-- `e.const`: the value if it is known at compile time, else None: int for bit/int (signed ones in two's complement range, so
-  negative ints are possible; wrapped to the width), bool, str for string literals, the member's name (str) for enum, error and
-  match_kind, the underlying int for serialisable enums, list of consts for tuples/lists, dict name -> const for structs and
-  headers. When `e.const is not None` nothing below `e` need be looked at.
-- Implicit conversions are explicit: the checker wraps the operand in `Cast(implicit=True)`, so both sides of an arithmetic
-  operator, an assignment, an argument and its parameter, ... have the same type. Exceptions, as in the language: shift amounts
-  keep their own type, `++` operands have their own widths.
-- `Name.decl`: the declaration it refers to (Param, VarDecl, ConstDecl, Instantiation, ActionDecl, TableDecl, FunctionDecl,
-  ParserState, ValueSetDecl, a type declaration, ...). A ForIn's or ForC's variable is a VarDecl too.
+- `e.const`: the value if it is known at compile time, else None: int for bit/int (signed ones in two's complement
+  range, so negative ints are possible; wrapped to the width), bool, str for string literals, the member's name (str)
+  for enum, error and match_kind, the underlying int for serialisable enums, list of consts for
+  tuples/lists, dict name -> const for structs and headers. When `e.const is not None` nothing below `e` need be looked at.
+- Implicit conversions are explicit: the checker wraps the operand in `Cast(implicit=True)`, so both sides of an
+  arithmetic operator, an assignment, an argument and its parameter, ... have the same type. Exceptions, as in the
+  language: shift amounts keep their own type, `++` operands have their own widths.
+- `Name.decl`: the declaration it refers to (Param, VarDecl, ConstDecl, Instantiation, ActionDecl, TableDecl,
+  FunctionDecl, ParserState, ValueSetDecl, a type declaration, ...). A ForIn's or ForC's variable is a VarDecl too.
 - `Member.kind` says what the dot does:
     'field'         field of a struct, header or union: `base` is an expression of that type
     'enum'          member of an enum, serialisable enum, error or match_kind: `const` is set, `base` is a type name
@@ -23,22 +24,26 @@ empty. Nodes compare by identity. Back ends (interpreter, lowering, P4Info) read
     'method'        only as `Call.callee`; see Call
 - `Index`: `base` is a stack (type StackType; index any bit or int type), a tuple (index const), or a list.
 - `Slice`: `hi_bit` and `lo_bit` are the evaluated bounds. A slice may be an lvalue; so may a Member or an Index of one.
-- `StructInit`/`ListExpr`: typed by their context: `type` is a StructType, HeaderType, UnionType, TupleType, StackType or ListType
-  and `values` holds one expression per field/element in the order of declaration, `...` filled in with default values.
-  Building a HeaderType makes it valid. `InvalidHeader` (`{#}`) makes an invalid header or union.
-- `Dots` (`...`) alone is the default value of its type (`const` is set where the type has a constant value; headers: invalid).
-- `Cast`: `operand` to `type`. From/to pairs: bit<->bit of other width, bit<->int, bool<->bit<1>, serialisable enum <-> its
-  bits, NewType <-> its base, ListExpr/StructInit to a record (the checker then types the operand itself as the target type).
-- `Unary.op`: `- + ~ !`. `Binary.op`: `+ - * / % |+| |-| << >> & | ^ ++ == != < <= > >= && ||`. `/` and `%` only occur on
-  constants or unsigned. `== !=` also compare headers, structs, unions, tuples and stacks field by field.
-- Set expressions in keysets (`SelectCase.keys`, `TableEntry.keys`): an ordinary expression (exact value), `Mask(value, mask)`,
-  `Range(lo, hi)`, `DontCare` (`_` or `default`), `Name` with `decl` a ValueSetDecl. Leaves have the key's type.
+- `StructInit`/`ListExpr`: typed by their context: `type` is a StructType, HeaderType, UnionType, TupleType, StackType
+  or ListType and `values` holds one expression per field/element in the order of declaration, `...` filled in with
+  default values. Building a HeaderType makes it valid. `InvalidHeader` (`{#}`) makes an invalid header or union.
+- `Dots` (`...`) alone is the default value of its type (`const` is set where the type has a constant value; headers:
+  invalid).
+- `Cast`: `operand` to `type`. From/to pairs: bit<->bit of other width, bit<->int, bool<->bit<1>, serialisable enum <->
+  its bits, NewType <-> its base, ListExpr/StructInit to a record (the checker then types the operand itself as the
+  target type).
+- `Unary.op`: `- + ~ !`. `Binary.op`: `+ - * / % |+| |-| << >> & | ^ ++ == != < <= > >= && ||`. `/` and `%` only occur
+  on constants or unsigned. `== !=` also compare headers, structs, unions, tuples and stacks field by field.
+- Set expressions in keysets (`SelectCase.keys`, `TableEntry.keys`): an ordinary expression (exact value), `Mask(value,
+  mask)`, `Range(lo, hi)`, `DontCare` (`_` or `default`), `Name` with `decl` a ValueSetDecl. Leaves have the key's type.
 - `Call.kind`:
     'action'           direct call of an action; directionless parameters get arguments like the others
     'function'         FunctionDecl with a body (a generic one: `decl` is the specialised copy)
     'extern_function'  ExternFunctionDecl (v1model's `mark_to_drop`, `hash`, `verify`, `static_assert`, ...)
-    'method'           method of an extern object: `receiver` names the instance (Name whose decl is an Instantiation, or a Param),
-                       `method` is the name, `decl` the ExternMethod (or the FunctionDecl of an abstract method's implementation)
+    'method'           method of an extern object: `receiver` names the instance (Name whose decl is an Instantiation,
+    or a Param),
+                       `method` is the name, `decl` the ExternMethod (or the FunctionDecl of an abstract method's
+                       implementation)
     'packet_in'        extract, lookahead, advance, length on a packet_in; `receiver`, `method`
     'packet_out'       emit on a packet_out
     'parser_apply' 'control_apply'  `receiver` names the instance; `decl` is the ParserDecl/ControlDecl
@@ -48,35 +53,35 @@ empty. Nodes compare by identity. Back ends (interpreter, lowering, P4Info) read
     'size_method'      minSizeInBits, minSizeInBytes, maxSizeInBits, maxSizeInBytes: `const` is set unless the size of a
                        value with varbit fields is asked for (there is none: min/max are static)
     'constructor'      nameless instantiation (only in constructor arguments); `type` is the instance's type
-  `Call.args` has exactly one entry per entry of `Call.params` (Parameters with type variables substituted): named arguments put
-  in order, defaults filled in; None for `_` given to an out parameter and for omitted `@optional` parameters.
-  Arguments of out/inout parameters are lvalues. `Call.type_bindings` maps type parameter names to Types.
+  `Call.args` has exactly one entry per entry of `Call.params` (Parameters with type variables substituted): named
+  arguments put in order, defaults filled in; None for `_` given to an out parameter and for omitted `@optional`
+  parameters. Arguments of out/inout parameters are lvalues. `Call.type_bindings` maps type parameter names to Types.
 
 **Statements**
-- `Assign.op` is "=" or a compound operator without its "=" ("+", "|+|", "<<", ...): with "+" it means target = target + value,
-  the target evaluated once.
-- `T.apply(...)` and `T<..>.apply(...)` on a parser or control type (direct instantiation) has become an `Instantiation` in the
-  enclosing declaration's `locals` and an ordinary 'parser_apply'/'control_apply' call.
-- `Switch.subject.type` is an ActionRunType (labels are Names: `SwitchCase.action` is the ActionRef) or a value type (labels have
-  its type, and `const`). `SwitchCase.label` None is `default`; `body` None falls through to the next case
+- `Assign.op` is "=" or a compound operator without its "=" ("+", "|+|", "<<", ...): with "+" it means target = target +
+  value, the target evaluated once.
+- `T.apply(...)` and `T<..>.apply(...)` on a parser or control type (direct instantiation) has become an
+  `Instantiation` in the enclosing declaration's `locals` and an ordinary 'parser_apply'/'control_apply' call.
+- `Switch.subject.type` is an ActionRunType (labels are Names: `SwitchCase.action` is the ActionRef) or a value type
+  (labels have its type, and `const`). `SwitchCase.label` None is `default`; `body` None falls through to the next case
   (the last one: does nothing).
 - `ForIn.collection` is a `Range` (`hi` inclusive; empty when lo > hi), a ListExpr, a stack or a list.
 - `VarDecl.type`, `ConstDecl.type`, `Param.type`: resolved type. `ConstDecl.value.const` is set.
 - `Return.value` has been cast to the function's return type.
 
 **Declarations**
-- `full_name` on instances, tables, actions, value sets, states of instances does not exist: hierarchical control-plane names
-  belong to instances (`Instance` in `program.py`); `cp_name` is the *local* control-plane name: the argument of `@name`, or
-  the declared name. A leading "." makes it absolute.
+- `full_name` on instances, tables, actions, value sets, states of instances does not exist: hierarchical control-plane
+  names belong to instances (`Instance` in `program.py`); `cp_name` is the *local* control-plane name: the argument of
+  `@name`, or the declared name. A leading "." makes it absolute.
 - `ParserDecl.type`/`ControlDecl.type` is a ParserType/ControlType; `states` maps names to ParserState. Names in a
-  control/parser resolve to `Param`s for both `apply` and constructor parameters (`Param.is_ctor`); constructor parameters have
-  no `const`: their values are in the Instance.
+  control/parser resolve to `Param`s for both `apply` and constructor parameters (`Param.is_ctor`); constructor
+  parameters have no `const`: their values are in the Instance.
 - `Transition.target`/`SelectCase.target`: ParserState, or None with `target_name` 'accept' or 'reject'.
 - `TableDecl`: `keys`, `actions`, `default_action` (never None: NoAction if not given), `const_default`, `entries`
   (`const_entries`), `size` (int, or None where not given or built from
   constructor parameters: then `size_expr`), `properties` (every other one: Property by name, `value` checked).
-  `ActionRef.decl` is the ActionDecl, `args` one expression per parameter of the action: in `actions` None for the directionless
-  ones (the control plane gives those), in `default_action` and `entries` all parameters have arguments.
+  `ActionRef.decl` is the ActionDecl, `args` one expression per parameter of the action: in `actions` None for the
+  directionless ones (the control plane gives those), in `default_action` and `entries` all parameters have arguments.
 """
 
 from __future__ import annotations
@@ -88,7 +93,8 @@ from ina.compiler.errors import Span
 from ina.compiler.types import Parameter, Type
 
 MAX_DEPTH = 400
-"""Deepest nesting of expressions and statements that the parser lets through (operator chains count): a recursive pass over the
+"""Deepest nesting of expressions and statements that the parser lets through (operator chains count): a recursive
+pass over the
 tree needs at most that many levels."""
 
 
@@ -97,7 +103,8 @@ class Node:
     span: Span
 
 
-# --- annotations ---------------------------------------------------------------------------------------------------------
+# --- annotations
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -122,7 +129,8 @@ class Annotation(Node):
         return None
 
 
-# --- types as written ----------------------------------------------------------------------------------------------------
+# --- types as written
+# ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -134,7 +142,9 @@ class TypeRef(Node):
 
 @dataclass(eq=False, slots=True)
 class BaseTypeRef(TypeRef):
-    """`kind`: bool, error, match_kind, string, void, int, bit, varbit, `_`. `width` None for `bit` (= bit<1>) and for `int`."""
+    """`kind`: bool, error, match_kind, string, void, int, bit, varbit, `_`. `width` None for `bit` (= bit<1>) and
+    for `int`.
+    """
 
     kind: str
     width: Expr | None = None
@@ -164,7 +174,8 @@ class ListTypeRef(TypeRef):
     element: TypeRef
 
 
-# --- expressions ---------------------------------------------------------------------------------------------------------
+# --- expressions
+# ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -335,7 +346,8 @@ class Call(Expr):
     type_bindings: dict[str, Type] = field(default_factory=dict, init=False, repr=False)
 
 
-# --- statements ----------------------------------------------------------------------------------------------------------
+# --- statements
+# ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -429,7 +441,8 @@ class Exit(Statement):
     pass
 
 
-# --- declarations --------------------------------------------------------------------------------------------------------
+# --- declarations
+# --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -586,7 +599,8 @@ class ValueSetDecl(Declaration):
     type: Type | None = field(default=None, init=False, repr=False)
 
 
-# --- parsers -------------------------------------------------------------------------------------------------------------
+# --- parsers
+# -------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -609,7 +623,9 @@ class SelectCase(Node):
 
 @dataclass(eq=False, slots=True)
 class Transition(Node):
-    """A direct transition has `target_name`; a select has `keys` and `cases`. Leaving all cases unmatched: error.NoMatch."""
+    """A direct transition has `target_name`; a select has `keys` and `cases`. Leaving all cases unmatched:
+    error.NoMatch.
+    """
 
     target_name: str | None
     keys: list[Expr] = field(default_factory=list)
@@ -636,7 +652,8 @@ class ParserDecl(Declaration):
     type: Type | None = field(default=None, init=False, repr=False)
 
 
-# --- controls and tables -------------------------------------------------------------------------------------------------
+# --- controls and tables
+# -------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -660,7 +677,9 @@ class ControlDecl(Declaration):
 
 @dataclass(eq=False, slots=True)
 class TableKey(Node):
-    """`match_kind` is checked against the declared ones. `name` for the control plane: `@name`, or the expression's text."""
+    """`match_kind` is checked against the declared ones. `name` for the control plane: `@name`, or the
+    expression's text.
+    """
 
     expr: Expr
     match_kind: str
@@ -689,7 +708,8 @@ class ActionRef(Node):
 
 @dataclass(eq=False, slots=True)
 class TableEntry(Node):
-    """`is_const`: this entry is immutable. `priority` is given or computed (`priority_delta`) where the table has a key that is
+    """`is_const`: this entry is immutable. `priority` is given or computed (`priority_delta`) where the table has a
+    key that is
     not exact or lpm, else None; larger ones win unless the property `largest_priority_wins` is false.
 
     `keys` has one set expression per table key.
@@ -734,7 +754,8 @@ class PackageDecl(Declaration):
     type: Type | None = field(default=None, init=False, repr=False)
 
 
-# --- programs ------------------------------------------------------------------------------------------------------------
+# --- programs
+# ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -773,10 +794,26 @@ def source_text(expr: Expr) -> str:
             return source_text(expr.operand)
         case Call(callee=Member(member="isValid")):  # p4c's name for it, which its P4Runtime clients know
             return f"{source_text(expr.callee.base)}.$valid$"
+        case Range():
+            return f"{source_text(expr.lo)} .. {source_text(expr.hi)}"
+        case Ternary():
+            return f"{source_text(expr.condition)} ? {source_text(expr.then)} : {source_text(expr.otherwise)}"
+        case StringLiteral():
+            return f'"{expr.value}"'
+        case ListExpr():
+            return "{" + ", ".join(map(source_text, expr.items)) + "}"
+        case StructInit():
+            return "{" + ", ".join(f"{name} = {source_text(value)}" for name, value in expr.fields) + "}"
+        case InvalidHeader():
+            return "{#}"
+        case Dots():
+            return "..."
+        case DontCare():
+            return "_"
+        case TypeExpr():
+            return str(expr.ref.resolved)
         case Call():
             arguments = ", ".join("_" if a.value is None else source_text(a.value) for a in expr.arguments)
             return f"{source_text(expr.callee)}({arguments})"
         case _:
-            return type(expr).__name__
-
-
+            raise AssertionError(f"unknown expression {type(expr).__name__}")

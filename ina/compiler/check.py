@@ -1,7 +1,8 @@
-"""The checker's top level: declarations of a program in order (P4_16 v1.2.5 §6, §7). Errors are collected, not only the first.
+"""The checker's top level: declarations of a program in order (P4_16 v1.2.5 §6, §7). Errors are collected, not only
+the first.
 
-The checker is one object whose class grows with its subjects: types, conversions, expressions, calls, statements, tables,
-parsers and controls, programs, each a file `check_<subject>.py` on top of the one before.
+The checker is one object whose class grows with its subjects: types, conversions, expressions, calls, statements,
+tables, parsers and controls, programs, each a file `check_<subject>.py` on top of the one before.
 """
 
 from __future__ import annotations
@@ -39,12 +40,21 @@ class ProgramChecker(BlockChecker):
         if self.diagnostics:
             raise CompileError.collect(self.diagnostics)
         named = {
-            d.name: d.type  # type: ignore[attr-defined]
+            d.name: d.type
             for d in declarations
-            if isinstance(d, ast.Declaration) and isinstance(getattr(d, "type", None), types.Type) and not isinstance(d, _VALUES)
+            if isinstance(d, ast.Declaration)
+            and isinstance(getattr(d, "type", None), types.Type)
+            and not isinstance(d, _VALUES)
         }
         checked = CheckedProgram(
-            program.filename, declarations, None, {}, self.error_members, self.match_kinds, named, warnings=self.warnings
+            program.filename,
+            declarations,
+            None,
+            {},
+            self.error_members,
+            self.match_kinds,
+            named,
+            warnings=self.warnings,
         )
         elaborate(checked)
         return checked
@@ -64,7 +74,11 @@ class ProgramChecker(BlockChecker):
         seen: dict[str, ast.EnumMember] = {}
         for member in d.members:
             if member.name in seen:
-                self.fail(member.span, f"enum {d.name} has '{member.name}' twice", [Note("first here", seen[member.name].span)])
+                self.fail(
+                    member.span,
+                    f"enum {d.name} has '{member.name}' twice",
+                    [Note("first here", seen[member.name].span)],
+                )
             seen[member.name] = member
         if not d.members:
             self.fail(d.span, f"enum {d.name} has no members")
@@ -100,15 +114,23 @@ class ProgramChecker(BlockChecker):
             base = self.resolve(target)
         if d.is_new:
             plain = types.underlying(base)
-            if not isinstance(plain, (BitType, types.BoolType, types.VarbitType)) or isinstance(base, types.SerEnumType):
-                self.fail(d.span, f"'type' makes new types of bit<>, int<>, varbit<> and bool, not of {base}", ["use 'typedef'"])
+            if not isinstance(plain, (BitType, types.BoolType, types.VarbitType)) or isinstance(
+                base, types.SerEnumType
+            ):
+                self.fail(
+                    d.span,
+                    f"'type' makes new types of bit<>, int<>, varbit<> and bool, not of {base}",
+                    ["use 'typedef'"],
+                )
             d.type = types.NewType(d.name, base, d)
         else:
             d.type = base
         self.scope.declare(d.name, d, d.span)
 
     def error_declaration(self, d: ast.ErrorDecl | ast.MatchKindDecl) -> None:
-        what, members = ("error", self.error_members) if isinstance(d, ast.ErrorDecl) else ("match_kind", self.match_kinds)
+        what, members = (
+            ("error", self.error_members) if isinstance(d, ast.ErrorDecl) else ("match_kind", self.match_kinds)
+        )
         for member in d.members:
             if member.name in members:
                 self.fail(member.span, f"{what} '{member.name}' is already declared")

@@ -14,7 +14,8 @@ class BlockChecker(TableChecker):
     def block_type(self, d: ast.ParserTypeDecl | ast.ControlTypeDecl | ast.PackageDecl) -> None:
         """parser, control and package types without a body"""
         cls = {
-            ast.ParserTypeDecl: types.ParserType, ast.ControlTypeDecl: types.ControlType, ast.PackageDecl: types.PackageType,
+            ast.ParserTypeDecl: types.ParserType, ast.ControlTypeDecl: types.ControlType, ast.PackageDecl:
+            types.PackageType,
         }[type(d)]  # fmt: skip
         made = cls(d.name, decl=d)
         with self.nested():
@@ -130,7 +131,7 @@ class BlockChecker(TableChecker):
         for key in transition.keys:
             if isinstance(key.type, types.InfIntType):
                 self.fail(key.span, "a select key needs a width: write the literal as in 8w1")
-            if isinstance(types.strip_new(key.type), (types.VarbitType, types.RecordType, types.StackType)):  # type: ignore[arg-type]
+            if isinstance(types.strip_new(key.type), (types.VarbitType, types.RecordType, types.StackType)):
                 self.fail(key.span, f"cannot select on {key.type}", ["select on its fields"])
         count = len(transition.keys)
         for case in transition.cases:
@@ -147,7 +148,7 @@ class BlockChecker(TableChecker):
                     case.keys = [ast.ListExpr(case.span, case.keys)]
                 if len(case.keys) != count:
                     self.fail(case.span, f"{len(case.keys)} values in this case, but select has {count} keys")
-                case.keys = [self.keyset(e, key.type) for e, key in zip(case.keys, keys, strict=True)]  # type: ignore[arg-type]
+                case.keys = [self.keyset(e, key.type) for e, key in zip(case.keys, keys, strict=True)]
 
     def _is_tuple_value_set(self, e: ast.Expr) -> bool:
         """A value set of structs or tuples that stands for all keys at once"""
@@ -161,5 +162,7 @@ class BlockChecker(TableChecker):
             return None
         state = d.states.get(name)
         if state is None:
-            self.fail(node.span, f"parser '{d.name}' has no state '{name}'", suggest(name, [*d.states, "accept", "reject"]))
+            self.fail(
+                node.span, f"parser '{d.name}' has no state '{name}'", suggest(name, [*d.states, "accept", "reject"])
+            )
         return state

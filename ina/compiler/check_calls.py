@@ -1,4 +1,6 @@
-"""Calls: which callee, which argument for which parameter, which types for type parameters (P4_16 v1.2.5 §6.8, §8.20)."""
+"""Calls: which callee, which argument for which parameter, which types for type parameters (P4_16 v1.2.5 §6.8,
+§8.20).
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,7 @@ class CallChecker(ExpressionChecker):
                 e.kind, e.receiver = "size_method", base
                 return
         e.receiver = base
-        t = types.strip_new(t)  # type: ignore[arg-type]
+        t = types.strip_new(t)
         if isinstance(t, types.ExternType):
             e.kind = _METHOD_KINDS.get(t.name, "method")
         elif isinstance(t, types.ParserType):
@@ -149,7 +151,7 @@ class CallChecker(ExpressionChecker):
         elif e.kind == "size_method":
             assert e.receiver is not None
             t = e.receiver.type.type if isinstance(e.receiver.type, types.MetaType) else e.receiver.type
-            bits = size_in_bits(t, largest=e.method.startswith("max"))  # type: ignore[arg-type]
+            bits = size_in_bits(t, largest=e.method.startswith("max"))
             if bits is None:
                 self.fail(e.span, f"type {t} has no size in bits")
             e.const = bits if e.method.endswith("Bits") else (bits + 7) // 8
@@ -157,7 +159,9 @@ class CallChecker(ExpressionChecker):
             self._check_packet_in(e)
         elif e.kind == "packet_out":
             t = types.strip_new(e.type_bindings["T"]) if "T" in e.type_bindings else None
-            if isinstance(t, types.Type) and not isinstance(t, (types.RecordType, types.StackType, types.TupleType, TypeVar)):
+            if isinstance(t, types.Type) and not isinstance(
+                t, (types.RecordType, types.StackType, types.TupleType, TypeVar)
+            ):
                 self.fail(e.span, f"only headers, and stacks, unions and structs of them can be emitted, not {t}")
         elif e.kind == "extern_function" and e.decl.name == "static_assert":
             condition = e.args[0]
@@ -178,14 +182,20 @@ class CallChecker(ExpressionChecker):
         plain = types.strip_new(t)
         if e.method == "extract":
             if not isinstance(plain, (types.HeaderType, types.TypeVar)):
-                self.fail(e.span, f"only a header can be extracted, not {t}", ["extract the headers of a struct one by one"])
+                self.fail(
+                    e.span, f"only a header can be extracted, not {t}", ["extract the headers of a struct one by one"]
+                )
             if isinstance(plain, types.HeaderType):
-                flexible = [f.name for f in plain.fields.values() if isinstance(types.strip_new(f.type), types.VarbitType)]
+                flexible = [
+                    f.name for f in plain.fields.values() if isinstance(types.strip_new(f.type), types.VarbitType)
+                ]
                 if len(flexible) > 1:
                     self.fail(e.span, f"header {t} has {len(flexible)} varbit fields: extract can fill one")
                 if len(flexible) != len(e.params) - 1:
                     has = f"has varbit field '{flexible[0]}'" if flexible else "has no varbit field"
-                    count = "a second argument: that field's size in bits" if flexible else "only the header as argument"
+                    count = (
+                        "a second argument: that field's size in bits" if flexible else "only the header as argument"
+                    )
                     self.fail(e.span, f"header {t} {has}: extract needs {count}")
         elif e.method == "lookahead" and size_in_bits(plain, largest=False) != size_in_bits(plain, largest=True):
             self.fail(e.span, f"lookahead needs a type with a fixed size, not {t}")
@@ -218,8 +228,8 @@ class CallChecker(ExpressionChecker):
         return True
 
     def bind(
-        self, e: ast.Call | ast.Instantiation | ast.ActionRef, signature: Signature, explicit: tuple[Type, ...], span: Span, *,
-        directionless_may_vary: bool, infer_all: bool = True,
+        self, e: ast.Call | ast.Instantiation | ast.ActionRef, signature: Signature, explicit: tuple[Type, ...], span: Span,
+        *, directionless_may_vary: bool, infer_all: bool = True,
     ) -> Bindings:  # fmt: skip
         """Binds `e.arguments` to the parameters: fills `e.args` and `e.params`, returns the type arguments."""
         params, what = signature.params, signature.name
@@ -248,7 +258,12 @@ class CallChecker(ExpressionChecker):
         return self.value(e, "an argument")
 
     def _infer(
-        self, signature: Signature, given: Sequence[ast.Argument | None], explicit: tuple[Type, ...], span: Span, infer_all: bool
+        self,
+        signature: Signature,
+        given: Sequence[ast.Argument | None],
+        explicit: tuple[Type, ...],
+        span: Span,
+        infer_all: bool,
     ) -> Bindings:
         variables = signature.type_params
         if not variables:
@@ -258,7 +273,9 @@ class CallChecker(ExpressionChecker):
         bindings: Bindings = {v: v for v in variables}
         if explicit:
             if len(explicit) != len(variables):
-                self.fail(span, f"'{signature.name}' takes {_count(len(variables), 'type argument')}, not {len(explicit)}")
+                self.fail(
+                    span, f"'{signature.name}' takes {_count(len(variables), 'type argument')}, not {len(explicit)}"
+                )
             bindings = {v: t for v, t in zip(variables, explicit, strict=True)}
             bindings = {v: v if isinstance(t, types.AnyType) else t for v, t in bindings.items()}
         for p, argument in zip(signature.params, given, strict=True):
@@ -279,7 +296,7 @@ class CallChecker(ExpressionChecker):
     def _argument_mismatch(self, value: ast.Expr, p: Parameter, wanted: Type, signature: Signature) -> None:
         reason = ""
         if isinstance(wanted, types.CallableType):
-            reason = self.callable_mismatch(value.type, wanted)  # type: ignore[arg-type]
+            reason = self.callable_mismatch(value.type, wanted)
         message = f"argument for parameter '{p.name}' of '{signature.name}' must be {wanted}, not {value.type}"
         self.fail(value.span, message + (f": {reason}" if reason else ""))
 
@@ -290,12 +307,18 @@ class CallChecker(ExpressionChecker):
         value = argument.value
         if value is None:
             if p.direction != "out":
-                self.fail(argument.span, f"'_' only stands for out parameters; '{p.name}' is {p.direction or 'directionless'}")
+                self.fail(
+                    argument.span, f"'_' only stands for out parameters; '{p.name}' is {p.direction or 'directionless'}"
+                )
             return None
         if p.direction in ("out", "inout"):
             self.require_lvalue(value, f"passed to {p.direction} parameter '{p.name}'")
             if value.type != p.type and not isinstance(p.type, (types.AnyType, TypeVar)):
-                self.fail(value.span, f"{what} ({p.direction}) must be {p.type}, not {value.type}", ["out arguments are not converted"])
+                self.fail(
+                    value.span,
+                    f"{what} ({p.direction}) must be {p.type}, not {value.type}",
+                    ["out arguments are not converted"],
+                )
             return value
         value = self.coerce(value, p.type, what)
         if not p.direction and not directionless_may_vary and not self.is_static(value):
@@ -326,7 +349,11 @@ class CallChecker(ExpressionChecker):
 
     def _constructor_call(self, e: ast.Call, t: Type) -> ast.Expr:
         if isinstance(t, types.CallableType) and self.context in ("parser", "control", "action", "function"):
-            self.fail(e.span, f"'{t.name}(...)' without a name can only be a constructor argument", [f"declare it: {t.name}(...) name;"])
+            self.fail(
+                e.span,
+                f"'{t.name}(...)' without a name can only be a constructor argument",
+                [f"declare it: {t.name}(...) name;"],
+            )
         explicit = tuple(self.resolve(a) for a in e.type_args)
         e.type, e.kind = self.construct(e, t, explicit, e.span), "constructor"
         e.decl = e.type.decl
@@ -350,12 +377,18 @@ class CallChecker(ExpressionChecker):
         else:
             instance.type = self.construct(instance, t, (), instance.span)
 
-    def construct(self, e: ast.Call | ast.Instantiation, t: Type, explicit: tuple[Type, ...], span: Span) -> types.CallableType:
+    def construct(
+        self, e: ast.Call | ast.Instantiation, t: Type, explicit: tuple[Type, ...], span: Span
+    ) -> types.CallableType:
         """Binds constructor arguments; returns the (specialised) type of the new object."""
         if not isinstance(t, types.CallableType):
             self.fail(span, f"{t} cannot be instantiated: only parsers, controls, packages and externs can")
         if isinstance(t.decl, (ast.ParserTypeDecl, ast.ControlTypeDecl)):
-            self.fail(span, f"{t} cannot be instantiated: it is only a type, without a body", [Note("declared here", t.decl.span)])
+            self.fail(
+                span,
+                f"{t} cannot be instantiated: it is only a type, without a body",
+                [Note("declared here", t.decl.span)],
+            )
         if isinstance(t, types.ExternType):
             if not t.ctors:
                 self.fail(span, f"extern {t} has no constructor", [Note("declared here", t.decl.span)])

@@ -1,4 +1,6 @@
-"""Conversions: implicit ones, casts, initialisers typed by their context, default values (P4_16 v1.2.5 §8.9 to §8.13, §8.26)."""
+"""Conversions: implicit ones, casts, initialisers typed by their context, default values (P4_16 v1.2.5 §8.9 to
+§8.13, §8.26).
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ class ConversionChecker(TypeChecker):
         )
 
     def callable_fits(self, s: Type, t: types.CallableType) -> bool:
-        """May an object of type `s` stand for a parameter of type `t`: the same type, or a parser or control like it."""
+        """May an object of type `s` stand for a parameter of type `t`: the same type, or a parser or control like
+        it.
+        """
         if isinstance(s, types.CallableType) and s.decl is t.decl:
             return all(a == b or isinstance(b, (TypeVar, types.AnyType)) for a, b in zip(s.args, t.args, strict=False))
         return not self.callable_mismatch(s, t)
@@ -89,7 +93,9 @@ class ConversionChecker(TypeChecker):
         if not isinstance(t, types.RecordType):
             return False
         given = dict(e.fields)
-        if given.keys() - t.fields.keys() or (not e.dots and not isinstance(t, types.UnionType) and t.fields.keys() - given.keys()):
+        if given.keys() - t.fields.keys() or (
+            not e.dots and not isinstance(t, types.UnionType) and t.fields.keys() - given.keys()
+        ):
             return False
         return all(self.converts(value, t.fields[name].type) for name, value in e.fields)
 
@@ -230,12 +236,12 @@ class ConversionChecker(TypeChecker):
             self.fail(e.span, f"no value for {', '.join(missing)} of {t}", notes)
         hints: list[Note | str] = []
         if isinstance(t, types.CallableType):
-            reason = self.callable_mismatch(s, t)  # type: ignore[arg-type]
+            reason = self.callable_mismatch(s, t)
             self.fail(e.span, f"{what} must be {t}: {reason}", [Note(f"{t} is declared here", t.decl.span)])
         if s is not None and self._castable(s, t) and isinstance(types.underlying(t), (BitType, types.BoolType)):
             text = ast.source_text(e)
             hints = [f"cast it, as in ({t}){f'({text})' if isinstance(e, (ast.Binary, ast.Ternary)) else text}"]
-        elif isinstance(types.underlying(t), types.BoolType) and isinstance(types.underlying(s), BitType):  # type: ignore[arg-type]
+        elif isinstance(types.underlying(t), types.BoolType) and isinstance(types.underlying(s), BitType):
             hints = ["compare it with 0, as in x != 0"]
         self.fail(e.span, f"{what} must be {t}, not {_kind(s)}", hints)
 
@@ -290,7 +296,7 @@ class ConversionChecker(TypeChecker):
 
     def list_expression(self, e: ast.ListExpr) -> ast.Expr:
         e.items = e.values = [self.value(item) for item in e.items]
-        e.type = types.TupleType(tuple(item.type for item in e.items))  # type: ignore[misc]
+        e.type = types.TupleType(tuple(item.type for item in e.items))
         consts = [item.const for item in e.items]
         e.const = None if None in consts else consts
         return e

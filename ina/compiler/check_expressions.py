@@ -1,4 +1,5 @@
-"""Expressions: types, constants, lvalues (P4_16 v1.2.5 §8). Calls are in `check_calls.py`, conversions in `check_conversions.py`.
+"""Expressions: types, constants, lvalues (P4_16 v1.2.5 §8). Calls are in `check_calls.py`, conversions in
+`check_conversions.py`.
 
 `expression(e)` returns the checked expression, which may be another node than `e`: callers store what they get.
 """
@@ -45,8 +46,12 @@ class ExpressionChecker(ConversionChecker):
 
     def constant_int(self, e: ast.Expr, what: str) -> int:
         checked = self.expression(e)
-        t = types.underlying(checked.type)  # type: ignore[arg-type]
-        if not isinstance(checked.const, int) or isinstance(checked.const, bool) or not isinstance(t, (BitType, types.InfIntType)):
+        t = types.underlying(checked.type)
+        if (
+            not isinstance(checked.const, int)
+            or isinstance(checked.const, bool)
+            or not isinstance(t, (BitType, types.InfIntType))
+        ):
             self.fail(e.span, f"{what} must be an integer known at compile time", self._why_not_constant(checked))
         return checked.const
 
@@ -225,8 +230,8 @@ class ExpressionChecker(ConversionChecker):
 
     def _index(self, e: ast.Index) -> ast.Expr:
         e.base, e.index = self.value(e.base), self.value(e.index, "an index")
-        t = types.strip_new(e.base.type)  # type: ignore[arg-type]
-        index_type = types.underlying(e.index.type)  # type: ignore[arg-type]
+        t = types.strip_new(e.base.type)
+        index_type = types.underlying(e.index.type)
         if not isinstance(index_type, (BitType, types.InfIntType)):
             self.fail(e.index.span, f"an index must be an integer, not {e.index.type}")
         size: int | None = None
@@ -253,7 +258,7 @@ class ExpressionChecker(ConversionChecker):
 
     def _slice(self, e: ast.Slice) -> ast.Expr:
         e.base = self.value(e.base)
-        t = types.underlying(e.base.type)  # type: ignore[arg-type]
+        t = types.underlying(e.base.type)
         first, second = self.constant_int(e.hi, "bound of a slice"), self.constant_int(e.lo, "bound of a slice")
         e.hi_bit, e.lo_bit = (first + second - 1, first) if e.plus else (first, second)
         if not isinstance(t, (BitType, types.InfIntType)):
@@ -263,7 +268,10 @@ class ExpressionChecker(ConversionChecker):
         if e.lo_bit < 0 or e.hi_bit < e.lo_bit:
             self.fail(e.span, f"a slice is [high:low] with high >= low >= 0, not [{e.hi_bit}:{e.lo_bit}]")
         if isinstance(t, BitType) and e.hi_bit >= t.width:
-            self.fail(e.span, f"slice [{e.hi_bit}:{e.lo_bit}] reaches outside of {e.base.type}: its highest bit is {t.width - 1}")
+            self.fail(
+                e.span,
+                f"slice [{e.hi_bit}:{e.lo_bit}] reaches outside of {e.base.type}: its highest bit is {t.width - 1}",
+            )
         e.type = BitType(e.hi_bit - e.lo_bit + 1)
         if e.base.const is not None:
             e.const = fold_slice(e.base.const, e.hi_bit, e.lo_bit)
@@ -274,13 +282,17 @@ class ExpressionChecker(ConversionChecker):
     def _unary(self, e: ast.Unary) -> ast.Expr:
         e.operand = self.value(e.operand)
         e.type = e.operand.type
-        t = types.underlying(e.type)  # type: ignore[arg-type]
+        t = types.underlying(e.type)
         if isinstance(e.type, types.SerEnumType):
             e.operand = self.coerce(e.operand, t)
             e.type = t
         if e.op == "!":
             if not isinstance(t, types.BoolType):
-                self.fail(e.span, f"'!' needs a bool, not {e.operand.type}", ["'~' inverts bits"] if isinstance(t, BitType) else ())
+                self.fail(
+                    e.span,
+                    f"'!' needs a bool, not {e.operand.type}",
+                    ["'~' inverts bits"] if isinstance(t, BitType) else (),
+                )
         elif not isinstance(t, (BitType, types.InfIntType)) or (e.op == "~" and isinstance(t, types.InfIntType)):
             hint = ["give the literal a width, as in ~8w1"] if isinstance(t, types.InfIntType) else []
             self.fail(e.span, f"'{e.op}' is not defined for {e.operand.type}", hint)
@@ -304,8 +316,8 @@ class ExpressionChecker(ConversionChecker):
             e.type = types.BOOL
         elif op in ("&&", "||"):
             for side in (e.left, e.right):
-                if not isinstance(types.strip_new(side.type), types.BoolType):  # type: ignore[arg-type]
-                    hint = [f"'{op[0]}' works on bits"] if isinstance(types.underlying(side.type), BitType) else []  # type: ignore[arg-type]
+                if not isinstance(types.strip_new(side.type), types.BoolType):
+                    hint = [f"'{op[0]}' works on bits"] if isinstance(types.underlying(side.type), BitType) else []
                     self.fail(side.span, f"'{op}' needs bools, not {side.type}", hint)
             e.type = types.BOOL
         elif op in ("<<", ">>"):
@@ -325,7 +337,7 @@ class ExpressionChecker(ConversionChecker):
             e.const = left  # the right side is not evaluated (§8.5.1)
         elif left is not None and right is not None:
             try:
-                e.const = fold_binary(op, left, right, e.left.type)  # type: ignore[arg-type]
+                e.const = fold_binary(op, left, right, e.left.type)
             except ValueError as error:
                 self.fail(e.span, str(error))
         elif op in ("/", "%") and right == 0:
@@ -352,7 +364,11 @@ class ExpressionChecker(ConversionChecker):
                 notes = [f"cast one side, as in ({left}){_paren(e.right)}"]
             elif isinstance(left, types.NewType) or isinstance(right, types.NewType):
                 notes = ["types declared with 'type' only compare for equality: cast to the type they are made of"]
-            what = "need integers of one type" if not (isinstance(left, BitType) and isinstance(right, BitType)) else "differ in type"
+            what = (
+                "need integers of one type"
+                if not (isinstance(left, BitType) and isinstance(right, BitType))
+                else "differ in type"
+            )
             self.fail(e.span, f"operands of '{e.op}' {what}: {left} and {right}", notes)
 
     def _balance_equality(self, e: ast.Binary) -> None:
@@ -380,7 +396,7 @@ class ExpressionChecker(ConversionChecker):
 
     def _check_shift(self, e: ast.Binary) -> None:
         e.type = e.left.type
-        left, right = types.underlying(e.left.type), types.underlying(e.right.type)  # type: ignore[arg-type]
+        left, right = types.underlying(e.left.type), types.underlying(e.right.type)
         if isinstance(e.type, types.SerEnumType):
             e.left, e.type = self.coerce(e.left, left), left
         if not isinstance(left, (BitType, types.InfIntType)) or not isinstance(right, (BitType, types.InfIntType)):
@@ -388,7 +404,9 @@ class ExpressionChecker(ConversionChecker):
         if isinstance(right, BitType) and right.signed:
             self.fail(e.right.span, f"a shift amount must be unsigned, not {e.right.type}")
         if isinstance(left, types.InfIntType) and e.right.const is None:
-            self.fail(e.left.span, "give the shifted literal a width, as in 8w1 << n: the amount is only known at run time")
+            self.fail(
+                e.left.span, "give the shifted literal a width, as in 8w1 << n: the amount is only known at run time"
+            )
         if e.right.const is not None and e.right.const < 0:
             self.fail(e.right.span, "shift by a negative amount")
         if isinstance(e.right.type, types.SerEnumType):
@@ -410,9 +428,9 @@ class ExpressionChecker(ConversionChecker):
                 self.fail(side.span, "'++' needs operands with a width: write the literal as in 8w1")
         if not isinstance(left, BitType) or not isinstance(right, BitType):
             self._operands(e, "must be bits or strings")
-        e.type = BitType(left.width + right.width, left.signed)  # type: ignore[union-attr]
+        e.type = BitType(left.width + right.width, left.signed)
         if e.left.const is not None and e.right.const is not None:
-            e.const = fold_concat(e.left.const, left.width, e.right.const, right.width, e.type)  # type: ignore[union-attr]
+            e.const = fold_concat(e.left.const, left.width, e.right.const, right.width, e.type)
         return e
 
     def _ternary(self, e: ast.Ternary) -> ast.Expr:
@@ -434,8 +452,8 @@ class ExpressionChecker(ConversionChecker):
 
     def condition(self, e: ast.Expr) -> ast.Expr:
         e = self.value(e, "a condition")
-        if not isinstance(types.strip_new(e.type), types.BoolType):  # type: ignore[arg-type]
-            hint = ["compare it with 0, as in x != 0"] if isinstance(types.underlying(e.type), BitType) else []  # type: ignore[arg-type]
+        if not isinstance(types.strip_new(e.type), types.BoolType):
+            hint = ["compare it with 0, as in x != 0"] if isinstance(types.underlying(e.type), BitType) else []
             self.fail(e.span, f"a condition must be bool, not {e.type}", hint)
         return e
 
@@ -467,6 +485,7 @@ class ExpressionChecker(ConversionChecker):
                 return self._tuple_keyset(e, types.strip_new(t))
             if len(e.items) == 1:
                 return self.keyset(e.items[0], t)
+            self.fail(e.span, f"{len(e.items)} values for a key of type {t}")
         e = self.expression(e)
         if isinstance(e.type, types.SetType):
             if not self._set_matches(e.type.element, t):
@@ -483,7 +502,7 @@ class ExpressionChecker(ConversionChecker):
         return self.coerce(checked, t if checked.type == t else bits)
 
     def _tuple_keyset(self, e: ast.ListExpr, t: Type) -> ast.Expr:
-        parts = t.elements if isinstance(t, types.TupleType) else tuple(f.type for f in t.fields.values())  # type: ignore[attr-defined]
+        parts = t.elements if isinstance(t, types.TupleType) else tuple(f.type for f in t.fields.values())
         if len(parts) != len(e.items):
             self.fail(e.span, f"{len(e.items)} values for {t}, which has {len(parts)}")
         e.items = e.values = [self.keyset(item, part) for item, part in zip(e.items, parts, strict=True)]
@@ -495,12 +514,18 @@ class ExpressionChecker(ConversionChecker):
             return True
         if isinstance(element, types.RecordType) and len(element.fields) == 1:
             return self._set_matches(next(iter(element.fields.values())).type, t)
-        return isinstance(element, types.TupleType) and len(element.elements) == 1 and self._set_matches(element.elements[0], t)
+        return (
+            isinstance(element, types.TupleType)
+            and len(element.elements) == 1
+            and self._set_matches(element.elements[0], t)
+        )
 
     # --- lvalues
 
     def require_lvalue(self, e: ast.Expr, why: str) -> None:
-        """`e` must be a place that can be written: `why` ends "... cannot be assigned to / passed to out parameter x"."""
+        """`e` must be a place that can be written: `why` ends "... cannot be assigned to / passed to out
+        parameter x".
+        """
         while True:
             if isinstance(e, ast.Name):
                 decl = e.decl

@@ -30,13 +30,19 @@ class StatementChecker(CallChecker):
             self.fail(d.type_ref.span, f"constant '{d.name}' cannot have type {t}")
         value = self.coerce(self.value(d.value), t, f"value of constant '{d.name}'")
         if value.const is None and not isinstance(t, types.ListType) and not self.is_static(value):
-            self.fail(d.value.span, f"the value of constant '{d.name}' is not known at compile time", self._why_not_constant(value))
+            self.fail(
+                d.value.span,
+                f"the value of constant '{d.name}' is not known at compile time",
+                self._why_not_constant(value),
+            )
         d.value, d.type = value, t
         self.scope.declare(d.name, d, d.span)
 
     def variable_declaration(self, d: ast.VarDecl) -> None:
         t = self.resolve(d.type_ref)
-        if isinstance(t, _NO_VALUE) or isinstance(t, (types.InfIntType, types.StringType, types.ListType, types.MatchKindType)):
+        if isinstance(t, _NO_VALUE) or isinstance(
+            t, (types.InfIntType, types.StringType, types.ListType, types.MatchKindType)
+        ):
             hint = ["give it a width, as in bit<32> or int<32>"] if isinstance(t, types.InfIntType) else []
             if isinstance(t, types.CallableType):
                 hint = [f"an instance is declared as {t.name}(...) {d.name};"]
@@ -50,12 +56,18 @@ class StatementChecker(CallChecker):
         if isinstance(d.type_ref, ast.StackTypeRef):
             self.fail(d.span, "arrays of instances are not part of P4_16")
         if self.context:
-            self.fail(d.span, f"an instance cannot be made here: declare '{d.name}' before the apply block or the states")
+            self.fail(
+                d.span, f"an instance cannot be made here: declare '{d.name}' before the apply block or the states"
+            )
         self.instantiate(d)
         if isinstance(d.type, types.PackageType) and self.scope is not self.globals:
             self.fail(d.span, "packages can only be instantiated at the top level")
         if isinstance(d.type, (types.ParserType, types.ControlType)) and self.scope is self.globals:
-            self.fail(d.span, f"{d.type} cannot be instantiated at the top level", ["pass it to a package: Switch(MyParser(), ...)"])
+            self.fail(
+                d.span,
+                f"{d.type} cannot be instantiated at the top level",
+                ["pass it to a package: Switch(MyParser(), ...)"],
+            )
         self._abstract_methods(d)
         self.scope.declare(d.name, d, d.span)
 
@@ -80,8 +92,13 @@ class StatementChecker(CallChecker):
                 self.context = outer
                 made = self.signatures[body]
                 same = len(made.params) == len(signature.params) and made.returns == signature.returns
-                if not same or any(a.type != b.type or a.direction != b.direction for a, b in zip(made.params, signature.params, strict=True)):
-                    self.fail(body.span, f"'{body.name}' differs from the abstract method: {signature.returns} {signature}")
+                if not same or any(
+                    a.type != b.type or a.direction != b.direction
+                    for a, b in zip(made.params, signature.params, strict=True)
+                ):
+                    self.fail(
+                        body.span, f"'{body.name}' differs from the abstract method: {signature.returns} {signature}"
+                    )
         if wanted:
             self.fail(d.span, f"{t} has abstract methods without a body here: {', '.join(wanted)}")
 
@@ -108,7 +125,10 @@ class StatementChecker(CallChecker):
             for p in params:
                 if directionless and p.direction:
                     assert p.decl is not None
-                    self.fail(p.decl.span, f"parameter '{p.name}' must stand before the directionless ones, which tables fill in")
+                    self.fail(
+                        p.decl.span,
+                        f"parameter '{p.name}' must stand before the directionless ones, which tables fill in",
+                    )
                 directionless = directionless or not p.direction
                 if isinstance(p.type, types.CallableType):
                     assert p.decl is not None
@@ -156,7 +176,7 @@ class StatementChecker(CallChecker):
             if s.op in ("/", "%") and s.value.const == 0:
                 self.fail(s.value.span, "division by zero")
         else:
-            amount = types.underlying(value.type)  # type: ignore[arg-type]
+            amount = types.underlying(value.type)
             if not isinstance(amount, (BitType, types.InfIntType)) or (isinstance(amount, BitType) and amount.signed):
                 self.fail(value.span, f"a shift amount must be unsigned, not {value.type}")
             if value.const is not None and value.const < 0:
@@ -181,7 +201,7 @@ class StatementChecker(CallChecker):
         s.subject = self.value(s.subject)
         if self.context == "parser":
             self.fail(s.span, "switch is not for parsers: use 'transition select'")
-        plain = types.underlying(s.subject.type)  # type: ignore[arg-type]
+        plain = types.underlying(s.subject.type)
         if not isinstance(plain, (types.ActionRunType, BitType, types.BoolType, types.EnumType, types.ErrorType)):
             self.fail(s.subject.span, f"cannot switch on {s.subject.type}")
         defaults = [c for c in s.cases if c.label is None]
@@ -192,7 +212,7 @@ class StatementChecker(CallChecker):
         seen: dict[Any, ast.SwitchCase] = {}
         for case in s.cases:
             with self.recover():
-                key = self._switch_label(case, s.subject.type)  # type: ignore[arg-type]
+                key = self._switch_label(case, s.subject.type)
                 if key is not None:
                     if key in seen:
                         self.fail(case.span, "this case appears twice", [Note("first here", seen[key].span)])
@@ -238,7 +258,7 @@ class StatementChecker(CallChecker):
             else:
                 s.target = self.value(s.target, "a variable")
                 self.require_lvalue(s.target, "assigned to")
-                target = s.target.type  # type: ignore[assignment]
+                target = s.target.type
             if isinstance(s.collection, ast.Range):
                 if not isinstance(types.underlying(target), BitType):
                     self.fail(s.span, f"a loop over a range needs a variable of bits, not {target}")
@@ -256,7 +276,7 @@ class StatementChecker(CallChecker):
             s.collection.lo, s.collection.hi = self.value(s.collection.lo), self.value(s.collection.hi)
             return None
         s.collection = self.value(s.collection, "a collection")
-        t = types.strip_new(s.collection.type)  # type: ignore[arg-type]
+        t = types.strip_new(s.collection.type)
         if isinstance(t, (types.StackType, types.ListType)):
             return t.element
         if not isinstance(s.collection, ast.ListExpr):

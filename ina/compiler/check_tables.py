@@ -25,7 +25,9 @@ class TableChecker(StatementChecker):
                 with self.recover():
                     self._listed_action(ref)
                     if ref.name in seen:
-                        self.fail(ref.span, f"action '{ref.name}' is listed twice", [Note("first here", seen[ref.name].span)])
+                        self.fail(
+                            ref.span, f"action '{ref.name}' is listed twice", [Note("first here", seen[ref.name].span)]
+                        )
                     seen[ref.name] = ref
             with self.recover():
                 self._default_action(table)
@@ -50,13 +52,19 @@ class TableChecker(StatementChecker):
     def _key(self, key: ast.TableKey) -> None:
         key.expr = self.value(key.expr, "a key")
         if key.match_kind not in self.match_kinds:
-            self.fail(key.span, f"match kind '{key.match_kind}' is not declared", suggest(key.match_kind, self.match_kinds))
+            self.fail(
+                key.span, f"match kind '{key.match_kind}' is not declared", suggest(key.match_kind, self.match_kinds)
+            )
         t = key.expr.type
         if not _has_plain_name(key.expr) and not any(a.name == "name" for a in key.annotations):
-            self.warn(key.expr.span, "the control plane needs a name for this key", ['write one, as in x + y : exact @name("sum");'])
+            self.warn(
+                key.expr.span,
+                "the control plane needs a name for this key",
+                ['write one, as in x + y : exact @name("sum");'],
+            )
         if isinstance(t, types.InfIntType):
             self.fail(key.expr.span, "a key needs a width: write the literal as in 8w1")
-        plain = types.underlying(t)  # type: ignore[arg-type]
+        plain = types.underlying(t)
         scalar = (BitType, types.BoolType, types.EnumType, types.ErrorType, types.VarbitType)
         if not isinstance(plain, scalar) and not isinstance(plain, (types.RecordType, types.TupleType)):
             self.fail(key.expr.span, f"a key cannot have type {t}")
@@ -81,7 +89,11 @@ class TableChecker(StatementChecker):
         directed = [p for p in signature.params if p.direction]
         if ref.arguments is None and directed:
             names = ", ".join(f"'{p.name}'" for p in directed)
-            self.fail(ref.span, f"action '{ref.name}' needs an argument for {names}", [Note(f"declared here: {signature}", decl.span)])
+            self.fail(
+                ref.span,
+                f"action '{ref.name}' needs an argument for {names}",
+                [Note(f"declared here: {signature}", decl.span)],
+            )
         self.bind(ref, Signature(ref.name, (), directed, types.VOID, decl), (), ref.span, directionless_may_vary=True)
         ref.args += [None] * (len(signature.params) - len(directed))
         ref.params = signature.params
@@ -92,7 +104,11 @@ class TableChecker(StatementChecker):
         listed = next((a for a in table.actions if a.decl is decl), None)
         if listed is None:
             names = [a.name for a in table.actions]
-            self.fail(ref.span, f"action '{ref.name}' is not among the actions of table '{table.name}'", suggest(ref.name, names))
+            self.fail(
+                ref.span,
+                f"action '{ref.name}' is not among the actions of table '{table.name}'",
+                suggest(ref.name, names),
+            )
         banned = {"defaultonly": "entries", "tableonly": "default_action"}
         if any(banned.get(a.name) == where for a in listed.annotations):
             self.fail(ref.span, f"action '{ref.name}' is not for {where}", [Note("listed here", listed.span)])
@@ -108,7 +124,11 @@ class TableChecker(StatementChecker):
             self.bind(ref, signature, (), ref.span, directionless_may_vary=False)
             for mine, theirs in zip(ref.args[:directed], listed.args[:directed], strict=True):
                 if mine is not None and theirs is not None and ast.source_text(mine) != ast.source_text(theirs):
-                    self.fail(mine.span, "this argument differs from the one in the list of actions", [Note("listed here", theirs.span)])
+                    self.fail(
+                        mine.span,
+                        "this argument differs from the one in the list of actions",
+                        [Note("listed here", theirs.span)],
+                    )
         ref.params = signature.params
 
     def _default_action(self, table: ast.TableDecl) -> None:
@@ -117,7 +137,11 @@ class TableChecker(StatementChecker):
             return
         nothing = self.globals.lookup("NoAction")
         if not isinstance(nothing, ast.ActionDecl):
-            self.fail(table.span, f"table '{table.name}' has no default_action, and NoAction is not declared", ["#include <core.p4>"])
+            self.fail(
+                table.span,
+                f"table '{table.name}' has no default_action, and NoAction is not declared",
+                ["#include <core.p4>"],
+            )
         ref = ast.ActionRef(table.span, "NoAction", [], absolute=True)
         ref.decl = nothing
         table.default_action = ref
@@ -129,7 +153,10 @@ class TableChecker(StatementChecker):
             elif len(entry.keys) == 1 and isinstance(entry.keys[0], ast.ListExpr):
                 entry.keys = entry.keys[0].items
         if len(entry.keys) != len(table.keys):
-            self.fail(entry.span, f"{len(entry.keys)} values in this entry, but table '{table.name}' has {len(table.keys)} keys")
+            self.fail(
+                entry.span,
+                f"{len(entry.keys)} values in this entry, but table '{table.name}' has {len(table.keys)} keys",
+            )
         for i, (key, expr) in enumerate(zip(table.keys, entry.keys, strict=True)):
             t = key.expr.type
             if t is None:

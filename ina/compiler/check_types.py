@@ -18,8 +18,8 @@ MAX_ERRORS = 20
 Bindings = dict[TypeVar, Type]
 
 _PLAIN = {
-    "bool": types.BOOL, "error": types.ERROR, "match_kind": types.MATCH_KIND, "string": types.STRING, "void": types.VOID,
-    "_": types.ANY,
+    "bool": types.BOOL, "error": types.ERROR, "match_kind": types.MATCH_KIND, "string": types.STRING,
+    "void": types.VOID, "_": types.ANY,
 }  # fmt: skip
 _CALLABLES = (types.ParserType, types.ControlType, types.PackageType)
 
@@ -68,7 +68,9 @@ class TypeChecker:
 
     @contextmanager
     def declaring(self, d: ast.Node) -> Iterator[None]:
-        """Like `recover`; a declaration that has an error still occupies its name, so that its uses are no errors too."""
+        """Like `recover`; a declaration that has an error still occupies its name, so that its uses are no errors
+        too.
+        """
         scope = self.scope
         with self.recover():
             yield
@@ -143,12 +145,18 @@ class TypeChecker:
             if not args and not bare:
                 self.fail(span, f"{decl.kind} {name} needs {len(decl.type_params)} type arguments: {name}<...>")
             return self.record(decl, args, span) if args else types.StructType(name, decl=decl)
-        elif isinstance(decl, ast.Declaration) and isinstance(getattr(decl, "type", None), Type) and _declares_type(decl):
-            generic = decl.type  # type: ignore[attr-defined]
+        elif (
+            isinstance(decl, ast.Declaration) and isinstance(getattr(decl, "type", None), Type) and _declares_type(decl)
+        ):
+            generic = decl.type
         elif _declares_type(decl):
             raise Cascade(span, f"type '{name}' has an error in its declaration", [Note("declared here", decl.span)])
         else:
-            self.fail(span, f"'{name}' is not a type", [Note("declared here", decl.span)] if isinstance(decl, ast.Node) else ())
+            self.fail(
+                span,
+                f"'{name}' is not a type",
+                [Note("declared here", decl.span)] if isinstance(decl, ast.Node) else (),
+            )
         if not args:
             return generic
         if not isinstance(generic, types.CallableType) or not generic.type_params:
@@ -168,11 +176,13 @@ class TypeChecker:
         return tuple(variables)
 
     def record(self, decl: ast.RecordDecl, args: tuple[Type, ...], span: Span) -> types.RecordType:
-        """The record type of `decl`, for generic ones the one with type arguments `args`; one object per argument list."""
+        """The record type of `decl`, for generic ones the one with type arguments `args`; one object per argument
+        list.
+        """
         key = (decl, args)
         known = self.specialised.get(key)
         if known is not None:
-            return known  # type: ignore[return-value]
+            return known
         if len(args) != len(decl.type_params):
             self.fail(span, f"{decl.kind} {decl.name} takes {len(decl.type_params)} type arguments, not {len(args)}")
         cls = {"struct": types.StructType, "header": types.HeaderType, "header_union": types.UnionType}[decl.kind]
@@ -201,7 +211,9 @@ class TypeChecker:
             scalar = (BitType, types.BoolType, types.VarbitType, types.SerEnumType, TypeVar)
             if not isinstance(plain, scalar) and not _is_flat_struct(plain):
                 allowed = "bit<>, int<>, varbit<>, bool, serialisable enums and structs of those"
-                self.fail(field.type_ref.span, f"a header cannot have a field of type {t}", [f"headers are made of {allowed}"])
+                self.fail(
+                    field.type_ref.span, f"a header cannot have a field of type {t}", [f"headers are made of {allowed}"]
+                )
         elif decl.kind == "header_union":
             if not isinstance(plain, (types.HeaderType, TypeVar)):
                 self.fail(field.type_ref.span, f"a header_union can only have headers, not {t}")
@@ -215,7 +227,7 @@ class TypeChecker:
         key = (generic, args)
         known = self.specialised.get(key)
         if known is not None:
-            return known  # type: ignore[return-value]
+            return known
         made = type(generic)(generic.name, (), args, decl=generic.decl)
         self.specialised[key] = made
         bindings = dict(zip(generic.type_params, args, strict=True))
@@ -223,12 +235,21 @@ class TypeChecker:
         made.ctor_params = self.substitute_params(generic.ctor_params, bindings)
         if isinstance(generic, types.ExternType):
             assert isinstance(made, types.ExternType)
-            made.methods = {n: [self._substitute_signature(s, bindings) for s in ss] for n, ss in generic.methods.items()}
+            made.methods = {
+                n: [self._substitute_signature(s, bindings) for s in ss] for n, ss in generic.methods.items()
+            }
             made.ctors = [self._substitute_signature(s, bindings) for s in generic.ctors]
         return made
 
     def _substitute_signature(self, s: Signature, b: Bindings) -> Signature:
-        return Signature(s.name, s.type_params, self.substitute_params(s.params, b), self.substitute(s.returns, b), s.decl, s.abstract)
+        return Signature(
+            s.name,
+            s.type_params,
+            self.substitute_params(s.params, b),
+            self.substitute(s.returns, b),
+            s.decl,
+            s.abstract,
+        )
 
     def substitute_params(self, params: list[Parameter], b: Bindings) -> list[Parameter]:
         return [Parameter(p.name, p.direction, self.substitute(p.type, b), p.optional, p.decl) for p in params]
@@ -251,13 +272,18 @@ class TypeChecker:
         return t
 
     def unify(self, wanted: Type, found: Type, b: Bindings) -> bool:
-        """Binds the type variables of `wanted` (those that are keys of `b`) so that it equals `found`. False: impossible.
+        """Binds the type variables of `wanted` (those that are keys of `b`) so that it equals `found`. False:
+        impossible.
 
         `b` maps a variable to itself while it is unbound. Untyped integers bind nothing that something else may bind.
         """
         if isinstance(wanted, TypeVar) and wanted in b:
             known = b[wanted]
-            if known == wanted or isinstance(known, types.AnyType) or (isinstance(known, types.InfIntType) and found != known):
+            if (
+                known == wanted
+                or isinstance(known, types.AnyType)
+                or (isinstance(known, types.InfIntType) and found != known)
+            ):
                 b[wanted] = found
                 return True
             return self.same_shape(known, found)
@@ -269,7 +295,7 @@ class TypeChecker:
             pairs = zip(wanted.elements, found.elements, strict=False)
             return len(wanted.elements) == len(found.elements) and all(self.unify(w, f, b) for w, f in pairs)
         if isinstance(wanted, (types.ListType, types.SetType)) and type(wanted) is type(found):
-            return self.unify(wanted.element, found.element, b)  # type: ignore[attr-defined]
+            return self.unify(wanted.element, found.element, b)
         if isinstance(wanted, types.ListType) and isinstance(found, types.TupleType):
             return all(self.unify(wanted.element, f, b) for f in found.elements)
         if isinstance(wanted, types.RecordType) and wanted.args and isinstance(found, types.RecordType):
@@ -278,14 +304,18 @@ class TypeChecker:
             return wanted.decl is found.decl and all(map(lambda w, f: self.unify(w, f, b), wanted.args, found.args))
         if isinstance(wanted, types.RecordType) and wanted.args and isinstance(found, types.TupleType):
             fields = [f.type for f in wanted.fields.values()]
-            return len(fields) == len(found.elements) and all(map(lambda w, f: self.unify(w, f, b), fields, found.elements))
+            return len(fields) == len(found.elements) and all(
+                map(lambda w, f: self.unify(w, f, b), fields, found.elements)
+            )
         if isinstance(wanted, types.CallableType) and isinstance(found, types.CallableType):
             return self._unify_callable(wanted, found, b)
         return True  # whether one converts to the other is for the caller to see
 
     def _unify_callable(self, wanted: types.CallableType, found: types.CallableType, b: Bindings) -> bool:
         if wanted.decl is found.decl and wanted.args:
-            return len(wanted.args) == len(found.args) and all(map(lambda w, f: self.unify(w, f, b), wanted.args, found.args))
+            return len(wanted.args) == len(found.args) and all(
+                map(lambda w, f: self.unify(w, f, b), wanted.args, found.args)
+            )
         if isinstance(wanted, _CALLABLES) and type(wanted) is type(found):
             if len(wanted.params) < len(found.params):
                 return False
@@ -316,12 +346,27 @@ class TypeChecker:
             if isinstance(p.type, types.VoidType):
                 self.fail(p.type_ref.span, f"parameter '{p.name}' cannot be void")
             if p.direction and isinstance(p.type, (types.InfIntType, types.StringType)):
-                self.fail(p.type_ref.span, f"a parameter of type {p.type} is known at compile time: it cannot be '{p.direction}'")
-            if p.direction in ("out", "inout") and (p.default is not None or p.annotation("optional")) and p.default is not None:
+                self.fail(
+                    p.type_ref.span,
+                    f"a parameter of type {p.type} is known at compile time: it cannot be '{p.direction}'",
+                )
+            if (
+                p.direction in ("out", "inout")
+                and (p.default is not None or p.annotation("optional"))
+                and p.default is not None
+            ):
                 self.fail(p.span, f"'{p.direction}' parameter '{p.name}' cannot have a default value")
             if isinstance(p.type, (types.ParserType, types.ControlType, types.PackageType)) and not p.is_ctor:
-                self.fail(p.type_ref.span, f"parameter '{p.name}' cannot be {p.type}: parsers and controls are constructor parameters")
-            if p.direction and isinstance(p.type, types.ExternType) and not p.type.args and p.type.name not in ("packet_in",):
+                self.fail(
+                    p.type_ref.span,
+                    f"parameter '{p.name}' cannot be {p.type}: parsers and controls are constructor parameters",
+                )
+            if (
+                p.direction
+                and isinstance(p.type, types.ExternType)
+                and not p.type.args
+                and p.type.name not in ("packet_in",)
+            ):
                 self.fail(p.span, f"parameter '{p.name}' of extern type {p.type} must be directionless")
             resolved.append(Parameter(p.name, p.direction, p.type, p.annotation("optional") is not None, p))
             if declare:
@@ -358,5 +403,6 @@ def _is_flat_struct(t: Type) -> bool:
     """A struct that may be a header's field (§7.2.2): scalars and such structs only."""
     scalar = (BitType, types.BoolType, types.SerEnumType, TypeVar)
     return isinstance(t, types.StructType) and all(
-        isinstance(types.strip_new(f.type), scalar) or _is_flat_struct(types.strip_new(f.type)) for f in t.fields.values()
+        isinstance(types.strip_new(f.type), scalar) or _is_flat_struct(types.strip_new(f.type))
+        for f in t.fields.values()
     )

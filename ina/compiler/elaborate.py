@@ -1,4 +1,6 @@
-"""Evaluation of a checked program's declarations: instances, constructor arguments, control-plane names (§16, §18.3)."""
+"""Evaluation of a checked program's declarations: instances, constructor arguments, control-plane names (§16,
+§18.3).
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ def elaborate(program: CheckedProgram) -> None:
 
 
 def _instance(
-    t: types.Type | None, params: list[types.Parameter], args: Iterable[ast.Expr | None], name: str, environment: Environment,
-    site: ast.Instantiation | None,
+    t: types.Type | None, params: list[types.Parameter], args: Iterable[ast.Expr | None], name: str, environment:
+    Environment, site: ast.Instantiation | None,
 ) -> Instance:  # fmt: skip
     assert isinstance(t, types.CallableType)
     made = Instance(name, t.decl, t, site=site)
@@ -70,7 +72,11 @@ def _check_names(instances: Iterable[Any]) -> None:
     def take(d: ast.Declaration, name: str) -> None:
         known = seen.setdefault((type(d), name), d)
         if known is not d or (isinstance(d, ast.TableDecl) and name in counted):
-            notes = [Note("first used here", known.span)] if known is not d else ["its control is instantiated more than once"]
+            notes = (
+                [Note("first used here", known.span)]
+                if known is not d
+                else ["its control is instantiated more than once"]
+            )
             raise CompileError(d.span, f"control-plane name '{name}' is used twice", notes)
         if isinstance(d, ast.TableDecl):
             counted.add(name)
@@ -89,7 +95,9 @@ def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> N
 
 
 def full_name(owner: str, d: ast.Declaration) -> str:
-    """Control-plane name of `d` inside the object named `owner`; an `@name` with a leading dot stands alone (§18.3.2)."""
+    """Control-plane name of `d` inside the object named `owner`; an `@name` with a leading dot stands alone
+    (§18.3.2).
+    """
     name = d.cp_name
     return name[1:] if name.startswith(".") else f"{owner}.{name}"
 
@@ -100,17 +108,17 @@ def _evaluate(e: ast.Expr, environment: Environment) -> Any:
         return e.const
     if isinstance(e, ast.Call) and e.kind == "constructor":
         assert e.type is not None
-        return _instance(e.type, e.params, e.args, e.type.name, environment, None)  # type: ignore[attr-defined]
+        return _instance(e.type, e.params, e.args, e.type.name, environment, None)
     if isinstance(e, ast.Name) and e.decl in environment:
         return environment[e.decl]
     if isinstance(e, (ast.ListExpr, ast.StructInit)):
         values = [_evaluate(v, environment) for v in e.values]
-        plain = types.strip_new(e.type)  # type: ignore[arg-type]
+        plain = types.strip_new(e.type)
         return dict(zip(plain.fields, values, strict=True)) if isinstance(plain, types.RecordType) else values
     if isinstance(e, ast.Cast):
-        return fold_cast(_evaluate(e.operand, environment), e.type)  # type: ignore[arg-type]
+        return fold_cast(_evaluate(e.operand, environment), e.type)
     if isinstance(e, ast.Unary):
-        return fold_unary(e.op, _evaluate(e.operand, environment), e.type)  # type: ignore[arg-type]
+        return fold_unary(e.op, _evaluate(e.operand, environment), e.type)
     if isinstance(e, ast.Ternary):
         return _evaluate(e.then if _evaluate(e.condition, environment) else e.otherwise, environment)
     if isinstance(e, ast.Binary):
@@ -127,10 +135,10 @@ def _evaluate(e: ast.Expr, environment: Environment) -> Any:
 def _binary(e: ast.Binary, left: Any, right: Any) -> Any:
     if e.op != "++":
         try:
-            return fold_binary(e.op, left, right, e.left.type)  # type: ignore[arg-type]
+            return fold_binary(e.op, left, right, e.left.type)
         except ValueError as error:
             raise CompileError(e.span, str(error)) from None
-    a, b = types.underlying(e.left.type), types.underlying(e.right.type)  # type: ignore[arg-type]
+    a, b = types.underlying(e.left.type), types.underlying(e.right.type)
     if isinstance(a, types.BitType) and isinstance(b, types.BitType):
-        return fold_concat(left, a.width, right, b.width, e.type)  # type: ignore[arg-type]
+        return fold_concat(left, a.width, right, b.width, e.type)
     return left + right

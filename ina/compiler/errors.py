@@ -1,7 +1,7 @@
 """Source positions and compile errors.
 
-A `Span` names a piece of the user's own text: the lexer has already mapped it back through the preprocessor's line markers.
-`CompileError` carries one or more `Diagnostic`s and prints them as a compiler does:
+A `Span` names a piece of the user's own text: the lexer has already mapped it back through the preprocessor's line
+markers. `CompileError` carries one or more `Diagnostic`s and prints them as a compiler does:
 
     switch.p4:12:17: error: 'hdr.ipv4' has no field 'dts'
         x = hdr.ipv4.dts;

@@ -1,7 +1,7 @@
 """The front end in one call: preprocess, lex, parse, check, elaborate.
 
-`load()` is what everything else uses. The result is a `CheckedProgram`; see the docstring of `ast.py` for what the checker
-leaves on the tree.
+`load()` is what everything else uses. The result is a `CheckedProgram`; see the docstring of `ast.py` for what the
+checker leaves on the tree.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def load(
 ) -> CheckedProgram:
     """Compile the file at `path` up to a checked tree.
 
-    `defines` are preprocessor macros, `include_dirs` are searched after the file's own directory and before the compiler's own
-    `p4include`. Raises CompileError with every error found, OSError when `path` cannot be read.
+    `defines` are preprocessor macros, `include_dirs` are searched after the file's own directory and before the
+    compiler's own `p4include`. Raises CompileError with every error found, OSError when `path` cannot be read.
     """
     text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
     try:

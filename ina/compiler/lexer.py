@@ -1,7 +1,7 @@
 """Tokens of P4_16 (v1.2.5 §6.4), with positions mapped back through line markers.
 
-A token's kind is "id", "INT", "STRING", "pragma" or "eof", or, for reserved words and punctuation, its own text. Words that the
-grammar reserves only in places (apply, key, actions, entries, state, type, priority, list) are plain "id"s.
+A token's kind is "id", "INT", "STRING", "pragma" or "eof", or, for reserved words and punctuation, its own text. Words
+that the grammar reserves only in places (apply, key, actions, entries, state, type, priority, list) are plain "id"s.
 
 `>` is always a token of its own: whether `>>` is a shift or closes two type argument lists is for the parser to say.
 """
@@ -15,8 +15,8 @@ from typing import NoReturn
 from ina.compiler.errors import CompileError, Span
 
 RESERVED = frozenset(
-    "abstract action bit bool break const continue control default else enum error exit extern false for header header_union "
-    "if in inout int match_kind out package parser return select string struct switch table this transition true tuple "
+    "abstract action bit bool break const continue control default else enum error exit extern false for header "
+    "header_union if in inout int match_kind out package parser return select string struct switch table this transition true tuple "
     "typedef value_set varbit void".split()
 )
 
@@ -48,7 +48,9 @@ class Tokens:
 
 
 def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) -> Tokens:
-    """Cut `text` into tokens. `sources` (file name -> text) lets columns survive what the preprocessor did to a line."""
+    """Cut `text` into tokens. `sources` (file name -> text) lets columns survive what the preprocessor did to a
+    line.
+    """
     kinds: list[str] = []
     texts: list[str] = []
     spans: list[Span] = []
@@ -101,7 +103,7 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
         elif kind == "op" or kind == "at":
             kind = word
         col = start - line_start + 1 if columns.exact else columns.find(word)
-        kinds.append(kind)  # type: ignore[arg-type]
+        kinds.append(kind)
         texts.append(word)
         spans.append(Span(file, first_line, col, len(word)))
         if kind in ("STRING", "pragma") and (newlines := word.count("\n")):
@@ -115,7 +117,8 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
 
 
 class _Columns:
-    """Columns of one line. The preprocessor squeezes spaces and expands macros: then tokens are looked up in the source's line.
+    """Columns of one line. The preprocessor squeezes spaces and expands macros: then tokens are looked up in the
+    source's line.
 
     A token that a macro made stands at the place where the last token of the source's own was found.
     """
@@ -125,7 +128,8 @@ class _Columns:
     def __init__(self, text: str, start: int, lines: list[str], number: int) -> None:
         self.line = lines[number - 1] if 0 < number <= len(lines) else ""
         self.exact = not self.line or (
-            text.startswith(self.line, start) and (start + len(self.line) == len(text) or text[start + len(self.line)] == "\n")
+            text.startswith(self.line, start)
+            and (start + len(self.line) == len(text) or text[start + len(self.line)] == "\n")
         )
         self.at = 0
 
@@ -144,7 +148,7 @@ def _bad_token(text: str, pos: int, file: str, line: int, col: int) -> NoReturn:
     if rest.startswith('"'):
         raise CompileError(Span(file, line, col, len(rest)), "string literal is never closed: expected '\"'")
     if rest[0].isdigit():
-        word = re.match(r"\w+", rest)[0]  # type: ignore[index]
+        word = re.match(r"\w+", rest)[0]
         raise CompileError(
             Span(file, line, col, len(word)),
             f"malformed integer literal '{word}'",

@@ -1,7 +1,7 @@
 """Recursive descent: the token stream, types, expressions (P4_16 v1.2.5 appendix H).
 
-P4's grammar is context sensitive: `(T) x` is a cast and `T x;` a declaration only if T names a type. `scopes` keeps, per scope,
-which names are types; the parser fills it as it goes.
+P4's grammar is context sensitive: `(T) x` is a cast and `T x;` a declaration only if T names a type. `scopes` keeps,
+per scope, which names are types; the parser fills it as it goes.
 """
 
 from __future__ import annotations
@@ -78,7 +78,11 @@ class ExpressionParser:
     def enter(self) -> None:
         self.depth += 1
         if self.depth > ast.MAX_DEPTH:
-            self.fail(self.spans[self.pos], f"nested more than {ast.MAX_DEPTH} levels deep", ["split it with intermediate variables"])
+            self.fail(
+                self.spans[self.pos],
+                f"nested more than {ast.MAX_DEPTH} levels deep",
+                ["split it with intermediate variables"],
+            )
 
     # --- scopes of type names
 
@@ -141,7 +145,8 @@ class ExpressionParser:
             return ast.TupleTypeRef(span, self.parse_type_arguments())
         width = None
         if kind in ("int", "bit", "varbit") and self.accept("<"):
-            # The grammar has a literal or a parenthesised expression; anything that binds tighter than '>>' is clear enough.
+            # The grammar has a literal or a parenthesised expression; anything that binds tighter than '>>' is clear
+            # enough.
             width = self.parse_binary(PRECEDENCE["+"])
             span = join(span, self.expect(">", "after the width"))
         elif kind == "varbit":
@@ -298,7 +303,9 @@ class ExpressionParser:
             plus = self.at("+:")
             self.pos += 1
             second = self.parse_expression()
-            return ast.Slice(join(base.span, self.expect("]", "after the bounds of a slice")), base, first, second, plus)
+            return ast.Slice(
+                join(base.span, self.expect("]", "after the bounds of a slice")), base, first, second, plus
+            )
         return ast.Index(join(base.span, self.expect("]", "after the index")), base, first)
 
     def parse_arguments(self) -> tuple[list[ast.Argument], Span]:

@@ -314,7 +314,9 @@ class StatementParser(ExpressionParser):
             if self.kinds[self.pos] == "id" and self.kinds[self.pos + 1] == "in":
                 name, name_span = self.parse_name()
                 self.declare(name)
-                statement = self._parse_for_in(span, ast.VarDecl(name_span, name, type_ref, None, annotations=inner), annotations)
+                statement = self._parse_for_in(
+                    span, ast.VarDecl(name_span, name, type_ref, None, annotations=inner), annotations
+                )
             else:
                 statement = self._parse_for_c(span, [self.parse_variable(inner, type_ref)], annotations)
         elif self.at(";"):

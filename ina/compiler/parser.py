@@ -1,6 +1,7 @@
 """Recursive descent: top-level declarations, parsers, controls, tables (P4_16 v1.2.5 appendix H).
 
-The whole grammar is read here; what a construct means, and whether it is allowed where it stands, is the checker's business.
+The whole grammar is read here; what a construct means, and whether it is allowed where it stands, is the checker's
+business.
 """
 
 from __future__ import annotations
@@ -298,12 +299,14 @@ class Parser(StatementParser):
             name, name_span = self.parse_name("a name of a state")
             self.expect(";", "after the case")
             cases.append(ast.SelectCase(join(case_span, name_span), keyset, name))
-        return ast.Transition(span, None, keys, cases)  # type: ignore[arg-type]
+        return ast.Transition(span, None, keys, cases)
 
     # --- controls
 
     def parse_control(self, annotations: list[ast.Annotation]) -> ast.Node:
-        """control name <T> ( parameters ) ; | control name ( parameters ) ( constructor parameters ) { locals apply { } }"""
+        """control name <T> ( parameters ) ; | control name ( parameters ) ( constructor parameters ) { locals
+        apply { } }
+        """
         self.expect("control")
         name, span = self.parse_name("a name of the control")
         self.declare(name, is_type=True)
@@ -329,7 +332,9 @@ class Parser(StatementParser):
             local_declarations.append(self._parse_local(inner))
         self.expect("}", "after the apply block: it ends a control")
         self.scopes.pop()
-        return ast.ControlDecl(span, name, type_params, params, ctor_params, local_declarations, body, annotations=annotations)
+        return ast.ControlDecl(
+            span, name, type_params, params, ctor_params, local_declarations, body, annotations=annotations
+        )
 
     def parse_table(self, annotations: list[ast.Annotation]) -> ast.TableDecl:
         """table name { key = { } actions = { } [const] entries = { } [const] name = expression ; ... }"""

@@ -39,7 +39,11 @@ class _Preprocessor(pcpp.Preprocessor):
             self.sources[source] = input
         self._depth += 1
         if self._depth > MAX_INCLUDE_DEPTH:
-            self._fail(self.lastdirective.source, self.lastdirective.lineno, f"#include nested more than {MAX_INCLUDE_DEPTH} deep")
+            self._fail(
+                self.lastdirective.source,
+                self.lastdirective.lineno,
+                f"#include nested more than {MAX_INCLUDE_DEPTH} deep",
+            )
         yield from super().parsegen(input, source, abssource)
         self._depth -= 1
 
@@ -93,8 +97,9 @@ def preprocess(
 ) -> tuple[str, dict[str, str]]:
     """Returns the preprocessed text and the text of every file read, by the name its line markers use.
 
-    Included files are looked for beside the including file (`"..."` only), then in `include_dirs`, then in the compiler's own
-    `p4include`. Raises CompileError for what the preprocessor rejects and OSError when `path` cannot be read.
+    Included files are looked for beside the including file (`"..."` only), then in `include_dirs`, then in the
+    compiler's own `p4include`. Raises CompileError for what the preprocessor rejects and OSError when `path` cannot be
+    read.
     """
     source = Path(path).read_text(encoding="utf-8", errors="replace")
     preprocessor = _Preprocessor([*(str(Path(d).absolute()) for d in include_dirs), str(P4INCLUDE)])

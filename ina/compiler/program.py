@@ -16,8 +16,8 @@ class Instance:
     `name` is its full control-plane name ("MyIngress.counters"). `decl` is the ParserDecl, ControlDecl, ExternDecl or
     PackageDecl. `args` maps constructor parameter names to values: consts as in `Expr.const`, or Instances.
     `site` is the Instantiation it came from, None for a nameless one.
-    `children` maps the declared name of each Instantiation in its body to the Instance. `cp_names` maps the *declared* name of each
-    table, action and value set in the body to its full control-plane name.
+    `children` maps the declared name of each Instantiation in its body to the Instance. `cp_names` maps the *declared*
+    name of each table, action and value set in the body to its full control-plane name.
     """
 
     name: str
@@ -34,8 +34,8 @@ class CheckedProgram:
     """A program that passed all checks.
 
     `declarations`: top-level nodes in order, core.p4's and the architecture's included.
-    `main`: the package instance; `main.args` holds parser and control Instances by package parameter name, `main.decl.name` is
-    the package's name ("V1Switch"). None when the program has no `main` (a library).
+    `main`: the package instance; `main.args` holds parser and control Instances by package parameter name,
+    `main.decl.name` is the package's name ("V1Switch"). None when the program has no `main` (a library).
     `globals`: Instances of top-level extern objects by declared name.
     `warnings`: what is legal but doubtful (literals that are cut, ...), in order.
     `errors` and `match_kinds`: member names in order of declaration. `types`: top-level type declarations by name.

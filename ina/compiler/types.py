@@ -142,7 +142,8 @@ class StackType(Type):
         return f"{self.element}[{self.size}]"
 
 
-# --- nominal types: identity is equality ---------------------------------------------------------------------------------
+# --- nominal types: identity is equality
+# ---------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -159,7 +160,9 @@ class EnumType(Type):
 
 @dataclass(eq=False, slots=True)
 class SerEnumType(Type):
-    """`enum bit<16> E { A = 1 }`: `members` maps names to values of `underlying`, a BitType. Several names may share a value."""
+    """`enum bit<16> E { A = 1 }`: `members` maps names to values of `underlying`, a BitType. Several names may
+    share a value.
+    """
 
     name: str
     underlying: BitType
@@ -257,7 +260,8 @@ class Signature:
 
 @dataclass(eq=False, slots=True)
 class CallableType(Type):
-    """Base of the types of parsers, controls, packages and externs: `params` of `apply`, `ctor_params` of the constructor.
+    """Base of the types of parsers, controls, packages and externs: `params` of `apply`, `ctor_params` of the
+    constructor.
 
     `type_params` is empty unless the declaration is generic; `args` are the type arguments of a specialisation.
     """
@@ -371,7 +375,9 @@ def strip_new(t: Type) -> Type:
 
 
 def fixed_width(t: Type) -> int | None:
-    """Width in bits of a type that has one fixed width (bool counts as 1), else None. Structs, headers and stacks: the sum."""
+    """Width in bits of a type that has one fixed width (bool counts as 1), else None. Structs, headers and
+    stacks: the sum.
+    """
     t = underlying(t)
     if isinstance(t, BitType):
         return t.width
