@@ -198,7 +198,7 @@ struct ina_dataplane *ina_dataplane_start(struct ina_switch *sw, const struct in
     if (config)
         dp->config = *config;
     if (!dp->config.batch || dp->config.batch > INA_BATCH)
-        dp->config.batch = INA_BATCH;
+        dp->config.batch = 32; /* fills one call well and leaves its frames in the first-level cache */
     if (!dp->config.poll_ps)
         dp->config.poll_ps = 50000000;
     dp->bell = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

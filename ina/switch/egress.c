@@ -108,7 +108,7 @@ static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct i
             continue;
         }
         struct ina_packet *to = &out[n];
-        if (from->len > to->len + to->tailroom || to->headroom < sw->program->max_grow) {
+        if (from->len > to->len + to->tailroom) {
             port->stats.drops[INA_DROPPED_TOO_LONG]++;
             continue;
         }

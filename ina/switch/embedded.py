@@ -115,7 +115,7 @@ def _text(pointer: Any) -> str:
 class Switch(SwitchTarget):
     """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
 
-    `program`: path of a compiled program, a `Program`, or anything with a `path`. `buffers`: frames that queues, clones
+    `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffers`: frames that queues, clones
     and recirculation may hold. `max_frame`: bytes. `seed`: of the program's random numbers.
     """
 
@@ -129,7 +129,7 @@ class Switch(SwitchTarget):
         seed: int = 0,
     ):
         if not isinstance(program, Program):
-            program = Program(getattr(program, "path", program))
+            program = Program(getattr(program, "so_path", program))
         self.program: Program = program
         self._tables = Tables(program.p4info, program.layout)
         self._image: TableImage = self._tables.image()
@@ -164,7 +164,7 @@ class Switch(SwitchTarget):
         """Starts the data plane thread.
 
         Idle, it looks at the ports for `spin` seconds, then gives the processor away `yields` times, then sleeps until
-        it is woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, to 64.
+        it is woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, to 64, 0: 32.
         """
         with self._lock:
             self._need(running=False)

@@ -49,8 +49,7 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     static const struct ina_tables no_tables;
     if (!tables)
         tables = &no_tables;
-    if (!program || program->abi != INA_PROGRAM_ABI || tables->count != program->table_count
-        || program->max_grow > INA_HEADROOM) {
+    if (!program || program->abi != INA_PROGRAM_ABI || tables->count != program->table_count) {
         errno = EINVAL;
         return NULL;
     }

@@ -159,7 +159,7 @@ int ina_switch_input_frame(struct ina_switch *sw, const uint8_t *frame, uint32_t
 struct ina_dataplane_config {
     uint64_t spin_ps;       /* poll the ports this long after the last frame before sleeping */
     uint32_t yields;        /* then give the processor away this often and look again */
-    uint32_t batch;         /* frames taken from a port at once, 1..INA_BATCH; 0: INA_BATCH */
+    uint32_t batch;         /* frames taken from a port at once, 1..INA_BATCH; 0: 32 */
     uint64_t poll_ps;       /* sleep between looks at ports that have no descriptor to wait on; 0: 50 us */
 };
 struct ina_dataplane_stats {

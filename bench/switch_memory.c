@@ -1,0 +1,119 @@
+/* Workers' ends of a switch in memory, for switch_memory.py: every round each worker sends one distinct packet per
+ * slot, the switch works them off (this alone is timed), every worker checks every value of every result. One thread.
+ */
+#include <string.h>
+
+#include "port.h"
+
+struct ina_switch;
+
+struct bench {
+    struct ina_switch *sw;
+    void (*input)(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now);
+    uint64_t (*now)(void);
+    struct ina_port *host[32], *port[32];
+    const uint8_t *header;   /* of each worker: 52 bytes, Ethernet to exponents */
+    uint32_t workers, values, slots, batch;
+    uint64_t rounds;
+    uint64_t elapsed_ps, packets, results, wrong; /* out */
+};
+
+enum { HEADER = 52, TSI = 44, SLOT = 48, WORDS = 52 };
+
+static uint32_t value(uint32_t worker, uint32_t tsi, uint32_t k)
+{
+    return (tsi * 2654435761u + k * 40503u) ^ worker * 0x5bd1e995u;
+}
+
+static void store32(uint8_t *p, uint32_t v)
+{
+    v = __builtin_bswap32(v);
+    memcpy(p, &v, 4);
+}
+
+static uint32_t load32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return __builtin_bswap32(v);
+}
+
+static int send(struct bench *b, uint32_t worker, uint64_t round)
+{
+    struct ina_port *port = b->host[worker];
+    for (uint32_t slot = 0; slot < b->slots;) {
+        struct ina_packet pkts[64];
+        int want = b->slots - slot < 64 ? (int)(b->slots - slot) : 64;
+        int n = port->ops->tx_get(port, pkts, want);
+        if (n != want)
+            return -1;
+        for (int i = 0; i < n; i++, slot++) {
+            uint8_t *frame = pkts[i].data;
+            uint32_t tsi = (uint32_t)round * b->slots + slot;
+            memcpy(frame, b->header + worker * HEADER, HEADER);
+            store32(frame + TSI, tsi);
+            uint32_t index = (uint32_t)(round & 1) << 15 | slot;
+            frame[SLOT] = (uint8_t)(index >> 8);
+            frame[SLOT + 1] = (uint8_t)index;
+            for (uint32_t k = 0; k < b->values; k++)
+                store32(frame + WORDS + 4 * k, value(worker, tsi, k));
+            pkts[i].len = pkts[i].wire_len = WORDS + 4 * b->values;
+        }
+        port->ops->tx_put(port, pkts, n, 0);
+    }
+    return 0;
+}
+
+static void verify(struct bench *b, uint32_t worker, uint64_t round)
+{
+    struct ina_port *port = b->host[worker];
+    const uint8_t *header = b->header + worker * HEADER;
+    struct ina_packet pkts[64];
+    uint32_t slot = 0;
+    for (int n; (n = port->ops->rx(port, pkts, 64, 0)) > 0; port->ops->rx_done(port, n))
+        for (int i = 0; i < n; i++, slot++) {
+            const uint8_t *frame = pkts[i].data;
+            uint32_t tsi = (uint32_t)round * b->slots + slot, diff = 0;
+            if (pkts[i].len == WORDS + 4 * b->values)
+                for (uint32_t k = 0; k < b->values; k++) {
+                    uint32_t sum = 0;
+                    for (uint32_t w = 0; w < b->workers; w++)
+                        sum += value(w, tsi, k);
+                    diff |= sum ^ load32(frame + WORDS + 4 * k);
+                }
+            else
+                diff = 1;
+            b->wrong += diff || load32(frame + TSI) != tsi || memcmp(frame, header + 6, 6) != 0; /* to my address */
+            b->results++;
+        }
+    b->wrong += slot != b->slots;
+}
+
+int run(struct bench *b)
+{
+    for (uint64_t round = 0; round < b->rounds; round++) {
+        for (uint32_t w = 0; w < b->workers; w++)
+            if (send(b, w, round))
+                return -1;
+        uint64_t start = b->now();
+        for (unsigned busy = 1; busy;) {
+            busy = 0;
+            for (uint32_t w = 0; w < b->workers; w++) {
+                struct ina_packet pkts[64];
+                int n = b->port[w]->ops->rx(b->port[w], pkts, (int)b->batch, round);
+                if (n <= 0)
+                    continue;
+                for (int i = 0; i < n; i++)
+                    pkts[i].ingress_port = (uint16_t)w;
+                b->input(b->sw, pkts, (unsigned)n, round);
+                b->port[w]->ops->rx_done(b->port[w], n);
+                b->packets += (uint64_t)n;
+                busy = 1;
+            }
+        }
+        b->elapsed_ps += b->now() - start;
+        for (uint32_t w = 0; w < b->workers; w++)
+            verify(b, w, round);
+    }
+    return 0;
+}
