@@ -206,6 +206,16 @@ def test_copy_in_copy_out(tmp_path: Path):
     assert result(switch, data(a=1, b=2, c=7, d=4)) == data(a=2, b=1, c=8, d=5, e=1)
 
 
+def test_named_arguments_are_evaluated_as_written(tmp_path: Path):
+    switch = interpret(
+        tmp_path,
+        "hdr.data.b = pair(y = next(hdr.data.a), x = next(hdr.data.a));",
+        types="""bit<32> next(inout bit<32> n) { n = n + 1; return n; }
+        bit<32> pair(in bit<32> x, in bit<32> y) { return x * 16 + y; }""",
+    )
+    assert result(switch, data(a=3)) == data(a=5, b=0x54)
+
+
 def test_exit_copies_out_and_ends_the_control(tmp_path: Path):
     switch = interpret(
         tmp_path,

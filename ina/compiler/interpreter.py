@@ -1,11 +1,11 @@
 """The reference interpreter: the slow, obvious definition of what a P4 program does, to hold compiled switches against.
 
 It walks the checked tree and nothing else. Each construct reads like its clause in the P4_16 v1.2.5 specification:
-    reference/values.py        values, validity, copying, bits (§7, §8.17-§8.20)
+    reference/values.py        values, validity, copying, bits (§7, §8.18-§8.20)
     reference/expressions.py   expressions, lvalues, calls with copy-in and copy-out (§6, §8)
     reference/statements.py    statements, parsers, controls, table application (§12-§14)
     reference/tables.py        match kinds, priorities, profiles, value sets, and their control plane
-    reference/packet.py        packet_in, packet_out (§12.8, §15)
+    reference/packet.py        packet_in, packet_out (§13.8, §16)
     v1model.py                 the architecture: pipeline, replication, externs
 """
 

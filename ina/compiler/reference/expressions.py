@@ -1,8 +1,8 @@
-"""Expressions, lvalues and calls of the reference interpreter (P4_16 v1.2.5 §6.7, §6.8, §8)."""
+"""Expressions, lvalues and calls of the reference interpreter (P4_16 v1.2.5 §6.6, §6.7, §8)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ina.compiler import ast
@@ -12,7 +12,6 @@ from ina.compiler.reference.values import (
     Record,
     Stack,
     TupleValue,
-    Varbit,
     assign,
     copy,
     default_value,
@@ -78,7 +77,7 @@ class Frame:
 
 
 class Location:
-    """An evaluated lvalue (§6.7): one field, element or variable."""
+    """An evaluated lvalue (§6.6): one field, element or variable."""
 
     __slots__ = ("container", "key")
 
@@ -93,7 +92,7 @@ class Location:
 
 
 class SliceLocation:
-    """Bits hi..lo of an lvalue (§8.6)."""
+    """Bits hi..lo of an lvalue (§8.7)."""
 
     __slots__ = ("base", "type", "hi", "lo")
 
@@ -110,7 +109,7 @@ class SliceLocation:
 
 class Nowhere:
     """An element beyond its stack, or `_` for an out argument: reads give the default value, writes do nothing
-    (§8.18)."""
+    (§8.19, §8.26)."""
 
     __slots__ = ("value",)
 
@@ -181,7 +180,7 @@ class Expressions:
         raise InterpreterError(e, f"'{e.name}' has no value here")
 
     def constructor_argument(self, e: ast.Name, frame: Frame) -> Any:
-        """Constructor parameters are bound per instance (§11.3)."""
+        """Constructor parameters are bound per instance (§15)."""
         value = frame.instance.args[e.decl.name] if frame.instance is not None else None
         if value is None or isinstance(value, Instance):
             return value
@@ -201,7 +200,7 @@ class Expressions:
                 return self.evaluate(e.base, frame).fields[e.member]
             case "next" | "last":
                 return self.lvalue(e, frame).get()
-            case "lastIndex":  # §8.18
+            case "lastIndex":  # §8.19
                 return (self.evaluate(e.base, frame).next - 1) & 0xFFFFFFFF
             case "size":
                 return len(self.evaluate(e.base, frame).items)
@@ -239,7 +238,7 @@ class Expressions:
         return self.operate(e.op, left, right, e.type, e.left.type, e.right.type)
 
     def operate(self, op: str, left: Any, right: Any, t: Type, left_type: Type, right_type: Type) -> Any:
-        """A binary operator on values; `t` is the result's type (§8.5-§8.11)."""
+        """A binary operator on values; `t` is the result's type (§8.2-§8.11, §8.17-§8.20)."""
         match op:
             case "==":
                 return equal(left, right)
@@ -253,7 +252,7 @@ class Expressions:
                 return left > right
             case ">=":
                 return left >= right
-            case "++":  # §8.6: the left operand's bits are the more significant ones
+            case "++":  # §8.10.1: the left operand's bits are the more significant ones
                 (lw, lb), (rw, rb) = pack(left, left_type), pack(right, right_type)
                 return wrap(lb << rw | rb, BitType(lw + rw, underlying(t).signed))
         return arithmetic(op, left, right, underlying(t))
@@ -275,7 +274,7 @@ class Expressions:
         return value
 
     def _aggregate(self, e: ast.ListExpr | ast.StructInit, frame: Frame) -> Any:
-        """`{...}` as the type that the context gave it (§8.13-§8.16, §8.26)."""
+        """`{...}` as the type that the context gave it (§8.13, §8.14, §8.18, §8.19.1, §8.27)."""
         t = strip_new(e.type)
         items = [copy(self.evaluate(v, frame)) for v in e.values]
         if isinstance(t, TupleType):
@@ -295,7 +294,7 @@ class Expressions:
     # --- lvalues --------------------------------------------------------------------------------------------------
 
     def lvalue(self, e: ast.Expr, frame: Frame) -> Any:
-        """Where `e` is stored; indices are evaluated now (§6.8)."""
+        """Where `e` is stored; indices are evaluated now (§6.6, §6.7)."""
         match e:
             case ast.Name():
                 holder = frame.holder(e.decl)
@@ -304,7 +303,7 @@ class Expressions:
                 return Location(holder, e.decl)
             case ast.Member(kind="field"):
                 return Location(self.evaluate(e.base, frame).fields, e.member)
-            case ast.Member(kind="next"):  # §8.18: only in parsers; beyond the stack it is an error
+            case ast.Member(kind="next"):  # §8.19: only in parsers; beyond the stack it is an error
                 stack = self.evaluate(e.base, frame)
                 if stack.next >= len(stack.items):
                     raise ParserError("StackOutOfBounds")
@@ -335,14 +334,23 @@ class Expressions:
         return handler(c, frame)
 
     def invoke(
-        self, params: list[ast.Param], types: list[Type], args: list[Any], caller: Frame, callee: Frame, body: Callable
+        self,
+        params: list[ast.Param],
+        types: list[Type],
+        args: list[Any],
+        caller: Frame,
+        callee: Frame,
+        body: Callable[[], Any],
+        order: Iterable[int] | None = None,
     ) -> Any:
-        """Copy-in, copy-out (§6.8): arguments are evaluated left to right, results are copied back left to right.
+        """Copy-in, copy-out (§6.7): arguments are evaluated left to right, results are copied back left to right.
 
-        Copy-out also happens when `exit` or a parser error ends the callee.
+        `order` is that of the arguments as they are written where it is not that of the parameters. Copy-out also
+        happens when `exit` (§12.5) or a parser error ends the callee.
         """
         results = []
-        for param, t, arg in zip(params, types, args, strict=True):
+        for i in range(len(params)) if order is None else order:
+            param, t, arg = params[i], types[i], args[i]
             if param.direction in ("out", "inout"):
                 place = Nowhere(t) if arg is None or isinstance(arg, ast.DontCare) else self.lvalue(arg, caller)
                 results.append((place, param))
@@ -362,26 +370,25 @@ class Expressions:
             return signal.value
         return None
 
-    def _call_action(self, c: ast.Call, frame: Frame) -> None:
-        self.call_action(c.decl, [p.type for p in c.params], c.args, frame)
+    def invoke_call(self, c: ast.Call, params: list[ast.Param], caller: Frame, callee: Frame, body: Callable) -> Any:
+        types = [p.type for p in c.params]
+        return self.invoke(params, types, c.args, caller, callee, body, written_order(c))
 
-    def call_action(self, decl: ast.ActionDecl, types: list[Type], args: list[Any], frame: Frame) -> None:
+    def _call_action(self, c: ast.Call, frame: Frame) -> None:
         """An action runs in the scope of its control (§14.1)."""
         callee = Frame(frame.instance, frame.outer or frame)
-        self.invoke(decl.params, types, args, frame, callee, lambda: self.run_body(decl.body, callee))
+        self.invoke_call(c, c.decl.params, frame, callee, lambda: self.run_body(c.decl.body, callee))
 
     def _call_function(self, c: ast.Call, frame: Frame) -> Any:
         callee = Frame(frame.instance)
-        types = [p.type for p in c.params]
-        return self.invoke(c.decl.params, types, c.args, frame, callee, lambda: self.run_body(c.decl.body, callee))
+        return self.invoke_call(c, c.decl.params, frame, callee, lambda: self.run_body(c.decl.body, callee))
 
     def _call_block(self, c: ast.Call, frame: Frame) -> None:
-        """`apply` of a parser or control instance (§13.9, §14.3)."""
+        """`apply` of a parser or control instance (§13.10, §14.4)."""
         instance = self.instance_of(c.receiver, frame)
         callee = Frame(instance)
         run = self.run_parser if c.kind == "parser_apply" else self.run_control
-        types = [p.type for p in c.params]
-        self.invoke(instance.decl.params, types, c.args, frame, callee, lambda: run(instance, callee))
+        self.invoke_call(c, instance.decl.params, frame, callee, lambda: run(instance, callee))
 
     def _call_header_method(self, c: ast.Call, frame: Frame) -> Any:
         header = self.evaluate(c.receiver, frame)
@@ -417,7 +424,7 @@ class Expressions:
         raise InterpreterError(c, f"packet_in has no method '{c.method}'")
 
     def _extract(self, packet: PacketIn, c: ast.Call, frame: Frame) -> None:
-        """§12.8: the header changes only when the extraction succeeds; then `.next` moves on."""
+        """§13.8: the header changes only when the extraction succeeds; then `.next` moves on."""
         target = c.args[0]
         if target is None or isinstance(target, ast.DontCare):
             header = default_value(c.params[0].type)
@@ -454,7 +461,7 @@ class Expressions:
 
     def _call_extern_function(self, c: ast.Call, frame: Frame) -> Any:
         name = c.decl.name
-        if name == "verify":  # §12.7
+        if name == "verify":  # §13.7
             check, error = self.extern_arguments(c, frame)
             if not check:
                 raise ParserError(error)
@@ -468,13 +475,20 @@ class Expressions:
         return self.architecture.call_method(instance, c.method, c, self.extern_arguments(c, frame), frame)
 
 
+def written_order(c: ast.Call) -> list[int]:
+    """Indices of parameters in the order in which their arguments are written; defaults come last."""
+    names = [p.name for p in c.params]
+    order = [i if a.name is None else names.index(a.name) for i, a in enumerate(c.arguments)]
+    return order + [i for i in range(len(names)) if i not in order]
+
+
 def assign_fields(record: Record, items: list[Any]) -> None:
     for name, value in zip(record.fields, items, strict=True):
         store_part(record.fields, name, value)
 
 
 def arithmetic(op: str, left: int, right: int, t: BitType) -> int:
-    """Fixed-width arithmetic: wrapping, saturating (`|+| |-|`), shifts of any amount (§8.5, §8.6)."""
+    """Fixed-width arithmetic: wrapping, saturating (`|+| |-|`), shifts of any amount (§8.7, §8.8, §8.10.2)."""
     match op:
         case "+":
             return wrap(left + right, t)
@@ -500,16 +514,3 @@ def arithmetic(op: str, left: int, right: int, t: BitType) -> int:
             low, high = (-(1 << t.width - 1), (1 << t.width - 1) - 1) if t.signed else (0, (1 << t.width) - 1)
             return min(max(left + right if op == "|+|" else left - right, low), high)
     raise ValueError(f"no operator {op}")
-
-
-__all__ = [
-    "ExitSignal",
-    "Expressions",
-    "Frame",
-    "InterpreterError",
-    "Location",
-    "Nowhere",
-    "ReturnSignal",
-    "SliceLocation",
-    "Varbit",
-]

@@ -1,4 +1,4 @@
-"""packet_in and packet_out of core.p4 (P4_16 v1.2.5 §12.8, §15)."""
+"""packet_in and packet_out of core.p4 (P4_16 v1.2.5 §13.8, §16)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PacketIn:
         self.cursor = 0
 
     def need(self, width: int) -> None:
-        """§12.8.1: fewer bits left than wanted is PacketTooShort, and the cursor stays."""
+        """§13.8.1: fewer bits left than wanted is PacketTooShort, and the cursor stays."""
         if self.cursor + width > self.length_bits:
             raise ParserError("PacketTooShort")
 
@@ -45,7 +45,7 @@ class PacketIn:
         return self.bits >> shift & ((1 << width) - 1)
 
     def extract(self, header: Record) -> None:
-        """Fixed-size extraction (§12.8.1)."""
+        """Fixed-size extraction (§13.8.1)."""
         width = fixed_width(header.type)
         if width is None:
             raise TypeError(f"header {header.type} has no fixed size")
@@ -54,7 +54,7 @@ class PacketIn:
         self.cursor += width
 
     def extract_varbit(self, header: Record, varbit_bits: int) -> None:
-        """Extraction of a header with one varbit field (§12.8.2).
+        """Extraction of a header with one varbit field (§13.8.2).
 
         The order of the checks where several fail is BMv2's: ParserInvalidArgument, PacketTooShort, HeaderTooShort.
         """
@@ -101,12 +101,12 @@ class PacketIn:
         return value, offset
 
     def lookahead(self, t: Type) -> Any:
-        """§12.8.3: read without moving the cursor."""
+        """§13.8.3: read without moving the cursor."""
         self.need(fixed_width(t) or 0)
         return self._read(t, 0)[0]
 
     def advance(self, width: int) -> None:
-        """§12.8.4; BMv2 takes whole bytes only: ParserInvalidArgument."""
+        """§13.8.4; BMv2 takes whole bytes only: ParserInvalidArgument."""
         if width % 8:
             raise ParserError("ParserInvalidArgument")
         self.need(width)
@@ -124,7 +124,7 @@ class PacketOut:
         self.width = self.bits = 0
 
     def emit(self, value: Any, t: Type) -> None:
-        """Valid headers in order; structs, stacks and unions part by part (§15.1)."""
+        """Valid headers in order; structs, stacks and unions part by part (§16.1)."""
         if isinstance(value, Record) and value.is_header:
             if value.valid:
                 for leaf, leaf_type in leaves(value, t):

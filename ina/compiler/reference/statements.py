@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from ina.compiler import ast
 from ina.compiler.program import Instance
-from ina.compiler.reference.expressions import ExitSignal, Expressions, Frame, InterpreterError, Location, ReturnSignal
+from ina.compiler.reference.expressions import ExitSignal, Expressions, Frame, InterpreterError, ReturnSignal
 from ina.compiler.reference.packet import ParserError
 from ina.compiler.reference.tables import Table
 from ina.compiler.reference.values import TupleValue, copy, default_value, equal, is_aggregate, parts
 from ina.compiler.types import ActionRunType, fixed_width
 
 MAX_PARSER_STEPS = (
-    10_000  # state transitions of one packet before error.ParserTimeout (§13.2 leaves the limit to the target)
+    10_000  # state transitions of one packet before error.ParserTimeout (§13.3 leaves the limit to the target)
 )
 
 
@@ -142,7 +142,7 @@ class Statements(Expressions):
     # --- parsers --------------------------------------------------------------------------------------------------
 
     def run_parser(self, instance: Instance, frame: Frame) -> None:
-        """Run from `start` to `accept`; raise ParserError on `reject` (§13.2-§13.6).
+        """Run from `start` to `accept`; raise ParserError on `reject` (§13.3-§13.6).
 
         An explicit transition to `reject` leaves the error at NoError.
         """
@@ -179,7 +179,7 @@ class Statements(Expressions):
         return all(self.in_set(key, value, frame) for key, value in zip(keys, values, strict=True))
 
     def in_set(self, key: ast.Expr, value: Any, frame: Frame) -> bool:
-        """Is `value` in the set that `key` denotes (§8.14)?"""
+        """Is `value` in the set that `key` denotes (§8.16)?"""
         match key:
             case ast.DontCare():
                 return True
@@ -235,6 +235,3 @@ def constant(param: ast.Param, value: Any) -> ast.Expr:
 
 def throw(signal: Exception) -> None:
     raise signal
-
-
-__all__ = ["ApplyResult", "Iterator", "Location", "Statements"]

@@ -197,7 +197,7 @@ class Table:
         """An action of this table with arguments, by name or in order. Raises TableError.
 
         `@defaultonly` actions, and the default action if the table does not list it, are for the default entry only,
-        `@tableonly` ones for the others (§14.2.1.1).
+        `@tableonly` ones for the others (§14.2.1.2).
         """
         ref = self.actions[unique_suffix(action, self.actions, f"{self.name}: action")]
         notes = {a.name for a in ref.annotations} | ({"defaultonly"} if ref not in self.decl.actions else set())

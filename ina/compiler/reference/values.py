@@ -9,7 +9,7 @@ Aggregates are mutable storage, one object per location: Record (struct, header,
 location keeps its object for life; assignment copies *into* it (`assign`), so an lvalue that was evaluated early
 stays good.
 
-What the language leaves open (P4_16 v1.2.5 §8.25, §11.? "uninitialised values") is fixed as BMv2 does it:
+What the language leaves open (P4_16 v1.2.5 §8.26) is fixed as BMv2 does it:
 - variables, `out` parameters and metadata start as zero, false, the first enum member, NoError; headers start invalid;
 - fields of an invalid header are storage like any other: what was written last can be read; `setValid()` on an
   invalid header zeroes its fields, on a valid one it changes nothing;
@@ -82,14 +82,14 @@ class Record:
         self.valid = True
 
     def set_valid(self) -> None:
-        """`setValid()` (§8.17)."""
+        """`setValid()` (§8.18)."""
         if not self.valid:
             for name, f in self.type.fields.items():
                 self.fields[name] = default_value(f.type)
         self.mark_valid()
 
     def set_invalid(self) -> None:
-        """`setInvalid()` (§8.17); on a union's header it leaves no header of the union valid (§8.20)."""
+        """`setInvalid()` (§8.18); on a union's header it leaves no header of the union valid (§8.20)."""
         for header in [self] if self.union is None else self.union.fields.values():
             header.valid = False
 
@@ -99,7 +99,7 @@ class Record:
 
 
 class Stack:
-    """A header stack: `next` is the index that `.next` names (§8.18)."""
+    """A header stack: `next` is the index that `.next` names (§8.19)."""
 
     __slots__ = ("type", "items", "next")
 
@@ -109,14 +109,14 @@ class Stack:
         self.next = 0
 
     def push_front(self, count: int) -> None:
-        """Shift towards higher indices; the first `count` elements become invalid (§8.18)."""
+        """Shift towards higher indices; the first `count` elements become invalid (§8.19)."""
         size = len(self.items)
         for i in range(size - 1, -1, -1):
             assign(self.items[i], self.items[i - count] if i >= count else default_value(self.type.element))
         self.next = min(self.next + count, size)
 
     def pop_front(self, count: int) -> None:
-        """Shift towards lower indices; the last `count` elements become invalid (§8.18)."""
+        """Shift towards lower indices; the last `count` elements become invalid (§8.19)."""
         size = len(self.items)
         for i in range(size):
             assign(self.items[i], self.items[i + count] if i + count < size else default_value(self.type.element))
@@ -140,7 +140,7 @@ class TupleValue:
 
 
 def default_value(t: Type) -> Any:
-    """The value of an uninitialised location; also `...` (§8.26)."""
+    """The value of an uninitialised location; also `...` (§7.3, §8.27)."""
     t = strip_new(t)
     match t:
         case BitType() | InfIntType():
@@ -211,7 +211,7 @@ def copy(value: Any) -> Any:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """`==`: field by field; headers are equal when both are invalid, or both valid with equal fields (§8.17, §8.20)."""
+    """`==`: field by field; headers are equal when both are invalid, or both valid with equal fields (§8.18, §8.20)."""
     if isinstance(a, Record) and a.is_header and isinstance(b, Record):
         if not (a.valid and b.valid):
             return a.valid == b.valid
@@ -229,7 +229,7 @@ def parts(value: Any) -> list[Any]:
 
 
 def wrap(value: int, t: BitType) -> int:
-    """`value` modulo 2^width, in the range of `t` (§8.5, §8.6)."""
+    """`value` modulo 2^width, in the range of `t` (§8.7, §8.8)."""
     value &= (1 << t.width) - 1
     if t.signed and t.width and value >> (t.width - 1):
         value -= 1 << t.width
