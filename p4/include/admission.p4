@@ -41,11 +41,17 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
     }
 
     apply {
+        bit<16> payload = 0;
+        if (hdr.values.isValid()) {
+            payload = 4 * VALUES;
+        }
         if (standard.parser_error != error.NoError || standard.checksum_error == 1
                 || hdr.switchml.msg_type != SWITCHML_DATA || hdr.switchml.reserved != 0) {
             meta.drop = Drop.MALFORMED;
         } else if (!hdr.exponents.isValid()) {
             meta.drop = Drop.WRONG_SIZE;
+        } else if (hdr.ipv4.total_len != IPV4_LENGTH + payload || hdr.udp.length != UDP_LENGTH + payload) {
+            meta.drop = Drop.MALFORMED;
         } else if (!job.apply().hit) {
             meta.drop = Drop.UNKNOWN_JOB;
         } else if (!worker.apply().hit) {

@@ -87,6 +87,10 @@ const bit<4> SWITCHML_DATA    = 1;
 const bit<4> SWITCHML_PENDING = 2;
 const bit<3> SIZE_NONE        = 7;
 
+// What IPv4 and UDP say of their lengths, payload not counted: SwitchML 8, exponents 2, UDP 8, IPv4 20.
+const bit<16> UDP_LENGTH  = 18;
+const bit<16> IPV4_LENGTH = 38;
+
 header switchml_t {
     bit<4>  msg_type;
     bit<1>  overflow;

@@ -5,8 +5,8 @@
 /* Why an aggregation packet was dropped: the index into the counter `drops`. */
 enum bit<8> Drop {
     NONE            = 0,
-    MALFORMED       = 1,  // too short, bad IPv4 header, unknown type
-    WRONG_SIZE      = 2,  // not the payload size of this program
+    MALFORMED       = 1,  // too short, bad IPv4 header, wrong length in IPv4 or UDP, unknown type
+    WRONG_SIZE      = 2,  // not the payload size of this program, or not that of the other packets of its phase
     UNKNOWN_JOB     = 3,
     WRONG_SOURCE    = 4,  // no worker of that job has this address, port and ingress port
     OLD_INCARNATION = 5,  // of an earlier job with the same number

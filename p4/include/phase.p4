@@ -7,6 +7,7 @@
  *   - if the row is free (never used by this incarnation of the job, or complete) and the packet is newer.
  * A worker sends the next packet of a slot only when it has the result of this one, so a newer packet proves that no
  * worker needs the row that it takes: nothing has to be cleared (docs/protocol.md has the proof).
+ * All packets of a phase have one size: with or without payload, as the first one says.
  * Published clients number packets differently: for them (strict = 0) the bitmaps of the paper decide.
  */
 #ifndef INA_PHASE_P4
@@ -20,16 +21,19 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(ROWS) tsis;
     register<bit<32>>(ROWS) bitmaps;
     register<bit<8>>(ROWS) missing;  // workers that this phase still waits for
+    register<bit<8>>(ROWS) sizes;
 
     apply {
         bit<32> incarnation;
         bit<32> tsi;
         bit<32> seen;
         bit<8> left;
+        bit<8> size;
         incarnations.read(incarnation, meta.row);
         tsis.read(tsi, meta.row);
         bitmaps.read(seen, meta.row);
         missing.read(left, meta.row);
+        sizes.read(size, meta.row);
 
         bool used = incarnation == meta.incarnation && seen != 0;
         bool fresh = !used;
@@ -39,6 +43,9 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
             } else {
                 meta.drop = Drop.STALE;
             }
+        }
+        if (meta.drop == Drop.NONE && !fresh && size != (bit<8>)hdr.switchml.size) {
+            meta.drop = Drop.WRONG_SIZE;
         }
 
         if (meta.drop == Drop.NONE) {
@@ -56,6 +63,7 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                 tsis.write(meta.row, hdr.switchml.tsi);
                 bitmaps.write(meta.row, seen);
                 missing.write(meta.row, left);
+                sizes.write(meta.row, (bit<8>)hdr.switchml.size);
             }
             meta.bitmap = seen;
             if (left == 0) {

@@ -26,8 +26,8 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.values.setInvalid();
         hdr.pending.setValid();
         hdr.pending.bitmap = meta.bitmap;
-        hdr.ipv4.total_len = 42;  // IPv4 20, UDP 8, SwitchML 8, exponents 2, bitmap 4
-        hdr.udp.length = 22;
+        hdr.ipv4.total_len = IPV4_LENGTH + 4;  // the bitmap
+        hdr.udp.length = UDP_LENGTH + 4;
     }
 
     apply {

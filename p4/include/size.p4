@@ -21,22 +21,22 @@
                       FOR_64(M, p##8, p##9, p##a, p##b) FOR_64(M, p##c, p##d, p##e, p##f)
 
 #if VALUES == 32
-#define SIZE_CODE 0
+const bit<3> SIZE_CODE = 0;
 #define FOR_EACH_VALUE(M) FOR_16(M, _0) FOR_16(M, _1)
 #elif VALUES == 64
-#define SIZE_CODE 1
+const bit<3> SIZE_CODE = 1;
 #define FOR_EACH_VALUE(M) FOR_64(M, _0, _1, _2, _3)
 #elif VALUES == 128
-#define SIZE_CODE 2
+const bit<3> SIZE_CODE = 2;
 #define FOR_EACH_VALUE(M) FOR_64(M, _0, _1, _2, _3) FOR_64(M, _4, _5, _6, _7)
 #elif VALUES == 256
-#define SIZE_CODE 3
+const bit<3> SIZE_CODE = 3;
 #define FOR_EACH_VALUE(M) FOR_256(M, _)
 #elif VALUES == 1024
-#define SIZE_CODE 4
+const bit<3> SIZE_CODE = 4;
 #define FOR_EACH_VALUE(M) FOR_256(M, _0) FOR_256(M, _1) FOR_256(M, _2) FOR_256(M, _3)
 #elif VALUES == 2048
-#define SIZE_CODE 5
+const bit<3> SIZE_CODE = 5;
 #define FOR_EACH_VALUE(M) FOR_256(M, _0) FOR_256(M, _1) FOR_256(M, _2) FOR_256(M, _3) \
                           FOR_256(M, _4) FOR_256(M, _5) FOR_256(M, _6) FOR_256(M, _7)
 #else

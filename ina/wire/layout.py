@@ -1,0 +1,244 @@
+"""Where every field of every header is, derived from p4/include/headers.p4 by the compiler's own front end.
+
+    wire = load(values=256)
+    wire["switchml"].unpack(frame, 42)                     -> {"msg_type": 1, "overflow": 0, "size": 3, ...}
+    wire.pack(ethernet={...}, ipv4={...}, ...)             -> bytes, headers in the order of the program's `headers_t`
+    wire["ipv4"].dtype                                     -> numpy structured dtype, big endian
+
+Bits are counted from the first bit on the wire, as P4 and the RFCs do. Fields that are numbered in order (v_00, v_01, ...) are
+one array field. Fields that do not fill whole bytes are grouped into *units* that do: what C and numpy can address.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ina.compiler import ast, frontend, types
+from ina.paths import p4_dir
+
+VALUES = (32, 64, 128, 256, 1024, 2048)  # payload sizes, in integers, that p4/include/size.p4 knows
+HEAD = ("ethernet", "ipv4", "udp", "switchml", "exponents")
+DATA = (*HEAD, "values")
+PENDING = (*HEAD, "pending")
+
+
+class LayoutError(ValueError):
+    """Bytes or values that do not fit a header, or a P4 program whose headers have no fixed layout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`offset` and `width` in bits; an array field has `count` elements of `width` bits each, side by side."""
+
+    name: str
+    offset: int
+    width: int
+    signed: bool = False
+    count: int = 1
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.width * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Neighbouring fields that together fill whole bytes. `offset` and `size` in bytes; `name` joins the fields' names."""
+
+    name: str
+    offset: int
+    size: int
+    fields: tuple[Field, ...]
+
+    def shift(self, field: Field) -> int:
+        """How far `field` is from the unit's lowest bit."""
+        return 8 * (self.offset + self.size) - field.end
+
+    def mask(self, field: Field) -> int:
+        """The bits of `field` in the unit, taken as one big endian number."""
+        return ((1 << field.width) - 1) << self.shift(field)
+
+
+@dataclass(frozen=True)
+class Header:
+    """One header. `size` in bytes."""
+
+    name: str
+    fields: tuple[Field, ...]
+    size: int
+
+    def __getitem__(self, field: str) -> Field:
+        for f in self.fields:
+            if f.name == field:
+                return f
+        raise KeyError(f"header {self.name} has no field {field!r}; it has: {', '.join(f.name for f in self.fields)}")
+
+    @functools.cached_property
+    def units(self) -> tuple[Unit, ...]:
+        """The fields in groups of whole bytes, as small as possible."""
+        units, group = [], []
+        for field in self.fields:
+            group.append(field)
+            if field.end % 8 == 0:
+                start = group[0].offset // 8
+                units.append(Unit("_".join(f.name for f in group), start, field.end // 8 - start, tuple(group)))
+                group = []
+        return tuple(units)
+
+    @functools.cached_property
+    def dtype(self) -> np.dtype:
+        """Structured dtype with a member for each unit: big endian integers of 1, 2, 4 or 8 bytes, byte arrays for other sizes."""
+        members: list[tuple[Any, ...]] = []
+        for unit in self.units:
+            field = unit.fields[0]
+            alone = len(unit.fields) == 1
+            size = field.width // 8 if alone else unit.size
+            shape = (field.count,) if field.count > 1 else ()
+            if size in (1, 2, 4, 8):
+                members.append((unit.name, f">{'i' if alone and field.signed else 'u'}{size}", shape))
+            else:
+                members.append((unit.name, "u1", (*shape, size)))
+        return np.dtype(members)
+
+    def pack(self, values: Mapping[str, Any]) -> bytes:
+        """Bytes of the header; fields left out are 0, an array field takes a sequence of `count` integers.
+
+        Raises LayoutError for unknown fields and for values that do not fit.
+        """
+        unknown = set(values) - {f.name for f in self.fields}
+        if unknown:
+            raise LayoutError(f"header {self.name} has no field {min(unknown)!r}; it has: "
+                              f"{', '.join(f.name for f in self.fields)}")  # fmt: skip
+        number = 0
+        for field in self.fields:
+            value = values.get(field.name, 0 if field.count == 1 else (0,) * field.count)
+            for item in self._items(field, value):
+                number = number << field.width | self._bits(field, item)
+        return number.to_bytes(self.size, "big")
+
+    def unpack(self, data: bytes | memoryview, offset: int = 0) -> dict[str, Any]:
+        """Fields of the header that starts at byte `offset`. Raises LayoutError when `data` ends before it does."""
+        if len(data) < offset + self.size:
+            raise LayoutError(f"header {self.name} at byte {offset}: {self.size} bytes expected, "
+                              f"{max(0, len(data) - offset)} are there")  # fmt: skip
+        number = int.from_bytes(data[offset : offset + self.size], "big")
+        out: dict[str, Any] = {}
+        for field in self.fields:
+            items = [self._value(field, number >> (8 * self.size - field.offset - (i + 1) * field.width))
+                     for i in range(field.count)]  # fmt: skip
+            out[field.name] = items[0] if field.count == 1 else tuple(items)
+        return out
+
+    def _items(self, field: Field, value: Any) -> Sequence[Any]:
+        if field.count == 1:
+            return (value,)
+        if len(value) != field.count:
+            raise LayoutError(f"{self.name}.{field.name}: {len(value)} values, {field.count} expected")
+        return value
+
+    def _bits(self, field: Field, value: Any) -> int:
+        low = -(1 << (field.width - 1)) if field.signed else 0
+        high = low + (1 << field.width) - 1
+        if not low <= int(value) <= high:
+            raise LayoutError(f"{self.name}.{field.name} = {value}: expected {low}..{high}")
+        return int(value) & ((1 << field.width) - 1)
+
+    @staticmethod
+    def _value(field: Field, bits: int) -> int:
+        bits &= (1 << field.width) - 1
+        return bits - (1 << field.width) if field.signed and bits >> (field.width - 1) else bits
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The headers of a program in the order of `headers_t`, and its integer constants by their names in the P4 source."""
+
+    headers: Mapping[str, Header]
+    constants: Mapping[str, int]
+
+    def __getitem__(self, header: str) -> Header:
+        if header not in self.headers:
+            raise KeyError(f"there is no header {header!r}; there are: {', '.join(self.headers)}")
+        return self.headers[header]
+
+    def size(self, names: Sequence[str]) -> int:
+        """Bytes of a frame that has the headers `names` and nothing more."""
+        return sum(self[name].size for name in names)
+
+    def offset(self, name: str, frame: Sequence[str] = DATA) -> int:
+        """Byte at which header `name` starts in a frame of the headers `frame`."""
+        return self.size(frame[: list(frame).index(name)])
+
+    def dtype(self, frame: Sequence[str] = DATA) -> np.dtype:
+        """One frame as a structured dtype with a member for each header."""
+        return np.dtype([(name, self[name].dtype) for name in frame])
+
+    def pack(self, **headers: Mapping[str, Any]) -> bytes:
+        """A frame of the headers given, each a mapping of field values, in the program's order."""
+        unknown = set(headers) - set(self.headers)
+        if unknown:
+            raise LayoutError(f"there is no header {min(unknown)!r}; there are: {', '.join(self.headers)}")
+        return b"".join(header.pack(headers[name]) for name, header in self.headers.items() if name in headers)
+
+    def unpack(self, data: bytes | memoryview, frame: Sequence[str] = DATA) -> dict[str, dict[str, Any]]:
+        """Fields by header of a frame that starts with the headers `frame`. Raises LayoutError when it is too short."""
+        return {name: self[name].unpack(data, self.offset(name, frame)) for name in frame}
+
+
+@functools.cache
+def load(values: int = 256, path: Path | None = None, struct: str = "headers_t") -> Layout:
+    """Layout of `struct` in the P4 file `path` (default: p4/include/headers.p4) with `values` integers per packet.
+
+    Raises CompileError for P4 that does not compile, LayoutError for headers without a fixed layout in whole bytes.
+    """
+    path = path or p4_dir() / "include" / "headers.p4"
+    program = frontend.load(path, defines={"VALUES": str(values)})
+    record = program.types.get(struct)
+    if not isinstance(record, types.StructType):
+        raise LayoutError(f"{path}: there is no struct {struct}")
+    headers = {}
+    for member in record.fields.values():
+        if not isinstance(member.type, types.HeaderType):
+            raise LayoutError(f"{path}: {struct}.{member.name} is {member.type}, not a header")
+        headers[member.name] = _header(member.name, member.type)
+    constants = {d.name: d.value.const for d in program.declarations
+                 if isinstance(d, ast.ConstDecl) and type(d.value.const) is int and not d.name.startswith("__")}  # fmt: skip
+    return Layout(headers, constants)
+
+
+def size_codes() -> dict[int, int]:
+    """Integers in the payload by the header's size code, as p4/include/size.p4 has them."""
+    return {load(values).constants["SIZE_CODE"]: values for values in VALUES}
+
+
+def _header(name: str, header: types.HeaderType) -> Header:
+    fields, offset = [], 0
+    for f in header.fields.values():
+        kind = types.underlying(f.type)
+        if not isinstance(kind, types.BitType):
+            raise LayoutError(f"{header.name}.{f.name} is {f.type}: only bit<n> and int<n> have a fixed place on the wire")
+        fields.append(Field(f.name, offset, kind.width, kind.signed))
+        offset += kind.width
+    if offset % 8:
+        raise LayoutError(f"{header.name} has {offset} bits: expected whole bytes")
+    return Header(name, _array(fields) or tuple(fields), offset // 8)
+
+
+def _array(fields: list[Field]) -> tuple[Field] | None:
+    """The one array that fields of one type named prefix + 0, 1, 2, ... (hexadecimal, of one length) are."""
+    found = re.fullmatch(r"(.*?)_(0+)", fields[0].name) if fields else None
+    if found is None or len(fields) < 2:
+        return None
+    prefix, digits = found[1], len(found[2])
+    first = fields[0]
+    for i, field in enumerate(fields):
+        if (field.name, field.width, field.signed) != (f"{prefix}_{i:0{digits}x}", first.width, first.signed):
+            return None
+    return (Field(prefix, 0, first.width, first.signed, len(fields)),)
