@@ -26,6 +26,15 @@ def _command(variable: str, name: str) -> Callable[[], str]:
     return probe
 
 
+def _netns() -> str:
+    command = ["unshare", "-n", "ip", "link", "add", "ina0", "type", "veth", "peer", "name", "ina1"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        return f"network namespaces with veth pairs: {error}"
+    return "" if done.returncode == 0 else f"no network namespaces with veth pairs: {done.stderr.strip()}"
+
+
 def _sanitizers(names: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "probe.c"
@@ -53,6 +62,8 @@ PROBES: dict[str, Callable[[], str]] = {
     "thread-sanitizer": lambda: _sanitizers("thread"),
     "p4c": _command("INA_P4C", "p4c-bm2-ss"),
     "bmv2": _command("INA_SIMPLE_SWITCH", "simple_switch"),
+    "netns": _netns,
+    "tshark": _command("INA_TSHARK", "tshark"),
     "root": lambda: "" if os.geteuid() == 0 else "not running as root",
 }
 

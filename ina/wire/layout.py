@@ -5,8 +5,8 @@
     wire.pack(ethernet={...}, ipv4={...}, ...)             -> bytes, headers in the order of the program's `headers_t`
     wire["ipv4"].dtype                                     -> numpy structured dtype, big endian
 
-Bits are counted from the first bit on the wire, as P4 and the RFCs do. Fields that are numbered in order (v_00, v_01, ...) are
-one array field. Fields that do not fill whole bytes are grouped into *units* that do: what C and numpy can address.
+Bits are counted from the first bit on the wire, as P4 and the RFCs do. Fields that are numbered in order (v_00, v_01,
+...) are one array field. Fields that do not fill whole bytes are grouped into *units* that do: what C and numpy can address.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Neighbouring fields that together fill whole bytes. `offset` and `size` in bytes; `name` joins the fields' names."""
+    """Neighbouring fields that together fill whole bytes. `offset`, `size` in bytes; `name` joins the fields' names."""
 
     name: str
     offset: int
@@ -94,7 +94,7 @@ class Header:
 
     @functools.cached_property
     def dtype(self) -> np.dtype:
-        """Structured dtype with a member for each unit: big endian integers of 1, 2, 4 or 8 bytes, byte arrays for other sizes."""
+        """Structured dtype, a member for each unit: big endian integers of 1, 2, 4 or 8 bytes, else arrays of bytes."""
         members: list[tuple[Any, ...]] = []
         for unit in self.units:
             field = unit.fields[0]
@@ -158,7 +158,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Layout:
-    """The headers of a program in the order of `headers_t`, and its integer constants by their names in the P4 source."""
+    """The headers of a program in the order of `headers_t`, and its integer constants by their names in the source."""
 
     headers: Mapping[str, Header]
     constants: Mapping[str, int]
@@ -208,8 +208,11 @@ def load(values: int = 256, path: Path | None = None, struct: str = "headers_t")
         if not isinstance(member.type, types.HeaderType):
             raise LayoutError(f"{path}: {struct}.{member.name} is {member.type}, not a header")
         headers[member.name] = _header(member.name, member.type)
-    constants = {d.name: d.value.const for d in program.declarations
-                 if isinstance(d, ast.ConstDecl) and type(d.value.const) is int and not d.name.startswith("__")}  # fmt: skip
+    constants = {
+        d.name: d.value.const
+        for d in program.declarations
+        if isinstance(d, ast.ConstDecl) and type(d.value.const) is int and not d.name.startswith("__")
+    }
     return Layout(headers, constants)
 
 
@@ -223,7 +226,7 @@ def _header(name: str, header: types.HeaderType) -> Header:
     for f in header.fields.values():
         kind = types.underlying(f.type)
         if not isinstance(kind, types.BitType):
-            raise LayoutError(f"{header.name}.{f.name} is {f.type}: only bit<n> and int<n> have a fixed place on the wire")
+            raise LayoutError(f"{header.name}.{f.name} is {f.type}: only bit<n> and int<n> have a fixed place")
         fields.append(Field(f.name, offset, kind.width, kind.signed))
         offset += kind.width
     if offset % 8:

@@ -64,6 +64,7 @@ control Values(inout headers_t hdr, in metadata_t meta) {
     }
 
     apply {
+        hdr.switchml.overflow = 0;  // only the switch says it
         if (hdr.values.isValid()) {
             if (meta.first == 1) {
                 store();

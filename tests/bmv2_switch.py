@@ -1,0 +1,273 @@
+"""BMv2's simple_switch with a program, in a network namespace of its own, driven by entities and frames.
+
+A thread unshares its network, makes a veth pair for each port and starts the switch and its command-line client there;
+sockets opened in that namespace stay in it, so frames can be sent from anywhere. When the thread ends, so do the processes,
+and with them the namespace and its interfaces.
+
+`send` needs no waiting time: after a frame, one marker for each port goes in through the same port. Ingress and every
+output port are first in, first out, so whatever the frame caused has left a port when that port's marker comes out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+from capabilities import tool
+
+from ina.switch.entities import MulticastGroupEntry, TableEntry, Update, as_int
+
+CLONE_NEWNET = 0x40000000
+MARKER_TYPE = b"\x88\xb5"  # EtherType for local experiments
+DEADLINE = 20.0  # seconds, for the switch to start or to answer
+SHORTEST = 14  # bytes: a packet socket sends nothing shorter than an Ethernet header
+
+
+class Bmv2Error(Exception):
+    """BMv2 refused a command, or did not answer in time."""
+
+
+def compile_p4(source: Path, out: Path, **defines: int) -> Path:
+    """BMv2's JSON of the program `source`, at `out`. Raises Bmv2Error with the compiler's messages."""
+    flags = [f"-D{key}={value}" for key, value in defines.items()]
+    done = subprocess.run([tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable=unused", *flags, "-o", out, source],
+                          capture_output=True, text=True)  # fmt: skip
+    if done.returncode:
+        raise Bmv2Error(f"{source}: {done.stderr}")
+    return out
+
+
+class Bmv2:
+    """A running simple_switch with ports 0 .. `ports`-1.
+
+    `marker_table`: an exact table on the Ethernet destination address, `marker_action`: its action that takes a port.
+    """
+
+    def __init__(self, config: Path, ports: int, marker_table: str = "l2", marker_action: str = "forward"):
+        self.program = json.loads(config.read_text())
+        self._markers = (marker_table, marker_action)
+        self._tokens = itertools.count(1)
+        self._handles: dict[tuple, int] = {}  # of table entries, by (table, match)
+        self._nodes: dict[int, dict[tuple[int, int], int]] = {}  # of multicast groups: (port, rid) -> handle
+        self._sockets: list[socket.socket] = []
+        self._switch = self._cli = None
+        self._output = b""
+        self._closing, started, problem = threading.Event(), threading.Event(), []
+
+        def home():
+            try:
+                self._start(config, ports)
+            except Exception as error:
+                problem.append(error)
+            started.set()
+            self._closing.wait()
+
+        self._thread = threading.Thread(target=home, name="bmv2", daemon=True)
+        self._thread.start()
+        started.wait()
+        if problem:
+            self.close()
+            raise problem[0]
+        self.active: list[int] = []
+        self.reset()
+
+    def __enter__(self) -> Bmv2:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for process in (self._cli, self._switch):
+            if process is not None:
+                process.send_signal(signal.SIGKILL)
+                process.wait(DEADLINE)
+                for pipe in (process.stdin, process.stdout):
+                    if pipe is not None:
+                        pipe.close()
+        for s in self._sockets:
+            s.close()
+        self._sockets, self._switch, self._cli = [], None, None
+        self._closing.set()
+
+    def _start(self, config: Path, ports: int) -> None:
+        """Runs in the thread that owns the namespace."""
+        if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET):
+            raise OSError(ctypes.get_errno(), "cannot make a network namespace")
+        for scope in ("all", "default"):  # no neighbour discovery of the kernel among the frames
+            switch = Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6")
+            if switch.exists():
+                switch.write_text("1")
+        lines = ["link set lo up"]
+        for i in range(ports):
+            lines.append(f"link add h{i} mtu 9500 type veth peer name s{i} mtu 9500")
+            lines += [f"link set h{i} up", f"link set s{i} up"]
+        subprocess.run(["ip", "-batch", "-"], input="\n".join(lines), text=True, check=True, capture_output=True)
+        for i in range(ports):
+            s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
+            self._sockets.append(s)
+            s.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+            s.bind((f"h{i}", 0))
+            s.setblocking(False)
+        alone = ["setpriv", "--pdeathsig", "KILL"]
+        interfaces = [part for i in range(ports) for part in ("-i", f"{i}@s{i}")]
+        options = ["--log-file", "/dev/null", "-L", "off", "--thrift-port", "9090", *interfaces, str(config)]
+        nothing = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._switch = subprocess.Popen([*alone, tool("INA_SIMPLE_SWITCH", "simple_switch"), *options], **nothing)
+        end = time.monotonic() + DEADLINE
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", 9090), 1).close()
+                break
+            except OSError:
+                if self._switch.poll() is not None or time.monotonic() > end:
+                    raise Bmv2Error(f"simple_switch did not start with {config} (exit {self._switch.poll()})") from None
+                time.sleep(0.02)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        self._cli = subprocess.Popen(
+            [*alone, tool("INA_SIMPLE_SWITCH_CLI", "simple_switch_CLI"), "--thrift-port", "9090"],
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            **pipes,
+        )
+
+    # ---- control plane
+
+    def command(self, *lines: str) -> str:
+        """What the switch's client prints for these commands. Raises Bmv2Error when it takes too long."""
+        token = f"end{next(self._tokens)}"
+        self._cli.stdin.write(("\n".join([*lines, token]) + "\n").encode())
+        self._cli.stdin.flush()
+        stop, end = f"*** Unknown syntax: {token}\n".encode(), time.monotonic() + DEADLINE
+        while stop not in self._output:
+            ready, _, _ = select.select([self._cli.stdout], [], [], max(0.0, end - time.monotonic()))
+            more = os.read(self._cli.stdout.fileno(), 1 << 16) if ready else b""
+            if not more:
+                raise Bmv2Error(f"simple_switch_CLI: no answer to {lines}: {self._output.decode()[-500:]}")
+            self._output += more
+        text, _, self._output = self._output.partition(stop)
+        return text.decode().replace("RuntimeCmd: ", "")
+
+    def _number(self, pattern: str, line: str) -> int:
+        text = self.command(line)
+        found = re.search(pattern, text)
+        if not found:
+            raise Bmv2Error(f"{line}: {text.strip()}")
+        return int(found[1])
+
+    def reset(self, ports: int = 0) -> None:
+        """As just started: no entries, registers and counters zero. Markers go to ports 0 .. `ports`-1."""
+        self.command("reset_state")
+        self._handles, self._nodes, self.active = {}, {}, []
+        self.activate(range(ports))
+
+    def activate(self, ports: range | list[int]) -> None:
+        """Make these ports part of what `send` watches."""
+        table, action = self._markers
+        for port in ports:
+            if port not in self.active:
+                self._number(r"handle (\d+)", f"table_add {table} {action} {_marker_address(port).hex(':')} => {port}")
+                self.active.append(port)
+
+    def write(self, updates: list[Update]) -> None:
+        for update in updates:
+            entity = update.entity
+            if isinstance(entity, TableEntry):
+                self._write_entry(update.type, entity)
+            elif isinstance(entity, MulticastGroupEntry):
+                self._write_group(update.type, entity)
+            else:
+                raise Bmv2Error(f"{entity}: only table entries and multicast groups can be written")
+
+    def _write_entry(self, kind: str, entry: TableEntry) -> None:
+        table = _named(t for p in self.program["pipelines"] for t in p["tables"])(str(entry.table))
+        match = tuple(as_int(entry.match[key["name"]], 64, key["name"]) for key in table["key"])
+        if kind == "DELETE":
+            done = self.command(f"table_delete {table['name']} {self._handles.pop((table['name'], match))}")
+            if "Invalid" in done:
+                raise Bmv2Error(done)
+            return
+        action = _named(self.program["actions"])(str(entry.action))
+        params = " ".join(str(as_int(entry.params[p["name"]], 64, p["name"])) for p in action["runtime_data"])
+        what = f"{table['name']} {action['name']}"
+        if kind == "MODIFY":
+            done = self.command(f"table_modify {what} {self._handles[table['name'], match]} {params}")
+            if "Invalid" in done:
+                raise Bmv2Error(done)
+            return
+        line = f"table_add {what} {' '.join(map(str, match))} => {params}"
+        self._handles[table["name"], match] = self._number(r"handle (\d+)", line)
+
+    def _write_group(self, kind: str, group: MulticastGroupEntry) -> None:
+        number = group.group_id
+        if kind == "INSERT":
+            self.command(f"mc_mgrp_create {number}")
+            self._nodes[number] = {}
+        old, new = self._nodes[number], {(r.port, r.rid) for r in group.replicas} if kind != "DELETE" else set()
+        for replica in sorted(set(old) - new):
+            node = old.pop(replica)
+            self.command(f"mc_node_dissociate {number} {node}", f"mc_node_destroy {node}")
+        for port, rid in sorted(new - set(old)):
+            old[port, rid] = self._number(r"handle (\d+)", f"mc_node_create {rid} {port}")
+            self.command(f"mc_node_associate {number} {old[port, rid]}")
+        if kind == "DELETE":
+            self.command(f"mc_mgrp_destroy {number}")
+            del self._nodes[number]
+
+    def counter(self, name: str, size: int) -> list[int]:
+        """Packets counted in cells 0 .. `size`-1."""
+        text = self.command(*(f"counter_read {name} {i}" for i in range(size)))
+        found = re.findall(r"\[(\d+)\]=\s*\((\d+) bytes, (\d+) packets\)", text)
+        if [int(i) for i, _, _ in found] != list(range(size)):
+            raise Bmv2Error(f"counter {name}: {text}")
+        return [int(packets) for _, _, packets in found]
+
+    # ---- data plane
+
+    def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
+        """Frames that come out of active ports because `frame` went into `port`, by port and in their order there."""
+        inlet = self._sockets[port]
+        inlet.send(frame)
+        token = next(self._tokens).to_bytes(8, "big")
+        for out in self.active:
+            inlet.send(_marker_address(out) + bytes(6) + MARKER_TYPE + token)
+        got: dict[int, list[bytes]] = {out: [] for out in self.active}
+        waiting, end = set(self.active), time.monotonic() + DEADLINE
+        while waiting:
+            ready, _, _ = select.select([self._sockets[p] for p in waiting], [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                state = self._switch.poll()
+                raise Bmv2Error(f"no marker out of ports {sorted(waiting)} within {DEADLINE} s; switch's exit: {state}")
+            for out in [p for p in waiting if self._sockets[p] in ready]:
+                data = self._sockets[out].recv(1 << 16)
+                if data[12:14] == MARKER_TYPE and data[14:22] == token:
+                    waiting.discard(out)
+                else:
+                    got[out].append(data)
+        return [(out, data) for out in sorted(got) for data in got[out]]
+
+
+def _marker_address(port: int) -> bytes:
+    return b"\x02\xbe\xef\x00\x00" + bytes([port])
+
+
+def _named(objects):
+    """Finds one of `objects` by its name or the end of it."""
+    known = list(objects)
+
+    def find(name: str) -> dict:
+        found = [o for o in known if o["name"] == name or o["name"].endswith("." + name)]
+        if len(found) != 1:
+            raise Bmv2Error(f"{name!r} names {len(found)} objects of the program")
+        return found[0]
+
+    return find
