@@ -115,7 +115,8 @@ def measure(
         rate = b.packets / (b.elapsed_ps * 1e-12)
         return {
             "values": values, "workers": workers, "slots": slots, "batch": batch, "packets": b.packets,
-            "mpps": rate / 1e6, "elements_per_second": rate * values, "gbit_per_second": rate * 8 * (52 + 4 * values) / 1e9,
+            "mpps": rate / 1e6, "elements_per_second": rate * values,
+            "gbit_per_second": rate * 8 * (52 + 4 * values) / 1e9,
         }  # fmt: skip
 
 

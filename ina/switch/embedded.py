@@ -115,8 +115,8 @@ def _text(pointer: Any) -> str:
 class Switch(SwitchTarget):
     """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
 
-    `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffers`: frames that queues, clones
-    and recirculation may hold. `max_frame`: bytes. `seed`: of the program's random numbers.
+    `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffers`: frames that queues,
+    clones and recirculation may hold. `max_frame`: bytes. `seed`: of the program's random numbers.
     """
 
     def __init__(
@@ -164,7 +164,8 @@ class Switch(SwitchTarget):
         """Starts the data plane thread.
 
         Idle, it looks at the ports for `spin` seconds, then gives the processor away `yields` times, then sleeps until
-        it is woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, to 64, 0: 32.
+        it is woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, at most
+        64, 0: 32.
         """
         with self._lock:
             self._need(running=False)
@@ -216,7 +217,8 @@ class Switch(SwitchTarget):
             raise RuntimeError(f"the data plane {'runs: stop() it first' if self.running else 'does not run'}")
 
     def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> Any:
-        """Runs commands in order, all or (from the first error on) not; returns them with their results."""
+        """Runs commands in order, all or (from the first error on) not; returns them (a cffi array: its items
+        live as long as it does) with their results."""
         if self.pointer == ffi.NULL:
             raise RuntimeError("the switch is closed")
         array = ffi.new("struct ina_command[]", commands)
@@ -466,15 +468,15 @@ class Switch(SwitchTarget):
         """Up to `limit` records since the last call, oldest first, and how many were overwritten before."""
         raw = ffi.new("struct ina_trace_record[]", limit)
         with self._lock:
-            command = self._execute([{"op": lib.INA_READ_TRACE, "count": limit, "data": raw}])[0]
+            done = self._execute([{"op": lib.INA_READ_TRACE, "count": limit, "data": raw}])
         records = [
             TraceRecord(
                 r.time, r.port, "out" if r.direction else "in", VERDICTS[r.verdict], r.target, r.instance_type, r.len,
                 bytes(ffi.buffer(r.bytes, r.stored)),
             )
-            for r in raw[0 : command.count]
+            for r in raw[0 : done[0].count]
         ]  # fmt: skip
-        return records, command.offset
+        return records, done[0].offset
 
     def digests(self, limit: int = 256) -> tuple[list[Digest], int]:
         """Up to `limit` digests since the last call, oldest first, and how many were overwritten before."""
@@ -482,13 +484,13 @@ class Switch(SwitchTarget):
         stride = head + meta
         raw = ffi.new("uint8_t[]", limit * stride)
         with self._lock:
-            command = self._execute([{"op": lib.INA_READ_DIGESTS, "count": limit, "stride": stride, "data": raw}])[0]
+            done = self._execute([{"op": lib.INA_READ_DIGESTS, "count": limit, "stride": stride, "data": raw}])
         found = []
-        for i in range(command.count):
+        for i in range(done[0].count):
             d = ffi.cast("struct ina_digest *", raw + i * stride)
             data = bytes(ffi.buffer(raw + i * stride + head, meta))
             found.append(Digest(d.time, d.ingress_port, "egress" if d.phase else "ingress", data))
-        return found, command.offset
+        return found, done[0].offset
 
     def dataplane_stats(self) -> dict[str, int]:
         """bursts, packets, sleeps and commands of the running data plane."""
