@@ -216,6 +216,17 @@ def test_named_arguments_are_evaluated_as_written(tmp_path: Path):
     assert result(switch, data(a=3)) == data(a=5, b=0x54)
 
 
+def test_compile_time_ints_and_deep_expressions(tmp_path: Path):
+    depth = 300
+    switch = interpret(
+        tmp_path,
+        f"c.apply(3, hdr.data.d); hdr.data.a = {'(' * depth}hdr.data.a{' + 1)' * depth};",
+        types="control Add(int n, inout bit<8> b) { apply { b = (1 + n) + b; } }",
+        ingress_locals="Add() c;",
+    )
+    assert result(switch, data(a=7, d=1)) == data(a=7 + depth, d=5)
+
+
 def test_exit_copies_out_and_ends_the_control(tmp_path: Path):
     switch = interpret(
         tmp_path,

@@ -2,7 +2,8 @@
 
 It walks the checked tree and nothing else. Each construct reads like its clause in the P4_16 v1.2.5 specification:
     reference/values.py        values, validity, copying, bits (§7, §8.18-§8.20)
-    reference/expressions.py   expressions, lvalues, calls with copy-in and copy-out (§6, §8)
+    reference/expressions.py   expressions and lvalues (§6.6, §8)
+    reference/calls.py         calls with copy-in and copy-out (§6.7)
     reference/statements.py    statements, parsers, controls, table application (§12-§14)
     reference/tables.py        match kinds, priorities, profiles, value sets, and their control plane
     reference/packet.py        packet_in, packet_out (§13.8, §16)
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from ina.compiler import ast
+from ina.compiler.frontend import deep_recursion
 from ina.compiler.instances import action_name, entry_priorities, instances_of, property_instance
 from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.reference.expressions import Frame, InterpreterError
@@ -93,21 +95,24 @@ class Interpreter(Statements):
 
     def ingress(self, frame: bytes, port: int, now_ps: int = 0) -> list[WorkItem]:
         """One pass of ingress: the items that go on to egress (or, resubmitted, to ingress again)."""
-        return self.architecture.ingress(WorkItem("ingress", port, frame, now_ps))
+        return self.step(WorkItem("ingress", port, frame, now_ps))
 
     def process(self, frame: bytes, port: int, now_ps: int = 0) -> list[tuple[int, bytes]]:
         """The whole switch: every (port, frame) that leaves because of this frame, first in first out."""
         queue: deque[WorkItem] = deque([WorkItem("ingress", port, frame, now_ps)])
         sent = []
         while queue:
-            item = queue.popleft()
-            step = self.architecture.ingress if item.stage == "ingress" else self.architecture.egress
-            for result in step(item):
+            for result in self.step(queue.popleft()):
                 if isinstance(result, Output):
                     sent.append((result.port, result.frame))
                 else:
                     queue.append(result)
         return sent
+
+    def step(self, item: WorkItem) -> list[WorkItem | Output]:
+        """One pass of whatever comes next for `item`: ingress or egress."""
+        with deep_recursion():
+            return self.architecture.ingress(item) if item.stage == "ingress" else self.architecture.egress(item)
 
     # --- construction ---------------------------------------------------------------------------------------------
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from ina.compiler import ast
 from ina.compiler.program import Instance
-from ina.compiler.reference.expressions import ExitSignal, Expressions, Frame, InterpreterError, ReturnSignal
+from ina.compiler.reference.calls import Calls
+from ina.compiler.reference.expressions import ExitSignal, Frame, InterpreterError, ReturnSignal
 from ina.compiler.reference.packet import ParserError
 from ina.compiler.reference.tables import Table
 from ina.compiler.reference.values import TupleValue, copy, default_value, equal, is_aggregate, parts
@@ -35,7 +36,7 @@ class ApplyResult:
     action: ast.ActionDecl
 
 
-class Statements(Expressions):
+class Statements(Calls):
     """Execution. Needs from its subclass: `program`, `architecture`, `table_of`, `value_set_of`."""
 
     def __init__(self) -> None:

@@ -228,8 +228,10 @@ def parts(value: Any) -> list[Any]:
 # --- bits ---------------------------------------------------------------------------------------------------------
 
 
-def wrap(value: int, t: BitType) -> int:
-    """`value` modulo 2^width, in the range of `t` (§8.7, §8.8)."""
+def wrap(value: int, t: Type) -> int:
+    """`value` modulo 2^width, in the range of `t` (§8.7, §8.8); an `int` as it is (§8.9)."""
+    if not isinstance(t, BitType):
+        return value
     value &= (1 << t.width) - 1
     if t.signed and t.width and value >> (t.width - 1):
         value -= 1 << t.width
