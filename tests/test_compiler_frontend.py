@@ -8,6 +8,7 @@ import pytest
 from ina.compiler import ast, types
 from ina.compiler.errors import CompileError
 from ina.compiler.frontend import load, parse_text
+from ina.compiler.preprocess import preprocess
 
 PROGRAM = """
 #include <core.p4>
@@ -162,8 +163,49 @@ def test_include_dirs_and_defines(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("use", "wanted"),
+    [
+        ("A", "A+1"),  # through B and back: a name does not come out of its own expansion again
+        ("PAIR(A)", "[A+1PAIR]{A+1}"),
+        ("EMPTY()y EMPTY()", "zeroyzero"),
+        ("INDIRECT(CAT(x,1), __LINE__)", "x116"),
+        ('STR(a  "b" c)', '"a\\"b\\"c"'),
+        ("VARIADIC(foo, 1, (2, 3))", "foo(1,(2,3))"),
+        ("VARIADIC(foo)", "foo()"),
+        ("SELF(SELF(2))", "SELF(SELF(2+1)+1)"),
+        ("NAME(3) NAME", "[3PAIR]{3}PAIR"),
+        ("PAIR /* far */ (\n9\n)", "[9PAIR]{9}"),
+        ("LOUD", "PAIR(1)"),
+    ],
+)
+def test_macros(tmp_path, use, wanted):
+    """Expansion by the rules of C: gcc -E gives the same."""
+    text = """#define A B
+#define B A + 1
+#define PAIR(x) LEFT(x) RIGHT(x)
+#define LEFT(x) [x PAIR]
+#define RIGHT(x) {x}
+#define EMPTY() zero
+#define CAT(a, b) a##b
+#define INDIRECT(a, b) CAT(a, b)
+#define STR(x) #x
+#define VARIADIC(f, ...) f(__VA_ARGS__)
+#define SELF(x) SELF(x + 1)
+#define NAME PAIR
+#define NOTHING
+#define LOUD PAIR NOTHING (1)
+
+"""
+    expanded, _ = preprocess(write(tmp_path, text + use + "\n"))
+    lines = [line for line in expanded.splitlines() if not line.startswith("#line")]
+    assert "".join("".join(lines).split()) == wanted
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("#define F(a) a\nF(1, 2)\n", "macro 'F' takes 1 arguments, not 2"),
+        ("#define F(a) a\nF(1\n", "arguments of macro 'F' are never closed: expected ')'"),
         ("#error stop here\n", "#error stop here"),
         ("#frobnicate\n", "unknown preprocessor directive #frobnicate"),
         ('#include "program.p4"\n', "#include nested more than 64 deep"),

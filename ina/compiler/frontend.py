@@ -6,6 +6,7 @@ checker leaves on the tree.
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -41,14 +42,27 @@ def load(
     `defines` are preprocessor macros, `include_dirs` are searched after the file's own directory and before the
     compiler's own `p4include`. Raises CompileError with every error found, OSError when `path` cannot be read.
     """
-    text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
-    try:
-        program = check(parse_text(text, str(path), sources))
-    except CompileError as error:
-        error.sources.update(sources)
-        raise
+    with _without_garbage_collection():
+        text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
+        try:
+            program = check(parse_text(text, str(path), sources))
+        except CompileError as error:
+            error.sources.update(sources)
+            raise
     program.sources = sources
     return program
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Everything made here stays until the end: the collector would only walk it again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) -> ast.Program:

@@ -5,6 +5,7 @@ The output is one text with `#line` markers; `lexer.py` maps positions back thro
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,11 +13,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pcpp
+from pcpp.ply.ply.lex import LexToken
 
 from ina.compiler.errors import CompileError, Note, Span
 
 P4INCLUDE = Path(__file__).parent / "p4include"
 MAX_INCLUDE_DEPTH = 64
+_NOTHING: frozenset[str] = frozenset()
+
+
+def _copy_token(token: Any) -> Any:
+    made = object.__new__(type(token))
+    made.__dict__.update(token.__dict__)
+    return made
+
+
+# Half of pcpp's time is copy.copy() of its tokens, which without this goes the long way through __reduce_ex__.
+LexToken.__copy__ = _copy_token
 
 
 class _Preprocessor(pcpp.Preprocessor):
@@ -46,6 +59,75 @@ class _Preprocessor(pcpp.Preprocessor):
             )
         yield from super().parsegen(input, source, abssource)
         self._depth -= 1
+
+    def expand_macros(self, tokens: list[Any], expanding_from: Sequence[str] = ()) -> list[Any]:
+        """Replaces the macros in `tokens`, in place, and returns it.
+
+        pcpp walks every expansion again at each level of nesting, which takes seconds where macros write a program.
+        Here a token is looked at once; what must not be expanded again carries a hide set (C11 6.10.3.4; D. Prosser's
+        algorithm).
+        """
+        out: list[Any] = []
+        work = tokens[::-1]
+        while work:
+            tok = work.pop()
+            macro = self.macros.get(tok.value) if tok.type == self.t_ID else None
+            hidden = getattr(tok, "hidden", _NOTHING)
+            if macro is None or tok.value in hidden:
+                if tok.type == self.t_ID and tok.value == "__LINE__":
+                    tok.type, tok.value = self.t_INTEGER, self.t_INTEGER_TYPE(tok.lineno)
+                out.append(tok)
+                continue
+            if macro.arglist is None:
+                body = [copy.copy(t) for t in macro.value]
+            else:
+                args = self._arguments(macro, tok, work)
+                if args is None:  # the name alone is no call
+                    out.append(tok)
+                    continue
+                body = self.macro_expand_args(macro, args)
+                if work and work[-1].type == self.t_ID:
+                    body.append(copy.copy(work[-1]))
+                    body[-1].type, body[-1].value = self.t_SPACE, " "
+            hidden = hidden | {tok.value}
+            for i, t in enumerate(body):
+                if t.type == self.t_ID and t.value in self.macros:
+                    body[i] = t = copy.copy(t)  # an argument may stand in several places
+                    t.hidden = getattr(t, "hidden", _NOTHING) | hidden
+                t.source, t.lineno = tok.source, tok.lineno
+            body.reverse()
+            work += body
+        tokens[:] = out
+        return tokens
+
+    def _arguments(self, macro: Any, name: Any, work: list[Any]) -> list[list[Any]] | None:
+        """Takes `( arguments )` off the end of `work` (which is in reverse order); None where no call stands there."""
+        end = len(work)
+        while end and (work[end - 1].type in self.t_WS or work[end - 1].type in self.t_COMMENT):
+            end -= 1
+        if not end or work[end - 1].value != "(":
+            return None
+        start, depth = end, 0
+        while start:
+            start -= 1
+            depth += (work[start].value == "(") - (work[start].value == ")")
+            if not depth:
+                break
+        else:
+            self._fail(name.source, name.lineno, f"arguments of macro '{name.value}' are never closed: expected ')'")
+        taken = work[start:end][::-1]
+        del work[start:]
+        count, args, positions = self.collect_args(taken, True)
+        wanted = len(macro.arglist)
+        if macro.variadic and len(args) >= wanted:
+            args[wanted - 1 :] = [taken[positions[wanted - 1] : count - 1]]
+        elif (macro.variadic and len(args) == wanted - 1) or (wanted == 1 and not args):
+            args.append([])
+        elif wanted == 0 and args == [[]]:
+            args = []
+        if len(args) != wanted:
+            self._fail(name.source, name.lineno, f"macro '{name.value}' takes {wanted} arguments, not {len(args)}")
+        return args
 
     def on_include_not_found(self, is_malformed: bool, is_system: bool, curdir: str, path: str) -> NoReturn:
         where = self.lastdirective
