@@ -42,19 +42,18 @@ class Emitter(Statements):
 
     def phase(self, name: str, phase: ir.Phase, load: bool) -> str:
         """One phase: the function for a packet, inlined into the loop over the batch."""
-        self.lines = []
+        self.lines, self.stack_buffers = [], {}
         if load:
             self._load(self.carried)
         self.block(phase.body)
         body = self.lines
         declarations = self._declarations(phase)
         return "\n".join([
-            f"INA_INLINE void {name}_one(uint8_t *restrict state, const struct ina_tables *tables, struct ina_packet *restrict pkt,",
-            "                           uint64_t now)",
+            f"INA_INLINE void {name}_one(uint8_t *restrict state, const struct ina_tables *tables,",
+            "    struct ina_packet *restrict pkt, uint8_t *restrict data, uint8_t *restrict meta, uint64_t now)",
             "{",
-            "    uint8_t *const data = pkt->data;",
-            "    uint8_t *const meta = pkt->meta;",
-            "    (void)state, (void)tables, (void)now, (void)data, (void)meta;",
+            "    uint32_t verdict = INA_DROP;",
+            "    (void)state, (void)tables, (void)now, (void)data, (void)meta, (void)verdict;",
             *declarations,
             *body,
             "}",
@@ -62,7 +61,7 @@ class Emitter(Statements):
             f"static void {name}(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now)",
             "{",
             "    for (unsigned i = 0; i < n; i++)",
-            f"        {name}_one(state, tables, pkts + i, now);",
+            f"        {name}_one(state, tables, pkts + i, pkts[i].data, pkts[i].meta, now);",
             "}",
             "",
         ])  # fmt: skip
@@ -80,14 +79,20 @@ class Emitter(Statements):
             if isinstance(item, ir.Array):
                 if item.region is None:
                     lines.append(f"    {array_type(item.width)} {self.name(item)}[{item.count}] = {{0}};")
+            elif isinstance(item, ir.Region):
+                lines.append(f"    uint8_t *{self.name(item)} = (uint8_t *)ina_zeros;")
             else:
                 lines.append(f"    {c_type(item.width)} {self.name(item)} = 0;")
-        lines += [f"    (void){self.name(v)};" for v in used.values() if isinstance(v, ir.Var)]
+        for region in self.stack_buffers.values():
+            lines.append(f"    uint8_t {self.name(region)}_room[{region.size}];")
+        lines += [f"    (void){self.name(v)};" for v in used.values() if isinstance(v, ir.Var | ir.Region)]
         return lines
 
     def _load(self, items: list[ir.Var | ir.Array]) -> None:
         for item in items:
-            if isinstance(item, ir.Array):
+            if isinstance(item, ir.Region):
+                self._load_region(item)
+            elif isinstance(item, ir.Array):
                 self.line(f"memcpy({self.name(item)}, meta + {self.meta[id(item)]}, sizeof {self.name(item)});")
             else:
                 self.line(f"{self.name(item)} = ({c_type(item.width)}){self._meta_cell(item)};")
@@ -97,19 +102,40 @@ class Emitter(Statements):
 
     def _store(self, items: list[ir.Var | ir.Array]) -> None:
         for item in items:
-            if isinstance(item, ir.Array):
+            if isinstance(item, ir.Region):
+                self._store_region(item)
+            elif isinstance(item, ir.Array):
                 self.line(f"memcpy(meta + {self.meta[id(item)]}, {self.name(item)}, sizeof {self.name(item)});")
             else:
                 size = cell_bytes(item.width)
                 narrow = f"(uint{8 * size}_t)" if size < 4 else ""
                 self.line(f"{self._meta_cell(item)} = {narrow}{self.name(item)};")
 
+    def _load_region(self, region: ir.Region) -> None:
+        """Positions are relative to the frame: a replica lies elsewhere. -1: nowhere, -2: in its own buffer."""
+        name, place = self.name(region), f"*(const int32_t *)(void *)(meta + {self.meta[id(region.valid), 'place']})"
+        text = f"data + {place}"
+        if region.own_buffer:
+            text = f"{place} == -2 ? {self.buffer(region)} : {text}"
+        self.line(f"{name} = {place} == -1 ? (uint8_t *)ina_zeros : {text};")
+
+    def _store_region(self, region: ir.Region) -> None:
+        name = self.name(region)
+        text = f"(int32_t)({name} - data)"
+        if region.own_buffer:
+            text = f"{name} == {self.buffer(region)} ? -2 : {text}"
+        elsewhere = f" || {name} == {name}_room" if id(region) in self.stack_buffers else ""
+        self.line(f"*(int32_t *)(void *)(meta + {self.meta[id(region.valid), 'place']}) ="
+                  f" {name} == ina_zeros{elsewhere} ? -1 : {text};")  # fmt: skip
+
     def x_save(self, stmt: ir.Extern) -> None:
         """End of ingress: what egress, a clone, a resubmission or the digest's reader will want."""
         keep: dict[int, Any] = {id(v): v for v in self.carried}
         keep |= {id(f["var"]): f["var"] for digest in self.module.digests for f in digest["fields"]}
         keep |= {id(v): v for v in self._preserved()}
-        self.line("if (pkt->verdict != INA_DROP || pkt->clone || pkt->digest) {")
+        wanted = "".join(f" || {self.c(flag)}" for flag in stmt.args if isinstance(flag, ir.Var))
+        self.line("pkt->verdict = (uint8_t)verdict;")
+        self.line(f"if (verdict != INA_DROP{wanted}) {{")
         self.depth += 1
         self._store(list(keep.values()))
         self.depth -= 1
@@ -128,7 +154,7 @@ class Emitter(Statements):
             self.x_preserve(stmt)
         super().x_transmit(stmt)
 
-    def _preserved(self) -> list[ir.Var | ir.Array]:
+    def _preserved(self) -> list[ir.Var | ir.Array | ir.Region]:
         found: dict[int, Any] = {}
         for values in self.module.preserved.values():
             for v in values:
@@ -170,6 +196,8 @@ class Emitter(Statements):
             '#include "program.h"',
             '#include "table.h"',
             PRELUDE.read_text(encoding="utf-8"),
+            f"static const uint8_t ina_zeros[{max([r.size for r in self.module.regions], default=1)}]; /* of no header */",
+            "",
             ingress,
             egress,
             "static void init(void *state, uint64_t seed)",
@@ -199,7 +227,7 @@ class Emitter(Statements):
         return text, published
 
 
-def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Var | ir.Array]:
+def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Var | ir.Array | ir.Region]:
     """Variables and arrays that a phase reads or (`written`) writes, headers in wire order with their variables."""
     used: dict[int, Any] = {}
 
@@ -212,8 +240,8 @@ def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Var 
                 add_region(e.array.region)
 
     def add_region(region: ir.Region) -> None:
-        for v in (region.valid, region.pos, region.buffered):
-            used[id(v)] = v
+        used[id(region)] = region
+        used[id(region.valid)] = region.valid
 
     for stmt in ir.walk(body):
         for e in ir.reads(stmt):
@@ -244,7 +272,7 @@ def places_leaves(header: Any) -> list[ir.Expr]:
     return [leaf for leaf in places.leaves(header) if isinstance(leaf, ir.Expr)]
 
 
-def carried(module: ir.Module) -> list[ir.Var | ir.Array]:
+def carried(module: ir.Module) -> list[ir.Var | ir.Array | ir.Region]:
     """What ingress leaves behind for egress: storage that both use, but for what egress sets before anything else."""
     ingress = used_storage(module.ingress.body)
     fresh: set[int] = set()

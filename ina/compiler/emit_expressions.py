@@ -55,15 +55,14 @@ def cell(pointer: str, size: int) -> str:
 
 
 class Expressions:
-    """Names variables and writes expressions. `safe`: regions are known to be valid (the fast side of a rolled loop)."""
+    """Names variables and writes expressions. `bases`: pointers to use for regions (within a loop)."""
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
-        self.kept: dict[int, ir.Var | ir.Array] = {}
-        self.safe = False
+        self.kept: dict[int, ir.Var | ir.Array | ir.Region] = {}
         self.bases: dict[int, str] = {}
 
-    def name(self, v: ir.Var | ir.Array) -> str:
+    def name(self, v: ir.Var | ir.Array | ir.Region) -> str:
         found = self.names.get(id(v))
         if found is None:
             clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in v.name)
@@ -72,19 +71,8 @@ class Expressions:
         return found
 
     def base(self, region: ir.Region) -> str:
-        """Pointer to a region's first byte; meaningful while the region is valid."""
-        if id(region) in self.bases:
-            return self.bases[id(region)]
-        in_frame = f"data + {self.name(region.pos)}"
-        in_meta = f"meta + {self.buffer_offset(region)}" if region.own_buffer else ""
-        if not region.own_buffer:
-            return f"({in_frame})"
-        if not region.in_place:
-            return f"({in_meta})"
-        return f"({self.name(region.buffered)} ? {in_meta} : {in_frame})"
-
-    def buffer_offset(self, region: ir.Region) -> int:
-        raise TypeError("defined in emit")
+        """Pointer to a region's first byte."""
+        return self.bases.get(id(region)) or self.name(region)
 
     # --- storage -----------------------------------------------------------------------------------------------------
 
@@ -98,13 +86,6 @@ class Expressions:
         array = e.array
         if array.region is None:
             return f"{self.name(array)}[{self.index(e)}]"
-        load = self.load_elem(e)
-        if self.safe:
-            return load
-        return f"({self.name(array.region.valid)} ? {load} : {number(0, array.width)})"
-
-    def load_elem(self, e: ir.Elem) -> str:
-        array = e.array
         base = self.base(array.region)
         if array.offset % 8 == 0 and array.width in (8, 16, 32, 64):
             size = array.width // 8
@@ -112,7 +93,7 @@ class Expressions:
         return self.wire(base, array.offset + e.index * array.width, array.width)
 
     def store_elem(self, e: ir.Elem, value: str) -> str:
-        """A statement that writes an element (the region's validity has been checked)."""
+        """A statement that writes an element; the region has memory of its own to be written."""
         array = e.array
         if array.region is None:
             return f"{self.name(array)}[{self.index(e)}] = {self.narrow(value, array.width)};"

@@ -16,7 +16,7 @@ class Statements(Expressions):
         self.lines: list[str] = []
         self.depth = 1
         self.rows: dict[str, str] | None = None  # fast side of a rolled loop: cell base by register group and index
-        self.slow = False
+        self.stack_buffers: dict[int, ir.Region] = {}
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
@@ -35,10 +35,22 @@ class Statements(Expressions):
     def set(self, target: Any, value: str) -> None:
         if isinstance(target, ir.Var):
             self.line(f"{self.name(target)} = {value};")
-        elif target.array.region is None or self.safe:
-            self.line(self.store_elem(target, value))
         else:
-            self.line(f"if ({self.name(target.array.region.valid)}) {{ {self.store_elem(target, value)} }}")
+            if target.array.region is not None and not self.bases:
+                self.own(target.array.region)
+            self.line(self.store_elem(target, value))
+
+    def own(self, region: ir.Region) -> None:
+        """Before a write: a header that was never extracted points to constant zeros."""
+        name = self.name(region)
+        self.line(f"if ({name} == ina_zeros) {name} = memset({self.buffer(region)}, 0, {region.size});")
+
+    def buffer(self, region: ir.Region) -> str:
+        """Room for a header outside of the frame: one that never becomes valid there only needs it for this phase."""
+        if region.own_buffer:
+            return f"meta + {self.buffer_offset(region)}"
+        self.stack_buffers[id(region)] = region
+        return f"{self.name(region)}_room"
 
     def statement(self, stmt: ir.Stmt) -> None:
         match stmt:
@@ -141,7 +153,7 @@ class Statements(Expressions):
     # --- rolled loops ------------------------------------------------------------------------------------------------
 
     def _roll(self, stmt: ir.Roll) -> None:
-        """A loop in two versions: one for the usual case that all its rows and headers exist, one that checks each access."""
+        """A loop in two versions: one for the usual case that all its rows exist, one that checks each access."""
         regions: dict[int, ir.Region] = {}
         indices: dict[str, tuple[ir.Register, ir.Expr]] = {}
         for inner in ir.walk(stmt.body):
@@ -149,27 +161,26 @@ class Statements(Expressions):
                 for leaf in ir.leaves(e):
                     if isinstance(leaf, ir.Elem) and leaf.array.region:
                         regions[id(leaf.array.region)] = leaf.array.region
+            for e in ir.writes(inner):
+                if isinstance(e, ir.Elem) and e.array.region:
+                    self.own(e.array.region)
             if isinstance(inner, ir.RegRead | ir.RegWrite):
                 indices.setdefault(f"{inner.register.group}:{self.c(inner.index)}", (inner.register, inner.index))
-        checks = [self.name(r.valid) for r in regions.values()]
-        checks += [f"{self.c(i)} < {r.size}u" for r, i in indices.values() if not self.in_range(r, i)]
-        if checks:
-            self.line(f"if (ina_likely({' && '.join(checks)})) {{")
-        else:
-            self.line("{")
+        checks = [f"{self.c(i)} < {r.size}u" for r, i in indices.values() if not self.in_range(r, i)]
+        self.line(f"if (ina_likely({' && '.join(checks)})) {{" if checks else "{")
         self.depth += 1
-        rows, bases = {}, {}
+        rows = {}
         for n, (key, (register, index)) in enumerate(indices.items()):
             self.line(f"uint8_t *const r{n} = state + (uint64_t)({self.c(index)}) * {register.stride};")
             rows[key] = f"r{n}"
+        self.bases = {id(region): f"b{n}" for n, region in enumerate(regions.values())}
         for n, region in enumerate(regions.values()):
-            self.line(f"uint8_t *const b{n} = {self.base(region)};")
-            bases[id(region)] = f"b{n}"
-        self.rows, self.bases, self.safe = rows, bases, True
+            self.line(f"uint8_t *const b{n} = {self.name(region)};")
+        self.rows = rows
         if stmt.independent:
             self.lines.append("#pragma GCC ivdep")
         self.braces(f"for (uint32_t i = 0; i < {stmt.count}; i++)", stmt.body)
-        self.rows, self.bases, self.safe = None, {}, False
+        self.rows, self.bases = None, {}
         self.depth -= 1
         if checks:
             self.line("} else {")
@@ -222,25 +233,21 @@ class Statements(Expressions):
     def x_extract_region(self, stmt: ir.Extern) -> None:
         region, cursor = stmt.data, self.c(stmt.args[0])
         if region.in_place:
-            self.line(f"{self.name(region.pos)} = {cursor};")
-            if region.own_buffer:
-                self.line(f"{self.name(region.buffered)} = 0;")
+            self.line(f"{self.name(region)} = data + {cursor};")
         else:
-            self.line(f"memcpy(meta + {self.buffer_offset(region)}, data + {cursor}, {region.size});")
+            self.line(f"{self.name(region)} = memcpy({self.buffer(region)}, data + {cursor}, {region.size});")
 
-    def x_buffer_region(self, stmt: ir.Extern) -> None:
+    def x_fresh_region(self, stmt: ir.Extern) -> None:
         """The header begins a life in its own buffer, all zero."""
-        region = stmt.data
-        self.line(f"memset(meta + {self.buffer_offset(region)}, 0, {region.size});")
-        if region.in_place:
-            self.line(f"{self.name(region.buffered)} = 1;")
+        self.line(f"{self.name(stmt.data)} = memset({self.buffer(stmt.data)}, 0, {stmt.data.size});")
+
+    def x_clear_region(self, stmt: ir.Extern) -> None:
+        self.line(f"{self.name(stmt.data)} = (uint8_t *)ina_zeros;")
 
     def x_copy_region(self, stmt: ir.Extern) -> None:
         target, source = stmt.data
-        self.line(f"if ({self.name(source.valid)})")
-        self.line(f"    memmove(meta + {self.buffer_offset(target)}, {self.base(source)}, {target.size});")
-        if target.in_place:
-            self.line(f"{self.name(target.buffered)} = 1;")
+        self.own(target)
+        self.line(f"memmove({self.name(target)}, {self.name(source)}, {target.size});")
         self.line(f"{self.name(target.valid)} = {self.name(source.valid)};")
 
     # --- hashes ------------------------------------------------------------------------------------------------------
@@ -277,7 +284,7 @@ class Statements(Expressions):
         values = stmt.args[:count]
         bits = sum(v.width for v in values)
         if algorithm == "csum16" and (not payload or bits % 16 == 0):
-            self._csum(target, values, bits, self.c(stmt.args[count]) if payload else None)
+            self._csum(target, values, self.c(stmt.args[count]) if payload else None)
             return
         size = (bits + 7) // 8
         self.line("{")
@@ -298,19 +305,55 @@ class Statements(Expressions):
         self.depth -= 1
         self.line("}")
 
-    def _csum(self, target: str, values: list[ir.Expr], bits: int, payload_at: str | None) -> None:
+    def _csum(self, target: str, values: list[ir.Expr], payload_at: str | None) -> None:
+        """The sum does not care where 16-bit words stand, so each stretch of whole ones is added as the number it is."""
+        terms, stretch, bits = [], [], 0
+        for value in values:
+            stretch.append(value)
+            bits += value.width
+            if bits % 16 == 0 and (bits >= 32 or not self._joins(stretch, values)):
+                terms.append(stretch)
+                stretch, bits = [], 0
+        if stretch:
+            terms.append([*stretch, ir.Const(0, -bits % 16)] if bits % 16 else stretch)
         self.line("{")
         self.depth += 1
-        self.line("uint64_t w, sum = 0;")
-        for text, _ in self.packed(values):
-            self.line(f"w = {text};")
-            self.line("sum += (w >> 32) + (w & 0xffffffffull);")
+        self.line("uint64_t sum = 0;")
+        for term in terms:
+            self._sum(term)
         if payload_at is not None:
             self.line(f"sum = ina_csum_add(sum, data + {payload_at}, pkt->len - {payload_at});")
-        self.line("(void)w;")
         self.line(f"{target} = ina_csum_fold(sum);")
         self.depth -= 1
         self.line("}")
+
+    def _joins(self, stretch: list[ir.Expr], values: list[ir.Expr]) -> bool:
+        """Whether the value after a stretch lies right behind it in the same header (then one load takes both)."""
+        after = values.index(stretch[-1]) + 1
+        return after < len(values) and self.adjacent([*stretch, values[after]]) is not None
+
+    @staticmethod
+    def adjacent(values: list[ir.Expr]) -> tuple[ir.Region, int, int] | None:
+        """(region, first bit, bits) of values that lie side by side in one header."""
+        first = values[0]
+        if not isinstance(first, ir.Elem) or first.array.region is None:
+            return None
+        start = at = first.array.offset + first.index * first.array.width
+        for value in values:
+            if not isinstance(value, ir.Elem) or value.array.region is not first.array.region:
+                return None
+            if value.array.offset + value.index * value.array.width != at:
+                return None
+            at += value.array.width
+        return first.array.region, start, at - start
+
+    def _sum(self, values: list[ir.Expr]) -> None:
+        found = self.adjacent(values)
+        if found and found[1] % 8 == 0 and found[2] <= 32:
+            self.line(f"sum += {self.wire(self.base(found[0]), found[1], found[2])};")
+            return
+        for text, _ in self.packed(values):
+            self.line(f"sum += (({text}) >> 32) + (uint32_t)({text});")
 
     def x_random(self, stmt: ir.Extern) -> None:
         low, high = (self.c(a) for a in stmt.args)
@@ -328,19 +371,19 @@ class Statements(Expressions):
         self.line(f"pkt->digest = (uint8_t){self.c(digest)};")
 
     def x_resubmit(self, stmt: ir.Extern) -> None:
-        self.line("pkt->verdict = INA_RESUBMIT;")
+        self.line("verdict = INA_RESUBMIT;")
         self.line(f"pkt->field_list = {self.c(stmt.args[0])};")
 
     def x_multicast(self, stmt: ir.Extern) -> None:
-        self.line("pkt->verdict = INA_MULTICAST;")
+        self.line("verdict = INA_MULTICAST;")
         self.line(f"pkt->mcast_grp = (uint16_t){self.c(stmt.args[0])};")
 
     def x_unicast(self, stmt: ir.Extern) -> None:
-        self.line("pkt->verdict = INA_UNICAST;")
+        self.line("verdict = INA_UNICAST;")
         self.line(f"pkt->egress_port = (uint16_t){self.c(stmt.args[0])};")
 
     def x_ingress_drop(self, stmt: ir.Extern) -> None:
-        self.line("pkt->verdict = INA_DROP;")
+        self.line("verdict = INA_DROP;")
 
     def x_drop(self, stmt: ir.Extern) -> None:
         self.line("pkt->verdict = INA_DROP;")
@@ -383,20 +426,13 @@ class Statements(Expressions):
         self.line("    start += push;")
         self.line("}")
         for n, region, out in regions:
-            new = f"start + {out} - 1"
-            if region.in_place:
-                stays = f"{self.name(region.pos)} == {new}"
-                buffered = self.name(region.buffered) if region.own_buffer else "0"
-                self.line(f"const int move{n} = {out} && ({buffered} || !({stays}));")
-                self.line(f"uint8_t scratch{n}[{region.size}];")
-                self.line(f"if (move{n}) memcpy(scratch{n}, {self.base(region)}, {region.size});")
+            name = self.name(region)
+            self.line(f"const int move{n} = {out} && {name} != data + (start + {out} - 1);")
+            self.line(f"uint8_t scratch{n}[{region.size}];")
+            self.line(f"if (move{n}) memcpy(scratch{n}, {name}, {region.size});")
         self.line(f"if (push) memmove(data + {cursor} + push, data + {cursor}, rest);")
         for n, region, out in regions:
-            new = f"data + (start + {out} - 1)"
-            if region.in_place:
-                self.line(f"if (move{n}) memcpy({new}, scratch{n}, {region.size});")
-            else:
-                self.line(f"if ({out}) memcpy({new}, {self.base(region)}, {region.size});")
+            self.line(f"if (move{n}) memcpy(data + (start + {out} - 1), scratch{n}, {region.size});")
         for header, out in emitted:
             if not header.region:
                 self._write_header(header, out)

@@ -47,17 +47,16 @@ class Var(Expr):
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """A header kept in wire order, `size` bytes: at `pos` within the frame or, when `buffered` is set, in the program's metadata.
+    """A header kept in wire order, `size` bytes. In C it is a pointer: to zeros at first, into the frame once extracted.
 
-    `own_buffer`: the metadata has room for it (it may come to life without being extracted, or the frame's bytes are needed
-    again); without it the header always lies in the frame while it is valid.
+    Fields are loaded and stored where they lie, so a header that the program does not move costs the deparser nothing.
+    `own_buffer`: the metadata has room for it, because it may come to life without being extracted, or because the
+    frame's bytes are needed again (`in_place` is False: extracting copies it there).
     """
 
     name: str
     size: int
     valid: Var
-    pos: Var
-    buffered: Var
     own_buffer: bool = False
     in_place: bool = True
 

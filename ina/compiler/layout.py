@@ -64,9 +64,9 @@ def _place_group(group: list[ir.Register], at: int, bulk: set[int]) -> int:
     return at + stride * group[0].size
 
 
-def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[int, int]:
-    """Offsets in the metadata by id of variable, array or region."""
-    offsets: dict[int, int] = {}
+def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[Any, int]:
+    """Offsets in the metadata by id of variable, array or region's own buffer; a region's place: (id of valid, "place")."""
+    offsets: dict[Any, int] = {}
     at = 0
 
     def put(item: Any, size: int, alignment: int) -> None:
@@ -81,6 +81,14 @@ def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[int,
     kept += [f["var"] for digest in module.digests for f in digest["fields"]]
     kept += [v.array if isinstance(v, ir.Elem) else v for values in module.preserved.values() for v in values]
     variables = [v for v in kept if isinstance(v, ir.Var)]
+    regions = [item for item in carried if isinstance(item, ir.Region)]
+    for v in variables:
+        if cell_bytes(v.width) > 4:
+            put(v, cell_bytes(v.width), cell_bytes(v.width))
+    for region in regions:
+        at = align(at, 4)
+        offsets[id(region.valid), "place"] = at
+        at += 4
     for v in sorted(variables, key=lambda v: -cell_bytes(v.width)):
         put(v, cell_bytes(v.width), cell_bytes(v.width))
     for array in kept:
@@ -88,7 +96,7 @@ def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[int,
             put(array, array.count * array.width // 8, LINE)
     for region in module.regions:
         if region.own_buffer:
-            put(region, region.size, LINE)
+            put(region, region.size, LINE if region.size > LINE else 8)
     module.layout["meta_size"] = align(max(at, 1), LINE)
     return offsets
 

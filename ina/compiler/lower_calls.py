@@ -160,6 +160,7 @@ class Calls(Statements):
             self.assign(place, fold.const(0, place.hi - place.lo + 1), node)
         elif isinstance(place, Header) and place.region:
             self.emit(ir.Assign(place.valid, fold.FALSE))
+            self.emit(ir.Extern("clear_region", [], [], place.region))
         else:
             if isinstance(place, Header):
                 self.emit(ir.Assign(place.valid, fold.FALSE))
@@ -253,17 +254,22 @@ class Calls(Statements):
     def set_valid(self, header: Header, valid: bool) -> None:
         if valid:
             self.created[id(header)] = header
-        if valid and header.region:
-            header.region.own_buffer = True
-            fresh: list[ir.Stmt] = [
-                ir.Extern("buffer_region", [header.region.pos, header.region.buffered], [], header.region)
-            ]
-            self.emit(ir.If(fold.lnot(header.valid), fresh))
+        if valid:
+            self.emit(ir.If(fold.lnot(header.valid), self.block(lambda: self._zero(header))))
         self.emit(ir.Assign(header.valid, fold.TRUE if valid else fold.FALSE))
         if valid and header.union:
             for other in header.union.fields.values():
                 if other is not header:
                     self.emit(ir.Assign(other.valid, fold.FALSE))
+
+    def _zero(self, header: Header) -> None:
+        """A header that becomes valid has all fields zero."""
+        if header.region:
+            header.region.own_buffer = True
+            self.emit(ir.Extern("fresh_region", [], [], header.region))
+            return
+        for leaf in places.scalars(header):
+            self.emit(ir.Assign(leaf, fold.const(0, leaf.width, leaf.signed)))
 
     def stack_method(self, e: ast.Call) -> None:
         stack = self.lvalue(e.receiver)

@@ -382,10 +382,9 @@ class Expressions:
         if region:
             region.own_buffer = True
             if value.region and value.region.size == region.size:
-                self.emit(ir.Extern("copy_region", [place.valid, region.pos, region.buffered],
-                                    [value.valid, value.region.pos, value.region.buffered], (region, value.region)))  # fmt: skip
+                self.emit(ir.Extern("copy_region", [place.valid], [value.valid], (region, value.region)))
                 return
-            self.emit(ir.Extern("buffer_region", [region.pos, region.buffered], [], region))
+            self.emit(ir.Extern("fresh_region", [], [], region))
         for name, field in place.fields.items():
             self.assign(field, value.fields[name], node)
         if place.union is not None:

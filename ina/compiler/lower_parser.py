@@ -192,9 +192,7 @@ class Parsers(Calls):
 
     def _extract_header(self, header: Header, e: ast.Call) -> None:
         if header.region:
-            self.emit(
-                ir.Extern("extract_region", [header.region.pos, header.region.buffered], [self.cursor], header.region)
-            )
+            self.emit(ir.Extern("extract_region", [], [self.cursor], header.region))
         else:
             value, _ = self._wire_value(header.type, 0, e)
             for target, source in zip(places.scalars(header), places.scalars(value), strict=True):

@@ -134,7 +134,8 @@ class V1Model(Tables):
         if "clone" in self.used:  # in either phase: clones of egress enter ingress too
             ingress_body[clones:clones] = self.block(lambda: self._parsed_clone(end))
             ingress_body.append(ir.Label(end))
-        ingress_body.append(ir.Extern("save", [], []))
+        kept = [self.flags[k] for k in ("ingress_clone", "ingress_digest") if k in self.flags]
+        ingress_body.append(ir.Extern("save", [], kept))
         for region in self.storage.regions:
             if self.needs_original:
                 region.in_place = False

@@ -69,9 +69,6 @@ def _uses(module: ir.Module) -> dict[int, int]:
     for digest in module.digests:
         for f in digest["fields"]:
             add(f["var"])
-    for region in module.regions:
-        for v in (region.valid, region.pos, region.buffered):
-            add(v)
     return uses
 
 
@@ -269,18 +266,13 @@ def _step(a: Any, b: Any) -> int | None:
 
 
 def _hoistable(statements: list[ir.Stmt]) -> bool:
-    """Register indices and the places of headers must not change in the loop: they are worked out before it."""
+    """Register indices must not change in the loop: they are worked out before it."""
     written: set[int] = set()
     fixed: set[int] = set()
     for stmt in ir.walk(statements):
         for target in ir.writes(stmt):
             if isinstance(target, ir.Var):
                 written.add(id(target))
-        for e in (*ir.reads(stmt), *ir.writes(stmt)):
-            for leaf in ir.leaves(e):
-                if isinstance(leaf, ir.Elem) and leaf.array.region:
-                    region = leaf.array.region
-                    fixed |= {id(region.valid), id(region.pos), id(region.buffered)}
         if isinstance(stmt, ir.RegRead | ir.RegWrite):
             for leaf in ir.leaves(stmt.index):
                 if isinstance(leaf, ir.Elem):

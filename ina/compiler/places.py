@@ -109,9 +109,6 @@ def leaves(value: Any) -> Iterator[Any]:
     """All variables of a place: scalars, validity, stack indices."""
     if isinstance(value, Header):
         yield value.valid
-        if value.region:
-            yield value.region.pos
-            yield value.region.buffered
     if isinstance(value, Stack) and value.next is not None:
         yield value.next
     if isinstance(value, Record | Header | Union | Stack | Sequence):
@@ -138,7 +135,7 @@ class Storage:
     arrays: list[ir.Array] = field(default_factory=list)
 
     def place(self, t: types.Type, name: str, in_packet: bool = False) -> Any:
-        """A place for a variable of type `t`. `in_packet`: bulk headers in it may stay in the packet's buffer."""
+        """A place for a variable of type `t`. `in_packet`: headers in it stay in the packet's buffer."""
         t = types.strip_new(t)
         shape = scalar_shape(t)
         if shape:
@@ -187,9 +184,9 @@ class Storage:
         runs = self._runs(t)
         bulk = any(len(run) >= BULK_FIELDS and shape for run, shape in runs)
         width = types.fixed_width(t)
-        if not bulk or width is None or width % 8:
+        if not (bulk or in_packet) or width is None or width % 8:
             return Header(t, {f.name: self.place(f.type, f"{name}_{f.name}") for f in t.fields.values()}, valid)
-        region = ir.Region(name, width // 8, valid, ir.Var(f"{name}_pos", 32), ir.Var(f"{name}_buffered", 1))
+        region = ir.Region(name, width // 8, valid)
         region.in_place = in_packet
         region.own_buffer = not in_packet
         self.regions.append(region)
