@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from v1_program import data, interpret
 
 from ina.compiler.interpreter import CloneSession
@@ -587,3 +590,82 @@ def test_aggregation(tmp_path: Path):
     assert sends(switch, data(a=3, c=4, d=1)) == [(1, result_frame), (2, result_frame)]
     assert sends(switch, data(a=9, c=4, d=1)) == []
     assert switch.registers["pool"][4] == 9
+
+
+def test_a_checksum_in_an_invalid_header_is_not_verified(tmp_path: Path):
+    switch = interpret(
+        tmp_path,
+        "hdr.data.e = (bit<8>)sm.checksum_error;",
+        headers="data_t inner;",
+        parser="""state start { p.extract(hdr.data); transition select(hdr.data.d) { 1: inner; default: accept; } }
+            state inner { p.extract(hdr.inner); transition accept; }""",
+        verify="verify_checksum(true, { hdr.data.a }, hdr.inner.c, HashAlgorithm.csum16);",
+    )
+    assert result(switch, data(a=1)) == data(a=1)
+    assert result(switch, data(a=1, d=1) + data()) == data(a=1, d=1, e=1) + data()
+
+
+@settings(max_examples=25, deadline=None)
+@given(widths=st.lists(st.integers(1, 70), min_size=1, max_size=8), seed=st.integers(0, 2**64), signed=st.booleans())
+def test_extract_and_emit_are_inverse(tmp_path_factory, widths: list[int], seed: int, signed: bool):
+    """Whatever a header looks like, parsing it and sending it out again changes nothing."""
+    widths.append(-sum(widths) % 8 or 8)
+    kind = "int" if signed else "bit"
+    fields = " ".join(f"{kind}<{w}> f{i};" for i, w in enumerate(widths))
+    switch = interpret(
+        tmp_path_factory.mktemp("layout"),
+        types=f"header odd_t {{ {fields} }}",
+        headers="odd_t odd; odd_t copied;",
+        parser="state start { p.extract(hdr.odd); transition accept; }",
+        egress="hdr.copied = hdr.odd; hdr.odd.setInvalid();",
+    )
+    frame = random.Random(seed).randbytes(sum(widths) // 8)
+    assert switch.process(frame + PAYLOAD, 0) == [(1, frame + PAYLOAD)]
+
+
+@pytest.fixture(scope="module")
+def calculator(tmp_path_factory):
+    """a, b in; per operation one word out, unsigned and signed."""
+    operations = "".join(
+        f"hdr.res.u{i} = hdr.data.a {op} hdr.data.b; "
+        f"hdr.res.s{i} = (bit<32>)((int<32>)hdr.data.a {op} (int<32>)hdr.data.b); "
+        for i, op in enumerate(OPERATIONS)
+    )
+    comparisons = "hdr.data.d = (bit<8>)(bit<1>)(hdr.data.a < hdr.data.b);"
+    comparisons += "hdr.data.e = (bit<8>)(bit<1>)((int<32>)hdr.data.a < (int<32>)hdr.data.b);"
+    fields = "".join(f"bit<32> u{i}; bit<32> s{i};" for i in range(len(OPERATIONS)))
+    return interpret(
+        tmp_path_factory.mktemp("calculator"),
+        "hdr.res.setValid(); " + operations + comparisons,
+        types=f"header out_t {{ {fields} }}",
+        headers="out_t res;",
+    )
+
+
+OPERATIONS = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "^": lambda a, b: a ^ b,
+    "|+|": lambda a, b: a + b,
+    "|-|": lambda a, b: a - b,
+}
+word = st.integers(0, 2**32 - 1) | st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**32 - 1])
+
+
+@settings(max_examples=60, deadline=None)
+@given(a=word, b=word)
+def test_arithmetic_agrees_with_integers(calculator, a: int, b: int):
+    """Wrapping is arithmetic modulo 2^32, saturating arithmetic is clamped (§8.7, §8.8)."""
+    got = result(calculator, data(a=a, b=b))
+    sa, sb = (x - 2**32 if x >= 2**31 else x for x in (a, b))
+    assert got[10:12] == bytes([a < b, sa < sb])
+    words = [int.from_bytes(got[i : i + 4], "big") for i in range(12, len(got), 4)]
+    for i, (op, compute) in enumerate(OPERATIONS.items()):
+        unsigned, signed = compute(a, b), compute(sa, sb)
+        if op in ("|+|", "|-|"):
+            unsigned = min(max(unsigned, 0), 2**32 - 1)
+            signed = min(max(signed, -(2**31)), 2**31 - 1)
+        assert words[2 * i : 2 * i + 2] == [unsigned % 2**32, signed % 2**32], op

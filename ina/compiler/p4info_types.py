@@ -65,8 +65,12 @@ def constant_json(e: ast.Expr) -> Json:
 
 
 def constant_of(e: ast.Expr) -> Any:
-    """The value of an annotation's expression, checked or just parsed."""
-    return e.const if e.const is not None else getattr(e, "value", None)
+    """The value of an annotation's expression, checked or just parsed. Raises ValueError for one that is no literal."""
+    if e.const is not None:
+        return e.const
+    if isinstance(e, ast.IntLiteral | ast.BoolLiteral | ast.StringLiteral):
+        return e.value
+    raise ValueError(f"{e.span}: an annotation for the control plane takes literals; write the value out")
 
 
 def annotate(message: Json, annotations: list[ast.Annotation], skip: tuple[str, ...] = ()) -> Json:

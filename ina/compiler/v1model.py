@@ -27,7 +27,7 @@ from ina.compiler.reference.hashes import ALGORITHMS, MASK64, SplitMix64, to_byt
 from ina.compiler.reference.packet import PacketIn, PacketOut, ParserError
 from ina.compiler.reference.tables import ActionProfile, Entry, Table
 from ina.compiler.reference.values import Record, copy, default_value, leaves, store_part, wrap
-from ina.compiler.types import RecordType, underlying
+from ina.compiler.types import HeaderType, RecordType, underlying
 
 if TYPE_CHECKING:
     from ina.compiler.interpreter import Interpreter
@@ -116,6 +116,8 @@ class V1Model:
         self._requests = Requests()
         self._colors: dict[Any, int] = {}
         self._checksum_error = False
+        self._payload = b""
+        self._frame = Frame(None)
         self._functions: dict[str, Callable[..., Any]] = {
             name.removeprefix("_x_"): getattr(self, name) for name in dir(self) if name.startswith("_x_")
         }
@@ -365,6 +367,7 @@ class V1Model:
         function = self._functions.get(name)
         if function is None:
             raise InterpreterError(call, f"v1model has no extern function '{name}'")
+        self._frame = frame
         return function(call, *args)
 
     def call_method(self, instance: Instance, method: str, call: ast.Call, args: list[Any], frame: Frame) -> Any:
@@ -411,8 +414,16 @@ class V1Model:
     def _x_verify_checksum(
         self, call: ast.Call, condition: bool, data: Any, checksum: int, algorithm: str, payload: bytes = b""
     ) -> None:
-        if condition and self._cut(self._digest_of(algorithm, data, call, 1, payload), call) != checksum:
+        """Nothing is verified while the header that holds the checksum is invalid (BMv2)."""
+        if not condition or self._owner_invalid(call.args[2]):
+            return
+        if self._cut(self._digest_of(algorithm, data, call, 1, payload), call) != checksum:
             self._checksum_error = True
+
+    def _owner_invalid(self, field: ast.Expr) -> bool:
+        if not isinstance(field, ast.Member) or field.kind != "field" or not isinstance(field.base.type, HeaderType):
+            return False
+        return not self.interpreter.evaluate(field.base, self._frame).valid
 
     def _x_update_checksum(
         self, call: ast.Call, condition: bool, data: Any, checksum: Any, algorithm: str, payload: bytes = b""
