@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +15,7 @@
 #include <unistd.h>
 
 #include "core.h"
+#include "idle.h"
 
 enum { RING = 256 };
 enum batch_state { WAITING, RUNNING, DONE, ABANDONED };
@@ -156,7 +156,8 @@ static void *loop(void *arg)
     uint16_t numbers[INA_SWITCH_PORTS];
     unsigned count = own_ports(dp->sw, numbers);
     uint64_t commands = 0, last = ina_now();
-    uint32_t yields = 0;
+    struct ina_idle idle;
+    ina_idle_init(&idle, dp->config.yields);
     while (!atomic_load_explicit(&dp->stopping, memory_order_relaxed)) {
         run_commands(dp);
         if (commands != atomic_load_explicit(&dp->commands, memory_order_relaxed)) {
@@ -170,20 +171,15 @@ static void *loop(void *arg)
             ina_switch_poll(dp->sw, now);
         if (got) {
             last = 0;
-            yields = 0;
+            ina_idle_busy(&idle);
             continue;
         }
         if (!last)
             last = now;
         if (now - last < dp->config.spin_ps)
             continue;
-        if (yields < dp->config.yields) {
-            yields++;
-            sched_yield();
-            continue;
-        }
-        rest(dp, numbers, count, due);
-        yields = 0;
+        if (!ina_idle_yield(&idle))
+            rest(dp, numbers, count, due);
     }
     run_commands(dp);
     return NULL;
