@@ -283,7 +283,7 @@ def test_loading_what_is_no_program(tmp_path):
 def test_the_core_under_sanitizers(tmp_path):
     program = tmp_path / "test_switch_core"
     sources = sorted((ROOT / "ina/switch").glob("*.c"))
-    sources += [ROOT / "host" / f"{n}.c" for n in ("link", "port", "port_mem", "segment")]
+    sources += [ROOT / "host" / f"{n}.c" for n in ("idle", "link", "port", "port_mem", "segment")]
     sources += [ROOT / "tests/c/probe_program.c", ROOT / "tests/c/test_switch_core.c"]
     sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run([*CC, "-O1", "-g", *sanitize, *sources, "-o", program, "-lpthread", "-ldl"], check=True)
