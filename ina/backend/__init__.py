@@ -1,0 +1,30 @@
+"""torch.distributed back end ``"ina"``: all-reduce through a P4 switch, everything else through Gloo.
+
+    torch.distributed.init_process_group("ina")
+
+works under torchrun with no other configuration: rank 0 starts the switch process of the local world (all ranks on one
+machine), and it ends with the job. An installed package registers the back end when torch is imported (autoload.py);
+from a checkout call ``ina.backend.register()`` first.
+
+Environment, read when a group is created (settings.py): INA_PORT, INA_VALUES, INA_SLOTS, INA_FAULT, ...
+"""
+
+from __future__ import annotations
+
+from ina.backend.autoload import register
+
+__all__ = ["register", "reset_stats", "stats"]
+
+
+def stats() -> dict:
+    """What this process has done so far, over all its groups: see :class:`ina.backend.counters.Counters`."""
+    from ina.backend.counters import COUNTERS
+
+    return COUNTERS.snapshot()
+
+
+def reset_stats() -> None:
+    """Start counting from zero."""
+    from ina.backend.counters import COUNTERS
+
+    COUNTERS.reset()

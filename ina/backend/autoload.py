@@ -1,0 +1,27 @@
+"""Entry point of the group ``torch.backends``: torch calls it at the end of every ``import torch``.
+
+So it is cheap (it only notes a name and a function; the back end is imported when a group is made) and never raises: a
+torch that cannot be extended must still import. It says on standard error why the back end is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+
+
+def register() -> None:
+    """Make ``"ina"`` known to torch.distributed. Harmless when it is known already."""
+    try:
+        import torch.distributed as dist
+
+        if dist.is_available() and "ina" not in dist.Backend.backend_list:
+            dist.Backend.register_backend("ina", create, extended_api=True, devices=["cpu"])
+    except Exception as error:
+        print(f"ina: cannot register the torch.distributed back end 'ina': {error!r}", file=sys.stderr)
+
+
+def create(options, backend_options):
+    """Creator that torch calls for each new group, on its members only."""
+    from ina.backend.process_group import create_process_group
+
+    return create_process_group(options, backend_options)

@@ -1,0 +1,82 @@
+"""Counters of the back end: what went which way, and why."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from weakref import WeakSet
+
+
+class Counters:
+    """Per process. ``snapshot()`` gives
+
+    switch     calls, tensors, elements, bytes of all-reduces through the switch, and seconds during which at least
+               one was in flight
+    gloo       calls by collective
+    reasons    why an all-reduce went to Gloo, by reason
+    worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: WeakSet = WeakSet()
+        self.reset()
+
+    def reset(self) -> None:
+        with self._lock:
+            self._switch = Counter()
+            self._gloo: Counter[str] = Counter()
+            self._reasons: Counter[str] = Counter()
+            self._worker: Counter[str] = Counter()
+            self._base: Counter[str] = Counter()
+            self._in_flight = 0
+            self._busy_since = 0.0
+            self._busy = 0.0
+            for job in self._jobs:
+                self._base.update(job.worker_stats())
+
+    def job_opened(self, job) -> None:
+        """``job.worker_stats()`` is asked for at each snapshot until ``job_closed``."""
+        with self._lock:
+            self._jobs.add(job)
+
+    def job_closed(self, job) -> None:
+        with self._lock:
+            if job in self._jobs:
+                self._jobs.discard(job)
+                self._worker.update(job.worker_stats())
+
+    def started(self, tensors: int, elements: int) -> None:
+        with self._lock:
+            self._switch.update(calls=1, tensors=tensors, elements=elements, bytes=4 * elements)
+            if self._in_flight == 0:
+                self._busy_since = time.monotonic()
+            self._in_flight += 1
+
+    def finished(self) -> None:
+        with self._lock:
+            if self._in_flight:  # 0: begun before reset
+                self._in_flight -= 1
+                if self._in_flight == 0:
+                    self._busy += time.monotonic() - self._busy_since
+
+    def delegated(self, collective: str, reason: str = "") -> None:
+        with self._lock:
+            self._gloo[collective] += 1
+            if reason:
+                self._reasons[reason] += 1
+
+    def snapshot(self) -> dict:
+        with self._lock:
+            worker = Counter(self._worker)
+            for job in self._jobs:
+                worker.update(job.worker_stats())
+            worker.subtract(self._base)
+            busy = self._busy + (time.monotonic() - self._busy_since if self._in_flight else 0.0)
+            switch = {key: self._switch[key] for key in ("calls", "tensors", "elements", "bytes")}
+            return {"switch": {**switch, "seconds": busy}, "gloo": dict(self._gloo), "reasons": dict(self._reasons),
+                    "worker": dict(worker)}
+
+
+COUNTERS = Counters()

@@ -1,0 +1,76 @@
+"""What the environment may say about the local world. Unknown values are errors that name the variable."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ina import paths
+from ina.transport.ports import Faults
+
+VALUES = (32, 64, 128, 256, 1024, 2048)
+FAULT_KEYS = {"loss": "loss", "dup": "duplicate", "reorder": "reorder", "corrupt": "corrupt", "seed": "seed",
+              "dup_delay": "duplicate_delay", "reorder_delay": "reorder_delay"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """
+    ==============  ======================================================================================
+    INA_PROGRAM     the P4 program (default: switchml.p4 of this package)
+    INA_VALUES      integers per packet: 32, 64, 128, 256, 1024 or 2048
+    INA_SLOTS       slots of each job (its window), a power of two
+    INA_PORT        shm (shared memory) or udp (loopback)
+    INA_FAULT       such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1
+    ==============  ======================================================================================
+    """
+
+    program: Path
+    values: int = 2048
+    slots: int = 64
+    pool: int = 1024
+    port: str = "shm"
+    faults: Faults | None = None
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """Raises ValueError naming the variable."""
+        program = os.environ.get("INA_PROGRAM")
+        values = _integer("INA_VALUES", cls.values)
+        if values not in VALUES:
+            raise ValueError(f"INA_VALUES={values}: expected one of {', '.join(map(str, VALUES))}")
+        slots = _integer("INA_SLOTS", cls.slots)
+        if slots < 1 or slots & (slots - 1) or slots > 8192:
+            raise ValueError(f"INA_SLOTS={slots}: expected a power of two from 1 to 8192")
+        port = os.environ.get("INA_PORT", cls.port)
+        if port not in ("shm", "udp"):
+            raise ValueError(f"INA_PORT={port}: expected shm or udp")
+        fault = os.environ.get("INA_FAULT")
+        return cls(Path(program) if program else paths.p4_dir() / "switchml.p4", values, slots, max(cls.pool, slots),
+                   port, parse_faults(fault) if fault else None)
+
+
+def parse_faults(text: str) -> Faults:
+    """``loss=0.01,seed=1`` to Faults; delays default to a few round trips. Raises ValueError naming the key."""
+    found: dict[str, float | int] = {"duplicate_delay": 2e-3, "reorder_delay": 1e-3}
+    for item in text.split(","):
+        key, equals, value = item.partition("=")
+        if key not in FAULT_KEYS or not equals:
+            raise ValueError(f"INA_FAULT: {item!r}: expected key=value with one of the keys {', '.join(FAULT_KEYS)}")
+        try:
+            found[FAULT_KEYS[key]] = int(value) if key == "seed" else float(value)
+        except ValueError:
+            raise ValueError(f"INA_FAULT: {item!r}: {value!r} is not a number") from None
+    try:
+        return Faults(**found)
+    except ValueError as error:
+        raise ValueError(f"INA_FAULT={text}: {error}") from None
+
+
+def _integer(name: str, default: int) -> int:
+    text = os.environ.get(name)
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise ValueError(f"{name}={text}: expected an integer") from None

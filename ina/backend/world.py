@@ -1,0 +1,115 @@
+"""The local world: who starts the switch process, how ranks find it, and that they are on one machine.
+
+The first rank of a new group names the switch: the one that this process knows already, or a new one that it starts.
+Its abstract socket listens before the process runs, so nobody waits here for anything but the other ranks of the
+group (as Gloo's own rendezvous does), and a first answer is awaited only where one is needed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ina.backend.settings import Settings
+from ina.control.client import SwitchProcess
+
+_process: SwitchProcess | None = None  # started by this process
+_users: dict[str, int] = {}  # switches known to this process, by socket name: groups of this process that use it
+_pids: dict[str, int] = {}  # their process ids
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank is: abstract sockets reach as far as one network name space of one running kernel."""
+
+    host: str
+    kernel: str
+    network: int
+
+    @classmethod
+    def here(cls) -> Place:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return cls(socket.gethostname(), file.read().strip(), os.stat("/proc/self/ns/net").st_ino)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """The group's switch process (socket name, process id), and a word that no other group's job has in its name."""
+
+    switch: str
+    pid: int
+    nonce: str
+
+
+def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
+    """The switch of a new group; the same on all ranks.
+
+    Call on all ranks of a group, with a store of its own. Raises RuntimeError on every rank if they are not all on one
+    machine, and when a rank does not come within ``timeout``.
+    """
+    place = Place.here()
+    mine: dict = {"place": [place.host, place.kernel, place.network]}
+    if rank == 0:
+        mine["switch"] = acquire(settings)
+        mine["pid"] = _pids[mine["switch"]]
+        mine["nonce"] = uuid.uuid4().hex[:8]
+    try:
+        store.set(f"rank/{rank}", json.dumps(mine))
+        keys = [f"rank/{i}" for i in range(size)]
+        try:
+            store.wait(keys, timeout)
+        except RuntimeError as error:  # DistStoreError
+            missing = [i for i in range(size) if not store.check([keys[i]])]
+            raise RuntimeError(f"ina: ranks {missing} of {size} did not join the group within "
+                               f"{timeout.total_seconds():g} s") from error
+        ranks = [json.loads(text) for text in store.multi_get(keys)]
+        places = [Place(*r["place"]) for r in ranks]
+        for other, there in enumerate(places):
+            if (there.kernel, there.network) != (places[0].kernel, places[0].network):
+                what = "machines" if there.kernel != places[0].kernel else "network name spaces"
+                raise RuntimeError(f"ina: the local world needs all ranks on one machine, but ranks 0 and {other} are "
+                                   f"on different {what} ({places[0].host} and {there.host}); start all ranks on one, "
+                                   "or use the back end 'gloo'")
+    except BaseException:
+        if rank == 0:
+            release(mine["switch"])
+        raise
+    name = ranks[0]["switch"]
+    if rank != 0:
+        _users[name] = _users.get(name, 0) + 1
+        _pids[name] = ranks[0]["pid"]
+    return Agreement(name, _pids[name], ranks[0]["nonce"])
+
+
+def acquire(settings: Settings) -> str:
+    """Socket name of a switch that this process knows, or of a new one. One ``release`` per call."""
+    global _process
+    if _users:
+        name = next(iter(_users))
+    else:
+        defines = {"VALUES": str(settings.values), "SLOTS": str(settings.pool)}
+        _process = SwitchProcess(settings.program, defines, job_slots=settings.slots)
+        name = _process.name
+        _pids[name] = _process.pid
+    _users[name] = _users.get(name, 0) + 1
+    return name
+
+
+def release(name: str, wait: float = 2.0) -> None:
+    """A group of this process has ended. After the last one the switch process is let go."""
+    global _process
+    _users[name] -= 1
+    if not _users[name]:
+        del _users[name], _pids[name]
+        if _process is not None and _process.name == name:
+            process, _process = _process, None
+            process.close(wait)
+
+
+def log_tail(name: str) -> str:
+    """The end of the log of that switch process if this process started it, else ""."""
+    return _process.log_tail() if _process is not None and _process.name == name else ""

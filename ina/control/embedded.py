@@ -1,0 +1,68 @@
+"""The embedded switch as the switch process runs it: a compiled program, its data-plane thread, and workers' ports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ina.compiler.build import compile_program
+from ina.control.controller import SWITCH, worker_address
+from ina.control.ports import open_switch_port
+from ina.switch.embedded import Switch
+from ina.switch.entities import Update
+
+PORTS = 510  # the CPU port and the drop port are beyond
+
+
+class EmbeddedSwitch:
+    """A running switch that can be given ports. Raises what compiling and loading the program raise."""
+
+    def __init__(self, program: Path, defines: dict[str, str]):
+        compiled = compile_program(program, defines=defines)
+        self.switch = Switch(compiled)
+        registers = self.switch.p4info.registers.values()
+        self.values = sum(r.name.startswith("SwitchIngress.values.value") for r in registers)
+        self.slots = next((r.size for r in registers if r.name.endswith(".bitmaps")), 0) // 2
+        if not self.values or not self.slots:
+            raise ValueError(f"{program} has no registers 'value...' and 'bitmaps' in its ingress: "
+                             "it is not an aggregation program that this controller knows (p4/switchml.p4)")
+        self._program = str(program)
+        self._ports: dict[int, object] = {}
+        self._last = PORTS - 1
+        self.switch.start()
+
+    def describe(self) -> dict:
+        return {"program": self._program, "source_hash": self.switch.program.source_hash, "values": self.values,
+                "slots": self.slots}
+
+    def write(self, updates: Iterable[Update]) -> None:
+        self.switch.write(updates)
+
+    def open_port(self, kind: str, job: int, index: int) -> tuple[int, dict, list[int]]:
+        number = next((n for i in range(PORTS) if (n := (self._last + 1 + i) % PORTS) not in self._ports), None)
+        if number is None:
+            raise ValueError(f"all {PORTS} ports of the switch are in use")
+        port, offer, fds = open_switch_port(kind, worker_address(job, index), SWITCH, self.values)
+        self.switch.add_port(number, port.handle)
+        self._ports[number] = port
+        self._last = number
+        return number, offer, fds
+
+    def close_port(self, number: int) -> None:
+        self.switch.remove_port(number)
+        self._ports.pop(number).close()
+
+    def counters(self) -> dict:
+        program = {name: cells.tolist() for name, cells in self.switch.counters().items()}
+        ports = {}
+        for number in self._ports:
+            stats = self.switch.port_stats(number)
+            ports[number] = {"rx_packets": stats.rx_packets, "rx_bytes": stats.rx_bytes,
+                             "tx_packets": stats.tx_packets, "tx_bytes": stats.tx_bytes, "drops": stats.drops}
+        return {"program": program, "ports": ports}
+
+    def close(self) -> None:
+        self.switch.close()
+        for port in self._ports.values():
+            port.close()
+        self._ports.clear()

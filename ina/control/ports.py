@@ -1,0 +1,72 @@
+"""Both ends of a worker's port to the switch process: shared memory (default) or UDP over loopback.
+
+The switch process makes the port, keeps its own end, and sends the worker an *offer* (JSON) and descriptors. Nothing
+has a name in a file system, so nothing is left behind however a process ends.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from ina.control.client import Attachment
+from ina.transport.ports import (
+    Address,
+    Faults,
+    Port,
+    bound_port,
+    create_bell,
+    create_segment,
+    open_shared,
+    open_udp,
+)
+
+LOOPBACK = "127.0.0.1"
+FRAMES = 256  # per direction
+HEADERS = 52  # Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2
+
+
+def frame_size(values: int) -> int:
+    """Longest frame of a program with ``values`` integers per packet, bytes."""
+    return HEADERS + 4 * values
+
+
+def open_switch_port(kind: str, worker: Address, switch: Address, values: int) -> tuple[Port, dict, list[int]]:
+    """The switch's end of a new port, the offer, and descriptors for the worker (the caller closes them).
+
+    Raises ValueError for an unknown kind, OSError when the system refuses.
+    """
+    if kind == "shm":
+        memory, bell, worker_bell = create_segment(FRAMES, frame_size(values)), create_bell(), create_bell()
+        try:
+            return open_shared(memory, 0, bell, worker_bell), {"kind": "shm"}, [memory, worker_bell, bell]
+        except OSError:
+            for fd in (memory, bell, worker_bell):
+                os.close(fd)
+            raise
+    if kind == "udp":
+        port = open_udp((LOOPBACK, 0), None, source=worker, destination=switch, max_frame=frame_size(values))
+        return port, {"kind": "udp", "port": bound_port(port)}, []
+    raise ValueError(f"unknown kind of port {kind!r}; expected 'shm' or 'udp'")
+
+
+def open_worker_port(attachment: Attachment, faults: Faults | None = None) -> Port:
+    """The worker's end of the port that it was offered. Raises OSError.
+
+    ``faults`` go both ways; worker and direction each have random numbers of their own. The descriptors of the
+    attachment stay the caller's.
+    """
+    if attachment.port["kind"] == "shm":
+        memory, bell, switch_bell = attachment.fds
+        port = open_shared(memory, 1, bell, switch_bell)
+    else:
+        port = open_udp((LOOPBACK, 0), (LOOPBACK, attachment.port["port"]), source=attachment.switch,
+                        destination=attachment.address, max_frame=frame_size(attachment.values))
+    if faults is not None:
+        seed = faults.seed * 1024 + 2 * attachment.worker
+        try:
+            port.with_faults(replace(faults, seed=seed), replace(faults, seed=seed + 1))
+        except (OSError, ValueError):
+            port.close()
+            raise
+    return port

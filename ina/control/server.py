@@ -1,0 +1,400 @@
+"""The switch process of the local world: one switch, its controller, and a door for the workers.
+
+    python -m ina.control.server --program p4/switchml.p4 -DVALUES=256 --name my-switch
+
+It speaks JSON lines (channel.py) on an abstract Unix socket. Requests have ``op``; every request gets one reply with
+``ok``, or ``ok: false`` with ``error`` (text) and ``code``:
+
+    ping                                          -> pid, program, source_hash, values, slots, free_slots
+    join     job worker                           -> this connection is that worker of that job: its end will be told
+    admit    job workers [slots] [strict]         -> number, incarnation, slot_base, slots   (all workers ask; the
+                                                     first creates, all get the same answer, a refusal too)
+    attach   job worker port                      -> the worker's configuration, and the port's descriptors
+    release                                       -> this connection's worker leaves its job in peace
+    counters                                      -> counters of the program and of the switch's ports
+    stop                                          -> ends when the last client is gone
+
+Unasked, a connection may get ``event: left`` (worker) or ``event: failed`` (reason); after the latter it is hung up.
+
+Liveness: a worker joins early and keeps its connection open. When its connection or its process ends before
+``release``, the other workers of the job are told which one is lost, and are hung up after GRACE seconds (so that
+results which are under way arrive). The process ends when its starter (the other end of ``--starter-fd``) and all
+clients are gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from collections import OrderedDict
+from dataclasses import astuple, dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from ina.control.channel import Channel, ChannelClosed, listen, peer_pid
+from ina.control.controller import SWITCH, AdmissionError, Controller, SwitchTarget
+
+GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
+DEFAULT_SLOTS = 128
+REMEMBERED = 1024  # refusals and failures by job name, so that all workers of a job get the same answer
+
+log = logging.getLogger("ina.switch")
+
+
+class SwitchHost(SwitchTarget, Protocol):
+    """A running switch that can be given ports (embedded.py; tests have a fake)."""
+
+    def describe(self) -> dict:
+        """``program``, ``source_hash``, ``values`` (per packet), ``slots`` (of the pool)."""
+
+    def open_port(self, kind: str, job: int, index: int) -> tuple[int, dict, list[int]]:
+        """A port for worker ``index`` of job number ``job``: the port's number, what the worker must know of it, and
+        descriptors for the worker (the caller closes them). ValueError for an unknown kind, OSError."""
+
+    def close_port(self, number: int) -> None: ...
+
+    def counters(self) -> dict: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(eq=False)
+class Session:
+    """One connection."""
+
+    channel: Channel
+    pid: int
+    pidfd: int  # -1: the process cannot be watched
+    job: str = ""  # of which it is a member, "" before join
+    index: int = -1  # as which worker
+    attached: bool = False
+    released: bool = False
+    hang_up_at: float = 0.0  # monotonic seconds, 0: no
+
+
+@dataclass
+class Refusal:
+    text: str
+    code: str
+    asked: int = 0
+
+
+@dataclass
+class Server:
+    """Serves one listening socket until its starter and all clients are gone.
+
+    ``failure``: why there is no switch; then every request is answered with it.
+    """
+
+    listener: socket.socket
+    host: SwitchHost | None
+    starter_fd: int = -1
+    starter_pidfd: int = -1
+    failure: str = ""
+    job_slots: int = DEFAULT_SLOTS
+    sessions: list[Session] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.selector = selectors.DefaultSelector()
+        self.controller = Controller(self.host, self.host.describe()["slots"]) if self.host else None
+        self.ports: dict[str, list[int]] = {}  # open ports by job
+        self.refusals: OrderedDict[str, Refusal] = OrderedDict()
+        self.failures: OrderedDict[str, str] = OrderedDict()
+        self.stopping = False
+        self.listener.setblocking(False)
+        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+        if self.starter_fd >= 0:
+            self.selector.register(self.starter_fd, selectors.EVENT_READ, lambda: self._starter_gone(self.starter_fd))
+        if self.starter_pidfd >= 0:  # children that it forked may hold copies of the pipe after its end
+            self.selector.register(self.starter_pidfd, selectors.EVENT_READ,
+                                   lambda: self._starter_gone(self.starter_pidfd))
+
+    # ---- the loop
+
+    def run(self) -> None:
+        while not self._finished():
+            due = [s.hang_up_at for s in self.sessions if s.hang_up_at]
+            timeout = max(0.0, min(due) - time.monotonic()) if due else None
+            for key, _ in self.selector.select(timeout):
+                if key.fileobj in self.selector.get_map():  # not gone through an earlier event of this round
+                    key.data()
+            now = time.monotonic()
+            for session in [s for s in self.sessions if s.hang_up_at and s.hang_up_at <= now]:
+                self._drop(session, "")
+
+    def stop(self) -> None:
+        self.stopping = True
+
+    def close(self) -> None:
+        """Hang up every client and take the switch down."""
+        for session in list(self.sessions):
+            self._drop(session, "")
+        self.selector.close()
+        self.listener.close()
+        if self.host:
+            self.host.close()
+
+    def _finished(self) -> bool:
+        return self.stopping and not self.sessions
+
+    def _starter_gone(self, fd: int) -> None:
+        log.info("the starter is gone; ending with the last client")
+        self.selector.unregister(fd)
+        self.stopping = True
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self.listener.accept()
+        except BlockingIOError:
+            return
+        pid = peer_pid(sock)
+        try:
+            pidfd = os.pidfd_open(pid) if pid > 0 else -1
+        except ProcessLookupError:  # it died meanwhile; the connection says so, too
+            sock.close()
+            return
+        except OSError as error:
+            log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)
+            pidfd = -1
+        session = Session(Channel(sock), pid, pidfd)
+        self.sessions.append(session)
+        self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(session))
+        if pidfd >= 0:
+            self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._drop(session, "its process ended"))
+
+    def _serve(self, session: Session) -> None:
+        try:
+            while True:
+                request, fds = session.channel.receive(None, "a request")
+                for fd in fds:
+                    os.close(fd)
+                self._answer(session, request)
+                if not session.channel.buffered():
+                    return
+        except TimeoutError:  # half a line: the rest will come
+            return
+        except ValueError as error:
+            self._drop(session, f"it sent something that is not a request: {error}")
+        except ChannelClosed:
+            self._drop(session, "its connection closed")
+
+    def _answer(self, session: Session, request: dict) -> None:
+        fds: list[int] = []
+        operations = {"ping": self._ping, "join": self._join, "admit": self._admit, "attach": self._attach,
+                      "release": self._release, "counters": self._counters, "stop": self._stop}
+        op = request.pop("op", None)
+        try:
+            if self.failure:
+                raise AdmissionError("failed", self.failure)
+            if op not in operations:
+                raise AdmissionError("invalid", f"unknown operation {op!r}; expected one of {', '.join(operations)}")
+            reply = {"ok": True, **operations[op](session, fds, **request)}
+        except AdmissionError as error:
+            reply = {"ok": False, "code": error.code, "error": str(error)}
+        except (TypeError, ValueError, OSError) as error:
+            reply = {"ok": False, "code": "invalid", "error": f"{op}: {error}"}
+        try:
+            session.channel.send(reply, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    # ---- operations
+
+    def _ping(self, session: Session, fds: list[int]) -> dict:
+        return {"pid": os.getpid(), "free_slots": self.controller.free_slots(), **self.host.describe()}
+
+    def _join(self, session: Session, fds: list[int], job: str, worker: int) -> dict:
+        if job in self.failures:
+            raise AdmissionError("failed", self.failures[job])
+        if (session.job, session.index) not in (("", -1), (job, worker)):
+            raise AdmissionError("duplicate", f"this connection is worker {session.index} of job {session.job!r} "
+                                              "already; open another one")
+        for other in self.sessions:
+            if other is not session and (other.job, other.index) == (job, worker):
+                raise AdmissionError("duplicate", f"processes {other.pid} and {session.pid} both say that they are "
+                                                  f"worker {worker} of job {job!r}; ranks must differ")
+        session.job, session.index = job, worker
+        return {}
+
+    def _admit(self, session: Session, fds: list[int], job: str, workers: int, slots: int | None = None,
+               strict: bool = True) -> dict:
+        slots = slots or self.job_slots
+        if job in self.failures:
+            raise AdmissionError("failed", self.failures[job])
+        if refusal := self.refusals.get(job):
+            refusal.asked += 1
+            if refusal.asked >= workers:
+                del self.refusals[job]
+            raise AdmissionError(refusal.code, refusal.text)
+        admitted = self.controller.jobs.get(job)
+        if admitted is None:
+            try:
+                admitted = self.controller.admit(job, workers, slots, strict)
+            except AdmissionError as error:
+                if workers > 1:
+                    _remember(self.refusals, job, Refusal(str(error), error.code, asked=1))
+                raise
+            log.info("job %s: number %d, incarnation %d, %d workers, slots %d..%d", job, admitted.number,
+                     admitted.incarnation, workers, admitted.slot_base, admitted.slot_base + slots - 1)
+        elif (admitted.workers, admitted.slots, admitted.strict) != (workers, slots, strict):
+            raise AdmissionError("mismatch", f"job {job!r} was admitted with {admitted.workers} workers, "
+                                             f"{admitted.slots} slots, strict={admitted.strict}; this worker asks for "
+                                             f"{workers} workers, {slots} slots, strict={strict}")
+        return {"number": admitted.number, "incarnation": admitted.incarnation, "slot_base": admitted.slot_base,
+                "slots": admitted.slots, "workers": admitted.workers}
+
+    def _attach(self, session: Session, fds: list[int], job: str, worker: int, port: str = "shm") -> dict:
+        self._join(session, fds, job, worker)
+        admitted = self.controller.jobs.get(job)
+        if admitted is None:
+            raise AdmissionError("unknown", f"there is no job {job!r}; it was never admitted, or is over")
+        number, offer, offered = self.host.open_port(port, admitted.number, worker)
+        fds += offered
+        try:
+            attached = self.controller.attach(admitted, worker, number)
+        except AdmissionError:
+            self.host.close_port(number)
+            raise
+        session.attached = True
+        self.ports.setdefault(job, []).append(number)
+        log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, number, port)
+        return {"port": offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
+                "incarnation": admitted.incarnation, "slots": admitted.slots, "values": self.host.describe()["values"],
+                "address": astuple(attached.address), "switch": astuple(SWITCH)}
+
+    def _release(self, session: Session, fds: list[int]) -> dict:
+        if not session.job:
+            raise AdmissionError("unknown", "this connection has joined no job")
+        session.released = True
+        for other in self._others(session):
+            self._tell(other, {"event": "left", "worker": session.index, "pid": session.pid})
+        self._leave(session)
+        return {}
+
+    def _counters(self, session: Session, fds: list[int]) -> dict:
+        return self.host.counters()
+
+    def _stop(self, session: Session, fds: list[int]) -> dict:
+        self.stopping = True
+        return {}
+
+    # ---- ends
+
+    def _drop(self, session: Session, why: str) -> None:
+        """The connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
+        if session not in self.sessions:
+            return
+        self.sessions.remove(session)
+        self.selector.unregister(session.channel)
+        if session.pidfd >= 0:
+            self.selector.unregister(session.pidfd)
+            os.close(session.pidfd)
+        session.channel.hang_up()
+        session.channel.close()
+        if not session.job or session.released:
+            return
+        if why:
+            reason = f"worker {session.index} of job {session.job!r} (process {session.pid}) is lost: {why}"
+            log.warning("%s", reason)
+            _remember(self.failures, session.job, reason)
+            for other in self._others(session):
+                self._tell(other, {"event": "failed", "reason": reason})
+                other.hang_up_at = other.hang_up_at or time.monotonic() + GRACE
+        self._leave(session)
+
+    def _others(self, session: Session) -> list[Session]:
+        """The other workers of its job that have not left."""
+        return [s for s in self.sessions if s is not session and s.job == session.job and not s.released]
+
+    def _tell(self, session: Session, event: dict) -> None:
+        try:
+            session.channel.send(event)
+        except ChannelClosed as error:
+            log.info("worker %d of job %s does not hear: %s", session.index, session.job, error)
+
+    def _leave(self, session: Session) -> None:
+        """The last worker that leaves a job releases it; until then ports stay, results may be under way."""
+        if self._others(session) or session.job not in self.controller.jobs:
+            return
+        self.controller.release(session.job)
+        for number in self.ports.pop(session.job, []):
+            self.host.close_port(number)
+        log.info("job %s is over", session.job)
+
+
+def _remember(memory: OrderedDict, job: str, what: object) -> None:
+    memory[job] = what
+    while len(memory) > REMEMBERED:
+        memory.popitem(last=False)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m ina.control.server", description="the switch process")
+    parser.add_argument("--program", required=True, help="the P4 program")
+    parser.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME[=VALUE]",
+                        help="preprocessor definition, such as -DVALUES=256")
+    parser.add_argument("--name", help="abstract Unix socket to listen at")
+    parser.add_argument("--listen-fd", type=int, help="descriptor that listens already, instead of --name")
+    parser.add_argument("--starter-fd", type=int, default=-1, help="pipe whose other end the starter holds")
+    parser.add_argument("--starter-pid", type=int, default=0, help="process whose end counts as the starter's")
+    parser.add_argument("--job-slots", type=int, default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    args = parser.parse_args(argv)
+    if (args.name is None) == (args.listen_fd is None):
+        parser.error("expected one of --name and --listen-fd")
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO if args.verbose else logging.WARNING,
+                        format="ina switch: %(message)s")
+    listener = listen(args.name) if args.name is not None else socket.socket(fileno=args.listen_fd)
+
+    host, failure = None, ""
+    try:
+        from ina.control.embedded import EmbeddedSwitch
+
+        host = EmbeddedSwitch(Path(args.program), dict(d.partition("=")[::2] for d in args.defines))
+    except Exception as error:  # told to every client: they must not be left with a connection that says nothing
+        log.exception("cannot start the switch")
+        failure = f"the switch process cannot run {args.program}: {error}"
+        if args.starter_fd < 0:
+            return 1
+    server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots)
+    if args.starter_fd >= 0:
+        # A Ctrl-C at the terminal is meant for the job; this process ends with it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    else:
+        signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
+    if host:
+        print(json.dumps({"pid": os.getpid(), "name": args.name, **host.describe()}), flush=True)
+    try:
+        server.run()
+    finally:
+        server.close()
+    return 1 if failure else 0
+
+
+def _watch_starter(pid: int) -> int:
+    """A descriptor that becomes readable when process ``pid`` ends; -1 if there is nothing to watch."""
+    if pid <= 0:
+        return -1
+    try:
+        return os.pidfd_open(pid)
+    except OSError as error:  # its pipe tells, unless it left children behind
+        log.warning("cannot watch the starter, process %d: %s", pid, error.strerror)
+        return -1
+
+
+def _interrupt(number: int, frame: object) -> None:
+    """A signal ends the process at once: clients see the hang-up."""
+    raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,477 @@
+"""The torch back end in real ranks: each test runs processes, looks at what they printed, and that nothing is left."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the back end needs torch")
+
+ROOT = Path(__file__).resolve().parent.parent
+PRELUDE = """
+import json, os, signal, sys, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+import ina.backend
+ina.backend.register()
+torch.set_num_threads(1)
+def say(**facts): print(json.dumps(facts), flush=True)
+def start(seconds=30, backend="ina"):
+    dist.init_process_group(backend, init_method=os.environ["INIT"], rank=int(os.environ["RANK"]),
+                            world_size=int(os.environ["WORLD_SIZE"]), timeout=timedelta(seconds=seconds))
+    if backend == "ina":
+        from ina.backend import world
+        say(switch=list(world._pids.items()))
+    return dist.get_rank(), dist.get_world_size()
+"""
+
+
+@dataclass
+class Rank:
+    code: int
+    said: dict
+    errors: str
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def shared_memory() -> set[str]:
+    return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
+
+
+def run(tmp_path: Path, ranks: int, body: str, timeout: float = 60, **env: str) -> list[Rank]:
+    """Run ``body`` in ``ranks`` processes; then no switch process, socket or shared memory of theirs may be left."""
+    before = shared_memory()
+    files = set(tmp_path.iterdir())
+    rendezvous = tmp_path / f"store{time.monotonic_ns()}"
+    script = PRELUDE + textwrap.dedent(body)
+    common = dict(os.environ, WORLD_SIZE=str(ranks), INIT=f"file://{rendezvous}", PYTHONPATH=str(ROOT),
+                  OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0", **env)
+    processes = [subprocess.Popen([sys.executable, "-c", script], env=dict(common, RANK=str(rank)), cwd=tmp_path,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+    results = []
+    try:
+        deadline = time.monotonic() + timeout
+        for process in processes:
+            out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            said: dict = {}
+            for line in out.splitlines():
+                said.update(json.loads(line))
+            results.append(Rank(process.returncode, said, err))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for name, pid in {tuple(switch) for rank in results for switch in rank.said.get("switch", [])}:
+        wait_until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
+        with open("/proc/net/unix") as file:
+            assert name not in file.read()
+    assert shared_memory() <= before
+    assert set(tmp_path.iterdir()) - files <= {rendezvous}
+    return results
+
+
+def wait_until(condition, what: str, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.02)
+
+
+def succeed(results: list[Rank]) -> list[dict]:
+    for number, rank in enumerate(results):
+        assert rank.code == 0, f"rank {number} ended with {rank.code}:\n{rank.errors}"
+    return [rank.said for rank in results]
+
+
+ALLREDUCE = """
+import numpy as np
+rank, n = start()
+generator = np.random.default_rng(1)
+def mine(values): return values[rank]
+for count in (1, 2, 255, 256, 257, 2048, 5000, 100_003):
+    ints = generator.integers(-2**31, 2**31, (n, count), dtype=np.int64).astype(np.int32)
+    tensor = torch.from_numpy(mine(ints).copy())
+    dist.all_reduce(tensor)
+    with np.errstate(over="ignore"):
+        assert np.array_equal(tensor.numpy(), ints.sum(axis=0, dtype=np.int32)), count
+    floats = generator.standard_normal((n, count)).astype(np.float32)
+    tensor = torch.from_numpy(mine(floats).copy())
+    dist.all_reduce(tensor)
+    exact = floats.astype(np.float64).sum(axis=0)
+    bound = n * 2.0 ** (np.ceil(np.log2(np.abs(floats).max())) - 31 + np.ceil(np.log2(n))) + 2.0**-24 * np.abs(exact)
+    assert (np.abs(tensor.numpy() - exact) <= bound).all(), count
+    everyone = [torch.empty_like(tensor) for _ in range(n)]
+    dist.all_gather(everyone, tensor)
+    assert all(torch.equal(everyone[0], other) for other in everyone)
+# averages, shapes, strides
+tensor = torch.full((3, 4, 5), float(rank)); dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+assert torch.allclose(tensor, torch.full((3, 4, 5), (n - 1) / 2))
+tensor = torch.tensor([-7, 7], dtype=torch.int32) * (rank + 1); dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+assert tensor.tolist() == [int(-7 * (n + 1) / 2), int(7 * (n + 1) / 2)], tensor
+whole = torch.ones(4, 6); view = whole.t()[::2]; dist.all_reduce(view)
+assert (view == n).all() and (whole[:, 1::2] == 1).all()
+scalar = torch.tensor(1.5); dist.all_reduce(scalar); assert scalar.item() == 1.5 * n
+empty = torch.empty(0); dist.all_reduce(empty)
+special = torch.tensor([0.0, float("inf") if rank == 0 else 1.0]); dist.all_reduce(special)
+assert special[1].isnan() or special[1].isinf()
+# many in flight, in any order of waiting
+tensors = [torch.full((1000 + i,), float(i + rank)) for i in range(150)]
+works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+for i in reversed(range(150)):
+    assert works[i].wait() and works[i].is_completed() and works[i].is_success()
+    assert torch.allclose(tensors[i], torch.full((1000 + i,), n * i + n * (n - 1) / 2), rtol=1e-6)
+# futures, and callbacks that wait for all-reduces and their futures
+def again(future):
+    return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+future = dist.all_reduce(torch.ones(10), async_op=True).get_future().then(again)
+assert torch.equal(future.wait(), torch.full((10,), float(n * n)))
+# coalesced
+with dist._coalescing_manager() as manager:
+    for tensor in (parts := [torch.full((i,), float(rank)) for i in (1, 10, 3000)]):
+        dist.all_reduce(tensor)
+assert all((tensor == n * (n - 1) / 2).all() for tensor in parts)
+# every group is a job of its own
+mixed = dist.new_group([0, n - 1])
+if rank in (0, n - 1):
+    tensor = torch.ones(100); dist.all_reduce(tensor, group=mixed); assert (tensor == 2).all()
+doubles = torch.ones(3, dtype=torch.float64); dist.all_reduce(doubles); assert (doubles == n).all()
+say(stats=ina.backend.stats())
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("env", [
+    {}, {"INA_VALUES": "256"}, {"INA_PORT": "udp", "INA_VALUES": "256"},
+    {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3", "INA_VALUES": "256"},
+], ids=["jumbo", "1024 B", "udp", "faults"])
+def test_allreduce(tmp_path, env):
+    for said in succeed(run(tmp_path, 3, ALLREDUCE, **env)):
+        stats = said["stats"]
+        assert stats["reasons"] == {"dtype float64": 1}
+        assert stats["switch"]["calls"] > 170 and stats["switch"]["seconds"] > 0
+        assert stats["worker"]["results"] > 1000
+        assert "INA_FAULT" not in env or stats["worker"]["retransmissions"] > 0
+
+
+def test_other_collectives_go_to_gloo(tmp_path):
+    said = succeed(run(tmp_path, 2, """
+        rank, n = start()
+        tensor = torch.full((5,), rank + 1.0, dtype=torch.float64); dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        assert (tensor == n).all()
+        whole = torch.ones(4, 4, dtype=torch.float64); view = whole.t()[::2]; dist.all_reduce(view)
+        assert (view == n).all() and (whole[:, 1::2] == 1).all()
+        view = torch.zeros(4, 4).t()[::2]; view += rank; dist.broadcast(view, 1); assert (view == 1).all()
+        view = torch.ones(4, 4).t()[::2] * 1; dist.reduce(view, 0); assert rank or (view == n).all()
+        dist.barrier()
+        rows = [torch.zeros(2) for _ in range(n)]; dist.all_gather(rows, torch.full((2,), rank + 0.0))
+        assert rows[1].tolist() == [1, 1]
+        flat = torch.zeros(2 * n); dist.all_gather_into_tensor(flat, torch.full((2,), rank + 0.0))
+        assert flat.tolist() == [0, 0, 1, 1]
+        part = torch.zeros(2); dist.reduce_scatter_tensor(part, torch.arange(2 * n).float())
+        assert part.tolist() == [2 * n * rank, n * (2 * rank + 1)]
+        part = torch.zeros(2); dist.reduce_scatter(part, [torch.full((2,), float(i)) for i in range(n)])
+        assert part.tolist() == [n * rank] * 2
+        turned = torch.zeros(n); dist.all_to_all_single(turned, torch.full((n,), rank + 0.0))
+        assert turned.tolist() == [0, 1]
+        gathered = [torch.zeros(1) for _ in range(n)] if rank == 0 else None
+        dist.gather(torch.full((1,), rank + 0.0), gathered); assert rank or gathered[1].item() == 1
+        piece = torch.zeros(1); dist.scatter(piece, [torch.full((1,), i + 5.0) for i in range(n)] if rank == 0 else None)
+        assert piece.item() == rank + 5
+        if rank == 0: dist.send(torch.arange(8).reshape(2, 4).t(), 1)
+        else:
+            got = torch.zeros(2, 4, dtype=torch.int64).t(); dist.recv(got, 0)
+            assert torch.equal(got, torch.arange(8).reshape(2, 4).t())
+        objects = [None] * n; dist.all_gather_object(objects, {"rank": rank}); assert objects[1] == {"rank": 1}
+        assert dist.get_backend() == "ina"
+        try: dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND)
+        except RuntimeError as error: say(refused=str(error))
+        say(stats=ina.backend.stats())
+        dist.destroy_process_group()
+    """))
+    for each in said:
+        assert each["stats"]["switch"]["calls"] == 0
+        assert each["stats"]["reasons"] == {"dtype float64": 2, "operation other than SUM and AVG": 1}
+        assert "BAND" in each["refused"]
+
+
+def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
+    said = succeed(run(tmp_path, 2, """
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+        def train(hook=False):
+            torch.manual_seed(0)
+            model = torch.nn.Sequential(torch.nn.Linear(20, 300), torch.nn.ReLU(), torch.nn.Linear(300, 2))
+            model = DistributedDataParallel(model, bucket_cap_mb=0.01)
+            if hook:
+                state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
+                model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            generator = torch.Generator().manual_seed(dist.get_rank())
+            for _ in range(20):
+                inputs = torch.randn(16, 20, generator=generator)
+                loss = torch.nn.functional.cross_entropy(model(inputs), (inputs.sum(1) > 0).long())
+                optimizer.zero_grad(); loss.backward(); optimizer.step()
+            return torch.cat([p.detach().flatten() for p in model.parameters()]), loss.item()
+        start()
+        switch, _ = train()
+        _, loss = train(hook=True)
+        say(stats=ina.backend.stats(), loss=loss)
+        dist.destroy_process_group()
+        os.environ["INIT"] += "gloo"
+        start(backend="gloo")
+        gloo, _ = train()
+        say(error=((switch - gloo).norm() / gloo.norm()).item())
+        dist.destroy_process_group()
+        os.unlink(os.environ["INIT"].removeprefix("file://")) if dist.is_available() and os.environ["RANK"] == "0" else None
+    """))
+    for each in said:
+        assert each["error"] < 1e-5
+        assert each["loss"] < 0.7
+        assert each["stats"]["switch"]["tensors"] > 20 * 2 and each["stats"]["gloo"].get("allreduce", 0) == 0
+
+
+# ---- failures: a clear error on every rank, soon
+
+
+def failures(results: list[Rank], ranks: list[int], text: str, seconds: float) -> None:
+    for rank in ranks:
+        assert results[rank].code == 0, results[rank].errors
+        said = results[rank].said
+        assert text in said["error"], said
+        assert said["seconds"] < seconds, said
+
+
+WAIT_FOR_FAILURE = """
+began = time.monotonic()
+try:
+    for _ in range(100_000):
+        dist.all_reduce(torch.ones(10_000))
+        {step}
+except RuntimeError as error:
+    say(error=str(error), seconds=time.monotonic() - began)
+try: dist.all_reduce(torch.ones(1))
+except RuntimeError as error: say(again=str(error))
+"""
+
+
+@pytest.mark.parametrize("when", ["during", "before"])
+def test_killed_worker(tmp_path, when):
+    """Rank 1 is killed: in the middle of all-reduces, or before its first one."""
+    results = run(tmp_path, 3, f"""
+        rank, n = start(60)
+        if {when == "during"}: dist.all_reduce(torch.ones(10))
+        dist.barrier()
+        if rank == 1:
+            if {when == "during"}:
+                work = [dist.all_reduce(torch.ones(10_000), async_op=True) for _ in range(20)]
+            say(pid=os.getpid())
+            os.kill(os.getpid(), signal.SIGKILL)
+        {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
+    """)
+    assert results[1].code == -signal.SIGKILL
+    failures(results, [0, 2], f"(process {results[1].said['pid']}) is lost", 6)
+    failures(results, [0, 2], "worker 1 of job", 6)
+    assert results[0].said["again"] == results[0].said["error"]
+
+
+def test_killed_starter(tmp_path):
+    """Rank 0, which started the switch process, is killed: the others are told, the switch ends with them."""
+    results = run(tmp_path, 3, f"""
+        rank, n = start(60)
+        dist.all_reduce(torch.ones(10))
+        if rank == 0: os.kill(os.getpid(), signal.SIGKILL)
+        {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
+    """)
+    failures(results, [1, 2], "worker 0 of job", 6)
+
+
+def test_killed_switch(tmp_path):
+    results = run(tmp_path, 2, f"""
+        rank, n = start(60)
+        dist.all_reduce(torch.ones(10))
+        pid = next(iter(world._pids.values()))
+        if rank == 0: os.kill(pid, signal.SIGKILL)
+        {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
+        say(pid=pid)
+        dist.destroy_process_group()
+    """.replace("from ina.backend import world", ""))
+    failures(results, [0, 1], f"the switch process {results[0].said['pid']} ended", 5)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [
+    ("torch.ones(1000)", "torch.ones(1001)"), ("torch.ones(10)", "torch.ones(10, dtype=torch.int32)"),
+    ("torch.ones(5)", "torch.empty(0)"), ("torch.ones(100_000)", "torch.ones(10)"),
+])
+def test_ranks_that_disagree(tmp_path, ours, theirs):
+    results = run(tmp_path, 2, f"""
+        rank, n = start(20)
+        began = time.monotonic()
+        try: dist.all_reduce({ours} if rank == 0 else {theirs})
+        except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+        dist.destroy_process_group()
+    """)
+    failures(results, [0, 1], "the ranks do not agree on this all-reduce", 5)
+
+
+def test_time_out_names_who_is_missing(tmp_path):
+    results = run(tmp_path, 3, """
+        rank, n = start(3)
+        dist.all_reduce(torch.ones(10))
+        began = time.monotonic()
+        if rank != 1:
+            try: dist.all_reduce(torch.ones(10))
+            except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+        else: time.sleep(5)
+    """)
+    failures(results, [0, 2], "the switch waits for rank(s) [1]", 5)
+    failures(results, [0, 2], "time-out of 3 s", 5)
+
+
+def test_rank_that_left(tmp_path):
+    """A rank that destroys its group lets the others finish, but not wait for ever."""
+    results = run(tmp_path, 2, """
+        rank, n = start(60)
+        import ina.backend.job
+        ina.backend.job.LEFT_GRACE = 0.5
+        dist.all_reduce(torch.ones(10))
+        if rank == 1: dist.destroy_process_group(); sys.exit()
+        began = time.monotonic()
+        try: dist.all_reduce(torch.ones(10))
+        except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+    """)
+    failures(results, [0], "rank 1 has left group", 5)
+
+
+def test_ranks_on_different_machines(tmp_path):
+    results = run(tmp_path, 2, """
+        from ina.backend import world
+        here = world.Place.here()
+        if os.environ["RANK"] == "1": world.Place.here = lambda: world.Place("elsewhere", "other kernel", here.network)
+        began = time.monotonic()
+        try: start()
+        except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+    """)
+    failures(results, [0, 1], "ranks 0 and 1 are on different machines", 5)
+    assert "elsewhere" in results[0].said["error"]
+
+
+def test_switch_that_cannot_start(tmp_path):
+    program = tmp_path / "broken.p4"
+    program.write_text("control C() { apply { x = ; } }\n")
+    results = run(tmp_path, 2, """
+        rank, n = start()
+        began = time.monotonic()
+        try: dist.all_reduce(torch.ones(3))
+        except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+        dist.destroy_process_group()
+    """, INA_PROGRAM=str(program))
+    failures(results, [0, 1], "broken.p4", 20)
+
+
+def test_refused_job_goes_to_gloo_on_all_ranks(tmp_path):
+    said = succeed(run(tmp_path, 2, """
+        import dataclasses
+        from ina.backend.settings import Settings
+        Settings.from_environment = classmethod(lambda cls, make=Settings.from_environment: dataclasses.replace(make(), pool=64))
+        rank, n = start()
+        first = torch.ones(3); dist.all_reduce(first)
+        group = dist.new_group([0, 1])
+        second = torch.ones(3); dist.all_reduce(second, group=group)
+        assert first.tolist() == second.tolist() == [2, 2, 2]
+        say(stats=ina.backend.stats())
+        dist.destroy_process_group()
+    """, INA_SLOTS="64"))
+    for each in said:
+        assert each["stats"]["reasons"] == {"refused by the switch": 1}
+        assert each["stats"]["switch"]["calls"] == 1
+
+
+@pytest.mark.parametrize("how", ["exception", "interrupt", "no destroy", "exit"])
+def test_ends_of_a_job(tmp_path, how):
+    """However the ranks end, ``run`` finds no process, socket or memory afterwards."""
+    results = run(tmp_path, 2, f"""
+        rank, n = start()
+        work = [dist.all_reduce(torch.ones(10_000), async_op=True) for _ in range(10)]
+        if {how == "exception"}: raise ValueError("on purpose")
+        for each in work: each.wait()
+        if {how == "interrupt"}: os.kill(os.getpid(), signal.SIGINT); time.sleep(5)
+        if {how == "exit"}: os._exit(3)
+    """)
+    expected = {"exception": 1, "interrupt": -signal.SIGINT, "no destroy": 0, "exit": 3}[how]
+    assert [rank.code for rank in results] == [expected] * 2, results
+
+
+def test_torchrun_and_a_second_world(tmp_path):
+    """``init_process_group("ina")`` and nothing else; destroyed and made again over the same store."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent("""
+        import torch, torch.distributed as dist
+        import ina.backend; ina.backend.register()
+        for life in range(2):
+            dist.init_process_group("ina")
+            tensor = torch.ones(10_000)
+            dist.all_reduce(tensor)
+            assert (tensor == 2).all()
+            dist.destroy_process_group()
+        assert ina.backend.stats()["switch"]["calls"] == 2
+        print("good")
+    """))
+    result = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)],
+                            env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"), capture_output=True,
+                            text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("good") == 2
+
+
+# ---- without ranks
+
+
+def test_settings_name_what_is_wrong(monkeypatch):
+    from ina.backend.settings import Settings, parse_faults
+
+    for name, value, text in [("INA_VALUES", "100", "INA_VALUES=100: expected one of 32"),
+                              ("INA_SLOTS", "many", "INA_SLOTS=many: expected an integer"),
+                              ("INA_SLOTS", "48", "expected a power of two"),
+                              ("INA_PORT", "serial", "INA_PORT=serial: expected shm or udp"),
+                              ("INA_FAULT", "loss=2", "INA_FAULT=loss=2: .*loss"),
+                              ("INA_FAULT", "lost=0.1", "'lost=0.1': expected key=value with one of the keys loss, dup")]:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, value)
+            with pytest.raises(ValueError, match=text):
+                Settings.from_environment()
+    faults = parse_faults("loss=0.1,dup=0.2,seed=7")
+    assert (faults.loss, faults.duplicate, faults.seed) == (0.1, 0.2, 7)
+
+
+def test_autoload_is_cheap_and_never_raises():
+    code = """
+import sys, torch
+import ina.backend.autoload as autoload
+autoload.register(); autoload.register()
+assert torch.distributed.Backend.INA == "ina" and torch.distributed.Backend.backend_list.count("ina") == 1
+heavy = {"ina._native", "ina.backend.process_group", "ina.compiler", "numpy.testing"} & set(sys.modules)
+assert not heavy, heavy
+torch.distributed.Backend.backend_list.remove("ina")
+torch.distributed.Backend.register_backend = None
+autoload.register()
+"""
+    result = subprocess.run([sys.executable, "-c", code], env=dict(os.environ, PYTHONPATH=str(ROOT)),
+                            capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert "cannot register" in result.stderr

@@ -1,0 +1,404 @@
+"""Controller, switch process protocol and liveness, over a fake switch that keeps entities as P4Runtime would."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import uuid
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ina.control import server as server_module
+from ina.control.channel import Channel, listen
+from ina.control.client import Client, ControlError, SwitchProcess, start_server
+from ina.control.controller import AdmissionError, Controller
+from ina.control.ports import open_switch_port, open_worker_port
+from ina.control.server import Server
+from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry
+from ina.transport.ports import Address
+
+
+class FakeTarget:
+    """Tables and groups by key; wrong updates are errors, as P4Runtime §9.1 has it."""
+
+    def __init__(self):
+        self.entities = {}
+
+    def write(self, updates):
+        for update in updates:
+            entity = update.entity
+            group = isinstance(entity, MulticastGroupEntry)
+            key = entity.group_id if group else (entity.table, tuple(sorted(entity.match.items())))
+            assert (key in self.entities) == (update.type != "INSERT"), update
+            if update.type == "DELETE":
+                del self.entities[key]
+            else:
+                self.entities[key] = entity
+
+    def table(self, name):
+        return [e for e in self.entities.values() if isinstance(e, TableEntry) and e.table == name]
+
+    def groups(self):
+        return [e for e in self.entities.values() if isinstance(e, MulticastGroupEntry)]
+
+
+class FakeHost(FakeTarget):
+    """A switch without a data plane: its ports are real."""
+
+    def __init__(self):
+        super().__init__()
+        self.ports = {}
+        self.closed = False
+
+    def describe(self):
+        return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64}
+
+    def open_port(self, kind, job, index):
+        number = len(self.ports)
+        port, offer, fds = open_switch_port(kind, Address("00:00:00:00:00:01", "10.0.0.1", 4000),
+                                            Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0), 32)
+        self.ports[number] = port
+        return number, offer, fds
+
+    def close_port(self, number):
+        self.ports.pop(number).close()
+
+    def counters(self):
+        return {"ports": {}}
+
+    def close(self):
+        self.closed = True
+
+
+# ---- controller
+
+
+def test_entries_of_a_job():
+    target = FakeTarget()
+    controller = Controller(target, slots=512)
+    controller.admit("other", 2, 64)
+    job = controller.admit("training", 3, 128)
+    for index, port in enumerate((7, 5, 9)):
+        controller.attach(job, index, port)
+    entry = next(e for e in target.table("job") if e.match == {"hdr.switchml.job": 1})
+    assert entry.action == "set_job"
+    assert entry.params == {"full": 0b111, "last": 2, "base": 128, "mask": 127, "incarnation": 2, "group": 2,
+                            "strict": 1}
+    worker = next(e for e in target.table("worker") if e.match["standard.ingress_port"] == 5)
+    assert worker.match == {"hdr.switchml.job": 1, "hdr.ipv4.src_addr": "10.0.0.2", "hdr.udp.src_port": 4001,
+                            "standard.ingress_port": 5}
+    assert worker.params == {"worker": 0b10}
+    replica = next(e for e in target.table("replica") if e.match["standard.egress_rid"] == 2)
+    assert replica.params == {"mac": "00:00:00:00:00:03", "ip": "10.0.0.3", "port": 4001}
+    assert MulticastGroupEntry(2, (Replica(7, 0), Replica(5, 1), Replica(9, 2))) in target.groups()
+    controller.release("training")
+    controller.release("other")
+    assert target.entities == {}
+
+
+def test_slots_are_first_fit_and_come_back():
+    controller = Controller(FakeTarget(), slots=256)
+    bases = [controller.admit(f"job{i}", 2, 64).slot_base for i in range(4)]
+    assert bases == [0, 64, 128, 192]
+    with pytest.raises(AdmissionError, match="no range of that size is free in the pool of 256") as error:
+        controller.admit("late", 2, 1)
+    assert error.value.code == "full"
+    controller.release("job1")
+    late = controller.admit("late", 2, 32)
+    assert (late.slot_base, late.number, late.incarnation) == (64, 4, 5)
+
+
+@pytest.mark.parametrize(("workers", "slots", "code", "text"), [
+    (33, 64, "too_many_workers", "33 workers; a switch job takes 1 to 32"),
+    (0, 64, "too_many_workers", "1 to 32"),
+    (2, 48, "invalid", "48 slots; expected a power of two"),
+    (2, 16384, "invalid", "from 1 to 8192"),
+    (2, 1024, "full", "pool of 512"),
+])
+def test_refusals(workers, slots, code, text):
+    target = FakeTarget()
+    with pytest.raises(AdmissionError, match=text) as error:
+        Controller(target, slots=512).admit("job", workers, slots)
+    assert error.value.code == code
+    assert target.entities == {}
+
+
+def test_duplicates_are_refused():
+    controller = Controller(FakeTarget(), slots=512)
+    job = controller.admit("job", 2, 64)
+    with pytest.raises(AdmissionError, match="already running"):
+        controller.admit("job", 2, 64)
+    controller.attach(job, 0, 0)
+    with pytest.raises(AdmissionError, match="two processes have the same rank"):
+        controller.attach(job, 0, 1)
+    with pytest.raises(AdmissionError, match="workers 0 to 1; there is no 2"):
+        controller.attach(job, 2, 1)
+    with pytest.raises(AdmissionError, match="no job 'nobody'"):
+        controller.release("nobody")
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.tuples(st.just("admit"), st.integers(1, 8), st.integers(0, 7)),
+                          st.tuples(st.just("release"), st.integers(0, 30))), max_size=40))
+def test_jobs_never_share_anything(steps):
+    target = FakeTarget()
+    controller = Controller(target, slots=256)
+    incarnations = []
+    for number, step in enumerate(steps):
+        if step[0] == "admit":
+            try:
+                job = controller.admit(f"job{number}", step[1], 1 << step[2])
+            except AdmissionError as error:
+                assert error.code == "full"
+                continue
+            incarnations.append(job.incarnation)
+            for index in range(job.workers):
+                controller.attach(job, index, 8 * number + index)
+        elif controller.jobs:
+            controller.release(sorted(controller.jobs)[step[1] % len(controller.jobs)])
+        jobs = list(controller.jobs.values())
+        used = [slot for job in jobs for slot in range(job.slot_base, job.slot_base + job.slots)]
+        assert len(used) == len(set(used)) <= 256
+        assert max(used, default=0) < 256
+        assert len({job.number for job in jobs}) == len(jobs)
+        assert all(job.slot_base % job.slots == 0 for job in jobs)
+        assert len(target.table("job")) == len(target.groups()) == len(jobs)
+        assert len(target.table("worker")) == len(target.table("replica")) == sum(job.workers for job in jobs)
+    assert incarnations == sorted(set(incarnations))
+    for name in list(controller.jobs):
+        controller.release(name)
+    assert target.entities == {}
+
+
+# ---- switch process
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """A server in a thread over a fake switch: (socket name, host). Its starter leaves at the end; then it must end."""
+    monkeypatch.setattr(server_module, "GRACE", 0.3)
+    name = f"ina-test-{uuid.uuid4().hex[:12]}"
+    host = FakeHost()
+    starter_end, alive = os.pipe()
+    server = Server(listen(name), host, starter_end, job_slots=16)
+
+    def run():
+        server.run()
+        server.close()
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    yield name, host
+    os.close(alive)
+    thread.join(5)
+    assert not thread.is_alive(), "the server did not end with its starter and clients"
+    os.close(starter_end)
+    assert host.closed
+    assert name not in abstract_sockets()
+
+
+def abstract_sockets() -> str:
+    with open("/proc/net/unix") as file:
+        return file.read()
+
+
+def attach(name, job, worker, workers, **kwargs):
+    client = Client(name, timeout=5)
+    client.join(job, worker)
+    client.admit(job, workers)
+    return client, client.attach(job, worker, **kwargs)
+
+
+def close_fds(*attachments):
+    for attachment in attachments:
+        for fd in attachment.fds:
+            os.close(fd)
+
+
+def wait_until(condition, what, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["shm", "udp"])
+def test_workers_get_one_job_and_ports_that_carry_frames(served, kind):
+    name, host = served
+    (first, a), (second, b) = attach(name, "job", 0, 2, port=kind), attach(name, "job", 1, 2, port=kind)
+    assert (a.number, a.incarnation, a.slots, a.values, a.workers) == (0, 1, 16, 32, 2)
+    assert (b.number, b.incarnation, b.worker) == (0, 1, 1)
+    assert b.address == Address("00:00:00:00:00:02", "10.0.0.2", 4000)
+    assert b.switch == Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
+    frame = bytes(12) + b"\x08\x00\x45" + bytes(8) + b"\x11" + bytes(14) + (30).to_bytes(2, "big") + bytes(24)
+    with open_worker_port(a) as port:
+        assert port.send([frame]) == 1
+        wait_until(lambda: host.ports[0].receive(1), "the frame at the switch's end")
+    close_fds(a, b)
+    first.release()
+    wait_until(lambda: second.poll() or second.left, "the news that worker 0 left")
+    assert list(second.left) == [0] and not second.failure
+    assert len(host.ports) == 2  # results may be under way until the last one leaves
+    second.release()
+    assert host.ports == {} and host.entities == {}
+    first.close()
+    second.close()
+
+
+def test_all_workers_get_the_same_refusal(served):
+    name, host = served
+    holder = Client(name)
+    holder.admit("big", 2, slots=64)
+    clients = [Client(name) for _ in range(3)]
+    texts = set()
+    for index, client in enumerate(clients):
+        client.join("small", index)
+        with pytest.raises(ControlError, match="no range of that size is free") as error:
+            client.admit("small", 3)
+        assert error.value.code == "full"
+        texts.add(str(error.value))
+        if index == 0:  # room that comes too late changes nothing
+            holder.join("big", 0)
+            holder.release()
+    assert len(texts) == 1
+    assert clients[0].admit("later", 3)["slots"] == 16
+    for client in [*clients, holder]:
+        client.close()
+
+
+def test_two_ranks_alike(served):
+    name, _ = served
+    first, attachment = attach(name, "job", 0, 2)
+    twin = Client(name)
+    twin.join("job", 0)
+    with pytest.raises(ControlError, match="both say that they are worker 0 of job 'job'; ranks must differ"):
+        twin.admit("job", 2)
+    close_fds(attachment)
+    twin.close()
+    first.close()
+
+
+@pytest.mark.parametrize(("request_", "text"), [
+    ({"op": "fly"}, "unknown operation 'fly'; expected one of ping, join, admit"),
+    ({"op": "admit", "job": "x"}, "admit: .*missing 1 required positional argument: 'workers'"),
+    ({"op": "attach", "job": "x", "worker": 0}, "no job 'x'"),
+    ({"op": "release"}, "joined no job"),
+])
+def test_bad_requests_get_an_answer(served, request_, text):
+    client = Client(served[0])
+    with pytest.raises(ControlError, match=text):
+        client._call(**request_)
+    assert client.ping()["slots"] == 64
+    client.close()
+
+
+def test_other_parameters_than_the_job_was_admitted_with(served):
+    first, attachment = attach(served[0], "job", 0, 2)
+    second = Client(served[0])
+    with pytest.raises(ControlError, match="admitted with 2 workers, 16 slots, strict=True; this worker asks for 3"):
+        second.admit("job", 3)
+    with pytest.raises(ControlError, match="unknown kind of port 'carrier pigeon'"):
+        second.attach("job", 1, port="carrier pigeon")
+    close_fds(attachment)
+    first.close()
+    second.close()
+
+
+def test_what_is_not_a_request_is_dropped(served):
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect("\0" + served[0])
+    sock.sendall(b"GET / HTTP/1.1\r\n")
+    assert select.select([sock], [], [], 5)[0]
+    assert sock.recv(100) == b""
+    sock.close()
+    client = Client(served[0])
+    assert client.ping()["values"] == 32
+    client.close()
+
+
+WORKER = """
+import sys, time
+from ina.control.client import Client
+client = Client(sys.argv[1], timeout=5)
+client.join("job", 1)
+if sys.argv[2] == "attached":
+    client.admit("job", 3)
+    client.attach("job", 1)
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("state", ["joined", "attached"])
+def test_a_killed_worker_is_named_to_the_others(served, state):
+    name, host = served
+    clients = [attach(name, "job", index, 3) for index in (0, 2)]
+    victim = subprocess.Popen([sys.executable, "-c", WORKER, name, state], stdout=subprocess.PIPE, text=True)
+    try:
+        assert victim.stdout.readline() == "ready\n"
+        client = clients[0][0]
+        assert client.ping() and not client.poll()
+        killed = time.monotonic()
+        victim.send_signal(signal.SIGKILL)
+        wait_until(client.poll, "the news")
+        assert f"worker 1 of job 'job' (process {victim.pid}) is lost" in client.failure
+        poller = select.poll()  # what the endpoint watches
+        poller.register(client, 0)
+        assert poller.poll(3000) and time.monotonic() - killed < 3, "no hang-up after the grace"
+    finally:
+        victim.kill()
+        victim.wait()
+        victim.stdout.close()
+    late = Client(name)
+    with pytest.raises(ControlError, match="worker 1 .* is lost"):
+        late.admit("job", 3)
+    for client, attachment in clients:
+        close_fds(attachment)
+        client.close()
+    wait_until(lambda: not host.ports and not host.entities, "the job's end")
+    late.close()
+
+
+def test_the_end_of_the_switch_process_is_a_clear_error():
+    name = f"ina-test-{uuid.uuid4().hex[:12]}"
+    listener = listen(name)
+    client = Client(name)
+    sock, _ = listener.accept()
+    Channel(sock).close()
+    with pytest.raises(ControlError, match="switch process .* ended") as error:
+        client.ping()
+    assert error.value.code == "gone"
+    assert "ended" in client.poll() and client.gone
+    client.close()
+    with pytest.raises(OSError, match="is another switch process using that name"):
+        listen(name)
+    listener.close()
+    with pytest.raises(ControlError, match="no switch process at abstract socket"):
+        Client(name)
+
+
+def test_a_program_that_does_not_compile_is_told_to_everyone(tmp_path):
+    program = tmp_path / "broken.p4"
+    program.write_text("control C() { apply { x = ; } }\n")
+    process = SwitchProcess(program)
+    try:
+        for _ in range(2):
+            client = Client(process.name, timeout=20)
+            with pytest.raises(ControlError, match=r"cannot run .*broken\.p4"):
+                client.admit("job", 2)
+            client.close()
+        assert "cannot start the switch" in process.log_tail()
+    finally:
+        process.close()
+    assert process.process.returncode == 1
+    with pytest.raises(ControlError, match=r"switch\| .*"):
+        start_server(tmp_path / "missing.p4", timeout=20)
+    assert process.name not in abstract_sockets()
