@@ -29,6 +29,7 @@ def start(seconds=30, backend="ina"):
     dist.init_process_group(backend, init_method=os.environ["INIT"], rank=int(os.environ["RANK"]),
                             world_size=int(os.environ["WORLD_SIZE"]), timeout=timedelta(seconds=seconds))
     if backend == "ina":
+        global world
         from ina.backend import world
         say(switch=list(world._pids.items()))
     return dist.get_rank(), dist.get_world_size()
@@ -191,7 +192,8 @@ def test_other_collectives_go_to_gloo(tmp_path):
         assert turned.tolist() == [0, 1]
         gathered = [torch.zeros(1) for _ in range(n)] if rank == 0 else None
         dist.gather(torch.full((1,), rank + 0.0), gathered); assert rank or gathered[1].item() == 1
-        piece = torch.zeros(1); dist.scatter(piece, [torch.full((1,), i + 5.0) for i in range(n)] if rank == 0 else None)
+        pieces = [torch.full((1,), i + 5.0) for i in range(n)] if rank == 0 else None
+        piece = torch.zeros(1); dist.scatter(piece, pieces)
         assert piece.item() == rank + 5
         if rank == 0: dist.send(torch.arange(8).reshape(2, 4).t(), 1)
         else:
@@ -233,12 +235,10 @@ def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
         _, loss = train(hook=True)
         say(stats=ina.backend.stats(), loss=loss)
         dist.destroy_process_group()
-        os.environ["INIT"] += "gloo"
         start(backend="gloo")
         gloo, _ = train()
         say(error=((switch - gloo).norm() / gloo.norm()).item())
         dist.destroy_process_group()
-        os.unlink(os.environ["INIT"].removeprefix("file://")) if dist.is_available() and os.environ["RANK"] == "0" else None
     """))
     for each in said:
         assert each["error"] < 1e-5
@@ -310,7 +310,7 @@ def test_killed_switch(tmp_path):
         {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
         say(pid=pid)
         dist.destroy_process_group()
-    """.replace("from ina.backend import world", ""))
+    """)
     failures(results, [0, 1], f"the switch process {results[0].said['pid']} ended", 5)
 
 
@@ -388,7 +388,8 @@ def test_refused_job_goes_to_gloo_on_all_ranks(tmp_path):
     said = succeed(run(tmp_path, 2, """
         import dataclasses
         from ina.backend.settings import Settings
-        Settings.from_environment = classmethod(lambda cls, make=Settings.from_environment: dataclasses.replace(make(), pool=64))
+        small = dataclasses.replace(Settings.from_environment(), pool=64)
+        Settings.from_environment = classmethod(lambda cls: small)
         rank, n = start()
         first = torch.ones(3); dist.all_reduce(first)
         group = dist.new_group([0, 1])
@@ -445,12 +446,15 @@ def test_torchrun_and_a_second_world(tmp_path):
 def test_settings_name_what_is_wrong(monkeypatch):
     from ina.backend.settings import Settings, parse_faults
 
-    for name, value, text in [("INA_VALUES", "100", "INA_VALUES=100: expected one of 32"),
-                              ("INA_SLOTS", "many", "INA_SLOTS=many: expected an integer"),
-                              ("INA_SLOTS", "48", "expected a power of two"),
-                              ("INA_PORT", "serial", "INA_PORT=serial: expected shm or udp"),
-                              ("INA_FAULT", "loss=2", "INA_FAULT=loss=2: .*loss"),
-                              ("INA_FAULT", "lost=0.1", "'lost=0.1': expected key=value with one of the keys loss, dup")]:
+    wrong = [
+        ("INA_VALUES", "100", "INA_VALUES=100: expected one of 32"),
+        ("INA_SLOTS", "many", "INA_SLOTS=many: expected an integer"),
+        ("INA_SLOTS", "48", "expected a power of two"),
+        ("INA_PORT", "serial", "INA_PORT=serial: expected shm or udp"),
+        ("INA_FAULT", "loss=2", "INA_FAULT=loss=2: .*loss"),
+        ("INA_FAULT", "lost=0.1", "'lost=0.1': expected key=value with one of the keys loss, dup"),
+    ]
+    for name, value, text in wrong:
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             with pytest.raises(ValueError, match=text):

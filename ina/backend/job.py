@@ -22,11 +22,15 @@ from ina.backend.counters import COUNTERS
 from ina.backend.settings import Settings
 from ina.control.client import Client, ControlError
 from ina.control.ports import open_worker_port
+from ina.transport.config import Address as FlowEnd
+from ina.transport.config import WorkerConfig
+from ina.transport.ports import Address
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left in peace
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
 RTO_MIN = 4e-3  # seconds: below the time slice of a busy machine a time-out says nothing about loss
 RTO_MAX = 0.5
+LONGEST = 9e5  # seconds: a longer time-out is as good as none
 
 DTYPES = {torch.float32: lib.INA_FLOAT32, torch.int32: lib.INA_INT32}
 
@@ -87,26 +91,26 @@ class Job:
             return self.refusal
 
     def _start(self, attachment) -> None:
-        config = ffi.new("struct ina_worker_config *")
-        for native, address in ((config.self, attachment.address), (config.peer, attachment.switch)):
-            native.mac = bytes.fromhex(address.mac.replace(":", ""))
-            native.ip, native.port = int(IPv4Address(address.ip)), address.port
-        config.job, config.incarnation = attachment.number, attachment.incarnation
-        config.worker, config.workers = attachment.worker, attachment.workers
-        config.slots, config.values = attachment.slots, attachment.values
-        config.rto_min_ps, config.rto_max_ps = int(RTO_MIN * 1e12), int(RTO_MAX * 1e12)
-        config.timeout_ps = int(min(self.timeout, 1e6) * 1e12)
-        port = open_worker_port(attachment, self.settings.faults).release()
-        endpoint = lib.ina_endpoint_start(ffi.addressof(lib.ina_switchml), config, port, self._client.fileno())
+        config = WorkerConfig(
+            worker=attachment.worker, workers=attachment.workers, job=attachment.number,
+            incarnation=attachment.incarnation, slots=attachment.slots, values=attachment.values, rto_min=RTO_MIN,
+            rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST), address=_flow_end(attachment.address),
+            switch=_flow_end(attachment.switch))
+        port = open_worker_port(attachment, self.settings.faults)
+        endpoint = lib.ina_endpoint_start(ffi.addressof(lib.ina_switchml), config.to_c(), port.handle,
+                                          self._client.fileno())
         if endpoint == ffi.NULL:
             self.failure = f"ina: cannot start the endpoint of job {self.name!r}: {os.strerror(ffi.errno)}"
+            port.close()
             raise RuntimeError(self.failure)
+        port.release()  # the endpoint's from now on
         self._endpoint = endpoint
 
-    def submit(self, pointer: int, dtype: torch.dtype, count: int, average: bool) -> tuple[int, int]:
+    def submit(self, pointer: int, dtype: torch.dtype, count: int, average: bool, stay: float = 0.0) -> tuple[int, int]:
         """Reduce ``count`` elements at ``pointer`` in place. Returns ticket and number of the operation.
 
-        The memory must stay as it is until the ticket is done. Raises RuntimeError if the job is over.
+        The memory must stay as it is until the ticket is done. ``stay``: drive the packets in this thread for so many
+        seconds, if it has nothing else to do: a small tensor then costs no hand-off. RuntimeError if the job is over.
         """
         tensor = ffi.new("struct ina_tensor *")
         data = ffi.cast("void *", pointer)
@@ -115,7 +119,10 @@ class Job:
             if self.failure:
                 raise RuntimeError(self.failure)
             tensor.tag = self._tag
-            ticket = lib.ina_endpoint_submit(self._endpoint, tensor)
+            if stay:
+                ticket = lib.ina_endpoint_run(self._endpoint, tensor, int(stay * 1e9), ffi.new("struct ina_event *"))
+            else:
+                ticket = lib.ina_endpoint_submit(self._endpoint, tensor)
             if ticket < 0:
                 raise RuntimeError(self._over(f"the switch endpoint refused all-reduce #{self._tag}: "
                                               f"{os.strerror(-ticket)}"))
@@ -220,3 +227,7 @@ class Job:
                 lib.ina_endpoint_stop(endpoint)
             self._client.close()
             self._client = None
+
+
+def _flow_end(address: Address) -> FlowEnd:
+    return FlowEnd(bytes.fromhex(address.mac.replace(":", "")), int(IPv4Address(address.ip)), address.port)

@@ -105,7 +105,7 @@ class InaProcessGroup(dist.ProcessGroup):
         while self._in_flight and self._in_flight[0].is_completed():
             self._in_flight.popleft()
         self._in_flight.append(work)
-        work.submit(average)
+        work.submit(average, getattr(opts, "asyncOp", True))  # before torch 2.8 nobody says
         return work
 
     def _why_gloo(self, collective: str, tensors: list[torch.Tensor], op, average: bool) -> str:

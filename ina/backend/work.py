@@ -155,23 +155,27 @@ class SwitchWork(LazyWork):
         self._job = job
         self._parts: list[tuple[int, int, torch.Tensor, torch.Tensor, int, str]] = []
 
-    def submit(self, average: bool) -> None:
-        """Start the reduction of the outputs in place. Raises RuntimeError if the job is over."""
+    def submit(self, average: bool, asynchronous: bool) -> None:
+        """Start the reduction of the outputs in place. Raises RuntimeError if the job is over.
+
+        ``asynchronous``: whether the caller has something else to do meanwhile.
+        """
         try:
-            for tensor in self._outputs:
-                self._submit(tensor, average)
+            for i, tensor in enumerate(self._outputs):
+                last = i == len(self._outputs) - 1
+                self._submit(tensor, average, SLICE if last and not asynchronous else 0.0)
         except RuntimeError:
             COUNTERS.finished()
             self._done = True
             raise
 
-    def _submit(self, tensor: torch.Tensor, average: bool) -> None:
+    def _submit(self, tensor: torch.Tensor, average: bool, stay: float) -> None:
         what = f"{'AVG' if average else 'SUM'} of {tensor.numel()} {str(tensor.dtype).removeprefix('torch.')}"
         if tensor.numel() == 0:  # takes part with one word, so that ranks that have elements find out
             tensor = torch.zeros(1, dtype=torch.int32)
         buffer = tensor.contiguous()
         native = average and tensor.dtype == torch.float32
-        ticket, number = self._job.submit(buffer.data_ptr(), buffer.dtype, buffer.numel(), native)
+        ticket, number = self._job.submit(buffer.data_ptr(), buffer.dtype, buffer.numel(), native, stay)
         divisor = self._job.size if average and not native else 1
         self._parts.append((ticket, number, tensor, tensor if tensor.is_contiguous() else buffer, divisor, what))
 

@@ -19,7 +19,7 @@ class EmbeddedSwitch:
 
     def __init__(self, program: Path, defines: dict[str, str]):
         compiled = compile_program(program, defines=defines)
-        self.switch = Switch(compiled)
+        self.switch = Switch(compiled.so_path)
         registers = self.switch.p4info.registers.values()
         self.values = sum(r.name.startswith("SwitchIngress.values.value") for r in registers)
         self.slots = next((r.size for r in registers if r.name.endswith(".bitmaps")), 0) // 2

@@ -38,6 +38,7 @@ from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from ina.compiler.errors import CompileError
 from ina.control.channel import Channel, ChannelClosed, listen, peer_pid
 from ina.control.controller import SWITCH, AdmissionError, Controller, SwitchTarget
 
@@ -360,8 +361,8 @@ def main(argv: list[str] | None = None) -> int:
 
         host = EmbeddedSwitch(Path(args.program), dict(d.partition("=")[::2] for d in args.defines))
     except Exception as error:  # told to every client: they must not be left with a connection that says nothing
-        log.exception("cannot start the switch")
         failure = f"the switch process cannot run {args.program}: {error}"
+        log.error("%s", failure, exc_info=not isinstance(error, (CompileError, OSError)))
         if args.starter_fd < 0:
             return 1
     server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots)
