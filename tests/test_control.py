@@ -61,10 +61,10 @@ class FakeHost(FakeTarget):
     def describe(self):
         return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64}
 
-    def open_port(self, kind, job, index):
+    def open_port(self, kind, job, index, slots):
         number = len(self.ports)
         port, offer, fds = open_switch_port(kind, Address("00:00:00:00:00:01", "10.0.0.1", 4000),
-                                            Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0), 32)
+                                            Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0), 32, slots)
         self.ports[number] = port
         return number, offer, fds
 

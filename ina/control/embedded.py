@@ -38,11 +38,11 @@ class EmbeddedSwitch:
     def write(self, updates: Iterable[Update]) -> None:
         self.switch.write(updates)
 
-    def open_port(self, kind: str, job: int, index: int) -> tuple[int, dict, list[int]]:
+    def open_port(self, kind: str, job: int, index: int, slots: int) -> tuple[int, dict, list[int]]:
         number = next((n for i in range(PORTS) if (n := (self._last + 1 + i) % PORTS) not in self._ports), None)
         if number is None:
             raise ValueError(f"all {PORTS} ports of the switch are in use")
-        port, offer, fds = open_switch_port(kind, worker_address(job, index), SWITCH, self.values)
+        port, offer, fds = open_switch_port(kind, worker_address(job, index), SWITCH, self.values, slots)
         self.switch.add_port(number, port.handle)
         self._ports[number] = port
         self._last = number

@@ -22,7 +22,6 @@ from ina.transport.ports import (
 )
 
 LOOPBACK = "127.0.0.1"
-FRAMES = 256  # per direction
 HEADERS = 52  # Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2
 
 
@@ -31,13 +30,25 @@ def frame_size(values: int) -> int:
     return HEADERS + 4 * values
 
 
-def open_switch_port(kind: str, worker: Address, switch: Address, values: int) -> tuple[Port, dict, list[int]]:
+def frames_for(slots: int) -> int:
+    """Frames per direction of a worker's port: no more than its window and as many repetitions are ever under way.
+
+    Small rings stay in the cache: every frame of a ring is used in turn.
+    """
+    return min(4096, max(32, 2 * slots))
+
+
+def open_switch_port(
+    kind: str, worker: Address, switch: Address, values: int, slots: int
+) -> tuple[Port, dict, list[int]]:
     """The switch's end of a new port, the offer, and descriptors for the worker (the caller closes them).
 
-    Raises ValueError for an unknown kind, OSError when the system refuses.
+    ``values`` per packet and ``slots`` of the job say how large it is. Raises ValueError for an unknown kind, OSError
+    when the system refuses.
     """
+    frames, max_frame = frames_for(slots), frame_size(values)
     if kind == "shm":
-        memory, bell, worker_bell = create_segment(FRAMES, frame_size(values)), create_bell(), create_bell()
+        memory, bell, worker_bell = create_segment(frames, max_frame), create_bell(), create_bell()
         try:
             return open_shared(memory, 0, bell, worker_bell), {"kind": "shm"}, [memory, worker_bell, bell]
         except OSError:
@@ -45,7 +56,7 @@ def open_switch_port(kind: str, worker: Address, switch: Address, values: int) -
                 os.close(fd)
             raise
     if kind == "udp":
-        port = open_udp((LOOPBACK, 0), None, source=worker, destination=switch, max_frame=frame_size(values))
+        port = open_udp((LOOPBACK, 0), None, source=worker, destination=switch, max_frame=max_frame, frames=frames)
         return port, {"kind": "udp", "port": bound_port(port)}, []
     raise ValueError(f"unknown kind of port {kind!r}; expected 'shm' or 'udp'")
 
@@ -61,7 +72,8 @@ def open_worker_port(attachment: Attachment, faults: Faults | None = None) -> Po
         port = open_shared(memory, 1, bell, switch_bell)
     else:
         port = open_udp((LOOPBACK, 0), (LOOPBACK, attachment.port["port"]), source=attachment.switch,
-                        destination=attachment.address, max_frame=frame_size(attachment.values))
+                        destination=attachment.address, max_frame=frame_size(attachment.values),
+                        frames=frames_for(attachment.slots))
     if faults is not None:
         seed = faults.seed * 1024 + 2 * attachment.worker
         try:

@@ -55,9 +55,12 @@ class SwitchHost(SwitchTarget, Protocol):
     def describe(self) -> dict:
         """``program``, ``source_hash``, ``values`` (per packet), ``slots`` (of the pool)."""
 
-    def open_port(self, kind: str, job: int, index: int) -> tuple[int, dict, list[int]]:
-        """A port for worker ``index`` of job number ``job``: the port's number, what the worker must know of it, and
-        descriptors for the worker (the caller closes them). ValueError for an unknown kind, OSError."""
+    def open_port(self, kind: str, job: int, index: int, slots: int) -> tuple[int, dict, list[int]]:
+        """A port for worker ``index`` of job number ``job`` with a window of ``slots``.
+
+        The port's number, what the worker must know of it, and descriptors for the worker (the caller closes them).
+        Raises ValueError for an unknown kind, OSError.
+        """
 
     def close_port(self, number: int) -> None: ...
 
@@ -257,7 +260,7 @@ class Server:
         admitted = self.controller.jobs.get(job)
         if admitted is None:
             raise AdmissionError("unknown", f"there is no job {job!r}; it was never admitted, or is over")
-        number, offer, offered = self.host.open_port(port, admitted.number, worker)
+        number, offer, offered = self.host.open_port(port, admitted.number, worker, admitted.slots)
         fds += offered
         try:
             attached = self.controller.attach(admitted, worker, number)
