@@ -11,20 +11,16 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass
-from ipaddress import IPv4Address
 
+import numpy as np
 import torch
 
-from ina._native import ffi, lib
 from ina.backend import world
 from ina.backend.counters import COUNTERS
 from ina.backend.settings import Settings
 from ina.control.client import Client, ControlError
 from ina.control.ports import open_worker_port
-from ina.transport.config import Address as FlowEnd
-from ina.transport.config import WorkerConfig
-from ina.transport.ports import Address
+from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left in peace
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
@@ -32,15 +28,7 @@ RTO_MIN = 4e-3  # seconds: below the time slice of a busy machine a time-out say
 RTO_MAX = 0.5
 LONGEST = 9e5  # seconds: a longer time-out is as good as none
 
-DTYPES = {torch.float32: lib.INA_FLOAT32, torch.int32: lib.INA_INT32}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How a tensor ended: ``error`` is "" if it is complete."""
-
-    error: str = ""
-    overflow: bool = False
+DTYPES = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
 
 
 class Job:
@@ -56,7 +44,7 @@ class Job:
         self._pid = os.getpid()
         self._lock = threading.Lock()  # of the connection and of opening
         self._submit_lock = threading.Lock()
-        self._endpoint = ffi.NULL
+        self._endpoint: Endpoint | None = None
         self._tag = 0
         self._last_stats: dict[str, int] = {}
         try:
@@ -94,54 +82,46 @@ class Job:
         config = WorkerConfig(
             worker=attachment.worker, workers=attachment.workers, job=attachment.number,
             incarnation=attachment.incarnation, slots=attachment.slots, values=attachment.values, rto_min=RTO_MIN,
-            rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST), address=_flow_end(attachment.address),
-            switch=_flow_end(attachment.switch))
+            rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST), address=attachment.address, switch=attachment.switch)
         port = open_worker_port(attachment, self.settings.faults)
-        endpoint = lib.ina_endpoint_start(ffi.addressof(lib.ina_switchml), config.to_c(), port.handle,
-                                          self._client.fileno())
-        if endpoint == ffi.NULL:
-            self.failure = f"ina: cannot start the endpoint of job {self.name!r}: {os.strerror(ffi.errno)}"
+        try:
+            self._endpoint = Endpoint(config, port, self._client.fileno())
+        except OSError as error:
             port.close()
-            raise RuntimeError(self.failure)
-        port.release()  # the endpoint's from now on
-        self._endpoint = endpoint
+            self.failure = f"ina: job {self.name!r}: {error}"
+            raise RuntimeError(self.failure) from error
 
-    def submit(self, pointer: int, dtype: torch.dtype, count: int, average: bool, stay: float = 0.0) -> tuple[int, int]:
-        """Reduce ``count`` elements at ``pointer`` in place. Returns ticket and number of the operation.
+    def submit(self, tensor: torch.Tensor, average: bool, stay: float = 0.0) -> tuple[int, int]:
+        """Reduce a contiguous tensor in place. Returns ticket and number of the operation.
 
-        The memory must stay as it is until the ticket is done. ``stay``: drive the packets in this thread for so many
-        seconds, if it has nothing else to do: a small tensor then costs no hand-off. RuntimeError if the job is over.
+        ``stay``: drive the packets in this thread for so many seconds, if it has nothing else to do: a small tensor
+        then costs no hand-off. Raises RuntimeError if the job is over.
         """
-        tensor = ffi.new("struct ina_tensor *")
-        data = ffi.cast("void *", pointer)
-        tensor[0] = {"in": data, "out": data, "count": count, "dtype": DTYPES[dtype], "average": average}
+        pointer = tensor.data_ptr()
         with self._submit_lock:
             if self.failure:
                 raise RuntimeError(self.failure)
-            tensor.tag = self._tag
-            if stay:
-                ticket = lib.ina_endpoint_run(self._endpoint, tensor, int(stay * 1e9), ffi.new("struct ina_event *"))
-            else:
-                ticket = lib.ina_endpoint_submit(self._endpoint, tensor)
-            if ticket < 0:
-                raise RuntimeError(self._over(f"the switch endpoint refused all-reduce #{self._tag}: "
-                                              f"{os.strerror(-ticket)}"))
+            number = self._tag
+            try:
+                ticket = self._endpoint.submit_at(pointer, pointer, tensor.numel(), DTYPES[tensor.dtype], tensor,
+                                                  average=average, tag=number, stay=stay)
+            except (JobError, OSError) as error:
+                raise RuntimeError(self._over(f"all-reduce #{number} was not begun: {self._reason(error)}")) from error
             self._tag += 1
-            return ticket, tensor.tag
+            return ticket, number
 
-    def wait(self, ticket: int, number: int, what: str, seconds: float) -> Outcome | None:
-        """The outcome of a ticket, or None if it is not done within ``seconds`` (0: look, do not wait)."""
-        event = ffi.new("struct ina_event *")
-        done = lib.ina_endpoint_wait(self._endpoint, ticket, int(seconds * 1e9), event)
-        if done == 0:
+    def wait(self, ticket: int, number: int, what: str, seconds: float) -> bool:
+        """Whether the operation is complete, waiting up to ``seconds``. Raises RuntimeError if it has failed."""
+        try:
+            self._endpoint.wait(ticket, seconds)
+            return True
+        except JobError as error:
+            operation = f"all-reduce #{number} ({what}) of rank {self.rank}"
+            raise RuntimeError(self._over(f"{operation}: {self._reason(error)}")) from error
+        except TimeoutError:
             if seconds > 0:
                 self._watch()
-            return None
-        if done < 0:
-            return Outcome(self._over(f"the endpoint lost all-reduce #{number}: {os.strerror(-done)}"))
-        if event.type == lib.INA_EVENT_DONE:
-            return Outcome(overflow=bool(event.overflow))
-        return Outcome(self._over(self._explain(event, number, what)))
+            return False
 
     def _watch(self) -> None:
         """An operation takes long: has a worker left that it may be waiting for?"""
@@ -152,21 +132,14 @@ class Job:
             self.abort(f"ina: rank {gone[0]} has left group {self.name!r} (destroy_process_group), but an all-reduce "
                        "still waits for it")
 
-    def _explain(self, event, number: int, what: str) -> str:
-        operation = f"all-reduce #{number} ({what}) of rank {self.rank}"
-        if event.code == lib.INA_ERR_MISMATCH:
-            return (f"{operation}: the ranks do not agree on this all-reduce: dtype, operation, number of elements or "
-                    f"order differs. This rank has {what} as number {number}; compare with the other ranks")
-        if event.code == lib.INA_ERR_TIMEOUT:
-            missing = [i for i in range(self.size) if event.missing >> i & 1] if event.have_missing else []
-            who = f"the switch waits for rank(s) {missing}" if missing else "the switch did not answer"
-            last = (f"last packet {(lib.ina_now() - event.last_rx) / 1e12:.1f} s ago" if event.last_rx
-                    else "no packet ever came back")
-            return (f"{operation}: no result within the group's time-out of {self.timeout:g} s; {who}; slot "
-                    f"{event.slot}, packet {event.tsi}, {last}")
-        if event.code == lib.INA_ERR_PEER:
-            return f"{operation}: {self._news()}"
-        return f"{operation} was aborted"
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, JobMismatch):
+            return "the ranks do not agree on this all-reduce: dtype, operation, number of elements or order differs"
+        if isinstance(error, PeerLost):
+            return self._news()
+        if isinstance(error, JobAborted):
+            return self.failure or "the process group was aborted"
+        return str(error)
 
     def _news(self) -> str:
         """Why the switch process hung up."""
@@ -190,8 +163,8 @@ class Job:
     def abort(self, reason: str = "ina: the process group was aborted") -> None:
         """Fail what is in flight, and everything later."""
         self._over(reason)
-        if self._endpoint != ffi.NULL and os.getpid() == self._pid:
-            lib.ina_endpoint_abort(self._endpoint)
+        if self._endpoint is not None and os.getpid() == self._pid:
+            self._endpoint.abort()
 
     @property
     def failed(self) -> bool:
@@ -199,11 +172,8 @@ class Job:
 
     def worker_stats(self) -> dict[str, int]:
         """The native worker's statistics (``struct ina_worker_stats``) that add up over jobs."""
-        if self._endpoint != ffi.NULL:
-            worker, port = ffi.new("struct ina_worker_stats *"), ffi.new("struct ina_port_stats *")
-            lib.ina_endpoint_stats(self._endpoint, worker, port)
-            names = [name for name, _ in ffi.typeof("struct ina_worker_stats").fields if not name.endswith("_ps")]
-            self._last_stats = {name: int(getattr(worker, name)) for name in names}
+        if self._endpoint is not None:
+            self._last_stats = {name: n for name, n in self._endpoint.stats.items() if not name.endswith("_ps")}
         return self._last_stats
 
     def close(self, in_peace: bool) -> None:
@@ -222,12 +192,8 @@ class Job:
                     self._client.release()
                 except ControlError:  # the switch process is gone, or has given up the job: nothing left to release
                     in_peace = False
-            endpoint, self._endpoint = self._endpoint, ffi.NULL
-            if endpoint != ffi.NULL:
-                lib.ina_endpoint_stop(endpoint)
+            endpoint, self._endpoint = self._endpoint, None
+            if endpoint is not None:
+                endpoint.close()
             self._client.close()
             self._client = None
-
-
-def _flow_end(address: Address) -> FlowEnd:
-    return FlowEnd(bytes.fromhex(address.mac.replace(":", "")), int(IPv4Address(address.ip)), address.port)

@@ -175,7 +175,7 @@ class SwitchWork(LazyWork):
             tensor = torch.zeros(1, dtype=torch.int32)
         buffer = tensor.contiguous()
         native = average and tensor.dtype == torch.float32
-        ticket, number = self._job.submit(buffer.data_ptr(), buffer.dtype, buffer.numel(), native, stay)
+        ticket, number = self._job.submit(buffer, native, stay)
         divisor = self._job.size if average and not native else 1
         self._parts.append((ticket, number, tensor, tensor if tensor.is_contiguous() else buffer, divisor, what))
 
@@ -184,11 +184,8 @@ class SwitchWork(LazyWork):
         try:
             while self._parts:
                 ticket, number, tensor, buffer, divisor, what = self._parts[0]
-                outcome = self._job.wait(ticket, number, what, max(0.0, deadline - time.monotonic()) if seconds else 0)
-                if outcome is None:
+                if not self._job.wait(ticket, number, what, max(0.0, deadline - time.monotonic()) if seconds else 0):
                     return False
-                if outcome.error:
-                    raise RuntimeError(outcome.error)
                 self._parts.pop(0)
                 with torch.no_grad():
                     if divisor != 1:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ina.control.channel import Channel, ChannelClosed, listen
-from ina.transport.ports import Address
+from ina.transport import Address
 
 
 class ControlError(RuntimeError):
@@ -229,13 +230,12 @@ class SwitchProcess:
         os.close(self._alive)
         self._alive = -1
         os.close(self._log)
-        try:
+        with suppress(ControlError):  # gone already
             client = Client(self.name)  # forked children may hold copies of the pipe: say it, too
             client.stop()
             client.close()
+        with suppress(subprocess.TimeoutExpired):  # it has clients, and lives on with them
             self.process.wait(timeout)
-        except (ControlError, subprocess.TimeoutExpired):  # gone already, or it has clients and lives on with them
-            self.process.poll()
 
 
 def start_server(program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,

@@ -17,18 +17,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, delete, insert, modify
-from ina.transport.ports import Address
+from ina.transport import Address, worker_address
 
 MAX_WORKERS = 32
 MAX_JOBS = 256
 MAX_JOB_SLOTS = 8192  # slot numbers have 14 bits; a job's window is at most half of them
-SWITCH = Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
-WORKER_PORT = 4000
-
-
-def worker_address(job: int, index: int) -> Address:
-    """Names imply addresses: worker 0 of job 7 is 00:00:00:00:00:01, 10.0.0.1, port 4007."""
-    return Address(f"00:00:00:00:00:{index + 1:02x}", f"10.0.0.{index + 1}", WORKER_PORT + job)
 
 
 class AdmissionError(Exception):

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ina.compiler.build import compile_program
-from ina.control.controller import SWITCH, worker_address
 from ina.control.ports import open_switch_port
 from ina.switch.embedded import Switch
 from ina.switch.entities import Update
+from ina.transport import SWITCH, worker_address
 
 PORTS = 510  # the CPU port and the drop port are beyond
 

@@ -10,6 +10,7 @@ import os
 from dataclasses import replace
 
 from ina.control.client import Attachment
+from ina.transport.config import HEADERS
 from ina.transport.ports import (
     Address,
     Faults,
@@ -22,7 +23,6 @@ from ina.transport.ports import (
 )
 
 LOOPBACK = "127.0.0.1"
-HEADERS = 52  # Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2
 
 
 def frame_size(values: int) -> int:

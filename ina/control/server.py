@@ -40,7 +40,8 @@ from typing import Protocol
 
 from ina.compiler.errors import CompileError
 from ina.control.channel import Channel, ChannelClosed, listen, peer_pid
-from ina.control.controller import SWITCH, AdmissionError, Controller, SwitchTarget
+from ina.control.controller import AdmissionError, Controller, SwitchTarget
+from ina.transport import SWITCH
 
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
 DEFAULT_SLOTS = 128
@@ -195,7 +196,7 @@ class Server:
                       "release": self._release, "counters": self._counters, "stop": self._stop}
         op = request.pop("op", None)
         try:
-            if self.failure:
+            if self.failure and op != "stop":
                 raise AdmissionError("failed", self.failure)
             if op not in operations:
                 raise AdmissionError("invalid", f"unknown operation {op!r}; expected one of {', '.join(operations)}")

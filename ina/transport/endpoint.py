@@ -57,10 +57,13 @@ class Endpoint:
 
     def submit_at(
         self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
-        tag: int = 0,
+        tag: int = 0, stay: float = 0.0,
     ) -> int:  # fmt: skip
-        """As ``submit`` for ``count`` contiguous elements at two addresses, which ``owner`` keeps valid."""
-        return self._submit(_tensor_at(source, out, count, dtype, average, tag), owner)
+        """As ``submit`` for ``count`` contiguous elements at two addresses, which ``owner`` keeps valid.
+
+        ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before coming back.
+        """
+        return self._submit(_tensor_at(source, out, count, dtype, average, tag), owner, stay)
 
     def run(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
@@ -141,10 +144,14 @@ class Endpoint:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _submit(self, tensor: ffi.CData, owner: object) -> int:
+    def _submit(self, tensor: ffi.CData, owner: object, stay: float = 0.0) -> int:
         if len(self._arrays) >= 2 * MAX_OPS:
             self._forget_done()
-        ticket = self._check(lib.ina_endpoint_submit(self._endpoint, tensor))
+        if stay:
+            event = ffi.new("struct ina_event *")
+            ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, round(stay * 1e9), event))
+        else:
+            ticket = self._check(lib.ina_endpoint_submit(self._endpoint, tensor))
         self._arrays[ticket] = owner
         return ticket
 
