@@ -429,7 +429,7 @@ def entry(keys: str, keyset: str) -> str:
             "1 values in this entry, but table 't' has 2 keys",
         ),
         (
-            'control c() { @name("x") action a() {} @name("x") action b() {} apply { a(); b(); } } '
+            'control c() { @name("x") action a() {} @name("x") action b(bit<8> p) {} apply { a(); b(1); } } '
             "control ct(); package P(ct a); P(c()) main;",
             "control-plane name 'c.x' is used twice",
         ),

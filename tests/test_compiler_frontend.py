@@ -260,3 +260,11 @@ def test_a_large_generated_program(tmp_path):
     control = load(write(tmp_path, text)).declarations[-1]
     assert len(control.body.statements) == 1 + 3 * 600
     assert control.body.statements[-1].call.args[1].type == types.BitType(32)
+
+
+def test_strings_may_span_lines(tmp_path):
+    text = '#define inside OUTSIDE\n@a("one // inside\n# 2 inside\\"x") const bit<8> A = B;\n'
+    error = failure(write(tmp_path, text))
+    assert error.span.line == 3
+    program = parse_text(preprocess(write(tmp_path, text))[0], "p.p4")
+    assert program.declarations[0].annotations[0].string == 'one // inside\n# 2 inside"x'

@@ -40,7 +40,7 @@ class ConversionChecker(TypeChecker):
         if isinstance(e, ast.Ternary) and isinstance(s, (types.InfIntType, types.TupleType, types.StructType)):
             return self.converts(e.then, t) and self.converts(e.otherwise, t)
         if isinstance(s, types.InfIntType):
-            return isinstance(t, BitType)
+            return isinstance(plain, BitType)
         if isinstance(s, types.SerEnumType):
             return s.underlying == t
         if isinstance(t, types.InfIntType):
@@ -130,8 +130,10 @@ class ConversionChecker(TypeChecker):
         if s == t or isinstance(t, (types.CallableType, types.ListType)):
             return e
         if isinstance(s, types.InfIntType):
-            assert isinstance(t, BitType)
-            return self._size_integer(e, t)
+            sized = types.strip_new(t)
+            assert isinstance(sized, BitType)
+            e = self._size_integer(e, sized)
+            return e if sized == t else self._implicit(e, t, e.const)
         if isinstance(s, types.TupleType):
             if isinstance(e.const, list):
                 assert isinstance(t, types.TupleType)

@@ -68,7 +68,8 @@ class TableChecker(StatementChecker):
         scalar = (BitType, types.BoolType, types.EnumType, types.ErrorType, types.VarbitType)
         if not isinstance(plain, scalar) and not isinstance(plain, (types.RecordType, types.TupleType)):
             self.fail(key.expr.span, f"a key cannot have type {t}")
-        if key.match_kind in ("ternary", "lpm", "range") and not isinstance(plain, (BitType, types.BoolType)):
+        bits = (BitType, types.BoolType, types.EnumType, types.ErrorType)
+        if key.match_kind in ("ternary", "lpm", "range") and not isinstance(plain, bits):
             self.fail(key.expr.span, f"a {key.match_kind} key must be bits, not {t}")
 
     def _find_action(self, ref: ast.ActionRef) -> ast.ActionDecl:

@@ -51,10 +51,12 @@ def _instance(
     return made
 
 
-def _check_names(instances: Iterable[Any]) -> None:
-    """The control plane tells objects of a kind apart by their full names."""
-    seen: dict[tuple[type, str], ast.Declaration] = {}
-    counted: set[str] = set()
+def _check_names(instances: Iterable[Instance]) -> None:
+    """The control plane tells objects of a kind apart by their full names.
+
+    Actions may share one through `@name(".drop")` if they take the same parameters: to the control plane they are one.
+    """
+    seen: dict[tuple[type, str], tuple[ast.Declaration, Instance]] = {}
     visited: set[int] = set()
 
     def visit(instance: Instance) -> None:
@@ -63,23 +65,24 @@ def _check_names(instances: Iterable[Any]) -> None:
         visited.add(id(instance))
         for d in getattr(instance.decl, "locals", ()):
             if isinstance(d, ast.Declaration) and d.name in instance.cp_names:
-                take(d, instance.cp_names[d.name])
+                take(d, instance.cp_names[d.name], instance)
         for child in [*instance.children.values(), *(a for a in instance.args.values() if isinstance(a, Instance))]:
             if child.site is not None and isinstance(child.type, types.ExternType):
-                take(child.site, child.name)
+                take(child.site, child.name, child)
             visit(child)
 
-    def take(d: ast.Declaration, name: str) -> None:
-        known = seen.setdefault((type(d), name), d)
-        if known is not d or (isinstance(d, ast.TableDecl) and name in counted):
-            notes = (
-                [Note("first used here", known.span)]
-                if known is not d
-                else ["its control is instantiated more than once"]
-            )
-            raise CompileError(d.span, f"control-plane name '{name}' is used twice", notes)
-        if isinstance(d, ast.TableDecl):
-            counted.add(name)
+    def take(d: ast.Declaration, name: str, owner: Instance) -> None:
+        if (type(d), name) not in seen:
+            seen[type(d), name] = d, owner
+            return
+        first, first_owner = seen[type(d), name]
+        if first is d and first_owner is owner:
+            return
+        if isinstance(d, ast.ActionDecl) and isinstance(first, ast.ActionDecl):
+            if [(p.name, p.type) for p in d.params] == [(p.name, p.type) for p in first.params]:
+                return
+        why = Note("first used here", first.span) if first is not d else Note("what it is in is instantiated twice")
+        raise CompileError(d.span, f"control-plane name '{name}' is used twice", [why])
 
     for instance in instances:
         visit(instance)

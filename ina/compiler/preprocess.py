@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import io
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -19,7 +20,16 @@ from ina.compiler.errors import CompileError, Note, Span
 
 P4INCLUDE = Path(__file__).parent / "p4include"
 MAX_INCLUDE_DEPTH = 64
+_STRING_OR_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
 _NOTHING: frozenset[str] = frozenset()
+
+
+def _join_string(m: re.Match[str]) -> str:
+    """P4's strings may span lines (§6.4.3.3), C's may not: such a one goes on one line, with the lines it had behind it."""
+    text = m[0]
+    if text[0] != '"' or "\n" not in text:
+        return text
+    return text.replace("\\\n", "").replace("\n", "\\n") + "\n" * text.count("\n")
 
 
 def _copy_token(token: Any) -> Any:
@@ -50,6 +60,7 @@ class _Preprocessor(pcpp.Preprocessor):
             source = display_path(abssource)
         if source:
             self.sources[source] = input
+        input = _STRING_OR_COMMENT.sub(_join_string, input)
         self._depth += 1
         if self._depth > MAX_INCLUDE_DEPTH:
             self._fail(
@@ -155,7 +166,9 @@ class _Preprocessor(pcpp.Preprocessor):
         text = "".join(tok.value for tok in toks).strip()
         if directive.value == "error":
             self._fail(directive.source, directive.lineno, f"#error {text}")
-        if directive.value in ("warning", "pragma", "line", "ident"):
+        if directive.value == "line" or directive.value.isdigit():
+            return None  # passed on: the lexer follows it
+        if directive.value in ("warning", "pragma", "ident"):
             return True
         self._fail(directive.source, directive.lineno, f"unknown preprocessor directive #{directive.value}")
 
