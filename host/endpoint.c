@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 enum { BATCH = 32, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
-static const uint64_t SPIN_PS = 20u * 1000 * 1000;       /* looked again for this long before sleeping: see bench */
+static const uint64_t SPIN_PS = 50u * 1000 * 1000;       /* looks again for this long before it sleeps */
 static const uint64_t POLL_PS = 50u * 1000 * 1000;       /* nap of a port that has nothing to poll */
 
 struct ticket {
@@ -33,6 +33,7 @@ struct ina_endpoint {
     int alive_fd;
     struct ina_tensor tensors[INA_MAX_OPS];
     int64_t ticket_of[INA_MAX_OPS];
+    uint64_t caught_up;         /* all that had come by then has been received: timers are judged by this time */
 
     int wake_fd;
     atomic_int asleep;          /* the driver polls, or is about to: ring wake_fd */
@@ -142,10 +143,12 @@ static int turn(struct ina_endpoint *e, uint64_t now)
         if (moved >= 4 * BATCH)
             break; /* answer before taking more */
     }
+    if (n == 0)
+        e->caught_up = now;
     exchange(e, now);
     do {
         n = ina_port_tx_get(e->port, pkts, BATCH);
-        const int filled = n > 0 ? e->protocol->frames_to_send(e->state, e->tensors, pkts, n, now) : 0;
+        const int filled = n > 0 ? e->protocol->frames_to_send(e->state, e->tensors, pkts, n, e->caught_up) : 0;
         ina_port_tx_put(e->port, pkts, filled, now);
         moved += filled;
         if (filled < n || n <= 0)
@@ -274,14 +277,13 @@ static uint64_t end_of(uint64_t timeout_ns)
     return timeout_ns > (UINT64_MAX - now) / 1000 ? UINT64_MAX - 1 : now + timeout_ns * 1000;
 }
 
-/* With the lock: 0, or -ETIMEDOUT. */
-static int wait_changed(struct ina_endpoint *e, uint64_t end)
+/* With the lock: until something has changed, or the time is over. */
+static void wait_changed(struct ina_endpoint *e, uint64_t end)
 {
     const struct timespec until = at(end);
     e->waiters++;
-    const int error = pthread_cond_timedwait(&e->changed, &e->lock, &until);
+    pthread_cond_timedwait(&e->changed, &e->lock, &until);
     e->waiters--;
-    return -error;
 }
 
 /* With the lock: ticket or -errno. */
@@ -311,13 +313,32 @@ int64_t ina_endpoint_submit(struct ina_endpoint *e, const struct ina_tensor *ten
     return number;
 }
 
+/* With the lock. Nobody drives yet: faster done here than to wait until the thread has woken up. */
+static void drive_here(struct ina_endpoint *e, int64_t number, uint64_t end)
+{
+    e->driver = CALLER_DRIVES;
+    pthread_mutex_unlock(&e->lock);
+    drive(e, number, end);
+    pthread_mutex_lock(&e->lock);
+    e->driver = NO_DRIVER;
+    if (e->stop || e->waiters)
+        pthread_cond_broadcast(&e->changed);
+    if (wanted(e))
+        pthread_cond_signal(&e->work); /* other tensors are still on their way */
+}
+
 /* With the lock. */
 static int wait_ticket(struct ina_endpoint *e, int64_t number, uint64_t end, struct ina_event *event)
 {
     const struct ticket *t = &e->tickets[number % INA_TICKETS];
-    while (t->number == number && !t->done)
-        if (wait_changed(e, end) == -ETIMEDOUT && !t->done)
+    while (t->number == number && !t->done) {
+        if (ina_now() >= end)
             return 0;
+        if (e->driver == NO_DRIVER && !e->stop)
+            drive_here(e, number, end);
+        else
+            wait_changed(e, end);
+    }
     if (t->number != number)
         return -ESTALE;
     *event = t->event;
@@ -343,20 +364,8 @@ int64_t ina_endpoint_run(struct ina_endpoint *e, const struct ina_tensor *tensor
     memset(event, 0, sizeof *event);
     pthread_mutex_lock(&e->lock);
     const int64_t number = enter_tensor(e, tensor, 1);
-    if (number > 0) {
-        if (e->driver == NO_DRIVER) {
-            e->driver = CALLER_DRIVES;
-            pthread_mutex_unlock(&e->lock);
-            drive(e, number, end);
-            pthread_mutex_lock(&e->lock);
-            e->driver = NO_DRIVER;
-            if (e->stop)
-                pthread_cond_broadcast(&e->changed);
-            else if (wanted(e))
-                pthread_cond_signal(&e->work); /* others' tensors are still on their way */
-        }
+    if (number > 0)
         wait_ticket(e, number, end, event);
-    }
     pthread_mutex_unlock(&e->lock);
     return number;
 }
@@ -368,9 +377,8 @@ int64_t ina_endpoint_next(struct ina_endpoint *e, uint64_t timeout_ns, struct in
     const uint64_t end = end_of(timeout_ns);
     int64_t number = 0;
     pthread_mutex_lock(&e->lock);
-    while (e->finished_begin == e->finished_end && !e->stop)
-        if (wait_changed(e, end) == -ETIMEDOUT)
-            break;
+    while (e->finished_begin == e->finished_end && !e->stop && ina_now() < end)
+        wait_changed(e, end);
     if (e->finished_begin < e->finished_end) {
         number = e->finished[e->finished_begin++ % INA_TICKETS];
         *event = e->tickets[number % INA_TICKETS].event;
@@ -454,7 +462,8 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
     e->alive_fd = alive_fd < 0 ? -1 : fcntl(alive_fd, F_DUPFD_CLOEXEC, 0);
     int error = errno;
     if (e->state && e->wake_fd >= 0 && (alive_fd < 0 || e->alive_fd >= 0)) {
-        protocol->init(e->state, config, ina_now());
+        e->caught_up = ina_now();
+        protocol->init(e->state, config, e->caught_up);
         publish(e);
         sigset_t all, before; /* signals are for the program's own threads */
         sigfillset(&all);
@@ -471,7 +480,7 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
     return NULL;
 }
 
-void ina_endpoint_stop(struct ina_endpoint *e)
+void ina_endpoint_close(struct ina_endpoint *e)
 {
     pthread_mutex_lock(&e->lock);
     const int again = e->stop;
@@ -499,10 +508,10 @@ void ina_endpoint_stop(struct ina_endpoint *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-void ina_endpoint_free(struct ina_endpoint *e)
+void ina_endpoint_stop(struct ina_endpoint *e)
 {
     if (!e)
         return;
-    ina_endpoint_stop(e);
+    ina_endpoint_close(e);
     release(e);
 }

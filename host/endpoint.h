@@ -35,7 +35,7 @@ void ina_endpoint_abort(struct ina_endpoint *endpoint);    /* fails what is in f
 /* As of the last completion or the last time the driver went to sleep. Either may be NULL. */
 void ina_endpoint_stats(struct ina_endpoint *endpoint, struct ina_worker_stats *stats, struct ina_port_stats *port);
 /* Fails what is in flight, joins the thread, closes the port; callers come back. Calls after it say -EPIPE. */
-void ina_endpoint_stop(struct ina_endpoint *endpoint);
-void ina_endpoint_free(struct ina_endpoint *endpoint); /* stops it; no caller may be inside any more. NULL: nothing */
+void ina_endpoint_close(struct ina_endpoint *endpoint);
+void ina_endpoint_stop(struct ina_endpoint *endpoint); /* closes and frees: no caller may be inside any more */
 
 #endif

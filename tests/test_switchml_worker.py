@@ -1,7 +1,11 @@
 """The SwitchML worker against a plain model of the switch, on an event clock with seeded faults."""
 
+import subprocess
+from pathlib import Path
+
 import numpy as np
 import pytest
+from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_network import DELAY, US, Faults, Network
@@ -424,3 +428,25 @@ def test_configuration_is_checked(config, text):
 def test_tensors_are_checked(call, error, text):
     with pytest.raises(error, match=text):
         call(Worker(WorkerConfig(0, 2)))
+
+
+HOST = Path(__file__).parent.parent / "host"
+
+
+def run_c(folder: Path, test: str, sources: list[str], *flags: str) -> None:
+    """Builds tests/c/<test>.c with files of host/, warnings being errors, and runs it."""
+    files = [Path(__file__).parent / "c" / f"{test}.c", *(HOST / s for s in sources)]
+    warnings = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
+    command = ["cc", "-std=gnu11", "-O1", "-g", *warnings, *flags, f"-I{HOST}", *files, "-o", folder / test]
+    subprocess.run([*command, "-lm", "-lpthread"], check=True)
+    done = subprocess.run([folder / test], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+WORKER_SOURCES = ["switchml.c", "frame.c", "rto.c", "codec.c"]
+
+
+def test_worker_and_codec_are_clean_under_sanitizers(tmp_path):
+    """Exact-size buffers, lossy runs, wrong bytes."""
+    need("cc", "sanitizers")
+    run_c(tmp_path, "switchml", WORKER_SOURCES, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")

@@ -40,7 +40,7 @@ class Endpoint:
             raise OSError(ffi.errno, f"endpoint not started: {reason}")
         port.release()
         # freed with the last reference: other threads may still be inside when this one closes it
-        self._endpoint = ffi.gc(endpoint, lib.ina_endpoint_free)
+        self._endpoint = ffi.gc(endpoint, lib.ina_endpoint_stop)
         self._arrays: dict[int, object] = {}  # buffers of tickets not known to be done
 
     def submit(
@@ -135,7 +135,7 @@ class Endpoint:
 
     def close(self) -> None:
         """Fails what is in flight, ends the thread, closes the port. More than once does nothing."""
-        lib.ina_endpoint_stop(self._endpoint)
+        lib.ina_endpoint_close(self._endpoint)
         self._arrays.clear()
 
     def __enter__(self) -> Endpoint:

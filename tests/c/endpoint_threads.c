@@ -1,0 +1,249 @@
+/* Endpoints, their callers and a switch, a thread each, over memory ports: for the thread sanitizer. With an argument
+ * "bench": time of an all-reduce between two workers, by size and by way of calling. */
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+
+#include "endpoint.h"
+#include "model_switch.h"
+
+#define CHECK(condition) \
+    do { \
+        if (!(condition)) { \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
+            abort(); \
+        } \
+    } while (0)
+
+enum { WORKERS = 2, BATCH = 32 };
+
+struct world {
+    struct model_switch model;
+    struct ina_port *ports[WORKERS]; /* the switch's ends */
+    struct ina_endpoint *endpoints[WORKERS];
+    atomic_int over;
+    pthread_t thread;
+    uint32_t frame_size;
+};
+
+static void answer(struct world *w, uint32_t to, const struct ina_packet *pkt)
+{
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        struct ina_packet out;
+        if (!(to >> i & 1) || !ina_port_tx_get(w->ports[i], &out, 1))
+            continue;
+        memcpy(out.data, pkt->data, pkt->len);
+        out.len = out.wire_len = pkt->len;
+        model_address(&w->model, i, &out);
+        ina_port_tx_put(w->ports[i], &out, 1, 0);
+    }
+}
+
+static void *run_switch(void *argument)
+{
+    struct world *w = argument;
+    struct ina_packet pkts[BATCH];
+    for (int quiet = 0; !atomic_load(&w->over); quiet++) {
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            const int n = ina_port_rx(w->ports[i], pkts, BATCH, 0);
+            for (int k = 0; k < n; k++)
+                answer(w, model_switch_process(&w->model, i, &pkts[k]), &pkts[k]);
+            ina_port_rx_done(w->ports[i], n);
+            quiet = n ? 0 : quiet;
+        }
+        if (quiet < 20) {
+            sched_yield();
+        } else if (!ina_port_arm(w->ports[0]) && !ina_port_arm(w->ports[1])) {
+            struct pollfd fds[] = {{.fd = w->ports[0]->fd, .events = POLLIN}, {.fd = w->ports[1]->fd, .events = POLLIN}};
+            poll(fds, 2, 10);
+            ina_port_drain(w->ports[0]);
+            ina_port_drain(w->ports[1]);
+        }
+    }
+    return NULL;
+}
+
+static void start(struct world *w, uint32_t slots, uint32_t values)
+{
+    struct ina_worker_config configs[WORKERS];
+    memset(w, 0, sizeof *w);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        configs[i] = model_config(i, WORKERS, slots, values);
+    model_switch_init(&w->model, configs);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        struct ina_port *pair[2];
+        CHECK(ina_port_mem_pair(1024, ina_switchml.frame_size(configs), pair) == 0);
+        w->ports[i] = pair[0];
+        w->endpoints[i] = ina_endpoint_start(&ina_switchml, &configs[i], pair[1], -1);
+        CHECK(w->endpoints[i]);
+    }
+    pthread_create(&w->thread, NULL, run_switch, w);
+}
+
+static void stop(struct world *w)
+{
+    for (uint32_t i = 0; i < WORKERS; i++)
+        ina_endpoint_stop(w->endpoints[i]);
+    atomic_store(&w->over, 1);
+    pthread_join(w->thread, NULL);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        ina_port_close(w->ports[i]);
+    model_switch_free(&w->model);
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
+
+enum { TENSORS = 400, MOST = 700 };
+
+struct caller {
+    struct world *world;
+    uint32_t rank, submitting;
+    int32_t data[TENSORS][MOST];
+};
+
+static void *submit_all(void *argument)
+{
+    struct caller *c = argument;
+    struct ina_endpoint *e = c->world->endpoints[c->rank];
+    struct ina_event event;
+    for (uint32_t t = 0; t < TENSORS; t++) {
+        const uint32_t count = t * 37 % MOST;
+        for (uint32_t i = 0; i < count; i++)
+            c->data[t][i] = (int32_t)(i + t + c->rank);
+        struct ina_tensor tensor = {.in = c->data[t], .out = c->data[t], .count = count, .tag = t};
+        int64_t ticket = t % 5 == 0 ? ina_endpoint_run(e, &tensor, t % 2 ? 0 : 5000000000u, &event)
+                                    : ina_endpoint_submit(e, &tensor);
+        CHECK(ticket == t + 1);
+        if (t % 7 == 0) {
+            CHECK(ina_endpoint_wait(e, ticket, 10000000000u, &event) == 1 && event.type == INA_EVENT_DONE);
+            for (uint32_t i = 0; i < count; i++)
+                CHECK(c->data[t][i] == (int32_t)(2 * (i + t) + 1));
+        }
+        if (t % 50 == 0)
+            ina_endpoint_stats(e, &(struct ina_worker_stats){0}, &(struct ina_port_stats){0});
+    }
+    return NULL;
+}
+
+static void *complete_all(void *argument)
+{
+    struct caller *c = argument;
+    struct ina_event event;
+    for (uint32_t n = 0; n < TENSORS; n++) {
+        const int64_t ticket = ina_endpoint_next(c->world->endpoints[c->rank], 10000000000u, &event);
+        CHECK(ticket > 0 && event.type == INA_EVENT_DONE);
+        const uint32_t t = (uint32_t)ticket - 1;
+        for (uint32_t i = 0; i < t * 37 % MOST; i++)
+            CHECK(c->data[t][i] == (int32_t)(2 * (i + t) + 1));
+    }
+    return NULL;
+}
+
+/* Goes on until its endpoint is aborted or closed under it. */
+static void *run_until_the_end(void *argument)
+{
+    struct caller *c = argument;
+    struct ina_event event;
+    struct ina_tensor tensor = {.in = c->data[0], .out = c->data[0], .count = MOST};
+    int64_t ticket;
+    do {
+        ticket = ina_endpoint_run(c->world->endpoints[c->rank], &tensor, 20000000000u, &event);
+        CHECK(ticket == -EPIPE || event.type == INA_EVENT_DONE || event.code == INA_ERR_ABORTED);
+    } while (ticket > 0 && event.type == INA_EVENT_DONE);
+    return NULL;
+}
+
+static void turns(void)
+{
+    struct world world;
+    struct caller *callers = calloc(WORKERS, sizeof *callers);
+    pthread_t threads[2 * WORKERS];
+    start(&world, 32, 64);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        callers[i].world = &world;
+        callers[i].rank = i;
+        pthread_create(&threads[2 * i], NULL, submit_all, &callers[i]);
+        pthread_create(&threads[2 * i + 1], NULL, complete_all, &callers[i]);
+    }
+    for (uint32_t i = 0; i < 2 * WORKERS; i++)
+        pthread_join(threads[i], NULL);
+    pthread_create(&threads[0], NULL, run_until_the_end, &callers[0]);
+    pthread_create(&threads[1], NULL, run_until_the_end, &callers[1]);
+    ina_endpoint_abort(world.endpoints[0]);
+    ina_endpoint_close(world.endpoints[1]);
+    pthread_join(threads[0], NULL);
+    pthread_join(threads[1], NULL);
+    stop(&world);
+    free(callers);
+}
+
+/* ---- bench ------------------------------------------------------------------------------------------------------- */
+
+struct timing {
+    struct world *world;
+    uint32_t rank, run;
+    uint64_t count;
+    double seconds;
+};
+
+static void *time_one(void *argument)
+{
+    struct timing *t = argument;
+    struct ina_endpoint *e = t->world->endpoints[t->rank];
+    float *data = aligned_alloc(64, (4 * t->count + 63) & ~63ull);
+    memset(data, 0, 4 * t->count);
+    const int rounds = t->count < 1000 ? 3000 : t->count < 1000000 ? 100 : 8;
+    uint64_t began = 0;
+    for (int i = -rounds / 10; i < rounds; i++) {
+        struct ina_tensor tensor = {.in = data, .out = data, .count = t->count, .dtype = INA_FLOAT32};
+        struct ina_event event;
+        began = i == 0 ? ina_now() : began;
+        if (t->run) {
+            CHECK(ina_endpoint_run(e, &tensor, 10000000000u, &event) > 0);
+        } else {
+            const int64_t ticket = ina_endpoint_submit(e, &tensor);
+            CHECK(ina_endpoint_wait(e, ticket, 10000000000u, &event) == 1);
+        }
+        CHECK(event.type == INA_EVENT_DONE);
+    }
+    t->seconds = (double)(ina_now() - began) / 1e12 / rounds;
+    free(data);
+    return NULL;
+}
+
+static void bench(uint32_t values, uint32_t slots)
+{
+    for (uint64_t count = 1; count <= 10000000; count *= count == 1 ? 1000 : 100) {
+        for (uint32_t run = 0; run < 2; run++) {
+            struct world world;
+            struct timing timings[WORKERS];
+            pthread_t threads[WORKERS];
+            start(&world, slots, values);
+            for (uint32_t i = 0; i < WORKERS; i++) {
+                timings[i] = (struct timing){.world = &world, .rank = i, .run = run, .count = count};
+                pthread_create(&threads[i], NULL, time_one, &timings[i]);
+            }
+            for (uint32_t i = 0; i < WORKERS; i++)
+                pthread_join(threads[i], NULL);
+            struct ina_worker_stats stats;
+            ina_endpoint_stats(world.endpoints[0], &stats, NULL);
+            printf("%4u values, %4u slots, %9llu B, %s: %10.1f us, %5.2f GB/s, %llu sent again\n", values, slots,
+                   (unsigned long long)(4 * count), run ? "run   " : "submit", timings[0].seconds * 1e6,
+                   (double)(4 * count) / timings[0].seconds / 1e9, (unsigned long long)stats.retransmissions);
+            stop(&world);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "bench")) {
+        bench(256, 256);
+        bench(1024, 128);
+    } else {
+        turns();
+    }
+    return 0;
+}
