@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from ina._native import ffi, lib
 
+from ina._native import ffi, lib
 from ina.switch import (
     CloneSessionEntry,
     CounterEntry,
