@@ -6,10 +6,10 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ina._native import ffi, lib
 from ina.switch import (
     CloneSessionEntry,
     CounterEntry,
@@ -25,11 +25,11 @@ from ina.switch import (
     insert,
     modify,
 )
+from ina.transport.ports import memory_pair
 
 ROOT = Path(__file__).resolve().parent.parent
 DROP, UNICAST, MULTICAST, RESUBMIT, CLONE, TABLE, DIGEST = range(7)
 PASS, EGRESS_DROP, RECIRCULATE, EGRESS_CLONE, PUSH, TRUNCATE, DEPTH = range(7)
-MS = 10**9
 CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT}/host", f"-I{ROOT}/ina/switch"]
 
 
@@ -296,36 +296,31 @@ def test_the_core_under_sanitizers(tmp_path):
 
 
 class Pair:
-    """A port of the switch (`pointer`) and the host's end of it."""
+    """A port of the switch (`handle`) and the host's end of it."""
 
     def __init__(self, frames: int = 64, max_frame: int = 2048):
-        pair = ffi.new("struct ina_port *[2]")
-        assert lib.ina_port_mem_pair(frames, max_frame, pair) == 0
-        self.pointer, self.host = pair[0], pair[1]
-        self.packets = ffi.new("struct ina_packet[64]")
+        self.port, self.host = memory_pair(frames, max_frame)
+
+    @property
+    def handle(self) -> Any:
+        return self.port.handle
 
     def send(self, frames: list[bytes]) -> int:
-        n = lib.ina_port_tx_get(self.host, self.packets, len(frames))
-        for i in range(n):
-            ffi.memmove(self.packets[i].data, frames[i], len(frames[i]))
-            self.packets[i].len = self.packets[i].wire_len = len(frames[i])
-        lib.ina_port_tx_put(self.host, self.packets, n, lib.ina_now())
-        return n
+        return self.host.send(frames)
 
     def receive(self, count: int, timeout: float = 5.0) -> list[bytes]:
         frames: list[bytes] = []
         deadline = time.monotonic() + timeout
         while len(frames) < count and time.monotonic() < deadline:
-            n = lib.ina_port_rx(self.host, self.packets, 64, lib.ina_now())
-            frames += [bytes(ffi.buffer(p.data, p.len)) for p in self.packets[0:n]]
-            lib.ina_port_rx_done(self.host, n)
-            if not n:
-                lib.ina_port_wait(self.host, 10 * MS)
+            got = self.host.receive(64)
+            if not got:
+                self.host.wait(0.01)
+            frames += got
         return frames
 
     def close(self) -> None:
-        lib.ina_port_close(self.host)
-        lib.ina_port_close(self.pointer)
+        self.host.close()
+        self.port.close()
 
 
 @pytest.fixture

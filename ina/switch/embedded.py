@@ -238,13 +238,11 @@ class Switch(SwitchTarget):
     # ---- ports
 
     def add_port(self, number: int, port: Any = None, link: Link | None = None) -> None:
-        """Makes `port` (a `struct ina_port *`, or an object that has one as `pointer`) port `number`, 0..510.
+        """Makes `port` (a `struct ina_port *`, or an object that has one as `handle`) port `number`, 0..510.
 
         The switch drives it from now on and never closes it. None: frames come and go through `step`.
         """
-        pointer = getattr(port, "pointer", port)
-        if pointer is None:
-            pointer = ffi.NULL
+        handle = ffi.NULL if port is None else getattr(port, "handle", port)
         config = ffi.NULL
         if link is not None:
             config = ffi.new(
@@ -261,7 +259,7 @@ class Switch(SwitchTarget):
         with self._lock:
             if number in self._ports:
                 raise ValueError(f"port {number} is there already: remove it first")
-            self._execute([{"op": lib.INA_ADD_PORT, "id": number, "port": pointer, "link": config}])
+            self._execute([{"op": lib.INA_ADD_PORT, "id": number, "port": handle, "link": config}])
             self._ports[number] = port
 
     def remove_port(self, number: int) -> Any:
