@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from stf_switch import SwitchTarget
 from v1_program import check, source
 
 from ina.compiler import p4info, stf
+from ina.compiler.build import compile_program
 from ina.compiler.interpreter import Interpreter
 
 SWITCH = source(
@@ -31,36 +33,49 @@ def run(checked, text: str) -> stf.Result:
     return stf.run(text, stf.InterpreterTarget(Interpreter(checked), p4info.build(checked)))
 
 
-def test_a_file_that_passes(checked):
-    result = run(
-        checked,
-        """
-        # the higher priority wins; masks by `*`, names by suffix
-        add t 10 data.a:0x0a****** data.$valid$:1 out_to(port:2)
-        add I.t 20 hdr.data.a:0x0a0b**** data.$valid$:1 more$1.d:0 I.out_to(port:3) = $X
-        add u data.a:0x0a0b0000/16 set(v:0x55) = $U
-        setdefault u set(v:1)
-        register_write r 0 0x01020304
-        packet 0 0a000000 00000000 0000 01 00 ff
-        expect 2 0a000000 01020304 0000 01 01 ff $
-        packet 0 0a0b0000 00000000 0000 02 00
-        expect 3 0a0b**** 01020304 000002 5*
-        check_counter c(2) packets == 1
-        check_counter dc($U) packets == 1
-        mc_mgrp_create 7
-        mc_node_create 1 5 6
-        mc_node_associate 7 0
-        packet 0 00000000 00000000 0007 03 00
-        expect 5
-        expect 6 00000000 01020304 0007
-        mirroring_add 4 8
-        packet 1 00000000 00000000 0000 09 00 aa
-        expect 8 00000000 00000000 0000 09 00 aa $
-        expect 1 00000000 01020304 0000 09 01 aa
-        register_read r 0
-        wait
-        """,
-    )
+FILE = """
+# the higher priority wins; masks by `*`, names by suffix
+add t 10 data.a:0x0a****** data.$valid$:1 out_to(port:2)
+add I.t 20 hdr.data.a:0x0a0b**** data.$valid$:1 more$1.d:0 I.out_to(port:3) = $X
+add u data.a:0x0a0b0000/16 set(v:0x55) = $U
+setdefault u set(v:1)
+register_write r 0 0x01020304
+packet 0 0a000000 00000000 0000 01 00 ff00
+expect 2 0a000000 01020304 0000 01 01 ff00 $
+packet 0 0a0b0000 00000000 0000 02 00 0000
+expect 3 0a0b**** 01020304 000002 5*
+check_counter c(2) packets == 1
+check_counter dc($U) packets == 1
+mc_mgrp_create 7
+mc_node_create 1 5 6
+mc_node_associate 7 0
+packet 0 00000000 00000000 0007 03 00 0000
+expect 5
+expect 6 00000000 01020304 0007
+mirroring_add 4 8
+packet 1 00000000 00000000 0000 09 00 aabb
+expect 8 00000000 00000000 0000 09 00 aabb $
+expect 1 00000000 01020304 0000 09 01 aa
+register_read r 0
+wait
+"""
+
+
+@pytest.fixture(params=["interpreter", "compiled"])
+def target(request: pytest.FixtureRequest, checked, tmp_path_factory: pytest.TempPathFactory):
+    """The same file judges the reference interpreter and the compiled switch."""
+    if request.param == "interpreter":
+        yield stf.InterpreterTarget(Interpreter(checked), p4info.build(checked))
+        return
+    path = tmp_path_factory.mktemp("compiled") / "program.p4"
+    path.write_text(SWITCH)
+    compiled = SwitchTarget(compile_program(path))
+    yield compiled
+    compiled.switch.close()
+
+
+def test_a_file_that_passes(target):
+    result = stf.run(FILE, target)
     assert result.failures == []
     assert result.log == ["r[0] = 16909060"]
 

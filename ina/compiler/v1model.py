@@ -397,8 +397,7 @@ class V1Model:
         standard.get().fields.update(egress_spec=DROP_PORT, mcast_grp=0)
 
     def _x_random(self, call: ast.Call, result: Any, low: int, high: int) -> None:
-        if low <= high:
-            result.set(self.random.between(low, high))
+        result.set(self.random.between(low, high))
 
     def _digest_of(self, algorithm: str, data: Any, call: ast.Call, arg: int, payload: bytes = b"") -> int:
         data_bytes = to_bytes(data, call.args[arg].type) + payload

@@ -79,5 +79,6 @@ class SplitMix64:
         return z ^ z >> 31
 
     def between(self, low: int, high: int) -> int:
-        """`low` + next() modulo the number of values in low..high."""
-        return low + self.next() % (high - low + 1)
+        """`low` + the high half of next() times the number of values; `low` when there are none (v1model: open)."""
+        z = self.next()
+        return low if low > high else low + (z * (high - low + 1) >> 64)
