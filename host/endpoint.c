@@ -16,7 +16,7 @@
 
 enum { BATCH = 32, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
 static const uint64_t SPIN_PS = 50u * 1000 * 1000;       /* looks again for this long before it sleeps */
-static const uint64_t POLL_PS = 50u * 1000 * 1000;       /* nap of a port that has nothing to poll */
+static const uint64_t POLL_PS = 50u * 1000 * 1000;       /* nap where no bell will ring: no fd, or a full ring */
 
 struct ticket {
     int64_t number;             /* 0: none yet */
@@ -33,6 +33,7 @@ struct ina_endpoint {
     int alive_fd;
     struct ina_tensor tensors[INA_MAX_OPS];
     int64_t ticket_of[INA_MAX_OPS];
+    int tx_full;                /* the port had no room for all that could be sent */
     uint64_t caught_up;         /* all that had come by then has been received: timers are judged by this time */
 
     int wake_fd;
@@ -146,14 +147,14 @@ static int turn(struct ina_endpoint *e, uint64_t now)
     if (n == 0)
         e->caught_up = now;
     exchange(e, now);
+    int lent, filled; /* with no frame lent, deadlines are still looked at */
     do {
-        n = ina_port_tx_get(e->port, pkts, BATCH);
-        const int filled = n > 0 ? e->protocol->frames_to_send(e->state, e->tensors, pkts, n, e->caught_up) : 0;
+        lent = ina_port_tx_get(e->port, pkts, BATCH);
+        filled = e->protocol->frames_to_send(e->state, e->tensors, pkts, lent, e->caught_up);
         ina_port_tx_put(e->port, pkts, filled, now);
         moved += filled;
-        if (filled < n || n <= 0)
-            break;
-    } while (moved < 16 * BATCH);
+    } while (filled == BATCH && moved < 16 * BATCH);
+    e->tx_full = filled == lent && lent < BATCH;
     exchange(e, now); /* a deadline may have passed */
     return moved;
 }
@@ -164,7 +165,7 @@ static void rest(struct ina_endpoint *e, uint64_t until)
     const uint64_t timer = e->protocol->next_timer(e->state), due = ina_port_next_due(e->port);
     uint64_t now = ina_now(), end = timer < due ? timer : due;
     end = end < until ? end : until;
-    if (e->port->fd < 0 && end > now + POLL_PS)
+    if ((e->port->fd < 0 || e->tx_full) && end > now + POLL_PS)
         end = now + POLL_PS;
     if (end <= now)
         return;

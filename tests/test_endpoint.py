@@ -309,6 +309,26 @@ def cpu_ticks(task: str) -> int:
     return int(fields[11]) + int(fields[12])
 
 
+def test_deadline_when_the_port_is_full():
+    """A switch that takes no frames: more to send than the ring has room for, and still an end."""
+    near, far = ports.memory_pair(4, 400)
+    with far, Endpoint(WorkerConfig(0, 2, values=64, slots=16, timeout=0.2), near) as endpoint:
+        with pytest.raises(JobTimeout, match="no packet ever came"):
+            endpoint.run(np.zeros(5000, np.int32))
+        assert endpoint.stats["tx_packets"] == 4
+        assert endpoint.port_stats["tx_full"] > 0
+
+
+def test_ring_that_is_smaller_than_the_window():
+    def tiny(max_frame: int) -> tuple[Port, Port]:
+        return ports.memory_pair(4, max_frame)
+
+    rows = np.ones((2, 5000), np.int32)
+    with job(2, tiny, slots=64) as endpoints:
+        on_all(endpoints, lambda i, e: e.run(rows[i]))
+    assert (rows == 2).all()
+
+
 def test_port_that_is_too_small():
     near, far = memory(200)
     with near, far, pytest.raises(OSError, match="port takes frames of 200 bytes, 308 are needed"):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from model_network import DELAY, US, Faults, Network
 
 from ina import codec
-from ina.transport import JobAborted, JobMismatch, JobTimeout, Worker, WorkerConfig
+from ina.transport import JobAborted, JobMismatch, JobTimeout, Worker, WorkerConfig, slots_for
 
 FAULTS = [
     Faults(),
@@ -428,6 +428,17 @@ def test_configuration_is_checked(config, text):
 def test_tensors_are_checked(call, error, text):
     with pytest.raises(error, match=text):
         call(Worker(WorkerConfig(0, 2)))
+
+
+def test_slots_cover_the_bandwidth_delay_product():
+    for rate in (1e9, 10e9, 100e9):
+        for rtt in (1e-6, 13e-6, 1e-4):
+            slots = slots_for(rate, rtt, 308)
+            assert slots & (slots - 1) == 0
+            assert slots == 8192 or slots * 332 * 8 >= rate * rtt > slots / 2 * 332 * 8 or slots == 1
+    assert slots_for(100e9, 10e-6, 308) == 512
+    with pytest.raises(ValueError, match="must be positive"):
+        slots_for(0, 1e-6, 308)
 
 
 HOST = Path(__file__).parent.parent / "host"
