@@ -1,13 +1,14 @@
 """Types, constants, conversions, calls: what the checker leaves on the tree, and what it refuses with which words."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ina.compiler import ast, types
 from ina.compiler.check_const import wrap
 from ina.compiler.errors import CompileError
 from ina.compiler.frontend import check, parse_text
+from ina.compiler.lexer import tokenize
 from ina.compiler.preprocess import preprocess
 from ina.compiler.types import BitType
 
@@ -22,7 +23,7 @@ enum bit<8> Code { one = 1, two = Code.one + 1 }
 type bit<9> port_t;
 typedef bit<8> byte_t;
 error { Mine }
-extern Box<T> { Box(bit<32> n); T get(in bit<32> i); void put<U>(in T t, out U u); void put<U>(in T t); }
+extern Box<T> { Box(bit<32> n); T get(in bit<32> i); void put<U>(in T t, out U u); void put(in T t); }
 extern bit<8> twist(in bit<8> x, bit<8> fixed);
 extern T ident<T>(in T x);
 bit<8> plus(in bit<8> x, in bit<8> y = 3) { return x + y; }
@@ -33,7 +34,7 @@ T first<T>(in T x, in bit<8> unused) { return x; }
 @pytest.fixture(scope="module")
 def core(tmp_path_factory):
     path = tmp_path_factory.mktemp("p4") / "core_only.p4"
-    path.write_text("#include <core.p4>\n#line 1\n" + PRELUDE)
+    path.write_text("#include <core.p4>\n" + PRELUDE)
     text, sources = preprocess(path)
     return text, sources, str(path)
 
@@ -454,6 +455,48 @@ def test_wrong_declarations(run, text, message):
         assert caught.value.message.startswith(message)
     assert caught.value.span.file == "body.p4"
     assert len(caught.value.diagnostics) == 1, str(caught.value)
+
+
+MUTATED = """
+control c(inout hdr_t hdr, in bit<8> i, out bit<16> o)(bit<32> n) {
+    Box<bit<8>>(n + 1) box;
+    bit<8> x = (bit<8>) i[3:0] + 3;
+    action set(in bit<8> v, bit<16> p) { o = p << v; hdr.st[1] = hdr.h; }
+    table t {
+        key = { hdr.h.a: exact; hdr.h.b: ternary; x[3:0]: lpm @name("low"); }
+        actions = { set(x); NoAction; }
+        const entries = { (1, 2 &&& 3, 5): set(x, 4); (Code.two, _, _): NoAction(); }
+        size = 16;
+    }
+    apply {
+        if (hdr.h.isValid() && hdr.h.f) { t.apply(); } else { exit; }
+        switch (t.apply().action_run) { set: { o = 1; } default: {} }
+        for (bit<8> k in 1 .. i) { x = plus(x = x, y = k); box.put(x); hdr.st.push_front(1); }
+        hdr.p = { y = first(o, x), x = twist(x, 8w3) };
+        hdr.h = { 1, hdr.p.y ++ 0w0, -8s4, o == (o |+| 1) };
+        return;
+    }
+}
+"""
+TOKENS = tokenize(MUTATED, "m.p4").texts[:-1]
+PLACES = st.integers(0, len(TOKENS) - 1)
+
+
+def test_the_program_to_be_mutated_is_right(run):
+    assert run(" ".join(TOKENS)).warnings == []
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(PLACES, st.one_of(PLACES.map(TOKENS.__getitem__), st.just(""))), min_size=1, max_size=3))
+def test_no_program_makes_the_checker_crash(run, changes):
+    tokens = list(TOKENS)
+    for place, token in changes:
+        tokens[place] = token
+    try:
+        run(" ".join(tokens))
+    except CompileError as error:
+        assert all(d.message and d.span.line for d in error.diagnostics)
+        assert str(error).startswith(error.span.file)
 
 
 def test_no_more_errors_than_can_be_read(run):

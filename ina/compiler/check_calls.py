@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -228,9 +229,15 @@ class CallChecker(ExpressionChecker):
         return True
 
     def bind(
-        self, e: ast.Call | ast.Instantiation | ast.ActionRef, signature: Signature, explicit: tuple[Type, ...], span: Span,
-        *, directionless_may_vary: bool, infer_all: bool = True,
-    ) -> Bindings:  # fmt: skip
+        self,
+        e: ast.Call | ast.Instantiation | ast.ActionRef,
+        signature: Signature,
+        explicit: tuple[Type, ...],
+        span: Span,
+        *,
+        directionless_may_vary: bool,
+        infer_all: bool = True,
+    ) -> Bindings:
         """Binds `e.arguments` to the parameters: fills `e.args` and `e.params`, returns the type arguments."""
         params, what = signature.params, signature.name
         arguments = e.arguments or []
@@ -427,8 +434,8 @@ class CallChecker(ExpressionChecker):
         self.new_functions.append(made)
         return made
 
-    def function_body(self, decl: ast.FunctionDecl) -> None:
-        raise AssertionError("StatementChecker provides it")
+    @abstractmethod
+    def function_body(self, decl: ast.FunctionDecl) -> None: ...
 
 
 def _count_mismatch(params: list[Parameter], arguments: list[ast.Argument]) -> tuple[ast.Argument | None, str] | None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, NoReturn
 
 from ina.compiler import ast, types
@@ -17,8 +18,8 @@ _RECORDS = (types.StructType, types.HeaderType, types.UnionType)
 
 
 class ConversionChecker(TypeChecker):
-    def value(self, e: ast.Expr, what: str = "a value") -> ast.Expr:
-        raise AssertionError("ExpressionChecker provides it")
+    @abstractmethod
+    def value(self, e: ast.Expr, what: str = "a value") -> ast.Expr: ...
 
     # --- may it?
 

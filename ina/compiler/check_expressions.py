@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -157,8 +158,8 @@ class ExpressionChecker(ConversionChecker):
             return e
         self._no_member(e, t)
 
-    def method_type(self, e: ast.Member, t: Type) -> Type | None:
-        raise AssertionError("CallChecker provides it")
+    @abstractmethod
+    def method_type(self, e: ast.Member, t: Type) -> Type | None: ...
 
     def _no_member(self, e: ast.Member, t: Type) -> None:
         span, base = member_span(e), ast.source_text(e.base)
@@ -550,14 +551,14 @@ class ExpressionChecker(ConversionChecker):
 
     in_parser = False
 
-    def signature_of(self, decl: Any) -> types.Signature:
-        raise AssertionError("CallChecker provides it")
+    @abstractmethod
+    def signature_of(self, decl: Any) -> types.Signature: ...
 
     def _call(self, e: ast.Call) -> ast.Expr:
         return self.call(e)
 
-    def call(self, e: ast.Call) -> ast.Expr:
-        raise AssertionError("CallChecker provides it")
+    @abstractmethod
+    def call(self, e: ast.Call) -> ast.Expr: ...
 
 
 def _describe(e: ast.Expr) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ina.compiler import ast, types
 from ina.compiler.check_scope import suggest
 from ina.compiler.check_statements import StatementChecker
+from ina.compiler.check_types import Cascade
 from ina.compiler.errors import Note
 from ina.compiler.types import BitType, Signature, Type
 
@@ -114,6 +115,8 @@ class TableChecker(StatementChecker):
         if any(banned.get(a.name) == where for a in listed.annotations):
             self.fail(ref.span, f"action '{ref.name}' is not for {where}", [Note("listed here", listed.span)])
         signature = self.signature_of(decl)
+        if len(listed.args) != len(signature.params):
+            raise Cascade(ref.span, f"the listing of action '{ref.name}' has an error")
         directed = sum(1 for p in signature.params if p.direction)
         given = ref.arguments or []
         if directed and len(given) == len(signature.params) - directed:

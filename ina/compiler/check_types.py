@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NoReturn
@@ -32,7 +33,7 @@ class TooManyErrors(Exception):
     """Ends checking early."""
 
 
-class TypeChecker:
+class TypeChecker(ABC):
     """State of one check, and everything about types. `check_expressions.py` and the others build on it."""
 
     def __init__(self) -> None:
@@ -379,14 +380,14 @@ class TypeChecker:
 
     # --- provided by the expression checker
 
-    def constant_int(self, expr: ast.Expr, what: str) -> int:
-        raise AssertionError("ExpressionChecker provides it")
+    @abstractmethod
+    def constant_int(self, expr: ast.Expr, what: str) -> int: ...
 
-    def expression(self, expr: ast.Expr) -> ast.Expr:
-        raise AssertionError("ExpressionChecker provides it")
+    @abstractmethod
+    def expression(self, expr: ast.Expr) -> ast.Expr: ...
 
-    def coerce(self, expr: ast.Expr, target: Type, what: str = "") -> ast.Expr:
-        raise AssertionError("ExpressionChecker provides it")
+    @abstractmethod
+    def coerce(self, expr: ast.Expr, target: Type, what: str = "") -> ast.Expr: ...
 
 
 _TYPE_DECLARATIONS = (

@@ -25,7 +25,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def _join_string(m: re.Match[str]) -> str:
-    """P4's strings may span lines (§6.4.3.3), C's may not: such a one goes on one line, with the lines it had behind it."""
+    """P4's strings may span lines, C's may not: such a one goes on one line, with the lines it had behind it."""
     text = m[0]
     if text[0] != '"' or "\n" not in text:
         return text
