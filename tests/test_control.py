@@ -12,10 +12,12 @@ import threading
 import time
 import uuid
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ina import paths
 from ina.control import server as server_module
 from ina.control.channel import Channel, listen
 from ina.control.client import Client, ControlError, SwitchProcess, start_server
@@ -23,7 +25,7 @@ from ina.control.controller import AdmissionError, Controller
 from ina.control.ports import open_switch_port, open_worker_port
 from ina.control.server import Server
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry
-from ina.transport.ports import Address
+from ina.transport import Address, Endpoint, WorkerConfig
 
 
 class FakeTarget:
@@ -383,6 +385,40 @@ def test_the_end_of_the_switch_process_is_a_clear_error():
     listener.close()
     with pytest.raises(ControlError, match="no switch process at abstract socket"):
         Client(name)
+
+
+def test_the_real_switch_process_sums():
+    """Two endpoints in this process, the switch in its own: the way that the back end goes."""
+    process = start_server(paths.p4_dir() / "switchml.p4", {"VALUES": "64", "SLOTS": "32"}, job_slots=16)
+    try:
+        clients, endpoints = [], []
+        for worker in range(2):
+            client, attachment = attach(process.name, "job", worker, 2)
+            config = WorkerConfig(worker=worker, workers=2, job=attachment.number, incarnation=attachment.incarnation,
+                                  slots=attachment.slots, values=attachment.values)
+            assert (attachment.values, attachment.slots) == (64, 16)
+            endpoints.append(Endpoint(config, open_worker_port(attachment), client.fileno()))
+            close_fds(attachment)
+            clients.append(client)
+        arrays = [np.arange(10_000, dtype=np.int32) + worker for worker in range(2)]
+        tickets = [endpoint.submit(array) for endpoint, array in zip(endpoints, arrays, strict=True)]
+        for endpoint, ticket in zip(endpoints, tickets, strict=True):
+            endpoint.wait(ticket, 10)
+        assert all(np.array_equal(array, 2 * np.arange(10_000) + 1) for array in arrays)
+        counters = clients[0].counters()
+        assert {name: cells for name, cells in counters["program"].items() if any(map(any, cells))} == {}  # drops
+        assert all(port["rx_packets"] >= 10_000 // 64 for port in counters["ports"].values())
+        for endpoint, client in zip(endpoints, clients, strict=True):
+            endpoint.close()
+            client.release()
+        probe = Client(process.name)
+        assert probe.ping()["free_slots"] == 32 and probe.counters()["ports"] == {}
+        for client in [*clients, probe]:
+            client.close()
+    finally:
+        process.close()
+    assert process.process.returncode == 0
+    assert process.name not in abstract_sockets()
 
 
 def test_a_program_that_does_not_compile_is_told_to_everyone(tmp_path):

@@ -24,7 +24,9 @@ from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost,
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left in peace
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
-RTO_MIN = 4e-3  # seconds: below the time slice of a busy machine a time-out says nothing about loss
+# Least RTO in seconds. Shared memory loses nothing, so there a time-out is nearly always a rank or switch that did not
+# get a processor: it must be longer than a few time slices. Where packets can be lost, waiting that long would cost.
+RTO_MIN_LOSSLESS, RTO_MIN = 20e-3, 4e-3
 RTO_MAX = 0.5
 LONGEST = 9e5  # seconds: a longer time-out is as good as none
 
@@ -79,10 +81,12 @@ class Job:
             return self.refusal
 
     def _start(self, attachment) -> None:
+        lossless = self.settings.port == "shm" and self.settings.faults is None
         config = WorkerConfig(
             worker=attachment.worker, workers=attachment.workers, job=attachment.number,
-            incarnation=attachment.incarnation, slots=attachment.slots, values=attachment.values, rto_min=RTO_MIN,
-            rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST), address=attachment.address, switch=attachment.switch)
+            incarnation=attachment.incarnation, slots=attachment.slots, values=attachment.values,
+            rto_min=RTO_MIN_LOSSLESS if lossless else RTO_MIN, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
+            address=attachment.address, switch=attachment.switch)
         port = open_worker_port(attachment, self.settings.faults)
         try:
             self._endpoint = Endpoint(config, port, self._client.fileno())

@@ -27,7 +27,7 @@ class Settings:
     """
 
     program: Path
-    values: int = 2048
+    values: int = 1024
     slots: int = 64
     pool: int = 1024
     port: str = "shm"
