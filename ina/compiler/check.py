@@ -1,8 +1,8 @@
 """The checker's top level: declarations of a program in order (P4_16 v1.2.5 §6, §7). Errors are collected, not only
 the first.
 
-The checker is one object whose class grows with its subjects: types, conversions, expressions, calls, statements,
-tables, parsers and controls, programs, each a file `check_<subject>.py` on top of the one before.
+The checker is one object whose class grows with its subjects: types, conversions, operators, expressions, calls,
+statements, tables, parsers and controls, programs, each a file `check_<subject>.py` on top of the one before.
 """
 
 from __future__ import annotations
