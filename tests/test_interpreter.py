@@ -312,6 +312,22 @@ def test_table_refusals(tmp_path: Path):
             table.insert(match, action, args)
 
 
+def test_names_for_the_control_plane(tmp_path: Path):
+    """`@name` on a parameter, a key, an action and a table (§18.3)."""
+    switch = interpret(
+        tmp_path,
+        "t.apply(); u.apply();",
+        ingress_locals="""@name("put") action set(@name("value") bit<8> v) { hdr.data.e = v; }
+        @name(".top.table") table t { key = { hdr.data.d: exact @name("key"); } actions = { set; } }
+        table u { actions = { set; NoAction; } }""",
+    )
+    assert sorted(switch.tables) == ["I.u", "top.table"]
+    switch.tables["top.table"].insert({"key": 3}, "I.put", {"value": 9})
+    assert result(switch, data(d=3)) == data(d=3, e=9)
+    with pytest.raises(TableError, match="no keys"):
+        switch.tables["u"].insert({}, "put", {"value": 1})
+
+
 def test_lpm_takes_the_longest_prefix(tmp_path: Path):
     switch = interpret(tmp_path, "t.apply();", ingress_locals=TABLE % ("hdr.data.a: lpm;", ""))
     for length, value in [(8, 1), (24, 3), (0, 9), (16, 2)]:

@@ -163,6 +163,8 @@ class Table:
         """
         if self.decl.const_entries:
             raise TableError(f"{self.name}: its entries are constant")
+        if not self.kinds:
+            raise TableError(f"{self.name}: it has no keys, so only a default action")
         bound = self._target(action, args, member, group)
         if not self.needs_priority:
             priority = 0
@@ -208,17 +210,17 @@ class Table:
         given = ref.args or [None] * len(ref.decl.params)
         params = [p for p, bound in zip(ref.decl.params, given, strict=True) if bound is None]
         if isinstance(args, dict):
-            unknown = set(args) - {p.name for p in params}
+            unknown = set(args) - {p.cp_name for p in params}
             if unknown:
                 raise TableError(f"{self.name}: action {action} has no parameter {', '.join(sorted(unknown))}")
-            args = [args[p.name] for p in params if p.name in args]
+            args = [args[p.cp_name] for p in params if p.cp_name in args]
         args = list(args or [])
         if len(args) != len(params):
-            names = ", ".join(p.name for p in params)
+            names = ", ".join(p.cp_name for p in params)
             raise TableError(f"{self.name}: action {action} takes ({names}), {len(args)} given")
         values = []
         for p, value in zip(params, args, strict=True):
-            checked(value, p.type, f"{self.name}: {action}.{p.name}")
+            checked(value, p.type, f"{self.name}: {action}.{p.cp_name}")
             values.append(value if isinstance(value, str) else unpack_leaf(to_bits(value, p.type)[1], p.type))
         return BoundAction(ref, values)
 
