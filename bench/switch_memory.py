@@ -94,7 +94,6 @@ def measure(
         headers = bench.new("uint8_t[]", b"".join(header(w, values) for w in range(workers)))
         b.sw = bench.cast("struct ina_switch *", int(ffi.cast("uintptr_t", switch.pointer)))
         b.input = bench.cast("void *", int(ffi.cast("uintptr_t", ffi.addressof(lib, "ina_switch_input"))))
-        b.now = bench.cast("void *", int(ffi.cast("uintptr_t", ffi.addressof(lib, "ina_now"))))
         b.header, b.workers, b.values, b.slots, b.batch = headers, workers, values, slots, batch
         b.rounds = 4
         while True:
