@@ -139,7 +139,8 @@ def test_digests_are_kept_until_read(switch):
     for i in range(3):
         switch.step(frame(DIGEST, i), i)
     found, lost = switch.digests(2)
-    assert [(d.ingress_port, d.data[1], d.phase) for d in found] == [(0, 0, "ingress"), (1, 1, "ingress")] and lost == 0
+    assert [(d.ingress_port, d.name, d.fields) for d in found] == [(0, "seen", {"to": 0}), (1, "seen", {"to": 1})]
+    assert lost == 0
     assert [d.ingress_port for d in switch.digests()[0]] == [2]
 
 

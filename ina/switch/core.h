@@ -108,7 +108,7 @@ void ina_send(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, uns
 
 /* observe.c */
 void ina_trace_add(struct ina_switch *sw, const struct ina_packet *pkt, uint16_t port, uint8_t direction, uint64_t now);
-void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint32_t phase, uint64_t now);
+void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint64_t now);
 unsigned ina_trace_drain(struct ina_switch *sw, struct ina_trace_record *into, unsigned max, uint64_t *lost);
 unsigned ina_digest_drain(struct ina_switch *sw, uint8_t *into, uint64_t stride, unsigned max, uint64_t *lost);
 int ina_trace_start(struct ina_switch *sw, uint32_t records);

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -206,7 +207,11 @@ struct ina_dataplane *ina_dataplane_start(struct ina_switch *sw, const struct in
         pthread_mutex_init(&dp->lock, NULL);
         pthread_cond_init(&dp->done, &attr);
         pthread_condattr_destroy(&attr);
+        sigset_t all, before; /* signals are for the program's own threads */
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
         error = pthread_create(&dp->thread, NULL, loop, dp);
+        pthread_sigmask(SIG_SETMASK, &before, NULL);
         if (!error) {
             pthread_setname_np(dp->thread, "ina-dataplane");
             return dp;

@@ -22,21 +22,28 @@ unsigned ina_lend(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt
 void ina_send(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[number];
+    uint32_t longest = port->port ? port->port->max_frame : UINT32_MAX;
+    uint64_t packets = 0, bytes = 0;
     for (unsigned i = 0; i < n; i++) {
         if (!pkts[i].len)
             continue;
-        if (port->port && pkts[i].wire_len > port->port->max_frame) {
+        if (pkts[i].wire_len > longest) {
             port->stats.drops[INA_DROPPED_TOO_LONG]++;
             pkts[i].len = pkts[i].wire_len = 0;
             continue;
         }
-        port->stats.tx_packets++;
-        port->stats.tx_bytes += pkts[i].wire_len;
-        if (!port->port && sw->output)
-            sw->output(sw->output_context, number, &pkts[i], now);
+        packets++;
+        bytes += pkts[i].wire_len;
     }
-    if (port->port)
+    port->stats.tx_packets += packets;
+    port->stats.tx_bytes += bytes;
+    if (port->port) {
         port->port->ops->tx_put(port->port, pkts, (int)n, now);
+        return;
+    }
+    for (unsigned i = 0; i < n && sw->output; i++)
+        if (pkts[i].len)
+            sw->output(sw->output_context, number, &pkts[i], now);
 }
 
 void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
@@ -58,7 +65,7 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
         if (pkt->clone)
             ina_loop_push(sw, pkt, INA_EGRESS_CLONE, passes[i]);
         if (pkt->digest)
-            ina_digest_add(sw, pkt, 1, now);
+            ina_digest_add(sw, pkt, now);
         if (pkt->verdict == INA_UNICAST)
             continue;
         if (pkt->verdict == INA_RECIRCULATE)

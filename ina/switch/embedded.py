@@ -84,11 +84,12 @@ class TraceRecord:
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """`data`: the program's metadata at the end of the phase ("ingress" or "egress"); `time` in ps."""
+    """What the program handed to `digest`: its fields by name. `data`: all its metadata then; `time` in ps."""
 
     time: int
     ingress_port: int
-    phase: str
+    name: str
+    fields: dict[str, int]
     data: bytes
 
 
@@ -138,6 +139,7 @@ class Switch(SwitchTarget):
         self._ports: dict[int, Any] = {}
         self._lock = threading.RLock()
         self._dataplane: Any = None
+        self._process = os.getpid()
         config = ffi.new(
             "struct ina_switch_config *",
             {"buffers": buffers, "max_frame": max_frame, "max_passes": max_passes, "seed": seed},
@@ -203,7 +205,8 @@ class Switch(SwitchTarget):
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "pointer", None):  # the thread runs code of an object that would be unloaded
+        # The thread runs code of an object that would be unloaded; in a forked child there is no thread to stop.
+        if getattr(self, "pointer", None) and self._process == os.getpid():
             self.close()
 
     @property
@@ -240,7 +243,8 @@ class Switch(SwitchTarget):
     def add_port(self, number: int, port: Any = None, link: Link | None = None) -> None:
         """Makes `port` (a `struct ina_port *`, or an object that has one as `handle`) port `number`, 0..510.
 
-        The switch drives it from now on and never closes it. None: frames come and go through `step`.
+        The switch drives it from now on and never closes it. None: frames come and go through `step`. What goes through
+        a port is captured by wrapping it first (`Port.with_capture`).
         """
         handle = ffi.NULL if port is None else getattr(port, "handle", port)
         config = ffi.NULL
@@ -487,7 +491,13 @@ class Switch(SwitchTarget):
         for i in range(done[0].count):
             d = ffi.cast("struct ina_digest *", raw + i * stride)
             data = bytes(ffi.buffer(raw + i * stride + head, meta))
-            found.append(Digest(d.time, d.ingress_port, "egress" if d.phase else "ingress", data))
+            name, fields = "", {}
+            for layout in self.program.layout.get("digests", ()):
+                if layout["number"] == d.number:
+                    name = layout["name"]
+                    for f in layout["fields"]:
+                        fields[f["name"]] = int.from_bytes(data[f["offset"] : f["offset"] + f["bytes"]], "little")
+            found.append(Digest(d.time, d.ingress_port, name, fields, data))
         return found, done[0].offset
 
     def dataplane_stats(self) -> dict[str, int]:

@@ -56,10 +56,10 @@ unsigned ina_trace_drain(struct ina_switch *sw, struct ina_trace_record *into, u
     return n;
 }
 
-void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint32_t phase, uint64_t now)
+void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint64_t now)
 {
     uint8_t *at = sw->digests + (sw->digest_written++ % sw->config.digests) * sw->digest_stride;
-    struct ina_digest digest = {now, pkt->ingress_port, phase};
+    struct ina_digest digest = {now, pkt->ingress_port, pkt->digest};
     memcpy(at, &digest, sizeof digest);
     memcpy(at + sizeof digest, pkt->meta, sw->program->meta_size);
 }

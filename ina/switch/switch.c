@@ -178,7 +178,7 @@ static void route(struct ina_switch *sw, struct ina_packet *batch, unsigned i, u
     if (pkt->clone)
         ina_loop_push(sw, pkt, INA_INGRESS_CLONE, sw->passes[i]);
     if (pkt->digest)
-        ina_digest_add(sw, pkt, 0, now);
+        ina_digest_add(sw, pkt, now);
     switch (pkt->verdict) {
     case INA_UNICAST:
         emit_one(sw, batch, i, (struct ina_replica){pkt->egress_port, 0}, pkt->instance_type, now);

@@ -76,7 +76,7 @@ struct ina_trace_record {
 struct ina_digest {        /* followed by the metadata, meta_size bytes */
     uint64_t time;         /* ps */
     uint32_t ingress_port;
-    uint32_t phase;        /* 0: ingress, 1: egress */
+    uint32_t number;       /* which of the program's digests: the packet's `digest` */
 };
 
 /* One operation of the control plane. `ina_switch_execute` runs it at once; a data plane (below) runs it between bursts. */
@@ -114,7 +114,7 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
                                      const struct ina_switch_config *config);
 void ina_switch_destroy(struct ina_switch *sw);
 /* Frames of ports that were added without a `struct ina_port`. The packet is lent for the call; its tag is that of
- * the packet it came from. */
+ * the packet it came from. The callback does not call this switch. */
 void ina_switch_set_output(struct ina_switch *sw,
                            void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now),
                            void *context);

@@ -163,7 +163,8 @@ static const char LAYOUT[] =
     "\"Ingress.forward\",\"params\":[{\"name\":\"port\",\"width\":9,\"word\":0}]}],\"direct_counter\":null,\"const_entries\":false,\"default_action\":0,"
     "\"default_params\":[],\"entries\":[]}],"
     "\"registers\":[{\"name\":\"Ingress.seen\",\"width\":32,\"size\":16,\"offset\":0,\"stride\":4,\"bytes\":4}],"
-    "\"counters\":[{\"name\":\"Ingress.operations\",\"size\":16,\"offset\":128}]}";
+    "\"counters\":[{\"name\":\"Ingress.operations\",\"size\":16,\"offset\":128}],"
+    "\"digests\":[{\"name\":\"seen\",\"number\":1,\"fields\":[{\"name\":\"to\",\"width\":8,\"offset\":1,\"bytes\":1}]}]}";
 
 #ifndef PROBE_ABI
 #define PROBE_ABI INA_PROGRAM_ABI
