@@ -324,7 +324,29 @@ def test_abort():
 
 
 # MAC, tos, ttl, identification, don't-fragment bit and checksums are not the worker's business
-CHECKED = [12, 13, 14, 23, *range(26, 38), 42, 43, *range(44, 50), 51]
+CHECKED = [12, 13, 14, 16, 17, 21, 23, *range(26, 40), 42, 43, *range(44, 50), 51]
+
+
+def test_every_checked_bit_matters():
+    worker = Worker(WorkerConfig(0, 1, slots=4, values=32))
+    switch = Network(1, slots=4, values=32).switch
+    worker.submit(np.zeros(1000, np.int32), now=0)
+    replies = [switch.process(0, frame)[0][1] for frame in worker.frames_to_send(0)]
+    for reply in replies:
+        for at in CHECKED:
+            for bit in range(8):
+                if (at, bit) == (42, 3):  # the overflow flag is data
+                    continue
+                frame = bytearray(reply)
+                frame[at] ^= 1 << bit
+                worker.receive(bytes(frame), 1)
+                assert worker.stats["results"] == 0, (at, bit)
+        for length in (0, 41, 51, 52, len(reply) - 1):
+            worker.receive(reply[:length], 1)
+    assert worker.stats["results"] == 0
+    for reply in replies:
+        worker.receive(reply, 1)
+    assert worker.stats["results"] == 4
 
 
 @settings(max_examples=300, deadline=None)
