@@ -88,6 +88,7 @@ def test_shift_and_nested_type_arguments():
     assert isinstance(instance, ast.Instantiation)
     inner = instance.type_ref.args[0]
     assert inner.name == "E" and inner.args[0].kind == "bit"
+    assert shape(declaration("const bit<a < 3 ? 5 : (b > 2 ? 1 : 2)> x = 0;").type_ref.width).startswith("((a < 3) ? 5")
 
 
 def test_initialisers():

@@ -7,6 +7,7 @@ statements, tables, parsers and controls, programs, each a file `check_<subject>
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -167,6 +168,7 @@ class ProgramChecker(BlockChecker):
 
     def function_declaration(self, d: ast.FunctionDecl) -> None:
         if d.type_params:
+            self.templates[d] = copy.deepcopy(d)
             with self.nested():
                 # Only the prototype is resolved here; each use checks a copy of its own.
                 variables = self.type_variables(d.type_params)

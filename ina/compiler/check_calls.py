@@ -24,6 +24,8 @@ class CallChecker(ExpressionChecker):
         super().__init__()
         self.signatures: dict[Any, Signature] = {}
         self.specialised_functions: dict[tuple[Any, ...], ast.FunctionDecl] = {}
+        self.templates: dict[ast.FunctionDecl, ast.FunctionDecl] = {}
+        """Generic functions as parsed: a checked tree refers to types and declarations that must not be copied."""
         self.new_functions: list[ast.FunctionDecl] = []
         self.owner_locals: list[ast.Node] | None = None
         """Where a direct application (`T.apply()`) puts its instance."""
@@ -63,7 +65,10 @@ class CallChecker(ExpressionChecker):
     # --- calls
 
     def call(self, e: ast.Call) -> ast.Expr:
-        e.callee = callee = self.expression(e.callee)
+        if isinstance(e.callee, ast.Member) and e.callee.type is None:
+            e.callee = callee = self.member(e.callee, called=True)
+        else:
+            e.callee = callee = self.expression(e.callee)
         t = callee.type
         if isinstance(t, types.MetaType):
             return self._constructor_call(e, t.type)
@@ -421,7 +426,7 @@ class CallChecker(ExpressionChecker):
         known = self.specialised_functions.get(key)
         if known is not None:
             return known
-        made = self.specialised_functions[key] = copy.deepcopy(decl)
+        made = self.specialised_functions[key] = copy.deepcopy(self.templates[decl])
         outer, context, owner = self.scope, self.context, self.owner_locals
         self.scope = self.globals
         with self.nested() as scope:

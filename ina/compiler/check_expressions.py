@@ -131,14 +131,16 @@ class ExpressionChecker(OperatorChecker):
 
     # --- members
 
-    def _member(self, e: ast.Member) -> ast.Expr:
+    def member(self, e: ast.Member, called: bool = False) -> ast.Expr:
+        """`called`: it stands before `(`, so that a method goes before a field of its name."""
         e.base = self.expression(e.base)
         t = e.base.type
         assert t is not None
         if isinstance(t, types.MetaType):
             return self._type_member(e, t.type)
         t = types.strip_new(t)
-        if isinstance(t, types.RecordType) and e.member in t.fields:
+        is_field = isinstance(t, types.RecordType) and e.member in t.fields
+        if is_field and not (called and self.method_type(e, t)):
             field = t.fields[e.member]
             e.kind, e.type = "field", field.type
             if isinstance(e.base.const, dict):
@@ -403,7 +405,7 @@ _CHECKS: dict[type, Callable[[Any, Any], ast.Expr]] = {
     ast.StringLiteral: ExpressionChecker._string,
     ast.Name: ExpressionChecker._name,
     ast.TypeExpr: ExpressionChecker._type,
-    ast.Member: ExpressionChecker._member,
+    ast.Member: ExpressionChecker.member,
     ast.Index: ExpressionChecker._index,
     ast.Slice: ExpressionChecker._slice,
     ast.Unary: OperatorChecker.unary,

@@ -6,6 +6,7 @@ per scope, which names are types; the parser fills it as it goes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 from ina.compiler import ast
@@ -41,6 +42,8 @@ class ExpressionParser:
         self.kinds, self.texts, self.spans = tokens.kinds, tokens.texts, tokens.spans
         self.pos = 0
         self.depth = 0
+        self.in_width = False
+        """In `bit<...>`, where a `>` outside of parentheses is the end."""
         self.scopes: list[dict[str, bool]] = [{}]
 
     # --- token stream
@@ -145,13 +148,18 @@ class ExpressionParser:
             return ast.TupleTypeRef(span, self.parse_type_arguments())
         width = None
         if kind in ("int", "bit", "varbit") and self.accept("<"):
-            # The grammar has a literal or a parenthesised expression; anything that binds tighter than '>>' is clear
-            # enough.
-            width = self.parse_binary(PRECEDENCE["+"])
+            width = self._within(True, self.parse_expression)
             span = join(span, self.expect(">", "after the width"))
         elif kind == "varbit":
             self.expected("'<' and the maximum width of varbit")
         return ast.BaseTypeRef(span, kind, width, kind == "int" and width is not None)
+
+    def _within(self, in_width: bool, parse: Callable[[], ast.Expr]) -> ast.Expr:
+        outer, self.in_width = self.in_width, in_width
+        try:
+            return parse()
+        finally:
+            self.in_width = outer
 
     def parse_type_argument(self) -> ast.TypeRef:
         if self.kinds[self.pos] == "_":
@@ -209,6 +217,8 @@ class ExpressionParser:
             op = kinds[self.pos]
             strength = precedence.get(op)
             if strength is None:
+                break
+            if op == ">" and self.in_width:
                 break
             if op == ">" and self._shift_right():
                 op, strength = ">>", precedence[">>"]
@@ -338,7 +348,7 @@ class ExpressionParser:
             return ast.IntLiteral(span, value, width, signed)
         if kind == "(":
             self.pos += 1
-            inner = self.parse_expression()
+            inner = self._within(False, self.parse_expression)
             self.expect(")")
             return inner
         if kind == "{":
