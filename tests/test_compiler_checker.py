@@ -278,7 +278,12 @@ def test_loops(statements):
 
 def test_abstract_methods(run):
     program = run("""
-        extern Cell<T> { Cell(); T run(); abstract void apply(inout T x); }
+        extern Cell<T> {
+            Cell();
+            T run();
+            abstract void apply(inout T x, @optional out bool flag);
+            @optional abstract void overflow(inout T x);
+        }
         control c(inout bit<8> v) {
             Cell<bit<8>>() cell = { void apply(inout bit<8> x) { x = x + 1; } };
             apply { v = cell.run(); }
@@ -286,6 +291,20 @@ def test_abstract_methods(run):
     """)
     body = program.declarations[-1].locals[0].body[0]
     assert body.name == "apply" and body.params[0].type == BitType(8)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("void other() {}", "Cell has no abstract method 'other'"),
+        ("void apply(in bit<8> x) {}", "'apply' differs from the abstract method: void apply(inout bit<8> x)"),
+        ("", "Cell has abstract methods without a body here: apply"),
+    ],
+)
+def test_wrong_abstract_methods(run, body, message):
+    with pytest.raises(CompileError) as caught:
+        run(f"extern Cell {{ Cell(); abstract void apply(inout bit<8> x); }} Cell() cell = {{ {body} }};")
+    assert caught.value.message == message
 
 
 @pytest.mark.parametrize(

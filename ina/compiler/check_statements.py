@@ -90,15 +90,11 @@ class StatementChecker(CallChecker):
                 outer, self.context = self.context, "function"
                 self.function_body(body)
                 self.context = outer
-                made = self.signatures[body]
-                same = len(made.params) == len(signature.params) and made.returns == signature.returns
-                if not same or any(
-                    a.type != b.type or a.direction != b.direction
-                    for a, b in zip(made.params, signature.params, strict=True)
-                ):
+                if not _implements(self.signatures[body], signature):
                     self.fail(
                         body.span, f"'{body.name}' differs from the abstract method: {signature.returns} {signature}"
                     )
+        wanted = {name: s for name, s in wanted.items() if s.decl.annotation("optional") is None}
         if wanted:
             self.fail(d.span, f"{t} has abstract methods without a body here: {', '.join(wanted)}")
 
@@ -307,6 +303,20 @@ class StatementChecker(CallChecker):
     def _exit(self, s: ast.Exit) -> None:
         if self.context in ("parser", "function"):
             self.fail(s.span, f"'exit' cannot be used in {self.context}s")
+
+
+def _implements(body: Signature, abstract: Signature) -> bool:
+    """Has `body` the types and directions of `abstract`? What is `@optional` there may be left out."""
+    if body.returns != abstract.returns:
+        return False
+    wanted = iter(abstract.params)
+    for p in body.params:
+        w = next(wanted, None)
+        while w is not None and w.optional and (w.type, w.direction) != (p.type, p.direction):
+            w = next(wanted, None)
+        if w is None or (w.type, w.direction) != (p.type, p.direction):
+            return False
+    return all(w.optional for w in wanted)
 
 
 def _always_returns(s: ast.Node | None) -> bool:
