@@ -73,7 +73,7 @@ def test_drops_are_counted_by_reason(switch):
     assert switch.step(frame(MULTICAST, 9), 0) == []
     assert switch.step(frame(CLONE, 9), 1) == [(1, as_sent(frame(CLONE, 9)))]
     assert switch.step(frame(UNICAST, 3, EGRESS_DROP, 3), 0) == []
-    assert switch.step(b"\0" * 13, 2) == []
+    assert switch.step(b"", 2) == []
     assert switch.step(frame(RESUBMIT, 200), 2) == []
     assert drops(switch, 0) == {"ingress": 1, "no_port": 1, "no_group": 1}
     assert drops(switch, 1) == {"no_session": 1}

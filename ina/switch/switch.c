@@ -6,7 +6,7 @@
 #include "core.h"
 #include "table.h"
 
-enum { ETHERNET_HEADER = 14, LOOP_ROUNDS = 1024 /* of a call; what is left waits for the next poll */ };
+enum { LOOP_ROUNDS = 1024 /* of a call; what is left waits for the next poll */ };
 
 static uint32_t align64(uint64_t n)
 {
@@ -290,7 +290,7 @@ static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n
         stats->rx_bytes += pkt->wire_len;
         if (!sw->ports[pkt->ingress_port].present) {
             stats->drops[INA_DROPPED_NO_PORT]++;
-        } else if (pkt->len < ETHERNET_HEADER || pkt->headroom < INA_HEADROOM || pkt->wire_len < pkt->len) {
+        } else if (!pkt->len || pkt->headroom < INA_HEADROOM || pkt->wire_len < pkt->len) {
             stats->drops[INA_DROPPED_MALFORMED]++;
         } else {
             if (kept != i)

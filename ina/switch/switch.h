@@ -38,7 +38,7 @@ enum ina_drop_reason {
     INA_DROPPED_TOO_LONG = 7,      /* (to) longer than the port takes */
     INA_DROPPED_PASSES = 8,        /* (from) resubmitted, recirculated or cloned too often */
     INA_DROPPED_NO_BUFFER = 9,     /* (either) queues, clones and recirculation hold all buffers */
-    INA_DROPPED_MALFORMED = 10,    /* (from) no Ethernet header, or no headroom */
+    INA_DROPPED_MALFORMED = 10,    /* (from) no bytes, no headroom, or longer than on the wire */
     INA_DROP_REASONS = 11
 };
 
