@@ -187,6 +187,35 @@ def test_value_sets_digests_and_controller_headers(tmp_path: Path):
     assert info["typeInfo"]["newTypes"]["port_t"] == translated
 
 
+def test_annotations(tmp_path: Path):
+    info = info_of(
+        tmp_path,
+        "t.apply();",
+        ingress_locals="""action a() { hdr.data.e = 1; }
+        @size_hint(big  one, "b c" = 1) @mixed[1, "two", true, 1 == 2, 5 + 6] @pairs[k = 7, s = "v"]
+        table t { key = { hdr.data.d: exact; } actions = { a; } }""",
+    )
+    preamble = info["tables"][0]["preamble"]
+    assert preamble["annotations"] == ['@size_hint(big one, "b c"=1)']
+    mixed, pairs = preamble["structuredAnnotations"]
+    assert mixed == {
+        "name": "mixed",
+        "expressionList": {
+            "expressions": [
+                {"int64Value": "1"},
+                {"stringValue": "two"},
+                {"boolValue": True},
+                {"boolValue": False},
+                {"int64Value": "11"},
+            ]
+        },
+    }
+    assert pairs["kvPairList"]["kvPairs"] == [
+        {"key": "k", "value": {"int64Value": "7"}},
+        {"key": "s", "value": {"stringValue": "v"}},
+    ]
+
+
 def test_the_message_is_json_and_deterministic(tmp_path: Path):
     ingress_locals = "action a() {} table t { key = { hdr.data.d: exact; } actions = { a; } }"
     first, second = (json.dumps(info_of(tmp_path, "t.apply();", ingress_locals=ingress_locals)) for _ in range(2))

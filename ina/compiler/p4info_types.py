@@ -6,7 +6,9 @@ import base64
 from typing import Any
 
 from ina.compiler import ast
+from ina.compiler.check_const import fold_binary, fold_unary
 from ina.compiler.types import (
+    INT,
     BitType,
     BoolType,
     EnumType,
@@ -40,8 +42,17 @@ def bytes_json(value: int, width: int) -> str:
 
 
 def annotation_text(annotation: ast.Annotation) -> str:
-    """The annotation as in P4, canonical spacing."""
-    return f"@{annotation.name}({''.join(annotation.tokens)})" if annotation.tokens else f"@{annotation.name}"
+    """The annotation as in P4; blanks only between words and after commas."""
+    body = ""
+    for token in annotation.tokens:
+        if body.endswith(",") or (body and _is_word(body[-1]) and _is_word(token[0])):
+            body += " "
+        body += token
+    return f"@{annotation.name}({body})" if body else f"@{annotation.name}"
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character in '_"'
 
 
 def structured_annotation(annotation: ast.Annotation) -> Json:
@@ -65,11 +76,15 @@ def constant_json(e: ast.Expr) -> Json:
 
 
 def constant_of(e: ast.Expr) -> Any:
-    """The value of an annotation's expression, checked or just parsed. Raises ValueError for one that is no literal."""
+    """The value of an annotation's expression, checked or just parsed. Raises ValueError where names occur in it."""
     if e.const is not None:
         return e.const
     if isinstance(e, ast.IntLiteral | ast.BoolLiteral | ast.StringLiteral):
         return e.value
+    if isinstance(e, ast.Unary):
+        return fold_unary(e.op, constant_of(e.operand), INT)
+    if isinstance(e, ast.Binary):
+        return fold_binary(e.op, constant_of(e.left), constant_of(e.right), INT)
     raise ValueError(f"{e.span}: an annotation for the control plane takes literals; write the value out")
 
 
