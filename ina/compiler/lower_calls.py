@@ -80,8 +80,26 @@ class Calls(Statements):
         self, params: list[ast.Param], args: list[ast.Expr | None], node: ast.Node, body: Callable[[], None], *,
         by_reference: bool = True, result: Any = None,
     ) -> None:  # fmt: skip
-        values = [self._argument(p, a, node) for p, a in zip(params, args, strict=True)]
+        values = self.arguments(params, args, node)
         self.inline_values(params, values, node, body, by_reference=by_reference, result=result)
+
+    def arguments(self, params: list[ast.Param], args: list[ast.Expr | None], call: ast.Call) -> list[Any]:
+        """Values and places for parameters, evaluated as written: named arguments may stand in another order."""
+        order = list(range(len(params)))
+        names = [p.name for p in params]
+        if any(a.name for a in call.arguments):
+            written = [names.index(a.name) if a.name else i for i, a in enumerate(call.arguments)]
+            order = written + [i for i in order if i not in written]
+        values: list[Any] = [None] * len(params)
+        effects: list[list[ir.Stmt]] = []
+        for i in order:
+            effects.append(self.block(lambda i=i: values.__setitem__(i, self._argument(params[i], args[i], call))))
+        for position, i in enumerate(order):
+            self.out += effects[position]
+            later = any(effects[position + 1 :])
+            if later and params[i].direction in ("in", "") and not isinstance(values[i], Instance | str | ir.Const):
+                values[i] = self._snapshot(self.read(values[i]))
+        return values
 
     def _argument(self, param: ast.Param, arg: ast.Expr | None, node: ast.Node) -> Any:
         if isinstance(types.strip_new(param.type), types.ExternType):
@@ -194,7 +212,7 @@ class Calls(Statements):
 
     def apply_control(self, instance: Instance, e: ast.Call) -> None:
         decl: ast.ControlDecl = instance.decl
-        values = [self._argument(p, a, e) for p, a in zip(decl.params, e.args, strict=True)]
+        values = self.arguments(decl.params, e.args, e)
         self.enter_control(instance, values, e)
 
     def enter_control(self, instance: Instance, values: list[Any], node: ast.Node) -> None:

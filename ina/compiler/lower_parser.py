@@ -48,7 +48,7 @@ class Parsers(Calls):
         self.instance = outer
 
     def apply_parser(self, instance: Instance, e: ast.Call) -> None:
-        values = [self._argument(p, a, e) for p, a in zip(instance.decl.params, e.args, strict=True)]
+        values = self.arguments(instance.decl.params, e.args, e)
         self.enter_parser(instance, values, e)
 
     def _states(self, decl: ast.ParserDecl) -> None:

@@ -1,0 +1,123 @@
+"""The reference interpreter with the compiled program as its shadow: both get every frame, and must agree on what they send and
+on their state afterwards. The interpreter's control plane (tables, groups, sessions, registers) is mirrored before each frame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ina.compiler import frontend
+from ina.compiler.build import compile_program
+from ina.compiler.interpreter import Interpreter
+from ina.compiler.reference.tables import BoundAction, Table
+from ina.compiler.reference.values import to_bits
+from ina.compiler.types import fixed_width
+from ina.switch import Switch
+from ina.switch.entities import CloneSessionEntry, MulticastGroupEntry, RegisterEntry, Replica, TableEntry, Update
+
+
+class Shadowed(Interpreter):
+    """`path` is compiled twice: to the tree that the interpreter walks, and to C."""
+
+    def __init__(self, path: Path, defines: dict[str, str] | None = None, seed: int = 0) -> None:
+        super().__init__(frontend.load(path, defines=defines), seed)
+        self.compiled = compile_program(path, defines=defines)
+        self.switch = Switch(self.compiled.so_path, seed=seed)
+        for port in range(511):
+            self.switch.add_port(port)
+        self.mirrored: dict[Any, Any] = {}
+
+    def process(self, frame: bytes, port: int = 0, now_ps: int = 0) -> list[tuple[int, bytes]]:
+        self._mirror()
+        expected = super().process(frame, port, now_ps)
+        got = self.switch.step(frame, port, now_ps)
+        assert sorted(got) == sorted(expected), (
+            f"frame {frame.hex()} on port {port}:\n compiled    {[(p, f.hex()) for p, f in got]}\n"
+            f" interpreted {[(p, f.hex()) for p, f in expected]}\n {self.compiled.c_path}"
+        )
+        self._same_state()
+        return expected
+
+    # --- control plane ------------------------------------------------------------------------------------------------
+
+    def _mirror(self) -> None:
+        for layout in self.compiled.layout["tables"]:
+            if layout["index"] >= 0:
+                self._mirror_table(self.tables[layout["name"]], layout)
+        for kind, numbers in (("group", self.multicast_groups), ("session", self.clone_sessions)):
+            for number, value in numbers.items():
+                replicas = value if kind == "group" else self._session(value)
+                entry = (MulticastGroupEntry if kind == "group" else CloneSessionEntry)(
+                    number, tuple(Replica(port, rid) for port, rid in replicas)
+                )
+                if self.mirrored.get((kind, number)) != entry:
+                    self.switch.write([Update("MODIFY" if (kind, number) in self.mirrored else "INSERT", entry)])
+                    self.mirrored[kind, number] = entry
+        for name, index, value in self._registers():
+            if self.switch.register(name)[index] != value:
+                self.switch.write([Update("MODIFY", RegisterEntry(name, index, value))])
+
+    def _session(self, session: Any) -> list[tuple[int, int]]:
+        members = [] if session.group is None else list(self.multicast_groups.get(session.group, []))
+        return members + ([] if session.port is None else [(session.port, 0)])
+
+    def _mirror_table(self, table: Table, layout: dict[str, Any]) -> None:
+        wanted = {}
+        for entry in table.entries if not layout["const_entries"] else ():
+            match = {k["name"]: m for k, m in zip(layout["keys"], entry.match, strict=True) if m is not None}
+            match = {n: int(m) if isinstance(m, bool) else m for n, m in match.items()}
+            action, params = self._action(entry.action, layout)
+            priority = entry.priority if table.needs_priority else 0
+            wanted[repr(match), priority] = TableEntry(table.name, match, action, params, priority)
+        if ("table", table.name) not in self.mirrored:  # the program's own entries are there already
+            self.mirrored["table", table.name] = {k: None for k in wanted} if layout["entries"] else {}
+            if layout["entries"]:
+                return
+        have = self.mirrored["table", table.name]
+        updates = [Update("DELETE", e) for k, e in have.items() if wanted.get(k) != e and e is not None]
+        updates += [Update("INSERT", e) for k, e in wanted.items() if k not in have or have[k] not in (None, e)]
+        self.mirrored["table", table.name] = {k: have.get(k) if have.get(k, 0) is None else e for k, e in wanted.items()}
+        if not layout["const_default"]:
+            action, params = self._action(table.default, layout)
+            default = TableEntry(table.name, {}, action, params, is_default=True)
+            changed = table.default.ref is not table.decl.default_action or table.default.args
+            if changed and self.mirrored.get(("default", table.name)) != default:
+                updates.append(Update("MODIFY", default))
+                self.mirrored["default", table.name] = default
+        if updates:
+            self.switch.write(updates)
+
+    @staticmethod
+    def _action(bound: BoundAction, layout: dict[str, Any]) -> tuple[str, dict[str, int]]:
+        names = [a["name"] for a in layout["actions"]]
+        name = next(n for n in names if n.split(".")[-1] == bound.ref.decl.cp_name.split(".")[-1])
+        given = bound.ref.args or [None] * len(bound.ref.decl.params)
+        free = [p for p, arg in zip(bound.ref.decl.params, given, strict=True) if arg is None]
+        params = {p.cp_name: to_bits(v, p.type)[1] for p, v in zip(free, bound.args, strict=True)} if bound.args else {}
+        return name, params
+
+    # --- state --------------------------------------------------------------------------------------------------------
+
+    def _registers(self) -> list[tuple[str, int, int]]:
+        found = []
+        for layout in self.compiled.layout["registers"]:
+            register = self.registers[layout["name"]]
+            assert fixed_width(register.type) == layout["width"]
+            for i, value in enumerate(register.values):
+                found.append((layout["name"], i, to_bits(value, register.type)[1]))
+        return found
+
+    def _same_state(self) -> None:
+        cells: dict[str, Any] = {}
+        for name, index, value in self._registers():
+            if name not in cells:
+                cells[name] = self.switch.register(name)
+            assert int(cells[name][index]) == value, (name, index)
+        for layout in self.compiled.layout["counters"]:
+            if layout["table"] is not None:
+                continue
+            expected, got = self.counters[layout["name"]], self.switch.counter(layout["name"])
+            if layout["type"] != "bytes":
+                assert [int(c[0]) for c in got] == list(expected.packets), layout["name"]
+            if layout["type"] != "packets":
+                assert [int(c[1]) for c in got] == list(expected.octets), layout["name"]
