@@ -16,6 +16,9 @@ from ina.switch import Switch
 from ina.switch.entities import CloneSessionEntry, MulticastGroupEntry, RegisterEntry, Replica, TableEntry, Update
 
 
+ETHERNET = 14
+
+
 class Shadowed(Interpreter):
     """`path` is compiled twice: to the tree that the interpreter walks, and to C."""
 
@@ -31,6 +34,11 @@ class Shadowed(Interpreter):
         self._mirror()
         expected = super().process(frame, port, now_ps)
         got = self.switch.step(frame, port, now_ps)
+        if (
+            len(frame) < ETHERNET
+        ):  # the switch drops runts before the program sees them; tests/test_compile.py shows them to it
+            assert not got
+            return expected
         assert sorted(got) == sorted(expected), (
             f"frame {frame.hex()} on port {port}:\n compiled    {[(p, f.hex()) for p, f in got]}\n"
             f" interpreted {[(p, f.hex()) for p, f in expected]}\n {self.compiled.c_path}"
@@ -76,7 +84,9 @@ class Shadowed(Interpreter):
         have = self.mirrored["table", table.name]
         updates = [Update("DELETE", e) for k, e in have.items() if wanted.get(k) != e and e is not None]
         updates += [Update("INSERT", e) for k, e in wanted.items() if k not in have or have[k] not in (None, e)]
-        self.mirrored["table", table.name] = {k: have.get(k) if have.get(k, 0) is None else e for k, e in wanted.items()}
+        self.mirrored["table", table.name] = {
+            k: have.get(k) if have.get(k, 0) is None else e for k, e in wanted.items()
+        }
         if not layout["const_default"]:
             action, params = self._action(table.default, layout)
             default = TableEntry(table.name, {}, action, params, is_default=True)

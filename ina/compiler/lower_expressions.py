@@ -46,6 +46,12 @@ class Expressions:
         self.emit(ir.Assign(t, e))
         return t
 
+    def narrow(self, e: ir.Expr, node: ast.Node) -> ir.Expr:
+        """`e`, if C can compute with it."""
+        if e.width > MAX_WIDTH:
+            raise self.unsupported(node, f"a value of {e.width} bits", f"values of up to {MAX_WIDTH} bits can be computed with")
+        return e
+
     def block(self, lower: Any) -> list[ir.Stmt]:
         """The statements that `lower()` emits."""
         saved, self.out = self.out, []
@@ -193,6 +199,8 @@ class Expressions:
             del self.out[before:]
             a = self.stable(a)
             self.out += saved
+        self.narrow(a, e.left)
+        self.narrow(b, e.right)
         if e.op == "++":
             return fold.concat([a, b])
         name = BINARY[e.op]
@@ -356,7 +364,7 @@ class Expressions:
         value = self.read(value)
         if isinstance(place, ir.Var | ir.Elem):
             if place is not value:
-                self.emit(ir.Assign(place, value))
+                self.emit(ir.Assign(place, self.narrow(value, node)))
             return
         if place is value:
             return

@@ -102,7 +102,7 @@ class Parsers(Calls):
         value = self.read(self.value(e))
         if not isinstance(value, ir.Expr):
             raise self.unsupported(e, f"a select key of type {e.type}")
-        return value if isinstance(value, ir.Const | ir.Var) else self.stable(value)
+        return value if isinstance(value, ir.Const | ir.Var) else self.stable(self.narrow(value, e))
 
     def matches(self, key: ir.Expr, match: ast.Expr) -> ir.Expr:
         """Whether a key lies in the set of a keyset expression."""

@@ -33,7 +33,7 @@ class Tables(Parsers):
         table = self.tables.get((id(owner), id(decl)))
         if table is None:
             table = self.tables[id(owner), id(decl)] = self._table(decl, owner)
-        keys = [self.stable(self.scalar(k.expr)) for k in decl.keys]
+        keys = [self.stable(self.narrow(self.scalar(k.expr), k)) for k in decl.keys]
         hit, action = self.temp(1, name="hit"), self.temp(32, name="action")
         params = [[self.storage.place(p.type, p.name) for p in a["decl"].params] for a in table.actions]
         self.emit(ir.Assign(hit, fold.FALSE))

@@ -10,12 +10,14 @@ from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
 from ina.compiler.errors import NO_SPAN, CompileError
+from ina.compiler.instances import field_list
 from ina.compiler.lower_tables import Tables
 from ina.compiler.places import Record
 from ina.compiler.program import CheckedProgram, Instance
 
 DROP_PORT = 511
 NO_LIST = 0xFFFFFFFF  # field list of a clone that preserves nothing
+FIRST_GIVEN_LIST = 0x10000  # numbers of lists given as values, beyond those of @field_list
 HASHES = {
     "crc32": 32,
     "crc32_custom": 32,
@@ -74,6 +76,7 @@ class V1Model(Tables):
         self.uses_random = False
         self.used: set[str] = set()
         self.created: dict[int, places.Header] = {}
+        self.preserved: dict[int, list[Any]] = {}
         self.needs_original = False
         self.in_egress = False
 
@@ -145,7 +148,7 @@ class V1Model(Tables):
             list(self.counters.values()), sorted((t for t in self.tables.values()), key=lambda t: t.index), self.storage.regions, grow,
             self.program.errors, self.uses_random, digests=self.digests,
         )  # fmt: skip
-        module.preserved = self._preserved()
+        module.preserved = self.preserved
         for name, root in (("hdr", self.headers), ("meta", self.meta), ("standard_metadata", self.standard)):
             self._name_fields(module.fields, name, root)
         return module
@@ -194,22 +197,24 @@ class V1Model(Tables):
         else:
             fields[name] = place
 
-    def _preserved(self) -> dict[int, list[Any]]:
-        """Metadata scalars by @field_list index."""
-        lists: dict[int, list[Any]] = {}
-
-        def visit(record: Any) -> None:
-            if not isinstance(record, Record):
-                return
-            for f in record.type.fields.values():
-                annotation = f.decl.annotation("field_list") if f.decl else None
-                for index in (e.const for e in annotation.exprs) if annotation else ():
-                    lists.setdefault(index, []).extend(places.scalars(record.fields[f.name]))
-                visit(record.fields[f.name])
-
-        visit(self.meta)
-        visit(self.standard)
-        return lists
+    def _list(self, e: ast.Expr) -> ir.Const:
+        """The number of a field list, noting what it preserves: `@field_list` of the metadata, or (deprecated) the fields given."""
+        if isinstance(types.strip_new(e.type), types.BitType | types.InfIntType):
+            if e.const is None:
+                raise self.unsupported(e, "a field list chosen at run time")
+            number, fields = e.const, []
+            for path in field_list(self.program, self.meta.type, number):
+                place = self.meta
+                for name in path:
+                    place = place.fields[name]
+                fields += places.scalars(place)
+        else:
+            number = FIRST_GIVEN_LIST + len(self.preserved)
+            fields = list(places.scalars(self.read(self.value(e))))
+            if not all(isinstance(f, ir.Var | ir.Elem) for f in fields):
+                raise self.unsupported(e, "preserving a value that is not a field of the metadata")
+        self.preserved[number] = fields
+        return fold.const(number, 32)
 
     # --- verdicts ----------------------------------------------------------------------------------------------------
 
@@ -271,9 +276,9 @@ class V1Model(Tables):
                 self._random(e)
             case "digest":
                 self._digest(e)
-            case "clone" | "clone_preserving_field_list":
+            case "clone" | "clone_preserving_field_list" | "clone3":
                 self._clone(e)
-            case "resubmit_preserving_field_list" | "recirculate_preserving_field_list":
+            case "resubmit" | "recirculate" | "resubmit_preserving_field_list" | "recirculate_preserving_field_list":
                 self._again(e, name.split("_")[0])
             case "truncate":
                 self.emit(ir.Extern("truncate", [], [self.scalar(e.args[0])]))
@@ -295,23 +300,55 @@ class V1Model(Tables):
         return e.const
 
     def hashed(self, algorithm: str, data: ast.Expr, payload: bool = False) -> ir.Var:
-        values = [self.read(v) for v in places.scalars(self.read(self.value(data)))]
+        """The hash of the data's fields one after the other; headers that are invalid have none."""
         if algorithm == "random":
             raise self.unsupported(data, "hash algorithm random")
         result = self.temp(HASHES[algorithm], name="hash")
-        self.emit(
-            ir.Extern("hash", [result], values + ([self.cursor] if payload else []), (algorithm, len(values), payload))
-        )
+        self._hash_parts(result, algorithm, self._parts(self.read(self.value(data))), [], data, payload)
         return result
+
+    def _parts(self, value: Any) -> list[Any]:
+        """Scalars and headers of a value, in order."""
+        if isinstance(value, ir.Expr | places.Header):
+            return [value]
+        if isinstance(value, places.Choice | places.SliceOf):
+            return self._parts(self.read(value))
+        return [part for member in places.members(value) for part in self._parts(member)]
+
+    def _hash_parts(
+        self, result: ir.Var, algorithm: str, parts: list[Any], done: list[ir.Expr], data: ast.Expr, payload: bool
+    ) -> None:
+        for i, part in enumerate(parts):
+            if isinstance(part, places.Header):
+                valid = [self.read(leaf) for leaf in places.scalars(part)]
+                rest = parts[i + 1 :]
+                then = self.block(lambda: self._hash_parts(result, algorithm, rest, done + valid, data, payload))
+                without = self.block(lambda: self._hash_parts(result, algorithm, rest, done, data, payload))
+                self.emit(ir.If(part.valid, then, without))
+                return
+            done = [*done, self.narrow(part, data)]
+        bits = sum(v.width for v in done)
+        if payload and (algorithm != "csum16" or bits % 16):
+            raise self.unsupported(data, f"{algorithm} of {bits} bits and the payload", "csum16 of whole 16-bit words is")
+        cursor = [self.cursor] if payload else []
+        self.emit(ir.Extern("hash", [result], done + cursor, (algorithm, len(done), payload)))
+
+    def _owner_valid(self, e: ast.Expr) -> ir.Expr:
+        """Whether the header that a field belongs to is valid; true for what is no field of a header."""
+        if isinstance(e, ast.Member) and e.kind == "field" and isinstance(types.strip_new(e.base.type), types.HeaderType):
+            return self.read(self.select(self.value(e.base), lambda h: h.valid))
+        return fold.TRUE
 
     def _checksum(self, e: ast.Call, use: Any) -> None:
         condition = self.scalar(e.args[0])
         checksum = self.lvalue(e.args[2])
-        width = places.scalar_shape(e.params[2].type)[0]
+        width, signed = places.scalar_shape(e.params[2].type)
+        if e.decl.name.startswith("verify"):
+            condition = fold.land(condition, self._owner_valid(e.args[2]))
 
         def body() -> None:
             computed = self.hashed(self.algorithm(e.args[3]), e.args[1], e.decl.name.endswith("payload"))
-            use(checksum, fold.cast(computed, width))
+            use(checksum, fold.cast(computed, width, signed))
 
         self.emit(ir.If(condition, self.block(body)))
 
@@ -338,10 +375,14 @@ class V1Model(Tables):
         width, signed = places.scalar_shape(e.params[0].type)
         if width > 64:
             raise self.unsupported(e, "random values of more than 64 bits")
-        result = self.temp(64, name="random")
-        low, high = (fold.cast(fold.cast(self.scalar(a), width), 64) for a in e.args[1:3])
-        self.emit(ir.Extern("random", [result], [low, high]))
-        self.assign(target, fold.cast(result, width, signed), e)
+        low, high = (self.scalar(a) for a in e.args[1:3])
+
+        def draw() -> None:
+            result = self.temp(64, name="random")
+            self.emit(ir.Extern("random", [result], [fold.cast(fold.cast(v, width, signed), 64) for v in (low, high)]))
+            self.assign(target, fold.cast(result, width, signed), e)
+
+        self.emit(ir.If(ir.Op("le", (low, high), 1), self.block(draw)))
 
     def _digest(self, e: ast.Call) -> None:
         if self.in_egress:
@@ -370,7 +411,7 @@ class V1Model(Tables):
         self.needs_original |= not self.in_egress
         self.emit(ir.Assign(self.flag("clone"), fold.const(1, 32)))
         self.emit(ir.Assign(self.flag("clone_session"), fold.cast(self.scalar(e.args[1]), 32)))
-        kept = fold.cast(self.scalar(e.args[2]), 32) if len(e.args) > 2 else fold.const(NO_LIST, 32)
+        kept = self._list(e.args[2]) if len(e.args) > 2 else fold.const(NO_LIST, 32)
         self.emit(ir.Assign(self.flag("clone_list"), kept))
 
     def _again(self, e: ast.Call, kind: str) -> None:
@@ -378,7 +419,7 @@ class V1Model(Tables):
             raise self.unsupported(e, f"{kind} in {'egress' if self.in_egress else 'ingress'}")
         self.needs_original |= kind == "resubmit"
         self.emit(ir.Assign(self.flag(kind), fold.const(1, 32)))
-        self.emit(ir.Assign(self.flag(f"{kind}_list"), fold.cast(self.scalar(e.args[0]), 32)))
+        self.emit(ir.Assign(self.flag(f"{kind}_list"), self._list(e.args[0])))
 
     # --- objects -----------------------------------------------------------------------------------------------------
 

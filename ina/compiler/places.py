@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.compiler import ir, types
+from ina.compiler.errors import NO_SPAN, CompileError, Span
 
 BULK_FIELDS = 8  # from so many consecutive fields of one machine width on, a header or struct is kept as an array
 MACHINE_WIDTHS = (8, 16, 32, 64)
@@ -86,6 +87,11 @@ def scalar_shape(t: types.Type) -> tuple[int, bool] | None:
     return None
 
 
+def span(f: types.Field) -> Span:
+    """Where a field is declared."""
+    return f.decl.span if f.decl is not None else NO_SPAN
+
+
 def members(value: Any) -> list[Any]:
     """The parts of a composite, without validity."""
     match value:
@@ -134,7 +140,7 @@ class Storage:
     regions: list[ir.Region] = field(default_factory=list)
     arrays: list[ir.Array] = field(default_factory=list)
 
-    def place(self, t: types.Type, name: str, in_packet: bool = False) -> Any:
+    def place(self, t: types.Type, name: str, in_packet: bool = False, where: Span = NO_SPAN) -> Any:
         """A place for a variable of type `t`. `in_packet`: headers in it stay in the packet's buffer."""
         t = types.strip_new(t)
         shape = scalar_shape(t)
@@ -144,7 +150,7 @@ class Storage:
             case types.HeaderType():
                 return self._header(t, name, in_packet)
             case types.UnionType():
-                union = Union(t, {f.name: self.place(f.type, f"{name}_{f.name}", in_packet) for f in t.fields.values()})
+                union = Union(t, {f.name: self.place(f.type, f"{name}_{f.name}", in_packet, span(f)) for f in t.fields.values()})
                 for header in union.fields.values():
                     header.union = union
                 return union
@@ -155,7 +161,7 @@ class Storage:
                 return Stack(t, items, ir.Var(f"{name}_next", 32))
             case types.TupleType():
                 return Sequence(t, [self.place(e, f"{name}_{i}", in_packet) for i, e in enumerate(t.elements)])
-        raise TypeError(str(t))
+        raise CompileError(where, f"variables of type {t} are not supported by this back end")
 
     def _runs(self, t: types.RecordType) -> list[tuple[list[types.Field], tuple[int, bool] | None]]:
         """The fields of a record, consecutive ones of one machine width together."""
@@ -176,7 +182,7 @@ class Storage:
                 self.arrays.append(array)
                 fields |= {f.name: ir.Elem(array, i) for i, f in enumerate(run)}
             else:
-                fields |= {f.name: self.place(f.type, f"{name}_{f.name}", in_packet) for f in run}
+                fields |= {f.name: self.place(f.type, f"{name}_{f.name}", in_packet, span(f)) for f in run}
         return fields
 
     def _header(self, t: types.HeaderType, name: str, in_packet: bool) -> Header:
@@ -185,7 +191,7 @@ class Storage:
         bulk = any(len(run) >= BULK_FIELDS and shape for run, shape in runs)
         width = types.fixed_width(t)
         if not (bulk or in_packet) or width is None or width % 8:
-            return Header(t, {f.name: self.place(f.type, f"{name}_{f.name}") for f in t.fields.values()}, valid)
+            return Header(t, {f.name: self.place(f.type, f"{name}_{f.name}", where=span(f)) for f in t.fields.values()}, valid)
         region = ir.Region(name, width // 8, valid)
         region.in_place = in_packet
         region.own_buffer = not in_packet
@@ -201,7 +207,7 @@ class Storage:
             for f in run:
                 inner = scalar_shape(f.type)
                 if inner is None:  # a struct inside a header: its scalars in wire order
-                    place = self.place(f.type, f"{name}_{f.name}")
+                    place = self.place(f.type, f"{name}_{f.name}", where=span(f))
                     fields[f.name], offset = self._wire_struct(place, region, offset)
                     continue
                 array = ir.Array(f"{name}_{f.name}", inner[0], 1, inner[1], region, offset)

@@ -170,7 +170,7 @@ static inline __attribute__((unused)) uint64_t ina_identity(const uint8_t *p, ui
     return v;
 }
 
-/* Uniform in low .. high (SplitMix64; the modulo's bias is below 2^-64 * range). */
+/* low + the next number of SplitMix64 modulo the size of low .. high. */
 static inline __attribute__((unused)) uint64_t ina_random(uint64_t *seed, uint64_t low, uint64_t high)
 {
     uint64_t z = (*seed += 0x9e3779b97f4a7c15u);
@@ -178,5 +178,5 @@ static inline __attribute__((unused)) uint64_t ina_random(uint64_t *seed, uint64
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     z ^= z >> 31;
     uint64_t range = high - low + 1;
-    return high < low ? low : range ? low + (uint64_t)((ina_u128)z * range >> 64) : z;
+    return range ? low + z % range : z;
 }
