@@ -126,8 +126,10 @@ class Expressions:
         count = last - first + 1
         shift = 8 * (last + 1) - bit - width
         if count > 16:
-            high = self.store_wire(base, bit, width - 8, f"({value} >> 8)")
-            return high + " " + self.store_wire(base, bit + width - 8, 8, f"({value} & 255u)")
+            # Two stores: the value may read the very bits that the first one changes.
+            high = self.store_wire(base, bit, width - 8, "(whole >> 8)")
+            low = self.store_wire(base, bit + width - 8, 8, "(whole & 255u)")
+            return f"{{ const ina_u128 whole = {value}; {high} {low} }}"
         wide = count > 8
         kind = "ina_u128" if wide else "uint64_t"
         text = f"({kind}){value}" + (f" << {shift}" if shift else "")

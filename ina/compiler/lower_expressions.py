@@ -49,7 +49,9 @@ class Expressions:
     def narrow(self, e: ir.Expr, node: ast.Node) -> ir.Expr:
         """`e`, if C can compute with it."""
         if e.width > MAX_WIDTH:
-            raise self.unsupported(node, f"a value of {e.width} bits", f"values of up to {MAX_WIDTH} bits can be computed with")
+            raise self.unsupported(
+                node, f"a value of {e.width} bits", f"values of up to {MAX_WIDTH} bits can be computed with"
+            )
         return e
 
     def block(self, lower: Any) -> list[ir.Stmt]:

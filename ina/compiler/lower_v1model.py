@@ -329,13 +329,19 @@ class V1Model(Tables):
             done = [*done, self.narrow(part, data)]
         bits = sum(v.width for v in done)
         if payload and (algorithm != "csum16" or bits % 16):
-            raise self.unsupported(data, f"{algorithm} of {bits} bits and the payload", "csum16 of whole 16-bit words is")
+            raise self.unsupported(
+                data, f"{algorithm} of {bits} bits and the payload", "csum16 of whole 16-bit words is"
+            )
         cursor = [self.cursor] if payload else []
         self.emit(ir.Extern("hash", [result], done + cursor, (algorithm, len(done), payload)))
 
     def _owner_valid(self, e: ast.Expr) -> ir.Expr:
         """Whether the header that a field belongs to is valid; true for what is no field of a header."""
-        if isinstance(e, ast.Member) and e.kind == "field" and isinstance(types.strip_new(e.base.type), types.HeaderType):
+        if (
+            isinstance(e, ast.Member)
+            and e.kind == "field"
+            and isinstance(types.strip_new(e.base.type), types.HeaderType)
+        ):
             return self.read(self.select(self.value(e.base), lambda h: h.valid))
         return fold.TRUE
 

@@ -150,7 +150,9 @@ class Storage:
             case types.HeaderType():
                 return self._header(t, name, in_packet)
             case types.UnionType():
-                union = Union(t, {f.name: self.place(f.type, f"{name}_{f.name}", in_packet, span(f)) for f in t.fields.values()})
+                union = Union(
+                    t, {f.name: self.place(f.type, f"{name}_{f.name}", in_packet, span(f)) for f in t.fields.values()}
+                )
                 for header in union.fields.values():
                     header.union = union
                 return union
@@ -191,7 +193,9 @@ class Storage:
         bulk = any(len(run) >= BULK_FIELDS and shape for run, shape in runs)
         width = types.fixed_width(t)
         if not (bulk or in_packet) or width is None or width % 8:
-            return Header(t, {f.name: self.place(f.type, f"{name}_{f.name}", where=span(f)) for f in t.fields.values()}, valid)
+            return Header(
+                t, {f.name: self.place(f.type, f"{name}_{f.name}", where=span(f)) for f in t.fields.values()}, valid
+            )
         region = ir.Region(name, width // 8, valid)
         region.in_place = in_packet
         region.own_buffer = not in_packet
