@@ -54,8 +54,7 @@ def action_name(owner: Instance, decl: ast.ActionDecl) -> str:
 
 
 def calls_in(node: Any) -> Iterator[ast.Call]:
-    """All calls below a node of the tree, in order of the text. Only the parser's fields are followed, not the
-    checker's."""
+    """All calls below a node, in order of the text. Only the parser's fields are followed, not the checker's."""
     if isinstance(node, ast.Call):
         yield node
     if isinstance(node, list | tuple):

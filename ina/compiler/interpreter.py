@@ -23,7 +23,7 @@ from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.reference.expressions import Frame, InterpreterError
 from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.compiler.reference.statements import Statements
-from ina.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical, unique_suffix
+from ina.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical
 from ina.compiler.types import StructType, TupleType, fixed_width, strip_new
 from ina.compiler.v1model import CloneSession, Output, V1Model, WorkItem
 
@@ -31,8 +31,7 @@ T = TypeVar("T")
 
 
 class NameMap(Mapping[str, T], Generic[T]):
-    """Objects by control-plane name; any suffix after a dot that is unique names them too. Unknown names raise
-    KeyError."""
+    """Objects by control-plane name, or by any suffix after a dot that is unique. Unknown names raise KeyError."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -188,8 +187,7 @@ class Interpreter(Statements):
         return (value, value) if kind == "range" else value
 
     def _create_value_set(self, instance: Instance, decl: ast.ValueSetDecl) -> None:
-        """The elements of a struct or tuple type are matched one by one; `@match(kind)` on a field, else exact
-        (§13.11)."""
+        """Elements of a struct or tuple are matched one by one: `@match(kind)` on a field, else exact (§13.11)."""
         t = strip_new(getattr(decl.type, "element", decl.type))
         if isinstance(t, StructType):
             types = [f.type for f in t.fields.values()]
@@ -203,4 +201,4 @@ class Interpreter(Statements):
         self.value_sets.add(value_set.name, value_set)
 
 
-__all__ = ["CloneSession", "Interpreter", "InterpreterError", "NameMap", "Output", "Table", "WorkItem", "unique_suffix"]
+__all__ = ["CloneSession", "Interpreter", "InterpreterError", "NameMap", "Output", "Table", "WorkItem"]

@@ -49,8 +49,10 @@ EXTERN_PREFIXES = {
 
 
 def build(checked: CheckedProgram) -> Json:
-    """The P4Info of a program with a `main`. Raises ValueError for duplicate `@id`s and types that P4Info cannot
-    express."""
+    """The P4Info of a program with a `main`.
+
+    Raises ValueError for duplicate `@id`s and for types that P4Info cannot express.
+    """
     return _Builder(checked).build()
 
 
@@ -74,8 +76,7 @@ class Symbols:
         self._suffixes: Counter[str] = Counter()
 
     def add(self, prefix: int, name: str, wanted: int | None = None) -> bool:
-        """Register an object; False if it was there already. Raises ValueError for an `@id` with another type's
-        prefix."""
+        """Register an object; False if it was there already. Raises ValueError for an `@id` that cannot be."""
         if (prefix, name) in self._explicit:
             return False
         if wanted is not None:

@@ -1,5 +1,4 @@
-"""The v1model architecture for the reference interpreter: pipeline, replication and externs as BMv2's simple_switch
-has them.
+"""v1model for the reference interpreter: pipeline, replication and externs as BMv2's simple_switch has them.
 
 Sources: v1model.p4's comments, and simple_switch.md of the behavioral model ("Pseudocode for what happens at the
 end of ingress and egress processing"). What those leave open:
@@ -49,8 +48,7 @@ class Requests:
 
 @dataclass
 class WorkItem:
-    """A packet on its way: before the parser (`stage` "ingress", `port` it came from) or before egress (`port` it
-    goes to)."""
+    """A packet before the parser (`stage` "ingress", `port` it came from) or before egress (`port` it goes to)."""
 
     stage: str
     port: int
@@ -146,7 +144,10 @@ class V1Model:
         return state
 
     def attach(self, table: Table, name: str, instance: Instance) -> None:
-        """Table properties `implementation`, `counters` and `meters`."""
+        """Table properties `implementation`, `counters` and `meters`.
+
+        An entry's direct meter is configured by its handle: `table.meter_states.configure(handle, ...)`.
+        """
         if name == "implementation":
             table.profile = self.objects[instance]
             table.profile.tables.append(table)
@@ -169,8 +170,7 @@ class V1Model:
     # --- pipeline -------------------------------------------------------------------------------------------------
 
     def ingress(self, item: WorkItem) -> list[WorkItem]:
-        """Parser, checksum verification, ingress; then clone, digest, resubmit, multicast, drop or unicast, in this
-        order."""
+        """Parser, checksums, ingress; then clone, digest, resubmit, multicast, drop or unicast, in this order."""
         self._begin(item, len(item.frame))
         headers, metadata, standard, payload = self._parse(item)
         self._requests = Requests()
@@ -289,8 +289,7 @@ class V1Model:
         return out
 
     def _clone_ingress(self, item: WorkItem, metadata: Record, standard: Record) -> list[WorkItem]:
-        """The clone is the packet as it entered this ingress, parsed anew, its metadata reset but for the field
-        list."""
+        """The packet as it entered this ingress, parsed anew, its metadata reset but for the field list."""
         session, data = self._requests.clone
         kept = self._preserve(data, metadata, standard)
         requests, truncate = self._requests, self._item.truncate

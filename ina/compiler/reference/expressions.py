@@ -37,8 +37,7 @@ from ina.compiler.types import (
 
 
 class InterpreterError(Exception):
-    """The program asks for something that the interpreter cannot do; the message starts with the place in the
-    source."""
+    """The program asks for what the interpreter cannot do; the message starts with the place in the source."""
 
     def __init__(self, node: ast.Node | None, message: str) -> None:
         super().__init__(f"{node.span}: {message}" if node is not None else message)
@@ -57,8 +56,7 @@ class ExitSignal(Exception):
 
 
 class Frame:
-    """The variables of one activation. An action's frame has its control's as `outer`; `instance` is the parser or
-    control."""
+    """The variables of one activation of `instance`, a parser or control; an action's `outer` is its control's."""
 
     __slots__ = ("vars", "instance", "outer")
 
@@ -108,8 +106,7 @@ class SliceLocation:
 
 
 class Nowhere:
-    """An element beyond its stack, or `_` for an out argument: reads give the default value, writes do nothing
-    (§8.19, §8.26)."""
+    """Beyond a stack, or `_` for an out argument: reads give the default, writes do nothing (§8.19, §8.26)."""
 
     __slots__ = ("value",)
 

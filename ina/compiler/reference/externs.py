@@ -37,8 +37,7 @@ class RegisterArray:
 
 @dataclass
 class CounterArray:
-    """`counter(size, type)`: packets and octets are both kept, whatever `type` exposes. Beyond the end nothing is
-    counted."""
+    """`counter(size, type)`: keeps packets and octets whatever `type` exposes; nothing is counted beyond the end."""
 
     name: str
     size: int

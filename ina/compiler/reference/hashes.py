@@ -1,5 +1,4 @@
-"""v1model's HashAlgorithm members, computed as BMv2 computes them (its `hash` functors), and the interpreter's
-random numbers."""
+"""v1model's HashAlgorithm members, computed as BMv2 computes them, and the interpreter's random numbers."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ ALGORITHMS = {
 
 
 class SplitMix64:
-    """Random numbers that a compiled program can repeat: state += golden ratio; two xor-shift-multiply rounds
-    (Steele 2014)."""
+    """Random numbers as a compiled program draws them (Steele, Lea, Flood: Fast splittable generators, 2014)."""
 
     def __init__(self, seed: int) -> None:
         self.state = seed & MASK64

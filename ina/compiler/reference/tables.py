@@ -77,8 +77,7 @@ class ActionProfile:
         return handle
 
     def select(self, group: int, selector: bytes) -> BoundAction | None:
-        """The member that the hash of the selector keys picks: the hash's low `output_width` bits modulo the
-        group's size."""
+        """The member whose number is the low `output_width` bits of the selector keys' hash modulo the size."""
         members = self.groups[group]
         if not members:
             return None

@@ -50,8 +50,7 @@ class Varbit(NamedTuple):
 
 
 class Record:
-    """A struct, header or header union. `valid` only matters for headers; `union` is the union that a header
-    belongs to."""
+    """A struct, header or header union. `valid` is a header's validity, `union` the union that it belongs to."""
 
     __slots__ = ("type", "fields", "valid", "union")
 
