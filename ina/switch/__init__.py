@@ -1,6 +1,6 @@
 """A compiled program made to run: tables, registers, multicast, counters, queues; one interface for all targets."""
 
-from ina.switch.embedded import Link, PortStats, Program, Switch
+from ina.switch.embedded import Link, Switch
 from ina.switch.entities import (
     CloneSessionEntry,
     CounterEntry,
@@ -14,11 +14,13 @@ from ina.switch.entities import (
     insert,
     modify,
 )
+from ina.switch.observation import Digest, PortStats, TraceRecord
 from ina.switch.p4info import EntityError, P4Info
+from ina.switch.program import Program
 from ina.switch.target import SwitchTarget
 
 __all__ = [
-    "CloneSessionEntry", "CounterEntry", "DirectCounterEntry", "EntityError", "Link", "MulticastGroupEntry", "P4Info",
-    "PortStats", "Program", "RegisterEntry", "Replica", "Switch", "SwitchTarget", "TableEntry", "Update", "delete",
-    "insert", "modify",
+    "CloneSessionEntry", "CounterEntry", "Digest", "DirectCounterEntry", "EntityError", "Link", "MulticastGroupEntry",
+    "P4Info", "PortStats", "Program", "RegisterEntry", "Replica", "Switch", "SwitchTarget", "TableEntry", "TraceRecord",
+    "Update", "delete", "insert", "modify",
 ]  # fmt: skip

@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Iterable, Sequence
@@ -29,16 +28,13 @@ from ina.switch.entities import (
     Update,
     as_int,
 )
+from ina.switch.observation import DROP_REASONS, VERDICTS, Digest, PortStats, TraceRecord
 from ina.switch.p4info import EntityError, P4Info
+from ina.switch.program import Program
 from ina.switch.tables import TableImage, Tables
 from ina.switch.target import SwitchTarget
 
 PS = 10**12
-DROP_REASONS = (
-    "ingress", "egress", "no_port", "no_group", "no_session", "tail", "back_pressure", "too_long", "passes",
-    "no_buffer", "malformed",
-)  # fmt: skip
-VERDICTS = ("drop", "unicast", "multicast", "resubmit", "recirculate")
 _GROUPS = 65535
 
 
@@ -50,67 +46,6 @@ class Link:
     delay: float = 0.0
     queue: int = 0
     ecn: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class PortStats:
-    """Packets and bytes through one port. `drops` by reason (DROP_REASONS)."""
-
-    rx_packets: int
-    rx_bytes: int
-    tx_packets: int
-    tx_bytes: int
-    ecn_marks: int
-    recirculated: int
-    drops: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class TraceRecord:
-    """A frame as it came in (`direction` "in", `target`: egress port or group) or went out ("out", replication id).
-
-    `time` in ps; `data`: its first bytes.
-    """
-
-    time: int
-    port: int
-    direction: str
-    verdict: str
-    target: int
-    instance_type: int
-    length: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """What the program handed to `digest`: its fields by name. `data`: all its metadata then; `time` in ps."""
-
-    time: int
-    ingress_port: int
-    name: str
-    fields: dict[str, int]
-    data: bytes
-
-
-class Program:
-    """A compiled program in this process. `path`: its shared object."""
-
-    def __init__(self, path: str | os.PathLike[str]):
-        handle, error = ffi.new("void **"), ffi.new("char[]", 512)
-        self.path = os.fspath(path)
-        self.pointer = lib.ina_program_open(os.fsencode(os.path.abspath(path)), handle, error, 512)
-        if self.pointer == ffi.NULL:
-            raise OSError(f"cannot load switch program: {ffi.string(error).decode(errors='replace')}")
-        self._handle = ffi.gc(handle[0], lib.ina_program_close)
-        self.name = _text(self.pointer.name)
-        self.source_hash = _text(self.pointer.source_hash)
-        self.p4info = P4Info(json.loads(_text(self.pointer.p4info) or "{}"))
-        self.layout: dict[str, Any] = json.loads(_text(self.pointer.layout) or "{}")
-
-
-def _text(pointer: Any) -> str:
-    return ffi.string(pointer).decode() if pointer != ffi.NULL else ""
 
 
 class Switch(SwitchTarget):
@@ -162,11 +97,11 @@ class Switch(SwitchTarget):
 
     # ---- life
 
-    def start(self, *, spin: float = 0.0, yields: int = 2, batch: int = 0, poll: float = 50e-6) -> None:
+    def start(self, *, spin: float = 0.0, yields: int = 10, batch: int = 0, poll: float = 50e-6) -> None:
         """Starts the data plane thread.
 
-        Idle, it looks at the ports for `spin` seconds, then gives the processor away `yields` times, then sleeps until
-        it is woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, at most
+        Idle, it looks at the ports for `spin` seconds (for machines with a processor to spare), then gives the processor
+        away up to `yields` times (not beside threads that compute: see host/idle.h), then sleeps until it is woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, at most
         64, 0: 32.
         """
         with self._lock:
