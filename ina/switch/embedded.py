@@ -100,9 +100,10 @@ class Switch(SwitchTarget):
     def start(self, *, spin: float = 0.0, yields: int = 10, batch: int = 0, poll: float = 50e-6) -> None:
         """Starts the data plane thread.
 
-        Idle, it looks at the ports for `spin` seconds (for machines with a processor to spare), then gives the processor
-        away up to `yields` times (not beside threads that compute: see host/idle.h), then sleeps until it is woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, at most
-        64, 0: 32.
+        Idle, it looks at the ports for `spin` seconds (for machines with a processor to spare), then gives the
+        processor away up to `yields` times (not beside threads that compute: host/idle.h), then sleeps until it is
+        woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, at most 64,
+        0: 32.
         """
         with self._lock:
             self._need(running=False)
