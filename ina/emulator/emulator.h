@@ -1,0 +1,75 @@
+/* Emulator: virtual time. Discrete events drive the same compiled switch programs and the same protocol state machines
+ * as every other world, in one thread; time is a number of picoseconds. Same inputs and seeds, same bytes out.
+ *
+ *     host (protocol state) ── NIC link ──> [faults] ──> switch ── its port's link ──> [faults] ──> host or switch
+ *
+ * Queues are host/link.c, in the NIC of a host and at the ports of a switch; faults are decided once per frame and wire
+ * direction, so each replica of a multicast meets its own. Events of one instant: arrivals first, in the order in which
+ * they were sent, then timers by node.
+ */
+#ifndef INA_EMULATOR_H
+#define INA_EMULATOR_H
+
+#include <stdint.h>
+
+#include "fault.h"
+#include "link.h"
+#include "protocol.h"
+#include "switch.h"
+
+enum ina_node_kind { INA_NODE_HOST = 0, INA_NODE_SWITCH = 1 };
+
+struct ina_wire_end {
+    uint32_t kind;           /* enum ina_node_kind */
+    uint32_t node;           /* index among the hosts, or among the switches */
+    uint32_t port;           /* of a switch; a host has one */
+};
+
+struct ina_wire_direction {
+    struct ina_link_config link;
+    struct ina_fault_config faults; /* all zero: none */
+};
+
+struct ina_completion {
+    uint64_t time;           /* ps */
+    uint64_t ticket;         /* of ina_emulator_submit */
+    uint32_t host;
+    uint32_t reserved;
+    struct ina_event event;
+};
+
+struct ina_emulator_stats {
+    uint64_t events;         /* arrivals and timers handled */
+    uint64_t frames;         /* frames that arrived somewhere */
+    uint64_t lost, duplicated, reordered, corrupted; /* by faults */
+    uint64_t nic_drops;      /* frames that a host's NIC queue refused */
+    uint64_t unwired;        /* frames that left by a switch port with no wire */
+    uint64_t digest;         /* FNV-1a over time, place and bytes of every arrival: two runs are equal or they are not */
+};
+
+struct ina_emulator;
+
+/* Frames up to max_frame bytes. NULL + errno. */
+struct ina_emulator *ina_emulator_create(uint32_t max_frame);
+void ina_emulator_destroy(struct ina_emulator *em);  /* switches stay the caller's */
+/* Index, or -errno. The switch must have no ports yet and is driven by the emulator from here on. `latency_ps`: time from
+ * a frame's arrival to its ingress. */
+int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint64_t latency_ps);
+int ina_emulator_add_host(struct ina_emulator *em, const struct ina_protocol *protocol,
+                          const struct ina_worker_config *config);
+/* A wire from a to b and back. 0 or -errno (-EINVAL: no such node, -EEXIST: that end has a wire). */
+int ina_emulator_connect(struct ina_emulator *em, struct ina_wire_end a, struct ina_wire_end b,
+                         const struct ina_wire_direction *a_to_b, const struct ina_wire_direction *b_to_a);
+/* Queues a tensor at a host at time `at` (not before now). Ticket > 0 or -errno. Submissions of a host keep their order;
+ * one waits while INA_MAX_OPS are in flight. Buffers stay valid until its completion is read. */
+int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t host, const struct ina_tensor *tensor, uint64_t at);
+/* Runs until nothing is left to happen (1), or the next event is later than `until` or max_events have been handled (0). */
+int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_events);
+uint64_t ina_emulator_now(const struct ina_emulator *em);
+int ina_emulator_completions(struct ina_emulator *em, struct ina_completion *out, int max); /* oldest first, once */
+void ina_emulator_get_stats(const struct ina_emulator *em, struct ina_emulator_stats *stats);
+int ina_emulator_host_stats(const struct ina_emulator *em, uint32_t host, struct ina_worker_stats *worker,
+                            struct ina_link_stats *nic);
+void *ina_emulator_host_state(struct ina_emulator *em, uint32_t host); /* the protocol's state block */
+
+#endif
