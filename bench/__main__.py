@@ -1,0 +1,35 @@
+"""``python -m bench [codec switch allreduce emulator]``: measures, prints tables, keeps JSON and plots."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+from bench import common
+
+NAMES = ("codec", "switch", "emulator", "allreduce")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("what", nargs="*", metavar="WHAT", help=f"any of {', '.join(NAMES)} (default: all)")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    args = parser.parse_args()
+    unknown = set(args.what) - set(NAMES)
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: expected any of {', '.join(NAMES)}")
+    environment = common.record.environment()
+    common.console.print(
+        "{cpu}, {cores} cores, kernel {kernel}, commit {commit}".format(**environment), highlight=False
+    )
+    measurements = []
+    for name in args.what or NAMES:
+        for measurement in importlib.import_module(f"bench.{name}").measure():
+            measurement.show()
+            measurements.append(measurement)
+    common.save(measurements, args.results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Codec: bytes of float32 per second, against memcpy of the same bytes at the same place (L2 or memory)."""
+
+from __future__ import annotations
+
+import numpy as np
+from ina._native import ffi, lib
+
+from bench.common import Measurement, median_seconds
+
+SHIFT = lib.ina_codec_shift(4)
+PLACES = {"L2": 256 << 10, "memory": 256 << 20}
+
+
+def measure() -> list[Measurement]:
+    result = Measurement(
+        "codec: float32 to and from the wire",
+        ["operation", "data in", "GB/s", "memcpy GB/s", "ratio"],
+        "of memcpy's rate",
+        "encode and decode near memcpy, as they read and write every byte once; exponent above it",
+    )
+    for place, size in PLACES.items():
+        count = size // 4
+        x = np.random.default_rng(0).standard_normal(count).astype(np.float32)
+        wire = np.zeros(size, np.uint8)
+        px, pw = ffi.cast("float *", x.ctypes.data), ffi.cast("uint8_t *", wire.ctypes.data)
+        copy = median_seconds(lambda a=px, b=pw, n=size: ffi.memmove(b, a, n))
+        actions = {
+            "exponent": lambda a=px, n=count: lib.ina_codec_exponent(a, n),
+            "encode": lambda a=px, b=pw, n=count: lib.ina_codec_encode(b, a, n, 3, SHIFT),
+            "decode": lambda a=px, b=pw, n=count: lib.ina_codec_decode(a, b, n, 3, SHIFT, 1.0),
+        }
+        for name, action in actions.items():
+            seconds = median_seconds(action)
+            result.add(name, place, 1e-9 * size / seconds, 1e-9 * size / copy, copy / seconds)
+    return [result]

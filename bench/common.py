@@ -1,0 +1,93 @@
+"""What all measurements share: medians, machine and commit, JSON and a plot."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from ina.experiment import record
+
+console = Console()
+
+
+def median_seconds(action: Callable[[], object], runs: int = 7, at_least: float = 0.05) -> float:
+    """Median over `runs` of the seconds that one call takes; each run repeats it for `at_least` seconds."""
+    action()
+    repeat = 1
+    while True:
+        start = time.perf_counter()
+        for _ in range(repeat):
+            action()
+        spent = time.perf_counter() - start
+        if spent >= at_least:
+            break
+        repeat = max(2 * repeat, int(repeat * at_least / max(spent, 1e-9)))
+    times = [spent / repeat]
+    for _ in range(runs - 1):
+        start = time.perf_counter()
+        for _ in range(repeat):
+            action()
+        times.append((time.perf_counter() - start) / repeat)
+    return statistics.median(times)
+
+
+@dataclass
+class Measurement:
+    """Rows of one benchmark: `columns` are headings with units; `limit` says what the ratio is to."""
+
+    name: str
+    columns: list[str]
+    limit: str
+    expected: str
+    rows: list[list[object]] = field(default_factory=list)
+
+    def add(self, *row: object) -> None:
+        self.rows.append(list(row))
+
+    def show(self) -> None:
+        table = Table(title=f"{self.name} (ratio: {self.limit})", title_justify="left")
+        for index, column in enumerate(self.columns):
+            table.add_column(column, justify="right" if index else "left")
+        for row in self.rows:
+            table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
+        console.print(table)
+        console.print(f"  expected: {self.expected}", highlight=False)
+
+
+def save(measurements: list[Measurement], root: Path) -> Path:
+    """`root/bench-<time>/`: bench.json and one plot a measurement; prints where."""
+    folder = root / f"bench-{time.strftime('%Y%m%d-%H%M%S')}"
+    folder.mkdir(parents=True)
+    blob = {"environment": record.environment(), "measurements": [m.__dict__ for m in measurements]}
+    (folder / "bench.json").write_text(json.dumps(blob, indent=1) + "\n")
+    for measurement in measurements:
+        plot(measurement, folder / f"{measurement.name.split(':')[0].replace(' ', '-')}.svg")
+    console.print(f"Results: {folder}", highlight=False)
+    return folder
+
+
+def plot(measurement: Measurement, path: Path) -> None:
+    """Bars of the ratio column (the last), a label a row."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    labels = [" ".join(str(cell) for cell in row[:2]) for row in measurement.rows]
+    ratios = [float(row[-1]) for row in measurement.rows]  # type: ignore[arg-type]
+    figure, axes = pyplot.subplots(figsize=(7, 0.9 + 0.32 * len(labels)), layout="constrained")
+    axes.barh(labels, ratios, color="#1668b8")
+    axes.invert_yaxis()
+    axes.axvline(1, color="#c65a11", linewidth=1)
+    axes.set(title=measurement.name, xlabel=measurement.limit)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    pyplot.close(figure)
