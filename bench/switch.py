@@ -1,4 +1,4 @@
-"""The compiled switch, in memory on one core: distinct packets parsed, admitted, aggregated, replicated and verified."""
+"""The compiled switch, in memory on one core: distinct packets parsed, aggregated, replicated and verified."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from pathlib import Path
 
 import numpy as np
 from cffi import FFI
-
-from bench.common import Measurement
-from ina import paths
 from ina._native import ffi as native
 from ina._native import lib
 from ina.compiler.build import compile_program
@@ -19,6 +16,9 @@ from ina.control.controller import Controller
 from ina.switch.embedded import Switch
 from ina.transport.config import Address, WorkerConfig
 from ina.transport.worker import Worker
+
+from bench.common import Measurement
+from ina import paths
 
 WORKERS, SLOTS, RUNS = 4, 64, 7
 ROOM = 128
