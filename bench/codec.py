@@ -27,7 +27,7 @@ def measure() -> list[Measurement]:
         actions = {
             "exponent": lambda a=px, n=count: lib.ina_codec_exponent(a, n),
             "encode": lambda a=px, b=pw, n=count: lib.ina_codec_encode(b, a, n, 3, SHIFT),
-            "decode": lambda a=px, b=pw, n=count: lib.ina_codec_decode(a, b, n, 3, SHIFT, 1.0),
+            "decode": lambda a=px, b=pw, n=count: lib.ina_codec_decode(a, b, n, 3, SHIFT, 1),
         }
         for name, action in actions.items():
             seconds = median_seconds(action)
