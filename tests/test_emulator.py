@@ -1,0 +1,227 @@
+"""The compiled switch program and the real worker in virtual time: exact sums under every kind of fault."""
+
+import numpy as np
+import pytest
+from capabilities import need
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ina import codec, paths
+from ina.emulator.network import Star, Wire
+from ina.transport.errors import JobMismatch, JobTimeout
+from ina.transport.ports import Faults
+
+need("cc")
+RTT = 5e-6
+
+
+@pytest.fixture(scope="module")
+def program():
+    from ina.compiler.build import compile_program
+    from ina.switch.embedded import Program
+
+    built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})
+    return Program(built.so_path)
+
+
+def faults(rate: float, seed: int = 1) -> Faults:
+    """All kinds at once; duplicates come late by up to ten round trips."""
+    return Faults(
+        loss=rate,
+        duplicate=rate,
+        reorder=rate,
+        corrupt=rate / 10,
+        duplicate_delay=10 * RTT,
+        reorder_delay=2 * RTT,
+        seed=seed,
+    )
+
+
+def star(program, rate: float = 0.0, seed: int = 1, **options) -> Star:
+    wire = Wire(rate=10e9, delay=1e-6, faults=faults(rate, seed))
+    return Star(program, up=wire, down=wire, pool=64, seed=seed, **options)
+
+
+def admit(net: Star, workers: int, slots: int = 8, **options):
+    return net.admit(workers, slots, 32, rto_min=20e-6, rto_max=1e-3, timeout=10.0, **options)
+
+
+def random_int32(rng, count):
+    return rng.integers(-(2**31), 2**31, count, dtype=np.int64).astype(np.int32)
+
+
+def check_int32(net, job, rng, count):
+    arrays = [random_int32(rng, count) for _ in job.hosts]
+    expected = np.sum(arrays, axis=0, dtype=np.int32)
+    outcome = net.all_reduce(job, arrays)
+    outcome.raise_failed()
+    assert len(outcome.completions) == len(job.hosts)
+    for array in arrays:
+        np.testing.assert_array_equal(array, expected)
+    return outcome
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.01, 0.1])
+@pytest.mark.parametrize("workers", [1, 2, 5, 16])
+def test_int32_is_exact_under_faults(program, workers, rate):
+    with star(program, rate, seed=workers) as net:
+        job = admit(net, workers)
+        rng = np.random.default_rng(workers)
+        for count in (1, 31, 1000, 20_000 // workers):
+            check_int32(net, job, rng, count)
+        stats = net.stats()
+        assert stats["frames"] > 0
+        if rate == 0.1:
+            assert min(stats["lost"], stats["duplicated"], stats["reordered"], stats["corrupted"]) > 0
+            assert sum(net.host_stats(h)["retransmissions"] for h in job.hosts) > 0
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.001, 0.01, 0.1])
+@pytest.mark.parametrize("workers", [1, 3, 8])
+def test_float32_is_within_the_bound_and_equal_on_all_ranks(program, workers, rate):
+    with star(program, rate, seed=7) as net:
+        job = admit(net, workers)
+        rng = np.random.default_rng(3)
+        for count in (2, 33, 5000):
+            scale = np.exp2(rng.integers(-60, 60, -(-count // 32))).repeat(32)[:count]
+            arrays = [(rng.standard_normal(count) * scale).astype(np.float32) for _ in job.hosts]
+            exact = np.sum([a.astype(np.float64) for a in arrays], axis=0)
+            blocks = np.array(
+                [codec.exponent(np.concatenate([a[i : i + 32] for a in arrays])) for i in range(0, count, 32)]
+            )
+            bound = np.array([codec.error_bound(int(e), workers) for e in blocks]).repeat(32)[:count]
+            net.all_reduce(job, arrays).raise_failed()
+            for array in arrays:
+                np.testing.assert_array_equal(array, arrays[0])
+                assert np.all(np.abs(array - exact) <= bound + np.abs(exact) * 2.0**-24)
+
+
+def test_late_duplicates_are_dropped_as_stale(program):
+    with star(program, 0.1, seed=2) as net:
+        job = admit(net, 4, slots=2)
+        check_int32(net, job, np.random.default_rng(0), 4000)
+        drops = net.switch.counter("drops")
+        assert drops[7][0] > 0, "no duplicate was late by two phases: the test shows nothing"
+
+
+def test_nan_and_infinity_reach_every_rank(program):
+    with star(program, 0.01) as net:
+        job = admit(net, 3)
+        arrays = [np.ones(320, np.float32) for _ in job.hosts]
+        arrays[1][40], arrays[2][200] = np.nan, -np.inf
+        net.all_reduce(job, arrays).raise_failed()
+        for array in arrays:
+            bad = np.isnan(array).reshape(-1, 32)
+            assert bad.all(1).tolist() == [i in (1, 6) for i in range(10)]
+            assert np.all(array.reshape(-1, 32)[~bad.any(1)] == 3)
+
+
+def test_many_tensors_in_flight_and_two_jobs_at_once(program):
+    with star(program, 0.01, seed=5) as net:
+        jobs = [admit(net, 3, slots=8), admit(net, 5, slots=4)]
+        rng = np.random.default_rng(9)
+        sent, expected = {}, {}
+        for round_ in range(20):
+            for job in jobs:
+                count = int(rng.integers(1, 700))
+                arrays = [random_int32(rng, count) for _ in job.hosts]
+                for host, array in zip(job.hosts, arrays, strict=True):
+                    sent[net.submit(host, array)] = array
+                expected[id(job), round_] = np.sum(arrays, axis=0, dtype=np.int32)
+                for array in arrays:
+                    expected[id(array)] = expected[id(job), round_]
+        assert net.run()
+        done = net.completions()
+        assert len(done) == 20 * 8
+        for completion in done:
+            assert completion.event.error() is None
+            array = sent[completion.ticket]
+            np.testing.assert_array_equal(array, expected[id(array)])
+
+
+def test_two_runs_of_one_seed_are_equal_to_the_bit(program):
+    def run(seed):
+        with star(program, 0.05, seed=seed) as net:
+            outcome = check_int32(net, admit(net, 4), np.random.default_rng(0), 3000)
+            return net.stats(), outcome.seconds
+
+    assert run(1) == run(1)
+    assert run(1)[0]["digest"] != run(2)[0]["digest"]
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    seed=st.integers(0, 2**20),
+    workers=st.integers(1, 6),
+    slots=st.sampled_from([1, 2, 8, 32]),
+    rate=st.sampled_from([0.0, 0.03, 0.2]),
+    counts=st.lists(st.integers(0, 900), min_size=1, max_size=5),
+    starts=st.integers(0, 10**9),
+)
+def test_any_job_is_exact(program, seed, workers, slots, rate, counts, starts):
+    with star(program, rate, seed=seed) as net:
+        job = admit(net, workers, slots=slots)
+        rng = np.random.default_rng(seed)
+        for count in counts:
+            arrays = [random_int32(rng, count) for _ in job.hosts]
+            expected = np.sum(arrays, axis=0, dtype=np.int32)
+            outcome = net.all_reduce(job, arrays, starts=rng.integers(0, starts + 1, workers).tolist())
+            outcome.raise_failed()
+            for array in arrays:
+                np.testing.assert_array_equal(array, expected)
+
+
+def test_time_is_what_the_cost_model_says(program):
+    """S up and S down at line rate, once the window covers the round trip."""
+    rate, delay, count = 10e9, 1e-6, 32 * 20_000
+    wire = Wire(rate=rate, delay=delay)
+    with Star(program, up=wire, down=wire, pool=64) as net:
+        job = net.admit(4, 64, 32, rto_min=1e-3)
+        outcome = net.all_reduce(job, [np.ones(count, np.int32) for _ in range(4)])
+        outcome.raise_failed()
+        packets = count / 32
+        wire_seconds = packets * 8 * (52 + 4 * 32 + 24) / rate
+        assert outcome.seconds == pytest.approx(wire_seconds, rel=0.01)
+        assert sum(net.host_stats(h)["retransmissions"] for h in job.hosts) == 0
+
+
+def test_a_small_window_is_bound_by_the_round_trip(program):
+    wire = Wire(rate=100e9, delay=10e-6)
+    with Star(program, up=wire, down=wire, pool=64) as net:
+        job = net.admit(2, 4, 32, rto_min=1e-3)
+        outcome = net.all_reduce(job, [np.ones(32 * 400, np.int32) for _ in range(2)])
+        assert outcome.seconds == pytest.approx(400 / 4 * 20e-6, rel=0.05)
+
+
+def test_a_straggler_is_not_taken_for_loss(program):
+    with star(program) as net:
+        job = admit(net, 3)
+        arrays = [np.ones(1000, np.int32) for _ in job.hosts]
+        net.all_reduce(job, arrays, starts=[0, 0, 50 * 10**9]).raise_failed()  # 50 ms late: 10,000 round trips
+        frames = [net.host_stats(h)["tx_packets"] for h in job.hosts]
+        assert max(frames) < 2 * min(frames), f"the early workers kept sending: {frames}"
+
+
+def test_missing_worker_is_named_at_the_deadline(program):
+    with star(program) as net:
+        job = net.admit(3, 8, 32, rto_min=20e-6, rto_max=1e-3, timeout=0.05)
+        for host in job.hosts[:2]:
+            net.submit(host, np.ones(1000, np.int32))
+        net.run(until=10**12)
+        done = net.completions()
+        assert {c.host for c in done} == set(job.hosts[:2])
+        for completion in done:
+            error = completion.event.error()
+            assert isinstance(error, JobTimeout)
+            assert completion.event.missing == (2,)
+
+
+def test_sizes_that_differ_fail_on_every_rank(program):
+    with star(program) as net:
+        job = admit(net, 3)
+        for index, host in enumerate(job.hosts):
+            net.submit(host, np.ones(1000 + 64 * (index == 1), np.int32))
+        net.run(until=10**12)
+        done = net.completions()
+        assert len(done) == 3
+        assert all(isinstance(c.event.error(), JobMismatch) for c in done)
