@@ -1,6 +1,6 @@
 """The embedded switch: a compiled program run in this process, by a native thread or step by step.
 
-    switch = Switch("switchml.so")
+    switch = Switch("program.so")
     switch.add_port(0, port)                     # a struct ina_port *, lent until remove_port or close
     switch.write(insert(TableEntry("l2", {"hdr.ethernet.dst": "00:00:00:00:00:01"}, "forward", {"port": 0})))
     switch.start()                               # or switch.step(frame, port=0, now=0) -> [(port, frame), ...]

@@ -1,0 +1,98 @@
+"""The house: imports point downwards, files keep to one subject, nothing unfinished is left."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# A module may import those of lower floors and of its own room.
+FLOORS = {
+    "paths": 0,
+    "_native": 0,
+    "compiler": 0,
+    "wire": 1,
+    "codec": 2,
+    "transport": 3,
+    "switch": 3,
+    "control": 4,
+    "emulator": 5,
+    "backend": 5,
+    "experiment": 6,
+    "cli": 7,
+    "__main__": 8,
+}
+# Rooms of one floor do not know each other, and these do not know anything of ina but what stands here.
+ONLY = {"compiler": {"compiler", "paths"}, "paths": set()}
+
+SOURCES = sorted((ROOT / "ina").rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """First-level modules of ina that a file imports, wherever in the file."""
+    found = set()
+    room = path.relative_to(ROOT / "ina").parts[0].removesuffix(".py")
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            up = path.parent
+            for _ in range(node.level - 1):
+                up = up.parent
+            inside = up.relative_to(ROOT / "ina").parts
+            found.add(inside[0] if inside else (node.module or room).split(".")[0])
+        elif isinstance(node, ast.ImportFrom) and node.module == "ina":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ina."):
+            found.add(node.module.split(".")[1])
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("ina.")}
+    return found - {"__version__"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_downwards(path):
+    room = path.relative_to(ROOT / "ina").parts[0].removesuffix(".py")
+    if room == "__init__":
+        return
+    for other in imported(path) - {room}:
+        assert other in FLOORS, f"{path.name} imports ina.{other}, which has no floor in this test"
+        assert FLOORS[other] < FLOORS[room], f"{path.name} ({room}) imports ina.{other}, which is not below it"
+        assert room not in ONLY or other in ONLY[room], f"ina.{room} must not know ina.{other}"
+
+
+def test_no_name_of_a_program_outside_p4():
+    """The compiler, the switch and the emulator's core know programs as data: no field or table name of ours in them."""
+    words = re.compile(r"switchml|exponents|incarnation|fan_?in", re.IGNORECASE)
+    for folder in ("ina/compiler", "ina/switch"):
+        for path in sorted((ROOT / folder).rglob("*")):
+            if path.suffix in (".py", ".c", ".h", ".p4"):
+                for number, line in enumerate(path.read_text().splitlines(), start=1):
+                    assert not words.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+
+
+def test_files_have_one_subject():
+    """More than 800 lines is a sign of more than one."""
+    for folder in ("ina", "host", "p4", "tests", "bench"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".py", ".c", ".h", ".p4") and path.name != "_native.c":
+                lines = len(path.read_text().splitlines())
+                assert lines <= 800, f"{path.relative_to(ROOT)} has {lines} lines"
+
+
+def test_the_core_imports_without_the_optional_parts():
+    """torch, matplotlib and scapy are extras: importing the parts below them must not need them."""
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        "class Block:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('torch', 'matplotlib', 'scapy', 'grpc', 'mininet', 'sklearn'):\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Block())\n"
+        "import ina.cli, ina.codec, ina.transport, ina.switch.embedded, ina.control.controller, ina.emulator.network\n"
+        "import ina.compiler.frontend, ina.backend.autoload\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
