@@ -14,7 +14,7 @@ from ina._native import lib
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
 from ina.switch.embedded import Switch
-from ina.transport.config import Address, WorkerConfig
+from ina.transport.config import WorkerConfig
 from ina.transport.worker import Worker
 
 from bench.common import Measurement
@@ -66,10 +66,9 @@ def one(values: int, ffi, code) -> tuple[float, float, bool]:
     for index in range(WORKERS):
         worker = controller.attach(job, index, index)
         switch.add_port(index)
-        address = Address(worker.mac.to_bytes(6), worker.ip, worker.udp_port)
         config = WorkerConfig(
             worker=index, workers=WORKERS, job=job.number, incarnation=job.incarnation, slots=1, values=values,
-            address=address,
+            address=worker.address,
         )  # fmt: skip
         sender = Worker(config)
         sender.submit(np.zeros(1, np.int32))

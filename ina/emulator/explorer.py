@@ -23,7 +23,7 @@ import numpy as np
 from ina._native import ffi, lib
 from ina.control.controller import Controller
 from ina.switch.embedded import Switch
-from ina.transport.config import MAX_OPS, Address, WorkerConfig
+from ina.transport.config import MAX_OPS, WorkerConfig
 from ina.transport.worker import Worker
 
 SWITCH = -1  # destination of a frame: a worker's number, or this
@@ -97,10 +97,9 @@ class Explorer:
         for index in range(workers):
             attached = controller.attach(job, index, index)
             self.switch.add_port(index)
-            address = Address(attached.mac.to_bytes(6), attached.ip, attached.udp_port)
             config = WorkerConfig(
                 worker=index, workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
-                address=address, rto_min=1.0, rto_max=1.0, timeout=1e5,
+                address=attached.address, rto_min=1.0, rto_max=1.0, timeout=1e5,
             )  # fmt: skip
             self.workers.append(Worker(config))
         size, head = self.switch.program.pointer.state_size, self.switch.program.pointer.stats_offset

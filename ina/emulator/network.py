@@ -18,7 +18,7 @@ import numpy as np
 from ina._native import ffi, lib
 from ina.control.controller import Controller, Job
 from ina.switch.embedded import Switch
-from ina.transport.config import PS, Address, WorkerConfig, fill_tensor
+from ina.transport.config import PS, WorkerConfig, fill_tensor
 from ina.transport.errors import Event, event_from_c
 from ina.transport.ports import Faults
 from ina.transport.worker import stats_dict
@@ -98,7 +98,9 @@ class Network:
         return self._check(index, "switch")
 
     def add_host(self, config: WorkerConfig) -> int:
-        index = self._check(lib.ina_emulator_add_host(self.pointer, lib.ina_switchml, config.to_c()), f"host {config}")
+        index = self._check(
+            lib.ina_emulator_add_host(self.pointer, ffi.addressof(lib.ina_switchml), config.to_c()), f"host {config}"
+        )
         self.hosts.append(config)
         return index
 
@@ -212,7 +214,7 @@ class Star(Network):
             worker = self.controller.attach(job, index, port)
             config = WorkerConfig(
                 worker=index, workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
-                address=Address(worker.mac.to_bytes(6), worker.ip, worker.udp_port), **options,
+                address=worker.address, **options,
             )  # fmt: skip
             host = self.add_host(config)
             self.connect_host(host, 0, port, self._wire(self.up, host, 0), self._wire(self.down, host, 1))
