@@ -21,6 +21,7 @@ torch.set_num_threads(1)
 backend, sizes = sys.argv[1], json.loads(sys.argv[2])
 if backend == "ina":
     import ina.backend
+    ina.backend.register()
 dist.init_process_group(backend, timeout=timedelta(seconds=60))
 for size in sizes:
     tensor = torch.randn(size // 4)

@@ -123,7 +123,7 @@ def test_silence_has_a_deadline(tmp_path):
 
 
 def a_run(backend):
-    stats = {"tx_packets": 1234}
+    stats = {"worker": {"tx_packets": 1234}}
     return record.Run(backend, [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7, stats)
 
 

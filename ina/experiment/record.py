@@ -70,12 +70,13 @@ class Run:
     start_seconds: float | None = None  # from the launch to the first step
     dataset: str = ""
     parameters: int = 0
-    stats: dict[str, object] = field(default_factory=dict)
+    stats: dict[str, dict] = field(default_factory=dict)
 
     def summary(self) -> dict[str, object]:
         """Figures of the table. Goodput is gradient bits of one worker per second of all-reduce."""
         warm = slice(min(3, len(self.step_seconds) - 1), None)
         reduce_total = sum(self.allreduce_seconds)
+        worker = self.stats.get("worker", {})
         return {
             "backend": self.backend,
             "accuracy": self.accuracy,
@@ -85,8 +86,8 @@ class Run:
             "training_s": self.seconds,
             "start_s": self.start_seconds,
             "steps": len(self.losses),
-            "packets": self.stats.get("tx_packets"),
-            "retransmissions": self.stats.get("retransmissions"),
+            "packets": worker.get("tx_packets"),
+            "retransmissions": worker.get("retransmissions"),
         }
 
 

@@ -114,6 +114,12 @@ def _definition_table(values: dict[str, object]) -> str:
     return f"<table>{cells}</table>"
 
 
+def _counters(stats: dict[str, dict]) -> str:
+    return "".join(
+        f"<h3>{html.escape(part)}</h3>{_definition_table(values)}" for part, values in stats.items() if values
+    )
+
+
 def page(folder: Folder, runs: list[Run], comparison: dict[str, object]) -> str:
     """The whole report as HTML; nothing outside the file is needed to read it."""
     config = folder.config
@@ -121,7 +127,7 @@ def page(folder: Folder, runs: list[Run], comparison: dict[str, object]) -> str:
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(runs))
     figures = "".join(f"<figure><figcaption>{html.escape(c)}</figcaption>{svg}</figure>" for c, svg in _plots(runs))
     stats = "".join(
-        f"<details><summary>Counters of rank 0, {NAMES[r.backend]}</summary>{_definition_table(r.stats)}</details>"
+        f"<details><summary>Counters of rank 0, {NAMES[r.backend]}</summary>{_counters(r.stats)}</details>"
         for r in runs
         if r.stats
     )
