@@ -1,0 +1,329 @@
+"""p4/switchml.p4 alone on a switch, behind one small interface, for every switch there is.
+
+target = targets("bmv2")(values=32)     # or "model", "interpreter", "compiled"
+world = World(target, ports=4)          # as just started
+job = world.admit(workers=2)            # through the real controller
+world.send(job.frame(0, tsi=0, values=range(32)), port=0)       -> [(port, frame), ...]
+world.drops()                           -> {"STALE": 1}
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any
+
+from bmv2_switch import SHORTEST, Bmv2, compile_p4
+from capabilities import need
+from model_switch import Job as ModelJob
+from model_switch import ModelSwitch, ip_checksum
+
+from ina.compiler import build, frontend
+from ina.compiler.interpreter import Interpreter
+from ina.control.controller import SWITCH, Controller, worker_address
+from ina.control.controller import Job as AdmittedJob
+from ina.paths import p4_dir
+from ina.switch import Program, Switch
+from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, as_int, insert
+from ina.wire import layout
+
+PROGRAM = p4_dir() / "switchml.p4"
+SLOTS = 16
+MAX_PORTS = 34
+
+
+@functools.cache
+def checked(values: int):
+    return frontend.load(PROGRAM, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
+
+
+@functools.cache
+def drop_reasons() -> list[str]:
+    """Names of the P4 enum `Drop` by value; 0 is no drop."""
+    members = checked(32).types["Drop"].members
+    return sorted(members, key=members.get)
+
+
+class Target(ABC):
+    """A switch with the program for `values` integers per packet and SLOTS slots; the controller's switch target."""
+
+    name: str
+    shortest = 0  # bytes of the shortest frame that can be sent into it
+
+    def __init__(self, values: int):
+        self.values = values
+        self.reset(0)
+
+    @abstractmethod
+    def reset(self, ports: int) -> None:
+        """As just started, with ports 0 .. `ports`-1."""
+
+    @abstractmethod
+    def write(self, updates: list[Update]) -> None:
+        """The control plane."""
+
+    @abstractmethod
+    def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
+        """What comes out because of one frame."""
+
+    @abstractmethod
+    def drops(self) -> list[int]:
+        """Packets dropped, by value of the P4 enum `Drop`."""
+
+
+class ModelTarget(Target):
+    """tests/model_switch.py: builds its jobs from the controller's entities."""
+
+    name = "model"
+
+    def reset(self, ports: int) -> None:
+        self.model = ModelSwitch([], self.values)
+        self.workers: dict[tuple, tuple[int, int]] = {}
+        self.groups: dict[int, list[int]] = {}
+
+    def write(self, updates: list[Update]) -> None:
+        for update in updates:
+            entity = update.entity
+            if isinstance(entity, MulticastGroupEntry):
+                self.groups[entity.group_id] = [r.port for r in entity.replicas]
+            else:
+                getattr(self, f"_{entity.table}")(update.type != "DELETE", entity, entity.params)
+
+    def _job(self, there: bool, entry: TableEntry, params: dict[str, Any]) -> None:
+        number = entry.match["hdr.switchml.job"]
+        if not there:
+            del self.model.jobs[number]
+            return
+        nobody = [(b"", -1, -1)] * (params["last"] + 1)
+        self.model.jobs[number] = ModelJob(number, nobody, params["mask"] + 1, self.values, params["incarnation"],
+                                           params["base"], bool(params["strict"]), [-1] * len(nobody))  # fmt: skip
+
+    def _worker(self, there: bool, entry: TableEntry, params: dict[str, Any]) -> None:
+        job, worker = self.model.jobs.get(entry.match["hdr.switchml.job"]), params["worker"].bit_length() - 1
+        if job is not None:
+            job.ports[worker] = entry.match["standard.ingress_port"] if there else -1
+
+    def _replica(self, there: bool, entry: TableEntry, params: dict[str, Any]) -> None:
+        job, worker = self.model.jobs.get(entry.match["hdr.switchml.job"]), entry.match["standard.egress_rid"]
+        if job is not None:
+            job.workers[worker] = (as_int(params["mac"], 48, "mac").to_bytes(6, "big"), as_int(params["ip"], 32, "ip"),
+                                   params["port"])  # fmt: skip
+
+    def _l2(self, there: bool, entry: TableEntry, params: dict[str, Any]) -> None:
+        address = as_int(entry.match["hdr.ethernet.dst_addr"], 48, "address").to_bytes(6, "big")
+        self.model.forwarding[address] = params["port"] if entry.action == "forward" else self.groups[params["group"]]
+
+    def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
+        return self.model.process(port, frame)
+
+    def drops(self) -> list[int]:
+        return [self.model.drops[name.lower().replace("_", " ")] for name in drop_reasons()]
+
+
+class InterpreterTarget(Target):
+    name = "interpreter"
+
+    def reset(self, ports: int) -> None:
+        self.interpreter = Interpreter(checked(self.values))
+        self._handles: dict[tuple, int] = {}
+
+    def write(self, updates: list[Update]) -> None:
+        for update in updates:
+            entity = update.entity
+            if isinstance(entity, MulticastGroupEntry):
+                groups = self.interpreter.multicast_groups
+                groups[entity.group_id] = [(r.port, r.rid) for r in entity.replicas]
+                if update.type == "DELETE":
+                    del groups[entity.group_id]
+                continue
+            table = self.interpreter.tables[entity.table]
+            match = {key: as_int(value, 64, key) for key, value in entity.match.items()}
+            params = {key: as_int(value, 64, key) for key, value in entity.params.items()}
+            where = (table.name, tuple(sorted(match.items())))
+            if update.type == "INSERT":
+                self._handles[where] = table.insert(match, entity.action, params)
+            elif update.type == "MODIFY":
+                table.modify(self._handles[where], entity.action, params)
+            else:
+                table.delete(self._handles.pop(where))
+
+    def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
+        return self.interpreter.process(frame, port)
+
+    def drops(self) -> list[int]:
+        return list(self.interpreter.counters["drops"].packets)
+
+
+class CompiledTarget(Target):
+    name = "compiled"
+
+    def __init__(self, values: int):
+        need("cc")
+        built = build.compile_program(PROGRAM, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
+        self.program = Program(built.so_path)
+        super().__init__(values)
+
+    def reset(self, ports: int) -> None:
+        self.close()
+        self.switch = Switch(self.program, max_frame=9500)
+        for port in range(ports):
+            self.switch.add_port(port)
+
+    def close(self) -> None:
+        if hasattr(self, "switch"):
+            self.switch.close()
+
+    def write(self, updates: list[Update]) -> None:
+        self.switch.write(updates)
+
+    def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
+        return self.switch.step(frame, port)
+
+    def drops(self) -> list[int]:
+        return self.switch.counter("drops")[:, 0].tolist()
+
+
+class Bmv2Target(Target):
+    name = "bmv2"
+    shortest = SHORTEST
+
+    def __init__(self, values: int):
+        need("p4c", "bmv2", "netns")
+        with tempfile.TemporaryDirectory() as folder:
+            config = compile_p4(PROGRAM, Path(folder) / "switchml.json", VALUES=values, SLOTS=SLOTS)
+            self.switch = Bmv2(config, MAX_PORTS if values == 32 else 5)  # ports take time to make
+        super().__init__(values)
+
+    def reset(self, ports: int) -> None:
+        self.switch.reset(ports)
+
+    def close(self) -> None:
+        self.switch.close()
+
+    def write(self, updates: list[Update]) -> None:
+        self.switch.write(updates)
+
+    def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
+        return self.switch.send(frame, port)
+
+    def drops(self) -> list[int]:
+        return self.switch.counter("drops", len(drop_reasons()))
+
+
+TARGETS: dict[str, type[Target]] = {t.name: t for t in (ModelTarget, InterpreterTarget, CompiledTarget, Bmv2Target)}
+_open: dict[tuple[str, int], Target] = {}
+
+
+def open_target(name: str, values: int) -> Target:
+    """The target, made on first use; `close_targets` ends them all."""
+    if (name, values) not in _open:
+        _open[name, values] = TARGETS[name](values)
+    return _open[name, values]
+
+
+def close_targets() -> None:
+    for target in _open.values():
+        if hasattr(target, "close"):
+            target.close()
+    _open.clear()
+
+
+class Job:
+    """An admitted job with all its workers attached, and the frames that they send."""
+
+    def __init__(self, world: World, admitted: AdmittedJob):
+        self.world, self.admitted, self.number = world, admitted, admitted.number
+        self.ports = [worker.port for _, worker in sorted(admitted.attached.items())]
+
+    def head(self, worker: int, payload: int) -> dict[str, dict[str, int]]:
+        """Ethernet, IPv4 and UDP of a frame of `worker` with `payload` bytes after the exponents."""
+        own = worker_address(self.number, worker)
+        constants = self.world.wire.constants
+        return {
+            "ethernet": {"dst_addr": as_int(SWITCH.mac, 48, "mac"), "src_addr": as_int(own.mac, 48, "mac"),
+                         "ethertype": constants["ETHERTYPE_IPV4"]},
+            "ipv4": {"version": 4, "ihl": 5, "total_len": constants["IPV4_LENGTH"] + payload, "flags": 2, "ttl": 64,
+                     "protocol": constants["IPPROTO_UDP"], "src_addr": as_int(own.ip, 32, "ip"),
+                     "dst_addr": as_int(SWITCH.ip, 32, "ip")},
+            "udp": {"src_port": own.port, "dst_port": SWITCH.port, "length": constants["UDP_LENGTH"] + payload},
+        }  # fmt: skip
+
+    def fields(
+        self, worker: int, tsi: int, values=None, e0: int = -96, *, slot: int | None = None, set_: int | None = None,
+        e1: int | None = None,
+    ) -> dict[str, dict[str, Any]]:  # fmt: skip
+        """A data packet by header; without `values` it has no payload. Slot and set follow from `tsi` unless given."""
+        constants, slots = self.world.wire.constants, self.admitted.slots
+        incarnation = self.admitted.incarnation & 0xFF
+        headers: dict[str, dict[str, Any]] = self.head(worker, 0 if values is None else 4 * self.world.values)
+        headers["switchml"] = {
+            "msg_type": constants["SWITCHML_DATA"],
+            "size": constants["SIZE_NONE" if values is None else "SIZE_CODE"],
+            "job": self.number,
+            "tsi": tsi % 2**32,
+            "set": tsi // slots % 2 if set_ is None else set_,
+            "slot": tsi % slots if slot is None else slot,
+        }
+        headers["exponents"] = {"e0": e0, "e1": (incarnation ^ 128) - 128 if e1 is None else e1}
+        if values is not None:
+            headers["values"] = {"v": [int(v) % 2**32 for v in values]}
+        return headers
+
+    def frame(self, *args, **kwargs) -> bytes:
+        """Bytes of `fields` with the right IPv4 checksum."""
+        return self.world.bytes(self.fields(*args, **kwargs))
+
+    def send(self, worker: int, *args, **kwargs) -> list[tuple[int, bytes]]:
+        """`worker` sends `frame`."""
+        return self.world.send(self.frame(worker, *args, **kwargs), self.ports[worker])
+
+
+class World:
+    """A target as just started, with a controller of its own."""
+
+    def __init__(self, target: Target, ports: int = 5):
+        self.target, self.values = target, target.values
+        self.wire = layout.load(target.values)
+        target.reset(ports)
+        self.controller = Controller(target, SLOTS)
+
+    def admit(
+        self, workers: int, slots: int = 4, *, strict: bool = True, name: str = "job", ports: list[int] | None = None
+    ) -> Job:
+        """A job with worker i on switch port `ports[i]`, by default i."""
+        admitted = self.controller.admit(name, workers, slots, strict)
+        for worker, port in enumerate(ports or range(workers)):
+            self.controller.attach(admitted, worker, port)
+        return Job(self, admitted)
+
+    def forward(self, address: str, port: int) -> None:
+        self.target.write(insert(TableEntry("l2", {"hdr.ethernet.dst_addr": address}, "forward", {"port": port})))
+
+    def flood(self, address: str, group: int, ports: range) -> None:
+        self.target.write(insert(MulticastGroupEntry(group, tuple(Replica(p, 0) for p in ports))))
+        self.target.write(insert(TableEntry("l2", {"hdr.ethernet.dst_addr": address}, "flood", {"group": group})))
+
+    def bytes(self, headers: dict[str, dict[str, Any]]) -> bytes:
+        """The frame, with the IPv4 checksum filled in unless it is given."""
+        if "hdr_checksum" not in headers["ipv4"]:
+            bare = self.wire["ipv4"].pack(headers["ipv4"])
+            headers = {**headers, "ipv4": {**headers["ipv4"], "hdr_checksum": ip_checksum(bare)}}
+        return self.wire.pack(**headers)
+
+    def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
+        """What comes out, by port and in the order there."""
+        return sorted(self.target.send(frame, port), key=lambda sent: sent[0])
+
+    def drops(self) -> dict[str, int]:
+        """Packets dropped by reason; reasons without any are left out."""
+        return {name: count for name, count in zip(drop_reasons(), self.target.drops(), strict=True) if count}
+
+    def parse(self, frame: bytes) -> dict[str, dict[str, Any]]:
+        """Headers of an answer, by what its SwitchML header says it is."""
+        constants = self.wire.constants
+        head = self.wire["switchml"].unpack(frame, self.wire.offset("switchml"))
+        if head["msg_type"] == constants["SWITCHML_PENDING"]:
+            return self.wire.unpack(frame, layout.PENDING)
+        return self.wire.unpack(frame, layout.HEAD if head["size"] == constants["SIZE_NONE"] else layout.DATA)

@@ -1,0 +1,648 @@
+"""What p4/switchml.p4 does with each packet, on every switch that runs it (tests/switchml_targets.py)."""
+
+from __future__ import annotations
+
+import pytest
+from model_switch import ip_checksum
+from switchml_targets import SLOTS, TARGETS, Job, World, close_targets, drop_reasons, open_target
+
+from ina.control.controller import SWITCH, Controller, worker_address
+from ina.switch.entities import as_int
+from ina.wire import layout
+
+BIG, SMALL = 2**31 - 1, -(2**31)
+FREE = 9  # a port without a worker
+SIZES = [
+    (name, values) for name in TARGETS for values in (layout.VALUES if name in ("model", "compiled") else (32, 64, 256))
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _close():
+    yield
+    close_targets()
+
+
+@pytest.fixture(params=TARGETS)
+def world(request) -> World:
+    return World(open_target(request.param, 32), ports=10)
+
+
+@pytest.fixture
+def job(world) -> Job:
+    """Three workers, four slots."""
+    return world.admit(3)
+
+
+def numbers(world: World, start: int, step: int = 1) -> list[int]:
+    return [start + step * i for i in range(world.values)]
+
+
+def signed(values) -> list[int]:
+    return [(v + 2**31) % 2**32 - 2**31 for v in values]
+
+
+def total(*vectors) -> list[int]:
+    return signed(map(sum, zip(*vectors, strict=True)))
+
+
+def check_head(job: Job, frame: bytes, worker: int, payload: int) -> dict[str, dict[str, int]]:
+    """The answer's lengths, addresses and checksums; returns its headers."""
+    assert len(frame) == 52 + payload
+    headers, own = job.world.parse(frame), worker_address(job.number, worker)
+    assert headers["ethernet"] == {
+        "dst_addr": as_int(own.mac, 48, "mac"), "src_addr": as_int(SWITCH.mac, 48, "mac"), "ethertype": 0x0800,
+    }  # fmt: skip
+    ip = headers["ipv4"]
+    assert (ip["src_addr"], ip["dst_addr"]) == (as_int(SWITCH.ip, 32, "ip"), as_int(own.ip, 32, "ip"))
+    assert (ip["total_len"], ip["ttl"], ip["protocol"]) == (38 + payload, 64, 17)
+    assert ip_checksum(frame[14:34]) == 0
+    assert headers["udp"] == {"src_port": SWITCH.port, "dst_port": own.port, "length": 18 + payload, "checksum": 0}
+    return headers
+
+
+def check_result(job: Job, sent, values, tsi: int, e0: int = -96, *, overflow: int = 0, e1: int | None = None,
+                 to: list[int] | None = None, set_: int | None = None, slot: int | None = None) -> None:  # fmt: skip
+    """`sent` is the result `values` (None: no payload), once to each of workers `to` (default: all), nobody else."""
+    workers = range(len(job.ports)) if to is None else to
+    assert [port for port, _ in sent] == sorted(job.ports[w] for w in workers)
+    frames = dict(sent)
+    for worker in workers:
+        headers = check_head(job, frames[job.ports[worker]], worker, 0 if values is None else 4 * len(values))
+        asked = job.fields(worker, tsi, values, slot=slot, set_=set_)
+        assert headers["switchml"] == {**asked["switchml"], "overflow": overflow, "reserved": 0}
+        assert headers["exponents"] == {"e0": e0, "e1": asked["exponents"]["e1"] if e1 is None else e1}
+        if values is not None:
+            assert signed(headers["values"]["v"]) == signed(values)
+
+
+def check_pending(job: Job, sent, worker: int, tsi: int, bitmap: int, e0: int = -96) -> None:
+    """`sent` is one frame, to `worker`, that says which workers the slot has seen."""
+    assert [port for port, _ in sent] == [job.ports[worker]]
+    headers = check_head(job, sent[0][1], worker, 4)
+    asked = job.fields(worker, tsi, None, e0)
+    assert headers["switchml"] == {**asked["switchml"], "msg_type": 2, "size": 7, "overflow": 0, "reserved": 0}
+    assert headers["exponents"] == asked["exponents"]
+    assert headers["pending"] == {"bitmap": bitmap}
+
+
+def reduce(job: Job, tsi: int, *, base: int = 0, e0: int = -96) -> list[int]:
+    """All workers send packet `tsi`; returns the sum that everyone got."""
+    vectors = [numbers(job.world, base + 1000 * (w + 1) + tsi % 1000) for w in range(len(job.ports))]
+    for worker, vector in enumerate(vectors[:-1]):
+        assert job.send(worker, tsi, vector, e0) == []
+    check_result(job, job.send(len(vectors) - 1, tsi, vectors[-1], e0), total(*vectors), tsi, e0)
+    return total(*vectors)
+
+
+# ---- the conformance cases of SwitchML's retransmission scheme
+
+
+def test_basic_reduction(world, job):
+    reduce(job, 0)
+    reduce(job, 1)
+    assert world.drops() == {}
+
+
+def test_retransmit_after_reduction(world, job):
+    expected = reduce(job, 0)
+    for worker in (1, 0, 2, 1):
+        check_result(job, job.send(worker, 0, numbers(world, 7)), expected, 0, to=[worker])
+    assert world.drops() == {}
+
+
+def test_other_set(job):
+    reduce(job, 4)
+
+
+def test_both_sets(world, job):
+    first, second = [numbers(world, 10 * w) for w in range(3)], [numbers(world, -100 * w, 3) for w in range(3)]
+    for worker in (0, 1):
+        assert job.send(worker, 0, first[worker]) == []
+        assert job.send(worker, 4, second[worker]) == []
+    check_result(job, job.send(2, 4, second[2]), total(*second), 4)
+    check_result(job, job.send(2, 0, first[2]), total(*first), 0)
+
+
+def test_slot_reuse(job):
+    for tsi in (0, 4, 8, 12, 16, 24, 20):
+        reduce(job, tsi)
+
+
+def test_ignore_retransmissions(world, job):
+    vectors = [numbers(world, w + 1) for w in range(3)]
+    assert job.send(0, 0, vectors[0]) == []
+    check_pending(job, job.send(0, 0, vectors[0]), 0, 0, 0b001)
+    assert job.send(2, 0, vectors[2]) == []
+    check_pending(job, job.send(0, 0, vectors[0]), 0, 0, 0b101)
+    check_pending(job, job.send(2, 0, vectors[2]), 2, 0, 0b101)
+    check_result(job, job.send(1, 0, vectors[1]), total(*vectors), 0)
+    assert world.drops() == {}
+
+
+def test_retransmit_from_previous_set(world, job):
+    expected = reduce(job, 0)
+    vectors = [numbers(world, 50 + w) for w in range(3)]
+    assert job.send(0, 4, vectors[0]) == []
+    check_result(job, job.send(1, 0, numbers(world, 3)), expected, 0, to=[1])
+    assert job.send(1, 4, vectors[1]) == []
+    check_result(job, job.send(2, 0, numbers(world, 3)), expected, 0, to=[2])
+    check_result(job, job.send(2, 4, vectors[2]), total(*vectors), 4)
+
+
+def test_slot_reuse_and_retransmit(world, job):
+    reduce(job, 0)
+    other = reduce(job, 4)
+    vectors = [numbers(world, 5 * w) for w in range(3)]
+    assert job.send(1, 8, vectors[1]) == []
+    check_pending(job, job.send(1, 8, vectors[1]), 1, 8, 0b010)
+    check_result(job, job.send(0, 4, vectors[0]), other, 4, to=[0])
+    assert job.send(0, 8, vectors[0]) == []
+    check_result(job, job.send(2, 8, vectors[2]), total(*vectors), 8)
+    check_result(job, job.send(0, 8, vectors[0]), total(*vectors), 8, to=[0])
+
+
+# ---- phases
+
+
+def test_duplicate_late_by_two_phases_is_dropped(world, job):
+    """What one version bit cannot see: the row has gone on to phase 8 when a copy of 0 arrives."""
+    reduce(job, 0)
+    late = job.frame(0, 0, numbers(world, 10))
+    reduce(job, 4)
+    vectors = [numbers(world, 900 + w) for w in range(3)]
+    assert job.send(1, 8, vectors[1]) == []
+    assert world.send(late, job.ports[0]) == []
+    assert world.drops() == {"STALE": 1}
+    assert job.send(2, 8, vectors[2]) == []
+    check_result(job, job.send(0, 8, vectors[0]), total(*vectors), 8)
+    assert world.send(late, job.ports[0]) == []
+    assert world.drops() == {"STALE": 2}
+
+
+def test_incomplete_row_is_never_taken(world, job):
+    vectors = [numbers(world, w) for w in range(3)]
+    assert job.send(0, 0, vectors[0]) == []
+    assert job.send(1, 8, vectors[1]) == []
+    assert world.drops() == {"STALE": 1}
+    assert job.send(1, 0, vectors[1]) == []
+    check_result(job, job.send(2, 0, vectors[2]), total(*vectors), 0)
+
+
+@pytest.mark.parametrize("start", [2**31 - 8, 2**32 - 8])
+def test_packet_numbers_wrap(job, start):
+    for tsi in range(start, start + 20, 4):
+        reduce(job, tsi)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "accepted"),
+    [(1, True), (2**31 - 1, True), (2**31, False), (2**31 + 1, False), (2**32 - 1, False)],
+)
+@pytest.mark.parametrize("start", [0, 12, 2**31, 2**32 - 4])
+def test_newer_in_serial_arithmetic(world, job, start, ahead, accepted):
+    """RFC 1982: newer is ahead by less than half of the numbers."""
+    for worker in range(3):
+        job.send(worker, start, numbers(world, 1), slot=0, set_=0)
+    assert job.send(0, start + ahead, numbers(world, 5), slot=0, set_=0) == []
+    assert world.drops() == ({} if accepted else {"STALE": 1})
+    again = job.send(1, start, numbers(world, 1), slot=0, set_=0)
+    assert len(again) == (0 if accepted else 1)
+
+
+def test_slots_are_apart(world, job):
+    vectors = [[numbers(world, 100 * tsi + w) for w in range(3)] for tsi in range(8)]
+    for worker in (0, 1):
+        for tsi in range(8):
+            assert job.send(worker, tsi, vectors[tsi][worker]) == []
+    for tsi in (5, 0, 7, 3, 1, 2, 6, 4):
+        check_result(job, job.send(2, tsi, vectors[tsi][2]), total(*vectors[tsi]), tsi)
+
+
+# ---- sums, overflow, exponents, sizes
+
+
+def fill(world: World, *head: int) -> list[int]:
+    return [*head, *[0] * (world.values - len(head))]
+
+
+def test_sums_wrap_and_say_so(world, job):
+    job.send(0, 0, fill(world, BIG, SMALL, BIG))
+    job.send(1, 0, fill(world, 1, -1, SMALL))
+    check_result(job, job.send(2, 0, fill(world)), fill(world, SMALL, BIG, -1), 0, overflow=1)
+
+
+@pytest.mark.parametrize("place", [0, 1, 31])
+def test_overflow_stays_to_the_end_of_its_phase(world, job, place):
+    vectors = [fill(world, *[0] * place, value) for value in (BIG, 1, -1)]
+    job.send(0, 0, vectors[0])
+    job.send(1, 0, vectors[1])
+    check_result(job, job.send(2, 0, vectors[2]), vectors[0], 0, overflow=1)  # the sum is right again, the flag stays
+    check_result(job, job.send(1, 0, vectors[1]), vectors[0], 0, overflow=1, to=[1])
+    reduce(job, 4)
+    reduce(job, 8)
+
+
+def test_largest_sums_without_overflow(world, job):
+    job.send(0, 0, fill(world, BIG, SMALL, SMALL))
+    job.send(1, 0, fill(world, SMALL, BIG, 0))
+    check_result(job, job.send(2, 0, fill(world, 1, 1, BIG)), fill(world, 0, 0, -1), 0)
+
+
+def test_overflow_bit_of_a_worker_says_nothing(world, job):
+    for values in (numbers(world, 1), None):
+        for worker in range(3):
+            headers = job.fields(worker, 0 if values else 1, values)
+            headers["switchml"]["overflow"] = 1
+            sent = world.send(world.bytes(headers), worker)
+        check_result(job, sent, total(values, values, values) if values else None, 0 if values else 1)
+
+
+@pytest.mark.parametrize(
+    "exponents",
+    [(-96, -3, -50), (127, -1, 0), (-1, 0, 127), (-128, -127, -128), (-128, -128, -128), (5, 5, 4), (0, 1, -128)],
+)
+@pytest.mark.parametrize("with_values", [True, False])
+def test_largest_exponent(world, job, exponents, with_values):
+    values = numbers(world, 0, 0) if with_values else None
+    for tsi, order in ((0, exponents), (8, exponents[::-1])):
+        for worker, e0 in enumerate(order[:2]):
+            assert job.send(worker, tsi, values, e0) == []
+        check_result(job, job.send(2, tsi, values, order[2]), values, tsi, max(exponents))
+        check_result(job, job.send(1, tsi, values, 3), values, tsi, max(exponents), to=[1])
+
+
+def test_packets_without_payload(world, job):
+    assert job.send(0, 0, None, -7) == []
+    check_pending(job, job.send(0, 0, None, -7), 0, 0, 0b001, -7)
+    assert job.send(1, 0, None, -9) == []
+    check_result(job, job.send(2, 0, None, -8), None, 0, -7)
+    check_result(job, job.send(0, 0, None, -7), None, 0, -7, to=[0])
+    reduce(job, 8)  # a data phase in the same row
+    for worker in range(2):
+        assert job.send(worker, 16, None, 1) == []
+    check_result(job, job.send(2, 16, None, 2), None, 16, 2)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_all_packets_of_a_phase_have_one_size(world, job, first):
+    reduce(job, 0)
+    values = numbers(world, 3)
+    assert job.send(0, 8, values if first else None) == []
+    assert job.send(1, 8, None if first else values) == []
+    assert job.send(0, 8, None if first else values) == []
+    assert world.drops() == {"WRONG_SIZE": 2}
+    assert job.send(1, 8, values if first else None) == []
+    check_result(job, job.send(2, 8, values if first else None), total(values, values, values) if first else None, 8)
+    assert job.send(2, 8, None if first else values) == []
+    assert world.drops() == {"WRONG_SIZE": 3}
+
+
+@pytest.mark.parametrize(("name", "values"), SIZES, ids=[f"{name}-{values}" for name, values in SIZES])
+def test_payload_sizes(name, values):
+    world = World(open_target(name, values))
+    job = world.admit(2)
+    step = 0x01010101
+    vectors = [[signed([i * step + 7])[0] // 2 for i in range(values)], [i - values for i in range(values)]]
+    assert job.send(0, 0, vectors[0]) == []
+    check_result(job, job.send(1, 0, vectors[1], -3), total(*vectors), 0, -3)
+    for other in layout.size_codes():
+        headers = job.fields(0, 1, numbers(world, 0))
+        if other != headers["switchml"]["size"]:
+            headers["switchml"]["size"] = other
+            assert world.send(world.bytes(headers), 0) == []
+    assert world.drops() == {"WRONG_SIZE": 5}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_one_worker(name):
+    world = World(open_target(name, 32), ports=1)
+    job = world.admit(1)
+    for tsi in (0, 4, 8):
+        check_result(job, job.send(0, tsi, numbers(world, tsi)), numbers(world, tsi), tsi)
+    check_result(job, job.send(0, 8, numbers(world, 1)), numbers(world, 8), 8, to=[0])
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_thirty_two_workers(name):
+    world = World(open_target(name, 32), ports=33)
+    job = world.admit(32, ports=[(7 * i + 1) % 33 for i in range(32)])
+    order = [(11 * i + 5) % 32 for i in range(32)]
+    vectors = [numbers(world, 1 << (w % 28)) for w in range(32)]
+    seen = 0
+    for worker in order[:-1]:
+        assert job.send(worker, 3, vectors[worker], worker - 40) == []
+        seen |= 1 << worker
+    check_pending(job, job.send(order[0], 3, vectors[0], 0), order[0], 3, seen, 0)
+    check_result(job, job.send(order[-1], 3, vectors[order[-1]], -50), total(*vectors), 3, -9)
+    check_result(job, job.send(31, 3, vectors[31]), total(*vectors), 3, -9, to=[31])
+    assert world.drops() == {}
+
+
+# ---- replies
+
+
+def test_reply_keeps_what_is_the_flow_s_and_sets_what_is_its_own(world, job):
+    """A worker may use any of SwitchML's 16 ports; odd header fields of the request do not spoil the reply."""
+    for worker in range(3):
+        headers = job.fields(worker, 0, numbers(world, 0))
+        headers["ipv4"] |= {"tos": 0x2E, "identification": 0xABCD, "ttl": 1 + worker, "flags": 0}
+        headers["udp"] |= {"dst_port": 0xBEE0 + 5 * worker, "checksum": 0x1234}
+        sent = world.send(world.bytes(headers), worker)
+    assert [port for port, _ in sent] == [0, 1, 2]
+    for port, frame in sent:
+        got, own = world.parse(frame), worker_address(job.number, port)
+        assert got["udp"] == {"src_port": 0xBEEA, "dst_port": own.port, "length": 18 + 4 * world.values, "checksum": 0}
+        assert (got["ipv4"]["ttl"], got["ipv4"]["tos"], got["ipv4"]["identification"]) == (64, 0x2E, 0xABCD)
+        assert ip_checksum(frame[14:34]) == 0
+
+
+def test_ethernet_padding_is_no_payload(world, job):
+    """52 bytes are less than Ethernet's 60: what a network card appends is not taken for a bitmap or for values."""
+    frames = [job.frame(worker, 0, None, worker) + bytes(8) for worker in range(3)]
+    assert world.send(frames[0], 0) == []
+    ((port, pending),) = world.send(frames[0], 0)
+    check_pending(job, [(port, pending[:56])], 0, 0, 0b001, 0)
+    assert pending[56:] == bytes(8)
+    assert world.send(frames[1], 1) == []
+    sent = world.send(frames[2], 2)
+    check_result(job, [(p, frame[:52]) for p, frame in sent], None, 0, 2)
+
+
+# ---- admission: every reason to drop
+
+
+def test_drop_reasons_are_all_tested():
+    assert drop_reasons() == [
+        "NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "OLD_INCARNATION", "WRONG_SLOT", "STALE",
+        "REPEATED",
+    ]  # fmt: skip
+
+
+def dropped(world: World, job: Job, reason: str, change, worker: int = 0, port: int | None = None) -> None:
+    """A packet that `change` (of its headers) makes wrong is dropped for `reason`, and leaves no trace."""
+    before = world.drops().get(reason, 0)
+    headers = job.fields(worker, 0, numbers(world, 1000))
+    change(headers)
+    assert world.send(world.bytes(headers), job.ports[worker] if port is None else port) == []
+    assert world.drops() == {reason: before + 1}
+    reduce(job, 0)
+    assert world.drops() == {reason: before + 1}
+
+
+@pytest.mark.parametrize("length", [42, 43, 49, 50, 51, 52, 53, 179])
+def test_truncated_in_or_after_the_switchml_header(world, job, length):
+    assert world.send(job.frame(0, 0, numbers(world, 0))[:length], 0) == []
+    assert world.drops() == {"MALFORMED": 1}
+    reduce(job, 0)
+
+
+@pytest.mark.parametrize("length", [0, 1, 13, 14, 15, 33, 34, 35, 41])
+def test_truncated_before_the_switchml_header_is_not_aggregation(world, job, length):
+    if length < world.target.shortest:
+        pytest.skip(f"needs a target that takes {length} bytes: a packet socket does not")
+    assert world.send(job.frame(0, 0, numbers(world, 0))[:length], 0) == []
+    assert world.drops() == {}
+    world.forward(SWITCH.mac, 4)
+    sent = world.send(job.frame(0, 0, numbers(world, 0))[:length], 0)
+    assert sent == ([(4, job.frame(0, 0, numbers(world, 0))[:length])] if length >= 14 else [])
+
+
+def test_truncated_without_payload(world, job):
+    for length in (51, 50):
+        assert world.send(job.frame(0, 0, None)[:length], 0) == []
+    assert world.drops() == {"MALFORMED": 2}
+
+
+@pytest.mark.parametrize("bit", [0, 7, 15])
+def test_wrong_ipv4_checksum(world, job, bit):
+    right = int.from_bytes(job.frame(0, 0, numbers(world, 0))[24:26], "big")
+    dropped(world, job, "MALFORMED", lambda h: h["ipv4"].update(hdr_checksum=right ^ 1 << bit))
+
+
+@pytest.mark.parametrize("kind", [0, 2, 3, 8, 15])
+def test_unknown_message_type(world, job, kind):
+    dropped(world, job, "MALFORMED", lambda h: h["switchml"].update(msg_type=kind))
+
+
+def test_reserved_bit(world, job):
+    dropped(world, job, "MALFORMED", lambda h: h["switchml"].update(reserved=1))
+
+
+@pytest.mark.parametrize(("header", "field"), [("ipv4", "total_len"), ("udp", "length")])
+@pytest.mark.parametrize("change", [-1, 1, -128])
+def test_lengths_that_do_not_fit(world, job, header, field, change):
+    dropped(world, job, "MALFORMED", lambda h: h[header].update({field: h[header][field] + change}))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
+def test_wrong_size(world, job, size):
+    dropped(world, job, "WRONG_SIZE", lambda h: h["switchml"].update(size=size))
+
+
+@pytest.mark.parametrize("number", [1, 128, 255])
+def test_unknown_job(world, job, number):
+    dropped(world, job, "UNKNOWN_JOB", lambda h: h["switchml"].update(job=number))
+
+
+@pytest.mark.parametrize(
+    ("header", "field", "value"),
+    [
+        ("ipv4", "src_addr", 0x0A000002),
+        ("ipv4", "src_addr", 0x0B000001),
+        ("udp", "src_port", 4001),
+        ("udp", "src_port", 0),
+    ],
+)
+def test_wrong_source(world, job, header, field, value):
+    dropped(world, job, "WRONG_SOURCE", lambda h: h[header].update({field: value}))
+
+
+@pytest.mark.parametrize("port", [1, 2, FREE])
+def test_nobody_speaks_for_another(world, job, port):
+    """Worker 0's packet, perfect in every field, from another port of the switch."""
+    dropped(world, job, "WRONG_SOURCE", lambda h: None, port=port)
+
+
+@pytest.mark.parametrize("change", [1, -1, 64])
+def test_old_incarnation(world, job, change):
+    dropped(world, job, "OLD_INCARNATION", lambda h: h["exponents"].update(e1=h["exponents"]["e1"] + change))
+
+
+@pytest.mark.parametrize("slot", [4, 5, 8, 15, 2**13, 2**14 - 1])
+def test_wrong_slot(world, job, slot):
+    dropped(world, job, "WRONG_SLOT", lambda h: h["switchml"].update(slot=slot))
+
+
+def test_the_first_reason_counts(world, job):
+    headers = job.fields(0, 0, numbers(world, 0), slot=9, e1=99)
+    headers["switchml"]["job"] = 7
+    assert world.send(world.bytes(headers), FREE) == []
+    headers["switchml"]["job"] = 0
+    assert world.send(world.bytes(headers), FREE) == []
+    assert world.send(world.bytes(headers), 0) == []
+    assert world.drops() == {"UNKNOWN_JOB": 1, "WRONG_SOURCE": 1, "OLD_INCARNATION": 1}
+
+
+# ---- jobs
+
+
+def test_a_new_incarnation_takes_over_used_slots(world):
+    """A job ends with a complete and a half-finished phase; the next with its number and slots sees nothing of them."""
+    old = world.admit(2)
+    reduce(old, 0)
+    old.send(0, 1, numbers(world, 10**6))
+    late = old.frame(1, 1, numbers(world, 10**6))
+    world.controller.release("job")
+    world.controller = Controller(world.target, SLOTS, first_incarnation=2)
+    new = world.admit(2)
+    assert (new.number, new.admitted.incarnation) == (old.number, 2)
+    assert world.send(late, 1) == []
+    assert world.drops() == {"OLD_INCARNATION": 1}
+    assert new.send(0, 1, numbers(world, 1)) == []
+    check_pending(new, new.send(0, 1, numbers(world, 1)), 0, 1, 0b01)
+    check_result(new, new.send(1, 1, numbers(world, 2)), total(numbers(world, 1), numbers(world, 2)), 1)
+    reduce(new, 0)
+
+
+def test_incarnations_that_agree_in_eight_bits_have_rows_of_their_own(world):
+    old = world.admit(2)
+    old.send(0, 0, numbers(world, 10**6))
+    world.controller.release("job")
+    world.controller = Controller(world.target, SLOTS, first_incarnation=1 + 256)
+    reduce(world.admit(2), 0)
+
+
+def test_a_released_job_is_unknown(world, job):
+    reduce(job, 0)
+    world.controller.release("job")
+    assert job.send(0, 0, numbers(world, 0)) == []
+    assert world.drops() == {"UNKNOWN_JOB": 1}
+
+
+def test_two_jobs_do_not_meet(world):
+    """Same slots and packet numbers, different workers; worker 0 of both is on one port."""
+    first, second = world.admit(2, name="first"), world.admit(3, name="second", ports=[0, 5, 6])
+    assert (first.admitted.slot_base, second.admitted.slot_base) == (0, 4)
+    a, b = [numbers(world, 1 + w) for w in range(2)], [numbers(world, 1000 * w, 3) for w in range(3)]
+    for tsi in range(12):
+        assert second.send(2, tsi, b[2]) == first.send(1, tsi, a[1], -5) == second.send(0, tsi, b[0]) == []
+        check_pending(second, second.send(0, tsi, b[0]), 0, tsi, 0b101)
+        check_result(first, first.send(0, tsi, a[0]), total(*a), tsi, -5)
+        check_result(second, second.send(1, tsi, b[1], -9), total(*b), tsi, -9)
+    stranger = second.fields(1, 12, b[1])
+    stranger["switchml"]["job"] = first.number
+    assert world.send(world.bytes(stranger), 5) == []
+    assert world.drops() == {"WRONG_SOURCE": 1}
+
+
+def test_the_last_range_of_the_pool(world):
+    """A job whose range ends where the registers end."""
+    world.admit(1, SLOTS // 2, name="first")
+    job = world.admit(2, SLOTS // 2, name="second")
+    for tsi in (SLOTS // 2 - 1, SLOTS - 1):
+        reduce(job, tsi)
+
+
+# ---- unmodified SwitchML clients
+
+
+def test_compatible_reduction(world):
+    """Any number as tsi, two exponents, no pending replies."""
+    job = world.admit(2, strict=False)
+    for tsi, set_ in ((77, 0), (0x01000000, 1), (5, 0), (5, 1), (77, 0)):
+        assert job.send(0, tsi, numbers(world, tsi), 3, slot=2, set_=set_, e1=-4) == []
+        sent = job.send(1, tsi, numbers(world, 1), -3, slot=2, set_=set_, e1=100)
+        check_result(job, sent, total(numbers(world, tsi), numbers(world, 1)), tsi, 3, e1=100, slot=2, set_=set_)
+    assert world.drops() == {}
+
+
+def test_compatible_retransmissions(world):
+    job = world.admit(2, strict=False)
+    assert job.send(0, 9, numbers(world, 1), slot=0, set_=0) == []
+    assert job.send(0, 9, numbers(world, 1), slot=0, set_=0) == []
+    assert world.drops() == {"REPEATED": 1}
+    expected = total(numbers(world, 1), numbers(world, 2))
+    check_result(job, job.send(1, 9, numbers(world, 2), slot=0, set_=0), expected, 9, slot=0, set_=0)
+    again = job.send(0, 9, numbers(world, 5), slot=0, set_=0)
+    check_result(job, again, expected, 9, to=[0], slot=0, set_=0)
+    # worker 0 goes on; worker 1, which lost the result, still gets it from the other set
+    assert job.send(0, 10, numbers(world, 0), slot=0, set_=1) == []
+    again = job.send(1, 9, numbers(world, 2), slot=0, set_=0)
+    check_result(job, again, expected, 9, to=[1], slot=0, set_=0)
+    assert world.drops() == {"REPEATED": 1}
+
+
+def test_one_version_bit_gives_the_known_wrong_sum(world):
+    """Why the native mode stores packet numbers: a duplicate that is late by two phases is taken for a first write."""
+    job = world.admit(2, strict=False)
+    old, new, other = fill(world, 10), fill(world, 1000), fill(world, 2000)
+    for tsi, set_ in ((0, 0), (4, 1)):
+        job.send(0, tsi, old, slot=0, set_=set_)
+        job.send(1, tsi, old, slot=0, set_=set_)
+    assert job.send(0, 0, old, slot=0, set_=0) == []  # the duplicate
+    assert job.send(0, 8, new, slot=0, set_=0) == []
+    assert world.drops() == {"REPEATED": 1}
+    sent = job.send(1, 8, other, slot=0, set_=0)
+    check_result(job, sent, fill(world, 2010), 8, slot=0, set_=0)  # 3000 would be right
+
+
+def test_the_same_duplicate_in_native_mode(world):
+    job = world.admit(2)
+    old, new, other = fill(world, 10), fill(world, 1000), fill(world, 2000)
+    for tsi in (0, 4):
+        job.send(0, tsi, old)
+        job.send(1, tsi, old)
+    assert job.send(1, 8, other) == []
+    assert job.send(0, 0, old) == []
+    check_result(job, job.send(0, 8, new), fill(world, 3000), 8)
+    assert world.drops() == {"STALE": 1}
+
+
+# ---- forwarding of everything else
+
+ARP = bytes.fromhex("ffffffffffff0000000000010806000108000604000100000000000a0a0000010000000000000a000002")
+
+
+def test_known_destination(world):
+    world.forward("00:00:00:00:00:02", 3)
+    frame = bytes.fromhex("000000000002000000000001") + b"\x08\x00" + b"anything at all"
+    assert world.send(frame, 0) == [(3, frame)]
+
+
+def test_unknown_destination_is_dropped(world):
+    assert world.send(ARP, 0) == []
+    assert world.drops() == {}
+
+
+@pytest.mark.parametrize("port", [0, 2, 4])
+def test_broadcast_goes_everywhere_but_back(world, port):
+    world.flood("ff:ff:ff:ff:ff:ff", 1000, range(5))
+    assert world.send(ARP, port) == [(p, ARP) for p in range(5) if p != port]
+
+
+@pytest.mark.parametrize(
+    ("header", "field", "value"),
+    [
+        ("udp", "dst_port", 0xBEDF), ("udp", "dst_port", 0xBEF0), ("ipv4", "protocol", 6), ("ipv4", "frag_offset", 1),
+        ("ipv4", "ihl", 6), ("ipv4", "version", 6), ("ethernet", "ethertype", 0x86DD),
+    ],
+)  # fmt: skip
+def test_what_is_not_aggregation_passes_unchanged(world, job, header, field, value):
+    """Also with a wrong IPv4 checksum: a switch of layer 2 does not look."""
+    world.forward(SWITCH.mac, 3)
+    headers = job.fields(0, 0, numbers(world, 0))
+    headers[header][field] = value
+    headers["ipv4"]["hdr_checksum"] = 0x5555
+    frame = world.bytes(headers)
+    assert world.send(frame, 0) == [(3, frame)]
+    assert world.drops() == {}
+
+
+def test_aggregation_is_never_forwarded(world, job):
+    """However wrong an aggregation packet is, it does not reach another host by way of layer 2."""
+    world.forward(SWITCH.mac, 3)
+    headers = job.fields(0, 0, numbers(world, 0))
+    headers["switchml"]["job"] = 9
+    assert world.send(world.bytes(headers), 0) == []
+    assert world.drops() == {"UNKNOWN_JOB": 1}
