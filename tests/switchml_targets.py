@@ -22,11 +22,12 @@ from model_switch import ModelSwitch, ip_checksum
 
 from ina.compiler import build, frontend
 from ina.compiler.interpreter import Interpreter
-from ina.control.controller import SWITCH, Controller, worker_address
+from ina.control.controller import Controller
 from ina.control.controller import Job as AdmittedJob
 from ina.paths import p4_dir
 from ina.switch import Program, Switch
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, as_int, insert
+from ina.transport import SWITCH, worker_address
 from ina.wire import layout
 
 PROGRAM = p4_dir() / "switchml.p4"

@@ -6,8 +6,9 @@ import pytest
 from model_switch import ip_checksum
 from switchml_targets import SLOTS, TARGETS, Job, World, close_targets, drop_reasons, open_target
 
-from ina.control.controller import SWITCH, Controller, worker_address
+from ina.control.controller import Controller
 from ina.switch.entities import as_int
+from ina.transport import SWITCH, worker_address
 from ina.wire import layout
 
 BIG, SMALL = 2**31 - 1, -(2**31)

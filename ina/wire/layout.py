@@ -6,7 +6,8 @@
     wire["ipv4"].dtype                                     -> numpy structured dtype, big endian
 
 Bits are counted from the first bit on the wire, as P4 and the RFCs do. Fields that are numbered in order (v_00, v_01,
-...) are one array field. Fields that do not fill whole bytes are grouped into *units* that do: what C and numpy can address.
+...) are one array field. Fields that do not fill whole bytes are grouped into *units* that do: what C and numpy can
+address.
 """
 
 from __future__ import annotations
