@@ -106,9 +106,11 @@ def test_positions_survive_macros_and_includes(tmp_path):
     write(tmp_path, "\n\nstruct s_t { bit<8> a; }\nconst bit<8> WRONG = undefined_name;\n", "part.p4")
     error = failure(write(tmp_path, '#define X 1\n#include "part.p4"\n'))
     assert error.span[1:] == (4, 22, 14)
-    assert error.span.file.endswith("part.p4")
+    assert error.span.file == str(tmp_path / "part.p4")
+    error = failure(write(tmp_path, "#define TWO const bit<8> a = d; const bit<8> b = c;\nTWO bool f() { return zz; }\n"))
+    assert [d.span[1:] for d in error.diagnostics] == [(2, 1, 3), (2, 1, 3), (2, 23, 2)]
     error = failure(write(tmp_path, "#define ONE(x) const bit<8> x = y;\n\n   ONE(abc)   ONE(def)\n"))
-    assert error.span.line == 3 and len(error.diagnostics) == 2
+    assert [d.span[1:] for d in error.diagnostics] == [(3, 4, 3)]  # the macro, and once
     error = failure(write(tmp_path, "/* two\nlines */ const   bit<8>    a  = 1   +   b; // x\n"))
     assert error.span[1:3] == (2, 41)
 

@@ -115,7 +115,7 @@ class OperatorChecker(ConversionChecker):
             e.right = self.coerce(e.right, left)
         elif self.converts(e.left, right):
             e.left = self.coerce(e.left, right)
-        elif isinstance(left, types.SerEnumType) and isinstance(right, (BitType, types.InfIntType)):
+        elif isinstance(left, types.SerEnumType) and isinstance(right, (BitType, types.InfIntType, types.SerEnumType)):
             self._balance_integers(e)
         elif isinstance(right, types.SerEnumType) and isinstance(left, (BitType, types.InfIntType)):
             self._balance_integers(e)

@@ -41,6 +41,7 @@ class TypeChecker(ABC):
         self.scope = self.globals
         self.diagnostics: list[Diagnostic] = []
         self.warnings: list[Diagnostic] = []
+        self.reported: set[tuple[str, int, str]] = set()
         self.error_members: list[str] = []
         self.match_kinds: list[str] = []
         self.specialised: dict[tuple[Any, ...], Type] = {}
@@ -63,9 +64,17 @@ class TypeChecker(ABC):
         except CompileError as error:
             self.scope = scope
             if not (isinstance(error, Cascade) and self.diagnostics):
-                self.diagnostics += error.diagnostics
+                self._report(error.diagnostics)
             if len(self.diagnostics) >= MAX_ERRORS:
                 raise TooManyErrors from None
+
+    def _report(self, diagnostics: list[Diagnostic]) -> None:
+        """A macro that is wrong is wrong wherever it is used in a line: once is enough."""
+        for d in diagnostics:
+            place = d.span.file, d.span.line, d.message
+            if place not in self.reported:
+                self.reported.add(place)
+                self.diagnostics.append(d)
 
     @contextmanager
     def declaring(self, d: ast.Node) -> Iterator[None]:

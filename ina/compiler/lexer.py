@@ -15,9 +15,9 @@ from typing import NoReturn
 from ina.compiler.errors import CompileError, Span
 
 RESERVED = frozenset(
-    "abstract action bit bool break const continue control default else enum error exit extern false for header "
-    "header_union if in inout int match_kind out package parser return select string struct switch table this transition true tuple "
-    "typedef value_set varbit void".split()
+    """abstract action bit bool break const continue control default else enum error exit extern false for header
+    header_union if in inout int match_kind out package parser return select string struct switch table this
+    transition true tuple typedef value_set varbit void""".split()
 )
 
 _DIGITS = r"0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO][0-7_]+|0[dD][0-9_]+|[0-9][0-9_]*"
@@ -35,6 +35,8 @@ _MASTER = re.compile(
 )
 _MARKER = re.compile(r'[ \t]*#[ \t]*(?:line[ \t]+)?([0-9]+)(?:[ \t]+"([^"\n]*)")?[^\n]*')
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(?:pragma|ident|warning)\b[^\n]*")
+_BLANK = re.compile(r"(?:\s|/\*.*?\*/|//.*)*")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 
@@ -102,10 +104,13 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
                 kind = "_"
         elif kind == "op" or kind == "at":
             kind = word
-        col = start - line_start + 1 if columns.exact else columns.find(word)
+        if columns.exact:
+            col, length = start - line_start + 1, len(word)
+        else:
+            col, length = columns.find(word)
         kinds.append(kind)
         texts.append(word)
-        spans.append(Span(file, first_line, col, len(word)))
+        spans.append(Span(file, first_line, col, length))
         if kind in ("STRING", "pragma") and (newlines := word.count("\n")):
             line += newlines
             line_start = start + word.rindex("\n") + 1
@@ -117,28 +122,54 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
 
 
 class _Columns:
-    """Columns of one line. The preprocessor squeezes spaces and expands macros: then tokens are looked up in the
-    source's line.
+    """Columns of one line.
 
-    A token that a macro made stands at the place where the last token of the source's own was found.
+    The preprocessor squeezes spaces and expands macros: then tokens are looked up in the source's line.
+    A token that a macro made gets the place of the macro's name.
     """
 
-    __slots__ = ("at", "exact", "line")
+    __slots__ = ("at", "exact", "line", "macro", "resume")
 
     def __init__(self, text: str, start: int, lines: list[str], number: int) -> None:
         self.line = lines[number - 1] if 0 < number <= len(lines) else ""
-        self.exact = not self.line or (
-            text.startswith(self.line, start)
-            and (start + len(self.line) == len(text) or text[start + len(self.line)] == "\n")
-        )
+        after = start + len(self.line)
+        self.exact = not self.line or (text.startswith(self.line, start) and text[after : after + 1] in ("", "\n"))
         self.at = 0
+        self.macro = 1, 1
+        self.resume = -1
+        """Where the source goes on behind the macro whose tokens are being read; -1 outside of macros."""
 
-    def find(self, word: str) -> int:
-        found = self.line.find(word, self.at)
-        if found < 0:
-            return self.at + 1
-        self.at = found + len(word)
-        return found + 1
+    def find(self, word: str) -> tuple[int, int]:
+        """(column, length) of the next token of the line, `word`."""
+        for place in (self.at, self.resume):
+            if place >= 0:
+                start = _skip_blank(self.line, place)
+                if self.line.startswith(word, start):
+                    self.at, self.resume = start + len(word), -1
+                    return start + 1, len(word)
+        if self.resume < 0:
+            start = _skip_blank(self.line, self.at)
+            name = _WORD.match(self.line, start)
+            end = name.end() if name else start
+            self.macro = start + 1, max(1, end - start)
+            self.resume = _skip_parentheses(self.line, end) if name else start
+        return self.macro
+
+
+def _skip_blank(line: str, at: int) -> int:
+    match = _BLANK.match(line, at)
+    assert match is not None
+    return match.end()
+
+
+def _skip_parentheses(line: str, at: int) -> int:
+    """Behind the `(...)` that follows, if one does."""
+    start, depth = _skip_blank(line, at), 0
+    for i in range(start, len(line)):
+        depth += (line[i] == "(") - (line[i] == ")")
+        if not depth:
+            return i + 1 if i > start else at
+    return len(line) if depth else at
 
 
 def _bad_token(text: str, pos: int, file: str, line: int, col: int) -> NoReturn:

@@ -49,7 +49,7 @@ class _Preprocessor(pcpp.Preprocessor):
         super().__init__()
         self.sources: dict[str, str] = {}
         self.diagnostics: list[CompileError] = []
-        self.searched = list(include_dirs)
+        self.searched = list(dict.fromkeys(include_dirs))
         self._depth = 0
         for directory in include_dirs:
             self.add_path(directory)
@@ -60,6 +60,8 @@ class _Preprocessor(pcpp.Preprocessor):
             source = display_path(abssource)
         if source:
             self.sources[source] = input
+            name = source
+            self.rewrite_paths = [("^.+$", lambda _: name)]  # how pcpp spells the file in line markers
         input = _STRING_OR_COMMENT.sub(_join_string, input)
         self._depth += 1
         if self._depth > MAX_INCLUDE_DEPTH:
@@ -144,7 +146,7 @@ class _Preprocessor(pcpp.Preprocessor):
         where = self.lastdirective
         if is_malformed:
             self._fail(where.source, where.lineno, f"malformed #include: {path}")
-        places = self.searched if is_system else [curdir or ".", *self.searched]
+        places = self.searched if is_system else list(dict.fromkeys([curdir or ".", *self.searched]))
         notes = [f"searched {', '.join(display_path(p) for p in places)}", "add directories with include_dirs (-I)"]
         self._fail(where.source, where.lineno, f"include file '{path}' not found", notes)
 
