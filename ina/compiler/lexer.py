@@ -95,6 +95,7 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
                 line += newlines
                 line_start = start + word.rindex("\n") + 1
                 columns = _Columns(text, line_start, lines, line)
+                columns.at = pos - line_start
             continue
         first_line = line
         if kind == "id":
@@ -144,8 +145,11 @@ class _Columns:
         for place in (self.at, self.resume):
             if place >= 0:
                 start = _skip_blank(self.line, place)
-                if self.line.startswith(word, start):
-                    self.at, self.resume = start + len(word), -1
+                end = start + len(word)
+                if self.line.startswith(word, start) and not (
+                    word[-1:].isalnum() and self.line[end : end + 1].isalnum()
+                ):
+                    self.at, self.resume = end, -1
                     return start + 1, len(word)
         if self.resume < 0:
             start = _skip_blank(self.line, self.at)
