@@ -15,7 +15,6 @@ from ina.compiler.types import fixed_width
 from ina.switch import Switch
 from ina.switch.entities import CloneSessionEntry, MulticastGroupEntry, RegisterEntry, Replica, TableEntry, Update
 
-
 ETHERNET = 14
 
 

@@ -101,17 +101,18 @@ def compile_program(
     `cflags` replace the optimisation flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError (the P4
     program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
     """
+    command = c_compiler()
+    cache = paths.cache_dir()
+    asked = [_toolchain(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
+    asked += [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
+    asked.append("\0".join(cflags) if cflags is not None else "default")
+    known = cache / f"{Path(path).stem}-{_key(asked)}.known.json"
+    found = _unchanged(known)
+    if found is not None:
+        return found
     text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
     digest = source_hash(text)
-    command = c_compiler()
-    key_parts = [
-        digest,
-        str(Path(path).name),
-        _toolchain(tuple(command)),
-        "\0".join(cflags) if cflags is not None else "default",
-    ]
-    key = hashlib.sha256("\n".join(key_parts).encode()).hexdigest()[:32]
-    cache = paths.cache_dir()
+    key = _key([digest, Path(path).name, asked[0], asked[-1]])
     stem = f"{Path(path).stem}-{key}"
     so, c, meta = cache / f"{stem}.so", cache / f"{stem}.c", cache / f"{stem}.json"
     if not (so.exists() and c.exists() and meta.exists()):
@@ -122,11 +123,45 @@ def compile_program(
         except CompileError as error:
             error.sources.update(sources)
             raise
-        _write(meta, json.dumps({"p4info": p4info, "layout": layout}).encode())
+        _write(meta, json.dumps({"p4info": p4info, "layout": layout, "source_hash": digest}).encode())
         _write(c, c_text.encode())
         _compile(command, c, so, cflags)
+    files = {str(Path(f).absolute()): _digest(Path(f)) for f in sources}
+    _write(known, json.dumps({"stem": stem, "name": Path(path).name, "files": files}).encode())
+    return _described(cache, stem, Path(path).name)
+
+
+def _key(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def _described(cache: Path, stem: str, name: str) -> CompiledProgram:
+    so, c, meta = cache / f"{stem}.so", cache / f"{stem}.c", cache / f"{stem}.json"
     described = json.loads(meta.read_text(encoding="utf-8"))
-    return CompiledProgram(so, c, described["p4info"], described["layout"], digest, Path(path).name)
+    return CompiledProgram(so, c, described["p4info"], described["layout"], described["source_hash"], name)
+
+
+def _unchanged(known: Path) -> CompiledProgram | None:
+    """The program of an earlier call with the same arguments, if all files that it read then are the same now.
+
+    A file that now hides one of those (earlier on the include path) goes unnoticed: include directories are the caller's.
+    """
+    try:
+        record = json.loads(known.read_text(encoding="utf-8"))
+        if any(_digest(Path(f)) != wanted for f, wanted in record["files"].items()):
+            return None
+        if not (known.parent / f"{record['stem']}.so").exists():
+            return None
+        return _described(known.parent, record["stem"], record["name"])
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], dict[str, Any]]:

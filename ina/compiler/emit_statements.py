@@ -17,13 +17,18 @@ class Statements(Expressions):
         self.depth = 1
         self.rows: dict[str, str] | None = None  # fast side of a rolled loop: cell base by register group and index
         self.stack_buffers: dict[int, ir.Region] = {}
+        self.owned: set[int] = set()  # regions that were made writable on every way here
 
     def line(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
 
     def block(self, body: list[ir.Stmt]) -> None:
+        outer, self.owned = self.owned, set(self.owned)
         for stmt in body:
+            if forgets(stmt):
+                self.owned.clear()
             self.statement(stmt)
+        self.owned = set() if any(forgets(s) for s in ir.walk(body)) else outer
 
     def braces(self, head: str, body: list[ir.Stmt]) -> None:
         self.line(head + " {")
@@ -42,6 +47,9 @@ class Statements(Expressions):
 
     def own(self, region: ir.Region) -> None:
         """Before a write: a header that was never extracted points to constant zeros."""
+        if id(region) in self.owned:
+            return
+        self.owned.add(id(region))
         name = self.name(region)
         self.line(f"if ({name} == ina_zeros) {name} = memset({self.buffer(region)}, 0, {region.size});")
 
@@ -356,9 +364,9 @@ class Statements(Expressions):
             self.line(f"sum += (({text}) >> 32) + (uint32_t)({text});")
 
     def x_random(self, stmt: ir.Extern) -> None:
-        low, high = (self.c(a) for a in stmt.args)
+        low, size = (self.c(a) for a in stmt.args)
         seed = f"(uint64_t *)(void *)(state + {self.module.layout['random_offset']})"
-        self.line(f"{self.name(stmt.targets[0])} = ina_random({seed}, {low}, {high});")
+        self.line(f"{self.name(stmt.targets[0])} = ina_random({seed}, {low}, {size});")
 
     # --- the descriptor ----------------------------------------------------------------------------------------------
 
@@ -454,3 +462,8 @@ class Statements(Expressions):
             at += size
         self.depth -= 1
         self.line("}")
+
+
+def forgets(stmt: ir.Stmt) -> bool:
+    """Whether a header may have another place behind this statement than in the text before it."""
+    return isinstance(stmt, ir.Label) or isinstance(stmt, ir.Extern) and isinstance(stmt.data, ir.Region)

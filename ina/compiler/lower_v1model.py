@@ -382,13 +382,12 @@ class V1Model(Tables):
         if width > 64:
             raise self.unsupported(e, "random values of more than 64 bits")
         low, high = (self.scalar(a) for a in e.args[1:3])
-
-        def draw() -> None:
-            result = self.temp(64, name="random")
-            self.emit(ir.Extern("random", [result], [fold.cast(fold.cast(v, width, signed), 64) for v in (low, high)]))
-            self.assign(target, fold.cast(result, width, signed), e)
-
-        self.emit(ir.If(ir.Op("le", (low, high), 1), self.block(draw)))
+        wide_low, wide_high = (fold.cast(fold.cast(v, width, signed), 64) for v in (low, high))
+        empty = ir.Op("gt", (low, high), 1)
+        size = ir.Op("add", (ir.Op("sub", (wide_high, wide_low), 64), fold.const(1, 64)), 64)  # 0: all 2^64
+        result = self.temp(64, name="random")
+        self.emit(ir.Extern("random", [result], [wide_low, fold.cond(empty, fold.const(1, 64), size)]))
+        self.assign(target, fold.cast(result, width, signed), e)
 
     def _digest(self, e: ast.Call) -> None:
         if self.in_egress:

@@ -170,13 +170,12 @@ static inline __attribute__((unused)) uint64_t ina_identity(const uint8_t *p, ui
     return v;
 }
 
-/* low + the next number of SplitMix64 modulo the size of low .. high. */
-static inline __attribute__((unused)) uint64_t ina_random(uint64_t *seed, uint64_t low, uint64_t high)
+/* low + the high half of SplitMix64's next number times the size of low .. high. */
+static inline __attribute__((unused)) uint64_t ina_random(uint64_t *seed, uint64_t low, uint64_t range)
 {
     uint64_t z = (*seed += 0x9e3779b97f4a7c15u);
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
     z = (z ^ z >> 27) * 0x94d049bb133111ebu;
     z ^= z >> 31;
-    uint64_t range = high - low + 1;
-    return range ? low + z % range : z;
+    return low + (range ? (uint64_t)((ina_u128)z * range >> 64) : z);
 }
