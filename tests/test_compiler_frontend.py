@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ina.compiler import ast, types
-from ina.compiler.errors import CompileError
+from ina.compiler.errors import CompileError, render
 from ina.compiler.frontend import load, parse_text
 from ina.compiler.preprocess import preprocess
 
@@ -107,7 +107,8 @@ def test_positions_survive_macros_and_includes(tmp_path):
     error = failure(write(tmp_path, '#define X 1\n#include "part.p4"\n'))
     assert error.span[1:] == (4, 22, 14)
     assert error.span.file == str(tmp_path / "part.p4")
-    error = failure(write(tmp_path, "#define TWO const bit<8> a = d; const bit<8> b = c;\nTWO bool f() { return zz; }\n"))
+    two = "#define TWO const bit<8> a = d; const bit<8> b = c;\n"
+    error = failure(write(tmp_path, two + "TWO bool f() { return zz; }\n"))
     assert [d.span[1:] for d in error.diagnostics] == [(2, 1, 3), (2, 1, 3), (2, 23, 2)]
     error = failure(write(tmp_path, "#define ONE(x) const bit<8> x = y;\n\n   ONE(abc)   ONE(def)\n"))
     assert [d.span[1:] for d in error.diagnostics] == [(3, 4, 3)]  # the macro, and once
@@ -124,6 +125,16 @@ def test_an_error_shows_line_caret_and_suggestion(tmp_path):
         "            hdr.data.value = hdr.data.valeu + meta.old;",
         "                                      ^~~~~",
         "note: did you mean 'value'?",
+    ]
+
+
+def test_warnings_are_shown_like_errors(tmp_path):
+    path = write(tmp_path, "const bit<4> A = 16;\n")
+    program = load(path)
+    assert render(program.warnings, program.sources, "warning").splitlines() == [
+        f"{path}:1:18: warning: 16 does not fit into bit<4> (0..15): it is cut to 0",
+        "    const bit<4> A = 16;",
+        "                     ^~",
     ]
 
 

@@ -74,33 +74,40 @@ class CompileError(Exception):
         return self.diagnostics[0].message
 
     def __str__(self) -> str:
-        parts = []
-        for diagnostic in self.diagnostics:
-            parts.append(self._show(diagnostic.span, f"error: {diagnostic.message}"))
-            parts += [self._show(n.span, f"note: {n.message}") for n in diagnostic.notes]
-        return "\n".join(parts)
+        return render(self.diagnostics, self.sources)
 
-    def _show(self, span: Span | None, text: str) -> str:
-        if span is None:
-            return text
-        line = self._source_line(span)
-        head = f"{span}: {text}"
-        if line is None:
-            return head
-        # The caret's line keeps the tabs of the source's line, so that it stands under the right column.
-        indent = "".join("\t" if c == "\t" else " " for c in line[: span.col - 1])
-        marks = "^" + "~" * (max(1, min(span.length, len(line) - span.col + 1)) - 1)
-        return f"{head}\n    {line}\n    {indent}{marks}"
 
-    def _source_line(self, span: Span) -> str | None:
-        if not span.line:
+def render(diagnostics: Iterable[Diagnostic], sources: dict[str, str], severity: str = "error") -> str:
+    """Diagnostics as a compiler prints them. `sources` maps file names to texts; others are read from disk."""
+    parts = []
+    for diagnostic in diagnostics:
+        parts.append(_show(diagnostic.span, f"{severity}: {diagnostic.message}", sources))
+        parts += [_show(n.span, f"note: {n.message}", sources) for n in diagnostic.notes]
+    return "\n".join(parts)
+
+
+def _show(span: Span | None, text: str, sources: dict[str, str]) -> str:
+    if span is None:
+        return text
+    line = _source_line(span, sources)
+    head = f"{span}: {text}"
+    if line is None:
+        return head
+    # The caret's line keeps the tabs of the source's line, so that it stands under the right column.
+    indent = "".join("\t" if c == "\t" else " " for c in line[: span.col - 1])
+    marks = "^" + "~" * (max(1, min(span.length, len(line) - span.col + 1)) - 1)
+    return f"{head}\n    {line}\n    {indent}{marks}"
+
+
+def _source_line(span: Span, sources: dict[str, str]) -> str | None:
+    if not span.line:
+        return None
+    text = sources.get(span.file)
+    if text is None:
+        try:
+            text = Path(span.file).read_text(encoding="utf-8", errors="replace")
+        except OSError:
             return None
-        text = self.sources.get(span.file)
-        if text is None:
-            try:
-                text = Path(span.file).read_text(encoding="utf-8", errors="replace")
-            except OSError:
-                return None
-            self.sources[span.file] = text
-        lines = text.splitlines()
-        return lines[span.line - 1] if span.line <= len(lines) else None
+        sources[span.file] = text
+    lines = text.splitlines()
+    return lines[span.line - 1] if span.line <= len(lines) else None

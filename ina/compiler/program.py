@@ -37,7 +37,7 @@ class CheckedProgram:
     `main`: the package instance; `main.args` holds parser and control Instances by package parameter name,
     `main.decl.name` is the package's name ("V1Switch"). None when the program has no `main` (a library).
     `globals`: Instances of top-level extern objects by declared name.
-    `warnings`: what is legal but doubtful (literals that are cut, ...), in order.
+    `warnings`: what is legal but doubtful (literals that are cut, ...), in order; `errors.render` prints them.
     `errors` and `match_kinds`: member names in order of declaration. `types`: top-level type declarations by name.
     """
 
