@@ -360,6 +360,7 @@ def test_wrong_abstract_methods(run, body, message):
             "an instance cannot be made here: declare 'late' before the apply block or the states",
         ),
         ("none(1);", 6, "'none' takes 0 arguments, 1 given"),
+        ("ident({i, 3});", 11, "this integer has no width here: write it as in 8w1"),
         ("ident();", 1, "'ident' takes 1 argument, 0 given: no argument for 'x'"),
     ],
 )

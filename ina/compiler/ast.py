@@ -6,7 +6,8 @@ keeps these promises:
 
 **Expressions**
 - `e.type`: a `types.Type`, typedefs followed, widths known. InfIntType remains only on sub-expressions whose enclosing
-  expression has a `const` (and on compile-time-only values: constructor arguments, list elements of `list<int>`).
+  expression has a `const`, and on compile-time-only values: constructor arguments, list elements of `list<int>`,
+  arguments of generic externs whose type parameter nothing else binds, as `0` in v1model's `hash(r, algo, 0, data, 8)`.
 - `e.const`: the value if it is known at compile time, else None: int for bit/int (signed ones in two's complement
   range, so negative ints are possible; wrapped to the width), bool, str for string literals, the member's name (str)
   for enum, error and match_kind, the underlying int for serialisable enums, list of consts for

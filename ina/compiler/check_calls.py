@@ -297,6 +297,10 @@ class CallChecker(ExpressionChecker):
             if not self.unify(p.type, value.type, bindings):
                 wanted = self.substitute(p.type, bindings)
                 self._argument_mismatch(value, p, wanted, signature)
+        for p, argument in zip(signature.params, given, strict=True):
+            if argument is not None and isinstance(argument.value, (ast.ListExpr, ast.StructInit)):
+                if isinstance(p.type, TypeVar) and bindings.get(p.type) == argument.value.type:
+                    self._require_widths(argument.value)
         unbound = [v.name for v, t in bindings.items() if t == v]
         if unbound and infer_all:
             example = ", ".join(f"<{v.name}>" if t == v else str(t) for v, t in bindings.items())
@@ -304,6 +308,14 @@ class CallChecker(ExpressionChecker):
             del example
             self.fail(span, f"cannot infer type parameter {', '.join(unbound)} of '{signature.name}'", notes)
         return bindings
+
+    def _require_widths(self, e: ast.ListExpr | ast.StructInit) -> None:
+        """A list that becomes an argument as it is must say how wide its literals are."""
+        for value in e.values:
+            if isinstance(value, (ast.ListExpr, ast.StructInit)):
+                self._require_widths(value)
+            elif isinstance(value.type, types.InfIntType):
+                self.fail(value.span, "this integer has no width here: write it as in 8w1")
 
     def _argument_mismatch(self, value: ast.Expr, p: Parameter, wanted: Type, signature: Signature) -> None:
         reason = ""
