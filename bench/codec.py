@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from ina._native import ffi, lib
 
 from bench.common import Measurement, median_seconds
+from ina._native import ffi, lib
 
 SHIFT = lib.ina_codec_shift(4)
 PLACES = {"L2": 256 << 10, "memory": 256 << 20}

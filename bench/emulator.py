@@ -6,10 +6,10 @@ import statistics
 import time
 
 import numpy as np
-from ina.compiler.build import compile_program
 
 from bench.common import Measurement
 from ina import paths
+from ina.compiler.build import compile_program
 from ina.emulator.network import Star, Wire
 
 RUNS = 5

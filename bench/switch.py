@@ -9,6 +9,9 @@ from pathlib import Path
 
 import numpy as np
 from cffi import FFI
+
+from bench.common import Measurement
+from ina import paths
 from ina._native import ffi as native
 from ina._native import lib
 from ina.compiler.build import compile_program
@@ -16,9 +19,6 @@ from ina.control.controller import Controller
 from ina.switch.embedded import Switch
 from ina.transport.config import WorkerConfig
 from ina.transport.worker import Worker
-
-from bench.common import Measurement
-from ina import paths
 
 WORKERS, SLOTS, RUNS = 4, 64, 7
 ROOM = 128
