@@ -11,7 +11,7 @@ keeps these promises:
 - `e.const`: the value if it is known at compile time, else None: int for bit/int (signed ones in two's complement
   range, so negative ints are possible; wrapped to the width), bool, str for string literals, the member's name (str)
   for enum, error and match_kind, the underlying int for serialisable enums, list of consts for
-  tuples/lists, dict name -> const for structs and headers. When `e.const is not None` nothing below `e` need be looked at.
+  tuples/lists, dict name -> const for structs and headers. When it is not None nothing below `e` need be looked at.
 - Implicit conversions are explicit: the checker wraps the operand in `Cast(implicit=True)`, so both sides of an
   arithmetic operator, an assignment, an argument and its parameter, ... have the same type. Exceptions, as in the
   language: shift amounts keep their own type, `++` operands have their own widths.
