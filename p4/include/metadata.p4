@@ -2,6 +2,10 @@
 #ifndef INA_METADATA_P4
 #define INA_METADATA_P4
 
+#include "size.p4"
+
+const bit<32> ROWS = 2 * SLOTS;  // a row is one set of one slot
+
 /* Why an aggregation packet was dropped: the index into the counter `drops`. */
 enum bit<8> Drop {
     NONE            = 0,

@@ -43,6 +43,4 @@ const bit<3> SIZE_CODE = 5;
 #error "VALUES must be 32, 64, 128, 256, 1024 or 2048"
 #endif
 
-const bit<32> ROWS = 2 * SLOTS;  // a row is one set of one slot
-
 #endif

@@ -1,0 +1,357 @@
+"""The wire layout: derived from the P4 headers, and the same in C, numpy, scapy, Wireshark and the host's own code."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import struct
+import subprocess
+
+import numpy as np
+import pytest
+from capabilities import need, tool
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ina.wire import c_header, cli, dissector, layout
+from ina.wire.layout import DATA, HEAD, PENDING, LayoutError, load
+
+WIRE = load(32)
+SOURCE = "p4/include/headers.p4"
+
+
+def values_of(header: layout.Header) -> st.SearchStrategy[dict]:
+    def of(field):
+        low = -(1 << field.width - 1) if field.signed else 0
+        one = st.integers(low, low + (1 << field.width) - 1)
+        return one if field.count == 1 else st.lists(one, min_size=field.count, max_size=field.count).map(tuple)
+
+    return st.fixed_dictionaries({field.name: of(field) for field in header.fields})
+
+
+FRAMES = st.fixed_dictionaries({name: values_of(WIRE[name]) for name in DATA})
+
+
+# ---- layout
+
+
+def test_places_are_those_of_the_standards():
+    """Byte and bit of fields as RFC 791, RFC 768 and SwitchML's published header have them."""
+    expected = {
+        ("ethernet", "ethertype"): (12, 0, 16), ("ipv4", "ihl"): (14, 4, 4), ("ipv4", "total_len"): (16, 0, 16),
+        ("ipv4", "frag_offset"): (20, 3, 13), ("ipv4", "protocol"): (23, 0, 8), ("ipv4", "dst_addr"): (30, 0, 32),
+        ("udp", "dst_port"): (36, 0, 16), ("udp", "checksum"): (40, 0, 16), ("switchml", "msg_type"): (42, 0, 4),
+        ("switchml", "size"): (42, 5, 3), ("switchml", "job"): (43, 0, 8), ("switchml", "tsi"): (44, 0, 32),
+        ("switchml", "set"): (48, 0, 1), ("switchml", "slot"): (48, 2, 14), ("exponents", "e0"): (50, 0, 8),
+        ("exponents", "e1"): (51, 0, 8), ("values", "v"): (52, 0, 32),
+    }  # fmt: skip
+    for (name, field_name), (byte, bit, width) in expected.items():
+        field = WIRE[name][field_name]
+        assert (8 * WIRE.offset(name) + field.offset, field.width) == (8 * byte + bit, width), field_name
+    assert WIRE.offset("pending", PENDING) == 52
+    assert [WIRE.size(frame) for frame in (DATA, HEAD, PENDING)] == [180, 52, 56]
+    assert list(WIRE.headers) == [*HEAD, "pending", "values"]
+
+
+@pytest.mark.parametrize("values", layout.VALUES)
+def test_payload_is_one_array(values):
+    (field,) = load(values)["values"].fields
+    assert (field.name, field.width, field.count, load(values)["values"].size) == ("v", 32, values, 4 * values)
+
+
+@given(FRAMES)
+def test_pack_and_unpack_are_inverse(headers):
+    frame = WIRE.pack(**headers)
+    assert len(frame) == WIRE.size(DATA)
+    assert WIRE.unpack(frame) == headers
+    assert WIRE.unpack(frame + b"tail") == headers
+
+
+@given(FRAMES)
+def test_numpy_sees_the_same(headers):
+    (record,) = np.frombuffer(WIRE.pack(**headers), WIRE.dtype())
+    assert record["ipv4"]["flags_frag_offset"] == headers["ipv4"]["flags"] << 13 | headers["ipv4"]["frag_offset"]
+    assert record["switchml"]["tsi"] == headers["switchml"]["tsi"]
+    assert record["exponents"]["e0"] == headers["exponents"]["e0"]
+    assert bytes(record["ethernet"]["src_addr"]) == headers["ethernet"]["src_addr"].to_bytes(6, "big")
+    assert tuple(record["values"]["v"].tolist()) == headers["values"]["v"]
+    unit = next(u for u in WIRE["switchml"].units if u.name == "set_reserved_slot")
+    for field in unit.fields:
+        got = (int(record["switchml"][unit.name]) & unit.mask(field)) >> unit.shift(field)
+        assert got == headers["switchml"][field.name]
+
+
+def test_wrong_values_say_which_field():
+    for call, text in (
+        (lambda: WIRE["switchml"].pack({"slot": 2**14}), r"switchml.slot = 16384: expected 0..16383"),
+        (lambda: WIRE["exponents"].pack({"e0": 128}), r"exponents.e0 = 128: expected -128..127"),
+        (lambda: WIRE["udp"].pack({"sport": 1}), r"header udp has no field 'sport'; it has: src_port"),
+        (lambda: WIRE["values"].pack({"v": [1]}), r"values.v: 1 values, 32 expected"),
+        (lambda: WIRE["ipv4"].unpack(bytes(30), 14), r"header ipv4 at byte 14: 20 bytes expected, 16 are there"),
+        (lambda: WIRE.pack(ip={}), r"there is no header 'ip'; there are: ethernet, ipv4"),
+    ):
+        with pytest.raises(LayoutError, match=text):
+            call()
+    for call in (lambda: WIRE["ip"], lambda: WIRE["udp"]["sport"]):
+        with pytest.raises(KeyError, match="there are: ethernet|it has: src_port"):
+            call()
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("header a_t { bit<3> a; } struct headers_t { a_t a; }", "a_t has 3 bits: expected whole bytes"),
+        ("header a_t { varbit<16> a; } struct headers_t { a_t a; }", "only bit<n> and int<n> have a fixed place"),
+        ("struct headers_t { bit<8> a; }", r"headers_t.a is bit<8>, not a header"),
+        ("header a_t { bit<8> a; }", "there is no struct headers_t"),
+    ],
+)
+def test_programs_without_a_fixed_layout(tmp_path, text, problem):
+    path = tmp_path / "headers.p4"
+    path.write_text(text)
+    with pytest.raises(LayoutError, match=problem):
+        load(32, path)
+
+
+def test_only_numbered_fields_are_an_array(tmp_path):
+    path = tmp_path / "headers.p4"
+    path.write_text("header a_t { bit<8> x_0; bit<8> x_1; bit<16> x_2; }\nheader b_t { int<16> y_0; int<16> y_1; }\n"
+                    "struct headers_t { a_t a; b_t b; }")  # fmt: skip
+    wire = load(32, path)
+    assert [f.name for f in wire["a"].fields] == ["x_0", "x_1", "x_2"]
+    assert wire["b"].unpack(b"\xff\xfe\x00\x01") == {"y": (-2, 1)}
+    assert wire["b"].dtype == np.dtype([("y", ">i2", (2,))])
+
+
+# ---- the host's own code
+
+
+def compile_c(tmp_path, text: str, *flags: str):
+    need("cc")
+    (tmp_path / "layout.h").write_text(c_header.generate(WIRE, SOURCE, prefix="p4"))
+    (tmp_path / "check.c").write_text(text)
+    host = layout.p4_dir().parent / "host"
+    command = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{host}", f"-I{tmp_path}"]
+    done = subprocess.run([*command, tmp_path / "check.c", "-o", tmp_path / "check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "check"
+
+
+# member of host/wire.h's frame -> header and unit of the P4 program
+HOST_MEMBERS = {
+    "dst_mac": "ethernet dst_addr", "src_mac": "ethernet src_addr", "ethertype": "ethernet ethertype",
+    "version_ihl": "ipv4 version_ihl", "tos": "ipv4 tos", "total_len": "ipv4 total_len",
+    "identification": "ipv4 identification", "flags_fragment": "ipv4 flags_frag_offset", "ttl": "ipv4 ttl",
+    "protocol": "ipv4 protocol", "ip_checksum": "ipv4 hdr_checksum", "src_ip": "ipv4 src_addr",
+    "dst_ip": "ipv4 dst_addr", "src_port": "udp src_port", "dst_port": "udp dst_port", "udp_len": "udp length",
+    "udp_checksum": "udp checksum", "type_overflow_size": "switchml msg_type_overflow_size", "job": "switchml job",
+    "tsi": "switchml tsi", "set_slot": "switchml set_reserved_slot", "e0": "exponents e0", "e1": "exponents e1",
+}  # fmt: skip
+HOST_CONSTANTS = {
+    "INA_WIRE_ETHERTYPE_IPV4": "P4_ETHERTYPE_IPV4", "INA_WIRE_PROTOCOL_UDP": "P4_IPPROTO_UDP",
+    "INA_WIRE_DATA": "P4_SWITCHML_DATA", "INA_WIRE_PENDING": "P4_SWITCHML_PENDING",
+    "INA_WIRE_SIZE_NONE": "P4_SIZE_NONE", "INA_WIRE_OVERFLOW": "P4_SWITCHML_OVERFLOW_MASK",
+    "INA_WIRE_SIZE": "P4_SWITCHML_SIZE_MASK", "INA_WIRE_SET": "P4_SWITCHML_SET_MASK",
+    "INA_WIRE_RESERVED": "P4_SWITCHML_RESERVED_MASK", "INA_WIRE_SLOT": "P4_SWITCHML_SLOT_MASK",
+    "INA_WIRE_IP_OFFSET": "P4_IPV4_OFFSET", "INA_WIRE_UDP_OFFSET": "P4_UDP_OFFSET",
+    "INA_WIRE_PAYLOAD": "P4_PAYLOAD_OFFSET", "INA_WIRE_PENDING_PAYLOAD": "sizeof(struct p4_pending)",
+    "INA_WIRE_PAYLOAD - INA_WIRE_IP_OFFSET": "P4_IPV4_LENGTH",
+    "INA_WIRE_PAYLOAD - INA_WIRE_UDP_OFFSET": "P4_UDP_LENGTH",
+}  # fmt: skip
+
+
+def test_the_host_s_header_is_that_of_the_program(tmp_path):
+    lines = ["#include <stddef.h>", '#include "wire.h"', '#include "layout.h"', "#define F struct ina_wire_frame"]
+    for member, place in HOST_MEMBERS.items():
+        header, unit = place.split()
+        there = f"P4_{header.upper()}_OFFSET + offsetof(struct p4_{header}, {unit})"
+        size = f"sizeof(((struct p4_{header} *)0)->{unit})"
+        lines.append(f'static_assert(offsetof(F, {member}) == {there}, "{member} is elsewhere");')
+        lines.append(f'static_assert(sizeof(((F *)0)->{member}) == {size}, "{member} has another size");')
+    lines += [f'static_assert((int)({host}) == (int)({ours}), "{host}");' for host, ours in HOST_CONSTANTS.items()]
+    lines += ['static_assert(INA_WIRE_FRAGMENT == (P4_IPV4_FRAG_OFFSET_MASK | 1 << P4_IPV4_FLAGS_SHIFT), "fragment");',
+              "#include <stdio.h>", "int main(void)", "{",
+              "    for (unsigned k = 1; k <= 4096; k++)",
+              '        if (ina_wire_size_code(k) >= 0) printf("%d %u\\n", ina_wire_size_code(k), k);', "}"]  # fmt: skip
+    out = subprocess.run([compile_c(tmp_path, "\n".join(lines))], capture_output=True, text=True, check=True).stdout
+    assert {int(code): int(values) for code, values in map(str.split, out.splitlines())} == layout.size_codes()
+
+
+def test_every_member_of_the_host_s_frame_is_compared():
+    text = (layout.p4_dir().parent / "host" / "wire.h").read_text()
+    body = text[text.index("struct ina_wire_frame {") : text.index("} __attribute__")]
+    names = [name.strip(" []6") for line in body.splitlines()[1:] if (code := line.partition("/*")[0].strip(" ;"))
+             for name in code.partition(" ")[2].split(",")]  # fmt: skip
+    assert names == [*HOST_MEMBERS, "payload"]
+
+
+def test_transport_s_constants_are_those_of_the_program():
+    from ina import transport
+    from ina.transport import config
+
+    assert config.VALUES == layout.VALUES
+    assert config.HEADERS == WIRE.size(HEAD)
+    port, mask = WIRE.constants["SWITCHML_PORT"], WIRE.constants["SWITCHML_MASK"]
+    assert transport.SWITCH.port & mask == port
+    slots = 1 << WIRE["switchml"]["slot"].width
+    assert config.MAX_SLOTS <= slots
+
+
+def test_generated_c_reads_a_frame(tmp_path):
+    text = """
+#include <arpa/inet.h>
+#include <stdio.h>
+#include "layout.h"
+int main(void)
+{
+    unsigned char frame[P4_PAYLOAD_OFFSET + sizeof(struct p4_values)];
+    if (fread(frame, sizeof frame, 1, stdin) != 1)
+        return 1;
+    const struct p4_switchml *h = (const void *)(frame + P4_SWITCHML_OFFSET);
+    const struct p4_exponents *e = (const void *)(frame + P4_EXPONENTS_OFFSET);
+    const struct p4_values *v = (const void *)(frame + P4_PAYLOAD_OFFSET);
+    const unsigned place = ntohs(h->set_reserved_slot);
+    printf("%d %u %d %d %d %u", h->msg_type_overflow_size >> P4_SWITCHML_MSG_TYPE_SHIFT, ntohl(h->tsi),
+           (place & P4_SWITCHML_SET_MASK) >> P4_SWITCHML_SET_SHIFT, place & P4_SWITCHML_SLOT_MASK, e->e0,
+           ntohl(v->v[31]));
+}
+"""
+    program = compile_c(tmp_path, text)
+    frame = WIRE.pack(
+        ethernet={}, ipv4={}, udp={}, switchml={"msg_type": 9, "tsi": 0xFEDCBA98, "set": 1, "slot": 0x1234},
+        exponents={"e0": -77}, values={"v": range(1, 33)},
+    )  # fmt: skip
+    out = subprocess.run([program], input=frame, capture_output=True, check=True).stdout
+    assert out.split() == b"9 4275878552 1 4660 -77 32".split()
+
+
+# ---- scapy
+
+
+def test_scapy_s_own_layers_agree_with_the_program():
+    """Ethernet, IPv4 and UDP as scapy builds them are what the layout packs."""
+    need("scapy")
+    from scapy.layers.inet import IP, UDP
+    from scapy.layers.l2 import Ether
+
+    mine = WIRE.pack(
+        ethernet={"dst_addr": 0x020000000001, "src_addr": 0x040506070809, "ethertype": 0x0800},
+        ipv4={"version": 4, "ihl": 5, "tos": 3, "total_len": 28, "identification": 77, "flags": 2, "frag_offset": 5,
+              "ttl": 9, "protocol": 17, "hdr_checksum": 0xABCD, "src_addr": 0x0A000001, "dst_addr": 0x0A00FFFE},
+        udp={"src_port": 4000, "dst_port": 0xBEE0, "length": 8, "checksum": 0x1111},
+    )  # fmt: skip
+    theirs = (
+        Ether(dst="02:00:00:00:00:01", src="04:05:06:07:08:09")
+        / IP(
+            tos=3, id=77, flags="DF", frag=5, ttl=9, chksum=0xABCD, src="10.0.0.1", dst="10.0.255.254", len=28, proto=17
+        )
+        / UDP(sport=4000, dport=0xBEE0, len=8, chksum=0x1111)
+    )
+    assert bytes(theirs) == mine
+
+
+def over_udp(wire: layout.Layout, body: bytes) -> bytes:
+    """Ethernet, IPv4 and UDP before `body`, with the right lengths."""
+    return wire.pack(
+        ethernet={"ethertype": 0x0800},
+        ipv4={"version": 4, "ihl": 5, "total_len": 28 + len(body), "ttl": 64, "protocol": 17},
+        udp={"src_port": 4000, "dst_port": 0xBEEF, "length": 8 + len(body)},
+    ) + body  # fmt: skip
+
+
+def test_scapy_layers_read_and_build_each_kind_of_frame():
+    need("scapy")
+    from scapy.layers.l2 import Ether
+
+    from ina.wire.scapy_layers import Exponents, Pending, SwitchML, Values
+
+    for values in layout.VALUES:
+        wire = load(values)
+        sml = {"msg_type": 1, "overflow": 1, "size": wire.constants["SIZE_CODE"], "job": 200, "tsi": 2**32 - 2,
+               "set": 1, "slot": 16383}  # fmt: skip
+        numbers = tuple((i * 0x01234567) % 2**32 for i in range(values))
+        body = wire.pack(switchml=sml, exponents={"e0": -96, "e1": 127}, values={"v": numbers})
+        packet = Ether(over_udp(wire, body))
+        assert {k: getattr(packet[SwitchML], k) for k in sml} == sml
+        assert (packet[Exponents].e0, packet[Exponents].e1) == (-96, 127)
+        assert tuple(packet[Values].v) == numbers
+        built = SwitchML(**sml) / Exponents(e0=-96, e1=127) / Values(v=list(numbers))
+        assert bytes(built) == body
+    pending = WIRE.pack(switchml={"msg_type": 2, "size": 7}, exponents={}, pending={"bitmap": 0x80000001})
+    assert Ether(over_udp(WIRE, pending))[Pending].bitmap == 0x80000001
+    assert bytes(SwitchML(msg_type=2, size=7) / Exponents() / Pending(bitmap=0x80000001)) == pending
+    bare = Ether(over_udp(WIRE, WIRE.pack(switchml={"msg_type": 1, "size": 7}, exponents={"e0": 5})))
+    assert bare[Exponents].e0 == 5 and Values not in bare and Pending not in bare
+
+
+# ---- Wireshark
+
+
+def pcap(path, frames: list[bytes]) -> None:
+    records = [struct.pack("<IIII", i, 0, len(f), len(f)) + f for i, f in enumerate(frames)]
+    path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + b"".join(records))
+
+
+def test_wireshark_reads_each_kind_of_frame(tmp_path):
+    need("tshark")
+    script, capture = tmp_path / "switchml.lua", tmp_path / "run.pcap"
+    script.write_text(dissector.generate(load(256), layout.size_codes(), SOURCE))
+
+    def frame(wire, message, exponents, **payload) -> bytes:
+        return over_udp(wire, wire.pack(switchml=message, exponents=exponents, **payload))
+
+    frames = [
+        frame(WIRE, {"msg_type": 1, "overflow": 1, "size": 0, "job": 9, "tsi": 2**32 - 1, "set": 1, "slot": 8191},
+              {"e0": -5, "e1": 3}, values={"v": [2**32 - 1 - i for i in range(32)]}),
+        frame(WIRE, {"msg_type": 2, "size": 7, "job": 9, "tsi": 7, "slot": 7}, {"e0": 127},
+              pending={"bitmap": 0x80000005}),
+        frame(WIRE, {"msg_type": 1, "size": 7, "slot": 1}, {"e0": -128, "e1": -1}),
+        frame(load(2048), {"msg_type": 1, "size": 5, "slot": 2}, {}, values={"v": range(2048)}),
+    ]  # fmt: skip
+    frames.append(frames[0][:46])  # cut off in its header: not taken for SwitchML
+    pcap(capture, frames)
+    names = ["msg_type", "overflow", "size", "job", "tsi", "set", "slot", "e0", "e1", "bitmap", "v"]
+    command = [tool("INA_TSHARK", "tshark"), "-X", f"lua_script:{script}", "-r", str(capture), "-T", "fields"]
+    command += [part for name in names for part in ("-e", f"switchml.{name}")]
+    home = tmp_path / "home"
+    home.mkdir()
+    done = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(home), "PATH": "/usr/bin:/bin"})
+    assert done.returncode == 0, done.stderr
+    assert "lua" not in done.stderr.lower(), done.stderr
+    rows = [dict(zip(names, line.split("\t"), strict=True)) for line in done.stdout.rstrip("\n").split("\n")]
+    assert len(rows) == 5
+    assert rows[0] == {"msg_type": "1", "overflow": "1", "size": "0", "job": "9", "tsi": "4294967295", "set": "1",
+                       "slot": "8191", "e0": "-5", "e1": "3", "bitmap": "",
+                       "v": ",".join(str(-1 - i) for i in range(32))}  # fmt: skip
+    assert (rows[1]["msg_type"], rows[1]["bitmap"], rows[1]["e0"], rows[1]["v"]) == ("2", "0x80000005", "127", "")
+    assert (rows[2]["e0"], rows[2]["e1"], rows[2]["v"], rows[2]["bitmap"]) == ("-128", "-1", "", "")
+    assert rows[3]["v"] == ",".join(map(str, range(2048)))
+    assert set(rows[4].values()) == {""}
+
+
+# ---- command line
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("show", "switchml   slot                48   2    14"),
+        ("c", "struct wire_switchml {"),
+        ("lua", 'local switchml = Proto("switchml", "SwitchML in-network aggregation")'),
+    ],
+)
+def test_commands(capsys, command, line):
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser.add_subparsers())
+    args = parser.parse_args(["wire", command, "--values", "64"])
+    assert args.main(args) == 0
+    assert line in capsys.readouterr().out.splitlines()
+
+
+def test_generated_c_stands_alone(tmp_path):
+    need("cc")
+    path = tmp_path / "layout.h"
+    path.write_text(c_header.generate(load(256), SOURCE))
+    command = [shutil.which("cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
