@@ -19,9 +19,7 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
         ("lua", "Wireshark dissector", lua),
     ):
         command = commands.add_parser(name, help=text)
-        command.add_argument(
-            "--values", type=int, choices=layout.VALUES, default=256, help="integers per packet (default: 256)"
-        )
+        command.add_argument("--values", type=int, choices=layout.VALUES, default=256, help="integers per packet (default: 256)")
         command.set_defaults(main=main)
 
 

@@ -83,9 +83,7 @@ def _add(header: Header, start: int, indent: str = "    ") -> list[str]:
     def place(unit: Unit) -> str:
         return f"buffer({start + unit.offset}, {unit.size})"
 
-    return [
-        f"{indent}t:add({_name(header, field.name)}, {place(unit)})" for unit in header.units for field in unit.fields
-    ]
+    return [f"{indent}t:add({_name(header, field.name)}, {place(unit)})" for unit in header.units for field in unit.fields]
 
 
 def _payload(layout: Layout) -> list[str]:

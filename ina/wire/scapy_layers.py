@@ -23,6 +23,7 @@ _CODES = layout.size_codes()
 _CONSTANTS = _WIRE.constants
 _FORMATS = {(8, False): "B", (16, False): "!H", (32, False): "!I", (64, False): "!Q",
             (8, True): "b", (16, True): "!h", (32, True): "!i", (64, True): "!q"}  # fmt: skip
+MOST = max(layout.VALUES)
 DEFAULTS = {"msg_type": _CONSTANTS["SWITCHML_DATA"], "size": _CONSTANTS["SIZE_CODE"]}
 
 
@@ -33,7 +34,7 @@ def _fields(header: layout.Header) -> list:
         default = DEFAULTS.get(field.name, 0)
         format_ = _FORMATS.get((field.width, field.signed))
         if field.count > 1:  # as many as the packet before says, or as there are
-            found.append(FieldListField(field.name, [], Field("", 0, format_), count_from=_count))
+            found.append(FieldListField(field.name, [], Field("", 0, format_), count_from=_count, max_count=MOST))
         elif field.offset % 8 == 0 and format_:
             found.append(Field(field.name, default, format_))
         else:
