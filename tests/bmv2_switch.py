@@ -176,8 +176,15 @@ class Bmv2:
         table, action = self._markers
         for port in ports:
             if port not in self.active:
+                self._empty(self._sockets[port])
                 self._number(r"handle (\d+)", f"table_add {table} {action} {_marker_address(port).hex(':')} => {port}")
                 self.active.append(port)
+
+    @staticmethod
+    def _empty(inlet: socket.socket) -> None:
+        """Forget what came out of a port that nobody watched."""
+        while select.select([inlet], [], [], 0)[0]:
+            inlet.recv(1 << 16)
 
     def write(self, updates: list[Update]) -> None:
         for update in updates:

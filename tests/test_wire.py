@@ -242,9 +242,7 @@ def test_scapy_s_own_layers_agree_with_the_program():
     )  # fmt: skip
     theirs = (
         Ether(dst="02:00:00:00:00:01", src="04:05:06:07:08:09")
-        / IP(
-            tos=3, id=77, flags="DF", frag=5, ttl=9, chksum=0xABCD, src="10.0.0.1", dst="10.0.255.254", len=28, proto=17
-        )
+        / IP(tos=3, id=77, flags="DF", frag=5, ttl=9, chksum=0xABCD, src="10.0.0.1", dst="10.0.255.254", len=28, proto=17)
         / UDP(sport=4000, dport=0xBEE0, len=8, chksum=0x1111)
     )
     assert bytes(theirs) == mine
@@ -335,7 +333,7 @@ def test_wireshark_reads_each_kind_of_frame(tmp_path):
 @pytest.mark.parametrize(
     ("command", "line"),
     [
-        ("show", "switchml   slot                48   2    14"),
+        ("show", "switchml   slot                48   2        14"),
         ("c", "struct wire_switchml {"),
         ("lua", 'local switchml = Proto("switchml", "SwitchML in-network aggregation")'),
     ],
@@ -346,6 +344,14 @@ def test_commands(capsys, command, line):
     args = parser.parse_args(["wire", command, "--values", "64"])
     assert args.main(args) == 0
     assert line in capsys.readouterr().out.splitlines()
+
+
+def test_unknown_size_says_which_there_are(capsys):
+    parser = argparse.ArgumentParser()
+    cli.add_arguments(parser.add_subparsers())
+    args = parser.parse_args(["wire", "show", "--values", "100"])
+    assert args.main(args) == 2
+    assert capsys.readouterr().err == "ina: --values 100: expected one of 32, 64, 128, 256, 1024, 2048\n"
 
 
 def test_generated_c_stands_alone(tmp_path):

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-
-from ina.wire import c_header, dissector, layout
+import sys
 
 SOURCE = "p4/include/headers.p4"
 
@@ -13,36 +12,44 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     """Add the command `wire` to `ina`; each of its commands sets `main`, a function of the parsed arguments."""
     wire = subparsers.add_parser("wire", help="show the wire layout, or generate C or a Wireshark dissector from it")
     commands = wire.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name, text, main in (
-        ("show", "every field's place in the frame", show),
-        ("c", "C header: packed structs, masks, constants", c),
-        ("lua", "Wireshark dissector", lua),
+    for name, text in (
+        ("show", "every field's place in the frame"),
+        ("c", "C header: packed structs, masks, constants"),
+        ("lua", "Wireshark dissector"),
     ):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--values", type=int, choices=layout.VALUES, default=256, help="integers per packet (default: 256)")
-        command.set_defaults(main=main)
+        command.add_argument("--values", type=int, default=256, help="integers per packet (default: 256)")
+        command.set_defaults(main=main, what=name)
 
 
-def show(args: argparse.Namespace) -> int:
+def main(args: argparse.Namespace) -> int:
+    from ina.wire import c_header, dissector, layout  # the compiler's front end: not for `ina --help`
+
+    if args.values not in layout.VALUES:
+        known = ", ".join(map(str, layout.VALUES))
+        print(f"ina: --values {args.values}: expected one of {known}", file=sys.stderr)
+        return 2
     wire = layout.load(args.values)
-    print(f"{'header':10} {'field':16} {'byte':>5} {'bit':>3} {'width':>5}")
+    if args.what == "c":
+        print(c_header.generate(wire, SOURCE), end="")
+    elif args.what == "lua":
+        print(dissector.generate(wire, layout.size_codes(), SOURCE), end="")
+    else:
+        print("\n".join(_table(wire)))
+    return 0
+
+
+def _table(wire) -> list[str]:
+    """A line for each field with its place in the frame, and one for each kind of frame."""
+    from ina.wire.layout import DATA, HEAD, PENDING
+
+    lines = [f"{'header':10} {'field':16} {'byte':>5} {'bit':>3} {'width':>9}"]
     for name, header in wire.headers.items():
-        frame = layout.PENDING if name == "pending" else layout.DATA
-        start = wire.offset(name, frame)
+        start = wire.offset(name, PENDING if name == "pending" else DATA)
         for field in header.fields:
-            width = f"{field.count} x {field.width}" if field.count > 1 else field.width
+            width = f"{field.count} x {field.width}" if field.count > 1 else str(field.width)
             byte, bit = divmod(8 * start + field.offset, 8)
-            print(f"{name:10} {field.name:16} {byte:5} {bit:3} {width:>5}{'  signed' if field.signed else ''}")
-    for title, frame in (("data", layout.DATA), ("without payload", layout.HEAD), ("pending", layout.PENDING)):
-        print(f"{title}: {wire.size(frame)} bytes: {' | '.join(frame)}")
-    return 0
-
-
-def c(args: argparse.Namespace) -> int:
-    print(c_header.generate(layout.load(args.values), SOURCE), end="")
-    return 0
-
-
-def lua(args: argparse.Namespace) -> int:
-    print(dissector.generate(layout.load(args.values), layout.size_codes(), SOURCE), end="")
-    return 0
+            lines.append(f"{name:10} {field.name:16} {byte:5} {bit:3} {width:>9}{'  signed' if field.signed else ''}")
+    for title, frame in (("data", DATA), ("without payload", HEAD), ("pending", PENDING)):
+        lines.append(f"{title}: {wire.size(frame)} bytes: {' | '.join(frame)}")
+    return lines
