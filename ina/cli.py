@@ -7,7 +7,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from ina import __version__
+from ina import __version__, paths
 
 
 def _pairs(items: list[str], flag: str) -> dict[str, str]:
@@ -61,6 +61,12 @@ def _compile(args: argparse.Namespace) -> int:
         program = build.compile_program(args.program, defines=defines, include_dirs=args.include)
     except CompileError as error:
         print(error, file=sys.stderr)
+        return 1
+    except build.BuildError as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"ina: {error.filename or paths.cache_dir()}: {error.strerror}", file=sys.stderr)
         return 1
     print(f"{program.so_path}")
     return 0
