@@ -1,5 +1,7 @@
-"""The reference interpreter with the compiled program as its shadow: both get every frame, and must agree on what they send and
-on their state afterwards. The interpreter's control plane (tables, groups, sessions, registers) is mirrored before each frame."""
+"""The reference interpreter with the compiled program as its shadow: both get every frame, and must agree on what they
+send and
+on their state afterwards. The interpreter's control plane (tables, groups, sessions, registers) is mirrored before
+each frame."""
 
 from __future__ import annotations
 

@@ -90,7 +90,9 @@ def write(tmp_path: Path, *args: str, **kwargs: str) -> Path:
 
 
 def aggregation(n: int, rows: int = 8, width: int = 32, rename=lambda name: name, form: str = "statements") -> str:
-    """A program in SwitchML's manner: op 0 stores, 1 adds, 2 loads `n` values of row `row`; one statement per value and step."""
+    """A program in SwitchML's manner: op 0 stores, 1 adds, 2 loads `n` values of row `row`; one statement per value
+    and step.
+    """
     r = rename
     t = f"bit<{width}>"
     each = range(n)
@@ -139,8 +141,8 @@ def values_frame(row: int, op: int, values: np.ndarray) -> bytes:
 
 @pytest.mark.parametrize(
     ("n", "width", "form"),
-    [(8, 32, "statements"), (31, 32, "temporaries"), (256, 32, "temporaries"), (100, 32, "actions"), (64, 16, "temporaries"),
-     (33, 64, "statements"), (40, 8, "actions")],
+    [(8, 32, "statements"), (31, 32, "temporaries"), (256, 32, "temporaries"), (100, 32, "actions"),
+     (64, 16, "temporaries"), (33, 64, "statements"), (40, 8, "actions")],
 )  # fmt: skip
 def test_fused_rows(tmp_path, n, width, form):
     """Against NumPy; and the values of a row lie side by side, in loops that cover all of them."""

@@ -129,3 +129,119 @@ def test_random_expressions(tmp_path, seed):
         for _ in range(rng.randrange(12)):
             frame[rng.randrange(len(frame))] = rng.choice([0, 0xFF, 0x80, 1])
         assert len(switch.process(bytes(frame))) == 1
+
+
+class Statements:
+    """Random statements over a header, a stack, metadata, registers, tables and helpers of all kinds of parameters."""
+
+    FIELDS = {"hdr.data.a": 32, "hdr.data.b": 32, "hdr.data.c": 16, "hdr.data.d": 8, "hdr.data.e": 8, "meta.m": 32,
+              "meta.n": 16, "hdr.s[0].x": 16, "hdr.s[1].x": 16, "hdr.s[2].y": 8,
+              "hdr.o.p": 4, "hdr.o.q": 12}  # fmt: skip
+    HEADERS = ["hdr.s[0]", "hdr.s[1]", "hdr.s[2]", "hdr.o"]
+    TYPES = "header item_t { bit<16> x; bit<8> y; bit<8> last; } header other_t { bit<4> p; bit<12> q; }"
+    LOCALS = """
+        register<bit<16>>(4) r0; register<bit<16>>(4) r1; register<bit<7>>(3) r2; counter(4, CounterType.bytes) cells;
+        action swap(inout bit<32> x, inout bit<32> y) {
+            bit<32> t = x; x = y; y = t; if (t == 3) { return; } hdr.data.e = 1; }
+        action both(in bit<8> x, out bit<8> y) { hdr.data.d = x + 1; y = x ^ hdr.data.d; }
+        action last(inout item_t h) { h.y = h.y + 1; if (h.x == 0) { exit; } h.x = 0; }
+        action set(bit<8> v) { hdr.data.e = v; } action mark(bit<16> v, bit<4> w) { meta.n = v; hdr.o.p = w; }
+        table lpm { key = { hdr.data.c: lpm; } actions = { set; mark; NoAction; }
+            const entries = { 0x1200 &&& 0xFF00: set(1); 0x1230 &&& 0xFFF0: mark(7, 8); 0 &&& 0: set(2); } }
+        table tern { key = { hdr.data.d: ternary; hdr.data.e: range; } actions = { set; mark; NoAction; }
+            default_action = mark(1, 2); const entries = { (1 &&& 1, _): set(3); (_, 3 .. 100): NoAction(); } }
+        table free { key = { hdr.data.e: exact; hdr.s[0].isValid(): exact; }
+            actions = { set; mark; } default_action = set(9); }
+    """
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng, self.names = rng, 0
+
+    def value(self, width: int, depth: int = 2) -> str:
+        rng, kind = self.rng, f"bit<{width}>"
+        if depth == 0 or rng.random() < 0.3:
+            name, w = rng.choice(list(self.FIELDS.items()))
+            return rng.choice([f"({kind}){name}", f"{width}w{rng.choice([0, 1, 2, 3]) % (1 << width)}"])
+        a, b = self.value(width, depth - 1), self.value(width, depth - 1)
+        if rng.random() < 0.2:
+            return f"({self.test(depth - 1)} ? {a} : {b})"
+        return f"({a} {rng.choice(['+', '-', '^', '|', '&', '|+|'])} {b})"
+
+    def test(self, depth: int = 1) -> str:
+        rng = self.rng
+        kind = rng.randrange(5)
+        if kind == 0:
+            return f"{rng.choice(self.HEADERS)}.isValid()"
+        if kind == 1 and depth:
+            return f"({self.test(0)} {rng.choice(['&&', '||'])} !{self.test(0)})"
+        if kind == 2:
+            return f"{rng.choice(['lpm', 'tern', 'free'])}.apply().{rng.choice(['hit', 'miss'])}"
+        return f"({self.value(8, 1)} {rng.choice(['<', '==', '>='])} {self.value(8, 1)})"
+
+    def block(self, depth: int) -> str:
+        return " ".join(self.statement(depth) for _ in range(self.rng.randrange(1, 4)))
+
+    def statement(self, depth: int = 2) -> str:
+        rng = self.rng
+        name, width = rng.choice(list(self.FIELDS.items()))
+        index = rng.choice(["hdr.data.d & 3", "hdr.data.d", "8w1", "8w2"])
+        self.names += 1
+        local = f"l{self.names}"
+        kind = rng.randrange(19)
+        if depth and kind < 3:
+            return f"if ({self.test()}) {{ {self.block(depth - 1)} }} else {{ {self.block(depth - 1)} }}"
+        if depth and kind == 3:
+            skip = f"if ({local} == 2 && {self.test(0)}) {{ continue; }}"
+            return f"for (bit<8> {local} in 1 .. 3) {{ {skip} {self.block(0)} }}"
+        if depth and kind == 4:
+            cases = [f"{label}: {{ {self.block(0)} }}" for label in ("0", "1: 2", "default")]
+            return f"switch ({self.value(8)}) {{ {' '.join(cases)} }}"
+        if depth and kind == 5:
+            return f"switch (lpm.apply().action_run) {{ set: {{ {self.block(0)} }} mark: {{ {self.block(0)} }} }}"
+        return {
+            6: lambda: f"{rng.choice(self.HEADERS)}.{rng.choice(['setValid', 'setInvalid'])}();",
+            7: lambda: f"hdr.s[{rng.randrange(3)}] = hdr.s[{rng.randrange(3)}];",
+            8: lambda: f"hdr.s.{rng.choice(['push_front', 'pop_front'])}({rng.choice([1, 2])});",
+            9: lambda: f"bit<16> {local}; r0.read({local}, (bit<32>)({index})); hdr.data.c = {local};",
+            10: lambda: f"r{rng.randrange(2)}.write((bit<32>)({index}), {self.value(16)});",
+            11: lambda: f"r2.write((bit<32>)({index}), {self.value(7)}); r2.read(meta.k, (bit<32>)({index}));",
+            12: lambda: f"{name}[{width - 1}:{width // 2}] = {self.value(width - width // 2)};",
+            13: lambda: "swap(hdr.data.a, hdr.data.b);",
+            14: lambda: f"both({self.value(8)}, hdr.data.{rng.choice('de')});",
+            15: lambda: f"hdr.s[hdr.data.d & 1].x = {self.value(16)}; hdr.o.q = (bit<12>)hdr.s[hdr.data.e & 3].x;",
+            16: lambda: f"cells.count((bit<32>)({index}));",
+            17: lambda: (
+                f"last(hdr.s[{rng.randrange(3)}]);"
+                if rng.random() < 0.3
+                else f"item_t {local} = hdr.s[0]; {local}.y = 3; hdr.s[1] = {local};"
+            ),
+        }.get(kind, lambda: f"{name} = {self.value(width, 3)};")()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_statements(tmp_path, seed):
+    rng = random.Random(seed)
+    make = Statements(rng)
+    path = tmp_path / "program.p4"
+    path.write_text(source(
+        " ".join(make.statement() for _ in range(14)), types=make.TYPES, headers="item_t[3] s; other_t o;",
+        metadata="bit<32> m; bit<16> n; bit<7> k;", ingress_locals=make.LOCALS,
+        egress="hdr.data.c = hdr.data.c + meta.n + (bit<16>)meta.k;"
+               " if (hdr.s[1].isValid()) { hdr.s[1].y = hdr.data.d; }",
+        parser="""state start { p.extract(hdr.data);
+                transition select(hdr.data.d) { 1: items; 2: other; default: accept; } }
+            state items { p.extract(hdr.s.next);
+                transition select(hdr.s.last.last) { 0: items; 1: other; default: accept; } }
+            state other { p.extract(hdr.o); transition accept; }""",
+    ))  # fmt: skip
+    switch = Shadowed(path)
+    switch.tables["free"].insert({"e": 1, "hdr.s[0].$valid$": True}, "mark", [5, 6])
+    switch.tables["free"].insert({"e": 9, "hdr.s[0].$valid$": False}, "set", [77])
+    for _ in range(60):
+        frame = bytearray(rng.randbytes(14 + rng.randrange(20)))
+        frame[10], frame[11] = rng.randrange(4), rng.choice([0, 1, 9, 50])
+        for at in range(15, len(frame), 4):
+            frame[at] = rng.randrange(3)
+        if rng.random() < 0.5:
+            frame[8:10] = rng.choice([b"\x12\x34", b"\x12\x00", b"\0\0"])
+        switch.process(bytes(frame))

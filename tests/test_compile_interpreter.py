@@ -1,4 +1,6 @@
-"""The interpreter's own tests with the compiled program as its shadow: one small program per feature of the language."""
+"""The interpreter's own tests with the compiled program as its shadow: one small program per feature of the
+language.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """P4 file in, shared object out.
 
-The object is cached under a key of everything that it depends on: the preprocessed source, the compiler's own files, the C
-compiler with its flags and the processor (`-march=native`). Files appear under their final name only when complete.
+The object is cached under a key of everything that it depends on: the preprocessed source, the compiler's own files,
+the C compiler with its flags and the processor (`-march=native`). Files appear under their final name only when
+complete.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ def compile_program(
 ) -> CompiledProgram:  # fmt: skip
     """Compiles the v1model program at `path`, or finds it in the cache.
 
-    `cflags` replace the optimisation flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError (the P4
-    program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
+    `cflags` replace the optimisation flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError
+    (the P4 program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
     """
     command = c_compiler()
     cache = paths.cache_dir()
@@ -151,7 +152,8 @@ def _described(cache: Path, stem: str, name: str) -> CompiledProgram:
 def _unchanged(known: Path) -> CompiledProgram | None:
     """The program of an earlier call with the same arguments, if all files that it read then are the same now.
 
-    A file that now hides one of those (earlier on the include path) goes unnoticed: include directories are the caller's.
+    A file that now hides one of those (earlier on the include path) goes unnoticed: include directories are the
+    caller's.
     """
     try:
         record = json.loads(known.read_text(encoding="utf-8"))

@@ -38,7 +38,7 @@ class Emitter(Statements):
     def buffer_offset(self, region: ir.Region) -> int:
         return self.meta[id(region)]
 
-    # --- phases ------------------------------------------------------------------------------------------------------
+    # --- phases -----------------------------------------------------------------------------------------------------
 
     def phase(self, name: str, phase: ir.Phase, load: bool) -> str:
         """One phase: the function for a packet, inlined into the loop over the batch."""
@@ -48,23 +48,26 @@ class Emitter(Statements):
         self.block(phase.body)
         body = self.lines
         declarations = self._declarations(phase)
-        return "\n".join([
-            f"INA_INLINE void {name}_one(uint8_t *restrict state, const struct ina_tables *tables,",
-            "    struct ina_packet *restrict pkt, uint8_t *restrict data, uint8_t *restrict meta, uint64_t now)",
-            "{",
-            "    uint32_t verdict = INA_DROP;",
-            "    (void)state, (void)tables, (void)now, (void)data, (void)meta, (void)verdict;",
-            *declarations,
-            *body,
-            "}",
-            "",
-            f"static void {name}(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now)",
-            "{",
-            "    for (unsigned i = 0; i < n; i++)",
-            f"        {name}_one(state, tables, pkts + i, pkts[i].data, pkts[i].meta, now);",
-            "}",
-            "",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"INA_INLINE void {name}_one(uint8_t *restrict state, const struct ina_tables *tables,",
+                "    struct ina_packet *restrict pkt, uint8_t *restrict data, uint8_t *restrict meta, uint64_t now)",
+                "{",
+                "    uint32_t verdict = INA_DROP;",
+                "    (void)state, (void)tables, (void)now, (void)data, (void)meta, (void)verdict;",
+                *declarations,
+                *body,
+                "}",
+                "",
+                f"static void {name}(void *state, const struct ina_tables *tables, struct ina_packet *pkts,",
+                "    unsigned n, uint64_t now)",
+                "{",
+                "    for (unsigned i = 0; i < n; i++)",
+                f"        {name}_one(state, tables, pkts + i, pkts[i].data, pkts[i].meta, now);",
+                "}",
+                "",
+            ]
+        )
 
     def _declarations(self, phase: ir.Phase) -> list[str]:
         used = used_storage(phase.body)
@@ -125,8 +128,10 @@ class Emitter(Statements):
         if region.own_buffer:
             text = f"{name} == {self.buffer(region)} ? -2 : {text}"
         elsewhere = f" || {name} == {name}_room" if id(region) in self.stack_buffers else ""
-        self.line(f"*(int32_t *)(void *)(meta + {self.meta[id(region.valid), 'place']}) ="
-                  f" {name} == ina_zeros{elsewhere} ? -1 : {text};")  # fmt: skip
+        self.line(
+            f"*(int32_t *)(void *)(meta + {self.meta[id(region.valid), 'place']}) ="
+            f" {name} == ina_zeros{elsewhere} ? -1 : {text};"
+        )
 
     def x_save(self, stmt: ir.Extern) -> None:
         """End of ingress: what egress, a clone, a resubmission or the digest's reader will want."""
@@ -166,8 +171,10 @@ class Emitter(Statements):
         """A packet that passed ingress before brings the fields of its preserved list."""
         if not self.module.preserved:
             return
-        self.line("if (pkt->instance_type == INA_RESUBMITTED || pkt->instance_type == INA_RECIRCULATED"
-                  " || pkt->instance_type == INA_INGRESS_CLONE || pkt->instance_type == INA_EGRESS_CLONE) {")  # fmt: skip
+        self.line(
+            "if (pkt->instance_type == INA_RESUBMITTED || pkt->instance_type == INA_RECIRCULATED"
+            " || pkt->instance_type == INA_INGRESS_CLONE || pkt->instance_type == INA_EGRESS_CLONE) {"
+        )
         self.depth += 1
         self.line("switch (pkt->field_list) {")
         for number, values in sorted(self.module.preserved.items()):
@@ -181,7 +188,7 @@ class Emitter(Statements):
         self.depth -= 1
         self.line("}")
 
-    # --- the file ----------------------------------------------------------------------------------------------------
+    # --- the file ---------------------------------------------------------------------------------------------------
 
     def file(self, source_hash: str, p4info: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         """(C text, layout)."""
@@ -189,41 +196,44 @@ class Emitter(Statements):
         egress = self.phase("egress", self.module.egress, load=True)
         published = layout.describe(self.module, self.meta)
         m = self.module.layout
+        largest = max((region.size for region in self.module.regions), default=1)
         seed = "*(uint64_t *)state = seed;" if self.module.uses_random else "(void)seed;"
         tables = sum(t.index >= 0 for t in self.module.tables)
-        text = "\n".join([
-            f"/* {Path(self.module.name).name}: made by ina.compiler */",
-            '#include "program.h"',
-            '#include "table.h"',
-            PRELUDE.read_text(encoding="utf-8"),
-            f"static const uint8_t ina_zeros[{max([r.size for r in self.module.regions], default=1)}]; /* of no header */",
-            "",
-            ingress,
-            egress,
-            "static void init(void *state, uint64_t seed)",
-            "{",
-            f"    memset(state, 0, {m['state_size']});",
-            f"    {seed}",
-            "}",
-            "",
-            "extern const struct ina_program ina_program;",
-            "__attribute__((visibility(\"default\"))) const struct ina_program ina_program = {",
-            "    .abi = INA_PROGRAM_ABI,",
-            f"    .table_count = {tables},",
-            f"    .name = {c_string(Path(self.module.name).name)},",
-            f"    .source_hash = {c_string(source_hash)},",
-            f"    .p4info =\n    {c_string(json.dumps(p4info, separators=(',', ':')))},",
-            f"    .layout =\n    {c_string(json.dumps(published, separators=(',', ':')))},",
-            f"    .state_size = {m['state_size']},",
-            f"    .stats_offset = {m['stats_offset']},",
-            f"    .meta_size = {m['meta_size']},",
-            f"    .max_grow = {self.module.max_grow},",
-            "    .init = init,",
-            "    .ingress = ingress,",
-            "    .egress = egress,",
-            "};",
-            "",
-        ])  # fmt: skip
+        text = "\n".join(
+            [
+                f"/* {Path(self.module.name).name}: made by ina.compiler */",
+                '#include "program.h"',
+                '#include "table.h"',
+                PRELUDE.read_text(encoding="utf-8"),
+                f"static const uint8_t ina_zeros[{largest}]; /* what a header holds that was never extracted */",
+                "",
+                ingress,
+                egress,
+                "static void init(void *state, uint64_t seed)",
+                "{",
+                f"    memset(state, 0, {m['state_size']});",
+                f"    {seed}",
+                "}",
+                "",
+                "extern const struct ina_program ina_program;",
+                '__attribute__((visibility("default"))) const struct ina_program ina_program = {',
+                "    .abi = INA_PROGRAM_ABI,",
+                f"    .table_count = {tables},",
+                f"    .name = {c_string(Path(self.module.name).name)},",
+                f"    .source_hash = {c_string(source_hash)},",
+                f"    .p4info =\n    {c_string(json.dumps(p4info, separators=(',', ':')))},",
+                f"    .layout =\n    {c_string(json.dumps(published, separators=(',', ':')))},",
+                f"    .state_size = {m['state_size']},",
+                f"    .stats_offset = {m['stats_offset']},",
+                f"    .meta_size = {m['meta_size']},",
+                f"    .max_grow = {self.module.max_grow},",
+                "    .init = init,",
+                "    .ingress = ingress,",
+                "    .egress = egress,",
+                "};",
+                "",
+            ]
+        )
         return text, published
 
 

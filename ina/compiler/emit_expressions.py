@@ -1,7 +1,8 @@
 """C text of IR expressions and of accesses to storage.
 
-C variables are unsigned and as wide as needed: 32, 64 or 128 bits, and always hold canonical bit patterns (bits above the width
-are zero), so that equality and unsigned comparison need nothing; only operations that can leave the width are masked.
+C variables are unsigned and as wide as needed: 32, 64 or 128 bits, and always hold canonical bit patterns (bits above
+the width are zero), so that equality and unsigned comparison need nothing; only operations that can leave the width
+are masked.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Expressions:
         """Pointer to a region's first byte."""
         return self.bases.get(id(region)) or self.name(region)
 
-    # --- storage -----------------------------------------------------------------------------------------------------
+    # --- storage ----------------------------------------------------------------------------------------------------
 
     def index(self, e: ir.Elem) -> str:
         if not e.step:
@@ -139,7 +140,7 @@ class Expressions:
             text = f"({text}) | ({old} & {number(keep, 8 * count)})"
         return f"ina_store{'_wide' if wide else ''}({base} + {first}, {count}, {text});"
 
-    # --- expressions -------------------------------------------------------------------------------------------------
+    # --- expressions ------------------------------------------------------------------------------------------------
 
     def c(self, e: ir.Expr) -> str:
         """C text of an expression, of type `c_type(e.width)` (comparisons: int), canonical."""

@@ -120,7 +120,7 @@ class Statements(Expressions):
         self.line("}")
         self.line("}")
 
-    # --- registers ---------------------------------------------------------------------------------------------------
+    # --- registers --------------------------------------------------------------------------------------------------
 
     def _cell(self, register: ir.Register, index: str, step: int) -> str:
         run = f" + {step} * (uint64_t)i" if step else ""
@@ -158,7 +158,7 @@ class Statements(Expressions):
             return index.value < register.size
         return index.width < 32 and (1 << index.width) <= register.size
 
-    # --- rolled loops ------------------------------------------------------------------------------------------------
+    # --- rolled loops -----------------------------------------------------------------------------------------------
 
     def _roll(self, stmt: ir.Roll) -> None:
         """A loop in two versions: one for the usual case that all its rows exist, one that checks each access."""
@@ -197,7 +197,7 @@ class Statements(Expressions):
             self.depth -= 1
         self.line("}")
 
-    # --- tables ------------------------------------------------------------------------------------------------------
+    # --- tables -----------------------------------------------------------------------------------------------------
 
     def _lookup(self, stmt: ir.Lookup) -> None:
         table, n = stmt.table, stmt.cursor
@@ -236,7 +236,7 @@ class Statements(Expressions):
     def x_count(self, stmt: ir.Extern) -> None:
         self._count(stmt.data, self.c(stmt.args[0]))
 
-    # --- headers in wire order ---------------------------------------------------------------------------------------
+    # --- headers in wire order --------------------------------------------------------------------------------------
 
     def x_extract_region(self, stmt: ir.Extern) -> None:
         region, cursor = stmt.data, self.c(stmt.args[0])
@@ -258,7 +258,7 @@ class Statements(Expressions):
         self.line(f"memmove({self.name(target)}, {self.name(source)}, {target.size});")
         self.line(f"{self.name(target.valid)} = {self.name(source.valid)};")
 
-    # --- hashes ------------------------------------------------------------------------------------------------------
+    # --- hashes -----------------------------------------------------------------------------------------------------
 
     def packed(self, values: list[ir.Expr]) -> list[tuple[str, int]]:
         """Values one after the other in wire order as big-endian words of at most 64 bits: (C text, bits)."""
@@ -314,7 +314,9 @@ class Statements(Expressions):
         self.line("}")
 
     def _csum(self, target: str, values: list[ir.Expr], payload_at: str | None) -> None:
-        """The sum does not care where 16-bit words stand, so each stretch of whole ones is added as the number it is."""
+        """The sum does not care where 16-bit words stand, so each stretch of whole ones is added as the number it
+        is.
+        """
         terms, stretch, bits = [], [], 0
         for value in values:
             stretch.append(value)
@@ -368,7 +370,7 @@ class Statements(Expressions):
         seed = f"(uint64_t *)(void *)(state + {self.module.layout['random_offset']})"
         self.line(f"{self.name(stmt.targets[0])} = ina_random({seed}, {low}, {size});")
 
-    # --- the descriptor ----------------------------------------------------------------------------------------------
+    # --- the descriptor ---------------------------------------------------------------------------------------------
 
     def x_describe(self, stmt: ir.Extern) -> None:
         clone, session, field_list, digest = stmt.args
@@ -412,12 +414,13 @@ class Statements(Expressions):
             self.line("}")
         self.line("pkt->verdict = INA_UNICAST;")
 
-    # --- the deparser ------------------------------------------------------------------------------------------------
+    # --- the deparser -----------------------------------------------------------------------------------------------
 
     def x_deparse(self, stmt: ir.Extern) -> None:
         """Moves what has to move, writes the small headers, and sets the frame's new bounds.
 
-        The unparsed rest of the frame stays where it is, and headers in wire order that keep their distance to it as well.
+        The unparsed rest of the frame stays where it is, and headers in wire order that keep their distance to it as
+        well.
         """
         cursor, total = (self.c(a) for a in stmt.args[:2])
         emitted = [(header, self.c(place)) for (header, _), place in zip(stmt.data, stmt.args[2:], strict=False)]

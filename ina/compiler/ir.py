@@ -1,7 +1,7 @@
 """The intermediate representation between the checked tree and C.
 
-Everything is a scalar: structs and headers have been flattened, actions, functions, sub-controls and sub-parsers inlined.
-A program is two lists of statements (ingress and egress phase) over shared variables.
+Everything is a scalar: structs and headers have been flattened, actions, functions, sub-controls and sub-parsers
+inlined. A program is two lists of statements (ingress and egress phase) over shared variables.
 
 **Values** are bit patterns: a value of width w is an unsigned integer below 2^w whatever its sign; `signed` says how
 comparisons, widening casts, right shifts and saturating operations read it. bool is one bit.
@@ -9,7 +9,8 @@ comparisons, widening casts, right shifts and saturating operations read it. boo
 **Storage** of a value is a `Var` (a C variable), or an `Elem`: one element of an `Array`. Arrays are what loops can run
 over: consecutive fields of one width in a header that stays in wire order (`Region`), or in a metadata struct.
 
-Statements are structured except for forward and backward `Goto`s (parser states, `return`, `exit`, loops of the language).
+Statements are structured except for forward and backward `Goto`s (parser states, `return`, `exit`, loops of the
+language).
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Var(Expr):
 
 @dataclass(eq=False, slots=True)
 class Region:
-    """A header kept in wire order, `size` bytes. In C it is a pointer: to zeros at first, into the frame once extracted.
+    """A header kept in wire order, `size` bytes. In C it is a pointer: to zeros at first, into the frame once
+    extracted.
 
     Fields are loaded and stored where they lie, so a header that the program does not move costs the deparser nothing.
     `own_buffer`: the metadata has room for it, because it may come to life without being extracted, or because the
@@ -63,7 +65,9 @@ class Region:
 
 @dataclass(eq=False, slots=True)
 class Array:
-    """`count` values of `width` bits. With `region`: from bit `offset` (from the region's start) in wire order; else local."""
+    """`count` values of `width` bits. With `region`: from bit `offset` (from the region's start) in wire order; else
+    local.
+    """
 
     name: str
     width: int
@@ -113,9 +117,9 @@ class Native(Expr):
 class Op(Expr):
     """An operation without side effects.
 
-    Arithmetic: add sub mul div mod satadd satsub neg; bits: and or xor not shl shr concat; eq ne lt le gt ge land lor lnot
-    (one bit); cond (condition, then, else); cast (to `width`; sign-extends when the operand is signed). Operands of arithmetic,
-    bit operations and comparisons have one width and sign, except shift amounts, concat and cast.
+    Arithmetic: add sub mul div mod satadd satsub neg; bits: and or xor not shl shr concat; eq ne lt le gt ge land lor
+    lnot (one bit); cond (condition, then, else); cast (to `width`; sign-extends when the operand is signed). Operands
+    of arithmetic, bit operations and comparisons have one width and sign, except shift amounts, concat and cast.
     """
 
     op: str
@@ -124,12 +128,14 @@ class Op(Expr):
     signed: bool = False
 
 
-# --- stateful objects ------------------------------------------------------------------------------------------------
+# --- stateful objects -----------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
 class Register:
-    """`size` cells of `width` bits. After layout: cell i lies at `offset + i * stride` of the state block, `bytes` wide."""
+    """`size` cells of `width` bits. After layout: cell i lies at `offset + i * stride` of the state block, `bytes`
+    wide.
+    """
 
     name: str
     width: int
@@ -143,7 +149,9 @@ class Register:
 
 @dataclass(eq=False, slots=True)
 class Counter:
-    """`kind`: packets, bytes or packets_and_bytes. Cell i: uint64 packets, uint64 bytes at `offset + 16 * i` of the statistics."""
+    """`kind`: packets, bytes or packets_and_bytes. Cell i: uint64 packets, uint64 bytes at `offset + 16 * i` of the
+    statistics.
+    """
 
     name: str
     kind: str
@@ -154,7 +162,9 @@ class Counter:
 
 @dataclass(eq=False, slots=True)
 class Table:
-    """`index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON form."""
+    """`index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON
+    form.
+    """
 
     name: str
     index: int
@@ -172,7 +182,7 @@ class Table:
     counter: Counter | None = None
 
 
-# --- statements ------------------------------------------------------------------------------------------------------
+# --- statements -----------------------------------------------------------------------------------------------------
 
 
 class Stmt:
@@ -233,7 +243,8 @@ class Label(Stmt):
 
 @dataclass(eq=False, slots=True)
 class Lookup(Stmt):
-    """Looks `keys` (64-bit words) up in `table`: sets `hit`, `action` and `cursor` (number of the C variables that hold entry
+    """Looks `keys` (64-bit words) up in `table`: sets `hit`, `action` and `cursor` (number of the C variables that
+    hold entry
     and parameters for `Native` expressions)."""
 
     table: Table
@@ -269,7 +280,9 @@ class Phase:
 
 @dataclass(eq=False, slots=True)
 class Module:
-    """A whole program. `metadata`: places by P4 path of the top-level values, for tools. `preserved`: field list -> variables."""
+    """A whole program. `metadata`: places by P4 path of the top-level values, for tools. `preserved`: field list ->
+    variables.
+    """
 
     name: str
     ingress: Phase
@@ -287,7 +300,7 @@ class Module:
     layout: dict[str, Any] = field(default_factory=dict)
 
 
-# --- traversal -------------------------------------------------------------------------------------------------------
+# --- traversal ------------------------------------------------------------------------------------------------------
 
 
 def blocks(stmt: Stmt) -> list[list[Stmt]]:

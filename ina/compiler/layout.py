@@ -1,9 +1,9 @@
 """Where things lie in memory: registers and counters in the state block, carried values in the packet's metadata.
 
 State:  [random seed 64] register groups, each 64-byte aligned | statistics: counters, 16 bytes each (packets, bytes).
-        Registers of one size that the program indexes by the same value form a group: row i holds cell i of each of them,
-        small ones first, then (cache-line aligned) long runs; rows are padded to the cache line.
-        A register alone is an array; arrays are set apart so that equal indices do not fall into one cache set.
+        Registers of one size that the program indexes by the same value form a group: row i holds cell i of each of
+        them, small ones first, then (cache-line aligned) long runs; rows are padded to the cache line. A register
+        alone is an array; arrays are set apart so that equal indices do not fall into one cache set.
 Meta:   carried variables, largest first | digests | preserved fields | headers in their own buffers.
 """
 
@@ -65,7 +65,9 @@ def _place_group(group: list[ir.Register], at: int, bulk: set[int]) -> int:
 
 
 def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[Any, int]:
-    """Offsets in the metadata by id of variable, array or region's own buffer; a region's place: (id of valid, "place")."""
+    """Offsets in the metadata by id of variable, array or region's own buffer; a region's place: (id of valid,
+    "place").
+    """
     offsets: dict[Any, int] = {}
     at = 0
 
@@ -104,35 +106,55 @@ def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[Any,
 def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
     """The layout that the program publishes as JSON.
 
-    Sizes, strides and offsets are bytes, widths bits, `word`s 64-bit words. Offsets of registers and counters count from the
-    state's start, of metadata and digest fields from `pkt->meta`. Entries are in the order in which they win; 64-bit numbers are
-    decimal strings.
+    Sizes, strides and offsets are bytes, widths bits, `word`s 64-bit words. Offsets of registers and counters count
+    from the state's start, of metadata and digest fields from `pkt->meta`. Entries are in the order in which they win;
+    64-bit numbers are decimal strings.
     """
 
     def entry(t: ir.Table, i: int) -> dict[str, Any]:
         e = t.entries[i]
         names = [("low", "high") if k["match"] == "range" else ("value", "mask") for k in t.keys]
         keys = [{a: str(v), b: str(m)} for (a, b), (v, m) in zip(names, e["keys"], strict=True)]
-        return {"keys": keys, "action": e["action"], "params": [str(w) for w in e["params"]], "const": e["const"],
-                "priority": len(t.entries) - i}  # fmt: skip
+        return {
+            "keys": keys,
+            "action": e["action"],
+            "params": [str(w) for w in e["params"]],
+            "const": e["const"],
+            "priority": len(t.entries) - i,
+        }
 
     def table(t: ir.Table) -> dict[str, Any]:
         return {
-            "name": t.name, "index": t.index, "kind": t.kind, "key_words": t.key_words,
+            "name": t.name,
+            "index": t.index,
+            "kind": t.kind,
+            "key_words": t.key_words,
             "keys": t.keys,
-            "param_words": t.param_words, "size": t.size, "const_entries": t.const_entries,
-            "default_action": t.default_action, "default_params": [str(w) for w in t.default_params], "const_default": t.const_default,
+            "param_words": t.param_words,
+            "size": t.size,
+            "const_entries": t.const_entries,
+            "default_action": t.default_action,
+            "default_params": [str(w) for w in t.default_params],
+            "const_default": t.const_default,
             "direct_counter": t.counter.name if t.counter else None,
             "actions": [{"name": a["name"], "params": a["params"]} for a in t.actions],
             "entries": [entry(t, i) for i in range(len(t.entries))],
-        }  # fmt: skip
+        }
 
     return {
         "state": {"size": module.layout["state_size"], "stats_offset": module.layout["stats_offset"], "align": LINE},
         "meta": {"size": module.layout["meta_size"], "align": LINE},
         "registers": [
-            {"name": r.name, "width": r.width, "signed": r.signed, "size": r.size, "offset": r.offset, "stride": r.stride,
-             "bytes": r.bytes} for r in module.registers
+            {
+                "name": r.name,
+                "width": r.width,
+                "signed": r.signed,
+                "size": r.size,
+                "offset": r.offset,
+                "stride": r.stride,
+                "bytes": r.bytes,
+            }
+            for r in module.registers
         ],
         "counters": [
             {"name": c.name, "type": c.kind, "size": c.size, "offset": c.offset, "stride": 16, "table": c.table}
@@ -140,13 +162,25 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
         ],
         "tables": [table(t) for t in module.tables],
         "digests": [
-            {"name": d["name"], "number": d["number"],
-             "fields": [{"name": f["name"], "width": f["width"], "offset": meta[id(f["var"])], "bytes": cell_bytes(f["width"])}
-                        for f in d["fields"]]} for d in module.digests
+            {
+                "name": d["name"],
+                "number": d["number"],
+                "fields": [
+                    {
+                        "name": f["name"],
+                        "width": f["width"],
+                        "offset": meta[id(f["var"])],
+                        "bytes": cell_bytes(f["width"]),
+                    }
+                    for f in d["fields"]
+                ],
+            }
+            for d in module.digests
         ],
         "metadata": [
             {"name": name, "width": place.width, "offset": meta[id(place)], "bytes": cell_bytes(place.width)}
-            for name, place in module.fields.items() if isinstance(place, ir.Var) and id(place) in meta
+            for name, place in module.fields.items()
+            if isinstance(place, ir.Var) and id(place) in meta
         ],
         "errors": module.errors,
-    }  # fmt: skip
+    }

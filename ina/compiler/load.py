@@ -1,4 +1,6 @@
-"""Loads a compiled program into this process: a thin view for tests and tools (the switch runtime has its own, in C)."""
+"""Loads a compiled program into this process: a thin view for tests and tools (the switch runtime has its own, in
+C).
+"""
 
 from __future__ import annotations
 

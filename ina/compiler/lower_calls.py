@@ -1,7 +1,8 @@
 """Inlining: actions, functions, sub-controls, and dispatch of calls to methods and externs.
 
-Arguments are bound by reference where nobody can tell, else copied in and out (P4_16 v1.2.5 §6.8): an `in` argument may stand
-for the parameter when no out/inout argument overlaps it; actions see the variables around them, so their scalars are copied.
+Arguments are bound by reference where nobody can tell, else copied in and out (P4_16 v1.2.5 §6.8): an `in` argument
+may stand for the parameter when no out/inout argument overlaps it; actions see the variables around them, so their
+scalars are copied.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Calls(Statements):
             raise self.unsupported(receiver, f"'{receiver.name}' as an object")
         return found
 
-    # --- inlining ----------------------------------------------------------------------------------------------------
+    # --- inlining ---------------------------------------------------------------------------------------------------
 
     def inline(
         self, params: list[ast.Param], args: list[ast.Expr | None], node: ast.Node, body: Callable[[], None], *,
@@ -247,7 +248,7 @@ class Calls(Statements):
             if isinstance(declaration, ast.VarDecl | ast.ConstDecl):
                 self.statement(declaration)
 
-    # --- headers and stacks ------------------------------------------------------------------------------------------
+    # --- headers and stacks -----------------------------------------------------------------------------------------
 
     def header_method(self, e: ast.Call) -> Any:
         place = self.lvalue(e.receiver)

@@ -27,7 +27,7 @@ class Expressions:
     error_index: dict[str, int]
     created: dict[int, Header]  # headers that can become valid without being extracted
 
-    # --- small services ----------------------------------------------------------------------------------------------
+    # --- small services ---------------------------------------------------------------------------------------------
 
     def unsupported(self, node: ast.Node, what: str, *notes: str) -> CompileError:
         return CompileError(node.span, f"{what} is not supported by this back end", notes)
@@ -63,7 +63,7 @@ class Expressions:
         finally:
             self.out = saved
 
-    # --- constants and defaults --------------------------------------------------------------------------------------
+    # --- constants and defaults -------------------------------------------------------------------------------------
 
     def constant(self, value: Any, t: types.Type, node: ast.Node) -> Any:
         """The value tree of a compile-time constant."""
@@ -104,7 +104,7 @@ class Expressions:
                 return Sequence(t, [self.default(e) for e in t.elements])
         raise TypeError(str(t))
 
-    # --- expressions -------------------------------------------------------------------------------------------------
+    # --- expressions ------------------------------------------------------------------------------------------------
 
     def scalar(self, e: ast.Expr) -> ir.Expr:
         """The value of an expression of scalar type."""
@@ -275,7 +275,7 @@ class Expressions:
             return fold.lor(fold.land(fold.lnot(a.valid), fold.lnot(b.valid)), both)
         return result
 
-    # --- members and lvalues -----------------------------------------------------------------------------------------
+    # --- members and lvalues ----------------------------------------------------------------------------------------
 
     def lvalue(self, e: ast.Expr) -> Any:
         """The place that an lvalue names. Index expressions are evaluated now."""
@@ -350,7 +350,7 @@ class Expressions:
     def apply_table(self, e: ast.Expr) -> Any:
         raise TypeError("defined in lower_tables")
 
-    # --- assignment --------------------------------------------------------------------------------------------------
+    # --- assignment -------------------------------------------------------------------------------------------------
 
     def assign(self, place: Any, value: Any, node: ast.Node) -> None:
         """Copies a value to a place of the same type."""

@@ -1,8 +1,8 @@
 """Lowering of parsers and deparsers.
 
-A parser becomes a graph of labels; `cursor` is the byte offset within the frame. A parser error jumps to `reject`, where
-v1model goes on with ingress. The deparser only notes where each header goes: `Extern("deparse")` at the end writes them, because
-the frame's new start is known only then (the unparsed payload stays where it is).
+A parser becomes a graph of labels; `cursor` is the byte offset within the frame. A parser error jumps to `reject`,
+where v1model goes on with ingress. The deparser only notes where each header goes: `Extern("deparse")` at the end
+writes them, because the frame's new start is known only then (the unparsed payload stays where it is).
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Parsers(Calls):
                 raise self.unsupported(match, "a parser value set")
         return fold.eq(key, self.scalar(match))
 
-    # --- packet_in ---------------------------------------------------------------------------------------------------
+    # --- packet_in --------------------------------------------------------------------------------------------------
 
     def packet_in(self, e: ast.Call) -> Any:
         match e.method:
@@ -213,7 +213,7 @@ class Parsers(Calls):
         self.check_parser(ir.Op("le", (amount, left), 1), self.error_index["PacketTooShort"], e)
         self.emit(ir.Assign(self.cursor, fold.add(self.cursor, amount)))
 
-    # --- packet_out --------------------------------------------------------------------------------------------------
+    # --- packet_out -------------------------------------------------------------------------------------------------
 
     def packet_out(self, e: ast.Call) -> None:
         self._emit_value(self.read(self.value(e.args[0])), e)

@@ -88,7 +88,7 @@ class Tables(Parsers):
         whole = parts[0] if len(parts) == 1 else fold.concat(list(reversed(parts)))
         return fold.cast(whole, place.width, place.signed)
 
-    # --- constant entries --------------------------------------------------------------------------------------------
+    # --- constant entries -------------------------------------------------------------------------------------------
 
     def _constant_entries(
         self, decl: ast.TableDecl, table: ir.Table, keys: list[ir.Expr], hit: ir.Var, action: ir.Var
@@ -121,7 +121,9 @@ class Tables(Parsers):
         hit: ir.Var,
         cursor: int,
     ) -> None:
-        """Overrides the parameters of action `index` with those of the constant entry or constant default that chose it."""
+        """Overrides the parameters of action `index` with those of the constant entry or constant default that chose
+        it.
+        """
         if not params:
             return
         if table.index < 0 and table.default_action == index:
@@ -141,7 +143,7 @@ class Tables(Parsers):
         if cases:
             self.emit(ir.Switch(self.entry_number, cases))
 
-    # --- description -------------------------------------------------------------------------------------------------
+    # --- description ------------------------------------------------------------------------------------------------
 
     def _table(self, decl: ast.TableDecl, owner: Instance) -> ir.Table:
         name = owner.cp_names.get(decl.name, decl.name)
@@ -165,9 +167,20 @@ class Tables(Parsers):
         kind = "exact" if kinds <= {"exact"} else "range" if "range" in kinds else "ternary"
         actions = [self._action(ref, owner) for ref in decl.actions]
         table = ir.Table(
-            name, -1, kind, keys, offset, actions, 0, [], decl.const_default, decl.const_entries and bool(decl.entries), [],
-            decl.size or 1024, max((a["param_words"] for a in actions), default=0),
-        )  # fmt: skip
+            name,
+            -1,
+            kind,
+            keys,
+            offset,
+            actions,
+            0,
+            [],
+            decl.const_default,
+            decl.const_entries and bool(decl.entries),
+            [],
+            decl.size or 1024,
+            max((a["param_words"] for a in actions), default=0),
+        )
         self._default(decl, table)
         table.entries = [self._entry(i, entry, decl, table) for i, entry in enumerate(decl.entries)]
         self._order(decl, table)
@@ -250,8 +263,14 @@ class Tables(Parsers):
         action = self._index(entry.action, table)
         keys = [self._key_set(k, spec) for k, spec in zip(entry.keys, table.keys, strict=True)]
         arguments = self._arguments(entry.action, table.actions[action])
-        return {"source": index, "keys": keys, "action": action, "params": self._word_list(arguments), "priority": entry.priority,
-                "const": entry.is_const or table.const_entries}  # fmt: skip
+        return {
+            "source": index,
+            "keys": keys,
+            "action": action,
+            "params": self._word_list(arguments),
+            "priority": entry.priority,
+            "const": entry.is_const or table.const_entries,
+        }
 
     def _key_set(self, match: ast.Expr, spec: dict[str, Any]) -> tuple[int, int]:
         """(value, mask) (exact, ternary, lpm, optional) or (low, high) (range) of a keyset expression."""
@@ -273,7 +292,9 @@ class Tables(Parsers):
         return value.value, full
 
     def _order(self, decl: ast.TableDecl, table: ir.Table) -> None:
-        """Entries in the order in which they win: longest prefix first; else by priority (§14.2.1.4), else as written."""
+        """Entries in the order in which they win: longest prefix first; else by priority (§14.2.1.4), else as
+        written.
+        """
         if any(k["match"] in ("ternary", "range", "optional") for k in table.keys):
             if any(e["priority"] is not None for e in table.entries):
                 prop = decl.properties.get("largest_priority_wins")

@@ -1,7 +1,8 @@
-"""Lowering of the v1model architecture: its pipeline, its objects and functions (BMv2's simple_switch defines what they do).
+"""Lowering of the v1model architecture: its pipeline, its objects and functions (BMv2's simple_switch defines what
+they do).
 
-Ingress ends as simple_switch's does: clone, digest, resubmit, multicast, drop, unicast, in this order; egress: drop, recirculate,
-transmit. Values that were never written are zero.
+Ingress ends as simple_switch's does: clone, digest, resubmit, multicast, drop, unicast, in this order; egress: drop,
+recirculate, transmit. Values that were never written are zero.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class V1Model(Tables):
         self.needs_original = False
         self.in_egress = False
 
-    # --- the pipeline ------------------------------------------------------------------------------------------------
+    # --- the pipeline -----------------------------------------------------------------------------------------------
 
     def lower(self) -> ir.Module:
         main = self.program.main
@@ -90,8 +91,11 @@ class V1Model(Tables):
                 "the program has no 'main'",
             )
         if main.decl.name != "V1Switch":
-            raise CompileError(main.site.span if main.site else NO_SPAN, f"architecture package '{main.decl.name}' is not supported",
-                               ["this back end knows V1Switch (v1model)"])  # fmt: skip
+            raise CompileError(
+                main.site.span if main.site else NO_SPAN,
+                f"architecture package '{main.decl.name}' is not supported",
+                ["this back end knows V1Switch (v1model)"],
+            )
         self.instance = main
         parser, verify, ingress, egress, compute, deparser = (main.args[p.name] for p in main.decl.params)
         _, self.headers, self.meta, self.standard = (
@@ -144,10 +148,18 @@ class V1Model(Tables):
                 region.in_place = False
             region.own_buffer |= not region.in_place
         module = ir.Module(
-            self.program.filename, ir.Phase(ingress_body), ir.Phase(egress_body), list(self.registers.values()),
-            list(self.counters.values()), sorted((t for t in self.tables.values()), key=lambda t: t.index), self.storage.regions, grow,
-            self.program.errors, self.uses_random, digests=self.digests,
-        )  # fmt: skip
+            self.program.filename,
+            ir.Phase(ingress_body),
+            ir.Phase(egress_body),
+            list(self.registers.values()),
+            list(self.counters.values()),
+            sorted((t for t in self.tables.values()), key=lambda t: t.index),
+            self.storage.regions,
+            grow,
+            self.program.errors,
+            self.uses_random,
+            digests=self.digests,
+        )
         module.preserved = self.preserved
         for name, root in (("hdr", self.headers), ("meta", self.meta), ("standard_metadata", self.standard)):
             self._name_fields(module.fields, name, root)
@@ -165,9 +177,16 @@ class V1Model(Tables):
 
     def _parsed_clone(self, end: str) -> None:
         """A clone enters ingress to be parsed only; its metadata begins anew, but for the preserved fields."""
-        body = self.block(lambda: (self.reset(self.meta, CALL), self.reset(self.standard, CALL),
-                                   self.emit(ir.Extern("restore", [], [])), self._set_standard({"instance_type": "pkt->instance_type"}),
-                                   self.emit(ir.Extern("unicast", [], [ir.Native("pkt->egress_port", 32)])), self.emit(ir.Goto(end))))  # fmt: skip
+
+        def restart() -> None:
+            self.reset(self.meta, CALL)
+            self.reset(self.standard, CALL)
+            self.emit(ir.Extern("restore", [], []))
+            self._set_standard({"instance_type": "pkt->instance_type"})
+            self.emit(ir.Extern("unicast", [], [ir.Native("pkt->egress_port", 32)]))
+            self.emit(ir.Goto(end))
+
+        body = self.block(restart)
         kind = ir.Native("pkt->instance_type", 32)
         clone = fold.lor(fold.eq(kind, fold.const(1, 32)), fold.eq(kind, fold.const(2, 32)))
         self.emit(ir.If(clone, body))
@@ -198,7 +217,9 @@ class V1Model(Tables):
             fields[name] = place
 
     def _list(self, e: ast.Expr) -> ir.Const:
-        """The number of a field list, noting what it preserves: `@field_list` of the metadata, or (deprecated) the fields given."""
+        """The number of a field list, noting what it preserves: `@field_list` of the metadata, or (deprecated) the
+        fields given.
+        """
         if isinstance(types.strip_new(e.type), types.BitType | types.InfIntType):
             if e.const is None:
                 raise self.unsupported(e, "a field list chosen at run time")
@@ -216,7 +237,7 @@ class V1Model(Tables):
         self.preserved[number] = fields
         return fold.const(number, 32)
 
-    # --- verdicts ----------------------------------------------------------------------------------------------------
+    # --- verdicts ---------------------------------------------------------------------------------------------------
 
     def flag(self, name: str, width: int = 32) -> ir.Var:
         """A note of the program to the runtime, zero at first; ingress and egress have their own."""
@@ -231,15 +252,26 @@ class V1Model(Tables):
 
     def _ingress_verdict(self) -> None:
         standard = self.standard.fields
-        self.emit(ir.Extern("describe", [], [self._known("clone"), self._known("clone_session"), self._known("clone_list"),
-                                              self._known("digest")]))  # fmt: skip
+        self.emit(
+            ir.Extern(
+                "describe",
+                [],
+                [self._known("clone"), self._known("clone_session"), self._known("clone_list"), self._known("digest")],
+            )
+        )
         verdict: list[ir.Stmt] = [
-            ir.If(fold.lnot(fold.eq(standard["mcast_grp"], fold.const(0, 16))),
-                  [ir.Extern("multicast", [], [standard["mcast_grp"]])],
-                  [ir.If(fold.eq(standard["egress_spec"], fold.const(DROP_PORT, 9)),
-                         [ir.Extern("ingress_drop", [], [])],
-                         [ir.Extern("unicast", [], [standard["egress_spec"]])])])
-        ]  # fmt: skip
+            ir.If(
+                fold.lnot(fold.eq(standard["mcast_grp"], fold.const(0, 16))),
+                [ir.Extern("multicast", [], [standard["mcast_grp"]])],
+                [
+                    ir.If(
+                        fold.eq(standard["egress_spec"], fold.const(DROP_PORT, 9)),
+                        [ir.Extern("ingress_drop", [], [])],
+                        [ir.Extern("unicast", [], [standard["egress_spec"]])],
+                    )
+                ],
+            )
+        ]
         resubmit = self._known("resubmit")
         if isinstance(resubmit, ir.Var):
             again: list[ir.Stmt] = [ir.Extern("resubmit", [], [self._known("resubmit_list")])]
@@ -248,13 +280,18 @@ class V1Model(Tables):
 
     def _egress_verdict(self, dropped: ir.Expr) -> None:
         if isinstance(self._known("clone"), ir.Var):
-            self.emit(ir.Extern("describe", [], [self._known("clone"), self._known("clone_session"), self._known("clone_list"),
-                                                  fold.const(0, 32)]))  # fmt: skip
+            self.emit(
+                ir.Extern(
+                    "describe",
+                    [],
+                    [self._known("clone"), self._known("clone_session"), self._known("clone_list"), fold.const(0, 32)],
+                )
+            )
             self.emit(ir.Extern("preserve", [], [self._known("clone")]))
             self.emit(ir.If(dropped, [ir.Extern("drop", [], [])]))
         self.emit(ir.Extern("transmit", [], [self._known("recirculate"), self._known("recirculate_list")]))
 
-    # --- functions ---------------------------------------------------------------------------------------------------
+    # --- functions --------------------------------------------------------------------------------------------------
 
     def extern_function(self, e: ast.Call) -> Any:
         name = e.decl.name
@@ -265,9 +302,15 @@ class V1Model(Tables):
             case "verify":
                 self._verify(e)
             case "verify_checksum" | "verify_checksum_with_payload":
-                self._checksum(e, lambda checksum, computed: self.emit(ir.If(
-                    ir.Op("ne", (self.read(checksum), computed), 1),
-                    [ir.Assign(self.standard.fields["checksum_error"], fold.TRUE)])))  # fmt: skip
+                self._checksum(
+                    e,
+                    lambda checksum, computed: self.emit(
+                        ir.If(
+                            ir.Op("ne", (self.read(checksum), computed), 1),
+                            [ir.Assign(self.standard.fields["checksum_error"], fold.TRUE)],
+                        )
+                    ),
+                )
             case "update_checksum" | "update_checksum_with_payload":
                 self._checksum(e, lambda checksum, computed: self.assign(checksum, computed, e))
             case "hash":
@@ -318,15 +361,14 @@ class V1Model(Tables):
     def _hash_parts(
         self, result: ir.Var, algorithm: str, parts: list[Any], done: list[ir.Expr], data: ast.Expr, payload: bool
     ) -> None:
-        for i, part in enumerate(parts):
-            if isinstance(part, places.Header):
-                valid = [self.read(leaf) for leaf in places.scalars(part)]
-                rest = parts[i + 1 :]
-                then = self.block(lambda: self._hash_parts(result, algorithm, rest, done + valid, data, payload))
-                without = self.block(lambda: self._hash_parts(result, algorithm, rest, done, data, payload))
-                self.emit(ir.If(part.valid, then, without))
-                return
-            done = [*done, self.narrow(part, data)]
+        at = next((i for i, part in enumerate(parts) if isinstance(part, places.Header)), len(parts))
+        done = done + [self.narrow(part, data) for part in parts[:at]]
+        if at < len(parts):
+            rest, fields = parts[at + 1 :], [self.read(leaf) for leaf in places.scalars(parts[at])]
+            then = self.block(lambda: self._hash_parts(result, algorithm, rest, done + fields, data, payload))
+            without = self.block(lambda: self._hash_parts(result, algorithm, rest, done, data, payload))
+            self.emit(ir.If(parts[at].valid, then, without))
+            return
         bits = sum(v.width for v in done)
         if payload and (algorithm != "csum16" or bits % 16):
             raise self.unsupported(
@@ -426,7 +468,7 @@ class V1Model(Tables):
         self.emit(ir.Assign(self.flag(kind), fold.const(1, 32)))
         self.emit(ir.Assign(self.flag(f"{kind}_list"), self._list(e.args[0])))
 
-    # --- objects -----------------------------------------------------------------------------------------------------
+    # --- objects ----------------------------------------------------------------------------------------------------
 
     def extern_method(self, e: ast.Call, instance: Instance) -> Any:
         match instance.decl.name, e.method:
@@ -483,6 +525,8 @@ class V1Model(Tables):
         return found
 
     def _direct_count(self, e: ast.Call, instance: Instance) -> None:
-        """Inside an action that a table runs: the entry's own counter. BMv2 counts every hit by itself; count() only marks it."""
+        """Inside an action that a table runs: the entry's own counter. BMv2 counts every hit by itself; count() only
+        marks it.
+        """
         if self.direct is None:
             raise self.unsupported(e, "direct_counter.count outside of a table's action")

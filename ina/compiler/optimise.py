@@ -1,6 +1,7 @@
 """Passes over the IR before emission. The C compiler does what it is good at; these do what it cannot see.
 
-`propagate` makes equal index expressions look equal; `optimise_rows` fuses registers; `optimise_roll` turns runs into loops.
+`propagate` makes equal index expressions look equal; `optimise_rows` fuses registers; `optimise_roll` turns runs into
+loops.
 """
 
 from __future__ import annotations

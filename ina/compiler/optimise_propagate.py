@@ -1,8 +1,8 @@
 """Forward propagation of copies and constants through structured code.
 
-A variable that holds a copy of another one (or a constant) is replaced by it while neither has been written since. Versions of
-variables make this linear: a fact is (source, version of source, version of target), and every write moves a version on. What a
-branch learned is forgotten behind it by moving on all that it wrote. Labels forget everything.
+A variable that holds a copy of another one (or a constant) is replaced by it while neither has been written since.
+Versions of variables make this linear: a fact is (source, version of source, version of target), and every write moves
+a version on. What a branch learned is forgotten behind it by moving on all that it wrote. Labels forget everything.
 """
 
 from __future__ import annotations

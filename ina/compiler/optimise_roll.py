@@ -1,10 +1,10 @@
 """Re-rolling: runs of statements that differ only in which element they touch become loops.
 
-Programs write one statement per payload value, through macros, actions or sub-controls. After inlining these are runs of one
-*shape* (structure, operators, constants, widths; no names). If the k-th iteration's references to array elements and registers
-lie k steps from the first one's, executing the run is executing a loop over them: same statements, same order, so nothing else has
-to be shown. Variables that are the same in all iterations stay; those that differ are one variable of the loop if each of
-them lives within its iteration.
+Programs write one statement per payload value, through macros, actions or sub-controls. After inlining these are runs
+of one *shape* (structure, operators, constants, widths; no names). If the k-th iteration's references to array
+elements and registers lie k steps from the first one's, executing the run is executing a loop over them: same
+statements, same order, so nothing else has to be shown. Variables that are the same in all iterations stay; those that
+differ are one variable of the loop if each of them lives within its iteration.
 """
 
 from __future__ import annotations
@@ -46,7 +46,9 @@ def roll(module: ir.Module) -> None:
 
 
 def _uses(module: ir.Module) -> dict[int, int]:
-    """How often each variable appears in the whole module (what is known by other ways counts as often enough to keep it)."""
+    """How often each variable appears in the whole module (what is known by other ways counts as often enough to
+    keep it).
+    """
     uses: dict[int, int] = {}
 
     def add(e: Any) -> None:
@@ -72,7 +74,7 @@ def _uses(module: ir.Module) -> dict[int, int]:
     return uses
 
 
-# --- shapes ----------------------------------------------------------------------------------------------------------
+# --- shapes ---------------------------------------------------------------------------------------------------------
 
 
 def _shape(stmt: ir.Stmt, path: tuple[int, ...], out: list[Reference]) -> object:
@@ -124,7 +126,7 @@ def _expr_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> obje
     return None
 
 
-# --- finding runs ----------------------------------------------------------------------------------------------------
+# --- finding runs ---------------------------------------------------------------------------------------------------
 
 
 def _block(body: list[ir.Stmt], uses: dict[int, int]) -> None:
@@ -262,7 +264,7 @@ def _step(a: Any, b: Any) -> int | None:
     return 0 if isinstance(a, ir.Var) else _distance(a, b)
 
 
-# --- making the loop -------------------------------------------------------------------------------------------------
+# --- making the loop ------------------------------------------------------------------------------------------------
 
 
 def _hoistable(statements: list[ir.Stmt]) -> bool:

@@ -1,7 +1,8 @@
 """Which registers share a row.
 
-Cell i of every register in a group lies in row i, so the layout is right whatever the program does; it is fast when one packet
-touches the same row of all of them. Registers go together when they have one size and are most often indexed by one expression.
+Cell i of every register in a group lies in row i, so the layout is right whatever the program does; it is fast when
+one packet touches the same row of all of them. Registers go together when they have one size and are most often
+indexed by one expression.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where values live while lowering: trees of scalars in the shape of the P4 type.
 
-A *place* can be written; its leaves are `ir.Var` or `ir.Elem`. A *value* has the same shape with any `ir.Expr` as leaves (a
-place is a value). Slices of scalars and elements selected at run time are places of their own.
+A *place* can be written; its leaves are `ir.Var` or `ir.Elem`. A *value* has the same shape with any `ir.Expr` as
+leaves (a place is a value). Slices of scalars and elements selected at run time are places of their own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Record:
 
 @dataclass(eq=False, slots=True)
 class Header:
-    """`valid`: a Var, or as a value any one-bit expression. `region`: kept in wire order, its leaves are Elems of it."""
+    """`valid`: a Var, or as a value any one-bit expression. `region`: kept in wire order, its leaves are Elems of
+    it.
+    """
 
     type: types.HeaderType
     fields: dict[str, Any]
