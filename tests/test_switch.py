@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -447,3 +448,20 @@ def test_an_idle_data_plane_sleeps(running):
     time.sleep(0.3)
     assert time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID) - before < 0.1
     assert sw.dataplane_stats()["sleeps"] - start < 50
+
+
+def test_a_switch_in_a_cycle_with_its_program(probe):
+    """The collector may end the program before the switch: nothing the switch still needs may be gone by then."""
+    code = f"""
+import gc
+from ina.switch import Program, Switch
+class Owner: pass
+for _ in range(20):
+    owner = Owner()
+    owner.me, owner.program = owner, Program({probe.path!r})
+    owner.switch = Switch(owner.program)
+    del owner
+    gc.collect()
+"""
+    done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
