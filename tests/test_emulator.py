@@ -96,6 +96,17 @@ def test_float32_is_within_the_bound_and_equal_on_all_ranks(program, workers, ra
                 assert np.all(np.abs(array - exact) <= bound + np.abs(exact) * 2.0**-24)
 
 
+def test_ten_million_elements(program):
+    """10^7 and a few, in jumbo packets."""
+    from ina.compiler.build import compile_program
+
+    built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "2048", "SLOTS": "64"})
+    wire = Wire(rate=100e9, delay=1e-6, faults=faults(0.001))
+    with Star(built.so_path, up=wire, down=wire, pool=64) as net:
+        job = net.admit(2, 32, 2048, rto_min=100e-6)
+        check_int32(net, job, np.random.default_rng(0), 10_000_019)
+
+
 def test_late_duplicates_are_dropped_as_stale(program):
     with star(program, 0.1, seed=2) as net:
         job = admit(net, 4, slots=2)
