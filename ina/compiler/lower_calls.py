@@ -91,15 +91,11 @@ class Calls(Statements):
         if any(a.name for a in call.arguments):
             written = [names.index(a.name) if a.name else i for i, a in enumerate(call.arguments)]
             order = written + [i for i in order if i not in written]
+        parts = [lambda i=i: self._argument(params[i], args[i], call) for i in order]
+        evaluated = self.in_order(parts, lambda at, _: params[order[at]].direction in ("out", "inout"))
         values: list[Any] = [None] * len(params)
-        effects: list[list[ir.Stmt]] = []
-        for i in order:
-            effects.append(self.block(lambda i=i: values.__setitem__(i, self._argument(params[i], args[i], call))))
-        for position, i in enumerate(order):
-            self.out += effects[position]
-            later = any(effects[position + 1 :])
-            if later and params[i].direction in ("in", "") and not isinstance(values[i], Instance | str | ir.Const):
-                values[i] = self._snapshot(self.read(values[i]))
+        for i, value in zip(order, evaluated, strict=True):
+            values[i] = value
         return values
 
     def _argument(self, param: ast.Param, arg: ast.Expr | None, node: ast.Node) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
@@ -53,6 +54,23 @@ class Expressions:
                 node, f"a value of {e.width} bits", f"values of up to {MAX_WIDTH} bits can be computed with"
             )
         return e
+
+    def in_order(
+        self, parts: list[Callable[[], Any]], kept: Callable[[int, Any], bool] = lambda i, v: False
+    ) -> list[Any]:
+        """What `parts` yield, evaluated from the first to the last: a value is what it was at its turn, whatever later
+        parts change. `kept` says which results are places rather than values."""
+        values: list[Any] = []
+        effects = [self.block(lambda part=part: values.append(part())) for part in parts]
+        for i, statements in enumerate(effects):
+            self.out += statements
+            if (
+                any(effects[i + 1 :])
+                and not isinstance(values[i], ir.Const | Instance | str)
+                and not kept(i, values[i])
+            ):
+                values[i] = self._snapshot(self.read(values[i]))
+        return values
 
     def block(self, lower: Any) -> list[ir.Stmt]:
         """The statements that `lower()` emits."""
@@ -249,8 +267,7 @@ class Expressions:
 
     def _aggregate(self, e: ast.ListExpr | ast.StructInit) -> Any:
         t = types.strip_new(e.type)
-        # Parts are copied: an assignment may overwrite what another part reads.
-        values = [self.read(self.value(v)) for v in e.values]
+        values = self.in_order([lambda v=v: self.read(self.value(v)) for v in e.values])
         match t:
             case types.HeaderType():
                 return Header(t, dict(zip(t.fields, values, strict=True)), fold.TRUE)

@@ -130,8 +130,13 @@ class Parsers(Calls):
                     self.lvalue(e.args[0]) if e.args[0] is not None else self.storage.place(e.params[0].type, "skipped")
                 )
                 self._extract(place, e)
-                if isinstance(e.args[0], ast.Member) and e.args[0].kind == "next":
-                    stack = self.value(e.args[0].base)
+                following = e.args[0]
+                while (
+                    isinstance(following, ast.Member) and following.kind == "field"
+                ):  # a header of a union: `next.byte`
+                    following = following.base
+                if isinstance(following, ast.Member) and following.kind == "next":
+                    stack = self.value(following.base)
                     self.emit(ir.Assign(stack.next, fold.add(stack.next, fold.const(1, 32))))
                 return None
             case "lookahead":

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places
-from ina.compiler.instances import action_name
+from ina.compiler.instances import action_name, entry_priorities
 from ina.compiler.lower_parser import Parsers
 from ina.compiler.program import Instance
 
@@ -296,10 +296,8 @@ class Tables(Parsers):
         written.
         """
         if any(k["match"] in ("ternary", "range", "optional") for k in table.keys):
-            if any(e["priority"] is not None for e in table.entries):
-                prop = decl.properties.get("largest_priority_wins")
-                sign = 1 if prop is not None and prop.value.const is False else -1
-                table.entries.sort(key=lambda e: (e["priority"] or 0) * sign)
+            priorities = entry_priorities(decl)
+            table.entries.sort(key=lambda e: -priorities[e["source"]])
             return
         lpm = next((i for i, k in enumerate(table.keys) if k["match"] == "lpm"), None)
         if lpm is not None:

@@ -1,0 +1,309 @@
+"""Lowering of v1model's functions and objects (BMv2's simple_switch defines what they do)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.compiler import ast, fold, ir, places, types
+from ina.compiler.instances import field_list
+from ina.compiler.lower_tables import Tables
+from ina.compiler.program import Instance
+
+DROP_PORT = 511
+NO_LIST = 0xFFFFFFFF  # field list of a clone that preserves nothing
+FIRST_GIVEN_LIST = 0x10000  # numbers of lists given as values, beyond those of @field_list
+HASHES = {
+    "crc32": 32,
+    "crc32_custom": 32,
+    "crc16": 16,
+    "crc16_custom": 16,
+    "csum16": 16,
+    "xor16": 16,
+    "identity": 64,
+    "random": 32,
+}
+
+
+class Externs(Tables):
+    """Needs from the whole: the metadata places, `flags`, and the tables of objects."""
+
+    meta: Any
+    standard: Any
+    flags: dict[str, ir.Var]
+    registers: dict[int, ir.Register]
+    counters: dict[int, ir.Counter]
+    digests: list[dict[str, Any]]
+    preserved: dict[int, list[Any]]
+    used: set[str]
+    uses_random: bool
+    needs_original: bool
+    in_egress: bool
+    direct: Any
+
+    def flag(self, name: str, width: int = 32) -> ir.Var:
+        """A note of the program to the runtime, zero at first; ingress and egress have their own."""
+        key = f"{'egress' if self.in_egress else 'ingress'}_{name}"
+        if key not in self.flags:
+            self.flags[key] = ir.Var(key, width)
+        return self.flags[key]
+
+    def _list(self, e: ast.Expr) -> ir.Const:
+        """The number of a field list, noting what it preserves: `@field_list` of the metadata, or (deprecated) the
+        fields given.
+        """
+        if isinstance(types.strip_new(e.type), types.BitType | types.InfIntType):
+            if e.const is None:
+                raise self.unsupported(e, "a field list chosen at run time")
+            number, fields = e.const, []
+            for path in field_list(self.program, self.meta.type, number):
+                place = self.meta
+                for name in path:
+                    place = place.fields[name]
+                fields += places.scalars(place)
+        else:
+            number = FIRST_GIVEN_LIST + len(self.preserved)
+            fields = list(places.scalars(self.read(self.value(e))))
+            if not all(isinstance(f, ir.Var | ir.Elem) for f in fields):
+                raise self.unsupported(e, "preserving a value that is not a field of the metadata")
+        self.preserved[number] = fields
+        return fold.const(number, 32)
+
+    # --- functions --------------------------------------------------------------------------------------------------
+
+    def extern_function(self, e: ast.Call) -> Any:
+        name = e.decl.name
+        match name:
+            case "mark_to_drop":
+                self.emit(ir.Assign(self.standard.fields["egress_spec"], fold.const(DROP_PORT, 9)))
+                self.emit(ir.Assign(self.standard.fields["mcast_grp"], fold.const(0, 16)))
+            case "verify":
+                self._verify(e)
+            case "verify_checksum" | "verify_checksum_with_payload":
+                self._checksum(
+                    e,
+                    lambda checksum, computed: self.emit(
+                        ir.If(
+                            ir.Op("ne", (self.read(checksum), computed), 1),
+                            [ir.Assign(self.standard.fields["checksum_error"], fold.TRUE)],
+                        )
+                    ),
+                )
+            case "update_checksum" | "update_checksum_with_payload":
+                self._checksum(e, lambda checksum, computed: self.assign(checksum, computed, e))
+            case "hash":
+                self._hash(e)
+            case "random":
+                self._random(e)
+            case "digest":
+                self._digest(e)
+            case "clone" | "clone_preserving_field_list" | "clone3":
+                self._clone(e)
+            case "resubmit" | "recirculate" | "resubmit_preserving_field_list" | "recirculate_preserving_field_list":
+                self._again(e, name.split("_")[0])
+            case "truncate":
+                self.emit(ir.Extern("truncate", [], [self.scalar(e.args[0])]))
+            case "log_msg" | "assert" | "assume" | "static_assert":
+                return fold.TRUE if name == "static_assert" else None
+            case _:
+                raise self.unsupported(e, f"the function '{name}'")
+        return None
+
+    def _verify(self, e: ast.Call) -> None:
+        condition, error = self.scalar(e.args[0]), self.scalar(e.args[1])
+        if not self.reject_label:
+            raise self.unsupported(e, "verify outside of a parser")
+        self.emit(ir.If(fold.lnot(condition), [ir.Assign(self.parser_error, error), ir.Goto(self.reject_label)]))
+
+    def algorithm(self, e: ast.Expr) -> str:
+        if not isinstance(e.const, str) or e.const not in HASHES:
+            raise self.unsupported(e, f"hash algorithm {e.const if e.const is not None else 'chosen at run time'}")
+        return e.const
+
+    def hashed(self, algorithm: str, data: ast.Expr, payload: bool = False) -> ir.Var:
+        """The hash of the data's fields one after the other; headers that are invalid have none."""
+        if algorithm == "random":
+            raise self.unsupported(data, "hash algorithm random")
+        result = self.temp(HASHES[algorithm], name="hash")
+        self._hash_parts(result, algorithm, self._parts(self.read(self.value(data))), [], data, payload)
+        return result
+
+    def _parts(self, value: Any) -> list[Any]:
+        """Scalars and headers of a value, in order."""
+        if isinstance(value, ir.Expr | places.Header):
+            return [value]
+        if isinstance(value, places.Choice | places.SliceOf):
+            return self._parts(self.read(value))
+        return [part for member in places.members(value) for part in self._parts(member)]
+
+    def _hash_parts(
+        self, result: ir.Var, algorithm: str, parts: list[Any], done: list[ir.Expr], data: ast.Expr, payload: bool
+    ) -> None:
+        at = next((i for i, part in enumerate(parts) if isinstance(part, places.Header)), len(parts))
+        done = done + [self.narrow(part, data) for part in parts[:at]]
+        if at < len(parts):
+            rest, fields = parts[at + 1 :], [self.read(leaf) for leaf in places.scalars(parts[at])]
+            then = self.block(lambda: self._hash_parts(result, algorithm, rest, done + fields, data, payload))
+            without = self.block(lambda: self._hash_parts(result, algorithm, rest, done, data, payload))
+            self.emit(ir.If(parts[at].valid, then, without))
+            return
+        bits = sum(v.width for v in done)
+        if payload and (algorithm != "csum16" or bits % 16):
+            raise self.unsupported(
+                data, f"{algorithm} of {bits} bits and the payload", "csum16 of whole 16-bit words is"
+            )
+        cursor = [self.cursor] if payload else []
+        self.emit(ir.Extern("hash", [result], done + cursor, (algorithm, len(done), payload)))
+
+    def _owner_valid(self, e: ast.Expr) -> ir.Expr:
+        """Whether the header that a field belongs to is valid; true for what is no field of a header."""
+        if (
+            isinstance(e, ast.Member)
+            and e.kind == "field"
+            and isinstance(types.strip_new(e.base.type), types.HeaderType)
+        ):
+            return self.read(self.select(self.value(e.base), lambda h: h.valid))
+        return fold.TRUE
+
+    def _checksum(self, e: ast.Call, use: Any) -> None:
+        condition = self.scalar(e.args[0])
+        checksum = self.lvalue(e.args[2])
+        width, signed = places.scalar_shape(e.params[2].type)
+        if e.decl.name.startswith("verify"):
+            condition = fold.land(condition, self._owner_valid(e.args[2]))
+
+        def body() -> None:
+            computed = self.hashed(self.algorithm(e.args[3]), e.args[1], e.decl.name.endswith("payload"))
+            use(checksum, fold.cast(computed, width, signed))
+
+        self.emit(ir.If(condition, self.block(body)))
+
+    def _hash(self, e: ast.Call) -> None:
+        """base + hash mod max, max 0 meaning none but base."""
+        target = self.lvalue(e.args[0])
+        width = places.scalar_shape(e.params[0].type)[0]
+        hashed = self.hashed(self.algorithm(e.args[1]), e.args[3])
+        base, limit = self.scalar(e.args[2]), self.scalar(e.args[4])
+        wide = max(64, base.width, limit.width)
+        base, limit, value = (fold.cast(fold.cast(v, v.width), wide) for v in (base, limit, hashed))
+        if isinstance(limit, ir.Const) and limit.value == 0:
+            result: ir.Expr = base
+        else:
+            rest = ir.Op("mod", (value, limit), wide)
+            result = ir.Op("add", (base, rest), wide)
+            if not isinstance(limit, ir.Const):
+                result = fold.cond(fold.eq(limit, fold.const(0, wide)), base, result)
+        self.assign(target, fold.cast(result, width, places.scalar_shape(e.params[0].type)[1]), e)
+
+    def _random(self, e: ast.Call) -> None:
+        self.uses_random = True
+        target = self.lvalue(e.args[0])
+        width, signed = places.scalar_shape(e.params[0].type)
+        if width > 64:
+            raise self.unsupported(e, "random values of more than 64 bits")
+        low, high = (self.scalar(a) for a in e.args[1:3])
+        wide_low, wide_high = (fold.cast(fold.cast(v, width, signed), 64) for v in (low, high))
+        empty = ir.Op("gt", (low, high), 1)
+        size = ir.Op("add", (ir.Op("sub", (wide_high, wide_low), 64), fold.const(1, 64)), 64)  # 0: all 2^64
+        result = self.temp(64, name="random")
+        self.emit(ir.Extern("random", [result], [wide_low, fold.cond(empty, fold.const(1, 64), size)]))
+        self.assign(target, fold.cast(result, width, signed), e)
+
+    def _digest(self, e: ast.Call) -> None:
+        if self.in_egress:
+            raise self.unsupported(e, "digest in egress")
+        number = len(self.digests) + 1
+        value = self.read(self.value(e.args[1]))
+        names = list(e.params[1].type.fields) if isinstance(e.params[1].type, types.RecordType) else []
+        fields = []
+        for i, leaf in enumerate(places.scalars(value)):
+            kept = ir.Var(f"digest{number}_{i}", leaf.width, leaf.signed)
+            self.emit(ir.Assign(kept, leaf))
+            fields.append({"name": names[i] if i < len(names) else f"f{i}", "width": leaf.width, "var": kept})
+        self.emit(ir.Assign(self.flag("digest"), fold.const(number, 32)))
+        name = (
+            str(e.params[1].type)
+            if isinstance(e.params[1].type, types.RecordType) and e.params[1].type.name
+            else f"digest_{number}"
+        )
+        self.digests.append({"name": name, "number": number, "fields": fields})
+
+    def _clone(self, e: ast.Call) -> None:
+        wanted = "E2E" if self.in_egress else "I2E"
+        if e.args[0].const != wanted:
+            raise self.unsupported(e, f"a clone other than {wanted} in {'egress' if self.in_egress else 'ingress'}")
+        self.used.add("clone")
+        self.needs_original |= not self.in_egress
+        self.emit(ir.Assign(self.flag("clone"), fold.const(1, 32)))
+        self.emit(ir.Assign(self.flag("clone_session"), fold.cast(self.scalar(e.args[1]), 32)))
+        kept = self._list(e.args[2]) if len(e.args) > 2 else fold.const(NO_LIST, 32)
+        self.emit(ir.Assign(self.flag("clone_list"), kept))
+
+    def _again(self, e: ast.Call, kind: str) -> None:
+        if (kind == "recirculate") != self.in_egress:
+            raise self.unsupported(e, f"{kind} in {'egress' if self.in_egress else 'ingress'}")
+        self.needs_original |= kind == "resubmit"
+        self.emit(ir.Assign(self.flag(kind), fold.const(1, 32)))
+        self.emit(ir.Assign(self.flag(f"{kind}_list"), self._list(e.args[0])))
+
+    # --- objects ----------------------------------------------------------------------------------------------------
+
+    def extern_method(self, e: ast.Call, instance: Instance) -> Any:
+        match instance.decl.name, e.method:
+            case "register", "read":
+                self._register_read(e, instance)
+            case "register", "write":
+                value = self.read(self.value(e.args[1]))
+                if not isinstance(value, ir.Expr):
+                    raise self.unsupported(e, f"a register of {e.params[1].type}")
+                register = self._register(instance, e.params[1].type, e)
+                self.emit(ir.RegWrite(register, self._index32(e.args[0]), value))
+            case "counter", "count":
+                self.emit(ir.Extern("count", [], [self._index32(e.args[0])], self.counter(instance)))
+            case "direct_counter", "count":
+                self._direct_count(e, instance)
+            case kind, method:
+                raise self.unsupported(e, f"{kind}.{method}")
+        return None
+
+    def _index32(self, e: ast.Expr) -> ir.Expr:
+        index = self.scalar(e)
+        if index.width > 64:
+            raise self.unsupported(e, "an index of more than 64 bits")
+        return fold.cast(index, index.width)
+
+    def _register(self, instance: Instance, element: types.Type, e: ast.Call) -> ir.Register:
+        found = self.registers.get(id(instance))
+        if found is None:
+            shape = places.scalar_shape(element)
+            if shape is None:
+                raise self.unsupported(e, f"a register of {element}")
+            found = self.registers[id(instance)] = ir.Register(
+                instance.name, shape[0], int(instance.args["size"]), shape[1]
+            )
+        return found
+
+    def _register_read(self, e: ast.Call, instance: Instance) -> None:
+        register = self._register(instance, e.params[0].type, e)
+        target = self.lvalue(e.args[0]) if e.args[0] is not None else self.temp(register.width, register.signed)
+        index = self._index32(e.args[1])
+        if isinstance(target, ir.Var | ir.Elem):
+            self.emit(ir.RegRead(target, register, index))
+            return
+        result = self.temp(register.width, register.signed)
+        self.emit(ir.RegRead(result, register, index))
+        self.assign(target, result, e)
+
+    def counter(self, instance: Instance, size: int | None = None) -> ir.Counter:
+        found = self.counters.get(id(instance))
+        if found is None:
+            kind = instance.args["type"]
+            found = ir.Counter(instance.name, kind, size if size is not None else int(instance.args["size"]))
+            self.counters[id(instance)] = found
+        return found
+
+    def _direct_count(self, e: ast.Call, instance: Instance) -> None:
+        """Inside an action that a table runs: the entry's own counter. BMv2 counts every hit by itself; count() only
+        marks it.
+        """
+        if self.direct is None:
+            raise self.unsupported(e, "direct_counter.count outside of a table's action")
