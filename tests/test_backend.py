@@ -160,13 +160,13 @@ dist.destroy_process_group()
 @pytest.mark.parametrize("env", [
     {}, {"INA_VALUES": "256"}, {"INA_PORT": "udp", "INA_VALUES": "256"},
     {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3", "INA_VALUES": "256"},
-], ids=["jumbo", "1024 B", "udp", "faults"])
+], ids=["default", "1024 B", "udp", "faults"])
 def test_allreduce(tmp_path, env):
     for said in succeed(run(tmp_path, 3, ALLREDUCE, **env)):
         stats = said["stats"]
         assert stats["reasons"] == {"dtype float64": 1}
         assert stats["switch"]["calls"] > 170 and stats["switch"]["seconds"] > 0
-        assert stats["worker"]["results"] > 1000
+        assert stats["worker"]["results"] > 500
         assert "INA_FAULT" not in env or stats["worker"]["retransmissions"] > 0
 
 
