@@ -295,6 +295,7 @@ def test_killed_starter(tmp_path):
     results = run(tmp_path, 3, f"""
         rank, n = start(60)
         dist.all_reduce(torch.ones(10))
+        dist.barrier()
         if rank == 0: os.kill(os.getpid(), signal.SIGKILL)
         {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
     """)
@@ -305,6 +306,7 @@ def test_killed_switch(tmp_path):
     results = run(tmp_path, 2, f"""
         rank, n = start(60)
         dist.all_reduce(torch.ones(10))
+        dist.barrier()
         pid = next(iter(world._pids.values()))
         if rank == 0: os.kill(pid, signal.SIGKILL)
         {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}

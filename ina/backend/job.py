@@ -28,6 +28,7 @@ PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its han
 # get a processor: it must be longer than a few time slices. Where packets can be lost, waiting that long would cost.
 RTO_MIN_LOSSLESS, RTO_MIN = 20e-3, 4e-3
 RTO_MAX = 0.5
+START_TIMEOUT = 120.0  # seconds, at least, for a switch process that has to compile its program first
 LONGEST = 9e5  # seconds: a longer time-out is as good as none
 
 DTYPES = {torch.float32: np.dtype(np.float32), torch.int32: np.dtype(np.int32)}
@@ -50,7 +51,7 @@ class Job:
         self._tag = 0
         self._last_stats: dict[str, int] = {}
         try:
-            self._client = Client(switch, timeout)
+            self._client = Client(switch, max(timeout, START_TIMEOUT))
             self._client.join(name, rank)
         except ControlError as error:
             raise RuntimeError(f"ina: {error}{world.log_tail(switch)}") from error
@@ -61,6 +62,8 @@ class Job:
         Raises RuntimeError when there is no switch any more, or another rank is lost.
         """
         with self._lock:
+            if self.failure:
+                raise RuntimeError(self.failure)
             if self.refusal is None:
                 try:
                     self._client.admit(self.name, self.size)

@@ -48,6 +48,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._job = None
         self._switch = ""
         self._refused = ""
+        self._closed = False
         self._completer = Completer()
         self._in_flight: deque[LazyWork] = deque()  # what memory the endpoint may still write to
         # A store may have seen this group before (destroyed and made again): creation is collective, so the n-th time
@@ -110,6 +111,8 @@ class InaProcessGroup(dist.ProcessGroup):
 
     def _why_gloo(self, collective: str, tensors: list[torch.Tensor], op, average: bool) -> str:
         """"" for the switch, else why not. Asks the switch once per group; raises RuntimeError when that is over."""
+        if self._closed:
+            raise RuntimeError(f"ina: group {self.group_name!r} has been destroyed; there are no all-reduces in it")
         if collective == "allreduce" and len(tensors) != 1:
             return "several tensors in one all-reduce"
         for tensor in tensors:
@@ -174,7 +177,7 @@ class InaProcessGroup(dist.ProcessGroup):
         job, self._job = self._job, None
         if job is None:
             return
-        self._refused = "the process group has been destroyed"
+        self._closed = True
         unfinished = [work for work in self._in_flight if not work.is_completed()]
         if unfinished:
             job.abort(f"ina: group {self.group_name!r} was destroyed with {len(unfinished)} all-reduce(s) in flight")
