@@ -147,6 +147,9 @@ class V1Model(Externs):
             digests=self.digests,
         )
         module.preserved = self.preserved
+        for stmt in ir.walk(ingress_body):
+            if isinstance(stmt, ir.Extern) and stmt.op == "restore":
+                stmt.targets = [v for values in self.preserved.values() for v in values]
         for name, root in (("hdr", self.headers), ("meta", self.meta), ("standard_metadata", self.standard)):
             self._name_fields(module.fields, name, root)
         return module
