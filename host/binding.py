@@ -19,6 +19,7 @@ HEADERS = [
     "host/link.h",
     "host/port.h",
     "host/fault.h",
+    "host/port_link.h",
     "host/codec.h",
     "host/protocol.h",
     "host/endpoint.h",

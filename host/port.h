@@ -96,6 +96,10 @@ struct ina_udp_config {
 struct ina_port *ina_port_udp_open(const struct ina_udp_config *config); /* NULL + errno */
 uint16_t ina_port_udp_bound(const struct ina_port *port); /* the socket's own port number (bind_port 0: any) */
 
+/* ---- network interface (port_packet.c): an AF_PACKET socket; needs CAP_NET_RAW in the interface's network namespace ---
+ * `frames`: lent at once per direction, rounded up to a power of two. NULL + errno (ENODEV, EPERM, EINVAL). */
+struct ina_port *ina_port_packet_open(const char *interface, uint32_t max_frame, uint32_t frames);
+
 /* ---- memory (port_mem.c): two cross-connected ports in one process, for tests and in-process worlds -------------- */
 int ina_port_mem_pair(uint32_t frames, uint32_t max_frame, struct ina_port *pair[2]); /* 0 or -errno */
 

@@ -151,12 +151,20 @@ static void rest(struct ina_dataplane *dp, const uint16_t *numbers, unsigned cou
         atomic_store(&dp->stopping, 1); /* the bell is broken: nobody could reach us any more */
 }
 
+/* Where a wake-up costs more than a frame, frames gather for a while. */
+static void nap(const struct ina_dataplane *dp)
+{
+    struct timespec ts = {(time_t)(dp->config.nap_ps / 1000000000000u), (long)(dp->config.nap_ps % 1000000000000u / 1000)};
+    clock_nanosleep(CLOCK_MONOTONIC, 0, &ts, NULL);
+}
+
 static void *loop(void *arg)
 {
     struct ina_dataplane *dp = arg;
     uint16_t numbers[INA_SWITCH_PORTS];
     unsigned count = own_ports(dp->sw, numbers);
     uint64_t commands = 0, last = ina_now();
+    int napped = 1;
     struct ina_idle idle;
     ina_idle_init(&idle, dp->config.yields);
     while (!atomic_load_explicit(&dp->stopping, memory_order_relaxed)) {
@@ -172,6 +180,7 @@ static void *loop(void *arg)
             ina_switch_poll(dp->sw, now);
         if (got) {
             last = 0;
+            napped = !dp->config.nap_ps;
             ina_idle_busy(&idle);
             continue;
         }
@@ -179,8 +188,12 @@ static void *loop(void *arg)
             last = now;
         if (now - last < dp->config.spin_ps)
             continue;
-        if (!ina_idle_yield(&idle))
+        if (!napped) {
+            napped = 1;
+            nap(dp);
+        } else if (!ina_idle_yield(&idle)) {
             rest(dp, numbers, count, due);
+        }
     }
     run_commands(dp);
     return NULL;

@@ -97,19 +97,22 @@ class Switch(SwitchTarget):
 
     # ---- life
 
-    def start(self, *, spin: float = 0.0, yields: int = 10, batch: int = 0, poll: float = 50e-6) -> None:
+    def start(self, *, spin: float = 0.0, yields: int = 10, batch: int = 0, poll: float = 50e-6,
+              nap: float = 0.0) -> None:
         """Starts the data plane thread.
 
         Idle, it looks at the ports for `spin` seconds (for machines with a processor to spare), then gives the
         processor away up to `yields` times (not beside threads that compute: host/idle.h), then sleeps until it is
         woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, at most 64,
-        0: 32.
+        0: 32. `nap`: after frames it sleeps so many seconds, whatever comes, so that the next ones come together: for
+        ports whose wake-up costs more than a frame (sockets).
         """
         with self._lock:
             self._need(running=False)
             config = ffi.new(
                 "struct ina_dataplane_config *",
-                {"spin_ps": round(spin * PS), "yields": yields, "batch": batch, "poll_ps": round(poll * PS)},
+                {"spin_ps": round(spin * PS), "yields": yields, "batch": batch, "poll_ps": round(poll * PS),
+                 "nap_ps": round(nap * PS)},
             )
             dataplane = lib.ina_dataplane_start(self.pointer, config)
             if dataplane == ffi.NULL:

@@ -161,6 +161,7 @@ struct ina_dataplane_config {
     uint32_t yields;        /* then give the processor away this often and look again */
     uint32_t batch;         /* frames taken from a port at once, 1..INA_BATCH; 0: 32 */
     uint64_t poll_ps;       /* sleep between looks at ports that have no descriptor to wait on; 0: 50 us */
+    uint64_t nap_ps;        /* after frames, sleep this long before looking again, whatever comes; 0: no */
 };
 struct ina_dataplane_stats {
     uint64_t bursts, packets, sleeps, commands;

@@ -85,6 +85,18 @@ class CaptureCounts:
 
 
 @dataclass(frozen=True)
+class LinkCounts:
+    """What a link in front of a port did: frames and bytes (with Ethernet's overhead) transmitted, frames that found the
+    queue full, seconds spent serialising, longest queue in bytes."""
+
+    packets: int
+    bytes: int
+    tail_drops: int
+    busy: float
+    max_queue: int
+
+
+@dataclass(frozen=True)
 class Address:
     """Layers 2 to 4 of one end of a UDP flow."""
 
@@ -99,7 +111,7 @@ class Port:
     def __init__(self, handle, name: str) -> None:
         self.name = name
         self._handle = handle
-        self._faults = self._capture = None
+        self._faults = self._capture = self._link = None
 
     @property
     def handle(self):
@@ -133,6 +145,27 @@ class Port:
             raise _error(f"port {self.name}: faults with held={held} (1 to 65536 frames)")
         self._handle = self._faults = wrapped
         return self
+
+    def with_link(self, rate: float, delay: float = 0.0, queue: int = 0, held: int = 1024) -> Port:
+        """A link in front of what this port receives: bit/s (0: infinite), seconds, bytes of queue (0: no limit).
+
+        At most ``held`` frames (a power of two, up to 4096) are on it; more wait in the port.
+        """
+        config = {"rate_bps": round(rate), "delay_ps": round(delay * PS), "queue_bytes": queue, "ecn_bytes": 0}
+        wrapped = lib.ina_port_link_wrap(self.handle, ffi.new("struct ina_link_config *", config), held)
+        if wrapped == ffi.NULL:
+            raise _error(f"port {self.name}: a link with held={held} (a power of two up to 4096)")
+        self._handle = self._link = wrapped
+        return self
+
+    @property
+    def link(self) -> LinkCounts:
+        """What the link of :meth:`with_link` did so far."""
+        if self._link is None or self._handle is None:
+            raise ValueError(f"port {self.name} has no link: call with_link first")
+        stats = ffi.new("struct ina_link_stats *")
+        lib.ina_port_link_report(self._link, stats)
+        return LinkCounts(stats.packets, stats.bytes, stats.tail_drops, stats.busy_ps / PS, stats.max_queue_bytes)
 
     def with_capture(self, path: str | Path) -> Port:
         """Captures every frame, both directions, into a nanosecond pcap file at ``path``."""
@@ -315,6 +348,21 @@ def open_udp(
     if handle == ffi.NULL:
         raise _error(f"UDP port: cannot bind {bind[0]}:{bind[1]}")
     return Port(handle, f"UDP {bind[0]}:{lib.ina_port_udp_bound(handle)}")
+
+
+def open_packet(interface: str, max_frame: int = 1514, frames: int = 256) -> Port:
+    """A port over a network interface (AF_PACKET): every frame that comes in by it. ``frames``: lent per direction.
+
+    ``max_frame``: the interface's MTU and 14 bytes, or less; longer frames are counted as malformed. Needs root.
+    """
+    if not MIN_FRAME <= max_frame <= MAX_FRAME:
+        raise ValueError(f"port {interface}: max_frame is {max_frame}, expected {MIN_FRAME} to {MAX_FRAME}")
+    if not 1 <= frames <= 4096:
+        raise ValueError(f"port {interface}: frames is {frames}, expected 1 to 4096")
+    handle = lib.ina_port_packet_open(interface.encode(), max_frame, frames)
+    if handle == ffi.NULL:
+        raise _error(f"port {interface}: cannot open a packet socket there")
+    return Port(handle, interface)
 
 
 def bound_port(port: Port) -> int:

@@ -1,0 +1,196 @@
+"""Ports over network interfaces, and links in front of ports: real veth pairs in a network namespace of the test's own."""
+
+import ctypes
+import os
+import subprocess
+import time
+
+import pytest
+from capabilities import need
+
+from ina._native import ffi, lib
+from ina.transport import ports
+
+PS = ports.PS
+CLONE_NEWNET = 0x40000000
+
+
+def frame(number: int, size: int = 100) -> bytes:
+    """An Ethernet frame of an experimental EtherType (IEEE 802), with its number in the payload."""
+    head = bytes.fromhex("000000000002" "000000000001" "88b5") + number.to_bytes(4, "big")
+    return head + bytes(size - len(head))
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
+
+
+@pytest.fixture
+def veth():
+    """Interfaces a0 and a1 of one veth pair, MTU 9000, without IPv6, in a namespace that ends with the test."""
+    need("root", "netns")
+    libc = ctypes.CDLL(None, use_errno=True)
+    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+    assert libc.unshare(CLONE_NEWNET) == 0
+    try:
+        ip("link", "add", "a0", "type", "veth", "peer", "name", "a1")
+        for name in ("a0", "a1"):
+            ip("link", "set", name, "addrgenmode", "none", "mtu", "9000", "up")
+        yield "a0", "a1"
+    finally:
+        assert libc.setns(home, CLONE_NEWNET) == 0
+        os.close(home)
+
+
+def collect(port, count, timeout=5.0):
+    got, deadline = [], time.monotonic() + timeout
+    while len(got) < count and time.monotonic() < deadline:
+        got += port.receive()
+        if len(got) < count:
+            port.wait(max(0.0, deadline - time.monotonic()))
+    return got
+
+
+def test_frames_arrive_as_they_were_sent_in_order(veth):
+    with ports.open_packet("a0", 9014, 64) as here, ports.open_packet("a1", 9014, 64) as there:
+        frames = [frame(i, 60 + 89 * i % 8950) for i in range(300)]
+        for start in range(0, len(frames), 50):
+            assert here.send(frames[start : start + 50]) == 50
+            assert collect(there, 50) == frames[start : start + 50]
+        assert there.send(frames[:5]) == 5
+        assert collect(here, 5) == frames[:5]
+        assert not here.receive(), "what a port sends is not received by it"
+        assert here.stats["tx_packets"] == 300 and there.stats["rx_packets"] == 300
+        assert not here.wait(0.02), "an empty port times out"
+        here.send(frames[:1])
+        assert there.wait(1.0), "the descriptor is readable when frames wait"
+
+
+def test_frames_that_do_not_fit_are_counted(veth):
+    ip("link", "set", "a0", "mtu", "1000")
+    with ports.open_packet("a0", 2000) as here, ports.open_packet("a1", 500) as there:
+        assert here.send([frame(1, 1500), frame(2, 501), frame(3, 500)]) == 3
+        assert collect(there, 1) == [frame(3, 500)]
+        assert here.stats["tx_malformed"] == 1, "longer than the MTU"
+        assert there.stats["rx_malformed"] == 1, "longer than the port's longest"
+
+
+def test_an_interface_that_goes_down_is_survived(veth):
+    with ports.open_packet("a0") as here, ports.open_packet("a1") as there:
+        ip("link", "set", "a0", "down")
+        here.send([frame(1)])
+        here.receive()
+        assert here.stats["errors"] >= 1 and here.stats["tx_packets"] == 0
+        ip("link", "set", "a0", "up")
+        there.receive()
+        here.send([frame(2)])
+        assert collect(there, 1) == [frame(2)]
+        ip("link", "del", "a0")
+        here.send([frame(3)])
+        there.receive()
+        assert here.stats["errors"] >= 2 and not here.receive()
+
+
+def test_what_cannot_be_opened_says_why(veth):
+    with pytest.raises(OSError, match="port nowhere: cannot open.*No such device"):
+        ports.open_packet("nowhere")
+    with pytest.raises(ValueError, match="max_frame is 65536"):
+        ports.open_packet("a0", 65536)
+    with pytest.raises(ValueError, match="frames is 0"):
+        ports.open_packet("a0", frames=0)
+
+
+def test_capture_and_faults_wrap_it_as_any_port(veth, tmp_path):
+    with ports.open_packet("a0") as here, ports.open_packet("a1") as there:
+        here.with_faults(tx=ports.Faults(loss=0.2, seed=3)).with_capture(tmp_path / "a0.pcap")
+        here.send([frame(i) for i in range(200)])
+        lost = here.faults["tx"].lost
+        assert 20 <= lost <= 60
+        assert len(collect(there, 200 - lost)) == 200 - lost
+        assert here.capture.captured == 200
+    assert (tmp_path / "a0.pcap").stat().st_size == 24 + 200 * 116
+
+
+# ---- links in front of a port: no interface needed -------------------------------------------------------------------
+
+
+def linked_pair(frames=64, held=64, **link):
+    sender, receiver = ports.memory_pair(frames, 2048)
+    return sender, receiver.with_link(held=held, **link)
+
+
+def test_a_link_serialises_and_delays():
+    """1000 B and 24 B of overhead last 81.92 us at 100 Mb/s; the delay comes on top."""
+    sender, receiver = linked_pair(rate=100e6, delay=1e-3)
+    with sender, receiver:
+        sender.send([frame(i, 1000) for i in range(3)], now=0)
+        assert receiver.receive(now=0) == []
+        one, delay = 81_920_000, PS // 1000
+        assert receiver.next_due() == one, "the transmitter is free for the second one"
+        for i in range(3):
+            assert receiver.receive(now=(i + 1) * one + delay - 1) == []
+            assert receiver.receive(now=(i + 1) * one + delay) == [frame(i, 1000)]
+        assert receiver.next_due() is None
+        assert receiver.link == ports.LinkCounts(3, 3 * 1024, 0, 245.76e-6, 3 * 1024)
+
+
+def test_late_looks_keep_the_rate():
+    sender, receiver = linked_pair(rate=1e9)
+    with sender, receiver:
+        sender.send([frame(i, 976) for i in range(50)], now=0)
+        assert receiver.receive(now=0) == []
+        assert len(receiver.receive(now=8_000_000 * 30)) == 30
+        assert len(receiver.receive(now=8_000_000 * 50)) == 20
+
+
+def test_a_full_queue_drops_the_newest_and_keeps_order():
+    """Room for four frames; refused ones in between and at the end give their places back."""
+    sender, receiver = linked_pair(frames=16, held=16, rate=8e6, queue=4 * 1000)
+    with sender, receiver:
+        now, sent, accepted, got = 0, 0, 0, []
+        for burst in (8, 1, 0, 7, 3, 16, 2, 0, 9):
+            accepted += sender.send([frame(sent + i, 976) for i in range(burst)], now=now)  # the ring may be full, too
+            sent += burst
+            got += receiver.receive(now=now)
+            now += 3 * PS // 1000  # three frames' time
+        while receiver.next_due() is not None:
+            now += PS // 1000
+            got += receiver.receive(now=now)
+        numbers = [int.from_bytes(f[14:18], "big") for f in got]
+        assert numbers == sorted(set(numbers)) and len(numbers) + receiver.link.tail_drops == accepted
+        assert receiver.link.tail_drops > 0 and receiver.link.max_queue == 4000
+        sender.send([frame(999, 976)] * 4, now=now)
+        receiver.receive(now=now)
+        assert len(receiver.receive(now=now + PS)) == 4, "every frame of the ring came back"
+
+
+def test_frames_beyond_the_link_wait_in_the_port():
+    sender, receiver = linked_pair(frames=64, held=8, rate=8e6)
+    with sender, receiver:
+        sender.send([frame(i, 976) for i in range(40)], now=0)
+        got = []
+        for tick in range(60):
+            got += receiver.receive(now=tick * PS // 1000)
+        assert [int.from_bytes(f[14:18], "big") for f in got] == list(range(40))
+        assert receiver.link.tail_drops == 0
+
+
+def test_frames_may_be_kept_while_others_arrive():
+    """rx_done returns the oldest; the link must not give them back before."""
+    sender, receiver = linked_pair(frames=16, held=16, rate=0, queue=2 * 1000)
+    with sender, receiver:
+        pkts = ffi.new("struct ina_packet[16]")
+        sender.send([frame(i, 976) for i in range(2)], now=0)
+        assert lib.ina_port_rx(receiver.handle, pkts, 1, 0) == 1
+        sender.send([frame(i, 976) for i in range(2, 4)], now=1)
+        assert lib.ina_port_rx(receiver.handle, ffi.addressof(pkts, 1), 15, 1) == 3
+        assert [ffi.buffer(p.data, 18)[17] for p in pkts[0:4]] == [b"\0", b"\1", b"\2", b"\3"]
+        lib.ina_port_rx_done(receiver.handle, 4)
+        sender.send([frame(i, 976) for i in range(2)], now=2)
+        assert len(receiver.receive(now=2)) == 2
+
+
+def test_bad_links_are_refused():
+    pair = ports.memory_pair()
+    with pair[0], pair[1], pytest.raises(OSError, match="held=100"):
+        pair[0].with_link(1e6, held=100)
