@@ -183,6 +183,34 @@ def test_fused_rows(tmp_path, n, width, form):
         assert (program.register(f"value{i}") == rows[:, i]).all()
 
 
+@pytest.mark.parametrize("form", ["metadata", "controls"])
+def test_other_ways_to_write_it(tmp_path, form):
+    """Reading, adding and writing in three sweeps through metadata; one control instance per value; the index in a header."""
+    n, types, metadata = 24, f"header values_t {{ {' '.join(f'bit<32> f{i};' for i in range(24))} }}", ""
+    if form == "metadata":
+        locals_ = " ".join(f"register<bit<32>>(4) r{i};" for i in range(n))
+        metadata = " ".join(f"bit<32> t{i};" for i in range(n))
+        sweeps = ["r{i}.read(meta.t{i}, hdr.data.a);", "meta.t{i} = meta.t{i} + hdr.v.f{i};",
+                  "r{i}.write(hdr.data.a, meta.t{i}); hdr.v.f{i} = meta.t{i};"]  # fmt: skip
+        body = " ".join(sweep.format(i=i) for sweep in sweeps for i in range(n))
+    else:
+        types += """ control One(in bit<32> row, inout bit<32> v) { register<bit<32>>(4) r;
+            apply { bit<32> t; r.read(t, row); t = t + v; r.write(row, t); v = t; } }"""
+        locals_ = " ".join(f"One() o{i};" for i in range(n))
+        body = " ".join(f"o{i}.apply(hdr.data.a, hdr.v.f{i});" for i in range(n))
+    path = write(
+        tmp_path, body, types=types, headers="values_t v;", metadata=metadata, ingress_locals=locals_,
+        parser="state start { p.extract(hdr.data); p.extract(hdr.v); transition accept; }",
+    )  # fmt: skip
+    program = Direct(path)
+    c = program.compiled.c_path.read_text()
+    assert c.count(f"i < {n}; i++") >= 2 and len(c.splitlines()) < 600
+    values = np.arange(n, dtype=np.uint32)
+    for row, times in ((1, 1), (3, 1), (1, 2), (4, 1), (4, 1)):
+        sent = np.frombuffer(program.send(values_frame(row, 0, values))[12:], ">u4")
+        assert (sent == values * times).all()
+
+
 def test_names_change_nothing(tmp_path):
     """Programs that differ in identifiers only become the same C, but for the names in it."""
     texts = []

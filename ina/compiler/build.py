@@ -30,7 +30,7 @@ from ina.compiler.lower_v1model import V1Model
 from ina.compiler.optimise import optimise
 from ina.compiler.preprocess import preprocess
 
-UNROLLED_LINES = 20000  # of C, from which on -O3 takes long and gains nothing (measured: -O1 is as fast on such code)
+UNROLLED_LINES = 6000  # of C, from which on -O3 takes long and gains nothing (measured: -O1 is as fast on such code)
 CC_DEADLINE = 600  # seconds
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ina.compiler import ir, places
 from ina.compiler.emit_expressions import Expressions, c_type, cell, number
+from ina.compiler.optimise_rows import key
 
 
 class Statements(Expressions):
@@ -15,7 +16,7 @@ class Statements(Expressions):
         super().__init__()
         self.lines: list[str] = []
         self.depth = 1
-        self.rows: dict[str, str] | None = None  # fast side of a rolled loop: cell base by register group and index
+        self.rows: dict[tuple[int, object], str] | None = None  # fast side of a loop: row by group and index
         self.stack_buffers: dict[int, ir.Region] = {}
         self.owned: set[int] = set()  # regions that were made writable on every way here
 
@@ -122,30 +123,28 @@ class Statements(Expressions):
 
     # --- registers --------------------------------------------------------------------------------------------------
 
-    def _cell(self, register: ir.Register, index: str, step: int) -> str:
+    def _cell(self, register: ir.Register, index: ir.Expr, step: int) -> str:
         run = f" + {step} * (uint64_t)i" if step else ""
         if self.rows is not None:
-            return cell(f"{self.rows[f'{register.group}:{index}']} + {register.offset}{run}", register.bytes)
-        return cell(f"state + {register.offset} + (uint64_t)({index}) * {register.stride}{run}", register.bytes)
-
-    def _value(self, register: ir.Register, index: str, step: int) -> str:
-        text = self._cell(register, index, step)
-        return f"({c_type(register.width)}){text}" if register.bytes < 4 else text
+            return cell(f"{self.rows[register.group, key(index)]} + {register.offset}{run}", register.bytes)
+        at = f"state + {register.offset} + (uint64_t)({self.c(index)}) * {register.stride}{run}"
+        return cell(at, register.bytes)
 
     def _read(self, stmt: ir.RegRead) -> None:
-        index = self.c(stmt.index)
-        value = self._value(stmt.register, index, stmt.step)
-        if self.rows is None and not self.in_range(stmt.register, stmt.index):
-            value = f"({index} < {stmt.register.size}u ? {value} : {number(0, stmt.register.width)})"
+        register = stmt.register
+        value = self._cell(register, stmt.index, stmt.step)
+        if register.bytes < 4:
+            value = f"({c_type(register.width)}){value}"
+        if self.rows is None and not self.in_range(register, stmt.index):
+            value = f"({self.c(stmt.index)} < {register.size}u ? {value} : {number(0, register.width)})"
         self.set(stmt.target, value)
 
     def _write(self, stmt: ir.RegWrite) -> None:
-        index = self.c(stmt.index)
-        store = (
-            f"{self._cell(stmt.register, index, stmt.step)} = {self._narrow_cell(stmt.register, self.c(stmt.value))};"
-        )
-        if self.rows is None and not self.in_range(stmt.register, stmt.index):
-            store = f"if ({index} < {stmt.register.size}u) {{ {store} }}"
+        register = stmt.register
+        value = self._narrow_cell(register, self.c(stmt.value))
+        store = f"{self._cell(register, stmt.index, stmt.step)} = {value};"
+        if self.rows is None and not self.in_range(register, stmt.index):
+            store = f"if ({self.c(stmt.index)} < {register.size}u) {{ {store} }}"
         self.line(store)
 
     def _narrow_cell(self, register: ir.Register, value: str) -> str:
@@ -163,7 +162,7 @@ class Statements(Expressions):
     def _roll(self, stmt: ir.Roll) -> None:
         """A loop in two versions: one for the usual case that all its rows exist, one that checks each access."""
         regions: dict[int, ir.Region] = {}
-        indices: dict[str, tuple[ir.Register, ir.Expr]] = {}
+        indices: dict[tuple[int, object], tuple[ir.Register, ir.Expr]] = {}
         for inner in ir.walk(stmt.body):
             for e in (*ir.reads(inner), *ir.writes(inner)):
                 for leaf in ir.leaves(e):
@@ -173,14 +172,14 @@ class Statements(Expressions):
                 if isinstance(e, ir.Elem) and e.array.region:
                     self.own(e.array.region)
             if isinstance(inner, ir.RegRead | ir.RegWrite):
-                indices.setdefault(f"{inner.register.group}:{self.c(inner.index)}", (inner.register, inner.index))
+                indices.setdefault((inner.register.group, key(inner.index)), (inner.register, inner.index))
         checks = [f"{self.c(i)} < {r.size}u" for r, i in indices.values() if not self.in_range(r, i)]
         self.line(f"if (ina_likely({' && '.join(checks)})) {{" if checks else "{")
         self.depth += 1
         rows = {}
-        for n, (key, (register, index)) in enumerate(indices.items()):
+        for n, (place, (register, index)) in enumerate(indices.items()):
             self.line(f"uint8_t *const r{n} = state + (uint64_t)({self.c(index)}) * {register.stride};")
-            rows[key] = f"r{n}"
+            rows[place] = f"r{n}"
         self.bases = {id(region): f"b{n}" for n, region in enumerate(regions.values())}
         for n, region in enumerate(regions.values()):
             self.line(f"uint8_t *const b{n} = {self.name(region)};")

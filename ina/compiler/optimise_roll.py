@@ -273,13 +273,10 @@ def _hoistable(statements: list[ir.Stmt]) -> bool:
     fixed: set[int] = set()
     for stmt in ir.walk(statements):
         for target in ir.writes(stmt):
-            if isinstance(target, ir.Var):
-                written.add(id(target))
+            written.add(id(target.array) if isinstance(target, ir.Elem) else id(target))
         if isinstance(stmt, ir.RegRead | ir.RegWrite):
             for leaf in ir.leaves(stmt.index):
-                if isinstance(leaf, ir.Elem):
-                    return False
-                fixed.add(id(leaf))
+                fixed.add(id(leaf.array) if isinstance(leaf, ir.Elem) else id(leaf))
     return not written & fixed
 
 
