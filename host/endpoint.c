@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -14,8 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { BATCH = 32, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
-static const uint64_t SPIN_PS = 50u * 1000 * 1000;       /* looks again for this long before it sleeps */
+#include "idle.h"
+
+enum { BATCH = 32, YIELDS = 3 /* before it sleeps */, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
 static const uint64_t POLL_PS = 50u * 1000 * 1000;       /* nap where no bell will ring: no fd, or a full ring */
 
 struct ticket {
@@ -34,6 +34,7 @@ struct ina_endpoint {
     struct ina_tensor tensors[INA_MAX_OPS];
     int64_t ticket_of[INA_MAX_OPS];
     int tx_full;                /* the port had no room for all that could be sent */
+    struct ina_idle idle;
     uint64_t caught_up;         /* all that had come by then has been received: timers are judged by this time */
 
     int wake_fd;
@@ -206,28 +207,18 @@ static int wanted(const struct ina_endpoint *e) /* with the lock */
 /* Drives until nothing is in flight, ticket `number` is done (if not 0), `until`, or stop. */
 static void drive(struct ina_endpoint *e, int64_t number, uint64_t until)
 {
-    uint64_t now = ina_now(), quiet_since = now;
-    for (unsigned turns = 0;; turns++) {
-        const int moved = turn(e, now);
-        int go_on = 1;
-        /* Without frames nothing can be done, but for what other threads ask for. */
-        if (moved || turns % 16 == 0 || now - quiet_since > SPIN_PS) {
-            pthread_mutex_lock(&e->lock);
-            go_on = wanted(e) && !(number && e->tickets[number % INA_TICKETS].done) && !e->stop;
-            pthread_mutex_unlock(&e->lock);
-        }
-        now = ina_now();
-        if (!go_on || now >= until)
+    ina_idle_busy(&e->idle);
+    for (;;) {
+        const int moved = turn(e, ina_now());
+        pthread_mutex_lock(&e->lock);
+        const int go_on = wanted(e) && !(number && e->tickets[number % INA_TICKETS].done) && !e->stop;
+        pthread_mutex_unlock(&e->lock);
+        if (!go_on || ina_now() >= until)
             return;
-        if (moved) {
-            quiet_since = now;
-        } else if (now - quiet_since > SPIN_PS) {
+        if (moved)
+            ina_idle_busy(&e->idle);
+        else if (!ina_idle_yield(&e->idle))
             rest(e, until);
-            now = quiet_since = ina_now();
-        } else {
-            sched_yield(); /* the switch may be waiting for this core */
-            now = ina_now();
-        }
     }
 }
 
@@ -464,6 +455,7 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
     int error = errno;
     if (e->state && e->wake_fd >= 0 && (alive_fd < 0 || e->alive_fd >= 0)) {
         e->caught_up = ina_now();
+        ina_idle_init(&e->idle, YIELDS);
         protocol->init(e->state, config, e->caught_up);
         publish(e);
         sigset_t all, before; /* signals are for the program's own threads */

@@ -335,7 +335,7 @@ def test_port_that_is_too_small():
         Endpoint(WorkerConfig(0, 2, values=64), near)
 
 
-ENDPOINT_SOURCES = [*WORKER_SOURCES, "endpoint.c", "port.c", "port_mem.c", "segment.c"]
+ENDPOINT_SOURCES = [*WORKER_SOURCES, "endpoint.c", "idle.c", "port.c", "port_mem.c", "segment.c"]
 
 
 @pytest.mark.parametrize("kind", ["thread", "address,undefined"])
