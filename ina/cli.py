@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ina import __version__, paths
+from ina.wire import cli as wire
 
 
 def _pairs(items: list[str], flag: str) -> dict[str, str]:
@@ -106,6 +107,8 @@ def parser() -> argparse.ArgumentParser:
         "-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder"
     )
     compile_.set_defaults(main=_compile)
+
+    wire.add_arguments(commands)
     return top
 
 
