@@ -37,25 +37,28 @@ $(VENV)/pyvenv.cfg:
 	@.ci/system cc venv
 	@echo '==> virtual environment in $(VENV)'
 	@$(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/pip install -q --upgrade pip
+	@$(call quietly,$(VENV)/bin/pip install --upgrade pip)
+
+# $(call quietly,COMMAND): only a failing command shows what it said.
+quietly = $(1) > $(VENV)/setup.log 2>&1 || { cat $(VENV)/setup.log; exit 1; }
+# $(call wanted,EXTRAS): the requirements of pyproject.toml, with those of the named extras.
+wanted = $$($(RUN) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+	print(*p["dependencies"], *(r for e in "$(1)".split() for r in p["optional-dependencies"][e]))')
 
 $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
 	@echo '==> Python packages (torch is the large one)'
-	@$(VENV)/bin/pip install -q -c constraints.txt setuptools cffi
-	@$(VENV)/bin/pip install -q -c constraints.txt $$($(RUN) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-		o = p["optional-dependencies"]; print(*p["dependencies"], *o["torch"], *o["report"], *o["data"])')
+	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt setuptools cffi $(call wanted,torch report data))
 	@touch $@
 
 $(VENV)/built: $(SOURCES) setup.py pyproject.toml | $(VENV)/installed
 	@.ci/system cc
 	@echo '==> compiled part (ina._native)'
-	@$(VENV)/bin/pip install -q --no-build-isolation --no-deps -e .
+	@$(call quietly,$(VENV)/bin/pip install --no-build-isolation --no-deps -e .)
 	@touch $@
 
 $(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed
 	@echo '==> test tools'
-	@$(VENV)/bin/pip install -q -c constraints.txt $$($(RUN) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-		print(*p["optional-dependencies"]["dev"])')
+	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt $(call wanted,dev))
 	@touch $@
 
 data:
