@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from ina.experiment import config, data, launch, record, report
+from ina.experiment import config, data, launch, plan, record, report
 
 
 def test_unknown_key_names_file_and_nearest_key(tmp_path):
     path = tmp_path / "exp.toml"
     path.write_text("worker = 3\n")
     with pytest.raises(config.ConfigError, match=r"exp\.toml: unknown key 'worker'; did you mean 'workers'"):
-        config.load(path)
+        plan.load(path)
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,8 @@ def test_unknown_key_names_file_and_nearest_key(tmp_path):
         ("slots = 48", "slots = 48: expected a power of two"),
         ("backends = ['mpi']", "expected one or both of ina, gloo"),
         ("name = 'a/b'", "a name without '/'"),
+        ("program = 'swichml'", "expected one of .*switchml"),
+        ("name = 3", "name = 3: expected str"),
         ("workers = ", "Invalid value"),
     ],
 )
@@ -36,16 +38,16 @@ def test_wrong_values_are_refused(tmp_path, text, message):
     path = tmp_path / "exp.toml"
     path.write_text(text + "\n")
     with pytest.raises(config.ConfigError, match=message):
-        config.load(path)
+        plan.load(path)
 
 
 def test_overrides_are_parsed_to_the_type_of_the_key(tmp_path):
     path = tmp_path / "exp.toml"
     path.write_text("workers = 2\nlr = 1\n")
-    chosen = config.load(path, {"workers": "3", "backends": "gloo, ina"})
+    chosen = plan.load(path, {"workers": "3", "backends": "gloo, ina"}).single
     assert (chosen.workers, chosen.backends, chosen.lr) == (3, ("gloo", "ina"), 1.0)
     with pytest.raises(config.ConfigError, match="command line: workers = 'many': expected int"):
-        config.load(path, {"workers": "many"})
+        plan.load(path, {"workers": "many"})
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -129,15 +131,18 @@ def a_run(backend):
 
 def test_folder_holds_config_environment_and_metrics(tmp_path):
     need("matplotlib")
-    folder = record.Folder(tmp_path, config.Config(name="trial"))
-    again = record.Folder(tmp_path, config.Config(name="trial"))
-    assert folder.path != again.path and folder.path.name.startswith("trial-")
+    first = record.new_folder(tmp_path, "trial")
+    assert first != record.new_folder(tmp_path, "trial") and first.name.startswith("trial-")
+    folder = record.Folder(first, config.Config(name="trial"))
     runs = [a_run("ina"), a_run("gloo")]
-    folder.save(runs, {"distance": 0.5})
+    folder.save(runs, {"distance": 0.5}, finished=True)
     metrics = json.loads((folder.path / "metrics.json").read_text())
     assert metrics["summary"][0]["goodput_gbps"] == pytest.approx(8e-9 * 2000 / 0.03)
     assert json.loads((folder.path / "config.json").read_text())["name"] == "trial"
-    assert json.loads((folder.path / "environment.json").read_text())["python"] == sys.version.split()[0]
+    environment = json.loads((folder.path / "environment.json").read_text())
+    assert environment["python"] == sys.version.split()[0]
+    assert {len(digest) for digest in environment["sources"].values()} == {64}
+    assert record.load(folder.path).config == folder.config
     page = report.page(folder, runs, {"distance": 0.5})
     assert page.count("<svg") == 3 and "1,234" in page
     assert "<script" not in page and 'href="http' not in page

@@ -1,76 +1,166 @@
-"""What an experiment is: plain keys with types and defaults; a typo never runs the wrong experiment."""
+"""What an experiment is: plain keys with types and defaults; a typo never runs the wrong experiment.
+
+Every kind of experiment is one dataclass; its fields are the keys of the TOML file. ``ina/experiment/plan.py`` reads files.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+
+from ina import paths
 
 
 class ConfigError(ValueError):
     """A key that does not exist, or a value that does not fit; the message names file, key and what was expected."""
 
 
-@dataclass(frozen=True)
-class Config:
-    """One experiment. Sizes in elements, times in seconds, rates in bits per second unless the name says otherwise."""
+def key(default: object, text: str):
+    """A key with its default and what `ina experiment show` and docs/experiments.md say about it."""
+    return dataclasses.field(default=default, metadata={"help": text})
 
-    name: str = "fashion-mnist"
-    world: str = "local"
-    backends: tuple[str, ...] = ("ina", "gloo")
-    workers: int = 4
-    epochs: int = 2
-    steps: int = 0  # stop after this many; 0: whole epochs
-    batch: int = 64  # per worker
-    lr: float = 0.05
-    momentum: float = 0.9
-    seed: int = 1
-    data: str = ""  # folder of the IDX files; empty: where the distribution's package puts them
-    bucket_mb: float = 0.5  # DDP gradient bucket
-    program: str = "switchml"
-    values: int = 1024  # int32 per packet
-    slots: int = 64
-    faults: str = ""  # e.g. "loss=0.01,dup=0.01,reorder=0.01,seed=1": on every worker's port, both directions
-    timeout: float = 60.0
-    compare_step: int = 100  # parameters of the back ends are compared after this many steps
+
+class Keys:
+    """What all kinds share: checks, and the way to JSON and back."""
+
+    def need(self, ok: bool, key: str, expected: str) -> None:
+        if not ok:
+            raise ConfigError(f"{key} = {getattr(self, key)!r}: expected {expected}")
+
+    def check_common(self, worlds: tuple[str, ...]) -> None:
+        """Keys that every kind has."""
+        need = self.need
+        need(self.world in worlds, "world", " or ".join(map(repr, worlds)))
+        need(1 <= self.workers <= 32, "workers", "1 to 32")
+        need(self.seed >= 0, "seed", "0 or more")
+        need(self.values in (32, 64, 128, 256, 1024, 2048), "values", "32, 64, 128, 256, 1024 or 2048")
+        need(self.timeout > 0, "timeout", "more than 0 seconds")
+        need(self.name != "" and "/" not in self.name, "name", "a name without '/'")
+        known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
+        need(self.program_path.is_file(), "program", f"one of {known}, or the path of a .p4 file")
+
+    @property
+    def program_path(self) -> Path:
+        """The P4 file that ``program`` means."""
+        return Path(self.program) if self.program.endswith(".p4") else paths.p4_dir() / f"{self.program}.p4"
+
+    def as_dict(self) -> dict[str, object]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True)
+class Config(Keys):
+    """Training: one model, trained by each back end in turn."""
+
+    kind: str = key("training", "what is done: training")
+    name: str = key("fashion-mnist", "the results folder's name begins with it")
+    world: str = key("local", "where: local (processes on this machine)")
+    backends: tuple[str, ...] = key(("ina", "gloo"), "which of ina, gloo, in this order")
+    workers: int = key(4, "ranks")
+    epochs: int = key(2, "passes over the training set")
+    steps: int = key(0, "stop after this many; 0: whole epochs")
+    batch: int = key(64, "images per worker and step")
+    lr: float = key(0.05, "SGD's learning rate")
+    momentum: float = key(0.9, "SGD's momentum")
+    seed: int = key(1, "of initial parameters and order of the images")
+    data: str = key("", "folder of the IDX files; empty: where the distribution's package puts them")
+    bucket_mb: float = key(0.5, "DDP's gradient bucket, MiB")
+    program: str = key("switchml", "P4 program: a name in p4/, or the path of a .p4 file")
+    values: int = key(1024, "int32 per packet")
+    slots: int = key(64, "window of each worker, packets; a power of two")
+    faults: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port, both directions")
+    timeout: float = key(60.0, "seconds that a rank waits for an all-reduce")
+    compare_step: int = key(100, "parameters of the back ends are compared after this many steps")
 
     def __post_init__(self) -> None:
-        def need(ok: bool, key: str, expected: str) -> None:
-            if not ok:
-                raise ConfigError(f"{key} = {getattr(self, key)!r}: expected {expected}")
-
-        need(self.world == "local", "world", "'local'")
+        need = self.need
+        need(self.kind == "training", "kind", "'training'")
+        self.check_common(("local",))
         need(len(self.backends) > 0 and set(self.backends) <= {"ina", "gloo"}, "backends", "one or both of ina, gloo")
         need(len(set(self.backends)) == len(self.backends), "backends", "each back end once")
-        need(1 <= self.workers <= 32, "workers", "1 to 32")
         need(self.epochs >= 1, "epochs", "at least 1")
         need(self.steps >= 0, "steps", "0 or more")
         need(self.batch >= 1, "batch", "at least 1")
         need(self.lr > 0, "lr", "more than 0")
         need(0 <= self.momentum < 1, "momentum", "0 up to, not including, 1")
         need(self.bucket_mb > 0, "bucket_mb", "more than 0")
-        need(self.values in (32, 64, 128, 256, 1024, 2048), "values", "32, 64, 128, 256, 1024 or 2048")
         need(1 <= self.slots <= 8192 and self.slots & (self.slots - 1) == 0, "slots", "a power of two up to 8192")
-        need(self.timeout > 0, "timeout", "more than 0 seconds")
         need(self.compare_step >= 1, "compare_step", "at least 1")
-        need(self.name != "" and "/" not in self.name, "name", "a name without '/'")
-
-    def as_dict(self) -> dict[str, object]:
-        return dataclasses.asdict(self)
 
 
-FIELDS = {f.name: f for f in dataclasses.fields(Config)}
+@dataclass(frozen=True)
+class AllReduce(Keys):
+    """All-reduces in virtual time: jobs of workers around one switch, one tensor each, all at once."""
+
+    kind: str = key("allreduce", "what is done: allreduce")
+    name: str = key("allreduce", "the results folder's name begins with it")
+    world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit)")
+    workers: int = key(8, "workers of each job, each with a host and wires of its own")
+    jobs: int = key(1, "jobs that share the switch, at once")
+    elements: int = key(1_000_000, "of each job's tensor")
+    dtype: str = key("int32", "int32 or float32")
+    seed: int = key(1, "of the faults and of the tensors")
+    rate: float = key(100e9, "of each wire, bit/s")
+    delay: float = key(1e-6, "of each wire, one way, s")
+    latency: float = key(0.0, "of the switch, s")
+    queue: int = key(0, "of each wire, bytes; 0: no limit")
+    loss: float = key(0.0, "probability that a wire loses a packet, each way")
+    duplicate: float = key(0.0, "probability that a packet comes twice, the second up to ten round trips late")
+    reorder: float = key(0.0, "probability that a packet is up to two round trips late")
+    corrupt: float = key(0.0, "probability that a bit of a packet flips")
+    program: str = key("switchml", "P4 program: a name in p4/, or the path of a .p4 file")
+    values: int = key(256, "int32 per packet")
+    pool: int = key(512, "slots of the switch, a power of two")
+    slots: int = key(0, "of each job, a power of two; 0: the pool, split evenly")
+    rto_min: float = key(100e-6, "least retransmission time-out, s")
+    rto_max: float = key(10e-3, "largest, s")
+    timeout: float = key(30.0, "virtual seconds after which a tensor has failed")
+
+    def __post_init__(self) -> None:
+        need = self.need
+        need(self.kind == "allreduce", "kind", "'allreduce'")
+        self.check_common(("virtual",))
+        need(self.elements >= 1, "elements", "at least 1")
+        need(self.dtype in ("int32", "float32"), "dtype", "int32 or float32")
+        for name in ("delay", "latency", "queue", "rate"):
+            need(getattr(self, name) >= 0, name, "0 or more")
+        for name in ("loss", "duplicate", "reorder", "corrupt"):
+            need(0 <= getattr(self, name) < 1, name, "a probability below 1")
+        for name in ("pool", "slots"):
+            size = getattr(self, name)
+            need(0 <= size <= 16384 and size & (size - 1) == 0, name, "a power of two up to 16384")
+        need(1 <= self.jobs <= 16, "jobs", "1 to 16")
+        need(self.window >= 1 and self.window * self.jobs <= self.pool, "pool", f"room for {self.jobs} jobs")
+        need(0 < self.rto_min <= self.rto_max, "rto_min", "more than 0, and no more than rto_max")
+
+    @property
+    def window(self) -> int:
+        """Slots of each job: as asked, or the largest power of two that all jobs can have."""
+        share = self.pool // self.jobs
+        return min(8192, self.slots or (1 << share.bit_length() >> 1))
 
 
-def _convert(key: str, value: object, where: str) -> object:
-    """``value`` as the type of ``Config.key``; strings (from the command line) are parsed."""
-    if key not in FIELDS:
-        near = difflib.get_close_matches(key, FIELDS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(FIELDS)}"
-        raise ConfigError(f"{where}: unknown key {key!r}{hint}")
-    want = type(FIELDS[key].default)
+KINDS: dict[str, type[Keys]] = {"training": Config, "allreduce": AllReduce}
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """``; did you mean 'workers'?``, or what there is."""
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+
+
+def convert(kind: type[Keys], name: str, value: object, where: str) -> object:
+    """``value`` as the type of the key; strings (from the command line) are parsed.
+
+    Raises:
+        ConfigError: there is no such key (the nearest is named), or the value is of another type.
+    """
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    if name not in defaults:
+        raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, list(defaults))}")
+    want = type(defaults[name])
     try:
         if want is tuple:
             items = value.split(",") if isinstance(value, str) else value
@@ -81,26 +171,14 @@ def _convert(key: str, value: object, where: str) -> object:
             raise ValueError
         if want is int and isinstance(value, float):
             raise ValueError
+        if want is str and not isinstance(value, str):
+            raise ValueError
         return want(value)
     except ValueError:
-        raise ConfigError(f"{where}: {key} = {value!r}: expected {want.__name__}") from None
+        raise ConfigError(f"{where}: {name} = {value!r}: expected {want.__name__}") from None
 
 
-def load(path: Path | None, overrides: dict[str, str] | None = None) -> Config:
-    """The experiment of a TOML file (``None``: the defaults), with ``key=value`` overrides from the command line.
-
-    Raises:
-        ConfigError: the file cannot be read or parsed, or a key or value is wrong.
-    """
-    values: dict[str, object] = {}
-    if path is not None:
-        try:
-            table = tomllib.loads(path.read_text())
-        except OSError as error:
-            raise ConfigError(f"{path}: {error.strerror}") from None
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path}: {error}") from None
-        values = {key: _convert(key, value, str(path)) for key, value in table.items()}
-    for key, value in (overrides or {}).items():
-        values[key] = _convert(key, value, "command line")
-    return Config(**values)
+def from_dict(values: dict[str, object]) -> Keys:
+    """What ``as_dict`` made, also by way of JSON."""
+    kind = KINDS[values["kind"]]  # type: ignore[index]
+    return kind(**{name: convert(kind, name, value, "config.json") for name, value in values.items()})

@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ina.experiment import data
-from ina.experiment.config import Config
+from ina.experiment.config import Config, from_dict
 
 
 def say(kind: str, **fields: object) -> None:
@@ -146,8 +146,8 @@ def main() -> None:
     die_with_parent()
     torch.set_num_threads(1)
     config_path, backend, folder = sys.argv[1:]
-    values = json.loads(Path(config_path).read_text())
-    config = Config(**{**values, "backends": tuple(values["backends"])})
+    config = from_dict(json.loads(Path(config_path).read_text()))
+    os.environ["INA_PROGRAM"] = str(config.program_path.absolute())
     os.environ["INA_VALUES"], os.environ["INA_SLOTS"] = str(config.values), str(config.slots)
     if config.faults:
         os.environ["INA_FAULT"] = config.faults

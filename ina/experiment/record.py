@@ -1,7 +1,14 @@
-"""The results folder of one run: what was asked, on what it ran, what came out. Enough to compare and to repeat."""
+"""The results folder of one run: what was asked, on what it ran, what came out. Enough to compare and to repeat.
+
+    config.json        every key of the configuration, with its kind and seed
+    environment.json   machine, versions, commit, and hashes of the switch program and of the worker
+    metrics.json       schema, whether the run is finished, the table's figures (summary), everything measured (runs)
+"""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import json
 import os
 import platform
@@ -9,12 +16,41 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
 from ina import paths
-from ina.experiment.config import Config
+from ina.compiler.build import source_hash
+from ina.compiler.preprocess import preprocess
+from ina.experiment.config import Keys, from_dict
+
+SCHEMA = 2
+
+
+class ResultsError(ValueError):
+    """A folder that holds no results, or those of another schema; the message names the file."""
+
+
+@functools.cache
+def worker_hash() -> str:
+    """SHA-256 of the host's side, ``host/*.[ch]``: names and bytes."""
+    digest = hashlib.sha256()
+    for path in sorted((paths.root() / "host").glob("*.[ch]")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+@functools.cache
+def program_hash(path: Path, values: int) -> str:
+    """SHA-256 of the preprocessed switch program, as the compiler's cache knows it."""
+    return source_hash(preprocess(path, defines={"VALUES": str(values)})[0])
+
+
+def sources(config: Keys) -> dict[str, str]:
+    """Hashes of what decides a packet's way: the switch program and the worker."""
+    return {"program": program_hash(config.program_path, config.values), "worker": worker_hash()}
 
 
 def environment() -> dict[str, object]:
@@ -58,7 +94,7 @@ def commit() -> str:
 
 @dataclass
 class Run:
-    """What one back end did. Seconds and bytes; one entry a step in the lists."""
+    """What one back end did in a training. Seconds and bytes; one entry a step in the lists."""
 
     backend: str
     losses: list[float] = field(default_factory=list)
@@ -91,37 +127,111 @@ class Run:
         }
 
 
+@dataclass
+class Reduction:
+    """What one job did in virtual time; ``seconds`` from its submission to its last worker's result."""
+
+    job: str
+    workers: int
+    bytes: int  # of one worker's tensor
+    seconds: float
+    link_use: float | None  # of a worker's wire to the switch, headers and Ethernet's own included
+    ring_model_seconds: float | None  # a ring all-reduce on these wires at best: no headers, no losses
+    stats: dict[str, dict] = field(default_factory=dict)  # workers: sums over them; network: also other jobs' packets
+
+    def summary(self) -> dict[str, object]:
+        """Figures of the table; counters are sums over the job's workers."""
+        worker = self.stats["workers"]
+        return {
+            "job": self.job,
+            "time_ms": 1e3 * self.seconds,
+            "goodput_gbps": 8e-9 * self.bytes / self.seconds,
+            "link_use": self.link_use,
+            "ring_model_ms": None if self.ring_model_seconds is None else 1e3 * self.ring_model_seconds,
+            "packets": worker["tx_packets"],
+            "retransmissions": worker["retransmissions"],
+        }
+
+
+def new_folder(root: Path, name: str) -> Path:
+    """``root/<name>-<time>``, made."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for attempt in range(100):
+        path = root / (f"{name}-{stamp}" + (f"-{attempt}" if attempt else ""))
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            continue
+    raise FileExistsError(17, "a hundred runs of this name in one second", str(path))
+
+
+def write_json(target: Path, value: object) -> None:
+    """In one rename: a reader never sees half a file."""
+    part = target.with_suffix(".part")
+    part.write_text(json.dumps(value, indent=1) + "\n")
+    part.replace(target)
+
+
+def read_json(path: Path) -> dict:
+    """Raises ResultsError: not there, or no JSON."""
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise ResultsError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ResultsError(f"{path}: {error}") from None
+
+
 class Folder:
-    """``results/<name>-<time>/``: created at once, so that nothing computed is lost when a later part fails."""
+    """A run's folder. What is known is written at once, so that nothing computed is lost when a later part fails."""
 
-    def __init__(self, root: Path, config: Config) -> None:
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        for attempt in range(100):
-            self.path = root / (f"{config.name}-{stamp}" + (f"-{attempt}" if attempt else ""))
-            try:
-                self.path.mkdir(parents=True)
-                break
-            except FileExistsError:
-                continue
-        else:
-            raise FileExistsError(f"{self.path}: a hundred runs of this name in one second")
-        self.config = config
-        self.environment = environment()
-        self.write("config.json", config.as_dict())
-        self.write("environment.json", self.environment)
+    def __init__(self, path: Path, config: Keys) -> None:
+        self.path, self.config = path, config
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "metrics.json").unlink(missing_ok=True)
+        self.environment = {**environment(), "sources": sources(config)}
+        write_json(path / "config.json", config.as_dict())
+        write_json(path / "environment.json", self.environment)
 
-    def write(self, name: str, value: object) -> None:
-        """JSON, in one rename: a reader never sees half a file."""
-        target = self.path / name
-        part = target.with_suffix(".part")
-        part.write_text(json.dumps(value, indent=1) + "\n")
-        part.replace(target)
-
-    def save(self, runs: list[Run], comparison: dict[str, object]) -> None:
+    def save(self, runs: Sequence[Run | Reduction], comparison: dict[str, object], finished: bool) -> None:
         metrics = {
-            "schema": 1,
-            "summary": [run.summary() for run in runs if run.step_seconds],
+            "schema": SCHEMA,
+            "kind": self.config.kind,
+            "finished": finished,
+            "seed": self.config.seed,
+            "summary": [run.summary() for run in runs],
             "comparison": comparison,
             "runs": [run.__dict__ for run in runs],
         }
-        self.write("metrics.json", metrics)
+        write_json(self.path / "metrics.json", metrics)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A results folder, read back."""
+
+    path: Path
+    config: Keys
+    environment: dict
+    summary: list[dict]
+    comparison: dict
+    finished: bool
+
+
+def finished(path: Path) -> bool:
+    """Whether a run's folder holds all that the run was to give."""
+    try:
+        return read_json(path / "metrics.json").get("finished") is True
+    except ResultsError:
+        return False
+
+
+def load(path: Path) -> Result:
+    """Raises ResultsError naming the file: not a run's folder, or one of another schema."""
+    metrics = read_json(path / "metrics.json")
+    if metrics.get("schema") != SCHEMA:
+        raise ResultsError(f"{path / 'metrics.json'}: schema {metrics.get('schema')!r}, expected {SCHEMA}: run it again")
+    config = from_dict(read_json(path / "config.json"))
+    environment = read_json(path / "environment.json")
+    return Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["finished"])

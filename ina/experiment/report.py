@@ -4,50 +4,63 @@ from __future__ import annotations
 
 import html
 import io
+from collections.abc import Sequence
 from itertools import accumulate
 
 from rich.table import Table
 
-from ina.experiment.record import Folder, Run
+from ina.experiment.record import Folder, Reduction, Run
 
 COLOURS = {"ina": "#1668b8", "gloo": "#c65a11"}
 NAMES = {"ina": "ina (P4 switch)", "gloo": "gloo (loopback)"}
 
-# key of Run.summary(), heading, format
-COLUMNS = [
-    ("accuracy", "test accuracy", "{:.2%}"),
-    ("step_ms", "time per step, ms", "{:.1f}"),
-    ("allreduce_ms", "in all-reduce, ms/step", "{:.2f}"),
-    ("goodput_gbps", "goodput, Gb/s", "{:.2f}"),
-    ("training_s", "training, s", "{:.1f}"),
-    ("packets", "packets sent (rank 0)", "{:,}"),
-    ("retransmissions", "retransmissions (rank 0)", "{:,}"),
-]
+# kind -> (key of summary(), heading, heading where there is little room, format)
+COLUMNS = {
+    "training": [
+        ("accuracy", "test accuracy", "accuracy", "{:.2%}"),
+        ("step_ms", "time per step, ms", "ms/step", "{:.1f}"),
+        ("allreduce_ms", "in all-reduce, ms/step", "reduce ms", "{:.2f}"),
+        ("goodput_gbps", "goodput, Gb/s", "Gb/s", "{:.2f}"),
+        ("training_s", "training, s", "train s", "{:.1f}"),
+        ("packets", "packets sent (rank 0)", "packets", "{:,}"),
+        ("retransmissions", "retransmissions (rank 0)", "again", "{:,}"),
+    ],
+    "allreduce": [
+        ("time_ms", "all-reduce, virtual ms", "ms", "{:.4f}"),
+        ("goodput_gbps", "goodput, Gb/s", "Gb/s", "{:.2f}"),
+        ("link_use", "use of a worker's wire", "wire", "{:.1%}"),
+        ("ring_model_ms", "ring at best (model), ms", "ring ms", "{:.4f}"),
+        ("packets", "packets sent (all workers)", "packets", "{:,}"),
+        ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+    ],
+}
 
 
-def rows(runs: list[Run]) -> list[list[str]]:
-    """The table's rows: back end, then one formatted figure a column; an em dash where there is none."""
-    out = []
-    for run in runs:
-        summary = run.summary()
-        cells = [pattern.format(summary[key]) if summary[key] is not None else "—" for key, _, pattern in COLUMNS]
-        out.append([NAMES[run.backend], *cells])
-    return out
+def row_name(summary: dict[str, object]) -> str:
+    """Whose figures these are: the back end's or the job's."""
+    return NAMES[str(summary["backend"])] if "backend" in summary else str(summary["job"])
 
 
-def table(title: str, runs: list[Run]) -> Table:
-    """For the terminal: one column a back end, so that it fits 80 characters."""
+def cells(kind: str, summary: dict[str, object]) -> list[str]:
+    """One formatted figure a column; an em dash where there is none."""
+    return [
+        pattern.format(summary[key]) if summary[key] is not None else "—" for key, _, _, pattern in COLUMNS[kind]
+    ]
+
+
+def table(kind: str, title: str, runs: Sequence[Run | Reduction]) -> Table:
+    """For the terminal: one column a back end or job, so that it fits 80 characters."""
     result = Table(title=title, title_justify="left")
     result.add_column("")
-    columns = rows(runs)
-    for name, *_ in columns:
-        result.add_column(name, justify="right")
-    for index, (_, heading, _) in enumerate(COLUMNS, start=1):
-        result.add_row(heading, *(row[index] for row in columns))
+    columns = [cells(kind, run.summary()) for run in runs]
+    for run in runs:
+        result.add_column(row_name(run.summary()), justify="right")
+    for index, (_, heading, _, _) in enumerate(COLUMNS[kind]):
+        result.add_row(heading, *(column[index] for column in columns))
     return result
 
 
-def _svg(draw) -> str:
+def svg(draw) -> str:
     """An inline SVG of what ``draw(axes)`` plots."""
     import matplotlib
 
@@ -92,11 +105,11 @@ def _plots(runs: list[Run]) -> list[tuple[str, str]]:
         return draw
 
     return [
-        ("Training loss: two lines that lie on each other mean that the switch adds as Gloo does", _svg(losses)),
-        ("Time per step", _svg(distribution("step_seconds", "time per step"))),
+        ("Training loss: two lines that lie on each other mean that the switch adds as Gloo does", svg(losses)),
+        ("Time per step", svg(distribution("step_seconds", "time per step"))),
         (
             "Time in which an all-reduce was under way, per step",
-            _svg(distribution("allreduce_seconds", "in all-reduce")),
+            svg(distribution("allreduce_seconds", "in all-reduce")),
         ),
     ]
 
@@ -109,38 +122,65 @@ svg{max-width:100%;height:auto}code,pre{background:#f3f5f8;padding:.1rem .3rem;b
 """
 
 
-def _definition_table(values: dict[str, object]) -> str:
+def definition_table(values: dict[str, object]) -> str:
     cells = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(str(v))}</td></tr>" for k, v in values.items())
     return f"<table>{cells}</table>"
 
 
 def _counters(stats: dict[str, dict]) -> str:
     return "".join(
-        f"<h3>{html.escape(part)}</h3>{_definition_table(values)}" for part, values in stats.items() if values
+        f"<h3>{html.escape(part)}</h3>{definition_table(values)}" for part, values in stats.items() if values
     )
 
 
-def page(folder: Folder, runs: list[Run], comparison: dict[str, object]) -> str:
-    """The whole report as HTML; nothing outside the file is needed to read it."""
-    config = folder.config
-    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in ["back end", *(c[1] for c in COLUMNS)])
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows(runs))
-    figures = "".join(f"<figure><figcaption>{html.escape(c)}</figcaption>{svg}</figure>" for c, svg in _plots(runs))
+def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    first = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    rest = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{first}</tr>{rest}</table>"
+
+
+def html_figures(plots: Sequence[tuple[str, str]]) -> str:
+    return "".join(f"<figure><figcaption>{html.escape(c)}</figcaption>{drawn}</figure>" for c, drawn in plots)
+
+
+def html_page(title: str, body: str) -> str:
+    """A whole page; nothing outside it is needed to read it."""
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(title)}</title>"
+        f"<style>{STYLE}</style><h1>{html.escape(title)}</h1>{body}</html>\n"
+    )
+
+
+def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
+    config, first = folder.config, runs[0]
+    if isinstance(first, Run):
+        return (
+            f"{config.workers} workers, {first.parameters:,} parameters, {html.escape(first.dataset)}, "
+            f"{len(first.losses)} steps of {config.batch} images a worker, world <code>{config.world}</code>, "
+            f"faults <code>{html.escape(config.faults or 'none')}</code>, seed {config.seed}."
+        )
+    return (
+        f"{config.workers} workers in each of {config.jobs} jobs, {config.elements:,} elements of {config.dtype}, wires of "
+        f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, loss {config.loss:g}, world <code>{config.world}</code>, "
+        f"seed {config.seed}."
+    )
+
+
+def page(folder: Folder, runs: Sequence[Run | Reduction], comparison: dict[str, object]) -> str:
+    """The report of one run as HTML."""
+    kind = folder.config.kind
+    head = ["back end" if kind == "training" else "job", *(heading for _, heading, _, _ in COLUMNS[kind])]
+    rows = [[row_name(run.summary()), *cells(kind, run.summary())] for run in runs]
     stats = "".join(
-        f"<details><summary>Counters of rank 0, {NAMES[r.backend]}</summary>{_counters(r.stats)}</details>"
+        f"<details><summary>Counters, {html.escape(row_name(r.summary()))}</summary>{_counters(r.stats)}</details>"
         for r in runs
         if r.stats
     )
-    compared = f"<h2>The two runs beside each other</h2>{_definition_table(comparison)}" if comparison else ""
-    first = runs[0]
-    return (
-        f"<!doctype html><html lang=en><meta charset=utf-8><title>{html.escape(config.name)}</title>"
-        f"<style>{STYLE}</style>"
-        f"<h1>{html.escape(config.name)}</h1>"
-        f"<p>{config.workers} workers, {first.parameters:,} parameters, {html.escape(first.dataset)}, "
-        f"{len(first.losses)} steps of {config.batch} images a worker, world <code>{config.world}</code>, "
-        f"faults <code>{html.escape(config.faults or 'none')}</code>, seed {config.seed}.</p>"
-        f"<table><tr>{head}</tr>{body}</table>{compared}{figures}{stats}"
-        f"<details><summary>Configuration</summary>{_definition_table(config.as_dict())}</details>"
-        f"<details><summary>Machine and versions</summary>{_definition_table(folder.environment)}</details></html>\n"
+    compared = f"<h2>The two runs beside each other</h2>{definition_table(comparison)}" if comparison else ""
+    figures = html_figures(_plots([run for run in runs if isinstance(run, Run)])) if kind == "training" else ""
+    return html_page(
+        folder.config.name,
+        f"<p>{_described(folder, runs)}</p>{html_table(head, rows)}{compared}{figures}{stats}"
+        f"<details><summary>Configuration</summary>{definition_table(folder.config.as_dict())}</details>"
+        f"<details><summary>Machine and versions</summary>{definition_table(folder.environment)}</details>",
     )

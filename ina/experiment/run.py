@@ -1,4 +1,4 @@
-"""An experiment from its configuration to its report."""
+"""An experiment from its configuration to its report. All kinds, alone or as a point of a sweep, go this way."""
 
 from __future__ import annotations
 
@@ -9,37 +9,53 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ina.experiment import launch, report
-from ina.experiment.config import Config
-from ina.experiment.record import Folder, Run
+from ina.experiment import allreduce, launch, report
+from ina.experiment.config import AllReduce, Config, Keys
+from ina.experiment.record import Folder, Reduction, Run, new_folder
 
 
-def run(config: Config, root: Path, console: Console) -> Folder:
-    """Runs every back end of ``config`` in turn; returns the results folder.
+def run(config: Keys, root: Path, console: Console) -> Path:
+    """Runs one experiment in a new results folder, which it returns, and prints its table.
 
     Raises:
-        launch.JobFailed: a rank failed; what earlier back ends measured is in the folder.
+        launch.JobFailed, ina.transport.JobError: a rank or a job failed; what was measured before is in the folder.
     """
-    folder = Folder(root, config)
-    console.print(f"Results go to {folder.path}", highlight=False)
+    path = new_folder(root, config.name)
+    console.print(f"Results go to {path}", highlight=False)
+    runs, comparison = measure(config, path, console)
+    where = f"{config.workers} workers"
+    if isinstance(runs[0], Run):
+        where += f", {runs[0].dataset}, {runs[0].parameters:,} parameters, one machine"
+    console.print(report.table(config.kind, f"{config.name}: {where}", runs))
+    for key, value in comparison.items():
+        console.print(f"  {key}: {value:.3g}", highlight=False)
+    console.print(f"Report: {path / 'report.html'}", highlight=False)
+    return path
+
+
+def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str, float]]:
+    """Runs one experiment in the folder ``path``: its runs and how they compare. The folder is whole, or not `finished`."""
+    folder = Folder(path, config)
+    if isinstance(config, AllReduce):
+        reductions = allreduce.reduce(config)
+        _finish(folder, reductions, {})
+        return reductions, {}
+    assert isinstance(config, Config)
     runs: list[Run] = []
     try:
         for backend in config.backends:
             runs.append(_train(config, backend, folder, console))
-            folder.save(runs, {})
+            folder.save(runs, {}, finished=False)
     finally:
-        runs = [r for r in runs if r.accuracy is not None]
         comparison = compare(config, folder, runs)
         if runs:
-            folder.save(runs, comparison)
-            (folder.path / "report.html").write_text(report.page(folder, runs, comparison))
-    first = runs[0]
-    title = f"{config.name}: {config.workers} workers, {first.dataset}, {first.parameters:,} parameters, one machine"
-    console.print(report.table(title, runs))
-    for key, value in comparison.items():
-        console.print(f"  {key}: {value:.3g}", highlight=False)
-    console.print(f"Report: {folder.path / 'report.html'}", highlight=False)
-    return folder
+            _finish(folder, runs, comparison, finished=len(runs) == len(config.backends))
+    return runs, comparison
+
+
+def _finish(folder: Folder, runs: list[Run] | list[Reduction], comparison: dict[str, float], finished: bool = True) -> None:
+    (folder.path / "report.html").write_text(report.page(folder, runs, comparison))
+    folder.save(runs, comparison, finished)
 
 
 def _train(config: Config, backend: str, folder: Folder, console: Console) -> Run:

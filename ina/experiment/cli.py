@@ -1,0 +1,175 @@
+"""``ina run``, ``ina experiment`` and ``ina report``."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ina.experiment import plan
+from ina.experiment.config import KINDS, ConfigError
+
+RUN_KEYS = ("workers", "epochs", "steps", "backends", "data", "seed", "name", "faults")  # flags of their own
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Add the commands to ``ina``; each sets ``main``, a function of the parsed arguments."""
+    run = commands.add_parser("run", help="train a model through the P4 switch and over Gloo, and compare")
+    run.add_argument(
+        "config", nargs="?", type=Path, help="TOML file with an experiment's keys (default: Fashion-MNIST, 4 workers)"
+    )
+    run.add_argument("--workers", type=int, help="number of ranks")
+    run.add_argument("--epochs", type=int, help="passes over the training set")
+    run.add_argument("--steps", type=int, help="stop after this many steps")
+    run.add_argument("--backends", help="comma-separated: ina,gloo")
+    run.add_argument("--data", help="folder with Fashion-MNIST's IDX files")
+    run.add_argument("--seed", type=int)
+    run.add_argument("--name", help="the results folder's name begins with it")
+    run.add_argument("--faults", help="e.g. loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port")
+    _common(run)
+    run.set_defaults(main=_run)
+
+    experiment = commands.add_parser("experiment", help="list, show and run the experiments of experiments/")
+    verbs = experiment.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs.add_parser("list", help="the experiments, each in one line").set_defaults(main=_list)
+    show = verbs.add_parser("show", help="every key: an experiment's values, or without NAME the defaults")
+    show.add_argument("name", nargs="?", help="an experiment's name, or a TOML file")
+    show.set_defaults(main=_show)
+    start = verbs.add_parser("run", help="run an experiment; an interrupted one goes on where it was")
+    start.add_argument("name", help="an experiment's name, or a TOML file")
+    start.add_argument("--world", help="where: the same as --set world=...")
+    start.add_argument(
+        "--sweep", action="append", default=[], metavar="KEY=[...]", help="values to sweep, in place of the file's"
+    )
+    which = start.add_mutually_exclusive_group()
+    which.add_argument("--resume", type=Path, metavar="FOLDER", help="go on in this folder (default: newest unfinished)")
+    which.add_argument("--new", action="store_true", help="a new folder, even if an unfinished one is there")
+    _common(start)
+    start.set_defaults(main=_experiment)
+
+    report = commands.add_parser("report", help="compare results folders, of runs or sweeps, in one HTML page")
+    report.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
+    report.add_argument("--output", type=Path, help="default: comparison.html, in the folder or beside several")
+    report.set_defaults(main=_report)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the configuration")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results"), help="where the results folder is made (default: results)"
+    )
+
+
+def _pairs(items: list[str], flag: str) -> dict[str, str]:
+    out = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key:
+            raise ConfigError(f"{flag} {item!r}: expected key=value")
+        out[key] = value
+    return out
+
+
+def _guarded(action: Callable[[], object], results: Path) -> int:
+    """Runs it; everything that a user can do something about becomes one message and an exit status."""
+    from ina.compiler.build import BuildError
+    from ina.compiler.errors import CompileError
+    from ina.experiment import allreduce, launch, record, sweep
+    from ina.transport.errors import JobError
+
+    failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, allreduce.WrongSum, JobError, BuildError)
+    try:
+        action()
+    except ConfigError as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 2
+    except (*failures, CompileError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"ina: {error.filename or results}: {error.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("ina: interrupted; every process of the run has been ended", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _needs(kind: str) -> None:
+    """Raises ConfigError: a package is missing that this kind of experiment, or its report, needs."""
+    wanted = ("torch", "matplotlib") if kind == "training" else ("matplotlib",)
+    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(f"{kind} needs {' and '.join(missing)}: pip install 'ina[torch,report]'")
+
+
+def _run(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.experiment import run
+
+        overrides = _pairs(args.set, "--set")
+        overrides |= {key: str(value) for key in RUN_KEYS if (value := getattr(args, key)) is not None}
+        chosen = plan.load(args.config, overrides).single
+        _needs(chosen.kind)
+        run.run(chosen, args.results, Console())
+
+    return _guarded(action, args.results)
+
+
+def _experiment(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.experiment import sweep
+
+        overrides = _pairs(args.set, "--set")
+        if args.world:
+            overrides["world"] = args.world
+        chosen = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
+        _needs(chosen.base.kind)
+        sweep.sweep(chosen, args.results, Console(), args.resume, args.new)
+
+    return _guarded(action, args.results)
+
+
+def _list(_args: argparse.Namespace) -> int:
+    def action() -> None:
+        for path in plan.available():
+            found = plan.load(path)
+            print(f"{path.stem:<16} {len(found.points):>3} x {found.base.kind} ({found.base.world}): {found.about}")
+
+    return _guarded(action, Path())
+
+
+def _show(args: argparse.Namespace) -> int:
+    def action() -> None:
+        if args.name is None:
+            print("\n\n".join(f"# ---- {name}\n{plan.show(kind)}" for name, kind in KINDS.items()))
+        else:
+            chosen = plan.load(plan.find(args.name))
+            print(plan.show(type(chosen.base), chosen))
+
+    return _guarded(action, Path())
+
+
+def _report(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.experiment import compare
+
+        results = [result for folder in args.folders for result in compare.points(folder)]
+        one = args.folders[0] if len(args.folders) == 1 else None
+        output = args.output or (one / "comparison.html" if one else args.folders[0].parent / "comparison.html")
+        title = one.name if one else "Comparison"
+        output.write_text(compare.page(title, "", results))
+        console = Console()
+        for table in compare.tables(title, results):
+            console.print(table)
+        console.print(f"Report: {output}", highlight=False)
+
+    return _guarded(action, Path())

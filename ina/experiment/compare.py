@@ -1,0 +1,223 @@
+"""Results beside each other: the points of a sweep, or any results folders, as a table and as one HTML page."""
+
+from __future__ import annotations
+
+import html
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.table import Table
+
+from ina.experiment import report
+from ina.experiment.record import Result, ResultsError, load, read_json
+
+MODEL = "ring at best (model, no loss)"
+SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
+MARKERS = "os^DvP*X"
+UNPLOTTED = ("ring_model_ms", "link_use", "packets")  # drawn beside the time, or another figure in other words
+
+
+@dataclass(frozen=True)
+class Group:
+    """Results of one kind; ``keys``: configuration keys in which they differ."""
+
+    kind: str
+    results: list[Result]
+    keys: list[str]
+
+    def rows(self) -> list[tuple[Result, dict]]:
+        return [(result, summary) for result in self.results for summary in result.summary]
+
+    @property
+    def names(self) -> set[str]:
+        """Back ends or jobs that any of the results has."""
+        return {report.row_name(summary) for _, summary in self.rows()}
+
+
+def points(folder: Path) -> list[Result]:
+    """The finished runs of a results folder: of a sweep, all its points; else the one run.
+
+    Raises:
+        ResultsError: it is no results folder, or no run in it is finished.
+    """
+    if (folder / "experiment.json").exists():
+        listed = [folder / point["folder"] for point in read_json(folder / "experiment.json")["points"]]
+        found = [load(path) for path in listed if (path / "metrics.json").exists()]
+    elif (folder / "metrics.json").exists():
+        found = [load(folder)]
+    else:
+        raise ResultsError(f"{folder}: neither experiment.json (of a sweep) nor metrics.json (of a run) is there")
+    found = [result for result in found if result.finished]
+    if not found:
+        raise ResultsError(f"{folder}: no run in it is finished")
+    return found
+
+
+def grouped(results: Sequence[Result]) -> list[Group]:
+    """One group a kind."""
+    groups = []
+    for kind in dict.fromkeys(result.config.kind for result in results):
+        chosen = [result for result in results if result.config.kind == kind]
+        configs = [result.config.as_dict() for result in chosen]
+        keys = [key for key in configs[0] if key != "name" and any(c[key] != configs[0][key] for c in configs)]
+        groups.append(Group(kind, chosen, keys))
+    return groups
+
+
+def _said(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
+    """Headings and, for each row, what distinguishes it: its folder where no key does."""
+    head = [*group.keys, "back end" if group.kind == "training" else "job"]
+    rows = [
+        [*(_said(getattr(result.config, key)) for key in group.keys), report.row_name(summary)]
+        for result, summary in group.rows()
+    ]
+    if len({tuple(row) for row in rows}) < len(rows):
+        head.insert(0, "run")
+        rows = [[result.path.name, *row] for (result, _), row in zip(group.rows(), rows, strict=True)]
+    return head, rows
+
+
+def tables(title: str, results: Sequence[Result]) -> list[Table]:
+    """For the terminal: one row a run."""
+    out = []
+    for group in grouped(results):
+        table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+        head, identities = _identity(group)
+        columns = report.COLUMNS[group.kind]
+        for heading in [*head, *(short for _, _, short, _ in columns)]:
+            table.add_column(heading, justify="left" if heading in head else "right")
+        for identity, (_, summary) in zip(identities, group.rows(), strict=True):
+            table.add_row(*identity[:-1], summary.get("backend", identity[-1]), *report.cells(group.kind, summary))
+        table.caption = "; ".join(f"{short}: {heading}" for _, heading, short, _ in columns)
+        out.append(table)
+    return out
+
+
+# ---- plots -------------------------------------------------------------------------------------------------------
+
+
+def _across(group: Group) -> str | None:
+    """The key of the horizontal axis: the one with the most values, numbers before words; repetitions (seed) last."""
+
+    def rank(key: str) -> tuple:
+        values = {getattr(result.config, key) for result in group.results}
+        return key != "seed", all(isinstance(v, (int, float)) for v in values), len(values)
+
+    return max(group.keys, key=rank) if group.keys else None
+
+
+def _lines(group: Group, across: str | None, figure: str) -> dict[str, list[tuple[object, float]]]:
+    """Points (x, y) by the name of their line; repetitions with other seeds are on one line."""
+    lines: dict[str, list[tuple[object, float]]] = {}
+    by = [key for key in group.keys if key not in (across, "seed")]
+    for result, summary in group.rows():
+        y = summary[figure]
+        if y is None:
+            continue
+        parts = [f"{key} {_said(getattr(result.config, key))}" for key in by]
+        if len(group.names) > 1 or not parts:
+            parts.append(report.row_name(summary))
+        name = ", ".join(parts)
+        x = getattr(result.config, across) if across else result.path.name
+        lines.setdefault(name, []).append((x, y))
+    return lines
+
+
+def _model(group: Group, across: str | None) -> dict[str, list[tuple[object, float]]]:
+    """What the model says for each line of measured times; one line where all are the same."""
+    lines = _lines(group, across, "ring_model_ms")
+    if len({tuple(sorted(set(line))) for line in lines.values()}) == 1:
+        return {MODEL: next(iter(lines.values()))}
+    return {f"{MODEL}, {name}": line for name, line in lines.items()}
+
+
+def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, heading: str) -> None:
+    every = {x for line in lines.values() for x, _ in line}
+    numbers = all(isinstance(x, (int, float)) for x in every)
+    places = sorted(every) if numbers else list(dict.fromkeys(x for line in lines.values() for x, _ in line))
+    positive = [x for x in places if numbers and x > 0]
+    wide = len(positive) > 2 and max(positive) / min(positive) >= 8
+    for index, (name, line) in enumerate(lines.items()):
+        at = {x: statistics.median(y for other, y in line if other == x) for x in places if x in {x for x, _ in line}}
+        where = {x: x if numbers else places.index(x) for x in at}
+        if name.startswith(MODEL):
+            axes.plot([where[x] for x in at], list(at.values()), ":", color="#888", label=name)
+            continue
+        style = {"color": SERIES[index % len(SERIES)], "marker": MARKERS[index % len(MARKERS)]}
+        size = max(1.5, 4.5 - index)  # lines that lie on each other stay visible
+        axes.plot([where[x] for x in at], list(at.values()), linewidth=size, markersize=4 + size, label=name, **style)
+        if len(line) > len(at):
+            axes.plot([where[x] for x, _ in line], [y for _, y in line], linestyle="", alpha=0.4, markersize=3, **style)
+    if wide:
+        axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
+    if not numbers or len(places) <= 10:
+        axes.set_xticks(places if numbers else range(len(places)), [_said(x) for x in places])
+        axes.minorticks_off()
+    axes.set(xlabel=across, ylabel=heading)
+    high = [y for line in lines.values() for _, y in line if y > 0]
+    if max(high) / min(high) > 50 and len(high) == sum(map(len, lines.values())):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    if len(lines) > 1:
+        axes.legend(fontsize="small")
+
+
+def _plots(group: Group) -> list[tuple[str, str]]:
+    across = _across(group)
+    plots = []
+    for key, heading, _, pattern in report.COLUMNS[group.kind]:
+        lines = _lines(group, across, key)
+        if key in UNPLOTTED or not any(y for line in lines.values() for _, y in line):
+            continue
+        if key == "time_ms":
+            lines |= _model(group, across)
+        if pattern.endswith("%}"):
+            lines = {name: [(x, 100 * y) for x, y in line] for name, line in lines.items()}
+            heading += ", %"
+        label = across or "run"
+        drawn = report.svg(lambda axes, a=lines, b=label, c=heading: _draw(axes, a, b, c))
+        plots.append((f"{heading} by {label}", drawn))
+    return plots
+
+
+# ---- the page ----------------------------------------------------------------------------------------------------
+
+
+def _origin(results: Sequence[Result]) -> str:
+    """Commit, machine and hashes, or a warning where the runs differ in them."""
+    kinds = {
+        "commit": {r.environment["commit"] for r in results},
+        "machine": {f"{r.environment['cpu']}, {r.environment['cores']} cores" for r in results},
+        "switch program": {r.environment["sources"]["program"][:16] for r in results},
+        "worker": {r.environment["sources"]["worker"][:16] for r in results},
+    }
+    other = [name for name, found in kinds.items() if len(found) > 1 and name != "switch program"]
+    warning = f"<p><strong>These runs differ in {' and '.join(other)}.</strong></p>" if other else ""
+    return warning + report.definition_table({name: ", ".join(sorted(found)) for name, found in kinds.items()})
+
+
+def page(title: str, about: str, results: Sequence[Result]) -> str:
+    """One HTML page with everything inside: table, plots and where the figures come from."""
+    parts = [f"<p>{html.escape(about)}</p>"] if about else []
+    for group in grouped(results):
+        head, identities = _identity(group)
+        head += [heading for _, heading, _, _ in report.COLUMNS[group.kind]]
+        rows = [
+            [*identity, *report.cells(group.kind, summary)]
+            for identity, (_, summary) in zip(identities, group.rows(), strict=True)
+        ]
+        parts += [report.html_table(head, rows), report.html_figures(_plots(group))]
+        same = {k: v for k, v in group.results[0].config.as_dict().items() if k not in group.keys}
+        parts.append(f"<details><summary>The same in all {group.kind} runs</summary>{report.definition_table(same)}</details>")
+    parts.append(f"<details open><summary>Where these figures come from</summary>{_origin(results)}</details>")
+    return report.html_page(title, "".join(parts))

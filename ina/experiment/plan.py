@@ -1,0 +1,182 @@
+"""A TOML file becomes a plan: one experiment, or the points of a sweep, all checked before anything runs.
+
+    about = "one line that says what it shows"
+    kind = "allreduce"            # the keys of its dataclass in config.py
+    workers = 8
+
+    [sweep]                       # every combination, the last key fastest
+    jobs = [1, 2]
+    loss = [0.0, 0.01]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ina import paths
+from ina.experiment.config import KINDS, ConfigError, Keys, convert, nearest
+
+MOST_POINTS = 1000
+FIXED = ("kind", "name")  # the same at every point
+
+
+@dataclass(frozen=True)
+class Point:
+    """One run of a sweep: the values of the swept keys, and the whole configuration."""
+
+    values: dict[str, object]
+    config: Keys
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={_plain(value)}" for name, value in self.values.items())
+
+    def folder(self, index: int) -> str:
+        """A file name that says which point it is."""
+        said = re.sub(r"[^\w.=,+-]+", "_", str(self).replace(" ", ","))[:80]
+        return f"{index:03}-{said}" if said else f"{index:03}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """``base`` holds every key that is not swept; ``axes`` the swept ones with their values."""
+
+    about: str
+    base: Keys
+    axes: dict[str, list[object]]
+    points: list[Point]
+
+    @property
+    def single(self) -> Keys:
+        """The one experiment of a file without a sweep. Raises ConfigError when there is a sweep."""
+        if self.axes:
+            raise ConfigError(f"[sweep] of {', '.join(self.axes)}: run it with: ina experiment run")
+        return self.base
+
+
+def _plain(value: object) -> str:
+    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def find(name: str) -> Path:
+    """The file of a named experiment, or the file itself when ``name`` is a path that ends with ``.toml``."""
+    if name.endswith(".toml"):
+        return Path(name)
+    names = [path.stem for path in available()]
+    if name not in names:
+        raise ConfigError(f"no experiment {name!r} in {paths.root() / 'experiments'}{nearest(name, names)}")
+    return paths.root() / "experiments" / f"{name}.toml"
+
+
+def available() -> list[Path]:
+    return sorted((paths.root() / "experiments").glob("*.toml"))
+
+
+def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: Mapping[str, str] | None = None) -> Plan:
+    """The plan of a TOML file (``None``: training with its defaults).
+
+    ``overrides`` are ``key=value`` from the command line, and one value in place of a sweep of the key; ``sweeps``
+    are TOML lists by key, in place of the file's.
+
+    Raises:
+        ConfigError: the file cannot be read or parsed, or a key or value is wrong, at any point.
+    """
+    table = _read(path) if path is not None else {}
+    where = str(path or "defaults")
+    about, asked = table.pop("about", ""), table.pop("sweep", {})
+    if not isinstance(about, str):
+        raise ConfigError(f"{where}: about = {about!r}: expected a line of text")
+    if not isinstance(asked, dict):
+        raise ConfigError(f"{where}: sweep = {asked!r}: expected a table, [sweep]")
+    overrides = dict(overrides or {})
+    kind_name = overrides.get("kind", table.get("kind", "training"))
+    if kind_name not in KINDS:
+        raise ConfigError(f"{where}: kind = {kind_name!r}: expected {' or '.join(map(repr, KINDS))}")
+    kind = KINDS[kind_name]
+    known = {"about", "sweep", *(field.name for field in dataclasses.fields(kind))}  # type: ignore[arg-type]
+    for name in table:
+        if name not in known:
+            raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, sorted(known))}")
+    values = {name: convert(kind, name, value, where) for name, value in table.items()}
+    axes = {name: _axis(kind, name, items, f"{where}: [sweep]") for name, items in asked.items()}
+    for name, text in (sweeps or {}).items():
+        axes[name] = _axis(kind, name, _toml_list(name, text), "--sweep")
+    for name, value in overrides.items():
+        values[name] = convert(kind, name, value, "command line")
+        axes.pop(name, None)
+    points = _points(kind, values, axes, where)
+    return Plan(about, points[0].config, axes, points)
+
+
+def _read(path: Path) -> dict:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: {error}") from None
+
+
+def _toml_list(name: str, text: str) -> object:
+    try:
+        return tomllib.loads(f"axis = {text}")["axis"]
+    except tomllib.TOMLDecodeError:
+        raise ConfigError(f"--sweep {name}={text}: expected a TOML list such as {name}=[1, 2]") from None
+
+
+def _axis(kind: type[Keys], name: str, items: object, where: str) -> list[object]:
+    if not isinstance(items, list) or not items:
+        raise ConfigError(f"{where} {name} = {items!r}: expected a list of values")
+    if name in FIXED:
+        raise ConfigError(f"{where} {name}: cannot be swept")
+    values = [convert(kind, name, item, where) for item in items]
+    if len(set(values)) != len(values):
+        raise ConfigError(f"{where} {name} = {items!r}: expected each value once")
+    return values
+
+
+def _points(kind: type[Keys], values: dict, axes: dict[str, list[object]], where: str) -> list[Point]:
+    points = []
+    for combination in itertools.product(*axes.values()):
+        here = dict(zip(axes, combination, strict=True))
+        try:
+            points.append(Point(here, kind(**{**values, **here})))
+        except ConfigError as error:
+            raise ConfigError(f"{where}: {error}") from None
+        if len(points) > MOST_POINTS:
+            raise ConfigError(f"{where}: [sweep] has more than {MOST_POINTS} points")
+    return points
+
+
+def show(kind: type[Keys], plan: Plan | None = None) -> str:
+    """Every key of a kind with its default, or a plan's values, as a TOML file that can be run."""
+    lines = [f"about = {_toml(plan.about)}"] if plan else []
+    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+        swept = plan is not None and field.name in plan.axes
+        value = getattr(plan.base, field.name) if plan else field.default
+        text = f"{'# ' if swept else ''}{field.name} = {_toml(value)}"
+        lines.append(f"{text:<32} # {'swept: see below' if swept else field.metadata['help']}")
+    if plan and plan.axes:
+        lines += ["", "[sweep]", *(f"{name} = {_toml(values)}" for name, values in plan.axes.items())]
+    return "\n".join(lines)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(_toml(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def markdown(kind: type[Keys]) -> str:
+    """The table of a kind's keys for docs/experiments.md."""
+    rows = [
+        f"| `{field.name}` | `{_toml(field.default)}` | {field.metadata['help']} |"
+        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+    ]
+    return "\n".join(["| key | default | |", "|---|---|---|", *rows])

@@ -1,0 +1,148 @@
+"""All points of a plan, one after the other; what is finished is never run again.
+
+    results/<name>-<time>/experiment.json     the plan, with the hashes of program and worker
+    results/<name>-<time>/000-loss=0.0/       a run's folder (ina/experiment/record.py); finished, or run again
+    results/<name>-<time>/report.html         all points beside each other, as far as they are
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from ina.experiment import compare, launch, run
+from ina.experiment.allreduce import WrongSum
+from ina.experiment.plan import Plan
+from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, sources, write_json
+from ina.transport.errors import JobError
+
+
+class SweepFailed(RuntimeError):
+    """Points failed; the others are finished."""
+
+
+class Held(ResultsError):
+    """Another process works on this folder."""
+
+
+def _document(plan: Plan) -> dict:
+    points = [
+        {"folder": point.folder(i), "values": point.values, "config": point.config.as_dict(), "sources": sources(point.config)}
+        for i, point in enumerate(plan.points)
+    ]
+    document = {"schema": SCHEMA, "name": plan.base.name, "about": plan.about, "kind": plan.base.kind,
+                "axes": plan.axes, "points": points}  # fmt: skip
+    return json.loads(json.dumps(document))  # as it is read back: tuples are lists
+
+
+def _same(known: dict, wanted: dict) -> str:
+    """Why a folder's plan is not this one; empty if it is."""
+    if known.get("schema") != SCHEMA:
+        return f"its schema is {known.get('schema')!r}, expected {SCHEMA}"
+    if [p["config"] for p in known["points"]] != [p["config"] for p in wanted["points"]]:
+        return "its points are others"
+    changed = {
+        part
+        for a, b in zip(known["points"], wanted["points"], strict=True)
+        for part in a["sources"]
+        if a["sources"][part] != b["sources"][part]
+    }
+    names = {"program": "the switch program", "worker": "the worker"}
+    return f"{' and '.join(names[part] for part in sorted(changed))} changed since" if changed else ""
+
+
+def _hold(folder: Path) -> int:
+    """An exclusive hold on the folder, which the kernel ends with this process. Raises Held."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise Held(f"{folder}: another process is running this sweep") from None
+    return descriptor
+
+
+def unfinished(root: Path, document: dict) -> list[Path]:
+    """Folders of this plan, newest first, in which points are missing."""
+    found = []
+    for path in sorted(root.glob(f"{document['name']}-*/experiment.json"), reverse=True):
+        known = read_json(path)
+        if not _same(known, document) and not all(finished(path.parent / p["folder"]) for p in known["points"]):
+            found.append(path.parent)
+    return found
+
+
+def open_folder(plan: Plan, root: Path, resume: Path | None, new: bool) -> tuple[Path, int]:
+    """The folder to work in and the hold on it: ``resume``, else the newest unfinished one, else a new one.
+
+    Raises:
+        ResultsError: ``resume`` is no folder of this plan, or another process works on it.
+    """
+    document = _document(plan)
+    if resume is not None:
+        reason = _same(read_json(resume / "experiment.json"), document)
+        if reason:
+            raise ResultsError(f"{resume} cannot be resumed: {reason}; start anew with --new")
+        return resume, _hold(resume)
+    for folder in [] if new else unfinished(root, document):
+        try:
+            return folder, _hold(folder)
+        except Held:
+            continue
+    folder = new_folder(root, plan.base.name)
+    hold = _hold(folder)
+    write_json(folder / "experiment.json", document)
+    return folder, hold
+
+
+def sweep(plan: Plan, root: Path, console: Console, resume: Path | None = None, new: bool = False) -> Path:
+    """Runs what is not finished, also writes the report when interrupted; returns the results folder.
+
+    Raises:
+        ResultsError: ``resume`` does not fit.
+        SweepFailed: points failed; all others were run.
+    """
+    folder, hold = open_folder(plan, root, resume, new)
+    try:
+        console.print(f"Results go to {folder}", highlight=False)
+        places = [folder / point.folder(i) for i, point in enumerate(plan.points)]
+        todo = [i for i, place in enumerate(places) if not finished(place)]
+        if len(todo) < len(places):
+            console.print(f"{len(places) - len(todo)} of {len(places)} points are there already", highlight=False)
+        try:
+            failures = _run(plan, places, todo, console)
+        finally:  # also of what there is when it was interrupted
+            if any(map(finished, places)):
+                results = compare.points(folder)
+                (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
+        if any(map(finished, places)):
+            for table in compare.tables(plan.base.name, results):
+                console.print(table)
+            console.print(f"Report: {folder / 'report.html'}", highlight=False)
+    finally:
+        os.close(hold)
+    if failures:
+        head = f"{len(failures)} of {len(places)} points failed; the same command tries them again"
+        raise SweepFailed("\n".join([head, *failures]))
+    return folder
+
+
+def _run(plan: Plan, places: list[Path], todo: list[int], console: Console) -> list[str]:
+    """Runs points; returns what failed."""
+    failures, began = [], time.monotonic()
+    for done, index in enumerate(todo):
+        left = (time.monotonic() - began) / done * (len(todo) - done) if done else None
+        note = f", about {left:.0f} s to go" if left is not None else ""
+        point = plan.points[index]
+        console.print(f"[bold]{index + 1} of {len(places)}[/bold]: {point}{note}", highlight=False)
+        try:
+            run.measure(point.config, places[index], console)
+        except (launch.JobFailed, JobError, WrongSum) as error:
+            failures.append(f"{point}: {error}")
+            console.print(f"  failed: {error}", highlight=False, markup=False)
+    return failures

@@ -1,0 +1,366 @@
+"""experiments/: files that are plans, sweeps that go on where they were, and pages that compare; in virtual time."""
+
+import html
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from capabilities import need
+from rich.console import Console
+
+from ina import cli
+from ina.experiment import allreduce, compare, plan, record, report, sweep
+from ina.experiment.config import KINDS, AllReduce, Config, ConfigError
+from ina.transport.errors import JobTimeout
+
+ROOT = Path(__file__).resolve().parent.parent
+SMALL = """
+about = "a trial"
+kind = "allreduce"
+name = "trial"
+workers = 2
+elements = 3000
+values = 32
+
+[sweep]
+jobs = [1, 2]
+loss = [0.0, 0.05]
+"""
+
+
+@pytest.fixture
+def trial(tmp_path):
+    path = tmp_path / "trial.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def quiet() -> Console:
+    return Console(file=open(os.devnull, "w"), width=200)  # noqa: SIM115
+
+
+# ---- files -------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_is_every_combination(trial):
+    found = plan.load(trial)
+    assert [str(p) for p in found.points] == ["jobs=1 loss=0.0", "jobs=1 loss=0.05", "jobs=2 loss=0.0", "jobs=2 loss=0.05"]
+    assert [p.config.loss for p in found.points] == [0.0, 0.05] * 2
+    assert found.about == "a trial" and found.base.elements == 3000
+    with pytest.raises(ConfigError, match=r"\[sweep\] of jobs, loss: run it with: ina experiment run"):
+        _ = found.single
+
+
+def test_the_command_line_overrides_keys_and_sweeps(trial):
+    found = plan.load(trial, {"jobs": "2", "elements": "10"}, {"loss": "[0.1, 0.2, 0.3]"})
+    assert [(p.config.jobs, p.config.loss, p.config.elements) for p in found.points] == [(2, x, 10) for x in (0.1, 0.2, 0.3)]
+    assert list(found.axes) == ["loss"]
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('kind = "allreduce"\nelement = 3', r"trial\.toml: unknown key 'element'; did you mean 'elements'"),
+        ('kind = "training"\njobs = 2', r"trial\.toml: unknown key 'jobs'"),
+        ('kind = "allreduced"', "expected 'training' or 'allreduce'"),
+        ("about = 3", "about = 3: expected a line of text"),
+        ("sweep = 3", "sweep = 3: expected a table"),
+        ("[sweep]\nworker = [1]", r"\[sweep\]: unknown key 'worker'; did you mean 'workers'"),
+        ("[sweep]\nworkers = 4", r"\[sweep\] workers = 4: expected a list"),
+        ("[sweep]\nworkers = []", r"\[sweep\] workers = \[\]: expected a list"),
+        ("[sweep]\nworkers = [2, 2]", "expected each value once"),
+        ("[sweep]\nworkers = [2, 99]", "workers = 99: expected 1 to 32"),
+        ('[sweep]\nname = ["a"]', "cannot be swept"),
+        ('[sweep]\nkind = ["training"]', "cannot be swept"),
+        ("[sweep]\nsteps = [" + ",".join(map(str, range(1001))) + "]", "more than 1000 points"),
+        ('kind = "allreduce"\nworld = "local"', "world = 'local': expected 'virtual'"),
+        ('kind = "allreduce"\npool = 64\nslots = 64\njobs = 2', "pool = 64: expected room for 2 jobs"),
+        ('kind = "allreduce"\nrto_min = 1.0', "no more than rto_max"),
+        ('kind = "allreduce"\nloss = 1.0', "a probability below 1"),
+    ],
+)
+def test_wrong_files_are_refused_before_anything_runs(trial, text, message):
+    trial.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        plan.load(trial)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_show_prints_every_key_as_a_file_that_says_the_same(tmp_path, kind):
+    """The defaults, printed and read again, are the defaults: no key is missing, none is misprinted."""
+    path = tmp_path / "shown.toml"
+    path.write_text(plan.show(KINDS[kind]))
+    assert plan.load(path).single == KINDS[kind]()
+    assert len(path.read_text().splitlines()) == len(KINDS[kind].__dataclass_fields__)
+
+
+def test_a_shown_experiment_is_the_experiment(trial, tmp_path):
+    path = tmp_path / "shown.toml"
+    path.write_text(plan.show(AllReduce, plan.load(trial)))
+    assert plan.load(path) == plan.load(trial)
+
+
+def test_documented_keys_are_the_keys():
+    text = (ROOT / "docs" / "experiments.md").read_text()
+    for name, kind in KINDS.items():
+        assert plan.markdown(kind) in text, f"docs/experiments.md: the table of {name} should be:\n{plan.markdown(kind)}"
+
+
+def test_list_and_show(capsys):
+    assert cli.main(["experiment", "list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert {line.split()[0] for line in lines} == {p.stem for p in plan.available()} >= {"loss-sweep", "two-jobs"}
+    assert cli.main(["experiment", "show", "two-jobs"]) == 0
+    assert "jobs = [1, 2]" in capsys.readouterr().out
+    assert cli.main(["experiment", "show", "two-job"]) == 2
+    assert "did you mean 'two-jobs'" in capsys.readouterr().err
+
+
+# ---- virtual time ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_reductions_are_deterministic_and_counted(dtype):
+    need("cc")
+    config = AllReduce(workers=3, jobs=2, elements=5000, values=32, loss=0.02, reorder=0.02, duplicate=0.02, dtype=dtype)
+    first, again = allreduce.reduce(config), allreduce.reduce(config)
+    assert first == again and [r.job for r in first] == ["job 0", "job 1"]
+    other = allreduce.reduce(AllReduce(**{**config.as_dict(), "seed": 2}))
+    assert other[0].stats["network"]["digest"] != first[0].stats["network"]["digest"]
+    assert first[0].stats["workers"]["retransmissions"] > 0
+
+
+def test_time_is_what_the_wires_allow():
+    """Without faults a tensor takes its bytes at the rate of the wire, and a window below a round trip takes longer."""
+    need("cc")
+    config = AllReduce(workers=4, elements=256 * 1000, values=256, rate=10e9, delay=1e-6, pool=64)
+    (run,) = allreduce.reduce(config)
+    frame_bits = 8 * (14 + 20 + 8 + 8 + 2 + 4 * 256 + 24)
+    assert run.seconds == pytest.approx(1000 * frame_bits / 10e9, rel=0.02)
+    assert 0.95 < run.link_use <= 1.0
+    (narrow,) = allreduce.reduce(AllReduce(**{**config.as_dict(), "pool": 2}))
+    assert narrow.seconds > 1.5 * run.seconds
+    assert run.summary()["ring_model_ms"] == pytest.approx(6e3 * (8 * 1024e3 / 4 / 10e9 + 2e-6))
+
+
+def test_a_wrong_sum_is_found(monkeypatch):
+    need("cc")
+    right = allreduce._expected
+    monkeypatch.setattr(allreduce, "_expected", lambda arrays: (right(arrays)[0] + 1, 0.0))
+    with pytest.raises(allreduce.WrongSum, match="job 0: worker 0's result is off by 1"):
+        allreduce.reduce(AllReduce(workers=2, elements=10, values=32))
+
+
+# ---- sweeps ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sweep_has_a_folder_a_point_and_one_page(trial, tmp_path):
+    need("cc", "matplotlib")
+    folder = sweep.sweep(plan.load(trial), tmp_path / "results", quiet())
+    results = compare.points(folder)
+    assert [(r.config.jobs, r.config.loss) for r in results] == [(1, 0.0), (1, 0.05), (2, 0.0), (2, 0.05)]
+    for result in results:
+        assert result.finished and len(result.summary) == result.config.jobs
+        metrics = json.loads((result.path / "metrics.json").read_text())
+        assert metrics["schema"] == record.SCHEMA and metrics["seed"] == 1 and metrics["kind"] == "allreduce"
+        assert {"commit", "cpu", "cores", "kernel", "python", "numpy", "ina", "sources"} <= set(result.environment)
+        assert (result.path / "report.html").exists()
+    page = (folder / "report.html").read_text()
+    assert page.count("<svg") == 3 and "a trial" in page and "<script" not in page
+    for heading in ("jobs", "loss", *(heading for _, heading, _, _ in report.COLUMNS["allreduce"])):
+        assert f"<th>{html.escape(heading)}</th>" in page
+    assert page.count("<td>job 1</td>") == 2
+
+
+def test_same_seed_same_figures(trial, tmp_path):
+    need("cc", "matplotlib")
+    chosen = plan.load(trial, {"jobs": "2"})
+    a, b = (sweep.sweep(chosen, tmp_path / "results", quiet(), new=True) for _ in range(2))
+    assert a != b
+    for one, other in zip(compare.points(a), compare.points(b), strict=True):
+        assert (one.path / "metrics.json").read_bytes() == (other.path / "metrics.json").read_bytes()
+
+
+def test_finished_points_are_not_run_again(trial, tmp_path, monkeypatch):
+    """Interrupted at the third of four points; the next run does that and the last one, in the same folder."""
+    need("cc", "matplotlib")
+    real, seen = allreduce.reduce, []
+
+    def reduce(config):
+        seen.append((config.jobs, config.loss))
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return real(config)
+
+    monkeypatch.setattr(allreduce, "reduce", reduce)
+    chosen, root = plan.load(trial), tmp_path / "results"
+    with pytest.raises(KeyboardInterrupt):
+        sweep.sweep(chosen, root, quiet())
+    (folder,) = root.iterdir()
+    assert len(compare.points(folder)) == 2 and (folder / "report.html").exists()
+    before = {p: p.stat().st_mtime_ns for p in folder.glob("00[01]-*/metrics.json")}
+    assert sweep.sweep(chosen, root, quiet()) == folder
+    assert seen[2:] == [(2, 0.0), (2, 0.0), (2, 0.05)] and len(compare.points(folder)) == 4
+    assert before == {p: p.stat().st_mtime_ns for p in before}
+    assert sweep.sweep(chosen, root, quiet(), resume=folder) == folder and len(seen) == 5
+    assert sweep.sweep(chosen, root, quiet()) != folder, "nothing is unfinished: a new folder"
+
+
+def test_another_plan_or_worker_is_not_resumed(trial, tmp_path, monkeypatch):
+    need("cc", "matplotlib")
+    root = tmp_path / "results"
+    folder = sweep.sweep(plan.load(trial), root, quiet())
+    (folder / "000-jobs=1,loss=0.0" / "metrics.json").unlink()
+    with pytest.raises(record.ResultsError, match="cannot be resumed: its points are others"):
+        sweep.sweep(plan.load(trial, {"elements": "10"}), root, quiet(), resume=folder)
+    monkeypatch.setattr(record, "worker_hash", lambda: "0" * 64)
+    with pytest.raises(record.ResultsError, match="the worker changed since"):
+        sweep.sweep(plan.load(trial), root, quiet(), resume=folder)
+    assert sweep.sweep(plan.load(trial), root, quiet()) != folder
+    with pytest.raises(record.ResultsError, match=r"experiment\.json: No such file"):
+        sweep.sweep(plan.load(trial), root, quiet(), resume=tmp_path)
+
+
+def test_two_processes_do_not_share_a_folder(trial, tmp_path):
+    need("cc", "matplotlib")
+    chosen, root = plan.load(trial), tmp_path / "results"
+    folder, hold = sweep.open_folder(chosen, root, None, False)
+    try:
+        other, other_hold = sweep.open_folder(chosen, root, None, False)
+        os.close(other_hold)
+        assert other != folder
+        with pytest.raises(sweep.Held, match="another process"):
+            sweep.open_folder(chosen, root, folder, False)
+    finally:
+        os.close(hold)
+
+
+def test_a_failed_point_is_named_and_tried_again(trial, tmp_path, monkeypatch):
+    """A deadline shorter than a round trip: the points fail, the sweep says so, and the next run tries them again."""
+    need("cc", "matplotlib")
+    real = allreduce.reduce
+
+    def reduce(config):
+        return real(AllReduce(**{**config.as_dict(), "timeout": 1e-7}) if config.loss else config)
+
+    monkeypatch.setattr(allreduce, "reduce", reduce)
+    root = tmp_path / "results"
+    with pytest.raises(sweep.SweepFailed, match=r"2 of 4 points failed.*\njobs=1 loss=0\.05: "):
+        sweep.sweep(plan.load(trial), root, quiet())
+    (folder,) = root.iterdir()
+    assert {r.config.loss for r in compare.points(folder)} == {0.0}
+    monkeypatch.setattr(allreduce, "reduce", real)
+    assert sweep.sweep(plan.load(trial), root, quiet()) == folder and len(compare.points(folder)) == 4
+    with pytest.raises(JobTimeout):
+        real(AllReduce(workers=2, elements=10, values=32, timeout=1e-7))
+
+
+def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
+    need("cc", "matplotlib")
+    trial.write_text(SMALL.replace("elements = 3000", "elements = 300_000").replace("[0.0, 0.05]", "[0.0, 0.001, 0.002, 0.003]"))
+    command = [sys.executable, "-m", "ina.cli", "experiment", "run", str(trial), "--results", str(tmp_path / "results")]
+    runner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.glob("results/*/*/metrics.json")):
+            assert runner.poll() is None and time.monotonic() < deadline, "no point was finished"
+            time.sleep(0.01)
+        runner.send_signal(signal.SIGINT)
+        _, said = runner.communicate(timeout=60)
+    finally:
+        runner.kill()
+    assert runner.returncode == 130 and "interrupted" in said and "Traceback" not in said, said
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"[1-7] of 8 points are there already", done.stdout), done.stdout
+    assert len(list(tmp_path.glob("results/*"))) == 1 and len(list(tmp_path.glob("results/*/*/metrics.json"))) == 8
+
+
+# ---- the experiments of the repository, smaller ------------------------------------------------------------------
+
+
+def figures(folder: Path, key: str) -> list[float]:
+    return [row[key] for result in compare.points(folder) for row in result.summary]
+
+
+def test_loss_sweep(tmp_path):
+    """More loss: more retransmissions, less goodput."""
+    need("cc", "matplotlib")
+    found = plan.load(plan.find("loss-sweep"), {"elements": "50000", "workers": "4", "seed": "1"}, {"loss": "[0.0, 0.01, 0.1]"})
+    folder = sweep.sweep(found, tmp_path, quiet())
+    goodput, again = figures(folder, "goodput_gbps"), figures(folder, "retransmissions")
+    assert goodput == sorted(goodput, reverse=True) and again == sorted(again) and again[0] == 0 < again[1]
+
+
+def test_worker_scaling(tmp_path):
+    """All-reduce time does not depend on the number of workers; a ring's does."""
+    need("cc", "matplotlib")
+    found = plan.load(plan.find("worker-scaling"), {"elements": "100000"}, {"workers": "[2, 16]"})
+    folder = sweep.sweep(found, tmp_path, quiet())
+    times, ring = figures(folder, "time_ms"), figures(folder, "ring_model_ms")
+    assert times[1] == pytest.approx(times[0], rel=0.01) and ring[1] > 1.3 * ring[0]
+
+
+def test_two_jobs(tmp_path):
+    """Two jobs are each as fast as one alone while the slots suffice, and not below."""
+    need("cc", "matplotlib")
+    found = plan.load(plan.find("two-jobs"), {"elements": "50000"}, {"pool": "[16, 128]"})
+    folder = sweep.sweep(found, tmp_path, quiet())
+    narrow, wide, *both = figures(folder, "time_ms")
+    assert both[0] == pytest.approx(both[1]) and both[0] > 1.5 * narrow
+    assert both[2] == pytest.approx(wide, rel=0.02) and both[3] == pytest.approx(wide, rel=0.02)
+
+
+# ---- comparing ---------------------------------------------------------------------------------------------------
+
+
+def a_training(path: Path, name: str, backends=("ina", "gloo"), **keys) -> Path:
+    config = Config(name=name, backends=backends, **keys)
+    folder = record.Folder(path / name, config)
+    runs = [
+        record.Run(backend, [2.0, 1.0], [0.1, 0.2], [0.01, 0.02], [1000, 1000], 0.5, 0.3, 1.0, "data", 7) for backend in backends
+    ]
+    folder.save(runs, {}, finished=True)
+    return folder.path
+
+
+def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
+    """Trainings with other faults, and a sweep of all-reduces: a table and plots for each kind."""
+    need("cc", "matplotlib")
+    faults = {"a": "", "b": "loss=0.01", "c": "dup=0.01"}
+    folders = [a_training(tmp_path, name, faults=text) for name, text in faults.items()]
+    folders.append(sweep.sweep(plan.load(trial, {"jobs": "1"}), tmp_path, quiet()))
+    assert cli.main(["report", *map(str, folders), "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<table>") >= 4 and page.count("<svg") == 5 + 3
+    assert "loss=0.01" in page and "gloo (loopback)" in page
+    assert "page.html" in capsys.readouterr().out
+
+
+def test_equal_configurations_are_told_apart_by_their_folders(tmp_path):
+    need("matplotlib")
+    results = [record.load(a_training(tmp_path, name)) for name in ("before", "after")]
+    results[1].environment["commit"] = "another"
+    page = compare.page("two runs", "", results)
+    assert "<td>before</td>" in page and "<td>after</td>" in page
+    assert "These runs differ in commit." in page
+
+
+def test_what_cannot_be_compared_is_named(tmp_path, capsys):
+    assert cli.main(["report", str(tmp_path)]) == 1
+    assert f"{tmp_path}: neither experiment.json" in capsys.readouterr().err
+    folder = a_training(tmp_path, "old")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    for change, message in (({"schema": 1}, "schema 1, expected 2"), ({"finished": False}, "no run in it is finished")):
+        (folder / "metrics.json").write_text(json.dumps(metrics | change))
+        assert cli.main(["report", str(folder)]) == 1
+        assert message in capsys.readouterr().err
+    (folder / "metrics.json").write_text("{")
+    assert cli.main(["report", str(folder)]) == 1
+    assert "metrics.json" in capsys.readouterr().err
