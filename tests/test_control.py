@@ -25,7 +25,7 @@ from ina.control.controller import AdmissionError, Controller
 from ina.control.ports import open_switch_port, open_worker_port
 from ina.control.server import Server
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry
-from ina.transport import Address, Endpoint, WorkerConfig
+from ina.transport import Address, Endpoint, WorkerConfig, worker_address
 
 
 class FakeTarget:
@@ -63,14 +63,13 @@ class FakeHost(FakeTarget):
     def describe(self):
         return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64}
 
-    def open_port(self, kind, job, index, slots):
-        number = len(self.ports)
-        port, offer, fds = open_switch_port(kind, Address("00:00:00:00:00:01", "10.0.0.1", 4000),
-                                            Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0), 32, slots)
+    def open_port(self, kind, job, index, slots, pid):
+        number, address = len(self.ports), worker_address(job, index)
+        port, offer, fds = open_switch_port(kind, address, Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0), 32, slots)
         self.ports[number] = port
-        return number, offer, fds
+        return number, address, offer, fds
 
-    def close_port(self, number):
+    def close_port(self, number, job):
         self.ports.pop(number).close()
 
     def counters(self):
@@ -383,7 +382,7 @@ def test_the_end_of_the_switch_process_is_a_clear_error():
     with pytest.raises(OSError, match="is another switch process using that name"):
         listen(name)
     listener.close()
-    with pytest.raises(ControlError, match="no switch process at abstract socket"):
+    with pytest.raises(ControlError, match="no switch process at socket @"):
         Client(name)
 
 

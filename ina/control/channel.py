@@ -1,7 +1,8 @@
 """JSON lines with file descriptors over a Unix stream socket: what the switch process and its clients speak.
 
 One message is one line of JSON; descriptors travel as SCM_RIGHTS ancillary data of the line's first byte and are
-handed out with that line. Sockets are in the abstract name space, so no file is ever left behind.
+handed out with that line. Sockets are in the abstract name space, so no file is ever left behind; but abstract names
+reach as far as one network namespace, so where clients are in others, the name is a path (it has a '/').
 """
 
 from __future__ import annotations
@@ -97,14 +98,24 @@ def peer_pid(sock: socket.socket) -> int:
     return pid
 
 
+def address(name: str) -> str:
+    """The Unix socket address of ``name``: the path that it is, or an abstract one."""
+    return name if "/" in name else "\0" + name
+
+
+def shown(name: str) -> str:
+    """``name`` as people write it: abstract ones with an @."""
+    return name if "/" in name else "@" + name
+
+
 def listen(name: str) -> socket.socket:
-    """Listening socket at abstract address ``name``. OSError (EADDRINUSE) if it is taken."""
+    """Listening socket at ``name``. OSError (EADDRINUSE) if it is taken. A path's file is the caller's to remove."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        sock.bind("\0" + name)
+        sock.bind(address(name))
         sock.listen(128)
     except OSError as error:
         sock.close()
-        raise OSError(error.errno, f"cannot listen at abstract socket @{name}: {error.strerror}; "
+        raise OSError(error.errno, f"cannot listen at socket {shown(name)}: {error.strerror}; "
                       "is another switch process using that name?") from error
     return sock

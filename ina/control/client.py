@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina.control.channel import Channel, ChannelClosed, listen
+from ina.control.channel import Channel, ChannelClosed, address, listen, shown
 from ina.transport import Address
 
 
@@ -42,7 +42,7 @@ class Attachment:
 
 
 class Client:
-    """One connection to the switch process at abstract socket ``name``: at most one worker of one job.
+    """One connection to the switch process at ``name`` (abstract, or a path with a "/"): at most one worker of one job.
 
     Not thread-safe. Every call takes its time-out in seconds; a dead switch process is a ControlError at once.
     """
@@ -57,10 +57,10 @@ class Client:
         self._unanswered_error: ControlError | None = None
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            sock.connect("\0" + name)
+            sock.connect(address(name))
         except OSError as error:
             sock.close()
-            raise ControlError("gone", f"no switch process at abstract socket @{name}: {error.strerror}; it ended, "
+            raise ControlError("gone", f"no switch process at socket {shown(name)}: {error.strerror}; it ended, "
                                        "or runs on another machine or in another network name space") from error
         self._channel = Channel(sock)
 
@@ -110,7 +110,7 @@ class Client:
                 break
             except (ChannelClosed, ValueError):
                 self.gone = not self.failure
-                self.failure = self.failure or f"the switch process (abstract socket @{self.name}) ended"
+                self.failure = self.failure or f"the switch process (socket {shown(self.name)}) ended"
         return self.failure
 
     def close(self) -> None:
@@ -123,7 +123,7 @@ class Client:
         deadline = time.monotonic() + self.timeout
         while True:
             try:
-                message, fds = self._channel.receive(deadline, f"the switch process @{self.name} to answer {op!r}")
+                message, fds = self._channel.receive(deadline, f"the switch process {shown(self.name)} to answer {op!r}")
             except TimeoutError as error:
                 raise ControlError("timeout", f"{error} for {self.timeout:g} s") from error
             except (ChannelClosed, ValueError) as error:
@@ -156,7 +156,7 @@ class Client:
         return True
 
     def _gone(self, op: str) -> str:
-        return self.failure or f"the switch process (abstract socket @{self.name}) ended before it answered {op!r}"
+        return self.failure or f"the switch process (socket {shown(self.name)}) ended before it answered {op!r}"
 
     def _send(self, message: dict) -> None:
         try:
@@ -174,7 +174,8 @@ class SwitchProcess:
     """
 
     def __init__(self, program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,
-                 job_slots: int | None = None, verbose: bool = False):
+                 job_slots: int | None = None, verbose: bool = False, network: Path | None = None):
+        """``network``: a file that describes the interfaces to run on (network.py), else ports are made for workers."""
         self.name = name or f"ina-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         listener = listen(self.name)
         starter_end, self._alive = os.pipe()
@@ -187,6 +188,8 @@ class SwitchProcess:
             command += ["--job-slots", str(job_slots)]
         if verbose:
             command.append("--verbose")
+        if network:
+            command += ["--network", str(network)]
         environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
         package_root = str(Path(__file__).resolve().parent.parent.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))

@@ -41,15 +41,12 @@ class SwitchTarget(Protocol):
 
 @dataclass(frozen=True)
 class Worker:
-    """Where one worker of a job is: ``port`` is the switch's port number."""
+    """Where one worker of a job is: ``port`` is the switch's port number, ``address`` what its frames say."""
 
     job: int
     index: int
     port: int
-
-    @property
-    def address(self) -> Address:
-        return worker_address(self.job, self.index)
+    address: Address
 
 
 @dataclass
@@ -106,14 +103,17 @@ class Controller:
         self._last_number = number
         return job
 
-    def attach(self, job: Job, index: int, port: int) -> Worker:
-        """Register worker ``index`` of ``job`` at switch port ``port``. Raises AdmissionError."""
+    def attach(self, job: Job, index: int, port: int, address: Address | None = None) -> Worker:
+        """Register worker ``index`` of ``job`` at switch port ``port``. Raises AdmissionError.
+
+        ``address``: default, that of the local world.
+        """
         if not 0 <= index < job.workers:
             raise AdmissionError("invalid", f"job {job.name!r} has workers 0 to {job.workers - 1}; there is no {index}")
         if index in job.attached:
             raise AdmissionError("duplicate", f"worker {index} of job {job.name!r} is already attached: two processes "
                                               "have the same rank")
-        worker = Worker(job.number, index, port)
+        worker = Worker(job.number, index, port, address or worker_address(job.number, index))
         job.attached[index] = worker
         self.target.write([*insert(*self._worker_entries(worker)), *modify(self._group(job))])
         return worker

@@ -9,7 +9,7 @@ from ina.compiler.build import compile_program
 from ina.control.ports import open_switch_port
 from ina.switch.embedded import Switch
 from ina.switch.entities import Update
-from ina.transport import SWITCH, worker_address
+from ina.transport import SWITCH, Address, worker_address
 
 PORTS = 510  # the CPU port and the drop port are beyond
 
@@ -17,9 +17,10 @@ PORTS = 510  # the CPU port and the drop port are beyond
 class EmbeddedSwitch:
     """A running switch that can be given ports. Raises what compiling and loading the program raise."""
 
-    def __init__(self, program: Path, defines: dict[str, str]):
+    def __init__(self, program: Path, defines: dict[str, str], **options: int):
+        """``options``: of the switch (``buffers``, ``max_frame``, ...)."""
         compiled = compile_program(program, defines=defines)
-        self.switch = Switch(compiled.so_path)
+        self.switch = Switch(compiled.so_path, **options)
         registers = self.switch.p4info.registers.values()
         self.values = sum(r.name.startswith("SwitchIngress.values.value") for r in registers)
         self.slots = next((r.size for r in registers if r.name.endswith(".bitmaps")), 0) // 2
@@ -29,6 +30,9 @@ class EmbeddedSwitch:
         self._program = str(program)
         self._ports: dict[int, object] = {}
         self._last = PORTS - 1
+        self._start()
+
+    def _start(self) -> None:
         self.switch.start()
 
     def describe(self) -> dict:
@@ -38,17 +42,18 @@ class EmbeddedSwitch:
     def write(self, updates: Iterable[Update]) -> None:
         self.switch.write(updates)
 
-    def open_port(self, kind: str, job: int, index: int, slots: int) -> tuple[int, dict, list[int]]:
+    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> tuple[int, Address, dict, list[int]]:
         number = next((n for i in range(PORTS) if (n := (self._last + 1 + i) % PORTS) not in self._ports), None)
         if number is None:
             raise ValueError(f"all {PORTS} ports of the switch are in use")
-        port, offer, fds = open_switch_port(kind, worker_address(job, index), SWITCH, self.values, slots)
+        address = worker_address(job, index)
+        port, offer, fds = open_switch_port(kind, address, SWITCH, self.values, slots)
         self.switch.add_port(number, port.handle)
         self._ports[number] = port
         self._last = number
-        return number, offer, fds
+        return number, address, offer, fds
 
-    def close_port(self, number: int) -> None:
+    def close_port(self, number: int, job: int) -> None:
         self.switch.remove_port(number)
         self._ports.pop(number).close()
 

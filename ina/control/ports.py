@@ -57,7 +57,7 @@ def open_switch_port(
             raise
     if kind == "udp":
         port = open_udp((LOOPBACK, 0), None, source=worker, destination=switch, max_frame=max_frame, frames=frames)
-        return port, {"kind": "udp", "port": bound_port(port)}, []
+        return port, {"kind": "udp", "bind": [LOOPBACK, 0], "peer": [LOOPBACK, bound_port(port)]}, []
     raise ValueError(f"unknown kind of port {kind!r}; expected 'shm' or 'udp'")
 
 
@@ -71,7 +71,7 @@ def open_worker_port(attachment: Attachment, faults: Faults | None = None) -> Po
         memory, bell, switch_bell = attachment.fds
         port = open_shared(memory, 1, bell, switch_bell)
     else:
-        port = open_udp((LOOPBACK, 0), (LOOPBACK, attachment.port["port"]), source=attachment.switch,
+        port = open_udp(tuple(attachment.port["bind"]), tuple(attachment.port["peer"]), source=attachment.switch,
                         destination=attachment.address, max_frame=frame_size(attachment.values),
                         frames=frames_for(attachment.slots))
     if faults is not None:

@@ -41,7 +41,7 @@ from typing import Protocol
 from ina.compiler.errors import CompileError
 from ina.control.channel import Channel, ChannelClosed, listen, peer_pid
 from ina.control.controller import AdmissionError, Controller, SwitchTarget
-from ina.transport import SWITCH
+from ina.transport import SWITCH, Address
 
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
 DEFAULT_SLOTS = 128
@@ -56,14 +56,15 @@ class SwitchHost(SwitchTarget, Protocol):
     def describe(self) -> dict:
         """``program``, ``source_hash``, ``values`` (per packet), ``slots`` (of the pool)."""
 
-    def open_port(self, kind: str, job: int, index: int, slots: int) -> tuple[int, dict, list[int]]:
-        """A port for worker ``index`` of job number ``job`` with a window of ``slots``.
+    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> tuple[int, Address, dict, list[int]]:
+        """A port for worker ``index`` of job number ``job`` with a window of ``slots``, which is process ``pid``.
 
-        The port's number, what the worker must know of it, and descriptors for the worker (the caller closes them).
-        Raises ValueError for an unknown kind, OSError.
+        The port's number, the worker's address, what the worker must know of the port, and descriptors for the worker
+        (the caller closes them). Raises ValueError for an unknown kind or place, OSError.
         """
 
-    def close_port(self, number: int) -> None: ...
+    def close_port(self, number: int, job: int) -> None:
+        """Worker of job number ``job`` at that port is gone."""
 
     def counters(self) -> dict: ...
 
@@ -261,19 +262,19 @@ class Server:
         admitted = self.controller.jobs.get(job)
         if admitted is None:
             raise AdmissionError("unknown", f"there is no job {job!r}; it was never admitted, or is over")
-        number, offer, offered = self.host.open_port(port, admitted.number, worker, admitted.slots)
+        number, address, offer, offered = self.host.open_port(port, admitted.number, worker, admitted.slots, session.pid)
         fds += offered
         try:
-            attached = self.controller.attach(admitted, worker, number)
+            self.controller.attach(admitted, worker, number, address)
         except AdmissionError:
-            self.host.close_port(number)
+            self.host.close_port(number, admitted.number)
             raise
         session.attached = True
         self.ports.setdefault(job, []).append(number)
         log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, number, port)
         return {"port": offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "slots": admitted.slots, "values": self.host.describe()["values"],
-                "address": astuple(attached.address), "switch": astuple(SWITCH)}
+                "address": astuple(address), "switch": astuple(SWITCH)}
 
     def _release(self, session: Session, fds: list[int]) -> dict:
         if not session.job:
@@ -329,9 +330,10 @@ class Server:
         """The last worker that leaves a job releases it; until then ports stay, results may be under way."""
         if self._others(session) or session.job not in self.controller.jobs:
             return
+        job = self.controller.jobs[session.job].number
         self.controller.release(session.job)
         for number in self.ports.pop(session.job, []):
-            self.host.close_port(number)
+            self.host.close_port(number, job)
         log.info("job %s is over", session.job)
 
 
@@ -346,7 +348,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--program", required=True, help="the P4 program")
     parser.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME[=VALUE]",
                         help="preprocessor definition, such as -DVALUES=256")
-    parser.add_argument("--name", help="abstract Unix socket to listen at")
+    parser.add_argument("--name", help="abstract Unix socket to listen at, or, with a '/', a path")
+    parser.add_argument("--network", type=Path, help="JSON file that describes the interfaces to run on (network.py)")
     parser.add_argument("--listen-fd", type=int, help="descriptor that listens already, instead of --name")
     parser.add_argument("--starter-fd", type=int, default=-1, help="pipe whose other end the starter holds")
     parser.add_argument("--starter-pid", type=int, default=0, help="process whose end counts as the starter's")
@@ -361,9 +364,15 @@ def main(argv: list[str] | None = None) -> int:
 
     host, failure = None, ""
     try:
-        from ina.control.embedded import EmbeddedSwitch
+        program, defines = Path(args.program), dict(d.partition("=")[::2] for d in args.defines)
+        if args.network:
+            from ina.control.network import Description, NetworkSwitch
 
-        host = EmbeddedSwitch(Path(args.program), dict(d.partition("=")[::2] for d in args.defines))
+            host = NetworkSwitch(program, defines, Description.read(args.network))
+        else:
+            from ina.control.embedded import EmbeddedSwitch
+
+            host = EmbeddedSwitch(program, defines)
     except Exception as error:  # told to every client: they must not be left with a connection that says nothing
         failure = f"the switch process cannot run {args.program}: {error}"
         log.error("%s", failure, exc_info=not isinstance(error, (CompileError, OSError)))

@@ -1,0 +1,16 @@
+"""Layer 2 of a switch program (p4/include/forwarding.p4): one entry for each host, broadcasts to every port."""
+
+from __future__ import annotations
+
+from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, insert
+
+BROADCAST = "ff:ff:ff:ff:ff:ff"
+FLOOD_GROUP = 1000  # jobs have the groups 1 to 256
+
+
+def forwarding(hosts: dict[str, int]) -> list[Update]:
+    """Entries that forward to hosts by MAC address (``hosts``: address -> port), and flood broadcasts (ARP, ...)."""
+    entries = [TableEntry("l2", {"hdr.ethernet.dst_addr": mac}, "forward", {"port": port}) for mac, port in hosts.items()]
+    flood = TableEntry("l2", {"hdr.ethernet.dst_addr": BROADCAST}, "flood", {"group": FLOOD_GROUP})
+    group = MulticastGroupEntry(FLOOD_GROUP, tuple(Replica(port, 0) for port in sorted(set(hosts.values()))))
+    return insert(group, flood, *entries)
