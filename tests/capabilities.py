@@ -35,6 +35,12 @@ def _netns() -> str:
     return "" if done.returncode == 0 else f"no network namespaces with veth pairs: {done.stderr.strip()}"
 
 
+def _mininet() -> str:
+    from topologies.mininet import missing as missing_for_networks
+
+    return missing_for_networks()
+
+
 def _sanitizers(names: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "probe.c"
@@ -64,6 +70,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "bmv2": _command("INA_SIMPLE_SWITCH", "simple_switch"),
     "netns": _netns,
     "tshark": _command("INA_TSHARK", "tshark"),
+    "mininet": _mininet,
     "root": lambda: "" if os.geteuid() == 0 else "not running as root",
 }
 

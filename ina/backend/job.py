@@ -27,6 +27,7 @@ PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its han
 # Least RTO in seconds. Shared memory loses nothing, so there a time-out is nearly always a rank or switch that did not
 # get a processor: it must be longer than a few time slices. Where packets can be lost, waiting that long would cost.
 RTO_MIN_LOSSLESS, RTO_MIN = 20e-3, 4e-3
+RTO_MIN_NETWORK = 10e-3  # a repetition takes its share of the link, and the kernel's timers and queues are in every round trip
 RTO_MAX = 0.5
 START_TIMEOUT = 120.0  # seconds, at least, for a switch process that has to compile its program first
 LONGEST = 9e5  # seconds: a longer time-out is as good as none
@@ -84,11 +85,12 @@ class Job:
             return self.refusal
 
     def _start(self, attachment) -> None:
-        lossless = self.settings.port == "shm" and self.settings.faults is None
+        lossless = attachment.port["kind"] == "shm" and self.settings.faults is None
+        rto_min = RTO_MIN_NETWORK if self.settings.switch else RTO_MIN_LOSSLESS if lossless else RTO_MIN
         config = WorkerConfig(
             worker=attachment.worker, workers=attachment.workers, job=attachment.number,
             incarnation=attachment.incarnation, slots=attachment.slots, values=attachment.values,
-            rto_min=RTO_MIN_LOSSLESS if lossless else RTO_MIN, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
+            rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch)
         port = open_worker_port(attachment, self.settings.faults)
         try:

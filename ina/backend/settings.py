@@ -23,6 +23,8 @@ class Settings:
     INA_SLOTS       slots of each job (its window), a power of two
     INA_PORT        shm (shared memory) or udp (loopback)
     INA_FAULT       such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1
+    INA_SWITCH      socket of a switch process that runs already (a path, or an abstract name); the first
+                    four are then its own business. Rank 0's word counts.
     ==============  ======================================================================================
     """
 
@@ -32,6 +34,7 @@ class Settings:
     pool: int = 1024
     port: str = "shm"
     faults: Faults | None = None
+    switch: str = ""
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -48,7 +51,7 @@ class Settings:
             raise ValueError(f"INA_PORT={port}: expected shm or udp")
         fault = os.environ.get("INA_FAULT")
         return cls(Path(program) if program else paths.p4_dir() / "switchml.p4", values, slots, max(cls.pool, slots),
-                   port, parse_faults(fault) if fault else None)
+                   port, parse_faults(fault) if fault else None, os.environ.get("INA_SWITCH", ""))
 
 
 def parse_faults(text: str) -> Faults:

@@ -1,4 +1,4 @@
-"""The local world: who starts the switch process, how ranks find it, and that they are on one machine.
+"""Who starts the switch process, how ranks find it, and that they are where they can reach it.
 
 The first rank of a new group names the switch: the one that this process knows already, or a new one that it starts.
 Its abstract socket listens before the process runs, so nobody waits here for anything but the other ranks of the
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ina.backend.settings import Settings
-from ina.control.client import SwitchProcess
+from ina.control.client import Client, ControlError, SwitchProcess
 
 _process: SwitchProcess | None = None  # started by this process
 _users: dict[str, int] = {}  # switches known to this process, by socket name: groups of this process that use it
@@ -68,8 +68,9 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
                                f"{timeout.total_seconds():g} s") from error
         ranks = [json.loads(text) for text in store.multi_get(keys)]
         places = [Place(*r["place"]) for r in ranks]
+        anywhere = "/" in ranks[0]["switch"]  # a path is the same in every network name space of a machine
         for other, there in enumerate(places):
-            if (there.kernel, there.network) != (places[0].kernel, places[0].network):
+            if there.kernel != places[0].kernel or (there.network != places[0].network and not anywhere):
                 what = "machines" if there.kernel != places[0].kernel else "network name spaces"
                 raise RuntimeError(f"ina: the local world needs all ranks on one machine, but ranks 0 and {other} are "
                                    f"on different {what} ({places[0].host} and {there.host}); start all ranks on one, "
@@ -86,9 +87,12 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
 
 
 def acquire(settings: Settings) -> str:
-    """Socket name of a switch that this process knows, or of a new one. One ``release`` per call."""
+    """Socket name of a switch that runs (INA_SWITCH), that this process knows, or of a new one. One ``release`` per call."""
     global _process
-    if _users:
+    if settings.switch:
+        name = settings.switch
+        _pids[name] = _pids.get(name) or _pid_of(name)
+    elif _users:
         name = next(iter(_users))
     else:
         defines = {"VALUES": str(settings.values), "SLOTS": str(settings.pool)}
@@ -97,6 +101,17 @@ def acquire(settings: Settings) -> str:
         _pids[name] = _process.pid
     _users[name] = _users.get(name, 0) + 1
     return name
+
+
+def _pid_of(name: str) -> int:
+    try:
+        client = Client(name)
+        try:
+            return client.ping()["pid"]
+        finally:
+            client.close()
+    except ControlError as error:
+        raise RuntimeError(f"ina: INA_SWITCH={name}: {error}") from error
 
 
 def release(name: str, wait: float = 2.0) -> None:

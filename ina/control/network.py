@@ -95,7 +95,8 @@ class NetworkSwitch(EmbeddedSwitch):
         inode = os.stat(f"/proc/{pid}/ns/net").st_ino
         port = next((p for p in self._description.ports if p.namespace == inode), None)
         if port is None:
-            raise ValueError(f"process {pid} is in no host of this network ({', '.join(p.host for p in self._description.ports)})")
+            hosts = ", ".join(p.host for p in self._description.ports)
+            raise ValueError(f"process {pid} is in no host of this network ({hosts})")
         jobs = self._jobs.setdefault(port.number, set())
         if job in jobs:
             raise ValueError(f"{port.host} has a worker of this job already: each worker of a job needs a host of its own")
@@ -112,14 +113,15 @@ class NetworkSwitch(EmbeddedSwitch):
         found = super().counters()
         links = {}
         for port in self._description.ports:
-            up, down = self._ports[port.number].link, self.switch.port_stats(port.number)
+            opened, down = self._ports[port.number], self.switch.port_stats(port.number)
+            up, stats = opened.link, opened.stats
             links[port.host] = {
                 "rate": port.rate,
                 "up_packets": up.packets, "up_bytes": up.bytes, "up_tail_drops": up.tail_drops,
                 "down_packets": down.tx_packets, "down_bytes": down.tx_bytes + 24 * down.tx_packets,
                 "down_tail_drops": down.drops["tail"],
                 "lost": self._lost(port),
-                "errors": {k: v for k, v in self._ports[port.number].stats.items() if k in ("errors", "tx_full", "rx_malformed", "tx_malformed")},
+                "errors": {key: stats[key] for key in ("errors", "tx_full", "rx_malformed", "tx_malformed")},
             }  # fmt: skip
         return {**found, "links": links}
 

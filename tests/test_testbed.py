@@ -1,0 +1,225 @@
+"""Networks of real interfaces: hosts in namespaces, our switch between them, links that keep their rate, nothing left."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from capabilities import need
+
+from ina import paths
+from ina.control.client import ControlError
+from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
+from topologies import Link, Node, Topology, TopologyError, load, state
+from topologies.mininet import Network
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = paths.p4_dir() / "switchml.p4"
+DEFINES = {"VALUES": "256", "SLOTS": "256"}
+
+WORKER = """
+import sys, json, time, numpy as np
+from ina.control.client import Client
+from ina.control.ports import open_worker_port
+from ina.transport import Endpoint, WorkerConfig
+name, rank, workers, count = sys.argv[1], *map(int, sys.argv[2:])
+client = Client(name)
+client.admit("job", workers, 32)
+a = client.attach("job", rank, "udp")
+config = WorkerConfig(worker=rank, workers=workers, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,
+                      rto_min=10e-3, rto_max=0.5, timeout=60, address=a.address, switch=a.switch)
+parts = [np.random.default_rng(r).integers(-2**31, 2**31, count, dtype=np.int32) for r in range(workers)]
+expected, out = np.sum(parts, axis=0, dtype=np.int32), np.zeros(count, np.int32)
+with Endpoint(config, open_worker_port(a), client.fileno()) as endpoint:
+    endpoint.run(parts[rank][:1000], out[:1000])  # everybody is there
+    began = time.perf_counter()
+    endpoint.run(parts[rank], out)
+    seconds = time.perf_counter() - began
+    stats = endpoint.stats
+client.release()
+client.close()
+assert (out == expected).all()
+print(json.dumps({"seconds": seconds, **stats}))
+"""
+
+
+@pytest.fixture(autouse=True)
+def run_dir(tmp_path_factory, monkeypatch):
+    need("root", "netns", "mininet")
+    monkeypatch.setenv("INA_RUN_DIR", str(tmp_path_factory.mktemp("run")))
+
+
+def star(**options) -> Topology:
+    return load("star", **{"hosts": 4, "rate": 100e6, **options})
+
+
+def environment() -> dict[str, str]:
+    return dict(os.environ, PYTHONPATH=str(ROOT))
+
+
+def run_workers(network: Network, count: int) -> list[dict]:
+    hosts = [host.name for host in network.topology.hosts]
+    started = [
+        subprocess.Popen(
+            network.command(host, [sys.executable, "-c", WORKER, network.socket, str(i), str(len(hosts)), str(count)]),
+            env=environment(), stdout=subprocess.PIPE, text=True,
+        )
+        for i, host in enumerate(hosts)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=60)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * len(hosts)
+    return [json.loads(text) for text in said]
+
+
+def left_behind(network: Network) -> list[str]:
+    ends = [end.name for pair in network.topology.ends for end in pair]
+    return [name for name in ends if state.interface_exists(name)]
+
+
+def test_a_network_comes_up_and_goes_down():
+    network = Network(star(mtu=9000), PROGRAM, DEFINES)
+    with network:
+        assert network.up_seconds < 20, "a machine that does nothing else needs one second"
+        ping = ["ping", "-c", "1", "-W", "5", "-M", "do", "-s", "8972", "10.0.0.2"]
+        subprocess.run(network.command("h1", ping), check=True, stdout=subprocess.DEVNULL)
+        told = subprocess.run(network.command("h3", ["ethtool", "-k", "h3-eth0"]), capture_output=True, text=True).stdout
+        for feature in ("tx-checksumming", "tcp-segmentation-offload", "generic-segmentation-offload"):
+            assert f"{feature}: off" in told
+        assert subprocess.run(network.command("h2", ["cat", "/proc/net/if_inet6"]), capture_output=True).stdout == b""
+        links = network.counters()["links"]
+        assert set(links) == {"h1", "h2", "h3", "h4"}
+        assert links["h1"]["up_bytes"] == 9014 + ETHERNET_OVERHEAD == links["h2"]["down_bytes"]
+        assert links["h3"]["up_packets"] == 0, "everybody knows everybody's address: no ARP"
+        switch = network._process.pid
+    assert left_behind(network) == [] and state.start_time(switch) == 0 and state.read() == {}
+    network.stop()
+
+
+def test_sums_are_exact_and_the_link_keeps_its_rate():
+    count, rate = 150_000, 100e6
+    with Network(star(rate=rate), PROGRAM, DEFINES) as network:
+        done = run_workers(network, count)
+        links, program = network.counters()["links"], network.counters()["program"]
+    blocks = -(-count // 256)
+    bits = 8 * blocks * (HEADERS + 4 * 256 + ETHERNET_OVERHEAD)
+    for worker, link in zip(done, links.values(), strict=True):
+        assert worker["seconds"] > 0.98 * bits / rate, "no faster than the link"
+        assert link["up_bytes"] * 8 >= bits and link["down_bytes"] * 8 >= bits
+        assert link["up_packets"] == worker["tx_packets"] and link["up_tail_drops"] == link["down_tail_drops"] == 0
+        assert not any(link["errors"].values())
+    assert not any(packets for packets, _ in program["SwitchIngress.drops"])
+
+
+def test_sums_are_exact_when_links_lose_and_the_losses_are_counted():
+    with Network(star(rate=0, loss=0.02), PROGRAM, DEFINES, seed=5) as network:
+        done = run_workers(network, 100_000)
+        links = network.counters()["links"]
+    assert all(link["lost"] > 0 for link in links.values())
+    assert all(worker["retransmissions"] > 0 for worker in done)
+
+
+def test_other_traffic_crosses_the_same_links():
+    """TCP from h1 to h2: through the switch, no faster than the links, whole."""
+    amount, rate = 600_000, 50e6
+    sender = f"import socket; s = socket.create_connection(('10.0.0.2', 5000)); s.sendall(bytes({amount})); s.close()"
+    receiver = (
+        "import socket, time; l = socket.create_server(('', 5000)); print(flush=True); s = l.accept()[0]; t = time.time(); n = 0\n"
+        "while d := s.recv(65536): n += len(d)\nprint(n, time.time() - t)"
+    )
+    with Network(star(rate=rate, hosts=2), PROGRAM, DEFINES) as network:
+        command = network.command("h2", [sys.executable, "-c", receiver])
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as listening:
+            listening.stdout.readline()
+            subprocess.run(network.command("h1", [sys.executable, "-c", sender]), check=True, timeout=30)
+            received, seconds = listening.stdout.readline().split()
+        links = network.counters()["links"]
+    assert int(received) == amount
+    assert float(seconds) > 0.9 * 8 * amount / rate
+    assert links["h1"]["up_bytes"] > amount and links["h2"]["down_bytes"] > amount
+
+
+def test_workers_must_be_in_hosts_each_in_its_own():
+    with Network(star(hosts=2), PROGRAM, DEFINES) as network:
+        outside = network.client()
+        outside.admit("job", 2, 32)
+        with pytest.raises(ControlError, match=rf"process {os.getpid()} is in no host of this network \(h1, h2\)"):
+            outside.attach("job", 0)
+        outside.close()
+        attach = (
+            "import sys; from ina.control.client import Client\n"
+            "c, d = Client(sys.argv[1]), Client(sys.argv[1]); c.admit('two', 2, 32)\n"
+            "a = c.attach('two', 1); print(a.address.ip, a.address.port - a.number, a.port['peer'])\n"
+            "try: d.attach('two', 0)\nexcept Exception as e: print(e)"
+        )
+        command = network.command("h2", [sys.executable, "-c", attach, network.socket])
+        said = subprocess.run(command, env=environment(), capture_output=True, text=True).stdout.splitlines()
+    assert said[0] == "10.0.0.2 4000 ['10.0.255.254', 48864]", "a worker has its host's address, whatever its number"
+    assert "h2 has a worker of this job already" in said[1]
+
+
+def test_the_sums_can_be_recomputed_from_captures(tmp_path):
+    need("scapy")
+    from scapy.utils import PcapReader
+
+    from ina.wire.scapy_layers import SwitchML, Values
+
+    with Network(star(hosts=2), PROGRAM, DEFINES, capture=tmp_path) as network:
+        run_workers(network, 5_000)
+    sent, results = [{}, {}], [{}, {}]
+    for i in (0, 1):
+        for packet in PcapReader(str(tmp_path / f"s1-eth{i + 1}.pcap")):
+            if SwitchML in packet and Values in packet:
+                into = sent[i] if packet["IP"].src == f"10.0.0.{i + 1}" else results[i]
+                into[packet[SwitchML].tsi] = [v % 2**32 for v in packet[Values].v]
+    assert len(results[0]) >= 5_000 // 256 and results[0] == results[1]
+    for tsi, values in results[0].items():
+        assert values == [(a + b) % 2**32 for a, b in zip(sent[0][tsi], sent[1][tsi], strict=True)]
+
+
+def test_a_killed_network_is_cleaned_up_by_the_next_start(tmp_path):
+    code = (
+        "import subprocess, sys, time\nfrom topologies import load\nfrom topologies.mininet import Network\n"
+        f"network = Network(load('star', hosts=2), {str(PROGRAM)!r}, {DEFINES!r}).start()\n"
+        "job = subprocess.Popen(network.command('h1', ['sleep', '100'])); network.adopt(job.pid)\n"
+        "print(job.pid, network._process.pid, flush=True); time.sleep(100)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, text=True) as runner:
+        job, switch = map(int, runner.stdout.readline().split())
+        assert state.interface_exists("s1-eth1")
+        with pytest.raises(state.Busy, match="star"):
+            Network(star(), PROGRAM, DEFINES).start()
+        runner.send_signal(signal.SIGKILL)
+    assert state.start_time(job) > 0, "a process in a host outlives its network's runner"
+    with Network(star(hosts=2), PROGRAM, DEFINES) as network:
+        assert state.start_time(job) == 0
+    deadline = time.monotonic() + 10
+    while state.start_time(switch) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert state.start_time(switch) == 0 and left_behind(network) == []
+
+
+def test_what_cannot_be_made_says_why(tmp_path):
+    subprocess.run(["ip", "link", "add", "s1-eth2", "type", "veth", "peer", "name", "foreign0"], check=True)
+    try:
+        with pytest.raises(TopologyError, match="interface s1-eth2 is there already, and not of this tool"):
+            Network(star(), PROGRAM, DEFINES).start()
+    finally:
+        subprocess.run(["ip", "link", "del", "s1-eth2"], check=True)
+    broken = tmp_path / "broken.p4"
+    broken.write_text("not a program")
+    network = Network(star(hosts=2), broken, {})
+    with pytest.raises(ControlError, match=r"broken\.p4"):
+        network.start()
+    assert left_behind(network) == [] and state.read() == {}
+    two = Topology("two", (Node("h1"), Node("s1"), Node("s2")), (Link("h1", "s1"), Link("s1", "s2")))
+    with pytest.raises(TopologyError, match="two: 2 switches; a network of real interfaces has one"):
+        Network(two, PROGRAM, DEFINES)
+    with socket.socket(socket.AF_UNIX) as stray:  # a file that an earlier crash left does not stop the next start
+        stray.bind(network.socket)
+    with Network(star(hosts=2), PROGRAM, DEFINES):
+        assert Path(network.socket).is_socket()

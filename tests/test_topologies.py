@@ -1,0 +1,135 @@
+"""Networks as data: names imply addresses, and what makes no sense is refused with a reason."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import topologies
+from ina.control.forwarding import BROADCAST, FLOOD_GROUP, forwarding
+from topologies import Link, Node, Topology, TopologyError, state
+
+
+def test_the_star_is_what_its_names_say():
+    star = topologies.load("star", hosts=3, rate=1e9, mtu=9000, loss=0.01)
+    assert [h.ip for h in star.hosts] == ["10.0.0.1", "10.0.0.2", "10.0.0.3"]
+    assert star.hosts[2].mac == "00:00:00:00:00:03"
+    assert [(a.name, b.name) for a, b in star.ends] == [(f"h{i}-eth0", f"s1-eth{i}") for i in (1, 2, 3)]
+    assert [(h.name, link.rate, end.port) for h, link, end in star.host_links("s1")] == [
+        ("h1", 1e9, 1), ("h2", 1e9, 2), ("h3", 1e9, 3),
+    ]  # fmt: skip
+
+
+def test_ports_are_numbered_in_the_order_of_the_links():
+    nodes = tuple(map(Node, ("s1", "s2", "h1", "h2")))
+    two = Topology("two", nodes, (Link("h2", "s2"), Link("s1", "s2", rate=1e9), Link("s1", "h1")))
+    assert [(a.name, b.name) for a, b in two.ends] == [("h2-eth0", "s2-eth1"), ("s1-eth1", "s2-eth2"), ("s1-eth2", "h1-eth0")]
+    assert [end.port for _, _, end in two.host_links("s1")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Node("host1"), "node 'host1': expected h1, h2"),
+        (lambda: Node("h0"), "expected h1, h2"),
+        (lambda: Node("h251"), "expected h1 to h250"),
+        (lambda: Link("h1", "s1", rate=-1), "link h1-s1: rate is -1"),
+        (lambda: Link("h1", "s1", rate=float("nan")), "rate is nan"),
+        (lambda: Link("h1", "s1", delay=11), "delay is 11, expected seconds"),
+        (lambda: Link("h1", "s1", loss=1.5), "loss is 1.5, expected a probability"),
+        (lambda: Link("h1", "s1", queue=-1), "queue is -1"),
+        (lambda: Link("s1", "s1"), "a link connects two nodes"),
+        (lambda: Topology("t", (Node("h1"), Node("s1")), ()), "host h1 has 0 links"),
+        (lambda: Topology("t", (Node("h1"), Node("h1"), Node("s1")), (Link("h1", "s1"),)), "node h1 is there twice"),
+        (lambda: Topology("t", (Node("h1"), Node("s1")), (Link("h1", "s2"),)), "there is no node 's2'"),
+        (lambda: Topology("t", (Node("h1"), Node("s1")), (Link("h1", "s1"),) * 2), "host h1 has 2 links"),
+        (lambda: Topology("t", (Node("h1"), Node("s1")), (Link("h1", "s1"),), 100), "mtu is 100, expected 576"),
+        (lambda: Topology("t", (Node("h1"),), ()), "at least one host and one switch"),
+        (
+            lambda: Topology("t", tuple(map(Node, ("h1", "h2", "s1"))), (Link("h1", "h2"), Link("h2", "s1"))),
+            "link h1-h2: a host's link leads to a switch",
+        ),
+        (lambda: Topology("t", tuple(map(Node, ("h1", "s1", "s2"))), (Link("h1", "s1"),)), "no way from h1 to s2"),
+        (lambda: topologies.load("torus"), "no topology 'torus'; there are: star"),
+        (lambda: topologies.load("star", speed=1), "no parameter 'speed'; it has: hosts, rate"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, message):
+    with pytest.raises(TopologyError, match=message):
+        make()
+
+
+def test_forwarding_entries():
+    group, flood, *hosts = [update.entity for update in forwarding({"00:00:00:00:00:01": 1, "00:00:00:00:00:02": 2})]
+    assert group.group_id == FLOOD_GROUP and [r.port for r in group.replicas] == [1, 2]
+    assert flood.match == {"hdr.ethernet.dst_addr": BROADCAST} and flood.action == "flood"
+    assert [(h.match["hdr.ethernet.dst_addr"][-2:], h.params["port"]) for h in hosts] == [("01", 1), ("02", 2)]
+
+
+# ---- the record of what is up ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run_dir(tmp_path, monkeypatch):
+    monkeypatch.setenv("INA_RUN_DIR", str(tmp_path / "run"))
+    return tmp_path / "run"
+
+
+def sleeper() -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+
+
+def test_only_one_network_at_a_time(run_dir):
+    first = state.State("star")
+    with pytest.raises(state.Busy, match=rf"up already: star \(process {os.getpid()}\).*ina net down"):
+        state.State("other")
+    first.close()
+    first.close()
+    assert not (run_dir / "network.json").exists()
+    state.State("other").close()
+
+
+def test_a_later_start_cleans_up_what_a_dead_one_left(run_dir, tmp_path):
+    mine, other = sleeper(), sleeper()
+    file = tmp_path / "left"
+    file.touch()
+    run_dir.mkdir()
+    record = {
+        "name": "star",
+        "owner": [1, 1],
+        # the second number has been given to another process since: its start time differs
+        "processes": [[mine.pid, state.start_time(mine.pid)], [other.pid, state.start_time(other.pid) - 1]],
+        "interfaces": ["s1-eth1"],
+        "files": [str(file)],
+    }
+    (run_dir / "network.json").write_text(json.dumps(record))
+    try:
+        again = state.State("star")
+        assert again.cleaned == [f"process {mine.pid}: SIGTERM", f"file {file}"]
+        assert mine.wait(5) == -15 and other.poll() is None and not file.exists()
+        again.close()
+    finally:
+        for process in (mine, other):
+            process.kill()
+            process.wait()
+
+
+def test_what_ignores_sigterm_is_killed(run_dir):
+    code = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    stubborn = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    stubborn.stdout.readline()
+    here = state.State("star")
+    here.add(processes=[stubborn.pid])
+    here.close()
+    assert stubborn.wait(5) == -9
+    stubborn.stdout.close()
+
+
+def test_start_times_tell_processes_apart():
+    assert state.start_time(os.getpid()) > 0
+    gone = sleeper()
+    gone.kill()
+    gone.wait()
+    assert state.start_time(gone.pid) == 0
