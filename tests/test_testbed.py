@@ -128,8 +128,8 @@ def test_other_traffic_crosses_the_same_links():
     amount, rate = 600_000, 50e6
     sender = f"import socket; s = socket.create_connection(('10.0.0.2', 5000)); s.sendall(bytes({amount})); s.close()"
     receiver = (
-        "import socket, time; l = socket.create_server(('', 5000)); print(flush=True); s = l.accept()[0]; t = time.time(); n = 0\n"
-        "while d := s.recv(65536): n += len(d)\nprint(n, time.time() - t)"
+        "import socket, time; l = socket.create_server(('', 5000)); print(flush=True)\n"
+        "s = l.accept()[0]; t = time.time(); n = 0\nwhile d := s.recv(65536): n += len(d)\nprint(n, time.time() - t)"
     )
     with Network(star(rate=rate, hosts=2), PROGRAM, DEFINES) as network:
         command = network.command("h2", [sys.executable, "-c", receiver])
