@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -94,6 +95,10 @@ class Job:
             address=attachment.address, switch=attachment.switch)
         port = open_worker_port(attachment, self.settings.faults)
         try:
+            if self.settings.capture:
+                folder = Path(self.settings.capture)
+                folder.mkdir(parents=True, exist_ok=True)
+                port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
             self._endpoint = Endpoint(config, port, self._client.fileno())
         except OSError as error:
             port.close()

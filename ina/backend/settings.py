@@ -25,6 +25,7 @@ class Settings:
     INA_FAULT       such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1
     INA_SWITCH      socket of a switch process that runs already (a path, or an abstract name); the first
                     four are then its own business. Rank 0's word counts.
+    INA_CAPTURE     folder for a pcap file of every worker's packets, as the worker sees them
     ==============  ======================================================================================
     """
 
@@ -35,6 +36,7 @@ class Settings:
     port: str = "shm"
     faults: Faults | None = None
     switch: str = ""
+    capture: str = ""
 
     @classmethod
     def from_environment(cls) -> Settings:
@@ -51,7 +53,8 @@ class Settings:
             raise ValueError(f"INA_PORT={port}: expected shm or udp")
         fault = os.environ.get("INA_FAULT")
         return cls(Path(program) if program else paths.p4_dir() / "switchml.p4", values, slots, max(cls.pool, slots),
-                   port, parse_faults(fault) if fault else None, os.environ.get("INA_SWITCH", ""))
+                   port, parse_faults(fault) if fault else None, os.environ.get("INA_SWITCH", ""),
+                   os.environ.get("INA_CAPTURE", ""))
 
 
 def parse_faults(text: str) -> Faults:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ina.experiment import plan
 from ina.experiment.config import KINDS, ConfigError
 
-RUN_KEYS = ("workers", "epochs", "steps", "backends", "data", "seed", "name", "faults")  # flags of their own
+RUN_KEYS = ("workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap")  # flags of their own
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
@@ -28,6 +28,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument("--seed", type=int)
     run.add_argument("--name", help="the results folder's name begins with it")
     run.add_argument("--faults", help="e.g. loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port")
+    run.add_argument("--pcap", metavar="FOLDER", help="capture each worker's packets there, one file a worker")
     _common(run)
     run.set_defaults(main=_run)
 

@@ -70,7 +70,7 @@ def grouped(results: Sequence[Result]) -> list[Group]:
 def _said(value: object) -> str:
     if isinstance(value, (tuple, list)):
         return ", ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
 
 
 def _identity(group: Group) -> tuple[list[str], list[list[str]]]:

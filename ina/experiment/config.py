@@ -71,6 +71,7 @@ class Config(Keys):
     values: int = key(1024, "int32 per packet")
     slots: int = key(64, "window of each worker, packets; a power of two")
     faults: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port, both directions")
+    pcap: str = key("", "folder for a capture of each worker's packets, which Wireshark and scapy read; empty: none")
     timeout: float = key(60.0, "seconds that a rank waits for an all-reduce")
     compare_step: int = key(100, "parameters of the back ends are compared after this many steps")
 

@@ -151,6 +151,8 @@ def main() -> None:
     os.environ["INA_VALUES"], os.environ["INA_SLOTS"] = str(config.values), str(config.slots)
     if config.faults:
         os.environ["INA_FAULT"] = config.faults
+    if config.pcap:
+        os.environ["INA_CAPTURE"] = config.pcap
     if backend == "ina":
         import ina.backend
 
