@@ -166,7 +166,7 @@ def test_allreduce(tmp_path, env):
         stats = said["stats"]
         assert stats["reasons"] == {"dtype float64": 1}
         assert stats["switch"]["calls"] > 170 and stats["switch"]["seconds"] > 0
-        assert stats["worker"]["results"] > 500
+        assert stats["worker"]["results"] > 400
         assert "INA_FAULT" not in env or stats["worker"]["retransmissions"] > 0
 
 

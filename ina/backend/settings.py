@@ -30,7 +30,7 @@ class Settings:
     """
 
     program: Path
-    values: int = 1024
+    values: int = 2048
     slots: int = 64
     pool: int = 1024
     port: str = "shm"
