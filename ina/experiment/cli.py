@@ -73,7 +73,7 @@ def _pairs(items: list[str], flag: str) -> dict[str, str]:
     return out
 
 
-def _guarded(action: Callable[[], object], results: Path) -> int:
+def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int:
     """Runs it; everything that a user can do something about becomes one message and an exit status."""
     from ina.compiler.build import BuildError
     from ina.compiler.errors import CompileError
@@ -93,7 +93,7 @@ def _guarded(action: Callable[[], object], results: Path) -> int:
         print(f"ina: {error.filename or results}: {error.strerror}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("ina: interrupted; every process of the run has been ended", file=sys.stderr)
+        print("ina: interrupted; every process of the run has been ended" + then, file=sys.stderr)
         return 130
     return 0
 
@@ -134,7 +134,7 @@ def _experiment(args: argparse.Namespace) -> int:
         _needs(chosen.base.kind)
         sweep.sweep(chosen, args.results, Console(), args.resume, args.new)
 
-    return _guarded(action, args.results)
+    return _guarded(action, args.results, "; the same command goes on with what is missing")
 
 
 def _list(_args: argparse.Namespace) -> int:

@@ -120,7 +120,7 @@ def _lines(group: Group, across: str | None, figure: str) -> dict[str, list[tupl
     lines: dict[str, list[tuple[object, float]]] = {}
     by = [key for key in group.keys if key not in (across, "seed")]
     for result, summary in group.rows():
-        y = summary[figure]
+        y = summary.get(figure)
         if y is None:
             continue
         parts = [f"{key} {_said(getattr(result.config, key))}" for key in by]
@@ -172,9 +172,25 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
         axes.legend(fontsize="small")
 
 
+def _losses(group: Group) -> tuple[str, str]:
+    _, identities = _identity(group)
+    runs = [run for result in group.results for run in result.runs]
+
+    def draw(axes) -> None:
+        for index, (run, identity) in enumerate(zip(runs, identities, strict=True)):
+            values = report.smooth(run["losses"])
+            style = {"color": SERIES[index % len(SERIES)], "linestyle": "-" if index < len(SERIES) else "--"}
+            axes.plot(range(1, len(values) + 1), values, label=", ".join(identity), **style)
+        axes.set(xlabel="step", ylabel="training loss of rank 0 (mean of 10)", ylim=(0, None))
+        if len(runs) <= 2 * len(SERIES):
+            axes.legend(fontsize="small")
+
+    return "training loss by step", report.svg(draw)
+
+
 def _plots(group: Group) -> list[tuple[str, str]]:
     across = _across(group)
-    plots = []
+    plots = [_losses(group)] if group.kind == "training" else []
     for key, heading, _, pattern in report.COLUMNS[group.kind]:
         lines = _lines(group, across, key)
         if key in UNPLOTTED or not any(y for line in lines.values() for _, y in line):

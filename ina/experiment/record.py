@@ -86,6 +86,8 @@ def environment() -> dict[str, object]:
 
 def commit() -> str:
     """The checkout's commit, ``-dirty`` if files differ from it; ``unknown`` outside a checkout."""
+    if not (paths.root() / ".git").exists():  # an installed package may lie in somebody else's repository
+        return "unknown"
     done = subprocess.run(
         ["git", "describe", "--always", "--dirty", "--abbrev=12"], cwd=paths.PACKAGE, capture_output=True, text=True
     )
@@ -216,6 +218,7 @@ class Result:
     environment: dict
     summary: list[dict]
     comparison: dict
+    runs: list[dict]
     finished: bool
 
 
@@ -234,4 +237,5 @@ def load(path: Path) -> Result:
         raise ResultsError(f"{path / 'metrics.json'}: schema {metrics.get('schema')!r}, expected {SCHEMA}: run it again")
     config = from_dict(read_json(path / "config.json"))
     environment = read_json(path / "environment.json")
-    return Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["finished"])
+    return Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["runs"],
+                  metrics["finished"])  # fmt: skip

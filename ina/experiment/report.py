@@ -44,7 +44,7 @@ def row_name(summary: dict[str, object]) -> str:
 def cells(kind: str, summary: dict[str, object]) -> list[str]:
     """One formatted figure a column; an em dash where there is none."""
     return [
-        pattern.format(summary[key]) if summary[key] is not None else "—" for key, _, _, pattern in COLUMNS[kind]
+        pattern.format(summary[key]) if summary.get(key) is not None else "—" for key, _, _, pattern in COLUMNS[kind]
     ]
 
 
@@ -79,7 +79,7 @@ def svg(draw) -> str:
     return text[text.index("<svg") :]
 
 
-def _smooth(values: list[float], width: int = 10) -> list[float]:
+def smooth(values: list[float], width: int = 10) -> list[float]:
     sums = [0.0, *accumulate(values)]
     return [(sums[i + 1] - sums[max(0, i + 1 - width)]) / min(i + 1, width) for i in range(len(values))]
 
@@ -88,7 +88,7 @@ def _plots(runs: list[Run]) -> list[tuple[str, str]]:
     def losses(axes) -> None:
         for run in runs:
             axes.plot(
-                range(1, len(run.losses) + 1), _smooth(run.losses), color=COLOURS[run.backend], label=NAMES[run.backend]
+                range(1, len(run.losses) + 1), smooth(run.losses), color=COLOURS[run.backend], label=NAMES[run.backend]
             )
         axes.set(xlabel="step", ylabel="training loss of rank 0 (mean of 10)", ylim=(0, None))
         axes.legend()
