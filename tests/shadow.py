@@ -17,6 +17,7 @@ from ina.compiler.types import fixed_width
 from ina.switch import Switch
 from ina.switch.entities import CloneSessionEntry, MulticastGroupEntry, RegisterEntry, Replica, TableEntry, Update
 
+
 class Shadowed(Interpreter):
     """`path` is compiled twice: to the tree that the interpreter walks, and to C."""
 

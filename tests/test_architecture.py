@@ -18,6 +18,7 @@ FLOORS = {
     "transport": 3,
     "switch": 3,
     "control": 4,
+    "p4": 4,
     "emulator": 5,
     "backend": 5,
     "experiment": 6,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from stf_switch import SwitchTarget
 from v1_program import check, source
 
 from ina.compiler import p4info, stf
 from ina.compiler.build import compile_program
 from ina.compiler.interpreter import Interpreter
+from ina.p4.stf_target import SwitchTarget
 
 SWITCH = source(
     "t.apply(); u.apply(); c.count((bit<32>)hdr.data.d); r.read(hdr.data.b, 0); sm.mcast_grp = hdr.data.c;"

@@ -165,7 +165,7 @@ class _Builder:
         self.symbols.assign()
         for emit in self.later:
             emit()
-        return put(self.info, typeInfo=self.types.message)
+        return {**self.info, "typeInfo": self.types.message}
 
     def _add(self, section: str, message: Json) -> None:
         self.info.setdefault(section, []).append(message)

@@ -249,6 +249,7 @@ class V1Model:
             error = "NoError"
         except ParserError as e:
             error = e.error
+            self.interpreter.observer.parser_failed(error)
         payload = packet.payload()
         self._checksum_error = False
         self._run(self.verify, headers, metadata, payload=payload)
@@ -367,10 +368,12 @@ class V1Model:
         if function is None:
             raise InterpreterError(call, f"v1model has no extern function '{name}'")
         self._frame = frame
+        self.interpreter.observer.function_called(name, args)
         return function(call, *args)
 
     def call_method(self, instance: Instance, method: str, call: ast.Call, args: list[Any], frame: Frame) -> Any:
         state = self.objects.get(instance)
+        self.interpreter.observer.method_called(instance, method, args, state)
         match instance.decl.name, method:
             case "register", "read":
                 args[0].set(state.read(args[1]))

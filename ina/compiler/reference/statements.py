@@ -10,6 +10,7 @@ from ina.compiler import ast
 from ina.compiler.program import Instance
 from ina.compiler.reference.calls import Calls
 from ina.compiler.reference.expressions import ExitSignal, Frame, InterpreterError, ReturnSignal
+from ina.compiler.reference.observer import Observer
 from ina.compiler.reference.packet import ParserError
 from ina.compiler.reference.tables import Table
 from ina.compiler.reference.values import TupleValue, copy, default_value, equal, is_aggregate, parts
@@ -41,6 +42,7 @@ class Statements(Calls):
 
     def __init__(self) -> None:
         super().__init__()
+        self.observer = Observer()
         self._executors: dict[type, Callable[[Any, Frame], None]] = {
             ast.Assign: self._assign,
             ast.CallStatement: lambda s, f: self.call(s.call, f),
@@ -152,10 +154,12 @@ class Statements(Calls):
                 self.execute(node, frame)
         state = instance.decl.states["start"]
         for _ in range(MAX_PARSER_STEPS):
+            self.observer.parser_state(instance, state.name)
             for statement in state.statements:
                 self.execute(statement, frame)
             target, name = self._next_state(state, frame)
             if target is None:
+                self.observer.parser_state(instance, name)
                 if name == "accept":
                     return
                 raise ParserError("NoError")
@@ -210,6 +214,7 @@ class Statements(Calls):
         table: Table = self.table_of(control.instance, decl)
         values = [copy(self.evaluate(key.expr, frame)) for key in decl.keys]
         action, entry = table.lookup(values)
+        self.observer.table_applied(table, values, action, entry)
         self.architecture.table_applied(table, entry)
         callee = Frame(control.instance, control)
         ref = action.ref

@@ -1,0 +1,146 @@
+"""`ina compile`, `ina stf`, `ina explain`, `ina trace`: their arguments, and what they print when something is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def add_arguments(subparsers: argparse._SubParsersAction) -> None:
+    """Add the commands to `ina`; each sets `main`, a function of the parsed arguments."""
+    compile_ = _command(subparsers, "compile", _compile, "compile a P4_16 program to a native switch program")
+    _program(compile_)
+    compile_.add_argument("-o", dest="output", type=Path, metavar="FILE.so", help="copy the shared object there")
+    compile_.add_argument("--c", dest="c", type=Path, metavar="FILE.c", help="copy the generated C there")
+    compile_.add_argument(
+        "--p4info", action="append", default=[], type=Path, metavar="FILE", help="P4Info as .json, .txtpb or .bin"
+    )
+
+    stf = _command(subparsers, "stf", _stf, "run p4c's STF tests: what goes in, what must come out")
+    stf.add_argument("program", type=Path, help="PROGRAM.p4, or a folder of programs with tests of the same names")
+    stf.add_argument("test", type=Path, nargs="?", help="TEST.stf (default: the program's name with .stf)")
+    stf.add_argument(
+        "--target", choices=("compiled", "interpreter", "both"), default="both", help="who is judged (default: both)"
+    )
+    _preprocessing(stf)
+
+    explain = _command(subparsers, "explain", _explain, "what a program is: headers, parser, tables, memory, loops")
+    _program(explain)
+    explain.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the parser's states")
+
+    trace = _command(subparsers, "trace", _trace, "what a program does to each packet: states, tables, registers")
+    _program(trace)
+    trace.add_argument("packets", help="a pcap file, or one frame in hexadecimal digits")
+    trace.add_argument("--entries", type=Path, metavar="FILE.stf", help="table entries, groups and sessions as in STF")
+    trace.add_argument("--port", type=int, default=0, help="where the frames come in (default: 0)")
+    trace.add_argument("--limit", type=int, default=100, help="packets to show (default: 100)")
+
+
+def _command(
+    subparsers: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], int], text: str
+) -> argparse.ArgumentParser:
+    command = subparsers.add_parser(name, help=text)
+    command.set_defaults(main=lambda args: _reported(run, args))
+    return command
+
+
+def _program(command: argparse.ArgumentParser) -> None:
+    command.add_argument("program", type=Path)
+    _preprocessing(command)
+
+
+def _preprocessing(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro"
+    )
+    command.add_argument(
+        "-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder"
+    )
+
+
+def _defines(args: argparse.Namespace) -> dict[str, str]:
+    return {key: value or "1" for key, _, value in (item.partition("=") for item in args.define)}
+
+
+def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Runs a command; what is wrong with its input goes to stderr as it is, with status 1."""
+    from ina import paths
+    from ina.compiler.build import BuildError
+    from ina.compiler.errors import CompileError
+    from ina.compiler.reference.expressions import InterpreterError
+    from ina.compiler.reference.tables import TableError
+    from ina.compiler.stf import StfError
+
+    try:
+        return run(args)
+    except CompileError as error:
+        print(error, file=sys.stderr)
+    except (BuildError, StfError, InterpreterError, TableError, ValueError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"ina: {error.filename or paths.cache_dir()}: {error.strerror or error}", file=sys.stderr)
+    except BrokenPipeError:
+        sys.stderr.close()
+    return 1
+
+
+def _compile(args: argparse.Namespace) -> int:
+    """Prints the shared object's path; the summary goes to stderr."""
+    import shutil
+
+    from ina.compiler import build, p4info_files
+    from ina.p4 import explain
+
+    for path in args.p4info:
+        p4info_files.check_name(path)
+    started = time.perf_counter()
+    compiled = build.compile_program(args.program, defines=_defines(args), include_dirs=args.include)
+    seconds = time.perf_counter() - started
+    for path in args.p4info:
+        p4info_files.write(compiled.p4info, path)
+    if args.c:
+        shutil.copyfile(compiled.c_path, args.c)
+    if args.output:
+        shutil.copyfile(compiled.so_path, args.output)
+    print("\n".join(explain.summary(compiled, seconds)), file=sys.stderr)
+    print(args.output or compiled.so_path)
+    return 0
+
+
+def _stf(args: argparse.Namespace) -> int:
+    from ina.p4 import stf
+
+    targets = ("compiled", "interpreter") if args.target == "both" else (args.target,)
+    if args.program.is_dir():
+        if args.test is not None:
+            raise ValueError(f"{args.program} is a folder: its tests are the .stf files beside the programs")
+        tests = stf.tests_in(args.program)
+    else:
+        tests = [(args.program, args.test or args.program.with_suffix(".stf"))]
+    return stf.report(tests, targets, _defines(args), args.include)
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from ina.compiler import frontend
+    from ina.p4 import explain, parser_graph
+
+    program = frontend.load(args.program, defines=_defines(args), include_dirs=args.include)
+    print("\n".join(explain.lines(program)))
+    if args.svg:
+        args.svg.write_text(parser_graph.svg(parser_graph.graphs(explain.parser_of(program))), encoding="utf-8")
+    return 0
+
+
+def _trace(args: argparse.Namespace) -> int:
+    from ina.compiler import frontend
+    from ina.p4 import trace
+
+    program = frontend.load(args.program, defines=_defines(args), include_dirs=args.include)
+    entries = args.entries.read_text(encoding="utf-8") if args.entries else ""
+    tracer = trace.Tracer(program, entries)
+    for number, (seconds, frame) in enumerate(trace.packets(args.packets, args.limit), start=1):
+        print("\n".join(tracer.packet(number, frame, args.port, seconds)))
+    return 0

@@ -1,0 +1,74 @@
+"""`ina stf`: STF tests of one program or of a folder, on the compiled switch and on the interpreter, as a table.
+
+A test passes, fails (a packet or counter is not what the file expects), is refused (the program does not compile: a
+located error of the compiler), or cannot be run (the file asks for what the target does not have).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ina.compiler import frontend, p4info, stf
+from ina.compiler.build import BuildError, compile_program
+from ina.compiler.errors import CompileError
+from ina.compiler.interpreter import Interpreter, InterpreterError
+from ina.compiler.reference.tables import TableError
+from ina.p4.stf_target import SwitchTarget
+from ina.switch.p4info import EntityError
+
+Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; why
+
+
+def tests_in(folder: Path) -> list[tuple[Path, Path]]:
+    """The v1model programs of a folder that have a test of the same name. Raises ValueError when there is none."""
+    tests = [(p, p.with_suffix(".stf")) for p in sorted(folder.glob("*.p4")) if p.with_suffix(".stf").exists()]
+    found = [(p, t) for p, t in tests if "V1Switch" in p.read_text(encoding="utf-8", errors="replace")]
+    if not found:
+        raise ValueError(f"{folder}: no v1model program (*.p4) with a test (*.stf) of the same name")
+    return found
+
+
+def run(program: Path, text: str, target: str, defines: Mapping[str, str], includes: Sequence[Path]) -> Outcome:
+    """Judge `target` ("compiled" or "interpreter") by the test `text`."""
+    try:
+        if target == "interpreter":
+            checked = frontend.load(program, defines=defines, include_dirs=includes)
+            result = stf.run(text, stf.InterpreterTarget(Interpreter(checked), p4info.build(checked)))
+        else:
+            compiled = SwitchTarget(compile_program(program, defines=defines, include_dirs=includes))
+            with compiled.switch:
+                result = stf.run(text, compiled)
+    except CompileError as error:
+        first = error.diagnostics[0]
+        return "refused", f"{first.span}: {first.message}"
+    except (BuildError, stf.StfError, InterpreterError, TableError, EntityError) as error:
+        return "no run", str(error).splitlines()[0]
+    return ("pass", "") if result.passed else ("FAIL", result.failures[0])
+
+
+def rows(
+    tests: Sequence[tuple[Path, Path]], targets: Sequence[str], defines: Mapping[str, str], includes: Sequence[Path]
+) -> Iterator[tuple[str, list[Outcome]]]:
+    for program, test in tests:
+        text = test.read_text(encoding="utf-8")
+        yield test.stem, [run(program, text, target, defines, includes) for target in targets]
+
+
+def report(
+    tests: Sequence[tuple[Path, Path]], targets: Sequence[str], defines: Mapping[str, str], includes: Sequence[Path]
+) -> int:
+    """Prints a line for each test, reasons below it, and the sums. Returns 0 when everything passed, else 1."""
+    width = max(len(test.stem) for _, test in tests)
+    sums = {target: Counter() for target in targets}
+    print(f"{'':{width}}  " + "  ".join(f"{target:11}" for target in targets))
+    for name, outcomes in rows(tests, targets, defines, includes):
+        print(f"{name:{width}}  " + "  ".join(f"{verdict:11}" for verdict, _ in outcomes).rstrip(), flush=True)
+        for target, (verdict, why) in zip(targets, outcomes, strict=True):
+            sums[target][verdict] += 1
+            if why:
+                print(f"    {target}: {why}")
+    for target, verdicts in sums.items():
+        print(f"{target}: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()))
+    return int(any(verdict != "pass" for verdicts in sums.values() for verdict in verdicts))

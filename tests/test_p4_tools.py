@@ -1,0 +1,322 @@
+"""`ina compile`, `ina stf`, `ina explain`, `ina trace`; P4Info's file formats."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import subprocess
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+from capabilities import need, tool
+from v1_program import check, data, source
+
+from ina import cli, paths
+from ina.compiler import p4info, p4info_files
+from ina.compiler.frontend import load
+from ina.p4 import explain, parser_graph, trace
+
+need("cc")
+
+PROGRAM = source(
+    "t.apply(); bit<32> x; r.read(x, 3); r.write(3, x + hdr.data.b);"
+    " if (hdr.data.d == 9) { mark_to_drop(sm); } if (hdr.data.d == 7) { log_msg(\"seven\"); }",
+    headers="tail_t tail; tail_t[2] more;",
+    types="header tail_t { bit<4> p; bit<12> q1; bit<12> q2; bit<4> s; }",
+    parser="""state start { p.extract(hdr.data); transition select(hdr.data.e, hdr.data.d) {
+            (1, _): more; (2, 4 .. 5): reject; default: accept; } }
+        state more { p.extract(hdr.more.next); transition select(hdr.more.last.p) { 1: more; _: tail; } }
+        state tail { p.extract(hdr.tail); transition accept; }""",
+    ingress_locals="""
+    register<bit<32>>(16) r;
+    action out_to(bit<9> port) { sm.egress_spec = port; }
+    action drop() { mark_to_drop(sm); }
+    table t { key = { hdr.data.a: exact; } actions = { out_to; drop; NoAction; } default_action = drop(); }""",
+)
+STF = """
+add t hdr.data.a:5 out_to(port:2)
+packet 0 00000005 00000001 0000 00 00 ab
+expect 2 00000005 00000001 0000 00 00 ab $
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.p4"
+    path.write_text(PROGRAM)
+    return path
+
+
+def ina(*args: object) -> int:
+    return cli.main([str(a) for a in args])
+
+
+# --- compile and P4Info ---------------------------------------------------------------------------------------------
+
+
+def test_compile_writes_all_that_is_asked_for(program, tmp_path, capsys):
+    files = [tmp_path / f"out.{ending}" for ending in ("so", "c", "json", "txtpb", "bin")]
+    so, c, *infos = files
+    flags = [part for path in infos for part in ("--p4info", path)]
+    assert ina("compile", program, "-o", so, "--c", c, *flags) == 0
+    out, err = capsys.readouterr()
+    assert out.strip() == str(so)
+    assert so.read_bytes()[:4] == b"\x7fELF"
+    assert "ina_program" in c.read_text()
+    info = p4info.build(load(program))
+    assert json.loads(infos[0].read_text()) == info
+    assert infos[1].read_text() == p4info_files.text(info)
+    assert infos[2].read_bytes() == p4info_files.binary(info)
+    assert "1 tables, 1 registers" in err
+    assert "register I.r: 16 x bit<32>, 64 bytes" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--p4info", "x.yaml"], "end in .json, .txtpb, .bin"),
+        (["-o", "/nowhere/x.so"], "/nowhere/x.so: No such file"),
+        (["-I", ".", "-D", "X=1", "--p4info", "/nowhere/x.json"], "/nowhere/x.json: No such file"),
+    ],
+)
+def test_compile_says_what_is_wrong(program, capsys, args, message):
+    assert ina("compile", program, *args) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_compile_errors_are_located(program, capsys):
+    program.write_text(PROGRAM.replace("hdr.data.b);", "hdr.data.bb);"))
+    assert ina("compile", program) == 1
+    assert re.search(r"program\.p4:\d+:\d+: error: .*'bb'", capsys.readouterr().err)
+
+
+def test_wire_format():
+    """Against bytes put together by hand from protobuf's encoding rules."""
+    info = {
+        "pkgInfo": {"arch": "v1model"},
+        "tables": [
+            {
+                "preamble": {"id": 0x02000001, "name": "t"},
+                "matchFields": [{"id": 1, "matchType": "LPM"}],
+                "directResourceIds": [1, 300],
+                "size": "1024",
+                "isConstTable": True,
+            }
+        ],
+        "typeInfo": {"structs": {"s": {"members": [{"name": "m"}]}}},
+    }
+    table = "0a08" "0881808010" "120174" "1204" "08012803" "3a03" "01ac02" "408008" "5001"
+    types = "0a0a" "0a0173" "1205" "0a03" "0a016d"
+    wanted = "0a09" "2a07" + b"v1model".hex() + "12" f"{len(table) // 2:02x}" + table + "c20c" "0c" + types
+    assert p4info_files.binary(info).hex() == wanted
+    assert p4info_files.text(info).splitlines()[3:] == [
+        "pkg_info {", '  arch: "v1model"', "}",
+        "tables {", "  preamble {", "    id: 33554433", '    name: "t"', "  }",
+        "  match_fields {", "    id: 1", "    match_type: LPM", "  }",
+        "  direct_resource_ids: 1", "  direct_resource_ids: 300", "  size: 1024", "  is_const_table: true", "}",
+        "type_info {", "  structs {", '    key: "s"', "    value {", "      members {", '        name: "m"', "      }",
+        "    }", "  }", "}",
+    ]  # fmt: skip
+
+
+def test_unknown_fields_are_no_p4info():
+    with pytest.raises(KeyError, match="PkgInfo has no field archs"):
+        p4info_files.binary({"pkgInfo": {"archs": "v1model"}})
+
+
+def test_text_escapes():
+    text = p4info_files.text({"pkgInfo": {"name": 'a"\\\n\xe9'}})
+    assert text.splitlines()[4] == r'  name: "a\"\\\n\303\251"'
+
+
+def _by_name(x):
+    """Lists of named objects in the order of their names: P4Info's order means nothing there."""
+    if isinstance(x, dict):
+        return {k: _by_name(v) for k, v in x.items()}
+    if isinstance(x, list):
+        items = [_by_name(v) for v in x]
+        named = items and isinstance(items[0], dict) and "preamble" in items[0]
+        return sorted(items, key=lambda m: m["preamble"]["name"]) if named else items
+    return x
+
+
+@pytest.mark.parametrize("path", sorted(paths.p4_dir().glob("*.p4")), ids=lambda p: p.stem)
+def test_p4info_is_that_of_p4c(path, tmp_path):
+    """JSON, and the two other formats of p4c's own JSON, to the byte. (p4c is slow with 256 values.)"""
+    need("p4c")
+    files = [tmp_path / f"p4c.{ending}" for ending in ("json", "bin", "txtpb")]
+    command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "-DVALUES=32", "--p4runtime-files", ",".join(map(str, files)),
+               "-o", str(tmp_path / "bmv2.json"), str(path)]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True)
+    theirs = json.loads(files[0].read_text())
+    assert _by_name(p4info.build(load(path, defines={"VALUES": "32"}))) == _by_name(theirs)
+    assert p4info_files.binary(theirs) == files[1].read_bytes()
+    assert p4info_files.text(theirs) == files[2].read_text()
+
+
+# --- stf ------------------------------------------------------------------------------------------------------------
+
+
+def test_stf_of_a_folder(program, capsys):
+    program.with_suffix(".stf").write_text(STF)
+    (program.parent / "wrong.p4").write_text(PROGRAM)
+    (program.parent / "wrong.stf").write_text(STF.replace("expect 2", "expect 3"))
+    (program.parent / "refused.p4").write_text(PROGRAM.replace("hdr.data.d == 9", "hdr.data.d == true"))
+    (program.parent / "refused.stf").write_text(STF)
+    (program.parent / "other.p4").write_text("// no v1model program")
+    (program.parent / "other.stf").write_text("")
+    assert ina("stf", program.parent) == 1
+    out = capsys.readouterr().out
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines()[1:] if not line.startswith(" ")}
+    assert (rows["program"], rows["wrong"], rows["refused"]) == (["pass"] * 2, ["FAIL"] * 2, ["refused"] * 2)
+    assert "other" not in rows
+    assert "port 3: expected 1 packets, got 0" in out
+    assert re.search(r"refused\.p4:\d+:\d+:", out)
+    assert "compiled: 1 pass, 1 refused, 1 FAIL" in out
+    assert ina("stf", program, "--target", "interpreter") == 0
+    assert ina("stf", program, program.parent / "wrong.stf", "--target", "compiled") == 1
+    assert "wrong" in capsys.readouterr().out
+
+
+def test_stf_that_cannot_be_run(program, capsys):
+    program.with_suffix(".stf").write_text("fly")
+    assert ina("stf", program) == 1
+    assert "line 1: unknown command 'fly'" in capsys.readouterr().out
+    (program.parent / "empty").mkdir()
+    assert ina("stf", program.parent / "empty") == 1
+    assert "no v1model program" in capsys.readouterr().err
+
+
+# --- explain --------------------------------------------------------------------------------------------------------
+
+
+def test_explain(program, capsys, tmp_path):
+    svg = tmp_path / "parser.svg"
+    assert ina("explain", program, "--svg", svg) == 0
+    out = capsys.readouterr().out
+    assert "hdr.data: data_t, 12 bytes" in out
+    assert re.search(r"0\.4  bit<12> q1\n +2\.0  bit<12> q2|0\.4  2 x bit<12> q1 \.\. q2\n +3\.4  bit<4> s", out)
+    assert "hdr.more: stack of 2 x tail_t" in out
+    assert "(1w1, _) -> more" not in out  # sets as they are written, with the widths that they have
+    assert re.search(r"\(8w1, _\) -> more\n +\(8w2, 8w4 \.\. 8w5\) -> reject\n +default -> accept", out)
+    assert "key      hdr.data.a  bit<32>  exact" in out
+    assert "action   I.out_to(bit<9> port)" in out
+    assert "default  drop()" in out
+    assert "register I.r: 16 x bit<32>, 64 bytes" in out
+    root = ET.parse(svg).getroot()
+    shown = {"".join(t.itertext()) for t in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"start", "more", "tail", "accept", "reject", "extract hdr.more.next"} <= shown
+    paths_ = [p.get("class") for p in root.iter("{http://www.w3.org/2000/svg}path")]
+    assert paths_.count("back") == 1  # more -> more
+
+
+def test_boxes_do_not_overlap_and_edges_point_downwards(program):
+    g = parser_graph.graph(explain.parser_of(load(program)))
+    parser_graph.svg([g])
+    for i, a in enumerate(g.nodes):
+        for b in g.nodes[:i]:
+            apart_x = abs(a.x - b.x) >= (a.width + b.width) / 2
+            apart_y = abs(a.y - b.y) >= (a.height + b.height) / 2
+            assert apart_x or apart_y, (a.name, b.name)
+    for e in g.edges:
+        assert e.back or e.source.y < e.target.y, (e.source.name, e.target.name)
+
+
+def test_explain_shows_rows_and_loops(capsys):
+    assert ina("explain", paths.p4_dir() / "switchml.p4", "-D", "VALUES=64", "-D", "SLOTS=8") == 0
+    out = capsys.readouterr().out
+    assert re.search(r"16 rows of \d+ bytes, \d+ registers", out)
+    assert "byte    64  64 x bit<32> SwitchIngress.values.value_00 .. SwitchIngress.values.value_3f" in out
+    assert "ingress: 64 rounds, independent" in out
+    assert "hdr.values: values_t, 256 bytes, stays in the frame" in out
+    assert "64 x bit<32> v_00 .. v_3f" in out
+
+
+def test_names_in_runs():
+    names = ["a", "v0", "v1", "v2", "w_0f", "w_10", "b"]
+    assert [[n for n, _ in g] for g in explain.runs([(n, 1) for n in names])] == [
+        ["a"], ["v0", "v1", "v2"], ["w_0f", "w_10"], ["b"],
+    ]  # fmt: skip
+    assert len(explain.runs([("v0", 1), ("v1", 2)])) == 2
+
+
+# --- trace ----------------------------------------------------------------------------------------------------------
+
+
+def pcap(path: Path, frames: list[bytes], order: str = "<", magic: int = 0xA1B2C3D4, unit: int = 10**6) -> Path:
+    head = struct.pack(f"{order}IHHiIII", magic, 2, 4, 0, 0, 65535, 1)
+    records = [struct.pack(f"{order}4I", 7 + i, unit // 2, len(f), len(f)) + f for i, f in enumerate(frames)]
+    path.write_bytes(head + b"".join(records))
+    return path
+
+
+def test_trace(program, tmp_path, capsys):
+    frames = [data(5, 3, 0, 0, 0), data(5, 0x20, 0, 7, 1), data(6, 0, 0, 9, 1) + b"\x20\x00\x00\x00\xab\xcd\xef\x01zz"]
+    entries = tmp_path / "entries.stf"
+    entries.write_text("add t hdr.data.a:5 out_to(port:2)")
+    assert ina("trace", program, pcap(tmp_path / "in.pcap", frames), "--entries", entries, "--port", 4) == 0
+    first, second, third = re.split(r"(?m)^(?=packet)", capsys.readouterr().out)[1:]
+    assert "packet 1: 12 bytes into port 4 at 0.000000 s" in first
+    assert "parser P: start > accept" in first
+    assert "table I.t [hdr.data.a=5]: hit entry 1, out_to(port=2)" in first
+    assert "register I.r[3] = 3 (was 0)" in first
+    assert f"out of port 2: 12 bytes, unchanged\n    {frames[0].hex()}" in first
+    assert "at 1.000000 s" in second
+    assert "parser P: start > more > error.PacketTooShort" in second
+    assert "register I.r[3] = 0x23 (was 3)" in second
+    assert "log: seven" in second
+    assert "parser P: start > more > tail > accept" in third
+    assert "table I.t [hdr.data.a=6]: miss, default drop()" in third
+    assert "register I.r[3] = 0x23 (unchanged)" in third
+    assert "dropped: ingress" in third
+    assert "out of port" not in third
+
+
+def test_trace_shows_what_changed_in_a_frame(tmp_path, capsys):
+    path = tmp_path / "program.p4"
+    path.write_text(source("hdr.data.b = 1; hdr.data.e = hdr.data.e + 1;"))
+    assert ina("trace", path, data(1, 0x01010102, 3, 4, 5).hex()) == 0
+    assert "out of port 1: 12 bytes, changed: 4..7 11" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("order", "magic", "unit"), [("<", 0xA1B2C3D4, 10**6), (">", 0xA1B2C3D4, 10**6),
+                                                      ("<", 0xA1B23C4D, 10**9), (">", 0xA1B23C4D, 10**9)])  # fmt: skip
+def test_pcap_files(tmp_path, order, magic, unit):
+    path = pcap(tmp_path / "x.pcap", [b"ab", b"cde", b"f"], order, magic, unit)
+    read = list(trace.packets(str(path), 2))
+    assert [f for _, f in read] == [b"ab", b"cde"]
+    assert [t for t, _ in read] == pytest.approx([0, 1])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x0a\x0d\x0d\x0a" + bytes(30), "pcapng"),
+        (b"hello, this is no capture at all", "is no pcap file"),
+        (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1) + bytes(9), "cut off in the record at byte 24"),
+        (struct.pack("<IHHiIII4I", 0xA1B2C3D4, 2, 4, 0, 0, 9, 1, 0, 0, 5, 5) + b"abc", "cut off in the frame"),
+    ],
+)
+def test_files_that_are_no_captures(program, tmp_path, capsys, content, message):
+    path = tmp_path / "x.pcap"
+    path.write_bytes(content)
+    assert ina("trace", program, path) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_digits_that_are_no_frame(program, capsys):
+    assert ina("trace", program, "abc") == 1
+    assert "two for each byte" in capsys.readouterr().err
+    assert ina("trace", program, "no-such-file") == 1
+    assert "no-such-file" in capsys.readouterr().err
+
+
+def test_what_the_interpreter_tells_costs_nothing_when_nobody_listens(tmp_path):
+    """The default observer takes every call: each hook exists."""
+    from ina.compiler.interpreter import Interpreter
+
+    switch = Interpreter(check(tmp_path, PROGRAM))
+    assert switch.process(data(6, 1), 0) == []
+    assert switch.registers["r"][3] == 1
