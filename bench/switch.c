@@ -1,107 +1,152 @@
-/* One core, in memory: distinct packets of `workers` workers go through a switch, batch by batch, and every replica that
- * leaves is looked at. Compiled by bench/switch.py; the switch's functions come as pointers, so nothing is linked. */
-#include <stdint.h>
+/* Workers' ends of a switch in memory, for bench/switch.py: every round each worker sends one distinct packet per slot,
+ * the switch works them off (this alone is timed), every worker checks every value of every result. One thread.
+ */
 #include <string.h>
 #include <time.h>
 
-#include "switch.h"
+#include "port.h"
 
-enum { BATCH = 64, ROOM = 128 };
+struct ina_switch;
 
-struct job {
+struct bench {
     struct ina_switch *sw;
-    void (*input)(struct ina_switch *, struct ina_packet *, unsigned, uint64_t);
-    uint8_t *frames;          /* templates, one a worker and slot, `stride` apart, each at ROOM bytes */
-    uint64_t stride;
-    uint32_t length, workers, slots, values, rounds;
-    uint64_t results, wrong;  /* replicas seen; replicas with a value that is not the sum */
-    uint32_t expected;        /* of value 0 in round r: expected + workers * r */
-    uint32_t round;
+    void (*input)(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now);
+    struct ina_port *host[32], *port[32];
+    const uint8_t *header;   /* of each worker: 52 bytes, Ethernet to exponents */
+    uint32_t workers, values, slots, batch;
+    uint64_t rounds;
+    uint64_t elapsed_ps, packets, results, wrong; /* out */
 };
 
-static uint32_t be32(const uint8_t *p)
+enum { HEADER = 52, TSI = 44, SLOT = 48, WORDS = 52 };
+
+static uint32_t value(uint32_t worker, uint32_t tsi, uint32_t k)
+{
+    return (tsi * 2654435761u + k * 40503u) ^ worker * 0x5bd1e995u;
+}
+
+static void store32(uint8_t *p, uint32_t v)
+{
+    v = __builtin_bswap32(v);
+    memcpy(p, &v, 4);
+}
+
+static uint32_t load32(const uint8_t *p)
 {
     uint32_t v;
     memcpy(&v, p, 4);
     return __builtin_bswap32(v);
 }
 
-/* Value i of worker w in round r is w + r + i; their sum is checked in every replica, in full. */
-void check(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now)
+/* ps that this thread had a processor: others on the machine take none of it. */
+static uint64_t cpu_time(void)
 {
-    struct job *job = context;
-    (void)port, (void)now;
-    uint32_t base = job->expected + job->workers * job->round, bad = 0;
-    const uint8_t *payload = pkt->data + 52;
-    job->results++;
-    if (pkt->len != job->length) {
-        job->wrong++;
-        return;
-    }
-    for (uint32_t i = 0; i < job->values; i++)
-        bad |= be32(payload + 4 * i) ^ (base + job->workers * i);
-    job->wrong += bad != 0;
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
 }
 
-/* Nanoseconds for workers * slots * rounds packets. The frames of a round are written before its clock starts. */
-uint64_t run(struct job *job)
+static int send(struct bench *b, uint32_t worker, uint64_t round)
 {
-    uint64_t spent = 0;
-    uint32_t count = job->workers * job->slots;
-    for (uint32_t r = 0; r < job->rounds; r++) {
-        job->round = r;
-        for (uint32_t k = 0; k < count; k++) {
-            uint8_t *frame = job->frames + k * job->stride + ROOM;
-            uint32_t worker = k % job->workers, slot = k / job->workers;
-            uint32_t tsi = __builtin_bswap32(r * job->slots + slot);
-            uint16_t place = __builtin_bswap16((uint16_t)((r & 1) << 15 | slot));
-            /* the switch may have turned the frame round: addresses from the template's own copy behind it */
-            memcpy(frame, frame + job->length, 52);
-            memcpy(frame + 44, &tsi, 4);
-            memcpy(frame + 48, &place, 2);
-            uint32_t *values = (uint32_t *)(void *)(frame + 52);
-            for (uint32_t i = 0; i < job->values; i++)
-                values[i] = __builtin_bswap32(worker + r + i);
+    struct ina_port *port = b->host[worker];
+    for (uint32_t slot = 0; slot < b->slots;) {
+        struct ina_packet pkts[64];
+        int want = b->slots - slot < 64 ? (int)(b->slots - slot) : 64;
+        int n = port->ops->tx_get(port, pkts, want);
+        if (n != want)
+            return -1;
+        for (int i = 0; i < n; i++, slot++) {
+            uint8_t *frame = pkts[i].data;
+            uint32_t tsi = (uint32_t)round * b->slots + slot;
+            memcpy(frame, b->header + worker * HEADER, HEADER);
+            store32(frame + TSI, tsi);
+            uint32_t index = (uint32_t)(round & 1) << 15 | slot;
+            frame[SLOT] = (uint8_t)(index >> 8);
+            frame[SLOT + 1] = (uint8_t)index;
+            for (uint32_t k = 0; k < b->values; k++)
+                store32(frame + WORDS + 4 * k, value(worker, tsi, k));
+            pkts[i].len = pkts[i].wire_len = WORDS + 4 * b->values;
         }
-        struct timespec a, b;
-        clock_gettime(CLOCK_MONOTONIC, &a);
-        for (uint32_t k = 0; k < count; k += BATCH) {
-            struct ina_packet pkts[BATCH];
-            uint32_t n = count - k < BATCH ? count - k : BATCH;
-            for (uint32_t j = 0; j < n; j++)
-                pkts[j] = (struct ina_packet){.data = job->frames + (k + j) * job->stride + ROOM,
-                                              .len = job->length,
-                                              .wire_len = job->length,
-                                              .headroom = ROOM,
-                                              .tailroom = 52,
-                                              .ingress_port = (uint16_t)((k + j) % job->workers)};
-            job->input(job->sw, pkts, n, 1);
-        }
-        clock_gettime(CLOCK_MONOTONIC, &b);
-        spent += (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000u + (uint64_t)b.tv_nsec - (uint64_t)a.tv_nsec;
+        port->ops->tx_put(port, pkts, n, 0);
     }
-    return spent;
+    return 0;
 }
 
-/* The limit: what the hand-written inner loop alone costs, on the same bytes: add into a row, copy a sum out. */
-uint64_t limit(struct job *job, uint32_t *rows, uint8_t *out)
+static void verify(struct bench *b, uint32_t worker, uint64_t round)
 {
-    struct timespec a, b;
-    clock_gettime(CLOCK_MONOTONIC, &a);
-    for (uint32_t r = 0; r < job->rounds; r++)
-        for (uint32_t k = 0; k < job->workers * job->slots; k++) {
-            const uint32_t *values = (const uint32_t *)(const void *)(job->frames + k * job->stride + ROOM + 52);
-            uint32_t *row = rows + (size_t)(k / job->workers) * job->values;
-            if (k % job->workers == 0)
-                for (uint32_t i = 0; i < job->values; i++)
-                    row[i] = __builtin_bswap32(values[i]);
+    struct ina_port *port = b->host[worker];
+    const uint8_t *header = b->header + worker * HEADER;
+    struct ina_packet pkts[64];
+    uint32_t slot = 0;
+    for (int n; (n = port->ops->rx(port, pkts, 64, 0)) > 0; port->ops->rx_done(port, n))
+        for (int i = 0; i < n; i++, slot++) {
+            const uint8_t *frame = pkts[i].data;
+            uint32_t tsi = (uint32_t)round * b->slots + slot, diff = 0;
+            if (pkts[i].len == WORDS + 4 * b->values)
+                for (uint32_t k = 0; k < b->values; k++) {
+                    uint32_t sum = 0;
+                    for (uint32_t w = 0; w < b->workers; w++)
+                        sum += value(w, tsi, k);
+                    diff |= sum ^ load32(frame + WORDS + 4 * k);
+                }
             else
-                for (uint32_t i = 0; i < job->values; i++)
-                    row[i] += __builtin_bswap32(values[i]);
-            for (uint32_t i = 0; i < job->values; i++)
-                ((uint32_t *)(void *)out)[i] = __builtin_bswap32(row[i]);
+                diff = 1;
+            b->wrong += diff || load32(frame + TSI) != tsi || memcmp(frame, header + 6, 6) != 0; /* to my address */
+            b->results++;
+        }
+    b->wrong += slot != b->slots;
+}
+
+int run(struct bench *b)
+{
+    for (uint64_t round = 0; round < b->rounds; round++) {
+        for (uint32_t w = 0; w < b->workers; w++)
+            if (send(b, w, round))
+                return -1;
+        uint64_t start = cpu_time();
+        for (unsigned busy = 1; busy;) {
+            busy = 0;
+            for (uint32_t w = 0; w < b->workers; w++) {
+                struct ina_packet pkts[64];
+                int n = b->port[w]->ops->rx(b->port[w], pkts, (int)b->batch, round);
+                if (n <= 0)
+                    continue;
+                for (int i = 0; i < n; i++)
+                    pkts[i].ingress_port = (uint16_t)w;
+                b->input(b->sw, pkts, (unsigned)n, round);
+                b->port[w]->ops->rx_done(b->port[w], n);
+                b->packets += (uint64_t)n;
+                busy = 1;
+            }
+        }
+        b->elapsed_ps += cpu_time() - start;
+        for (uint32_t w = 0; w < b->workers; w++)
+            verify(b, w, round);
+    }
+    return 0;
+}
+
+/* The limit: what the arithmetic alone costs, by hand. As many packets of the same size are added into rows and, as each
+ * row is complete, copied out once per worker. ps of processor time. */
+uint64_t limit(const struct bench *b, const uint32_t *in, uint32_t *rows, uint32_t *out)
+{
+    const size_t values = b->values;
+    uint64_t start = cpu_time();
+    for (uint64_t round = 0; round < b->rounds; round++)
+        for (uint32_t slot = 0; slot < b->slots; slot++) {
+            const uint32_t *restrict packet = in + slot * b->workers * values;
+            uint32_t *restrict row = rows + slot * values;
+            uint32_t *restrict sum = out + slot * b->workers * values;
+            for (size_t k = 0; k < values; k++)
+                row[k] = __builtin_bswap32(packet[k]);
+            for (uint32_t w = 1; w < b->workers; w++)
+                for (size_t k = 0; k < values; k++)
+                    row[k] += __builtin_bswap32(packet[w * values + k]);
+            for (size_t k = 0; k < values; k++)
+                sum[k] = __builtin_bswap32(row[k]);
+            for (uint32_t w = 1; w < b->workers; w++)
+                memcpy(sum + w * values, sum, 4 * values);
             __asm__ volatile("" ::: "memory");
         }
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    return (uint64_t)(b.tv_sec - a.tv_sec) * 1000000000u + (uint64_t)b.tv_nsec - (uint64_t)a.tv_nsec;
+    return cpu_time() - start;
 }
