@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 from pathlib import Path
 
@@ -12,50 +11,46 @@ from ina.experiment import launch
 SIZES = [4, 1 << 10, 16 << 10, 256 << 10, 1 << 20, 4 << 20, 25 << 20, 100 << 20]  # bytes
 RANKS = (2, 4)
 
+# Both back ends in the same processes, in turn, so that whatever else the machine does meets both. A block of all-reduces
+# is timed as a whole; one before it brings the ranks together. Processor time is of all ranks and the switch process.
 RANK = """
 import json, os, statistics, sys, time
 from datetime import timedelta
 import torch
 import torch.distributed as dist
+import ina.backend
+from ina.backend import world
+ina.backend.register()
 torch.set_num_threads(1)
-backend, sizes = sys.argv[1], json.loads(sys.argv[2])
-if backend == "ina":
-    import ina.backend
-    ina.backend.register()
-dist.init_process_group(backend, timeout=timedelta(seconds=60))
-for size in sizes:
-    tensor = torch.randn(size // 4)
-    count = max(5, min(200, (256 << 20) // size))
-    for _ in range(3):
-        dist.all_reduce(tensor)
-        tensor.fill_(1e-3)
-    times = []
-    for _ in range(count):
-        dist.barrier() if size > 1 << 16 else None
-        start = time.perf_counter()
-        dist.all_reduce(tensor)
-        times.append(time.perf_counter() - start)
-        tensor.fill_(1e-3)
-    if dist.get_rank() == 0:
-        print(json.dumps({"size": size, "seconds": statistics.median(times)}), flush=True)
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+rank = dist.get_rank()
+groups = {name: dist.new_group(backend=name) for name in ("ina", "gloo")}
+def processor(pid):
+    return sum(int(open(f"/proc/{pid}/task/{task}/schedstat").read().split()[0]) for task in os.listdir(f"/proc/{pid}/task"))
+def spent():
+    return 1e-9 * sum(processor(pid) for pid in ([os.getpid(), *world._pids.values()] if rank == 0 else [os.getpid()]))
+for size in json.loads(sys.argv[1]):
+    tensor = torch.full((size // 4,), 1e-3)
+    block, blocks = max(1, min(50, (1 << 20) // size)), max(5, min(100, (512 << 20) // size))
+    wall, cpu = {name: [] for name in groups}, {name: [] for name in groups}
+    for turn in range(-1, blocks):
+        for name, group in groups.items():
+            dist.all_reduce(tensor, group=group)
+            tensor.fill_(1e-3)
+            before, start = spent(), time.perf_counter()
+            for _ in range(block):
+                dist.all_reduce(tensor, group=group)
+            if turn >= 0:
+                wall[name].append((time.perf_counter() - start) / block)
+                cpu[name].append((spent() - before) / block)
+            tensor.fill_(1e-3)
+    total = torch.tensor([statistics.median(cpu[name]) for name in groups], dtype=torch.float64)
+    dist.all_reduce(total)
+    if rank == 0:
+        print(json.dumps({"size": size, "wall": {name: statistics.median(times) for name, times in wall.items()},
+                          "cpu": dict(zip(groups, total.tolist()))}), flush=True)
 dist.destroy_process_group()
 """
-
-
-def times(backend: str, ranks: int, runs: int = 3) -> dict[int, float]:
-    """Median over `runs` jobs of each job's median, seconds by size in bytes."""
-    found: dict[int, list[float]] = {size: [] for size in SIZES}
-    with tempfile.TemporaryDirectory() as folder:
-        for _ in range(runs):
-            launch.run(
-                ["-c", RANK, backend, str(SIZES)],
-                ranks,
-                Path(folder),
-                backend,
-                120,
-                lambda message: found[message["size"]].append(message["seconds"]),
-            )
-    return {size: statistics.median(values) for size, values in found.items()}
 
 
 def measure() -> list[Measurement]:
@@ -63,15 +58,18 @@ def measure() -> list[Measurement]:
     for ranks in RANKS:
         result = Measurement(
             f"allreduce {ranks} ranks: float32, shared memory against Gloo over loopback",
-            ["bytes", "ina us", "ina GB/s", "gloo us", "gloo GB/s", "ratio"],
+            ["bytes", "ina us", "ina GB/s", "ina CPU us", "gloo us", "gloo GB/s", "gloo CPU us", "ratio"],
             "Gloo's time over ours",
             "twice Gloo's bandwidth from 1 MiB up: the switch moves S up and S down a worker, the ring 2(n-1)/n S",
         )
-        ina, gloo = times("ina", ranks), times("gloo", ranks)
-        for size in SIZES:
-            result.add(
-                size, 1e6 * ina[size], 1e-9 * size / ina[size], 1e6 * gloo[size], 1e-9 * size / gloo[size],
-                gloo[size] / ina[size],
-            )  # fmt: skip
+
+        def row(message: dict, result: Measurement = result) -> None:
+            size, wall, cpu = message["size"], message["wall"], message["cpu"]
+            cells = [cell for name in ("ina", "gloo")
+                     for cell in (round(1e6 * wall[name]), 1e-9 * size / wall[name], round(1e6 * cpu[name]))]
+            result.add(size, *cells, wall["gloo"] / wall["ina"])
+
+        with tempfile.TemporaryDirectory() as folder:
+            launch.run(["-c", RANK, str(SIZES)], ranks, Path(folder), "ranks", 120, row)
         results.append(result)
     return results
