@@ -150,6 +150,14 @@ def test_time_is_what_the_wires_allow():
     assert run.summary()["ring_model_ms"] == pytest.approx(6e3 * (8 * 1024e3 / 4 / 10e9 + 2e-6))
 
 
+def test_the_whole_pool_is_used():
+    """A window of 1024 slots, more than the program has by default: that many packets are under way at once."""
+    need("cc")
+    config = AllReduce(workers=2, elements=32 * 3000, values=32, delay=100e-6, pool=1024, rto_min=1e-3)
+    (run,) = allreduce.reduce(config)
+    assert run.seconds == pytest.approx(4 * 4e-4, rel=0.1), "agreement, and 3000 packets in three windows: four round trips"
+
+
 def test_a_wrong_sum_is_found(monkeypatch):
     need("cc")
     right = allreduce._expected
@@ -264,7 +272,7 @@ def test_a_failed_point_is_named_and_tried_again(trial, tmp_path, monkeypatch):
 
 def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
     need("cc", "matplotlib")
-    trial.write_text(SMALL.replace("elements = 3000", "elements = 300_000").replace("[0.0, 0.05]", "[0.0, 0.001, 0.002, 0.003]"))
+    trial.write_text(SMALL.replace("elements = 3000", "elements = 600_000").replace("[0.0, 0.05]", "[0.0, 0.001, 0.002, 0.003]"))
     command = [sys.executable, "-m", "ina.cli", "experiment", "run", str(trial), "--results", str(tmp_path / "results")]
     runner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:

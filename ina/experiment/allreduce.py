@@ -14,6 +14,7 @@ from ina.experiment.record import Reduction
 from ina.transport.config import ETHERNET_OVERHEAD, PS
 from ina.transport.ports import Faults
 
+LEAST_SLOTS = 512  # a program with more slots than the controller gives away is the same program, and compiled already
 EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
 
 
@@ -28,7 +29,8 @@ def reduce(config: AllReduce) -> list[Reduction]:
         JobError: a tensor failed, at a deadline or otherwise.
         WrongSum: a sum is not what NumPy says.
     """
-    program = compile_program(config.program_path, defines={"VALUES": str(config.values)})
+    defines = {"VALUES": str(config.values), "SLOTS": str(max(LEAST_SLOTS, config.pool))}
+    program = compile_program(config.program_path, defines=defines)
     with _star(config, program.so_path) as star:
         jobs = [_admit(star, config, f"job {number}") for number in range(config.jobs)]
         rng = np.random.default_rng(config.seed)
@@ -46,7 +48,7 @@ def reduce(config: AllReduce) -> list[Reduction]:
 
 
 def _star(config: AllReduce, program) -> Star:
-    round_trip = 4 * config.delay + 2 * config.latency
+    round_trip = 2 * config.delay + config.latency
     faults = Faults(
         config.loss, config.duplicate, config.reorder, config.corrupt, 10 * round_trip, 2 * round_trip, config.seed
     )
