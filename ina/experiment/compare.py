@@ -17,7 +17,7 @@ from ina.experiment.record import Result, ResultsError, load, read_json
 MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 MARKERS = "os^DvP*X"
-UNPLOTTED = ("ring_model_ms", "link_use", "packets")  # drawn beside the time, or another figure in other words
+UNPLOTTED = ("ring_model_ms", "link_use", "link_mb", "bound", "packets")  # drawn beside the time, or another figure in other words
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ def tables(title: str, results: Sequence[Result]) -> list[Table]:
     for group in grouped(results):
         table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
         head, identities = _identity(group)
-        columns = report.COLUMNS[group.kind]
+        columns = report.columns(group.kind, [summary for _, summary in group.rows()])
         for heading in [*head, *(short for _, _, short, _ in columns)]:
             table.add_column(heading, justify="left" if heading in head else "right")
         for identity, (_, summary) in zip(identities, group.rows(), strict=True):
-            table.add_row(*identity[:-1], summary.get("backend", identity[-1]), *report.cells(group.kind, summary))
+            table.add_row(*identity[:-1], summary.get("backend", identity[-1]), *report.cells(columns, summary))
         table.caption = "; ".join(f"{short}: {heading}" for _, heading, short, _ in columns)
         out.append(table)
     return out
@@ -227,9 +227,10 @@ def page(title: str, about: str, results: Sequence[Result]) -> str:
     parts = [f"<p>{html.escape(about)}</p>"] if about else []
     for group in grouped(results):
         head, identities = _identity(group)
-        head += [heading for _, heading, _, _ in report.COLUMNS[group.kind]]
+        columns = report.columns(group.kind, [summary for _, summary in group.rows()])
+        head += [heading for _, heading, _, _ in columns]
         rows = [
-            [*identity, *report.cells(group.kind, summary)]
+            [*identity, *report.cells(columns, summary)]
             for identity, (_, summary) in zip(identities, group.rows(), strict=True)
         ]
         parts += [report.html_table(head, rows), report.html_figures(_plots(group))]

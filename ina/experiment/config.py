@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ina import paths
+from ina.transport.config import HEADERS, VALUES
+
+ETHERNET = 14  # bytes of a frame that do not count for the MTU
 
 
 class ConfigError(ValueError):
@@ -35,7 +38,7 @@ class Keys:
         need(self.world in worlds, "world", " or ".join(map(repr, worlds)))
         need(1 <= self.workers <= 32, "workers", "1 to 32")
         need(self.seed >= 0, "seed", "0 or more")
-        need(self.values in (32, 64, 128, 256, 1024, 2048), "values", "32, 64, 128, 256, 1024 or 2048")
+        need(self.values in VALUES, "values", ", ".join(map(str, VALUES)))
         need(self.timeout > 0, "timeout", "more than 0 seconds")
         need(self.name != "" and "/" not in self.name, "name", "a name without '/'")
         known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
@@ -56,7 +59,7 @@ class Config(Keys):
 
     kind: str = key("training", "what is done: training")
     name: str = key("fashion-mnist", "the results folder's name begins with it")
-    world: str = key("local", "where: local (processes on this machine)")
+    world: str = key("local", "where: local (processes on this machine) or testbed (hosts of a Mininet network)")
     backends: tuple[str, ...] = key(("ina", "gloo"), "which of ina, gloo, in this order")
     workers: int = key(4, "ranks")
     epochs: int = key(2, "passes over the training set")
@@ -68,17 +71,35 @@ class Config(Keys):
     data: str = key("", "folder of the IDX files; empty: where the distribution's package puts them")
     bucket_mb: float = key(0.5, "DDP's gradient bucket, MiB")
     program: str = key("switchml", "P4 program: a name in p4/, or the path of a .p4 file")
-    values: int = key(1024, "int32 per packet")
-    slots: int = key(64, "window of each worker, packets; a power of two")
+    values: int = key(0, "int32 per packet; 0: 1024, in the testbed what fits its MTU")
+    slots: int = key(0, "window of each worker, packets; a power of two; 0: 64, in the testbed 32")
     faults: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port, both directions")
     pcap: str = key("", "folder for a capture of each worker's packets, which Wireshark and scapy read; empty: none")
     timeout: float = key(60.0, "seconds that a rank waits for an all-reduce")
     compare_step: int = key(100, "parameters of the back ends are compared after this many steps")
+    rate: float = key(100e6, "testbed: of each link and direction, bit/s; 0: no limit")
+    delay: float = key(0.0, "testbed: of each link, one way, s")
+    queue: int = key(524288, "testbed: of each link and direction, bytes")
+    loss: float = key(0.0, "testbed: probability that a link loses a frame, each way")
+    mtu: int = key(1500, "testbed: largest IP packet, bytes")
 
     def __post_init__(self) -> None:
         need = self.need
         need(self.kind == "training", "kind", "'training'")
-        self.check_common(("local",))
+        need(576 <= self.mtu <= 9000, "mtu", "576 to 9000")
+        testbed = self.world == "testbed"
+        fits = [n for n in VALUES if not testbed or HEADERS - ETHERNET + 4 * n <= self.mtu]
+        if self.values == 0:
+            object.__setattr__(self, "values", max(fits) if testbed else 1024)
+        if self.slots == 0:
+            object.__setattr__(self, "slots", 32 if testbed else 64)
+        self.check_common(("local", "testbed"))
+        need(self.values in fits, "values", f"at most {max(fits)}, which fits mtu = {self.mtu}")
+        need(not testbed or self.workers >= 2, "workers", "2 to 32 in the testbed")
+        need(0 <= self.rate <= 1e12, "rate", "bit/s from 0 (no limit) to 1e12")
+        need(0 <= self.delay <= 10, "delay", "seconds from 0 to 10")
+        need(0 <= self.queue <= 1 << 30, "queue", "bytes from 0 (no limit) to 2^30")
+        need(0 <= self.loss < 1, "loss", "a probability below 1")
         need(len(self.backends) > 0 and set(self.backends) <= {"ina", "gloo"}, "backends", "one or both of ina, gloo")
         need(len(set(self.backends)) == len(self.backends), "backends", "each back end once")
         need(self.epochs >= 1, "epochs", "at least 1")

@@ -1,4 +1,4 @@
-"""Starts the ranks of one job on this machine, listens to rank 0, and ends every one of them whatever happens."""
+"""Starts the ranks of one job, listens to rank 0, and ends every one of them whatever happens."""
 
 from __future__ import annotations
 
@@ -11,12 +11,28 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 
 class JobFailed(RuntimeError):
     """A rank ended badly or went silent; the message has its number, exit status and the end of its log."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where ranks run: variables for a rank, its command as it is started there, and who is told of its process id."""
+
+    environment: Callable[[int], dict[str, str]]
+    command: Callable[[int, list[str]], list[str]]
+    started: Callable[[int], None]
+
+
+def here() -> Place:
+    """All on this machine, as processes of its own."""
+    rendezvous = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    return Place(lambda rank: rendezvous, lambda rank, argv: argv, lambda pid: None)
 
 
 def free_port() -> int:
@@ -41,17 +57,19 @@ def _end(ranks: list[subprocess.Popen]) -> None:
 
 
 def run(
-    command: list[str], workers: int, folder: Path, label: str, silence: float, on_message: Callable[[dict], None]
+    command: list[str], workers: int, folder: Path, label: str, silence: float, on_message: Callable[[dict], None],
+    place: Place | None = None,
 ) -> None:
     """Runs ``command`` once a rank with torchrun's variables; rank 0's standard output is JSON lines.
 
     Each rank's standard error goes to ``folder/<label>-rank<i>.log``. ``silence``: longest time in seconds without a
-    line from rank 0.
+    line from rank 0. ``place``: default, this machine.
 
     Raises:
         JobFailed: a rank exited with an error, or rank 0 was silent for too long.
     """
-    base = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(workers)}
+    place = place or here()
+    base = {**os.environ, "WORLD_SIZE": str(workers)}
     base.setdefault("OMP_NUM_THREADS", "1")
     ranks: list[subprocess.Popen] = []
     logs = [folder / f"{label}-rank{rank}.log" for rank in range(workers)]
@@ -60,12 +78,13 @@ def run(
             with log.open("wb") as errors:
                 ranks.append(
                     subprocess.Popen(
-                        [sys.executable, *command],
-                        env={**base, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                        place.command(rank, [sys.executable, *command]),
+                        env={**base, **place.environment(rank), "RANK": str(rank), "LOCAL_RANK": str(rank)},
                         stdout=subprocess.PIPE if rank == 0 else errors,
                         stderr=errors,
                     )
                 )
+            place.started(ranks[-1].pid)
         _listen(ranks, logs, label, silence, on_message)
     finally:
         _end(ranks)

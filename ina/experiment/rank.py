@@ -122,7 +122,7 @@ def train(config: Config, backend: str, folder: Path) -> None:
             seconds = time.perf_counter() - start
             reduce_seconds, amount = clock.take()
             if rank == 0:
-                say("step", step=step, loss=loss.item(), seconds=seconds, allreduce=reduce_seconds, bytes=amount)
+                say("step", step=step, steps=total, loss=loss.item(), seconds=seconds, allreduce=reduce_seconds, bytes=amount)
                 if step == min(config.compare_step, total):
                     flat = torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
                     np.save(folder / f"parameters-{backend}-step{step}.npy", flat)

@@ -109,6 +109,23 @@ class Run:
     dataset: str = ""
     parameters: int = 0
     stats: dict[str, dict] = field(default_factory=dict)
+    rate: float = 0.0  # of the testbed's links, bit/s
+    network: dict[str, object] = field(default_factory=dict)  # what the testbed's links and processors did (testbed.Meter)
+
+    def _link_figures(self) -> dict[str, object]:
+        """Of the busiest link and direction: MB, with all headers, and its use while an all-reduce was under way.
+
+        ``bound`` says what the time was spent on: the link if it was used for 80 % and more; else this machine, if its
+        processors were busy for 90 % and more (then the row is no result); else neither.
+        """
+        if not self.network:
+            return {"link_mb": None, "link_use": None, "bound": None}
+        busiest = max(max(link["up_bytes"], link["down_bytes"]) for link in self.network["links"].values())
+        reduce_total = sum(self.allreduce_seconds)
+        use = 8 * busiest / (self.rate * reduce_total) if self.rate and reduce_total else None
+        limited = self.network["processors"] >= 0.9
+        bound = "link" if use is not None and use >= 0.8 else "host-limited" if limited else "neither"
+        return {"link_mb": 1e-6 * busiest, "link_use": use, "bound": bound}
 
     def summary(self) -> dict[str, object]:
         """Figures of the table. Goodput is gradient bits of one worker per second of all-reduce."""
@@ -126,6 +143,7 @@ class Run:
             "steps": len(self.losses),
             "packets": worker.get("tx_packets"),
             "retransmissions": worker.get("retransmissions"),
+            **self._link_figures(),
         }
 
 

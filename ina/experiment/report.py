@@ -13,6 +13,7 @@ from ina.experiment.record import Folder, Reduction, Run
 
 COLOURS = {"ina": "#1668b8", "gloo": "#c65a11"}
 NAMES = {"ina": "ina (P4 switch)", "gloo": "gloo (loopback)"}
+TESTBED_NAMES = {**NAMES, "gloo": "gloo (same links)"}
 
 # kind -> (key of summary(), heading, heading where there is little room, format)
 COLUMNS = {
@@ -24,6 +25,9 @@ COLUMNS = {
         ("training_s", "training, s", "train s", "{:.1f}"),
         ("packets", "packets sent (rank 0)", "packets", "{:,}"),
         ("retransmissions", "retransmissions (rank 0)", "again", "{:,}"),
+        ("link_mb", "on the busiest link, MB", "link MB", "{:.1f}"),
+        ("link_use", "its use during all-reduce", "link use", "{:.1%}"),
+        ("bound", "bound by", "bound", "{}"),
     ],
     "allreduce": [
         ("time_ms", "all-reduce, virtual ms", "ms", "{:.4f}"),
@@ -38,25 +42,32 @@ COLUMNS = {
 
 def row_name(summary: dict[str, object]) -> str:
     """Whose figures these are: the back end's or the job's."""
-    return NAMES[str(summary["backend"])] if "backend" in summary else str(summary["job"])
+    if "backend" not in summary:
+        return str(summary["job"])
+    return (NAMES if summary.get("link_mb") is None else TESTBED_NAMES)[str(summary["backend"])]
 
 
-def cells(kind: str, summary: dict[str, object]) -> list[str]:
+def columns(kind: str, summaries: Sequence[dict[str, object]]) -> list[tuple[str, str, str, str]]:
+    """Those columns of ``COLUMNS`` for which any of the rows has a figure."""
+    return [column for column in COLUMNS[kind] if any(summary.get(column[0]) is not None for summary in summaries)]
+
+
+def cells(shown: Sequence[tuple[str, str, str, str]], summary: dict[str, object]) -> list[str]:
     """One formatted figure a column; an em dash where there is none."""
-    return [
-        pattern.format(summary[key]) if summary.get(key) is not None else "—" for key, _, _, pattern in COLUMNS[kind]
-    ]
+    return [pattern.format(summary[key]) if summary.get(key) is not None else "—" for key, _, _, pattern in shown]
 
 
 def table(kind: str, title: str, runs: Sequence[Run | Reduction]) -> Table:
     """For the terminal: one column a back end or job, so that it fits 80 characters."""
     result = Table(title=title, title_justify="left")
     result.add_column("")
-    columns = [cells(kind, run.summary()) for run in runs]
-    for run in runs:
-        result.add_column(row_name(run.summary()), justify="right")
-    for index, (_, heading, _, _) in enumerate(COLUMNS[kind]):
-        result.add_row(heading, *(column[index] for column in columns))
+    summaries = [run.summary() for run in runs]
+    shown = columns(kind, summaries)
+    filled = [cells(shown, summary) for summary in summaries]
+    for summary in summaries:
+        result.add_column(row_name(summary), justify="right")
+    for index, (_, heading, _, _) in enumerate(shown):
+        result.add_row(heading, *(column[index] for column in filled))
     return result
 
 
@@ -169,8 +180,9 @@ def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
 def page(folder: Folder, runs: Sequence[Run | Reduction], comparison: dict[str, object]) -> str:
     """The report of one run as HTML."""
     kind = folder.config.kind
-    head = ["back end" if kind == "training" else "job", *(heading for _, heading, _, _ in COLUMNS[kind])]
-    rows = [[row_name(run.summary()), *cells(kind, run.summary())] for run in runs]
+    shown = columns(kind, [run.summary() for run in runs])
+    head = ["back end" if kind == "training" else "job", *(heading for _, heading, _, _ in shown)]
+    rows = [[row_name(run.summary()), *cells(shown, run.summary())] for run in runs]
     stats = "".join(
         f"<details><summary>Counters, {html.escape(row_name(r.summary()))}</summary>{_counters(r.stats)}</details>"
         for r in runs

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ina.experiment import allreduce, launch, report
+from ina.experiment import allreduce, launch, model, report
 from ina.experiment.config import AllReduce, Config, Keys
 from ina.experiment.record import Folder, Reduction, Run, new_folder
+
+if TYPE_CHECKING:
+    from topologies.mininet import Network
 
 
 def run(config: Keys, root: Path, console: Console) -> Path:
@@ -25,12 +31,18 @@ def run(config: Keys, root: Path, console: Console) -> Path:
     runs, comparison = measure(config, path, console)
     where = f"{config.workers} workers"
     if isinstance(runs[0], Run):
-        where += f", {runs[0].dataset}, {runs[0].parameters:,} parameters, one machine"
+        where += f", {runs[0].dataset}, {runs[0].parameters:,} parameters, {'one machine' if config.world == 'local' else described(config)}"
     console.print(report.table(config.kind, f"{config.name}: {where}", runs))
     for key, value in comparison.items():
         console.print(f"  {key}: {value:.3g}", highlight=False)
     console.print(f"Report: {path / 'report.html'}", highlight=False)
     return path
+
+
+def described(config: Config) -> str:
+    """The testbed's links in a few words."""
+    rate = f"{config.rate / 1e6:g} Mb/s" if config.rate else "no limit"
+    return f"links of {rate}, MTU {config.mtu}" + (f", loss {config.loss:g}" if config.loss else "")
 
 
 def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str, float]]:
@@ -43,9 +55,10 @@ def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str,
     assert isinstance(config, Config)
     runs: list[Run] = []
     try:
-        for backend in config.backends:
-            runs.append(_train(config, backend, folder, console))
-            folder.save(runs, {}, finished=False)
+        with _world(config, console) as network:
+            for backend in config.backends:
+                runs.append(_train(config, backend, folder, console, network))
+                folder.save(runs, {}, finished=False)
     finally:
         comparison = compare(config, folder, runs)
         if runs:
@@ -53,20 +66,43 @@ def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str,
     return runs, comparison
 
 
+@contextmanager
+def _world(config: Config, console: Console) -> Iterator[Network | None]:
+    """The testbed's network, if that is where ``config`` runs."""
+    if config.world != "testbed":
+        yield None
+        return
+    from ina.experiment import testbed
+
+    with testbed.opened(config) as network:
+        console.print(f"Network {network.topology.name} of {config.workers} hosts is up after {network.up_seconds:.1f} s",
+                      highlight=False)  # fmt: skip
+        yield network
+        began = time.monotonic()
+        network.stop()
+        console.print(f"Network is down after {time.monotonic() - began:.1f} s", highlight=False)
+
+
 def _finish(folder: Folder, runs: list[Run] | list[Reduction], comparison: dict[str, float], finished: bool = True) -> None:
     (folder.path / "report.html").write_text(report.page(folder, runs, comparison))
     folder.save(runs, comparison, finished)
 
 
-def _train(config: Config, backend: str, folder: Folder, console: Console) -> Run:
+def _train(config: Config, backend: str, folder: Folder, console: Console, network: Network | None = None) -> Run:
     run = Run(backend)
+    place = meter = None
+    if network is not None:
+        from ina.experiment import testbed
+
+        place, meter, run.rate = testbed.place(network), testbed.Meter(network), config.rate
     began = time.time()
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
         TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(f"{report.NAMES[backend]:<16}", total=None, note="starting")
+        names = report.NAMES if network is None else report.TESTBED_NAMES
+        task = progress.add_task(f"{names[backend]:<17}", total=None, note="starting")
 
         def on_message(message: dict) -> None:
             kind = message.pop("kind")
@@ -75,11 +111,15 @@ def _train(config: Config, backend: str, folder: Folder, console: Console) -> Ru
                 run.start_seconds = message["time"] - began
                 console.print(f"Training on {message['source']}", highlight=False)
                 progress.update(task, total=message["steps"])
+                if meter is not None:
+                    meter.start()
             elif kind == "step":
                 run.losses.append(message["loss"])
                 run.step_seconds.append(message["seconds"])
                 run.allreduce_seconds.append(message["allreduce"])
                 run.allreduce_bytes.append(message["bytes"])
+                if meter is not None and message["step"] == message["steps"]:
+                    run.network = meter.stop()
                 progress.update(task, completed=message["step"], note=f"loss {message['loss']:.3f}")
             elif kind == "end":
                 run.accuracy, run.seconds, run.stats = message["accuracy"], message["seconds"], message["stats"]
@@ -87,7 +127,7 @@ def _train(config: Config, backend: str, folder: Folder, console: Console) -> Ru
 
         config_file = folder.path / "config.json"
         command = ["-m", "ina.experiment.rank", str(config_file), backend, str(folder.path)]
-        launch.run(command, config.workers, folder.path, backend, config.timeout + 60, on_message)
+        launch.run(command, config.workers, folder.path, backend, config.timeout + 60, on_message, place)
     return run
 
 
@@ -102,4 +142,17 @@ def compare(config: Config, folder: Folder, runs: list[Run]) -> dict[str, float]
         f"relative L2 distance of the parameters after {step} steps": float(np.linalg.norm(a - b) / np.linalg.norm(b)),
         "test accuracy, ina less gloo, points": 100 * (ours.accuracy - gloo.accuracy),  # type: ignore[operator]
         "time in all-reduce, gloo over ina": sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds),
+        **_gain(config, ours, gloo),
     }
+
+
+def _gain(config: Config, ours: Run, gloo: Run) -> dict[str, float]:
+    """The testbed's: what the cost model predicts where the link is the bottleneck, and how much of it came true."""
+    if config.world != "testbed":
+        return {}
+    predicted = model.speed_up(config.workers, config.values, config.mtu)
+    measured = sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds)
+    found = {"the same, predicted by the cost model (ring over in-network)": predicted}
+    if "host-limited" not in (ours.summary()["bound"], gloo.summary()["bound"]):
+        found["share of the predicted gain"] = (measured - 1) / (predicted - 1)
+    return found

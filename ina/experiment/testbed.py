@@ -1,0 +1,82 @@
+"""World ``testbed``: the ranks of a training in the hosts of a Mininet network, and what its links carried meanwhile."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import topologies
+from ina.experiment.config import Config, ConfigError
+from ina.experiment.launch import Place
+from topologies.mininet import MininetMissing, Network, missing
+from topologies.state import Busy
+
+__all__ = ["Meter", "missing", "opened", "place"]
+
+STORE_PORT = 29500  # a host's ports are its own
+
+
+@contextmanager
+def opened(config: Config) -> Iterator[Network]:
+    """The network of ``config``, up. SIGTERM takes it down as Ctrl-C does.
+
+    Raises ConfigError where it cannot be made, saying why.
+    """
+    topology = topologies.load("star", hosts=config.workers, rate=config.rate, delay=config.delay, queue=config.queue,
+                               loss=config.loss, mtu=config.mtu)  # fmt: skip
+    defines = {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
+    network = Network(topology, config.program_path, defines, seed=config.seed, job_slots=config.slots)
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        try:
+            network.start()
+        except (MininetMissing, Busy, topologies.TopologyError) as error:
+            raise ConfigError(f"world = 'testbed': {error}") from error
+        yield network
+    finally:
+        network.stop()
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, _frame: object) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)
+
+
+def place(network: Network) -> Place:
+    """Rank i in host h(i+1): Gloo and the store on its interface, the switch at the network's socket."""
+    hosts = [host.name for host in network.topology.hosts]
+    common = {"MASTER_ADDR": network.topology.hosts[0].ip, "MASTER_PORT": str(STORE_PORT), "INA_SWITCH": network.socket}
+    return Place(
+        environment=lambda rank: {**common, "GLOO_SOCKET_IFNAME": f"{hosts[rank]}-eth0"},
+        command=lambda rank, argv: network.command(hosts[rank], argv),
+        started=network.adopt,
+    )
+
+
+@dataclass
+class Meter:
+    """What links and processors did between two moments: bytes on the wire by host, share of busy processor time."""
+
+    network: Network
+
+    def start(self) -> None:
+        self._links, self._cpu, self._began = self.network.counters()["links"], _processor_times(), time.monotonic()
+
+    def stop(self) -> dict[str, object]:
+        """``links``: by host the differences of the counters; ``processors``: 0..1; ``seconds``."""
+        links = {
+            host: {key: now[key] - self._links[host][key] for key in now if key.startswith(("up_", "down_", "lost"))}
+            for host, now in self.network.counters()["links"].items()
+        }
+        busy, total = (b - a for a, b in zip(self._cpu, _processor_times(), strict=True))
+        return {"links": links, "processors": busy / total if total else 0.0, "seconds": time.monotonic() - self._began}
+
+
+def _processor_times() -> tuple[int, int]:
+    """Busy and all ticks of all processors (proc(5): user nice system idle iowait irq softirq steal)."""
+    ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
+    return sum(ticks) - ticks[3] - ticks[4], sum(ticks)
