@@ -2,7 +2,7 @@
 #
 #   VENV     virtual environment (.venv)           ARGS     passed on: make run ARGS="--workers 2 --epochs 1"
 #   PYTHON   interpreter that makes it (python3)   TESTS    what make test runs (tests)
-#   NAME     experiment (make experiment)          WORLD    where it runs, if not where its file says
+#   NAME     experiment (make experiment)          WORLD    where it runs: local, testbed, auto (make run), virtual
 
 VENV    ?= .venv
 PYTHON  ?= python3
@@ -14,14 +14,14 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run experiment test bench lint clean data
+.PHONY: help run experiment test bench lint clean data mininet
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-10s %s\n", $$1, $$2}'
 	@echo '  ina --help      the command line, in $(VENV)/bin once one of them ran'
 
-run: $(VENV)/built data ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
-	@$(RUN) -m ina.cli run $(ARGS)
+run: $(VENV)/built data $(if $(filter local,$(WORLD)),,mininet) ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
+	@$(RUN) -m ina.cli run --world $(or $(WORLD),auto) $(ARGS)
 
 experiment: $(VENV)/built ## run an experiment of experiments/: NAME=loss-sweep [WORLD=virtual]; without NAME, list them
 	@$(RUN) -m ina.cli experiment $(if $(NAME),run $(NAME) $(if $(WORLD),--world $(WORLD)) $(ARGS),list)
@@ -67,5 +67,5 @@ $(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed
 	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt $(call wanted,dev))
 	@touch $@
 
-data:
-	@.ci/system data
+data mininet:
+	@.ci/system $@

@@ -9,6 +9,7 @@ from ina import __version__
 from ina.experiment import cli as experiments
 from ina.p4 import cli as p4
 from ina.wire import cli as wire
+from topologies import cli as networks
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,6 +20,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     experiments.add_arguments(commands)
     p4.add_arguments(commands)
+    networks.add_arguments(commands)
     wire.add_arguments(commands)
     return top
 

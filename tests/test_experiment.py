@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import struct
 import sys
 
@@ -146,3 +147,34 @@ def test_folder_holds_config_environment_and_metrics(tmp_path):
     page = report.page(folder, runs, {"distance": 0.5})
     assert page.count("<svg") == 3 and "1,234" in page
     assert "<script" not in page and 'href="http' not in page
+
+
+def test_the_cost_model_counts_headers():
+    """1024 B of integers travel in a frame of 1076 B, 1448 B of TCP payload in one of 1514 B; each frame costs 24 B more."""
+    from ina.experiment import model
+
+    assert model.in_network_seconds(1024, 8e6, 256) == pytest.approx(1100e-6)
+    assert model.ring_seconds(4, 1448, 8e6, 1500) == pytest.approx(1.5 * 1538e-6)
+    assert model.speed_up(8, 2048, 9000) == pytest.approx(2 * 7 / 8 * (9038 / 8948) / (8268 / 8192))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"values": "1024"}, "values = 1024: expected at most 256, which fits mtu = 1500"),
+        ({"mtu": "100"}, "mtu = 100: expected 576 to 9000"),
+        ({"rate": "-1"}, "rate = -1.0: expected bit/s"),
+        ({"loss": "1"}, "loss = 1.0: expected a probability below 1"),
+        ({"workers": "1"}, "workers = 1: expected 2 to 32 in the testbed"),
+    ],
+)
+def test_testbed_keys_are_checked(keys, message):
+    with pytest.raises(config.ConfigError, match=re.escape(message)):
+        plan.load(None, {"world": "testbed", **keys})
+
+
+def test_packets_and_window_follow_the_world():
+    assert (plan.load(None).base.values, plan.load(None).base.slots) == (1024, 64)
+    chosen = plan.load(None, {"world": "testbed"}).base
+    assert (chosen.values, chosen.slots) == (256, 32)
+    assert plan.load(None, {"world": "testbed", "mtu": "9000", "slots": "16"}).base.values == 2048

@@ -203,6 +203,66 @@ def test_a_killed_network_is_cleaned_up_by_the_next_start(tmp_path):
     assert state.start_time(switch) == 0 and left_behind(network) == []
 
 
+# ---- the command line ------------------------------------------------------------------------------------------------
+
+
+def ina(*arguments: str, cwd: Path = ROOT, timeout: float = 200) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "ina.cli", *arguments]
+    return subprocess.run(command, env=environment(), cwd=cwd, capture_output=True, text=True, timeout=timeout)
+
+
+def test_net_up_gives_mininets_prompt_and_net_down_takes_it_away():
+    assert ina("net", "down").stdout == "No network was up.\n"
+    done = ina("net", "up", "star", "--hosts", "2", "--rate", "1e9", "--command", "pingall")
+    assert done.returncode == 0 and "h1 10.0.0.1, h2 10.0.0.2" in done.stdout and "0% dropped" in done.stdout + done.stderr
+    command = [sys.executable, "-m", "ina.cli", "net", "up", "star"]
+    with subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
+        assert "star is up" in up.stdout.readline()
+        again = ina("net", "up", "star")
+        assert again.returncode == 1 and f"star (process {up.pid}); take it down with: ina net down" in again.stderr
+        assert ina("net", "down").stdout == "The network is down.\n"
+        assert up.wait(10) == 143
+    assert not state.interface_exists("s1-eth1") and state.read() == {}
+    assert "there is no topology 'ring'" in ina("net", "up", "ring").stderr
+
+
+def test_a_training_in_the_testbed_is_that_of_gloo_beside_it(tmp_path):
+    need("torch", "matplotlib", "sklearn")
+    done = ina("run", "--world", "testbed", "--workers", "2", "--steps", "3", "--set", "loss=0.002", "--set", "rate=1e9",
+               "--set", "mtu=9000", "--results", str(tmp_path))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    for words in ("links of 1000 Mb/s, MTU 9000, loss 0.002", "gloo (same links)", "bound by", "predicted by the cost model"):
+        assert words in " ".join(done.stdout.split()), done.stdout
+    (folder,) = tmp_path.iterdir()
+    metrics = json.loads((folder / "metrics.json").read_text())
+    ours, gloo = metrics["runs"]
+    assert json.loads((folder / "config.json").read_text())["values"] == 2048
+    assert max(abs(a - b) for a, b in zip(ours["losses"], gloo["losses"], strict=True)) < 1e-4
+    gradients = sum(ours["allreduce_bytes"])
+    for run in (ours, gloo):
+        links = run["network"]["links"]
+        assert set(links) == {"h1", "h2"}
+        assert all(min(link["up_bytes"], link["down_bytes"]) >= gradients for link in links.values())
+    for summary in metrics["summary"]:
+        assert summary["bound"] in ("link", "host-limited", "neither") and summary["link_mb"] > 1e-6 * gradients
+    assert not state.interface_exists("s1-eth1")
+
+
+def test_an_interrupted_training_leaves_nothing(tmp_path):
+    need("torch", "matplotlib")
+    command = [sys.executable, "-m", "ina.cli", "run", "--world", "testbed", "--workers", "2", "--results", str(tmp_path)]
+    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as runner:
+        while "is up" not in (line := runner.stdout.readline()):
+            assert line
+        processes = state.read()["processes"]
+        assert len(processes) >= 4
+        runner.send_signal(signal.SIGINT)
+        runner.communicate(timeout=30)
+        assert runner.returncode == 130
+    assert not state.interface_exists("s1-eth1") and state.read() == {}
+    assert all(state.start_time(pid) != since for pid, since in processes)
+
+
 def test_what_cannot_be_made_says_why(tmp_path):
     subprocess.run(["ip", "link", "add", "s1-eth2", "type", "veth", "peer", "name", "foreign0"], check=True)
     try:

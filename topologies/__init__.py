@@ -10,7 +10,7 @@ from topologies.model import Link, Node, Topology, TopologyError
 
 __all__ = ["Link", "Node", "Topology", "TopologyError", "load", "names"]
 
-_TOOLS = {"mininet", "model", "state"}
+_TOOLS = {"cli", "mininet", "model", "state"}
 
 
 def names() -> list[str]:

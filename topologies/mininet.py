@@ -18,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from types import ModuleType
@@ -96,6 +97,7 @@ class Network:
         self.topology = topology
         self.net = None  # the Mininet object
         self.up_seconds = 0.0
+        self.cleaned: list[str] = []  # what an earlier network of this tool had left
         self.socket = str(run_dir() / "switch.sock")
         if len(self.socket) > MAX_UNIX_PATH:
             raise TopologyError(f"INA_RUN_DIR: {self.socket} is too long for the path of a socket")
@@ -112,6 +114,7 @@ class Network:
         if reason := missing():
             raise MininetMissing(reason)
         self._state = State(self.topology.name)
+        self.cleaned = self._state.cleaned
         try:
             self._check_names()
             self._make()
@@ -229,6 +232,23 @@ class Network:
             return client.counters()
         finally:
             client.close()
+
+    def prompt(self, command: str | None = None) -> None:
+        """Mininet's command line, until its user leaves it; or just ``command`` there."""
+        from mininet.cli import CLI
+        from mininet.log import setLogLevel
+
+        setLogLevel("output" if command else "info")
+        try:
+            if command is None:
+                CLI(self.net)
+                return
+            with tempfile.NamedTemporaryFile("w", suffix=".mininet") as script:
+                script.write(command + "\n")
+                script.flush()
+                CLI(self.net, script=script.name)
+        finally:
+            setLogLevel("warning")
 
     # ---- down
 

@@ -20,6 +20,11 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument(
         "config", nargs="?", type=Path, help="TOML file with an experiment's keys (default: Fashion-MNIST, 4 workers)"
     )
+    run.add_argument(
+        "--world",
+        choices=("auto", "local", "testbed"),
+        help="where: auto is the testbed where this machine can make one, else local (default: as the configuration says)",
+    )
     run.add_argument("--workers", type=int, help="number of ranks")
     run.add_argument("--epochs", type=int, help="passes over the training set")
     run.add_argument("--steps", type=int, help="stop after this many steps")
@@ -114,11 +119,26 @@ def _run(args: argparse.Namespace) -> int:
 
         overrides = _pairs(args.set, "--set")
         overrides |= {key: str(value) for key in RUN_KEYS if (value := getattr(args, key)) is not None}
+        if args.world:
+            overrides["world"] = _world(args.world)
         chosen = plan.load(args.config, overrides).single
         _needs(chosen.kind)
         run.run(chosen, args.results, Console())
 
     return _guarded(action, args.results)
+
+
+def _world(asked: str) -> str:
+    """What the command line asked for, or local, saying so, where this machine cannot make a testbed."""
+    if asked == "local":
+        return asked
+    from topologies.mininet import missing
+
+    if not (reason := missing()):
+        return "testbed"
+    print(f"The testbed (a Mininet network around the switch, links of 100 Mb/s) cannot be made: {reason}.\n"
+          "Running in the local world instead: ranks as processes, shared memory to the switch.", flush=True)  # fmt: skip
+    return "local"
 
 
 def _experiment(args: argparse.Namespace) -> int:

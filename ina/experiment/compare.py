@@ -17,7 +17,7 @@ from ina.experiment.record import Result, ResultsError, load, read_json
 MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 MARKERS = "os^DvP*X"
-UNPLOTTED = ("ring_model_ms", "link_use", "link_mb", "bound", "packets")  # drawn beside the time, or another figure in other words
+UNPLOTTED = ("ring_model_ms", "link_use", "link_mb", "bound", "packets")  # another figure in other words
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,10 @@ def _plots(group: Group) -> list[tuple[str, str]]:
     across = _across(group)
     plots = [_losses(group)] if group.kind == "training" else []
     for key, heading, _, pattern in report.COLUMNS[group.kind]:
+        if key in UNPLOTTED:
+            continue
         lines = _lines(group, across, key)
-        if key in UNPLOTTED or not any(y for line in lines.values() for _, y in line):
+        if not any(y for line in lines.values() for _, y in line):
             continue
         if key == "time_ms":
             lines |= _model(group, across)

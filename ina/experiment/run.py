@@ -30,8 +30,8 @@ def run(config: Keys, root: Path, console: Console) -> Path:
     console.print(f"Results go to {path}", highlight=False)
     runs, comparison = measure(config, path, console)
     where = f"{config.workers} workers"
-    if isinstance(runs[0], Run):
-        where += f", {runs[0].dataset}, {runs[0].parameters:,} parameters, {'one machine' if config.world == 'local' else described(config)}"
+    if isinstance(config, Config):
+        where += f", {runs[0].dataset}, {runs[0].parameters:,} parameters, {_where(config)}"
     console.print(report.table(config.kind, f"{config.name}: {where}", runs))
     for key, value in comparison.items():
         console.print(f"  {key}: {value:.3g}", highlight=False)
@@ -39,8 +39,9 @@ def run(config: Keys, root: Path, console: Console) -> Path:
     return path
 
 
-def described(config: Config) -> str:
-    """The testbed's links in a few words."""
+def _where(config: Config) -> str:
+    if config.world == "local":
+        return "one machine"
     rate = f"{config.rate / 1e6:g} Mb/s" if config.rate else "no limit"
     return f"links of {rate}, MTU {config.mtu}" + (f", loss {config.loss:g}" if config.loss else "")
 

@@ -1,0 +1,89 @@
+"""``ina net up NAME`` and ``ina net down``: a running network to play with, at Mininet's prompt."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import topologies
+from topologies import state
+
+PATIENCE = 10.0  # seconds for a network's own process to take it down
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Add the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
+    net = commands.add_parser("net", help="a Mininet network around the P4 switch, to play with (needs root)")
+    verbs = net.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    up = verbs.add_parser("up", help="bring a network up and give Mininet's prompt; leaving it takes the network down")
+    up.add_argument("name", help=f"topology: {', '.join(topologies.names())}")
+    up.add_argument("--hosts", type=int, help="number of hosts (default: 4)")
+    up.add_argument("--rate", type=float, help="of each link and direction, bit/s (default: 100e6; 0: no limit)")
+    up.add_argument("--delay", type=float, help="of each link, one way, seconds (default: 0)")
+    up.add_argument("--queue", type=int, help="of each link and direction, bytes (default: 524288)")
+    up.add_argument("--loss", type=float, help="probability that a link loses a frame, each way (default: 0)")
+    up.add_argument("--mtu", type=int, help="bytes (default: 1500)")
+    up.add_argument("--values", type=int, default=256, help="integers per packet of the switch program (default: 256)")
+    up.add_argument("--pcap", type=Path, metavar="FOLDER", help="capture what passes each port of the switch there")
+    up.add_argument("--command", help="run this at the prompt and take the network down, such as: pingall")
+    up.set_defaults(main=_up)
+    verbs.add_parser("down", help="take down the network that is up, or what a killed one left").set_defaults(main=_down)
+
+
+def _up(args: argparse.Namespace) -> int:
+    from ina import paths
+    from ina.control.client import ControlError
+    from topologies.mininet import MininetMissing, Network
+
+    keys = ("hosts", "rate", "delay", "queue", "loss", "mtu")
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        topology = topologies.load(args.name, **{key: value for key in keys if (value := getattr(args, key)) is not None})
+        if args.pcap:
+            args.pcap.mkdir(parents=True, exist_ok=True)
+        network = Network(topology, paths.p4_dir() / "switchml.p4", {"VALUES": str(args.values), "SLOTS": "1024"},
+                          capture=args.pcap)  # fmt: skip
+        with network:
+            if network.cleaned:
+                print("Left by an earlier network, and removed: " + ", ".join(network.cleaned))
+            print(f"{topology.name} is up after {network.up_seconds:.1f} s: "
+                  f"{', '.join(f'{h.name} {h.ip}' for h in topology.hosts)}; "
+                  f"INA_SWITCH={network.socket}", flush=True)  # fmt: skip
+            network.prompt(args.command)
+    except (MininetMissing, state.Busy, topologies.TopologyError, ControlError, OSError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("The network is down.")
+    return 0
+
+
+def _terminate(number: int, _frame: object) -> None:
+    raise SystemExit(128 + number)  # Mininet's prompt survives a KeyboardInterrupt
+
+
+def _down(_args: argparse.Namespace) -> int:
+    """Asks the network's own process; if that has been killed, cleans up after it."""
+    if os.geteuid() != 0:
+        print("ina: only root can take a network down", file=sys.stderr)
+        return 1
+    pid, since = state.read().get("owner", (0, 0))
+    if since and state.start_time(pid) == since:
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            left = state.State("going down")
+            break
+        except state.Busy as error:
+            if time.monotonic() > deadline:
+                print(f"ina: process {pid} did not take its network down within {PATIENCE:g} s: {error}", file=sys.stderr)
+                return 1
+            time.sleep(0.05)
+    left.close()
+    print("Removed: " + ", ".join(left.cleaned) if left.cleaned else "The network is down." if since else "No network was up.")
+    return 0
