@@ -97,3 +97,14 @@ def test_the_core_imports_without_the_optional_parts():
         "import ina.compiler.frontend, ina.backend.autoload\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_every_package_and_experiment_is_installed():
+    """A folder that pyproject.toml forgets works in the checkout and is missing after pip install."""
+    import tomllib
+
+    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    here = {str(path.parent.relative_to(ROOT)).replace("/", ".") for path in (ROOT / "ina").rglob("__init__.py")}
+    assert here <= set(tools["packages"]), here - set(tools["packages"])
+    for name, folder in tools["package-dir"].items():
+        assert name in tools["packages"] and (ROOT / folder).is_dir()
