@@ -154,7 +154,8 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
             continue
         style = {"color": SERIES[index % len(SERIES)], "marker": MARKERS[index % len(MARKERS)]}
         size = max(1.5, 4.5 - index)  # lines that lie on each other stay visible
-        axes.plot([where[x] for x in at], list(at.values()), linewidth=size, markersize=4 + size, label=name, **style)
+        joined = "-" if numbers else ""  # nothing lies between two words
+        axes.plot([where[x] for x in at], list(at.values()), joined, linewidth=size, markersize=4 + size, label=name, **style)
         if len(line) > len(at):
             axes.plot([where[x] for x, _ in line], [y for _, y in line], linestyle="", alpha=0.4, markersize=3, **style)
     if wide:
