@@ -10,6 +10,7 @@ from ina.experiment import cli as experiments
 from ina.p4 import cli as p4
 from ina.wire import cli as wire
 from topologies import cli as networks
+from topologies import show
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     experiments.add_arguments(commands)
     p4.add_arguments(commands)
     networks.add_arguments(commands)
+    show.add_arguments(commands)
     wire.add_arguments(commands)
     return top
 

@@ -1,6 +1,6 @@
 """What a network is: hosts and switches by name, and links between them. Pure data; names imply addresses.
 
-    h3   host    10.0.0.3, 00:00:00:00:00:03, interface h3-eth0
+    h3   host    10.0.0.3, 00:00:00:00:00:03, interface h3-eth0; h300 is 10.0.1.44, 00:00:00:00:01:2c
     s1   switch  interfaces s1-eth1, s1-eth2, ... in the order of its links; the number is the switch's port number
 """
 
@@ -10,7 +10,6 @@ import math
 import re
 from dataclasses import dataclass, field
 
-MAX_HOSTS = 250
 FRAME_OVERHEAD = 14  # Ethernet header: a frame is the MTU and this
 
 
@@ -20,15 +19,13 @@ class TopologyError(ValueError):
 
 @dataclass(frozen=True)
 class Node:
-    """``h<number>`` is a host, ``s<number>`` a switch; numbers from 1 on."""
+    """``h<number>`` is a host, ``s<number>`` a switch; numbers from 1 to 9999 (interfaces' names have 15 characters)."""
 
     name: str
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[hs][1-9][0-9]{0,2}", self.name):
-            raise TopologyError(f"node {self.name!r}: expected h1, h2, ... for a host or s1, s2, ... for a switch")
-        if self.is_host and self.number > MAX_HOSTS:
-            raise TopologyError(f"host {self.name}: expected h1 to h{MAX_HOSTS}")
+        if not re.fullmatch(r"[hs][1-9][0-9]{0,3}", self.name):
+            raise TopologyError(f"node {self.name!r}: expected h1, h2, ... for a host or s1, s2, ... for a switch, up to 9999")
 
     @property
     def is_host(self) -> bool:
@@ -41,16 +38,16 @@ class Node:
     @property
     def ip(self) -> str:
         """IPv4 address of a host, in 10.0.0.0/16."""
-        return f"10.0.0.{self.number}"
+        return f"10.0.{self.number >> 8}.{self.number & 255}"
 
     @property
     def mac(self) -> str:
-        return f"00:00:00:00:00:{self.number:02x}"
+        return f"00:00:00:00:{self.number >> 8:02x}:{self.number & 255:02x}"
 
 
 @dataclass(frozen=True)
 class Link:
-    """A full-duplex link; what is said of it holds for each direction.
+    """A full-duplex link; what is said of it holds for each direction. ``simplex``: it carries frames from a to b only.
 
     ``rate`` in bit/s including Ethernet's overhead (0: no limit), ``delay`` in seconds, ``queue`` in bytes that wait
     before tail drop (0: no limit), ``loss``: probability that a frame is lost on the way.
@@ -62,6 +59,7 @@ class Link:
     delay: float = 0.0
     queue: int = 512 * 1024
     loss: float = 0.0
+    simplex: bool = False
 
     def __post_init__(self) -> None:
         def need(ok: bool, key: str, expected: str) -> None:
@@ -89,44 +87,65 @@ class End:
 
 
 @dataclass(frozen=True)
+class Hop:
+    """A way out of a node: through ``port``, over ``links[link]``, to ``node``."""
+
+    node: str
+    port: int
+    link: int
+
+
+@dataclass(frozen=True)
 class Topology:
-    """Nodes and links, checked: no stray node, every host has one link and it leads to a switch, all is connected."""
+    """Nodes and links, checked: no stray node, every host has one link and it leads to a switch, all reach each other."""
 
     name: str
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     mtu: int = 1500
     ends: tuple[tuple[End, End], ...] = field(init=False, default=())
+    hops: dict[str, tuple[Hop, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [node.name for node in self.nodes]
-        for name in names:
-            if names.count(name) > 1:
-                raise TopologyError(f"{self.name}: node {name} is there twice")
+        known: set[str] = set()
+        for node in self.nodes:
+            if node.name in known:
+                raise TopologyError(f"{self.name}: node {node.name} is there twice")
+            known.add(node.name)
         if not 576 <= self.mtu <= 9000:
             raise TopologyError(f"{self.name}: mtu is {self.mtu}, expected 576 to 9000")
         if not self.hosts or not self.switches:
             raise TopologyError(f"{self.name}: expected at least one host and one switch")
         used: dict[str, int] = {}
         ends = []
-        for link in self.links:
+        out: dict[str, list[Hop]] = {name: [] for name in known}
+        back: dict[str, list[Hop]] = {name: [] for name in known}
+        for number, link in enumerate(self.links):
             for end in (link.a, link.b):
-                if end not in names:
+                if end not in known:
                     raise TopologyError(f"{self.name}: link {link.a}-{link.b}: there is no node {end!r}")
             if link.a[0] == link.b[0] == "h":
                 raise TopologyError(f"{self.name}: link {link.a}-{link.b}: a host's link leads to a switch")
+            if link.simplex and "h" in (link.a[0], link.b[0]):
+                raise TopologyError(f"{self.name}: link {link.a}-{link.b}: a host's link carries both directions")
             pair = []
             for end in (link.a, link.b):
                 pair.append(End(end, used.get(end, 0 if end[0] == "h" else 1)))
                 used[end] = pair[-1].port + 1
             ends.append(tuple(pair))
+            for here, there in (pair, pair[::-1])[: 1 if link.simplex else 2]:
+                out[here.node].append(Hop(there.node, here.port, number))
+                back[there.node].append(Hop(here.node, there.port, number))
         for host in self.hosts:
             if used.get(host.name, 0) != 1:
                 raise TopologyError(f"{self.name}: host {host.name} has {used.get(host.name, 0)} links, expected one")
         object.__setattr__(self, "ends", tuple(ends))
-        reached = self._reached(names[0])
-        if stray := sorted(set(names) - reached):
-            raise TopologyError(f"{self.name}: no way from {names[0]} to {', '.join(stray)}")
+        object.__setattr__(self, "hops", {name: tuple(hops) for name, hops in out.items()})
+        start = self.nodes[0].name
+        if stray := sorted(known - self._reached(start, out)):
+            raise TopologyError(f"{self.name}: no way from {start} to {', '.join(stray)}")
+        if stray := sorted(known - self._reached(start, back)):
+            raise TopologyError(f"{self.name}: no way from {', '.join(stray)} to {start}")
 
     @property
     def hosts(self) -> tuple[Node, ...]:
@@ -138,21 +157,48 @@ class Topology:
 
     def host_links(self, switch: str) -> list[tuple[Node, Link, End]]:
         """The hosts at ``switch``: host, its link, and the switch's end of it, by port number."""
-        by_name = {node.name: node for node in self.nodes}
-        found = []
-        for link, (a, b) in zip(self.links, self.ends, strict=True):
-            for here, there in ((a, b), (b, a)):
-                if here.node == switch and by_name[there.node].is_host:
-                    found.append((by_name[there.node], link, here))
-        return sorted(found, key=lambda item: item[2].port)
+        at = [hop for hop in self.hops[switch] if hop.node[0] == "h"]
+        return [(Node(hop.node), self.links[hop.link], End(switch, hop.port)) for hop in at]
 
-    def _reached(self, start: str) -> set[str]:
+    def switch_of(self, host: str) -> str:
+        """The switch that ``host`` hangs at."""
+        return self.hops[host][0].node
+
+    def distances(self, start: str) -> dict[str, int]:
+        """Links on a shortest way from ``start`` to every node, against no simplex link; hosts do not forward."""
+        found, waiting = {start: 0}, [start]
+        for node in waiting:
+            if node[0] == "h" and node != start:
+                continue
+            for hop in self.hops[node]:
+                if hop.node not in found:
+                    found[hop.node] = found[node] + 1
+                    waiting.append(hop.node)
+        return found
+
+    def levels(self) -> dict[str, int]:
+        """Links from the nearest host: 0 for hosts, 1 at the edge, 2 above it, ..."""
+        found, waiting = {host.name: 0 for host in self.hosts}, [host.name for host in self.hosts]
+        for node in waiting:
+            for hop in self.hops[node]:
+                if hop.node not in found:
+                    found[hop.node] = found[node] + 1
+                    waiting.append(hop.node)
+        return found
+
+    def degree(self, switch: str) -> int:
+        """Interfaces of ``switch`` towards other switches, each a transmitter and a receiver."""
+        sends = sum(1 for hop in self.hops[switch] if hop.node[0] == "s")
+        receives = sum(1 for a, b in self.ends if switch in (a.node, b.node) and a.node[0] == b.node[0] == "s")
+        simplex_out = sum(1 for hop in self.hops[switch] if self.links[hop.link].simplex)
+        return max(sends, receives - simplex_out)
+
+    @staticmethod
+    def _reached(start: str, hops: dict[str, list[Hop]]) -> set[str]:
         reached, waiting = {start}, [start]
         while waiting:
-            node = waiting.pop()
-            for link in self.links:
-                for here, there in ((link.a, link.b), (link.b, link.a)):
-                    if here == node and there not in reached:
-                        reached.add(there)
-                        waiting.append(there)
+            for hop in hops[waiting.pop()]:
+                if hop.node not in reached:
+                    reached.add(hop.node)
+                    waiting.append(hop.node)
         return reached

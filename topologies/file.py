@@ -1,0 +1,133 @@
+"""Networks of your own: a TOML file with the links; the nodes are those that the links name.
+
+    name = "two-racks"            # else the file's name
+    mtu = 9000                    # else 1500
+
+    [every-link]                  # what a link has unless it says otherwise: rate, delay, queue, loss
+    rate = 10e9                   # bit/s
+
+    [[link]]
+    ends = ["h1-h4", "s1"]        # four links: h1 to h4 each to s1
+    [[link]]
+    ends = ["h5-h8", "s2"]
+    [[link]]
+    ends = ["s1", "s2"]
+    rate = 40e9                   # further keys: delay (s), queue (bytes), loss, simplex (true: from the first to the second)
+
+Ports are numbered in the order of the links (topologies/model.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+
+from topologies.model import Link, Node, Topology, TopologyError
+
+TOP = ("name", "mtu", "every-link", "link")
+PROPERTIES = {"rate": float, "delay": float, "queue": int, "loss": float}
+KEYS = {"ends": list, **PROPERTIES, "simplex": bool}
+
+
+def parse(path: Path) -> dict:
+    """The file's content. Raises TopologyError with the file, and the line where the TOML is at fault."""
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise TopologyError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise TopologyError(f"{path}: not a text file (TOML is UTF-8)") from None
+    except tomllib.TOMLDecodeError as error:
+        raise TopologyError(f"{path}: {error}") from None
+
+
+def read(path: str | Path) -> Topology:
+    """The network that a file describes. Raises TopologyError with file, line and key."""
+    path = Path(path)
+    raw = parse(path)
+    lines = _Lines(path)
+    for key in raw:
+        if key not in TOP:
+            raise TopologyError(f"{lines.at(key)}: unknown key {key!r}{_nearest(key, TOP)}")
+    name, mtu = raw.get("name", path.stem), raw.get("mtu", 1500)
+    if not isinstance(name, str) or not name:
+        raise TopologyError(f"{lines.at('name')}: name is {name!r}, expected a name")
+    if not isinstance(mtu, int) or isinstance(mtu, bool):
+        raise TopologyError(f"{lines.at('mtu')}: mtu is {mtu!r}, expected a whole number of bytes")
+    common, entries = raw.get("every-link", {}), raw.get("link", [])
+    if not isinstance(common, dict):
+        raise TopologyError(f"{lines.at('every-link')}: every-link: expected a table [every-link]")
+    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
+        raise TopologyError(f"{lines.at('link')}: link: expected one or more tables [[link]]")
+    _check(common, PROPERTIES, lambda key: lines.at(key, "every-link"))
+    links: list[Link] = []
+    for number, entry in enumerate(entries):
+        _check(entry, KEYS, lambda key, number=number: lines.at(key, "link", number))
+        ends = entry.get("ends")
+        where = lines.at("ends", "link", number)
+        if ends is None or len(ends) != 2 or not all(isinstance(end, str) for end in ends):
+            raise TopologyError(f"{where}: ends is {ends!r}, expected two nodes such as [\"h1\", \"s1\"] or [\"h1-h4\", \"s1\"]")
+        properties = {**common, **{key: value for key, value in entry.items() if key != "ends"}}
+        try:
+            links += [Link(a, b, **properties) for a in _nodes(ends[0]) for b in _nodes(ends[1])]
+        except TopologyError as error:
+            at = next((key for key in entry if f": {key} is" in str(error)), "ends")
+            raise TopologyError(f"{lines.at(at, 'link', number)}: {error}") from None
+    names = dict.fromkeys(end for link in links for end in (link.a, link.b))
+    nodes = sorted(map(Node, names), key=lambda node: (not node.is_host, node.number))
+    try:
+        return Topology(name, tuple(nodes), tuple(links), mtu)
+    except TopologyError as error:
+        raise TopologyError(f"{path}: {error}") from None
+
+
+def _check(table: dict, known: dict[str, type], where) -> None:
+    for key, value in table.items():
+        if key not in known:
+            raise TopologyError(f"{where(key)}: unknown key {key!r}{_nearest(key, tuple(known))}")
+        want = known[key]
+        fits = isinstance(value, (int, float) if want is float else want) and (want is bool or not isinstance(value, bool))
+        if not fits:
+            raise TopologyError(f"{where(key)}: {key} is {value!r}, expected {'a number' if want is float else want.__name__}")
+
+
+def _nodes(text: str) -> list[str]:
+    """``h3``, or ``h1-h4`` for h1, h2, h3, h4."""
+    first, dash, last = text.partition("-")
+    names = [Node(part) for part in ((first, last) if dash else (first,))]
+    if not dash:
+        return [first]
+    if names[0].is_host != names[1].is_host or names[0].number >= names[1].number:
+        raise TopologyError(f"nodes {text!r}: expected a range such as h1-h4")
+    return [f"{first[0]}{i}" for i in range(names[0].number, names[1].number + 1)]
+
+
+def _nearest(word: str, known: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else f"; expected one of {', '.join(known)}"
+
+
+class _Lines:
+    """Where keys stand in the file: tomllib does not say, so they are looked for below their table's header."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = path.read_text().splitlines()
+
+    def at(self, key: str, table: str = "", number: int = 0) -> str:
+        """``file:line`` of ``key`` in the ``number``-th table of that name, of the table if it has no such line."""
+        start = 0
+        if table:
+            header = re.compile(rf"\s*\[\[?\s*\"?{re.escape(table)}\"?\s*\]")
+            places = [i for i, line in enumerate(self._lines) if header.match(line)]
+            if number >= len(places):
+                return str(self._path)  # written inline: no line of its own
+            start = places[number]
+        for i in range(start + bool(table), len(self._lines)):
+            if re.match(rf"\s*(\[\[?\s*)?\"?{re.escape(key)}\"?\s*[=\]]", self._lines[i]):
+                return f"{self._path}:{i + 1}"
+            if table and self._lines[i].lstrip().startswith("["):
+                break
+        return f"{self._path}:{start + 1}" if table else str(self._path)

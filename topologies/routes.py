@@ -1,0 +1,61 @@
+"""Shortest routes as forwarding tables: one port for each switch and host, the same for every frame to that host.
+
+Where several ports are as near, the host's number chooses: its lowest digit in base (number of choices) at the edge, the
+next one a level up, so that consecutive hosts spread over all core switches. That is what the suffix tables of the
+fat-tree paper do with host identifiers (Al-Fares SIGCOMM'08 §3.3, §3.5). Every hop is one nearer to the host: no loops.
+"""
+
+from __future__ import annotations
+
+from topologies.model import Hop, Topology, TopologyError
+
+Tables = dict[str, dict[str, Hop]]  # switch -> host -> way out
+
+
+def tables(topology: Topology) -> Tables:
+    """For every switch, the way out towards every host."""
+    levels = topology.levels()
+    found: Tables = {switch.name: {} for switch in topology.switches}
+    into: dict[str, list[str]] = {node.name: [] for node in topology.nodes}
+    for node, hops in topology.hops.items():
+        for hop in hops:
+            into[hop.node].append(node)
+    nearness: dict[str, dict[str, int]] = {}
+    for host in topology.hosts:
+        edge = topology.switch_of(host.name)
+        if edge not in nearness:
+            nearness[edge] = _distances_to(edge, into)
+        distance = nearness[edge]
+        for switch, table in found.items():
+            if switch == edge:
+                table[host.name] = next(hop for hop in topology.hops[switch] if hop.node == host.name)
+                continue
+            best = [hop for hop in topology.hops[switch] if distance.get(hop.node, 1 << 30) == distance[switch] - 1]
+            digit = host.number // len(best) ** (levels[switch] - 1)
+            table[host.name] = best[digit % len(best)]
+    return found
+
+
+def _distances_to(switch: str, into: dict[str, list[str]]) -> dict[str, int]:
+    """Links on the shortest way from every switch to ``switch``."""
+    found, waiting = {switch: 0}, [switch]
+    for node in waiting:
+        for before in into[node]:
+            if before[0] == "s" and before not in found:
+                found[before] = found[node] + 1
+                waiting.append(before)
+    return found
+
+
+def route(topology: Topology, way: Tables, source: str, destination: str) -> list[str]:
+    """Nodes on the way from host ``source`` to host ``destination``, both included.
+
+    Raises TopologyError: the tables have no entry, or lead in a circle.
+    """
+    path, node = [source], topology.switch_of(source)
+    while node != destination:
+        if node in path or destination not in way.get(node, {}):
+            raise TopologyError(f"{topology.name}: no route from {source} to {destination}: stuck at {node}")
+        path.append(node)
+        node = way[node][destination].node
+    return [*path, destination]

@@ -1,0 +1,77 @@
+"""``ina topo list`` and ``ina topo show NAME``: what topologies there are, and drawings with a job's aggregation tree."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import re
+import sys
+from pathlib import Path
+
+import topologies
+from topologies import TopologyError
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Add the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
+    topo = commands.add_parser("topo", help="list topologies, show one with a job's aggregation tree")
+    verbs = topo.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs.add_parser("list", help="the topologies with their parameters").set_defaults(main=_list)
+    show = verbs.add_parser("show", help="switches, ports and a job's aggregation tree, as text and as a drawing")
+    show.add_argument("name", help="a topology's name, or a TOML file")
+    show.add_argument("--job", default="", metavar="H1,H2,...", help="workers of a job: h1,h2 or a range h1-h8")
+    show.add_argument("--svg", type=Path, metavar="FILE", help="write a drawing there")
+    group = show.add_argument_group("parameters of topologies")
+    for key, (kind, owners) in sorted(_parameters().items()):
+        group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
+    show.set_defaults(main=_show, keys=tuple(_parameters()))
+
+
+def _parameters() -> dict[str, tuple[type, list[str]]]:
+    """Parameter -> its type and the topologies that have it."""
+    found: dict[str, tuple[type, list[str]]] = {}
+    for name in topologies.names():
+        for key, parameter in inspect.signature(topologies.maker(name)).parameters.items():
+            kind = str if parameter.default is None else type(parameter.default)
+            found.setdefault(key, (kind, []))[1].append(name)
+    return found
+
+
+def _list(_: argparse.Namespace) -> int:
+    for name in topologies.names():
+        make = topologies.maker(name)
+        about = (sys.modules[make.__module__].__doc__ or "").partition("\n")[0]
+        defaults = inspect.signature(make).parameters.items()
+        print(f"{name:12} {about}\n{'':12} " + " ".join(f"--{key} {p.default}" for key, p in defaults if p.default is not None))
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    from topologies import draw
+    from topologies.tree import aggregation_tree
+
+    given = {key: getattr(args, key) for key in args.keys if getattr(args, key) is not None}
+    try:
+        topology = topologies.load(args.name, **given)
+        tree = aggregation_tree(topology, _workers(args.job)) if args.job else None
+        print(draw.text(topology, tree), end="")
+        if args.svg:
+            args.svg.write_text(draw.svg(topology, tree))
+    except TopologyError as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"ina: {args.svg}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _workers(text: str) -> list[str]:
+    """``h1,h3`` or ``h1-h8,h12``."""
+    workers = []
+    for item in text.split(","):
+        if span := re.fullmatch(r"h(\d{1,4})-h?(\d{1,4})", item.strip()):
+            workers += [f"h{i}" for i in range(int(span[1]), int(span[2]) + 1)]
+        else:
+            workers.append(item.strip())
+    return workers
