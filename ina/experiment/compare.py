@@ -154,10 +154,11 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
             continue
         style = {"color": SERIES[index % len(SERIES)], "marker": MARKERS[index % len(MARKERS)]}
         size = max(1.5, 4.5 - index)  # lines that lie on each other stay visible
-        joined = "-" if numbers else ""  # nothing lies between two words
-        axes.plot([where[x] for x in at], list(at.values()), joined, linewidth=size, markersize=4 + size, label=name, **style)
+        style["linestyle"] = "-" if numbers else "none"  # nothing lies between two words
+        axes.plot([where[x] for x in at], list(at.values()), linewidth=size, markersize=3 + 2 * size, label=name, **style)
         if len(line) > len(at):
-            axes.plot([where[x] for x, _ in line], [y for _, y in line], linestyle="", alpha=0.4, markersize=3, **style)
+            style |= {"linestyle": "none", "alpha": 0.4}
+            axes.plot([where[x] for x, _ in line], [y for _, y in line], markersize=3, **style)
     if wide:
         axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
     if not numbers or len(places) <= 10:
@@ -181,8 +182,10 @@ def _losses(group: Group) -> tuple[str, str]:
         for index, (run, identity) in enumerate(zip(runs, identities, strict=True)):
             values = report.smooth(run["losses"])
             style = {"color": SERIES[index % len(SERIES)], "linestyle": "-" if index < len(SERIES) else "--"}
+            style["linewidth"] = max(1.0, 5 - 1.3 * index)  # the same curve under another one stays visible
             axes.plot(range(1, len(values) + 1), values, label=", ".join(identity), **style)
-        axes.set(xlabel="step", ylabel="training loss of rank 0 (mean of 10)", ylim=(0, None))
+        axes.set(xlabel="step", ylabel="training loss of rank 0 (mean of 10)")
+        axes.set_ylim(bottom=0, top=1.05 * max(max(line.get_ydata()) for line in axes.get_lines()))
         if len(runs) <= 2 * len(SERIES):
             axes.legend(fontsize="small")
 
