@@ -319,12 +319,15 @@ def test_killed_switch(tmp_path):
 @pytest.mark.parametrize(("ours", "theirs"), [
     ("torch.ones(1000)", "torch.ones(1001)"), ("torch.ones(10)", "torch.ones(10, dtype=torch.int32)"),
     ("torch.ones(5)", "torch.empty(0)"), ("torch.ones(100_000)", "torch.ones(10)"),
+    ("torch.ones(1, dtype=torch.int32)", "torch.empty(0, dtype=torch.int32)"),
+    ("torch.ones(3, dtype=torch.int32)", "torch.ones(3, dtype=torch.int32), op=dist.ReduceOp.AVG"),
+    ("torch.ones(3)", "torch.ones(3), op=dist.ReduceOp.AVG"),
 ])
 def test_ranks_that_disagree(tmp_path, ours, theirs):
     results = run(tmp_path, 2, f"""
         rank, n = start(20)
         began = time.monotonic()
-        try: dist.all_reduce({ours} if rank == 0 else {theirs})
+        try: dist.all_reduce({ours}) if rank == 0 else dist.all_reduce({theirs})
         except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
         dist.destroy_process_group()
     """)

@@ -105,9 +105,10 @@ class Job:
             self.failure = f"ina: job {self.name!r}: {error}"
             raise RuntimeError(self.failure) from error
 
-    def submit(self, tensor: torch.Tensor, average: bool, stay: float = 0.0) -> tuple[int, int]:
+    def submit(self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0) -> tuple[int, int]:
         """Reduce a contiguous tensor in place. Returns ticket and number of the operation.
 
+        ``mark``: 0 to 3, what else the ranks must agree on beyond the tensor's type and size and ``average``.
         ``stay``: drive the packets in this thread for so many seconds, if it has nothing else to do: a small tensor
         then costs no hand-off. Raises RuntimeError if the job is over.
         """
@@ -118,7 +119,7 @@ class Job:
             number = self._tag
             try:
                 ticket = self._endpoint.submit_at(pointer, pointer, tensor.numel(), DTYPES[tensor.dtype], tensor,
-                                                  average=average, tag=number, stay=stay)
+                                                  average=average, tag=number << 2 | mark, stay=stay)
             except (JobError, OSError) as error:
                 raise RuntimeError(self._over(f"all-reduce #{number} was not begun: {self._reason(error)}")) from error
             self._tag += 1

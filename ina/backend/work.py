@@ -171,11 +171,13 @@ class SwitchWork(LazyWork):
 
     def _submit(self, tensor: torch.Tensor, average: bool, stay: float) -> None:
         what = f"{'AVG' if average else 'SUM'} of {tensor.numel()} {str(tensor.dtype).removeprefix('torch.')}"
-        if tensor.numel() == 0:  # takes part with one word, so that ranks that have elements find out
+        empty = tensor.numel() == 0
+        if empty:  # takes part with one word, so that ranks that have elements find out
             tensor = torch.zeros(1, dtype=torch.int32)
         buffer = tensor.contiguous()
         native = average and tensor.dtype == torch.float32
-        ticket, number = self._job.submit(buffer, native, stay)
+        # An average of integers and no elements look like other things to the worker: the mark tells them apart.
+        ticket, number = self._job.submit(buffer, native, 2 * empty + average, stay)
         divisor = self._job.size if average and not native else 1
         self._parts.append((ticket, number, tensor, tensor if tensor.is_contiguous() else buffer, divisor, what))
 
