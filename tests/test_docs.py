@@ -26,7 +26,7 @@ def run(command: list[str], cwd: Path, timeout: float = 240) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("code", [b for b in blocks("python") if "import" in b], ids=lambda b: b.splitlines()[0])
+@pytest.mark.parametrize("code", [b for b in blocks("python") if b.startswith(("import", "from"))], ids=lambda b: b.splitlines()[0])
 def test_python_of_the_readme_runs(code):
     need("cc")
     run([sys.executable, "-c", code], ROOT)
