@@ -239,7 +239,7 @@ def page(title: str, about: str, results: Sequence[Result]) -> str:
             [*identity, *report.cells(columns, summary)]
             for identity, (_, summary) in zip(identities, group.rows(), strict=True)
         ]
-        parts += [report.html_table(head, rows), report.html_figures(_plots(group))]
+        parts += [report.html_figures(_plots(group)), report.html_table(head, rows)]
         same = {k: v for k, v in group.results[0].config.as_dict().items() if k not in group.keys}
         parts.append(f"<details><summary>The same in all {group.kind} runs</summary>{report.definition_table(same)}</details>")
     parts.append(f"<details open><summary>Where these figures come from</summary>{_origin(results)}</details>")

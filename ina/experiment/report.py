@@ -97,12 +97,13 @@ def smooth(values: list[float], width: int = 10) -> list[float]:
 
 def _plots(runs: list[Run]) -> list[tuple[str, str]]:
     def losses(axes) -> None:
-        for run in runs:
-            axes.plot(
-                range(1, len(run.losses) + 1), smooth(run.losses), color=COLOURS[run.backend], label=NAMES[run.backend]
-            )
+        for run, line in zip(runs, ("-", "--"), strict=False):  # the lower line shows through the dashes
+            steps = range(1, len(run.losses) + 1)
+            axes.plot(steps, smooth(run.losses), line, color=COLOURS[run.backend], label=NAMES[run.backend])
         axes.set(xlabel="step", ylabel="training loss of rank 0 (mean of 10)", ylim=(0, None))
         axes.legend()
+
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     def distribution(series: str, label: str):
         def draw(axes) -> None:
@@ -111,6 +112,9 @@ def _plots(runs: list[Run]) -> list[tuple[str, str]]:
                 share = [(i + 1) / len(values) for i in range(len(values))]
                 axes.plot(values, share, color=COLOURS[run.backend], label=NAMES[run.backend])
             axes.set(xlabel=f"{label}, ms", ylabel="share of steps", xscale="log", ylim=(0, 1))
+            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes.xaxis.set_major_formatter("{x:g}")
+            axes.xaxis.set_minor_formatter(NullFormatter())
             axes.legend(loc="lower right")
 
         return draw
@@ -134,7 +138,8 @@ svg{max-width:100%;height:auto}code,pre{background:#f3f5f8;padding:.1rem .3rem;b
 
 
 def definition_table(values: dict[str, object]) -> str:
-    cells = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(str(v))}</td></tr>" for k, v in values.items())
+    said = {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in values.items()}
+    cells = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in said.items())
     return f"<table>{cells}</table>"
 
 
