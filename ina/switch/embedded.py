@@ -256,7 +256,7 @@ class Switch(SwitchTarget):
                     else:
                         raise EntityError(f"{entity!r} is no entity of this switch")
                 except EntityError as error:
-                    raise EntityError(f"update {i}: {error}", error.code) from None
+                    raise EntityError(f"update {i}: {error}", error.code, i) from None
             image = self._image
             if tables is not self._tables:
                 image = tables.image()
@@ -368,6 +368,8 @@ class Switch(SwitchTarget):
             for e in entities:
                 if isinstance(e, TableEntry):
                     rows = self._tables.entries(e.table or None)
+                    if e.is_default and e.table:
+                        rows = [self._tables.default_entry(e.table)]
                     found += [
                         r
                         for r in rows

@@ -28,7 +28,9 @@ Match = Value | tuple[Value, Value]
 class TableEntry:
     """An entry of `table`, or (`is_default`) what it does when none matches. Higher `priority` wins.
 
-    `action` None with `is_default` restores the program's own default.
+    `action` None with `is_default` restores the program's own default; in a MODIFY of another entry it keeps the action.
+    `metadata` and `controller_metadata` are the controller's own: kept and given back. `is_const`, of entries that were
+    read: the program does not let them be changed.
     """
 
     table: str | int
@@ -37,6 +39,9 @@ class TableEntry:
     params: dict[str, Value] = field(default_factory=dict)
     priority: int = 0
     is_default: bool = False
+    metadata: bytes = b""
+    controller_metadata: int = 0
+    is_const: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +54,11 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class MulticastGroupEntry:
-    """Group 1..65535."""
+    """Group 1..65535. `metadata` is the controller's own."""
 
     group_id: int
     replicas: tuple[Replica, ...] = ()
+    metadata: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

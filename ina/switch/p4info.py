@@ -12,12 +12,14 @@ class EntityError(ValueError):
     """A control-plane request that cannot be carried out.
 
     `code` is the canonical status of P4Runtime (INVALID_ARGUMENT, NOT_FOUND, ALREADY_EXISTS, RESOURCE_EXHAUSTED,
-    PERMISSION_DENIED); the message names entity, field and width.
+    PERMISSION_DENIED, OUT_OF_RANGE, UNIMPLEMENTED); the message names entity, field and width. `update`: which one of a
+    batch it was, where that is known.
     """
 
-    def __init__(self, message: str, code: str = "INVALID_ARGUMENT"):
+    def __init__(self, message: str, code: str = "INVALID_ARGUMENT", update: int | None = None):
         super().__init__(message)
         self.code = code
+        self.update = update
 
 
 @dataclass(frozen=True, slots=True)

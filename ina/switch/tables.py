@@ -10,8 +10,8 @@ The program's layout says, for each table of the image by `index`: `key_words`, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -113,7 +113,7 @@ class _Table:
             else:
                 action = self.p4info.action(self.info, entry.action, default=True)
                 params = as_params(entry.params, action.params, f"{where}: action {action.name}")
-                entry = TableEntry(self.info.name, {}, action.name, params, is_default=True)  # type: ignore[arg-type]
+                entry = replace(entry, table=self.info.name, action=action.name, params=params)  # type: ignore[arg-type]
         self.default = entry
         self.bytes = None
 
@@ -128,11 +128,15 @@ class _Table:
             raise EntityError(f"{where}: an entry with this match and priority is there: {old.entry}", "ALREADY_EXISTS")
         if type_ != "INSERT" and not old:
             raise EntityError(f"{where}: no entry with match {entry.match} and priority {entry.priority}", "NOT_FOUND")
+        if old and old.entry.is_const:
+            raise EntityError(f"{where}: the program declares this entry const", "PERMISSION_DENIED")
         self.bytes = None
         if type_ == "DELETE":
             self.free_ids.append(old.id)  # type: ignore[union-attr]
             del self.rows[identity]
             return
+        if action is None and old:
+            action, params = old.action, old.params
         if action is None:
             raise EntityError(f"{where}: an entry needs an action: {', '.join(self.info.entry_actions)}")
         if old:
@@ -144,7 +148,7 @@ class _Table:
             self.reused.append(number)
         else:
             number, self.next_id = self.next_id, self.next_id + 1
-        entry = TableEntry(self.info.name, dict(entry.match), action, dict(params), entry.priority)  # type: ignore[arg-type]
+        entry = replace(entry, table=self.info.name, match=dict(entry.match), action=action, params=dict(params))
         self.rows[identity] = Row(entry, key, action, params, entry.priority, number)
 
     def copy(self) -> _Table:
@@ -241,29 +245,44 @@ class Tables:
         in_image.sort(key=lambda t: t["index"])
         self._tables = {t["name"]: _Table(p4info.table(t["name"]), p4info, t) for t in in_image}
         self._order = [t["name"] for t in in_image]
-        for t in in_image:
-            rows = [] if t["const_entries"] else t["entries"]
+        self._const: dict[str, list[TableEntry]] = {}
+        self._layouts = {t["name"]: t for t in layout.get("tables", ())}
+        for t in self._layouts.values():
+            rows = t["entries"]
             given = [row["priority"] for row in rows]
             if None in given or given != sorted(given, reverse=True):
                 given = list(range(len(rows), 0, -1))  # the first one wins (P4_16 §14.2.1.4)
             for row, priority in zip(rows, given, strict=True):
-                self._initial(self._tables[t["name"]], row, priority)
+                info = p4info.table(t["name"])
+                key, entry = self._initial(info, t, row, priority)
+                if t["const_entries"]:
+                    self._const.setdefault(info.name, []).append(entry)
+                    continue
+                table = self._tables[t["name"]]
+                table.rows[(key, entry.priority)] = Row(
+                    entry, key, entry.action, entry.params, entry.priority, table.next_id  # type: ignore[arg-type]
+                )
+                table.next_id += 1
 
-    def _initial(self, table: _Table, row: dict[str, Any], priority: int) -> None:
-        """An entry of the program's own that can be changed: `keys` as value and mask, or low and high."""
-        action = table.layout["actions"][row["action"]]
+    @staticmethod
+    def _params(action: dict[str, Any], given: Sequence[str | int]) -> dict[str, int]:
+        """Parameters by name of an action of the layout, from 64-bit words."""
         params = {}
         for p in action["params"]:
-            length = len(words_of(0, p["width"]))
-            words = row["params"][p["word"] : p["word"] + length]
+            words = given[p["word"] : p["word"] + len(words_of(0, p["width"]))]
             params[p["name"]] = sum(int(w) << (64 * i) for i, w in enumerate(words))
+        return params
+
+    def _initial(self, info: TableInfo, layout: dict[str, Any], row: dict[str, Any], priority: int) -> tuple[Any, TableEntry]:
+        """Key and entry of one of the program's own: `keys` as value and mask, or low and high."""
+        action = layout["actions"][row["action"]]
         key = tuple((int(k.get("value", k.get("low"))), int(k.get("mask", k.get("high")))) for k in row["keys"])
-        match = {f.name: as_given(pair, f) for f, pair in zip(table.info.fields, key, strict=True)}
+        match = {f.name: as_given(pair, f) for f, pair in zip(info.fields, key, strict=True)}
         match = {k: v for k, v in match.items() if v is not None}
-        rank = priority if table.info.needs_priority else 0
-        entry = TableEntry(table.info.name, match, action["name"], params, rank)  # type: ignore[arg-type]
-        table.rows[(key, entry.priority)] = Row(entry, key, action["name"], params, entry.priority, table.next_id)
-        table.next_id += 1
+        rank = priority if info.needs_priority else 0
+        is_const = layout["const_entries"] or row.get("const", False)
+        params = self._params(action, row["params"])
+        return key, TableEntry(info.name, match, action["name"], params, rank, is_const=is_const)  # type: ignore[arg-type]
 
     def _table(self, name: str | int) -> _Table:
         info = self.p4info.table(name)
@@ -299,13 +318,32 @@ class Tables:
         return [(name, number) for name, t in counted for number in t.reused]
 
     def entries(self, table: str | int | None = None) -> list[TableEntry]:
-        tables: Iterable[_Table] = self._tables.values() if table is None else [self._table(table)]
-        return [r.entry for t in tables for r in t._ordered()] + [t.default for t in tables if t.default is not None]
+        """All entries, of one table or of all, const ones too; then the defaults that were set."""
+        names = list(self._layouts) if table is None else [self.p4info.table(table).name]
+        found = [e for name in names for e in self._const.get(name, ())]
+        tables = [self._tables[name] for name in names if name in self._tables]
+        found += [r.entry for t in tables for r in t._ordered()]
+        return found + [t.default for t in tables if t.default is not None]
+
+    def default_entry(self, table: str | int) -> TableEntry:
+        """What the table does now when nothing matches."""
+        info = self.p4info.table(table)
+        known = self._tables.get(info.name)
+        if known is not None and known.default is not None:
+            return known.default
+        layout = self._layouts.get(info.name)
+        if layout is None:
+            raise EntityError(f"table {info.name}: the program declares it and never uses it", "NOT_FOUND")
+        action = layout["actions"][layout["default_action"]]
+        params = self._params(action, layout["default_params"])
+        return TableEntry(
+            info.name, {}, action["name"], params, is_default=True, is_const=info.const_default  # type: ignore[arg-type]
+        )
 
     def copy(self) -> Tables:
         """For changes that are to be made all or not at all."""
         twin = object.__new__(Tables)
-        twin.p4info, twin._order = self.p4info, self._order
+        twin.p4info, twin._order, twin._const, twin._layouts = self.p4info, self._order, self._const, self._layouts
         twin._tables = {name: t.copy() for name, t in self._tables.items()}
         return twin
 

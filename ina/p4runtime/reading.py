@@ -1,0 +1,139 @@
+"""Read requests: each entity is a pattern, zero or unset fields are wildcards (P4Runtime §9, §13)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ina.p4runtime.messages import p4
+from ina.p4runtime.translate import Translator, by_id, unserved
+from ina.switch import (
+    CloneSessionEntry,
+    CounterEntry,
+    DirectCounterEntry,
+    EntityError,
+    MulticastGroupEntry,
+    RegisterEntry,
+    Switch,
+    TableEntry,
+)
+
+
+class Reader:
+    """Reads `switch` by P4Runtime's patterns; `digests`: DigestEntry.Config by id."""
+
+    def __init__(self, switch: Switch, translator: Translator, digests: dict[int, Any]):
+        self.switch = switch
+        self.translator = translator
+        self.digests = digests
+
+    def read(self, pattern: Any) -> list[Any]:
+        """The p4.v1.Entity messages that are meant. Raises EntityError."""
+        kind = pattern.WhichOneof("entity")
+        if kind == "packet_replication_engine_entry":
+            return list(self._replication(pattern.packet_replication_engine_entry))
+        readers = {
+            "table_entry": self._table_entries,
+            "counter_entry": self._counters,
+            "direct_counter_entry": self._direct_counters,
+            "register_entry": self._registers,
+            "digest_entry": self._digests,
+        }
+        if kind not in readers:
+            raise unserved(kind)
+        return [p4.Entity(**{kind: message}) for message in readers[kind](getattr(pattern, kind))]
+
+    def _rows(self, e: Any) -> list[TableEntry]:
+        """Entries of one table that a TableEntry pattern means."""
+        translator = self.translator
+        table = translator.table(e.table_id)
+        wanted = translator.table_entry(e, key_only=True)
+        key = translator.key(wanted) if wanted.match else None
+        action = None
+        if e.HasField("action"):
+            if e.action.WhichOneof("type") != "action":
+                raise unserved("action_profile_member")
+            action = by_id("action", translator.info.actions.values(), e.action.action.action_id).name
+        rows = self.switch.read([TableEntry(table.name, is_default=e.is_default_action)])
+        return [
+            r for r in rows
+            if (key is None or translator.key(r) == key)
+            and (action is None or r.action == action)
+            and e.priority in (0, r.priority)
+            and e.metadata in (b"", r.metadata)
+            and e.controller_metadata in (0, r.controller_metadata)
+        ]  # fmt: skip
+
+    def _table_entries(self, e: Any) -> Iterator[Any]:
+        if e.table_id:
+            rows = self._rows(e)
+        else:
+            rows = self.switch.read([TableEntry("")])
+        for row in rows:
+            message = self.translator.entry_message(row)
+            if e.HasField("counter_data") and message.table_id in self.translator.counted and self._has_counter(row):
+                message.counter_data.CopyFrom(self._count(row))
+            yield message
+
+    @staticmethod
+    def _has_counter(row: TableEntry) -> bool:
+        return not row.is_default and not row.is_const
+
+    def _count(self, row: TableEntry) -> Any:
+        (counted,) = self.switch.read([DirectCounterEntry(TableEntry(row.table, row.match, priority=row.priority))])
+        return p4.CounterData(packet_count=counted.packets, byte_count=counted.bytes)
+
+    def _direct_counters(self, e: Any) -> Iterator[Any]:
+        entry = e.table_entry
+        counted = self.translator.counted
+        if entry.table_id and self.translator.table(entry.table_id).id not in counted:
+            raise EntityError(f"table {self.translator.table(entry.table_id).name} has no direct counter")
+        patterns = [entry] if entry.table_id else [p4.TableEntry(table_id=number) for number in sorted(counted)]
+        for pattern in patterns:
+            rows = self._rows(pattern)
+            if pattern.match and not rows:
+                raise EntityError("direct counter: no entry with this match and priority", "NOT_FOUND")
+            for row in filter(self._has_counter, rows):
+                key = self.translator.entry_message(row)
+                key.ClearField("action")
+                yield p4.DirectCounterEntry(table_entry=key, data=self._count(row))
+
+    def _counters(self, e: Any) -> Iterator[Any]:
+        translator = self.translator
+        used = {c["name"] for c in self.switch.program.layout["counters"]}
+        wanted = [c for c in translator.counters if c.name in used]
+        if e.counter_id:
+            wanted = [by_id("counter", translator.counters, e.counter_id)]
+        for info in wanted:
+            for cell in self.switch.read([CounterEntry(info.name, translator.index(e, info) if e.counter_id else None)]):
+                message = p4.CounterEntry(counter_id=info.id)
+                message.index.index = cell.index
+                message.data.packet_count, message.data.byte_count = cell.packets, cell.bytes
+                yield message
+
+    def _registers(self, e: Any) -> Iterator[Any]:
+        translator = self.translator
+        used = {r["name"] for r in self.switch.program.layout["registers"]}
+        wanted = [r for r in translator.info.registers.values() if r.name in used]
+        if e.register_id:
+            wanted = [translator.register(e.register_id)]
+        for info in wanted:
+            index = translator.index(e, info) if e.register_id else None
+            for cell in self.switch.read([RegisterEntry(info.name, index)]):
+                yield translator.register_message(cell)
+
+    def _replication(self, e: Any) -> Iterator[Any]:
+        kind = e.WhichOneof("type")
+        if kind is None:
+            raise EntityError("packet_replication_engine_entry is empty: set a multicast group or a clone session")
+        if kind == "multicast_group_entry":
+            found = self.switch.read([MulticastGroupEntry(e.multicast_group_entry.multicast_group_id)])
+        else:
+            found = self.switch.read([CloneSessionEntry(e.clone_session_entry.session_id)])
+        for entry in found:
+            yield self.translator.replication_message(entry)
+
+    def _digests(self, e: Any) -> Iterator[Any]:
+        for number, config in self.digests.items():
+            if e.digest_id in (0, number):
+                yield p4.DigestEntry(digest_id=number, config=config)
