@@ -64,7 +64,7 @@ $(VENV)/built: $(SOURCES) setup.py pyproject.toml | $(VENV)/installed
 
 $(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed
 	@echo '==> test tools'
-	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt $(call wanted,dev))
+	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt $(call wanted,dev p4runtime))
 	@touch $@
 
 data mininet:

@@ -26,6 +26,30 @@ def _command(variable: str, name: str) -> Callable[[], str]:
     return probe
 
 
+def _p4runtime() -> str:
+    try:
+        import ina.p4runtime.service  # noqa: F401
+    except ImportError as error:
+        return str(error)
+    return ""
+
+
+def _python_with(variable: str, module: str) -> Callable[[], str]:
+    """An interpreter of its own for a client whose requirements do not go together with ours."""
+
+    def probe() -> str:
+        python = os.environ.get(variable)
+        if not python:
+            return f"{variable} names no Python with {module} (an environment of its own: pip install {module})"
+        try:
+            done = subprocess.run([python, "-c", f"import {module}"], capture_output=True, text=True)
+        except OSError as error:
+            return f"{variable}={python}: {error.strerror}"
+        return "" if done.returncode == 0 else f"{variable}={python}: {done.stderr.strip().splitlines()[-1]}"
+
+    return probe
+
+
 def _netns() -> str:
     command = ["unshare", "-n", "ip", "link", "add", "ina0", "type", "veth", "peer", "name", "ina1"]
     try:
@@ -71,6 +95,9 @@ PROBES: dict[str, Callable[[], str]] = {
     "netns": _netns,
     "tshark": _command("INA_TSHARK", "tshark"),
     "mininet": _mininet,
+    "p4runtime": _p4runtime,
+    "finsy": _python_with("INA_FINSY_PYTHON", "finsy"),
+    "p4runtime-shell": _python_with("INA_P4RUNTIME_SHELL_PYTHON", "p4runtime_sh"),
     "root": lambda: "" if os.geteuid() == 0 else "not running as root",
 }
 

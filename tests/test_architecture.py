@@ -18,6 +18,7 @@ FLOORS = {
     "transport": 3,
     "switch": 3,
     "control": 4,
+    "p4runtime": 4,
     "p4": 4,
     "emulator": 5,
     "backend": 5,
@@ -90,7 +91,7 @@ def test_the_core_imports_without_the_optional_parts():
         "import sys\n"
         "class Block:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] in ('torch', 'matplotlib', 'scapy', 'grpc', 'mininet', 'sklearn'):\n"
+        "        if name.split('.')[0] in ('torch', 'matplotlib', 'scapy', 'grpc', 'google', 'mininet', 'sklearn'):\n"
         "            raise ImportError(name)\n"
         "sys.meta_path.insert(0, Block())\n"
         "import ina.cli, ina.codec, ina.transport, ina.switch.embedded, ina.control.controller, ina.emulator.network\n"

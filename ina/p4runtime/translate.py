@@ -72,8 +72,8 @@ class Translator:
             raise EntityError("the update has no type: INSERT, MODIFY or DELETE")
         kind = update.entity.WhichOneof("entity")
         if kind == "packet_replication_engine_entry":
-            kind = update.entity.packet_replication_engine_entry.WhichOneof("type") or kind
-            entity = getattr(update.entity.packet_replication_engine_entry, kind, None)
+            kind = update.entity.packet_replication_engine_entry.WhichOneof("type")
+            entity = getattr(update.entity.packet_replication_engine_entry, kind) if kind else None
         else:
             entity = getattr(update.entity, kind) if kind else None
         if kind == "table_entry":
