@@ -15,7 +15,7 @@ import topologies
 from ina import cli
 from topologies import Link, Node, Topology, TopologyError, draw
 from topologies.routes import route, tables
-from topologies.tree import Tree, aggregation_tree
+from topologies.tree import Tree, aggregation_tree, striped_trees, tensors_per_link
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -192,6 +192,39 @@ def test_a_tree_over_a_whole_fat_tree_has_one_switch_a_pod(k):
     assert len(tree.switches) == 1 + k + k * k // 2 and len(tree.children(tree.root)) == k
 
 
+def test_a_tree_stays_away_from_loaded_links():
+    net = topologies.load("fat-tree", k=4)
+    first = aggregation_tree(net, ["h1", "h5"])
+    second = aggregation_tree(net, ["h2", "h6"], load=dict.fromkeys(first.links, 1))
+    assert first.switches == ("s17", "s1", "s3", "s9", "s11") and second.switches == ("s19", "s1", "s3", "s10", "s12")
+    nodes = tuple(map(Node, ("h1", "h2", "s1", "s2")))
+    cables = Topology("cables", nodes, (Link("h1", "s1"), Link("h2", "s2"), Link("s1", "s2"), Link("s1", "s2")))
+    assert aggregation_tree(cables, ["h1", "h2"]).links == (2, 0, 1)
+    assert aggregation_tree(cables, ["h1", "h2"], load={2: 0.5}).links == (3, 0, 1)
+
+
+@given(net=fabrics(), count=st.integers(1, 6))
+@settings(max_examples=20, deadline=None)
+def test_striped_trees_are_least_deep_trees_of_all_workers(net, count):
+    workers = [host.name for host in net.hosts[:12]]
+    trees = striped_trees(net, workers, count)
+    for tree in trees:
+        check(net, tree, workers)
+    carried = tensors_per_link(trees)
+    assert max(carried.values()) <= 1 and sum(carried.values()) == pytest.approx(sum(len(t.links) for t in trees) / count)
+
+
+@pytest.mark.parametrize(
+    ("servers", "degree", "count", "busiest"), [(8, 4, 1, 1), (8, 4, 4, 0.5), (8, 2, 8, 0.875), (16, 4, 16, 0.5)]
+)
+def test_striping_uses_more_links(servers, degree, count, busiest):
+    """No better than an even spread: servers - 1 tree links' tensors over servers * degree / 2 links."""
+    net = topologies.load("topoopt", servers=servers, degree=degree)
+    carried = tensors_per_link(striped_trees(net, [host.name for host in net.hosts], count))
+    between = {link: tensors for link, tensors in carried.items() if net.links[link].a[0] == "s"}
+    assert max(between.values()) == busiest >= (servers - 1) / (servers * degree / 2)
+
+
 @pytest.mark.parametrize(
     ("workers", "without", "message"),
     [
@@ -249,6 +282,7 @@ def test_a_file_says_links_and_their_nodes(tmp_path):
         (("rate = 10e9", "rate = true"), r"racks\.toml:5: rate is True, expected a number"),
         (("delay = 1e-6", "dely = 1e-6"), r"racks\.toml:10: unknown key 'dely'; did you mean 'delay'\?"),
         (("delay = 1e-6", "delay = 11"), r"racks\.toml:10: link h5-s2: delay is 11, expected seconds"),
+        (("rate = 10e9", "rate = -1"), r"racks\.toml:5: link h1-s1: rate is -1, expected bit/s"),
         (('["s1", "s2"]', '["s1"]'), r"racks\.toml:12: ends is \['s1'\], expected two nodes"),
         (('["s1", "s2"]', '["s1", "x2"]'), r"racks\.toml:12: node 'x2': expected h1, h2"),
         (("h5-h8", "h8-h5"), r"racks\.toml:9: nodes 'h8-h5': expected a range"),

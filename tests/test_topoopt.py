@@ -1,5 +1,6 @@
 """TopoOpt (NSDI'23): rings are distinct Hamiltonian cycles, nobody exceeds the degree, routes are short and loop-free."""
 
+import itertools
 import math
 
 import networkx
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import topologies
 from topologies import TopologyError
+from topologies.routes import route
 from topologies.topoopt import (
     MODES,
     Fabric,
@@ -157,6 +159,21 @@ def test_routes_are_loop_free_use_circuits_and_keep_the_bound(made):
     assert len(set(map(tuple, routes))) == len(routes)
     for path in routes:
         assert len(set(path)) == len(path) and all(fabric.circuits[pair] for pair in zip(path, path[1:], strict=False))
+
+
+@given(fabrics())
+@settings(max_examples=20, deadline=None)
+def test_forwarding_tables_follow_the_coin_change_routes(made):
+    fabric, _ = made
+    net = as_topology(fabric)
+    way = fabric.tables(net)
+    everyone = next(group for group in fabric.groups if len(group.members) == fabric.servers)
+    for source, destination in itertools.permutations(range(1, fabric.servers + 1), 2):
+        path = route(net, way, f"h{source}", f"h{destination}")
+        assert path[1:-1] == [f"s{server}" for server in everyone.route(source, destination)]
+        for here, there in zip(path[1:], path[2:], strict=False):
+            hop = way[here][f"h{destination}"]
+            assert hop.node == there and hop in net.hops[here]
 
 
 @given(fabrics())

@@ -7,7 +7,7 @@
     rate = 10e9                   # bit/s
 
     [[link]]
-    ends = ["h1-h4", "s1"]        # four links: h1 to h4 each to s1
+    ends = ["h1-h4", "s1"]        # four links: h1 to h4 each to s1; of two ranges, each of one to each of the other
     [[link]]
     ends = ["h5-h8", "s2"]
     [[link]]
@@ -73,8 +73,9 @@ def read(path: str | Path) -> Topology:
         try:
             links += [Link(a, b, **properties) for a in _nodes(ends[0]) for b in _nodes(ends[1])]
         except TopologyError as error:
-            at = next((key for key in entry if f": {key} is" in str(error)), "ends")
-            raise TopologyError(f"{lines.at(at, 'link', number)}: {error}") from None
+            at = next((key for key in properties if f": {key} is" in str(error)), "ends")
+            table = ("every-link",) if at in common and at not in entry else ("link", number)
+            raise TopologyError(f"{lines.at(at, *table)}: {error}") from None
     names = dict.fromkeys(end for link in links for end in (link.a, link.b))
     nodes = sorted(map(Node, names), key=lambda node: (not node.is_host, node.number))
     try:

@@ -21,10 +21,12 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
 from topologies.model import Link, Node, Topology, TopologyError
+from topologies.routes import Tables, tables
 
 MODES = ("directed", "undirected")
 
@@ -50,13 +52,17 @@ def select_steps(n: int, count: int, rings: str = "directed") -> tuple[int, ...]
     return tuple(sorted(chosen))
 
 
-def coin_change(n: int, coins: Iterable[int]) -> list[tuple[int, ...]]:
+def coin_change(n: int, coins: Iterable[int]) -> tuple[tuple[int, ...], ...]:
     """For each distance 0..n-1, the fewest coins whose sum is that distance modulo n, the order of use (CoinChangeMod).
 
     The rest of a way is the way of the rest, so a forwarding element needs only the distance that is left; and since no
     part of a shortest way sums to 0 (mod n), no server is passed twice. Raises TopologyError: coins do not reach all.
     """
-    coins = sorted(set(coins))
+    return _coin_change(n, tuple(sorted(set(coins))))
+
+
+@lru_cache(maxsize=64)
+def _coin_change(n: int, coins: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
     ways: list[tuple[int, ...] | None] = [None] * n
     ways[0] = ()
     waiting = [0]
@@ -67,8 +73,8 @@ def coin_change(n: int, coins: Iterable[int]) -> list[tuple[int, ...]]:
                 ways[farther] = (coin, *ways[distance])  # type: ignore[misc]
                 waiting.append(farther)
     if len(waiting) < n:
-        raise TopologyError(f"steps {coins} do not lead everywhere in a ring of {n}")
-    return ways  # type: ignore[return-value]
+        raise TopologyError(f"steps {list(coins)} do not lead everywhere in a ring of {n}")
+    return tuple(ways)  # type: ignore[arg-type]
 
 
 def most_hops(n: int, steps: Sequence[int], rings: str = "directed") -> int:
@@ -170,12 +176,15 @@ class Group:
 
     def route(self, source: int, destination: int) -> list[int]:
         """Servers on the coin-change route from one member to another, both included (CoinChangeMod)."""
-        n, at = len(self.members), self.members.index(source)
         path = [source]
-        for coin in coin_change(n, self.coins)[(self.members.index(destination) - at) % n]:
-            at = (at + coin) % n
-            path.append(self.members[at])
+        while path[-1] != destination:
+            path.append(self.next(path[-1], destination))
         return path
+
+    def next(self, source: int, destination: int) -> int:
+        """The server after ``source`` on its route to another one."""
+        n, at = len(self.members), self.members.index(source)
+        return self.members[(at + coin_change(n, self.coins)[(self.members.index(destination) - at) % n][0]) % n]
 
 
 @dataclass(frozen=True)
@@ -213,6 +222,20 @@ class Fabric:
                 yield from [(a, b, False)] * min(there, back)
             if there > back:
                 yield from [(a, b, True)] * (there - back)
+
+    def tables(self, topology: Topology) -> Tables:
+        """Forwarding tables of ``as_topology(self)``: by coin change over the rings of a group of all servers (the largest
+        such), which is how the paper routes between servers without a link of their own for it; shortest without one."""
+        group = next((group for group in self.groups if len(group.members) == self.servers), None)
+        way = tables(topology)
+        if group is None:
+            return way
+        for source in range(1, self.servers + 1):
+            to = {hop.node: hop for hop in reversed(topology.hops[f"s{source}"])}
+            for destination in range(1, self.servers + 1):
+                if source != destination:
+                    way[f"s{source}"][f"h{destination}"] = to[f"s{group.next(source, destination)}"]
+        return way
 
     def shortest(self, source: int, destination: int, k: int = 1) -> list[list[int]]:
         """Up to ``k`` shortest loop-free routes over all links: the paper's routes for model-parallel traffic."""

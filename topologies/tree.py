@@ -6,7 +6,8 @@ ATP NSDI'21 has two levels). One tensor goes up and one down each link of the tr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from topologies.model import Topology, TopologyError
@@ -52,25 +53,32 @@ def _number(name: str) -> int:
     return int(name[1:])
 
 
-def aggregation_tree(topology: Topology, workers: Sequence[str], without: Collection[str] = ()) -> Tree:
-    """The least deep tree that reaches all ``workers``; among these the one with fewest links, then the lowest root.
+def aggregation_tree(
+    topology: Topology, workers: Sequence[str], without: Collection[str] = (), load: Mapping[int, float] | None = None
+) -> Tree:
+    """The least deep tree that reaches all ``workers``; among these the one with fewest links, then least load, then the
+    lowest root.
 
     Every switch of it lies on a shortest way from the root to a worker. In a fat-tree the root is the workers' edge switch, an
     aggregation switch of their pod or a core switch, whichever is enough. ``without``: switches to stay away from (failed,
-    or out of slots). Only links that carry both directions are used. That the links are fewest is sure where ways down
-    from a root are unique (star, leaf-spine, fat-tree) and a greedy choice elsewhere.
+    or out of slots). ``load``: of links, by number, from other jobs or trees, in any unit: the most loaded link of the tree
+    counts, then their sum. Only links that carry both directions are used. That the links are fewest is sure where ways
+    down from a root are unique (star, leaf-spine, fat-tree) and a greedy choice elsewhere.
 
     Raises TopologyError: a worker is not a host of the topology or named twice, or no switch reaches all of them.
     """
     hosts = {host.name for host in topology.hosts}
     if not workers:
         raise TopologyError(f"{topology.name}: a job has at least one worker")
+    seen = set()
     for worker in workers:
         if worker not in hosts:
             raise TopologyError(f"{topology.name}: there is no host {worker!r}; hosts are {_span(topology)}")
-        if list(workers).count(worker) > 1:
+        if worker in seen:
             raise TopologyError(f"{topology.name}: worker {worker} is named twice")
-    graph = _duplex(topology, set(without))
+        seen.add(worker)
+    load = load or {}
+    graph = _duplex(topology, set(without), load)
     edges = sorted({topology.switch_of(worker) for worker in workers}, key=_number)
     distance = {edge: _distances(graph, edge) for edge in edges}  # both ways alike: the links are duplex
     farthest = {
@@ -81,27 +89,47 @@ def aggregation_tree(topology: Topology, workers: Sequence[str], without: Collec
     if not farthest:
         hint = "; rings=undirected makes its links duplex" if any(link.simplex for link in topology.links) else ""
         raise TopologyError(f"{topology.name}: no switch reaches all of {', '.join(workers)} over duplex links{hint}")
-    best: dict[str, str] | None = None
-    root = ""
-    for candidate in (switch for switch, far in farthest.items() if far == min(farthest.values())):
-        parent = _grow(graph, candidate, edges, _distances(graph, candidate))
-        if best is None or len(parent) < len(best):
-            best, root = parent, candidate
-        if len(best) == len(edges) - (root in edges):
-            break  # no switch that is not a worker's: it cannot be less
+    nearest = min(farthest.values())
+    best: tuple[tuple, dict[str, str], str] | None = None
+    for candidate in (switch for switch, far in farthest.items() if far == nearest):
+        parent = _grow(graph, candidate, edges, _distances(graph, candidate), load)
+        loads = [load.get(graph[node][up], 0) for node, up in parent.items()]
+        cost = (len(parent), max(loads, default=0), sum(loads), _number(candidate))
+        if best is None or cost < best[0]:
+            best = cost, parent, candidate
+        if cost[:3] == (len(edges) - (candidate in edges), 0, 0) and candidate in edges:
+            break  # no switch but the workers' own, no load: none can be better
     assert best is not None
-    best |= {worker: topology.switch_of(worker) for worker in workers}
-    links = tuple(graph[node][up] if node[0] == "s" else topology.hops[node][0].link for node, up in best.items())
-    return Tree(root, best, links)
+    _, parent, root = best
+    parent |= {worker: topology.switch_of(worker) for worker in sorted(workers, key=_number)}
+    links = tuple(graph[node][up] if node[0] == "s" else topology.hops[node][0].link for node, up in parent.items())
+    return Tree(root, parent, links)
 
 
-def _duplex(topology: Topology, without: set[str]) -> dict[str, dict[str, int]]:
-    """Switch -> neighbouring switch -> the first link that carries both directions."""
+def striped_trees(topology: Topology, workers: Sequence[str], count: int, without: Collection[str] = ()) -> tuple[Tree, ...]:
+    """``count`` trees of which each aggregates an equal part of the tensor, chosen one after the other by what the links
+    carry already. Raises as aggregation_tree."""
+    load: Counter[int] = Counter()
+    trees = []
+    for _ in range(count):
+        trees.append(aggregation_tree(topology, workers, without, load))
+        load.update(trees[-1].links)
+    return tuple(trees)
+
+
+def tensors_per_link(trees: Sequence[Tree]) -> dict[int, float]:
+    """What each link carries in each direction, in tensors, when ``trees`` share one tensor evenly."""
+    return {link: uses / len(trees) for link, uses in Counter(link for tree in trees for link in tree.links).items()}
+
+
+def _duplex(topology: Topology, without: set[str], load: Mapping[int, float]) -> dict[str, dict[str, int]]:
+    """Switch -> neighbouring switch -> the link between them that carries both directions; of several the least loaded."""
     graph: dict[str, dict[str, int]] = {s.name: {} for s in topology.switches if s.name not in without}
     for number, link in enumerate(topology.links):
         if not link.simplex and link.a in graph and link.b in graph:
-            graph[link.a].setdefault(link.b, number)
-            graph[link.b].setdefault(link.a, number)
+            known = graph[link.a].get(link.b)
+            if known is None or load.get(number, 0) < load.get(known, 0):
+                graph[link.a][link.b] = graph[link.b][link.a] = number
     return graph
 
 
@@ -117,23 +145,33 @@ def _distances(graph: dict[str, dict[str, int]], start: str) -> dict[str, int]:
     return found
 
 
-def _grow(graph: dict[str, dict[str, int]], root: str, edges: list[str], far: dict[str, int]) -> dict[str, str]:
-    """Parents from the farthest level up to ``root``: at each level, the switch that most others can use is taken first."""
+def _grow(
+    graph: dict[str, dict[str, int]], root: str, edges: list[str], far: dict[str, int], load: Mapping[int, float]
+) -> dict[str, str]:
+    """Parents, from the farthest level up to ``root``. At each level, switches are taken until all below have one, first
+    those that are in the tree anyway, then those that most can use; then each below chooses the least loaded link."""
+
+    def used(node: str, up: str) -> float:
+        return load.get(graph[node][up], 0)
+
     parent: dict[str, str] = {}
-    waiting: dict[int, set[str]] = {}
+    levels: dict[int, set[str]] = {}
     for edge in edges:
-        waiting.setdefault(far[edge], set()).add(edge)
-    for level in range(max(waiting), 0, -1):
-        orphans = waiting.get(level, set())
-        above = waiting.setdefault(level - 1, set())
-        can = {up: {n for n in orphans if up in graph[n]} for n in orphans for up in graph[n] if far[up] == level - 1}
+        levels.setdefault(far[edge], set()).add(edge)
+    for level in range(max(levels), 0, -1):
+        nodes = sorted(levels.get(level, set()), key=_number)
+        above = levels.setdefault(level - 1, set())
+        can = {node: [up for up in graph[node] if far[up] == level - 1] for node in nodes}
+        orphans = [node for node in nodes if not above.intersection(can[node])]
         while orphans:
-            up = min(can, key=lambda c: (c not in above, -len(can[c] & orphans), _number(c)))
-            taken = can.pop(up) & orphans
-            if taken:
-                above.add(up)
-                orphans = orphans - taken
-                parent |= {node: up for node in sorted(taken, key=_number)}
+            usable: dict[str, list[str]] = {}
+            for node in orphans:
+                for up in can[node]:
+                    usable.setdefault(up, []).append(node)
+            above.add(min(usable, key=lambda up: (-len(usable[up]), max(used(n, up) for n in usable[up]), _number(up))))  # noqa: B023
+            orphans = [node for node in orphans if not above.intersection(can[node])]
+        for node in nodes:
+            parent[node] = min(above.intersection(can[node]), key=lambda up: (used(node, up), _number(up)))  # noqa: B023
     return parent
 
 
