@@ -52,9 +52,10 @@ class Bmv2:
     """A running simple_switch with ports 0 .. `ports`-1.
 
     `marker_table`: an exact table on the Ethernet destination address, `marker_action`: its action that takes a port.
+    Without such a table (None) frames go through `exchange`, and the program keeps the entries that it came with.
     """
 
-    def __init__(self, config: Path, ports: int, marker_table: str = "l2", marker_action: str = "forward"):
+    def __init__(self, config: Path, ports: int, marker_table: str | None = "l2", marker_action: str = "forward"):
         self.program = json.loads(config.read_text())
         self._markers = (marker_table, marker_action)
         self._tokens = itertools.count(1)
@@ -80,7 +81,8 @@ class Bmv2:
             self.close()
             raise problem[0]
         self.active: list[int] = []
-        self.reset()
+        if marker_table is not None:
+            self.reset()
 
     def __enter__(self) -> Bmv2:
         return self
@@ -140,6 +142,10 @@ class Bmv2:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             **pipes,
         )
+
+    @property
+    def alive(self) -> bool:
+        return self._switch is not None and self._switch.poll() is None
 
     # ---- control plane
 
@@ -240,6 +246,18 @@ class Bmv2:
         return [int(packets) for _, _, packets in found]
 
     # ---- data plane
+
+    def exchange(self, frame: bytes, port: int, count: int, patience: float = DEADLINE) -> list[tuple[int, bytes]]:
+        """Sends a frame, then takes `count` frames from whatever ports they leave by, fewer if patience ends."""
+        if frame:
+            self._sockets[port].send(frame)
+        got, end = [], time.monotonic() + patience
+        while len(got) < count:
+            ready, _, _ = select.select(self._sockets, [], [], max(0.0, end - time.monotonic()))
+            if not ready:
+                break
+            got += [(self._sockets.index(s), s.recv(1 << 16)) for s in ready]
+        return got
 
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
         """Frames that come out of active ports because `frame` went into `port`, by port and in their order there."""
