@@ -39,7 +39,7 @@ def fabrics(draw):
     volume = st.integers(0, 10**12)
     some = draw(st.lists(st.tuples(groups, volume), max_size=3))
     pairs = draw(st.dictionaries(st.tuples(servers, servers).filter(lambda p: p[0] != p[1]), volume, max_size=20))
-    traffic = Traffic(((tuple(range(1, n + 1)), 10**13), *some), pairs)
+    traffic = Traffic(((tuple(range(1, n + 1)), draw(volume)), *some), pairs)
     return find_topology(n, draw(st.integers(2, 8)), traffic, draw(modes)), traffic
 
 
@@ -219,6 +219,13 @@ def test_groups_share_the_degree_by_bytes():
     assert [fabric.interfaces(server) for server in (1, 2)] == [4, 3]
     with pytest.raises(TopologyError, match="no way from h1 to .*an all-reduce group of all servers would connect them"):
         as_topology(find_topology(8, 2, Traffic(((everyone[:4], 1), (everyone[4:], 1)))))
+
+
+def test_a_small_share_of_all_servers_still_connects_them():
+    everyone, most = tuple(range(1, 9)), (1, 2, 3, 4, 5, 6)
+    fabric = find_topology(8, 2, Traffic(((everyone, 1), (most, 10**9))), "directed")
+    assert fabric.groups == (Group(most, (1,), "directed"), Group(everyone, (1,), "directed"))
+    assert find_topology(8, 2, Traffic(((everyone, 1), (most, 10**9)))).groups == (Group(everyone, (1,), "undirected"),)
 
 
 def test_two_servers_and_one_interface():

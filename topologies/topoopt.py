@@ -259,9 +259,9 @@ def find_topology(servers: int, degree: int, traffic: Traffic, rings: str = "und
     """The topology and with it the routes for a job's traffic (TopologyFinder): splits the degree, gives each all-reduce
     group rings by its bytes, then adds maximum-weight matchings of the rest, each of which halves the demand that it serves.
 
-    Degrees are counted per server, so groups without a common server do not pay for each other; interfaces for which
-    there is no ring left (phi(n) is small) go to matchings. Not done here: the alternation with a search for the job's
-    parallelisation strategy, whose output is ``traffic``. Raises TopologyError.
+    Degrees are counted per server, so groups without a common server do not pay for each other; a group of all servers has
+    at least one ring; interfaces for which there is no ring left (phi(n) is small) go to matchings. Not done here: the
+    alternation with a search for the job's parallelisation strategy, whose output is ``traffic``. Raises TopologyError.
     """
     if rings not in MODES:
         raise TopologyError(f"topoopt: rings is {rings!r}, expected {' or '.join(MODES)}")
@@ -274,11 +274,14 @@ def find_topology(servers: int, degree: int, traffic: Traffic, rings: str = "und
     share, _ = split_degree(degree, traffic, rings)
     left = {server: share for server in range(1, servers + 1)}
     groups = []
-    for members, size in sorted(traffic.all_reduce, key=lambda item: (-item[1], item[0])):
+    ordered = sorted(traffic.all_reduce, key=lambda item: (-item[1], item[0]))
+    of_all = next((i for i, (members, _) in enumerate(ordered) if len(members) == servers), -1)
+    for i, (members, size) in enumerate(ordered):
+        kept = least if i < of_all else 0  # for the ring that connects all
         rivals = sum(other for group, other in traffic.all_reduce if set(group) & set(members))
-        part = min(-(-share * size // rivals) if rivals else share, min(left[member] for member in members))
         cost = 2 if rings == "undirected" and len(members) > 2 else 1
-        steps = select_steps(len(members), max(part, min(cost, *(left[m] for m in members))) // cost, rings)
+        part = -(-share * size // rivals) if rivals else share
+        steps = select_steps(len(members), min(max(part, cost), min(left[m] for m in members) - kept) // cost, rings)
         if steps:
             groups.append(Group(tuple(members), steps, rings))
             for member in members:
