@@ -15,15 +15,29 @@ from ina.compiler.reference.tables import BoundAction, Table
 from ina.compiler.reference.values import to_bits
 from ina.compiler.types import fixed_width
 from ina.switch import Switch
-from ina.switch.entities import CloneSessionEntry, MulticastGroupEntry, RegisterEntry, Replica, TableEntry, Update
+from ina.switch.entities import (
+    CloneSessionEntry,
+    MeterConfig,
+    MeterEntry,
+    MulticastGroupEntry,
+    ProfileGroup,
+    ProfileMember,
+    RegisterEntry,
+    Replica,
+    TableEntry,
+    Update,
+    ValueSetEntry,
+)
 
 
 class Shadowed(Interpreter):
     """`path` is compiled twice: to the tree that the interpreter walks, and to C."""
 
-    def __init__(self, path: Path, defines: dict[str, str] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, path: Path, defines: dict[str, str] | None = None, seed: int = 0, cflags: list[str] | None = None
+    ) -> None:
         super().__init__(frontend.load(path, defines=defines), seed)
-        self.compiled = compile_program(path, defines=defines)
+        self.compiled = compile_program(path, defines=defines, cflags=cflags)
         self.switch = Switch(self.compiled.so_path, seed=seed)
         for port in range(511):
             self.switch.add_port(port)
@@ -43,6 +57,20 @@ class Shadowed(Interpreter):
     # --- control plane ------------------------------------------------------------------------------------------------
 
     def _mirror(self) -> None:
+        for layout in self.compiled.layout["value_sets"]:
+            members = [
+                {k["name"]: m for k, m in zip(layout["keys"], member, strict=True) if m is not None}
+                for member in self.value_sets[layout["name"]].members
+            ]
+            self._entity(ValueSetEntry(layout["name"], tuple(members)), layout["name"], "MODIFY")
+        for layout in self.compiled.layout["tables"]:
+            if layout["profile"] is not None:
+                self._mirror_profile(layout)
+        for layout in self.compiled.layout["meters"]:
+            if layout["table"] is None:
+                for index, s in self.meters[layout["name"]].states.items():
+                    config = MeterConfig(s.committed_rate, s.committed_burst, s.peak_rate, s.peak_burst)
+                    self._entity(MeterEntry(layout["name"], index, config), (layout["name"], index), "MODIFY")
         for layout in self.compiled.layout["tables"]:
             if layout["index"] >= 0:
                 self._mirror_table(self.tables[layout["name"]], layout)
@@ -59,6 +87,19 @@ class Shadowed(Interpreter):
             if self.switch.register(name)[index] != value:
                 self.switch.write([Update("MODIFY", RegisterEntry(name, index, value))])
 
+    def _entity(self, entity: Any, key: Any, first: str = "INSERT") -> None:
+        """Writes an entity that is new or has changed."""
+        if self.mirrored.get(key) != entity:
+            self.switch.write([Update("MODIFY" if key in self.mirrored else first, entity)])
+            self.mirrored[key] = entity
+
+    def _mirror_profile(self, layout: dict[str, Any]) -> None:
+        name, profile = layout["profile"], self.profiles[layout["profile"]]
+        for number, bound in profile.members.items():
+            self._entity(ProfileMember(name, number, *self._action(bound, layout)), (name, "member", number))
+        for number, members in profile.groups.items():
+            self._entity(ProfileGroup(name, number, tuple((m, 1) for m in members)), (name, "group", number))
+
     def _session(self, session: Any) -> list[tuple[int, int]]:
         members = [] if session.group is None else list(self.multicast_groups.get(session.group, []))
         return members + ([] if session.port is None else [(session.port, 0)])
@@ -66,11 +107,13 @@ class Shadowed(Interpreter):
     def _mirror_table(self, table: Table, layout: dict[str, Any]) -> None:
         wanted = {}
         for entry in table.entries if not layout["const_entries"] else ():
-            match = {k["name"]: m for k, m in zip(layout["keys"], entry.match, strict=True) if m is not None}
+            match = {k: m for k, m in zip(table.key_names, entry.match, strict=True) if m is not None}
             match = {n: int(m) if isinstance(m, bool) else m for n, m in match.items()}
-            action, params = self._action(entry.action, layout)
+            action, params = self._action(entry.action, layout) if entry.action is not None else (None, {})
             priority = entry.priority if table.needs_priority else 0
-            wanted[repr(match), priority] = TableEntry(table.name, match, action, params, priority)
+            wanted[repr(match), priority] = TableEntry(
+                table.name, match, action, params, priority, member=entry.member, group=entry.group
+            )
         if ("table", table.name) not in self.mirrored:  # the program's own entries are there already
             self.mirrored["table", table.name] = {k: None for k in wanted} if layout["entries"] else {}
             if layout["entries"]:
@@ -105,6 +148,8 @@ class Shadowed(Interpreter):
     def _registers(self) -> list[tuple[str, int, int]]:
         found = []
         for layout in self.compiled.layout["registers"]:
+            if layout["name"] not in self.registers:
+                continue  # a part of a register of structs
             register = self.registers[layout["name"]]
             assert fixed_width(register.type) == layout["width"]
             for i, value in enumerate(register.values):

@@ -346,21 +346,12 @@ def test_a_batch_is_its_packets_one_by_one(tmp_path):
 @pytest.mark.parametrize(
     ("program", "says"),
     [
+        ({"types": "extern void other(in bit<32> x);", "ingress": "other(hdr.data.a);"}, "the function 'other'"),
         (
-            {"ingress_locals": "meter(4, MeterType.packets) m;", "ingress": "m.execute_meter(0, hdr.data.e);"},
-            "meter.execute_meter",
-        ),
-        ({"headers": "odd_t odd;", "types": "header odd_t { varbit<32> v; }"}, "varbit"),
-        (
-            {
-                "types": "header wide_t { bit<256> w; }",
-                "headers": "wide_t wide;",
-                "ingress": "hdr.wide.w = hdr.wide.w + 1;",
-            },
-            "256 bits",
+            {"types": "header half_t { bit<4> h; }", "headers": "half_t half;", "egress": "hdr.half.setValid();"},
+            "4 bits, which is no whole number of bytes",
         ),
         ({"metadata": "bit<8> m;", "ingress": "clone(CloneType.E2E, 1);"}, "clone other than I2E"),
-        ({"ingress": "hash(hdr.data.a, HashAlgorithm.random, 32w0, { hdr.data.b }, 32w7);"}, "hash algorithm random"),
     ],
 )
 def test_refusals_name_the_place(tmp_path, program, says):

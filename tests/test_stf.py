@@ -46,6 +46,7 @@ packet 0 0a0b0000 00000000 0000 02 00 0000
 expect 3 0a0b**** 01020304 000002 5*
 check_counter c(2) packets == 1
 check_counter dc($U) packets == 1
+check_counter dc($U) bytes == 18
 mc_mgrp_create 7
 mc_node_create 1 5 6
 mc_node_associate 7 0

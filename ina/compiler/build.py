@@ -78,7 +78,7 @@ def _toolchain(command: tuple[str, ...]) -> str:
                 sorted({x for x in lines if x.startswith(("model name", "flags", "Features", "CPU part"))})
             ).encode()
         )
-    own = [*Path(__file__).parent.glob("*.py"), Path(__file__).with_name("prelude.h")]
+    own = [*Path(__file__).parent.glob("*.py"), *Path(__file__).parent.glob("*.h")]
     for directory in paths.include_dirs():
         own += [directory / name for name in ("packet.h", "program.h", "table.h")]
     for file in sorted(own):
@@ -204,6 +204,7 @@ def _compile(command: list[str], source: Path, target: Path, cflags: Sequence[st
         "-fvisibility=hidden",
         "-Wall",
         "-Wextra",
+        "-ffp-contract=off",  # meters: every processor rounds alike
         *cflags,
         *includes,
         "-o",

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 from ina.compiler import ir, layout
 from ina.compiler.emit_expressions import array_type, c_type, cell, cell_bytes
 from ina.compiler.emit_statements import Statements
+from ina.compiler.emit_wide import is_wide
 
 PRELUDE = Path(__file__).with_name("prelude.h")
+WIDE = Path(__file__).with_name("wide.h")
 
 
 def c_string(text: str) -> str:
@@ -85,10 +88,10 @@ class Emitter(Statements):
             elif isinstance(item, ir.Region):
                 lines.append(f"    uint8_t *{self.name(item)} = (uint8_t *)ina_zeros;")
             else:
-                lines.append(f"    {c_type(item.width)} {self.name(item)} = 0;")
+                lines.append(f"    {c_type(item.width)} {self.name(item)} = {{0}};")
         for region in self.stack_buffers.values():
             lines.append(f"    uint8_t {self.name(region)}_room[{region.size}];")
-        lines += [f"    (void){self.name(v)};" for v in used.values() if isinstance(v, ir.Var | ir.Region)]
+        lines += [f"    (void){self.name(v)};" for v in used.values() if not isinstance(v, ir.Array) or not v.region]
         return lines
 
     def _load(self, items: list[ir.Var | ir.Array]) -> None:
@@ -98,7 +101,8 @@ class Emitter(Statements):
             elif isinstance(item, ir.Array):
                 self.line(f"memcpy({self.name(item)}, meta + {self.meta[id(item)]}, sizeof {self.name(item)});")
             else:
-                self.line(f"{self.name(item)} = ({c_type(item.width)}){self._meta_cell(item)};")
+                cast = "" if is_wide(item.width) else f"({c_type(item.width)})"
+                self.line(f"{self.name(item)} = {cast}{self._meta_cell(item)};")
 
     def _meta_cell(self, v: ir.Var) -> str:
         return cell(f"meta + {self.meta[id(v)]}", cell_bytes(v.width))
@@ -188,6 +192,14 @@ class Emitter(Statements):
         self.depth -= 1
         self.line("}")
 
+    @staticmethod
+    def _wide_types(text: str) -> list[str]:
+        """Support of values of more than 128 bits, where the program has any."""
+        counts = sorted({int(n) for n in re.findall(r"\bina_r?w(\d+)", text)})
+        if not counts and not re.search(r"\bina_(put|get)", text):
+            return []
+        return [WIDE.read_text(encoding="utf-8"), *(f"INA_WIDE({n})" for n in counts), ""]
+
     # --- the file ---------------------------------------------------------------------------------------------------
 
     def file(self, source_hash: str, p4info: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -205,6 +217,7 @@ class Emitter(Statements):
                 '#include "program.h"',
                 '#include "table.h"',
                 PRELUDE.read_text(encoding="utf-8"),
+                *self._wide_types(ingress + egress),
                 f"static const uint8_t ina_zeros[{largest}]; /* what a header holds that was never extracted */",
                 "",
                 ingress,

@@ -2,13 +2,13 @@
 
 C variables are unsigned and as wide as needed: 32, 64 or 128 bits, and always hold canonical bit patterns (bits above
 the width are zero), so that equality and unsigned comparison need nothing; only operations that can leave the width
-are masked.
+are masked. What is wider is a struct of 64-bit words with functions of its own (wide.h, emit_wide.py).
 """
 
 from __future__ import annotations
 
 from ina.compiler import ir
-from ina.compiler.errors import NO_SPAN, CompileError
+from ina.compiler.emit_wide import Wide, is_wide, wide_cell, wide_number, wide_type, word_count
 
 SIMPLE = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
 COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -16,12 +16,12 @@ COMPARE = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 def container(width: int) -> int:
     """Bits of the C variable that holds `width` bits."""
-    if width > 128:
-        raise CompileError(NO_SPAN, f"values of {width} bits are not supported by this back end (at most 128)")
-    return 32 if width <= 32 else 64 if width <= 64 else 128
+    return 32 if width <= 32 else 64 if width <= 64 else 128 if width <= 128 else 64 * word_count(width)
 
 
 def c_type(width: int) -> str:
+    if is_wide(width):
+        return wide_type(width)
     return {32: "uint32_t", 64: "uint64_t", 128: "ina_u128"}[container(width)]
 
 
@@ -30,6 +30,8 @@ def signed_type(width: int) -> str:
 
 
 def number(value: int, width: int) -> str:
+    if is_wide(width):
+        return wide_number(value, width)
     size = container(width)
     if size == 32:
         return f"{value}u"
@@ -42,20 +44,24 @@ def number(value: int, width: int) -> str:
 
 def mask(text: str, width: int) -> str:
     """`text` cut to `width` bits."""
+    if is_wide(width):
+        return text if width % 64 == 0 else f"{wide_type(width)}_mask({text}, {width})"
     return text if width == container(width) else f"({text} & {number((1 << width) - 1, width)})"
 
 
 def cell_bytes(width: int) -> int:
     """Bytes of a register cell or metadata field of `width` bits."""
-    return 1 if width <= 8 else 2 if width <= 16 else 4 if width <= 32 else 8 if width <= 64 else 16
+    return 1 if width <= 8 else 2 if width <= 16 else container(width) // 8
 
 
 def cell(pointer: str, size: int) -> str:
     """The cell of `size` bytes at `pointer` as a C lvalue."""
+    if size > 16:
+        return wide_cell(pointer, size)
     return f"*(uint8_t *)({pointer})" if size == 1 else f"*(ina_r{8 * size} *)({pointer})"
 
 
-class Expressions:
+class Expressions(Wide):
     """Names variables and writes expressions. `bases`: pointers to use for regions (within a loop)."""
 
     def __init__(self) -> None:
@@ -109,6 +115,8 @@ class Expressions:
 
     def wire(self, base: str, bit: int, width: int) -> str:
         """`width` bits from bit `bit` after the pointer `base`."""
+        if is_wide(width):
+            return f"{wide_type(width)}_load({base}, {bit}, {width})"
         first, last = bit // 8, (bit + width - 1) // 8
         count = last - first + 1
         shift = 8 * (last + 1) - bit - width
@@ -123,6 +131,8 @@ class Expressions:
         return text if width == 8 * count or width == container(width) and count <= 16 else mask(f"({text})", width)
 
     def store_wire(self, base: str, bit: int, width: int, value: str) -> str:
+        if is_wide(width):
+            return f"{wide_type(width)}_store({base}, {bit}, {width}, {value});"
         first, last = bit // 8, (bit + width - 1) // 8
         count = last - first + 1
         shift = 8 * (last + 1) - bit - width
@@ -146,7 +156,6 @@ class Expressions:
         """C text of an expression, of type `c_type(e.width)` (comparisons: int), canonical."""
         match e:
             case ir.Var():
-                container(e.width)
                 return self.name(e)
             case ir.Const():
                 return number(e.value, e.width)
@@ -170,6 +179,8 @@ class Expressions:
 
     def _op(self, e: ir.Op) -> str:
         name, args, width = e.op, e.args, e.width
+        if is_wide(max(width, *(a.width for a in args))):
+            return self.wide_op(e)
         if name == "cond":
             return f"({self.c(args[0])} ? {self.c(args[1])} : {self.c(args[2])})"
         if name == "cast":

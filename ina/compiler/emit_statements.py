@@ -4,24 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ina.compiler import ir, places
-from ina.compiler.emit_expressions import Expressions, c_type, cell, number
+from ina.compiler import ir
+from ina.compiler.emit_bytes import Bytes
+from ina.compiler.emit_expressions import c_type, cell, number
 from ina.compiler.optimise_rows import key
 
 
-class Statements(Expressions):
+class Statements(Bytes):
     module: ir.Module
 
     def __init__(self) -> None:
         super().__init__()
-        self.lines: list[str] = []
-        self.depth = 1
         self.rows: dict[tuple[int, object], str] | None = None  # fast side of a loop: row by group and index
         self.stack_buffers: dict[int, ir.Region] = {}
         self.owned: set[int] = set()  # regions that were made writable on every way here
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.depth + text)
 
     def block(self, body: list[ir.Stmt]) -> None:
         outer, self.owned = self.owned, set(self.owned)
@@ -201,12 +197,20 @@ class Statements(Expressions):
     def _lookup(self, stmt: ir.Lookup) -> None:
         table, n = stmt.table, stmt.cursor
         hit, action = self.name(stmt.hit), self.name(stmt.action)
-        self.line(f"const uint64_t *p{n};")
+        if not table.value_set:
+            self.line(f"const uint64_t *p{n};")
         self.line("{")
         self.depth += 1
         self.line(f"const struct ina_table *const t = tables->table[{table.index}];")
         if table.key_words and not table.const_entries:
             self.line(f"const uint64_t key[{table.key_words}] = {{ {', '.join(self.c(k) for k in stmt.keys)} }};")
+            if table.value_set:
+                found = "ina_lookup_exact" if table.kind == "exact" else "ina_table_lookup"
+                more = f", {table.key_words}" if table.kind == "exact" else ""
+                self.line(f"{hit} = {found}(t, key{more}) != 0;")
+                self.depth -= 1
+                self.line("}")
+                return
             call = (
                 f"ina_lookup_exact(t, key, {table.key_words})" if table.kind == "exact" else "ina_table_lookup(t, key)"
             )
@@ -214,6 +218,10 @@ class Statements(Expressions):
             self.line(f"{hit} = e != 0;")
             self.line(f"{action} = e ? e->action : t->default_action;")
             self.line(f"p{n} = e ? e->words + t->param_offset : t->default_params;")
+            if stmt.selector is not None:
+                self._select_member(stmt)
+            if table.meter:
+                self.line(f"if (e) {self.name(stmt.color)} = {self._meter(table.meter, 'e->id')};")
             if table.counter:
                 self.line("if (e) {")
                 self._count(table.counter, "e->id")
@@ -224,6 +232,30 @@ class Statements(Expressions):
         self.line(f"(void)p{n};")
         self.depth -= 1
         self.line("}")
+
+    def _select_member(self, stmt: ir.Lookup) -> None:
+        """An entry that names a group; an empty group is a miss."""
+        hit, action, n = self.name(stmt.hit), self.name(stmt.action), stmt.cursor
+        self.line("if (e && e->action == INA_ACTION_GROUP) {")
+        self.line(f"    const uint64_t *const m = ina_table_member(t, e, {self.c(stmt.selector)});")
+        self.line(f"    {hit} = m != 0;")
+        self.line(f"    {action} = m ? (uint32_t)m[0] : t->default_action;")
+        self.line(f"    p{n} = m ? m + 1 : t->default_params;")
+        self.line("}")
+
+    def _meter(self, meter: ir.Meter, index: str) -> str:
+        amount = "1" if meter.kind == "packets" else "pkt->wire_len"
+        cell = f"(struct ina_meter *)(void *)(state + {meter.offset} + 64 * (uint64_t)({index}))"
+        return f"({index} < {meter.size}u ? ina_meter({cell}, {amount}, now) : 0)"
+
+    def x_meter(self, stmt: ir.Extern) -> None:
+        self.line(f"{self.name(stmt.targets[0])} = {self._meter(stmt.data, self.c(stmt.args[0]))};")
+
+    def x_fail(self, stmt: ir.Extern) -> None:
+        """assert or assume: the packet ends here, with all that it asked for."""
+        self.line("pkt->verdict = INA_FAILED;")
+        self.line("pkt->clone = pkt->digest = 0;")
+        self.line("return;")
 
     def _count(self, counter: ir.Counter, index: str) -> None:
         base = f"state + {counter.offset} + 16 * (uint64_t)({index})"
@@ -257,112 +289,7 @@ class Statements(Expressions):
         self.line(f"memmove({self.name(target)}, {self.name(source)}, {target.size});")
         self.line(f"{self.name(target.valid)} = {self.name(source.valid)};")
 
-    # --- hashes -----------------------------------------------------------------------------------------------------
-
-    def packed(self, values: list[ir.Expr]) -> list[tuple[str, int]]:
-        """Values one after the other in wire order as big-endian words of at most 64 bits: (C text, bits)."""
-        words: list[tuple[str, int]] = []
-        parts: list[str] = []
-        used = 0
-        for value in values:
-            left = value.width
-            while left:
-                take = min(left, 64 - used)
-                low = left - take
-                text = self.c(value)
-                if low:
-                    text = f"({text} >> {low})"
-                if left < value.width:  # not the first piece: bits above it have been written
-                    text = f"((uint64_t){text} & {(1 << take) - 1}ull)"
-                shift = 64 - used - take
-                parts.append(f"(uint64_t){text} << {shift}" if shift else f"(uint64_t){text}")
-                used += take
-                left = low
-                if used == 64:
-                    words.append((" | ".join(f"({p})" for p in parts), 64))
-                    parts, used = [], 0
-        if used:
-            words.append((" | ".join(f"({p})" for p in parts), used))
-        return words
-
-    def x_hash(self, stmt: ir.Extern) -> None:
-        algorithm, count, payload = stmt.data
-        target = self.name(stmt.targets[0])
-        values = stmt.args[:count]
-        bits = sum(v.width for v in values)
-        if algorithm == "csum16" and (not payload or bits % 16 == 0):
-            self._csum(target, values, self.c(stmt.args[count]) if payload else None)
-            return
-        size = (bits + 7) // 8
-        self.line("{")
-        self.depth += 1
-        self.line(f"uint8_t bytes[{8 * max(1, (size + 7) // 8)}];")
-        for i, (text, _) in enumerate(self.packed(values)):
-            self.line(f"ina_store64(bytes + {8 * i}, {text});")
-        if payload:
-            raise TypeError("payload is only summed by csum16")
-        start = {"crc32": "0xffffffffu", "crc32_custom": "0xffffffffu"}.get(algorithm, "0")
-        call = {
-            "crc32": f"~ina_crc32({start}, bytes, {size})", "crc32_custom": f"~ina_crc32({start}, bytes, {size})",
-            "crc16": f"ina_crc16({start}, bytes, {size})", "crc16_custom": f"ina_crc16({start}, bytes, {size})",
-            "csum16": f"ina_csum_fold(ina_csum_add({start}, bytes, {size}))",
-            "xor16": f"ina_xor16({start}, bytes, {size})", "identity": f"ina_identity(bytes, {size})",
-        }[algorithm]  # fmt: skip
-        self.line(f"{target} = {call};")
-        self.depth -= 1
-        self.line("}")
-
-    def _csum(self, target: str, values: list[ir.Expr], payload_at: str | None) -> None:
-        """The sum does not care where 16-bit words stand, so each stretch of whole ones is added as the number it
-        is.
-        """
-        terms, stretch, bits = [], [], 0
-        for value in values:
-            stretch.append(value)
-            bits += value.width
-            if bits % 16 == 0 and (bits >= 32 or not self._joins(stretch, values)):
-                terms.append(stretch)
-                stretch, bits = [], 0
-        if stretch:
-            terms.append([*stretch, ir.Const(0, -bits % 16)] if bits % 16 else stretch)
-        self.line("{")
-        self.depth += 1
-        self.line("uint64_t sum = 0;")
-        for term in terms:
-            self._sum(term)
-        if payload_at is not None:
-            self.line(f"sum = ina_csum_add(sum, data + {payload_at}, pkt->len - {payload_at});")
-        self.line(f"{target} = ina_csum_fold(sum);")
-        self.depth -= 1
-        self.line("}")
-
-    def _joins(self, stretch: list[ir.Expr], values: list[ir.Expr]) -> bool:
-        """Whether the value after a stretch lies right behind it in the same header (then one load takes both)."""
-        after = values.index(stretch[-1]) + 1
-        return after < len(values) and self.adjacent([*stretch, values[after]]) is not None
-
-    @staticmethod
-    def adjacent(values: list[ir.Expr]) -> tuple[ir.Region, int, int] | None:
-        """(region, first bit, bits) of values that lie side by side in one header."""
-        first = values[0]
-        if not isinstance(first, ir.Elem) or first.array.region is None:
-            return None
-        start = at = first.array.offset + first.index * first.array.width
-        for value in values:
-            if not isinstance(value, ir.Elem) or value.array.region is not first.array.region:
-                return None
-            if value.array.offset + value.index * value.array.width != at:
-                return None
-            at += value.array.width
-        return first.array.region, start, at - start
-
-    def _sum(self, values: list[ir.Expr]) -> None:
-        found = self.adjacent(values)
-        if found and found[1] % 8 == 0 and found[2] <= 32:
-            self.line(f"sum += {self.wire(self.base(found[0]), found[1], found[2])};")
-            return
-        for text, _ in self.packed(values):
-            self.line(f"sum += (({text}) >> 32) + (uint32_t)({text});")
+    # --- random numbers -----------------------------------------------------------------------------------------------
 
     def x_random(self, stmt: ir.Extern) -> None:
         low, size = (self.c(a) for a in stmt.args)
@@ -412,58 +339,6 @@ class Statements(Expressions):
             self.line("    return;")
             self.line("}")
         self.line("pkt->verdict = INA_UNICAST;")
-
-    # --- the deparser -----------------------------------------------------------------------------------------------
-
-    def x_deparse(self, stmt: ir.Extern) -> None:
-        """Moves what has to move, writes the small headers, and sets the frame's new bounds.
-
-        The unparsed rest of the frame stays where it is, and headers in wire order that keep their distance to it as
-        well.
-        """
-        cursor, total = (self.c(a) for a in stmt.args[:2])
-        emitted = [(header, self.c(place)) for (header, _), place in zip(stmt.data, stmt.args[2:], strict=False)]
-        regions = [(n, header.region, out) for n, (header, out) in enumerate(emitted) if header.region]
-        self.line(f"const uint32_t rest = pkt->len - {cursor};")
-        self.line(f"int64_t start = (int64_t){cursor} - {total};")
-        self.line("uint32_t push = 0;  /* how far the rest must move for want of headroom */")
-        self.line("if (__builtin_expect(start < -(int64_t)pkt->headroom, 0)) {")
-        self.line("    push = (uint32_t)(-(int64_t)pkt->headroom - start);")
-        self.line("    if (push > pkt->tailroom) {")
-        self.line("        pkt->verdict = INA_DROP;")
-        self.line("        return;")
-        self.line("    }")
-        self.line("    start += push;")
-        self.line("}")
-        for n, region, out in regions:
-            name = self.name(region)
-            self.line(f"const int move{n} = {out} && {name} != data + (start + {out} - 1);")
-            self.line(f"uint8_t scratch{n}[{region.size}];")
-            self.line(f"if (move{n}) memcpy(scratch{n}, {name}, {region.size});")
-        self.line(f"if (push) memmove(data + {cursor} + push, data + {cursor}, rest);")
-        for n, region, out in regions:
-            self.line(f"if (move{n}) memcpy(data + (start + {out} - 1), scratch{n}, {region.size});")
-        for header, out in emitted:
-            if not header.region:
-                self._write_header(header, out)
-        self.line("pkt->data = data + start;")
-        self.line("pkt->headroom = (uint32_t)(pkt->headroom + start);")
-        self.line("pkt->tailroom -= push;")
-        self.line(f"pkt->wire_len += {total} - {cursor};")
-        self.line(f"pkt->len = {total} + rest;")
-
-    def _write_header(self, header: places.Header, out: str) -> None:
-        self.line(f"if ({out}) {{")
-        self.depth += 1
-        self.line(f"uint8_t *const o = data + (start + {out} - 1);")
-        at = 0
-        for text, bits in self.packed(list(places.scalars(header))):
-            size = bits // 8
-            value = text if bits == 64 else f"({text}) >> {64 - bits}"
-            self.line(f"ina_store(o + {at}, {size}, {value});")
-            at += size
-        self.depth -= 1
-        self.line("}")
 
 
 def forgets(stmt: ir.Stmt) -> bool:

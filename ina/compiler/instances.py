@@ -8,7 +8,7 @@ from typing import Any
 
 from ina.compiler import ast
 from ina.compiler.program import CheckedProgram, Instance
-from ina.compiler.types import RecordType, SerEnumType
+from ina.compiler.types import RecordType, SerEnumType, StructType, TupleType, Type, strip_new
 
 
 def instances_of(program: CheckedProgram) -> Iterator[Instance]:
@@ -115,3 +115,20 @@ def field_list(program: CheckedProgram, t: RecordType, index: int) -> list[tuple
         elif isinstance(f.type, RecordType):
             paths += [(name, *path) for path in field_list(program, f.type, index)]
     return paths
+
+
+def value_set_fields(t: Type, name: str = "", kind: str = "exact") -> list[tuple[str, Type, str]]:
+    """(name, type, match kind) of the scalars of a value set's type."""
+    t = strip_new(t)
+    found: list[tuple[str, Type, str]] = []
+    if isinstance(t, StructType):
+        for f in t.fields.values():
+            note = f.decl.annotation("match") if f.decl is not None else None
+            inner = kind if note is None else "".join(note.tokens)
+            found += value_set_fields(f.type, f"{name}.{f.name}" if name else f.name, inner)
+    elif isinstance(t, TupleType):
+        for i, element in enumerate(t.elements):
+            found += value_set_fields(element, f"{name}.f{i}" if name else f"f{i}", kind)
+    else:
+        found.append((name or "value", t, kind))
+    return found

@@ -18,14 +18,14 @@ from typing import Any, Generic, TypeVar
 
 from ina.compiler import ast
 from ina.compiler.frontend import deep_recursion
-from ina.compiler.instances import action_name, entry_priorities, instances_of, property_instance
+from ina.compiler.instances import action_name, entry_priorities, instances_of, property_instance, value_set_fields
 from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.reference.expressions import Frame, InterpreterError
 from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.compiler.reference.statements import Statements
 from ina.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical
-from ina.compiler.types import StructType, TupleType, fixed_width, strip_new
-from ina.compiler.v1model import CloneSession, Output, V1Model, WorkItem
+from ina.compiler.types import fixed_width
+from ina.compiler.v1model import AssertionFailed, CloneSession, Output, V1Model, WorkItem
 
 T = TypeVar("T")
 
@@ -110,8 +110,13 @@ class Interpreter(Statements):
 
     def step(self, item: WorkItem) -> list[WorkItem | Output]:
         """One pass of whatever comes next for `item`: ingress or egress."""
-        with deep_recursion():
-            return self.architecture.ingress(item) if item.stage == "ingress" else self.architecture.egress(item)
+        try:
+            with deep_recursion():
+                return self.architecture.ingress(item) if item.stage == "ingress" else self.architecture.egress(item)
+        except AssertionFailed as failed:
+            self.drops["assertion"] += 1
+            self.log.append(str(failed))
+            return []
 
     # --- construction ---------------------------------------------------------------------------------------------
 
@@ -188,14 +193,8 @@ class Interpreter(Statements):
 
     def _create_value_set(self, instance: Instance, decl: ast.ValueSetDecl) -> None:
         """Elements of a struct or tuple are matched one by one: `@match(kind)` on a field, else exact (§13.11)."""
-        t = strip_new(getattr(decl.type, "element", decl.type))
-        if isinstance(t, StructType):
-            types = [f.type for f in t.fields.values()]
-            notes = [f.decl.annotation("match") if f.decl is not None else None for f in t.fields.values()]
-            kinds = ["exact" if note is None else "".join(note.tokens) for note in notes]
-        else:
-            types = list(t.elements) if isinstance(t, TupleType) else [t]
-            kinds = ["exact"] * len(types)
+        fields = value_set_fields(getattr(decl.type, "element", decl.type))
+        types, kinds = [t for _, t, _ in fields], [kind for *_, kind in fields]
         value_set = ValueSet(instance.cp_names.get(decl.name, decl.cp_name), decl, types, kinds)
         self._value_sets[instance, decl] = value_set
         self.value_sets.add(value_set.name, value_set)

@@ -161,9 +161,20 @@ class Counter:
 
 
 @dataclass(eq=False, slots=True)
+class Meter:
+    """`kind`: packets or bytes. Cell i: `struct ina_meter` (prelude.h) at `offset + 64 * i` of the state block."""
+
+    name: str
+    kind: str
+    size: int
+    table: str | None = None
+    offset: int = 0
+
+
+@dataclass(eq=False, slots=True)
 class Table:
     """`index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON
-    form.
+    form. `profile`: its action profile; `value_set`: it is a parser's value set, without actions.
     """
 
     name: str
@@ -180,6 +191,9 @@ class Table:
     size: int
     param_words: int = 0
     counter: Counter | None = None
+    meter: Meter | None = None
+    profile: str | None = None
+    value_set: bool = False
 
 
 # --- statements -----------------------------------------------------------------------------------------------------
@@ -245,13 +259,17 @@ class Label(Stmt):
 class Lookup(Stmt):
     """Looks `keys` (64-bit words) up in `table`: sets `hit`, `action` and `cursor` (number of the C variables that
     hold entry
-    and parameters for `Native` expressions)."""
+    and parameters for `Native` expressions), and `color` if the table has a direct meter. `selector`: the hash that
+    chooses a group's member.
+    """
 
     table: Table
     keys: list[Expr]
     hit: Var
     action: Var
     cursor: int
+    color: Var | None = None
+    selector: Var | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -280,8 +298,8 @@ class Phase:
 
 @dataclass(eq=False, slots=True)
 class Module:
-    """A whole program. `metadata`: places by P4 path of the top-level values, for tools. `preserved`: field list ->
-    variables.
+    """A whole program. `fields`: places by P4 path of the top-level values, for tools. `preserved`: field list ->
+    variables. `messages`: text, place and counter of each log_msg.
     """
 
     name: str
@@ -298,6 +316,8 @@ class Module:
     digests: list[dict[str, Any]] = field(default_factory=list)
     fields: dict[str, Var | Elem] = field(default_factory=dict)
     layout: dict[str, Any] = field(default_factory=dict)
+    meters: list[Meter] = field(default_factory=list)
+    messages: list[tuple[str, str, Counter]] = field(default_factory=list)
 
 
 # --- traversal ------------------------------------------------------------------------------------------------------
@@ -344,7 +364,7 @@ def reads(stmt: Stmt) -> tuple[Expr, ...] | list[Expr]:
         case Switch():
             return (stmt.subject,)
         case Lookup():
-            return stmt.keys
+            return stmt.keys if stmt.selector is None else [*stmt.keys, stmt.selector]
         case Extern():
             return stmt.args
         case _:
@@ -357,7 +377,7 @@ def writes(stmt: Stmt) -> tuple[Expr, ...] | list[Expr]:
         case Assign() | RegRead():
             return (stmt.target,)
         case Lookup():
-            return (stmt.hit, stmt.action)
+            return (stmt.hit, stmt.action) if stmt.color is None else (stmt.hit, stmt.action, stmt.color)
         case Extern():
             return stmt.targets
         case _:

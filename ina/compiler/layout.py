@@ -1,6 +1,7 @@
 """Where things lie in memory: registers and counters in the state block, carried values in the packet's metadata.
 
-State:  [random seed 64] register groups, each 64-byte aligned | statistics: counters, 16 bytes each (packets, bytes).
+State:  [random seed 64] register groups, each 64-byte aligned | meters, 64 bytes each | statistics: counters, 16 bytes
+        each (packets, bytes).
         Registers of one size that the program indexes by the same value form a group: row i holds cell i of each of
         them, small ones first, then (cache-line aligned) long runs; rows are padded to the cache line. A register
         alone is an array; arrays are set apart so that equal indices do not fall into one cache set.
@@ -35,8 +36,11 @@ def place_state(module: ir.Module, groups: list[list[ir.Register]], bulk: set[in
             register.bytes = cell_bytes(register.width)
             register.group = number
         at = _place_group(group, at, bulk)
+    for meter in module.meters:
+        meter.offset = at = align(at, LINE)
+        at += LINE * meter.size
     module.layout["stats_offset"] = at = align(at, LINE)
-    for counter in module.counters:
+    for counter in (*module.counters, *(counter for *_, counter in module.messages)):
         counter.offset = at
         at += 16 * counter.size
     module.layout["state_size"] = align(max(at, 1), LINE)
@@ -137,6 +141,8 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
             "default_params": [str(w) for w in t.default_params],
             "const_default": t.const_default,
             "direct_counter": t.counter.name if t.counter else None,
+            "direct_meter": t.meter.name if t.meter else None,
+            "profile": t.profile,
             "actions": [{"name": a["name"], "params": a["params"]} for a in t.actions],
             "entries": [entry(t, i) for i in range(len(t.entries))],
         }
@@ -160,7 +166,17 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
             {"name": c.name, "type": c.kind, "size": c.size, "offset": c.offset, "stride": 16, "table": c.table}
             for c in module.counters
         ],
-        "tables": [table(t) for t in module.tables],
+        "meters": [
+            {"name": m.name, "type": m.kind, "size": m.size, "offset": m.offset, "table": m.table}
+            for m in module.meters
+        ],
+        "messages": [{"text": text, "where": where, "offset": c.offset} for text, where, c in module.messages],
+        "tables": [table(t) for t in module.tables if not t.value_set],
+        "value_sets": [
+            {"name": t.name, "index": t.index, "key_words": t.key_words, "keys": t.keys, "size": t.size}
+            for t in module.tables
+            if t.value_set
+        ],
         "digests": [
             {
                 "name": d["name"],

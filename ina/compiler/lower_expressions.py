@@ -7,14 +7,13 @@ from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
 from ina.compiler.errors import CompileError
-from ina.compiler.places import Choice, Header, Record, Sequence, SliceOf, Stack, Union
+from ina.compiler.places import Choice, Header, Record, Sequence, SliceOf, Stack, Union, Varbit
 from ina.compiler.program import CheckedProgram, Instance
 
 BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "|+|": "satadd", "|-|": "satsub", "&": "and", "|": "or",
     "^": "xor", "<<": "shl", ">>": "shr", "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
 }  # fmt: skip
-MAX_WIDTH = 128  # of computed values
 
 
 class Expressions:
@@ -46,14 +45,6 @@ class Expressions:
         t = self.temp(e.width, e.signed)
         self.emit(ir.Assign(t, e))
         return t
-
-    def narrow(self, e: ir.Expr, node: ast.Node) -> ir.Expr:
-        """`e`, if C can compute with it."""
-        if e.width > MAX_WIDTH:
-            raise self.unsupported(
-                node, f"a value of {e.width} bits", f"values of up to {MAX_WIDTH} bits can be computed with"
-            )
-        return e
 
     def in_order(
         self, parts: list[Callable[[], Any]], kept: Callable[[int, Any], bool] = lambda i, v: False
@@ -120,6 +111,8 @@ class Expressions:
                 return Stack(t, [self.default(t.element) for _ in range(t.size)])
             case types.TupleType():
                 return Sequence(t, [self.default(e) for e in t.elements])
+            case types.VarbitType():
+                return Varbit(t, fold.const(0, max(1, t.max_width)), fold.const(0, 32))
         raise TypeError(str(t))
 
     # --- expressions ------------------------------------------------------------------------------------------------
@@ -160,15 +153,16 @@ class Expressions:
                 return Union(first.type, {n: pick([i.fields[n] for i in items]) for n in first.fields})
             case Sequence():
                 return Sequence(first.type, [pick([i.items[k] for i in items]) for k in range(len(first.items))])
+            case Stack():
+                return Stack(first.type, [pick([i.items[k] for i in items]) for k in range(len(first.items))])
+            case Varbit():
+                return Varbit(first.type, pick([i.bits for i in items]), pick([i.size for i in items]))
         raise TypeError(type(first).__name__)
 
     def value(self, e: ast.Expr) -> Any:
         """The value tree of an expression (a place where it is one)."""
         if e.const is not None and not isinstance(e.type, types.StringType):
             return self.constant(e.const, e.type, e)
-        shape = places.scalar_shape(e.type) if e.type is not None else None
-        if shape and shape[0] > MAX_WIDTH and isinstance(e, ast.Unary | ast.Binary | ast.Slice | ast.Ternary):
-            raise self.unsupported(e, f"arithmetic on {shape[0]} bits", f"values are computed up to {MAX_WIDTH} bits")
         match e:
             case ast.Name() | ast.Index() | ast.Slice():
                 return self.lvalue(e)
@@ -219,8 +213,6 @@ class Expressions:
             del self.out[before:]
             a = self.stable(a)
             self.out += saved
-        self.narrow(a, e.left)
-        self.narrow(b, e.right)
         if e.op == "++":
             return fold.concat([a, b])
         name = BINARY[e.op]
@@ -383,7 +375,7 @@ class Expressions:
         value = self.read(value)
         if isinstance(place, ir.Var | ir.Elem):
             if place is not value:
-                self.emit(ir.Assign(place, self.narrow(value, node)))
+                self.emit(ir.Assign(place, value))
             return
         if place is value:
             return
@@ -426,8 +418,6 @@ class Expressions:
             hi, lo, base = hi + base.lo, lo + base.lo, base.base
         old = self.read(base)
         width = old.width
-        if width > MAX_WIDTH:
-            raise self.unsupported(node, f"a slice of {width} bits")
         mask = ((1 << (hi - lo + 1)) - 1) << lo
         kept = ir.Op("and", (old, fold.const(~mask, width, old.signed)), width, old.signed)
         moved: ir.Expr = fold.cast(fold.cast(value, value.width), width, old.signed)
@@ -437,7 +427,7 @@ class Expressions:
 
     def _overlap(self, place: Any, value: Any) -> bool:
         """Whether writing `place` part by part could change `value` before it is read."""
-        if not isinstance(value, Record | Header | Union | Stack | Sequence):
+        if not isinstance(value, places.COMPOSITE):
             return False
         written = {
             id(v) if isinstance(v, ir.Var) else (id(v.array), v.index)
@@ -464,4 +454,6 @@ class Expressions:
                 return type(value)(value.type, {n: self._snapshot(v) for n, v in value.fields.items()})
             case Stack() | Sequence():
                 return type(value)(value.type, [self._snapshot(v) for v in value.items])
+            case Varbit():
+                return Varbit(value.type, self.stable(value.bits), self.stable(value.size))
         raise TypeError(type(value).__name__)

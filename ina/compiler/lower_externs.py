@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
-from ina.compiler.instances import field_list
+from ina.compiler.instances import field_list, instances_of
 from ina.compiler.lower_tables import Tables
 from ina.compiler.program import Instance
 
@@ -20,7 +20,7 @@ HASHES = {
     "csum16": 16,
     "xor16": 16,
     "identity": 64,
-    "random": 32,
+    "random": 64,
 }
 
 
@@ -30,15 +30,17 @@ class Externs(Tables):
     meta: Any
     standard: Any
     flags: dict[str, ir.Var]
-    registers: dict[int, ir.Register]
+    registers: dict[int, list[ir.Register]]
     counters: dict[int, ir.Counter]
+    meters: dict[int, ir.Meter]
+    direct_colors: dict[int, ir.Var]
+    messages: list[tuple[str, str, ir.Counter]]
     digests: list[dict[str, Any]]
     preserved: dict[int, list[Any]]
     used: set[str]
     uses_random: bool
     needs_original: bool
     in_egress: bool
-    direct: Any
 
     def flag(self, name: str, width: int = 32) -> ir.Var:
         """A note of the program to the runtime, zero at first; ingress and egress have their own."""
@@ -102,8 +104,14 @@ class Externs(Tables):
                 self._again(e, name.split("_")[0])
             case "truncate":
                 self.emit(ir.Extern("truncate", [], [self.scalar(e.args[0])]))
-            case "log_msg" | "assert" | "assume" | "static_assert":
-                return fold.TRUE if name == "static_assert" else None
+            case "log_msg":
+                counter = ir.Counter(f"log {len(self.messages)}", "packets", 1)
+                self.messages.append((str(e.args[0].const), f"{e.span.file}:{e.span.line}", counter))
+                self.emit(ir.Extern("count", [], [fold.const(0, 32)], counter))
+            case "assert" | "assume":
+                self.emit(ir.If(fold.lnot(self.scalar(e.args[0])), [ir.Extern("fail", [], [])]))
+            case "static_assert":
+                return fold.TRUE
             case _:
                 raise self.unsupported(e, f"the function '{name}'")
         return None
@@ -121,38 +129,42 @@ class Externs(Tables):
 
     def hashed(self, algorithm: str, data: ast.Expr, payload: bool = False) -> ir.Var:
         """The hash of the data's fields one after the other; headers that are invalid have none."""
-        if algorithm == "random":
-            raise self.unsupported(data, "hash algorithm random")
+        return self.hash_of(algorithm, self._parts(self.read(self.value(data))), payload)
+
+    def hash_of(self, algorithm: str, parts: list[Any], payload: bool = False) -> ir.Var:
         result = self.temp(HASHES[algorithm], name="hash")
-        self._hash_parts(result, algorithm, self._parts(self.read(self.value(data))), [], data, payload)
+        if algorithm == "random":
+            self.uses_random = True
+            self.emit(ir.Extern("random", [result], [fold.const(0, 64), fold.const(0, 64)]))
+            return result
+        self._hash_parts(result, algorithm, parts, [], payload)
         return result
 
     def _parts(self, value: Any) -> list[Any]:
         """Scalars and headers of a value, in order."""
-        if isinstance(value, ir.Expr | places.Header):
+        if isinstance(value, ir.Expr | places.Header | places.Varbit):
             return [value]
         if isinstance(value, places.Choice | places.SliceOf):
             return self._parts(self.read(value))
         return [part for member in places.members(value) for part in self._parts(member)]
 
     def _hash_parts(
-        self, result: ir.Var, algorithm: str, parts: list[Any], done: list[ir.Expr], data: ast.Expr, payload: bool
+        self, result: ir.Var, algorithm: str, parts: list[Any], done: list[Any], payload: bool
     ) -> None:
         at = next((i for i, part in enumerate(parts) if isinstance(part, places.Header)), len(parts))
-        done = done + [self.narrow(part, data) for part in parts[:at]]
+        done = done + parts[:at]
         if at < len(parts):
-            rest, fields = parts[at + 1 :], [self.read(leaf) for leaf in places.scalars(parts[at])]
-            then = self.block(lambda: self._hash_parts(result, algorithm, rest, done + fields, data, payload))
-            without = self.block(lambda: self._hash_parts(result, algorithm, rest, done, data, payload))
+            rest, fields = parts[at + 1 :], [p for member in places.members(parts[at]) for p in self._parts(member)]
+            then = self.block(lambda: self._hash_parts(result, algorithm, rest, done + fields, payload))
+            without = self.block(lambda: self._hash_parts(result, algorithm, rest, done, payload))
             self.emit(ir.If(parts[at].valid, then, without))
             return
-        bits = sum(v.width for v in done)
-        if payload and (algorithm != "csum16" or bits % 16):
-            raise self.unsupported(
-                data, f"{algorithm} of {bits} bits and the payload", "csum16 of whole 16-bit words is"
-            )
+        args: list[ir.Expr] = []
+        for part in done:
+            args += [self.read(part.bits), self.read(part.size)] if isinstance(part, places.Varbit) else [self.read(part)]
+        shape = [isinstance(part, places.Varbit) for part in done]
         cursor = [self.cursor] if payload else []
-        self.emit(ir.Extern("hash", [result], done + cursor, (algorithm, len(done), payload)))
+        self.emit(ir.Extern("hash", [result], args + cursor, (algorithm, shape, payload)))
 
     def _owner_valid(self, e: ast.Expr) -> ir.Expr:
         """Whether the header that a field belongs to is valid; true for what is no field of a header."""
@@ -252,15 +264,24 @@ class Externs(Tables):
             case "register", "read":
                 self._register_read(e, instance)
             case "register", "write":
+                index = self._index32(e.args[0])
                 value = self.read(self.value(e.args[1]))
-                if not isinstance(value, ir.Expr):
-                    raise self.unsupported(e, f"a register of {e.params[1].type}")
-                register = self._register(instance, e.params[1].type, e)
-                self.emit(ir.RegWrite(register, self._index32(e.args[0]), value))
+                cells = self._register(instance, e.params[1].type, e)
+                if len(cells) > 1:
+                    index = self.stable(index)
+                for register, part in zip(cells, places.scalars(value), strict=True):
+                    self.emit(ir.RegWrite(register, index, part))
             case "counter", "count":
                 self.emit(ir.Extern("count", [], [self._index32(e.args[0])], self.counter(instance)))
             case "direct_counter", "count":
-                self._direct_count(e, instance)
+                pass  # the table counts every hit (BMv2)
+            case "meter", "execute_meter":
+                self._execute_meter(e, self.meter(instance))
+            case "direct_meter", "read":
+                shape = places.scalar_shape(e.params[0].type)
+                self.assign(self.lvalue(e.args[0]), fold.cast(self.color(instance), *shape), e)
+            case "Checksum16", "get":
+                return self.hashed("csum16", e.args[0])
             case kind, method:
                 raise self.unsupported(e, f"{kind}.{method}")
         return None
@@ -271,27 +292,69 @@ class Externs(Tables):
             raise self.unsupported(e, "an index of more than 64 bits")
         return fold.cast(index, index.width)
 
-    def _register(self, instance: Instance, element: types.Type, e: ast.Call) -> ir.Register:
+    def _register(self, instance: Instance, element: types.Type, node: ast.Node) -> list[ir.Register]:
+        """One register for each scalar of the element: `r`, or `r.x` and `r.y.z`."""
         found = self.registers.get(id(instance))
         if found is None:
-            shape = places.scalar_shape(element)
-            if shape is None:
-                raise self.unsupported(e, f"a register of {element}")
-            found = self.registers[id(instance)] = ir.Register(
-                instance.name, shape[0], int(instance.args["size"]), shape[1]
-            )
+            found = self.registers[id(instance)] = [
+                ir.Register(f"{instance.name}{path}", width, int(instance.args["size"]), signed)
+                for path, width, signed in self._scalars_of(element, "", node)
+            ]
         return found
 
+    def _scalars_of(self, t: types.Type, path: str, node: ast.Node) -> list[tuple[str, int, bool]]:
+        t = types.strip_new(t)
+        shape = places.scalar_shape(t)
+        if shape is not None:
+            return [(path, *shape)]
+        if isinstance(t, types.StructType):
+            return [s for f in t.fields.values() for s in self._scalars_of(f.type, f"{path}.{f.name}", node)]
+        if isinstance(t, types.TupleType):
+            return [s for i, part in enumerate(t.elements) for s in self._scalars_of(part, f"{path}.f{i}", node)]
+        raise self.unsupported(node, f"a register of {t}")
+
     def _register_read(self, e: ast.Call, instance: Instance) -> None:
-        register = self._register(instance, e.params[0].type, e)
-        target = self.lvalue(e.args[0]) if e.args[0] is not None else self.temp(register.width, register.signed)
+        cells = self._register(instance, e.params[0].type, e)
+        target = self.lvalue(e.args[0]) if e.args[0] is not None else None
         index = self._index32(e.args[1])
         if isinstance(target, ir.Var | ir.Elem):
-            self.emit(ir.RegRead(target, register, index))
+            self.emit(ir.RegRead(target, cells[0], index))
             return
-        result = self.temp(register.width, register.signed)
-        self.emit(ir.RegRead(result, register, index))
-        self.assign(target, result, e)
+        if len(cells) > 1:
+            index = self.stable(index)
+        result = self.storage.place(e.params[0].type, "cell")
+        for register, part in zip(cells, places.scalars(result), strict=True):
+            self.emit(ir.RegRead(part, register, index))
+        if target is not None:
+            self.assign(target, result, e)
+
+    def meter(self, instance: Instance, size: int | None = None) -> ir.Meter:
+        found = self.meters.get(id(instance))
+        if found is None:
+            size = size if size is not None else int(instance.args["size"])
+            found = self.meters[id(instance)] = ir.Meter(instance.name, instance.args["type"], size)
+        return found
+
+    def color(self, instance: Instance) -> ir.Var:
+        """What a direct meter said last; green at first."""
+        return self.direct_colors.setdefault(id(instance), ir.Var("color", 32))
+
+    def _execute_meter(self, e: ast.Call, meter: ir.Meter) -> None:
+        target, index = self.lvalue(e.args[1]), self._index32(e.args[0])
+        color = self.temp(32, name="color")
+        self.emit(ir.Extern("meter", [color], [index], meter))
+        self.assign(target, fold.cast(color, *places.scalar_shape(e.params[1].type)), e)
+
+    def unused_objects(self) -> None:
+        """Registers, counters and meters that no statement uses exist too."""
+        for instance in instances_of(self.program):
+            match instance.decl.name:
+                case "register":
+                    self._register(instance, instance.type.args[0], instance.site or self.program.main.decl)
+                case "counter":
+                    self.counter(instance)
+                case "meter":
+                    self.meter(instance)
 
     def counter(self, instance: Instance, size: int | None = None) -> ir.Counter:
         found = self.counters.get(id(instance))
@@ -300,10 +363,3 @@ class Externs(Tables):
             found = ir.Counter(instance.name, kind, size if size is not None else int(instance.args["size"]))
             self.counters[id(instance)] = found
         return found
-
-    def _direct_count(self, e: ast.Call, instance: Instance) -> None:
-        """Inside an action that a table runs: the entry's own counter. BMv2 counts every hit by itself; count() only
-        marks it.
-        """
-        if self.direct is None:
-            raise self.unsupported(e, "direct_counter.count outside of a table's action")

@@ -89,8 +89,11 @@ class Parsers(Calls):
         keys = [self._select_key(k) for k in transition.keys]
         for case in transition.cases:
             condition: ir.Expr = fold.TRUE
-            for key, match in zip(keys, case.keys, strict=True):
-                condition = fold.land(condition, self.matches(key, match))
+            if len(case.keys) == 1 and len(keys) > 1:  # a value set over all keys
+                condition = self.in_value_set(keys, case.keys[0].decl, case.keys[0])
+            else:
+                for key, match in zip(keys, case.keys, strict=True):
+                    condition = fold.land(condition, self.matches(key, match))
             if isinstance(condition, ir.Const) and condition.value:
                 self.out += target(case.target, case.target_name)
                 return
@@ -102,7 +105,7 @@ class Parsers(Calls):
         value = self.read(self.value(e))
         if not isinstance(value, ir.Expr):
             raise self.unsupported(e, f"a select key of type {e.type}")
-        return value if isinstance(value, ir.Const | ir.Var) else self.stable(self.narrow(value, e))
+        return value if isinstance(value, ir.Const | ir.Var) else self.stable(value)
 
     def matches(self, key: ir.Expr, match: ast.Expr) -> ir.Expr:
         """Whether a key lies in the set of a keyset expression."""
@@ -116,20 +119,24 @@ class Parsers(Calls):
                 low, high = self.scalar(match.lo), self.scalar(match.hi)
                 return fold.land(ir.Op("ge", (key, low), 1), ir.Op("le", (key, high), 1))
             case ast.Name() if isinstance(match.decl, ast.ValueSetDecl):
-                raise self.unsupported(match, "a parser value set")
+                return self.in_value_set([key], match.decl, match)
         return fold.eq(key, self.scalar(match))
+
+    def in_value_set(self, keys: list[ir.Expr], decl: ast.ValueSetDecl, node: ast.Node) -> ir.Expr:
+        raise TypeError("defined in lower_tables")
 
     # --- packet_in --------------------------------------------------------------------------------------------------
 
     def packet_in(self, e: ast.Call) -> Any:
         match e.method:
             case "extract":
-                if len(e.args) == 2:
-                    raise self.unsupported(e, "extract of a header with varbit fields")
                 place = (
                     self.lvalue(e.args[0]) if e.args[0] is not None else self.storage.place(e.params[0].type, "skipped")
                 )
-                self._extract(place, e)
+                if len(e.args) == 2:
+                    self._extract_varbit(place, self.scalar(e.args[1]), e)
+                else:
+                    self._extract(place, e)
                 following = e.args[0]
                 while (
                     isinstance(following, ast.Member) and following.kind == "field"
@@ -159,25 +166,25 @@ class Parsers(Calls):
         end = fold.add(self.cursor, fold.const((bits + 7) // 8, 32))
         self.check_parser(ir.Op("le", (end, ir.Native("pkt->len", 32)), 1), self.error_index["PacketTooShort"], node)
 
-    def _wire_value(self, t: types.Type, bit: int, node: ast.Node) -> tuple[Any, int]:
-        """A value of type `t` read from the frame `bit` bits after the cursor, and the bit after it."""
+    def _wire_value(self, t: types.Type, bit: int, node: ast.Node, at: ir.Expr | None = None) -> tuple[Any, int]:
+        """A value of type `t` read from the frame `bit` bits after byte `at` (None: the cursor), and the bit after
+        it.
+        """
         t = types.strip_new(t)
         shape = places.scalar_shape(t)
         if shape:
-            if shape[0] > 128:
-                raise self.unsupported(node, f"a field of {shape[0]} bits here")
-            return ir.Wire(self.cursor, bit, *shape), bit + shape[0]
+            return ir.Wire(at or self.cursor, bit, *shape), bit + shape[0]
         if isinstance(t, types.RecordType) and not isinstance(t, types.UnionType):
             fields = {}
             for f in t.fields.values():
-                fields[f.name], bit = self._wire_value(f.type, bit, node)
+                fields[f.name], bit = self._wire_value(f.type, bit, node, at)
             return (Header(t, fields, fold.TRUE) if isinstance(t, types.HeaderType) else places.Record(t, fields)), bit
-        if isinstance(t, types.TupleType):
+        if isinstance(t, types.TupleType | types.StackType):
             items = []
-            for element in t.elements:
-                item, bit = self._wire_value(element, bit, node)
+            for element in t.elements if isinstance(t, types.TupleType) else [t.element] * t.size:
+                item, bit = self._wire_value(element, bit, node, at)
                 items.append(item)
-            return places.Sequence(t, items), bit
+            return (places.Sequence if isinstance(t, types.TupleType) else Stack)(t, items), bit
         raise self.unsupported(node, f"a value of type {t} from the packet")
 
     def _extract(self, place: Any, e: ast.Call) -> None:
@@ -186,14 +193,49 @@ class Parsers(Calls):
         if width % 8:
             raise CompileError(e.span, f"header {header_type} has {width} bits, which is no whole number of bytes")
         self._need(width, e)
-        items = place.items if isinstance(place, Choice) else [place]
-        for i, header in enumerate(items):
-            body = self.block(lambda header=header: self._extract_header(header, e))
-            if isinstance(place, Choice):
-                self.emit(ir.If(fold.eq(place.index, fold.const(i, place.index.width)), body))
-            else:
-                self.out += body
+        self._each(place, lambda header: self._extract_header(header, e))
         self.emit(ir.Assign(self.cursor, fold.add(self.cursor, fold.const(width // 8, 32))))
+
+    def _each(self, place: Any, lower: Any) -> None:
+        """`lower(header)` for the header that `place` is, or for the one that it turns out to be."""
+        if not isinstance(place, Choice):
+            lower(place)
+            return
+        for i, header in enumerate(place.items):
+            body = self.block(lambda header=header: lower(header))
+            self.emit(ir.If(fold.eq(place.index, fold.const(i, place.index.width)), body))
+
+    def _extract_varbit(self, place: Any, bits: ir.Expr, e: ast.Call) -> None:
+        """§13.8.2. The order of the checks where several fail is BMv2's."""
+        t = place.items[0].type if isinstance(place, Choice) else place.type
+        fixed, limit = places.fixed_bits(t), places.varbit(t).max_width
+        if fixed % 8:
+            raise CompileError(e.span, f"header {t} has {fixed} bits and a varbit, which is no whole number of bytes")
+        size = self.stable(bits)
+        whole = fold.eq(fold.slice_bits(size, 2, 0), fold.const(0, 3))
+        self.check_parser(whole, self.error_index["ParserInvalidArgument"], e)
+        octets = fold.cast(fold.slice_bits(size, size.width - 1, 3), 32)
+        length = self.stable(fold.add(octets, fold.const(fixed // 8, 32)))
+        left = ir.Op("sub", (ir.Native("pkt->len", 32), self.cursor), 32)
+        self.check_parser(ir.Op("le", (length, left), 1), self.error_index["PacketTooShort"], e)
+        within = ir.Op("le", (size, fold.const(limit, size.width)), 1)
+        self.check_parser(within, self.error_index["HeaderTooShort"], e)
+        self._each(place, lambda header: self._fill_varbit(header, size, octets, e))
+        self.emit(ir.Assign(self.cursor, fold.add(self.cursor, length)))
+
+    def _fill_varbit(self, header: Header, size: ir.Expr, octets: ir.Expr, e: ast.Call) -> None:
+        at, bit = self.cursor, 0
+        for name, f in header.type.fields.items():
+            field = header.fields[name]
+            if isinstance(field, places.Varbit):
+                self.emit(ir.Extern("extract_bits", [field.bits], [at, size], bit))
+                self.emit(ir.Assign(field.size, fold.cast(size, 32)))
+                at = fold.add(self.cursor, octets)
+                continue
+            value, bit = self._wire_value(f.type, bit, e, at)
+            for target, source in zip(places.scalars(field), places.scalars(value), strict=True):
+                self.emit(ir.Assign(target, source))
+        self._extracted(header)
 
     def _extract_header(self, header: Header, e: ast.Call) -> None:
         if header.region:
@@ -202,6 +244,9 @@ class Parsers(Calls):
             value, _ = self._wire_value(header.type, 0, e)
             for target, source in zip(places.scalars(header), places.scalars(value), strict=True):
                 self.emit(ir.Assign(target, source))
+        self._extracted(header)
+
+    def _extracted(self, header: Header) -> None:
         self.emit(ir.Assign(header.valid, fold.TRUE))
         if header.union:
             for other in header.union.fields.values():
@@ -228,15 +273,20 @@ class Parsers(Calls):
             case Header():
                 if not isinstance(value.valid, ir.Var) and not isinstance(value.valid, ir.Const):
                     raise self.unsupported(e, "emitting a header selected at run time")
-                width = self._wire_width(value.type, e)
+                width = places.fixed_bits(value.type)
                 if width % 8:
                     raise CompileError(
                         e.span, f"header {value.type} has {width} bits, which is no whole number of bytes"
                     )
+                length: ir.Expr = fold.const(width // 8, 32)
+                for field in value.fields.values():
+                    if isinstance(field, places.Varbit):
+                        octets = ir.Op("shr", (self.read(field.size), fold.const(3, 32)), 32)
+                        length = fold.add(octets, length)
                 place = self.temp(32, name="out")
                 body = [
                     ir.Assign(place, fold.add(self.out_length, fold.const(1, 32))),  # 0: not emitted
-                    ir.Assign(self.out_length, fold.add(self.out_length, fold.const(width // 8, 32))),
+                    ir.Assign(self.out_length, fold.add(self.out_length, length)),
                 ]
                 self.emit(ir.Assign(place, fold.const(0, 32)))
                 self.emit(ir.If(value.valid, body))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places
-from ina.compiler.instances import action_name, entry_priorities
+from ina.compiler.instances import action_name, entry_priorities, property_instance, value_set_fields
 from ina.compiler.lower_parser import Parsers
 from ina.compiler.program import Instance
 
-MAX_DEFAULT_WORDS = 16  # ina_table.default_params
+MAX_DEFAULT_WORDS = 64  # ina_table.default_params
 
 
 @dataclass(slots=True)
@@ -23,9 +23,16 @@ def words(width: int) -> int:
     return (width + 63) // 64
 
 
+def matched(decl: ast.TableDecl, entry: ast.TableEntry) -> list[ast.Expr]:
+    """An entry's keys without those for the selector's hash."""
+    return [e for k, e in zip(decl.keys, entry.keys, strict=True) if k.match_kind != "selector"]
+
+
 class Tables(Parsers):
     tables: dict[tuple[int, int], ir.Table]
     cursors: int
+    colors: dict[int, ir.Var]  # of direct meters: what the last hit of their table gave
+    algorithms: dict[int, str]  # of the action selectors of tables
 
     def apply_table(self, e: ast.Call) -> TableResult:
         decl: ast.TableDecl = e.decl
@@ -33,7 +40,12 @@ class Tables(Parsers):
         table = self.tables.get((id(owner), id(decl)))
         if table is None:
             table = self.tables[id(owner), id(decl)] = self._table(decl, owner)
-        keys = [self.stable(self.narrow(self.scalar(k.expr), k)) for k in decl.keys]
+        values = [self.stable(self.scalar(k.expr)) for k in decl.keys]
+        keys = [v for k, v in zip(decl.keys, values, strict=True) if k.match_kind != "selector"]
+        selector = None
+        if id(table) in self.algorithms:
+            chosen = [v for k, v in zip(decl.keys, values, strict=True) if k.match_kind == "selector"]
+            selector = self.hash_of(self.algorithms[id(table)], chosen)
         hit, action = self.temp(1, name="hit"), self.temp(32, name="action")
         params = [[self.storage.place(p.type, p.name) for p in a["decl"].params] for a in table.actions]
         self.emit(ir.Assign(hit, fold.FALSE))
@@ -41,7 +53,8 @@ class Tables(Parsers):
         self.cursors += 1
         if table.index >= 0:
             key_words = [w for key in keys for w in self._words(key)] if not table.const_entries else []
-            self.emit(ir.Lookup(table, key_words, hit, action, cursor))
+            color = self.colors.get(id(table.meter))
+            self.emit(ir.Lookup(table, key_words, hit, action, cursor, color, selector))
         else:
             self.emit(ir.Assign(action, fold.const(table.default_action, 32)))
         if table.const_entries:
@@ -59,8 +72,6 @@ class Tables(Parsers):
         cases = []
         constant = table.index < 0
         for i, ref in enumerate(a["ref"] for a in table.actions):
-            saved_counter, self.direct = self.direct, (table, cursor, hit)
-
             def lower(i: int = i, ref: ast.ActionRef = ref) -> None:
                 values = []
                 for param, place, word in zip(ref.decl.params, params[i], table.actions[i]["words"], strict=True):
@@ -78,7 +89,6 @@ class Tables(Parsers):
                 self.inline_values(ref.decl.params, values, ref, lambda: self.body(ref.decl.body))
 
             cases.append((i, self.block(lower)))
-            self.direct = saved_counter
         cases = [(i, body) for i, body in cases if body]
         if cases:
             self.emit(ir.Switch(action, cases))
@@ -101,7 +111,7 @@ class Tables(Parsers):
             entry = table.entries[i]
             source: ast.TableEntry = decl.entries[entry["source"]]
             condition: ir.Expr = fold.TRUE
-            for key, match in zip(keys, source.keys, strict=True):
+            for key, match in zip(keys, matched(decl, source), strict=True):
                 condition = fold.land(condition, self.matches(key, match))
             body: list[ir.Stmt] = [
                 ir.Assign(hit, fold.TRUE),
@@ -147,11 +157,10 @@ class Tables(Parsers):
 
     def _table(self, decl: ast.TableDecl, owner: Instance) -> ir.Table:
         name = owner.cp_names.get(decl.name, decl.name)
-        for prop in ("implementation", "meters", "psa_implementation"):
-            if prop in decl.properties:
-                raise self.unsupported(decl.properties[prop], f"the table property '{prop}'")
         keys, offset, kinds = [], 0, set()
         for key in decl.keys:
+            if key.match_kind == "selector":
+                continue
             shape = places.scalar_shape(key.expr.type)
             if shape is None:
                 raise self.unsupported(key, f"a key of type {key.expr.type}")
@@ -185,23 +194,81 @@ class Tables(Parsers):
         table.entries = [self._entry(i, entry, decl, table) for i, entry in enumerate(decl.entries)]
         self._order(decl, table)
         fixed = table.const_entries or not decl.keys
-        if not (fixed and table.const_default) or "counters" in decl.properties:
+        attached = {p: decl.properties[p] for p in ("counters", "meters", "implementation") if p in decl.properties}
+        if not (fixed and table.const_default) or attached:
             table.index = sum(t.index >= 0 for t in self.tables.values())
-        if "counters" in decl.properties:
-            self._direct_counter(decl, table)
+        for name, prop in attached.items():
+            self._attach(table, name, property_instance(self.program, owner, table.name, prop), prop)
         if table.index >= 0 and max([table.param_words] + [len(table.default_params)]) > MAX_DEFAULT_WORDS:
             raise self.unsupported(decl, f"action parameters of more than {MAX_DEFAULT_WORDS * 64} bits")
         return table
 
-    def _direct_counter(self, decl: ast.TableDecl, table: ir.Table) -> None:
-        value = decl.properties["counters"].value
-        instance = self.resolve_instance(value)
-        counter = self.counter(instance, table.size)
-        counter.table = table.name
-        table.counter = counter
+    def _attach(self, table: ir.Table, name: str, instance: Instance, prop: ast.Property) -> None:
+        """The object of a table property."""
+        match name, instance.decl.name:
+            case "counters", "direct_counter":
+                table.counter = self.counter(instance, table.size)
+                table.counter.table = table.name
+            case "meters", "direct_meter":
+                table.meter = self.meter(instance, table.size)
+                table.meter.table = table.name
+                self.colors[id(table.meter)] = self.color(instance)
+            case "implementation", "action_profile" | "action_selector":
+                table.profile = instance.name
+                if instance.decl.name == "action_selector":
+                    self.algorithms[id(table)] = instance.args["algorithm"]
+            case _:
+                raise self.unsupported(prop, f"'{name}' of type {instance.decl.name}")
 
+    def value_set(self, decl: ast.ValueSetDecl) -> ir.Table:
+        """A parser's value set as a table: one key per field of its type, `@match` says how it is matched."""
+        owner = self.instance
+        found = self.tables.get((id(owner), id(decl)))
+        if found is not None:
+            return found
+        name = owner.cp_names.get(decl.name, decl.cp_name)
+        keys, word = [], 0
+        for field, t, kind in value_set_fields(getattr(decl.type, "element", decl.type)):
+            shape = places.scalar_shape(t)
+            if shape is None or kind not in ("exact", "lpm", "ternary", "range", "optional"):
+                raise self.unsupported(decl, f"a value set's field of type {t} with match kind '{kind}'")
+            keys.append({"name": field, "width": shape[0], "match": kind, "word": word})
+            word += words(shape[0])
+        kinds = {k["match"] for k in keys}
+        kind = "exact" if kinds <= {"exact"} else "range" if "range" in kinds else "ternary"
+        size = decl.size.const
+        if size is None and isinstance(decl.size, ast.Name):
+            size = owner.args.get(decl.size.name)
+        if size is None:
+            raise self.unsupported(decl.size, "this size of a value set")
+        index = sum(t.index >= 0 for t in self.tables.values())
+        table = ir.Table(name, index, kind, keys, word, [], 0, [], True, False, [], int(size), value_set=True)
+        self.tables[id(owner), id(decl)] = table
+        return table
+
+    def in_value_set(self, keys: list[ir.Expr], decl: ast.ValueSetDecl, node: ast.Node) -> ir.Expr:
+        table = self.value_set(decl)
+        if [k["width"] for k in table.keys] != [k.width for k in keys]:
+            raise self.unsupported(node, f"a value set of {len(table.keys)} fields for {len(keys)} keys of other widths")
+        hit = self.temp(1, name="member")
+        self.emit(ir.Assign(hit, fold.FALSE))
+        key_words = [w for key in keys for w in self._words(key)]
+        self.emit(ir.Lookup(table, key_words, hit, self.temp(32, name="unused"), self.cursors))
+        self.cursors += 1
+        return hit
+
+    # Defined in lower_externs.
     def counter(self, instance: Instance, size: int | None = None) -> ir.Counter:
-        raise TypeError("defined in lower_v1model")
+        raise TypeError
+
+    def meter(self, instance: Instance, size: int | None = None) -> ir.Meter:
+        raise TypeError
+
+    def color(self, instance: Instance) -> ir.Var:
+        raise TypeError
+
+    def hash_of(self, algorithm: str, parts: list[Any]) -> ir.Var:
+        raise TypeError
 
     def _action(self, ref: ast.ActionRef, owner: Instance) -> dict[str, Any]:
         params, offset, at = [], 0, []
@@ -261,7 +328,7 @@ class Tables(Parsers):
 
     def _entry(self, index: int, entry: ast.TableEntry, decl: ast.TableDecl, table: ir.Table) -> dict[str, Any]:
         action = self._index(entry.action, table)
-        keys = [self._key_set(k, spec) for k, spec in zip(entry.keys, table.keys, strict=True)]
+        keys = [self._key_set(k, spec) for k, spec in zip(matched(decl, entry), table.keys, strict=True)]
         arguments = self._arguments(entry.action, table.actions[action])
         return {
             "source": index,

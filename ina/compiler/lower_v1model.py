@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ina.compiler import ast, fold, ir, places, types
+from ina.compiler import ast, fold, ir, places
 from ina.compiler.errors import NO_SPAN, CompileError
 from ina.compiler.lower_externs import DROP_PORT, Externs
 from ina.compiler.places import Record
@@ -52,9 +52,13 @@ class V1Model(Externs):
         self.reject_label = ""
         self.error_index = {name: i for i, name in enumerate(program.errors)}
         self.tables: dict[tuple[int, int], ir.Table] = {}
-        self.registers: dict[int, ir.Register] = {}
+        self.registers: dict[int, list[ir.Register]] = {}
         self.counters: dict[int, ir.Counter] = {}
-        self.direct: Any = None
+        self.meters: dict[int, ir.Meter] = {}
+        self.colors: dict[int, ir.Var] = {}
+        self.direct_colors: dict[int, ir.Var] = {}
+        self.algorithms: dict[int, str] = {}
+        self.messages: list[tuple[str, str, ir.Counter]] = []
         self.cursor = ir.Var("cursor", 32)
         self.out_length = ir.Var("out_length", 32)
         self.emitted: list[tuple[places.Header, ir.Var]] = []
@@ -81,6 +85,12 @@ class V1Model(Externs):
                 main.site.span if main.site else NO_SPAN,
                 f"architecture package '{main.decl.name}' is not supported",
                 ["this back end knows V1Switch (v1model)"],
+            )
+        if len(main.decl.params) != 6:
+            raise CompileError(
+                main.site.span if main.site else NO_SPAN,
+                f"this V1Switch has {len(main.decl.params)} parameters, v1model's has 6",
+                ["include <v1model.p4> instead of declaring the package"],
             )
         self.instance = main
         parser, verify, ingress, egress, compute, deparser = (main.args[p.name] for p in main.decl.params)
@@ -133,11 +143,12 @@ class V1Model(Externs):
             if self.needs_original:
                 region.in_place = False
             region.own_buffer |= not region.in_place
+        self.unused_objects()
         module = ir.Module(
             self.program.filename,
             ir.Phase(ingress_body),
             ir.Phase(egress_body),
-            list(self.registers.values()),
+            [register for cells in self.registers.values() for register in cells],
             list(self.counters.values()),
             sorted((t for t in self.tables.values()), key=lambda t: t.index),
             self.storage.regions,
@@ -145,6 +156,8 @@ class V1Model(Externs):
             self.program.errors,
             self.uses_random,
             digests=self.digests,
+            meters=list(self.meters.values()),
+            messages=self.messages,
         )
         module.preserved = self.preserved
         for stmt in ir.walk(ingress_body):
@@ -160,7 +173,9 @@ class V1Model(Externs):
         total = 0
         for header, _ in self.emitted:
             if id(header) in self.created or id(header) in seen:
-                total += types.fixed_width(header.type) or 0
+                total += places.fixed_bits(header.type)
+            varbit = places.varbit(header.type)
+            total += varbit.max_width if varbit else 0
             seen.add(id(header))
         return total // 8
 

@@ -24,6 +24,7 @@ from ina.compiler.types import (
     RecordType,
     SerEnumType,
     StructType,
+    TupleType,
     Type,
     strip_new,
 )
@@ -365,6 +366,8 @@ class _Builder:
                 kind = next(("".join(a.tokens) for a in annotations if a.name == "match"), "exact")
                 entry = {"id": number, "name": f.name, "bitwidth": bitwidth(f.type), **match_kind(kind)}
                 match.append(annotate(entry, annotations, ("match",)))
+        elif isinstance(t, TupleType):
+            match += [{"id": i, "bitwidth": bitwidth(e), "matchType": "EXACT"} for i, e in enumerate(t.elements, 1)]
         elif isinstance(t, BitType | SerEnumType | BoolType):
             match.append({"id": 1, "bitwidth": bitwidth(t), "matchType": "EXACT"})
         else:

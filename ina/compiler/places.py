@@ -62,6 +62,15 @@ class Sequence:
 
 
 @dataclass(eq=False, slots=True)
+class Varbit:
+    """`size` bits are in use, a multiple of 8; they are the low ones of `bits`, the others are zero."""
+
+    type: types.VarbitType
+    bits: ir.Expr
+    size: ir.Expr
+
+
+@dataclass(eq=False, slots=True)
 class Choice:
     """One of `items` (of one shape), selected at run time by `index`; out of range there is none."""
 
@@ -74,6 +83,20 @@ class SliceOf:
     base: Any
     hi: int
     lo: int
+
+
+COMPOSITE = Record | Header | Union | Stack | Sequence | Varbit
+
+
+def varbit(t: types.HeaderType) -> types.VarbitType | None:
+    """The type of a header's varbit field."""
+    found = (types.strip_new(f.type) for f in t.fields.values())
+    return next((f for f in found if isinstance(f, types.VarbitType)), None)
+
+
+def fixed_bits(t: types.HeaderType) -> int:
+    """Bits of a header without its varbit field."""
+    return sum(types.fixed_width(f.type) or 0 for f in t.fields.values())
 
 
 def scalar_shape(t: types.Type) -> tuple[int, bool] | None:
@@ -101,12 +124,14 @@ def members(value: Any) -> list[Any]:
             return list(value.fields.values())
         case Stack() | Sequence():
             return value.items
+        case Varbit():
+            return [value.bits, value.size]
     raise TypeError(type(value).__name__)
 
 
 def scalars(value: Any) -> Iterator[Any]:
     """All scalar leaves of a value in order of declaration, validity left out."""
-    if isinstance(value, Record | Header | Union | Stack | Sequence):
+    if isinstance(value, COMPOSITE):
         for part in members(value):
             yield from scalars(part)
     else:
@@ -119,7 +144,7 @@ def leaves(value: Any) -> Iterator[Any]:
         yield value.valid
     if isinstance(value, Stack) and value.next is not None:
         yield value.next
-    if isinstance(value, Record | Header | Union | Stack | Sequence):
+    if isinstance(value, COMPOSITE):
         for part in members(value):
             yield from leaves(part)
     else:
@@ -165,6 +190,8 @@ class Storage:
                 return Stack(t, items, ir.Var(f"{name}_next", 32))
             case types.TupleType():
                 return Sequence(t, [self.place(e, f"{name}_{i}", in_packet) for i, e in enumerate(t.elements)])
+            case types.VarbitType():
+                return Varbit(t, ir.Var(name, max(1, t.max_width)), ir.Var(f"{name}_size", 32))
         raise CompileError(where, f"variables of type {t} are not supported by this back end")
 
     def _runs(self, t: types.RecordType) -> list[tuple[list[types.Field], tuple[int, bool] | None]]:

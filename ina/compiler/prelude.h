@@ -114,7 +114,7 @@ INA_INLINE const struct ina_entry *ina_lookup_exact(const struct ina_table *t, c
     return 0;
 }
 
-/* Checksums and hashes over `n` bytes as BMv2 defines them; the sums can be continued. */
+/* The Internet checksum; sums can be continued. */
 static inline __attribute__((unused)) uint64_t ina_csum_add(uint64_t sum, const uint8_t *p, uint64_t n)
 {
     for (; n >= 4; n -= 4, p += 4)
@@ -135,38 +135,78 @@ INA_INLINE uint32_t ina_csum_fold(uint64_t sum)
     return (uint32_t)~sum & 0xffff;
 }
 
-static inline __attribute__((unused)) uint32_t ina_crc32(uint32_t crc, const uint8_t *p, uint64_t n)
+/* Two rates, three colours, colour-blind (RFC 2698 section 3). Rates in units per second, bursts and tokens in units. */
+struct ina_meter {
+    uint64_t configured; /* 0: everything is green */
+    double peak_rate, peak_burst, committed_rate, committed_burst, peak_tokens, committed_tokens;
+    uint64_t last; /* ps */
+} __attribute__((may_alias));
+_Static_assert(sizeof(struct ina_meter) == 64, "ina_meter");
+
+static inline __attribute__((unused)) uint32_t ina_meter(struct ina_meter *m, double amount, uint64_t now)
+{
+    enum { GREEN, YELLOW, RED };
+    if (!m->configured)
+        return GREEN;
+    double elapsed = (double)(now > m->last ? now - m->last : 0) / 1e12;
+    m->last = now > m->last ? now : m->last;
+    m->peak_tokens += elapsed * m->peak_rate;
+    if (m->peak_tokens > m->peak_burst)
+        m->peak_tokens = m->peak_burst;
+    m->committed_tokens += elapsed * m->committed_rate;
+    if (m->committed_tokens > m->committed_burst)
+        m->committed_tokens = m->committed_burst;
+    if (m->peak_tokens < amount)
+        return RED;
+    m->peak_tokens -= amount;
+    if (m->committed_tokens < amount)
+        return YELLOW;
+    m->committed_tokens -= amount;
+    return GREEN;
+}
+
+/* Hashes of `n` bytes and then `m` more (the payload), as BMv2 computes them. */
+static inline __attribute__((unused)) uint32_t ina_crc(uint32_t crc, uint32_t polynomial, const uint8_t *p, uint64_t n)
 {
     for (; n; n--) {
         crc ^= *p++;
         for (int k = 0; k < 8; k++)
-            crc = crc >> 1 ^ (0xedb88320u & -(crc & 1));
+            crc = crc >> 1 ^ (polynomial & -(crc & 1));
     }
     return crc;
 }
 
-static inline __attribute__((unused)) uint32_t ina_crc16(uint32_t crc, const uint8_t *p, uint64_t n)
+INA_INLINE uint32_t ina_hash_crc32(const uint8_t *p, uint64_t n, const uint8_t *q, uint64_t m)
 {
-    for (; n; n--) {
-        crc ^= *p++;
-        for (int k = 0; k < 8; k++)
-            crc = crc >> 1 ^ (0xa001u & -(crc & 1));
-    }
-    return crc;
+    return ~ina_crc(ina_crc(0xffffffffu, 0xedb88320u, p, n), 0xedb88320u, q, m);
 }
 
-static inline __attribute__((unused)) uint32_t ina_xor16(uint32_t x, const uint8_t *p, uint64_t n)
+INA_INLINE uint32_t ina_hash_crc16(const uint8_t *p, uint64_t n, const uint8_t *q, uint64_t m)
 {
-    for (; n >= 2; n -= 2, p += 2)
-        x ^= ina_load16(p);
-    return n ? x ^ (uint32_t)*p << 8 : x;
+    return ina_crc(ina_crc(0, 0xa001u, p, n), 0xa001u, q, m);
 }
 
-static inline __attribute__((unused)) uint64_t ina_identity(const uint8_t *p, uint64_t n)
+INA_INLINE uint32_t ina_hash_csum16(const uint8_t *p, uint64_t n, const uint8_t *q, uint64_t m)
+{
+    uint64_t sum = ina_csum_add(0, p, n);
+    if (n % 2 && m)
+        sum += *q++, m--; /* the other half of the last word */
+    return ina_csum_fold(ina_csum_add(sum, q, m));
+}
+
+INA_INLINE uint32_t ina_hash_xor16(const uint8_t *p, uint64_t n, const uint8_t *q, uint64_t m)
+{
+    uint32_t x = 0;
+    for (uint64_t i = 0; i < n + m; i++)
+        x ^= (uint32_t)(i < n ? p[i] : q[i - n]) << (i % 2 ? 0 : 8);
+    return x;
+}
+
+INA_INLINE uint64_t ina_hash_identity(const uint8_t *p, uint64_t n, const uint8_t *q, uint64_t m)
 {
     uint64_t v = 0;
-    for (uint64_t i = 0; i < n && i < 8; i++)
-        v = v << 8 | p[i];
+    for (uint64_t i = 0; i < n + m && i < 8; i++)
+        v = v << 8 | (i < n ? p[i] : q[i - n]);
     return v;
 }
 

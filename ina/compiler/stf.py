@@ -15,7 +15,7 @@
 Rules, as p4c's runner for BMv2 has them: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is
 `h.isValid()`; keys that are not given match anything (exact ones: 0); the higher priority wins; `$` demands the
 exact length, else a received packet may be longer; `expect PORT` alone takes whatever comes, but not nothing; packets
-on ports that the file never names are not looked at.
+on ports that the file never names are not looked at; counters of bytes count the frame check sequence (4 bytes) too.
 
 `run` drives any `Target`: the interpreter, a compiled switch.
 """
@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 from ina.compiler.interpreter import CloneSession, Interpreter
 
+FCS = 4  # bytes on the wire that no frame here has
 COMPARE: dict[str, Callable[[int, int], bool]] = {
     "==": lambda a, b: a == b,
     "!=": lambda a, b: a != b,
@@ -264,7 +265,7 @@ class _Runner:
         else:
             names = [c["preamble"]["name"] for c in self.target.p4info.get("counters", [])]
             packets, octets = self.target.read_counter(by_suffix(name, names, "counter"), number(index))
-        value = octets if unit == "bytes" else packets
+        value = octets + FCS * packets if unit == "bytes" else packets
         if operator and not COMPARE[operator](value, int(wanted)):
             self._fail(f"counter {name}({index}): expected {unit} {operator} {wanted}, got {value}")
 

@@ -90,7 +90,7 @@ class Digest:
 
 
 class AssertionFailed(Exception):
-    """v1model's `assert` or `assume` was false."""
+    """v1model's `assert` or `assume` was false: the packet ends here (BMv2 ends itself)."""
 
 
 class V1Model:
@@ -135,9 +135,9 @@ class V1Model:
             case "direct_counter" | "direct_meter":
                 state = args["type"]
             case "action_profile":
-                state = ActionProfile(instance.name, args["size"], None, 32)
+                state = ActionProfile(instance.name, args["size"], None, self.random.next)
             case "action_selector":
-                state = ActionProfile(instance.name, args["size"], args["algorithm"], args["outputWidth"])
+                state = ActionProfile(instance.name, args["size"], args["algorithm"], self.random.next)
             case _:
                 return None
         self.objects[instance] = state

@@ -5,11 +5,17 @@ from ina.switch.entities import (
     CloneSessionEntry,
     CounterEntry,
     DirectCounterEntry,
+    DirectMeterEntry,
+    MeterConfig,
+    MeterEntry,
     MulticastGroupEntry,
+    ProfileGroup,
+    ProfileMember,
     RegisterEntry,
     Replica,
     TableEntry,
     Update,
+    ValueSetEntry,
     delete,
     insert,
     modify,
@@ -20,7 +26,8 @@ from ina.switch.program import Program
 from ina.switch.target import SwitchTarget
 
 __all__ = [
-    "CloneSessionEntry", "CounterEntry", "Digest", "DirectCounterEntry", "EntityError", "Link", "MulticastGroupEntry",
-    "P4Info", "PortStats", "Program", "RegisterEntry", "Replica", "Switch", "SwitchTarget", "TableEntry", "TraceRecord",
-    "Update", "delete", "insert", "modify",
+    "CloneSessionEntry", "CounterEntry", "Digest", "DirectCounterEntry", "DirectMeterEntry", "EntityError", "Link",
+    "MeterConfig", "MeterEntry", "MulticastGroupEntry", "P4Info", "PortStats", "ProfileGroup", "ProfileMember", "Program",
+    "RegisterEntry", "Replica", "Switch", "SwitchTarget", "TableEntry", "TraceRecord", "Update", "ValueSetEntry", "delete",
+    "insert", "modify",
 ]  # fmt: skip

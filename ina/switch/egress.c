@@ -71,7 +71,7 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
         if (pkt->verdict == INA_RECIRCULATE)
             ina_loop_push(sw, pkt, INA_RECIRCULATED, passes[i]);
         else
-            ina_count_drop(sw, number, INA_DROPPED_EGRESS);
+            ina_count_drop(sw, number, pkt->verdict == INA_FAILED ? INA_DROPPED_ASSERTION : INA_DROPPED_EGRESS);
         pkt->len = pkt->wire_len = 0;
     }
 }

@@ -17,15 +17,21 @@ from typing import Any
 import numpy as np
 
 from ina._native import ffi, lib
+from ina.switch.cells import CELL_ENTRIES, Cells, meter_configs
 from ina.switch.entities import (
     CloneSessionEntry,
     CounterEntry,
     DirectCounterEntry,
+    DirectMeterEntry,
     Entity,
+    MeterEntry,
     MulticastGroupEntry,
+    ProfileGroup,
+    ProfileMember,
     RegisterEntry,
     TableEntry,
     Update,
+    ValueSetEntry,
     as_int,
 )
 from ina.switch.observation import DROP_REASONS, VERDICTS, Digest, PortStats, TraceRecord
@@ -72,6 +78,7 @@ class Switch(SwitchTarget):
         self._groups: dict[int, MulticastGroupEntry] = {}
         self._sessions: dict[int, CloneSessionEntry] = {}
         self._ports: dict[int, Any] = {}
+        self._cells = Cells(program)
         self._lock = threading.RLock()
         self._dataplane: Any = None
         self._process = os.getpid()
@@ -249,10 +256,15 @@ class Switch(SwitchTarget):
                     elif isinstance(entity, CloneSessionEntry):
                         what = f"clone session {entity.session_id}"
                         commands.append(self._members(update.type, entity.session_id, entity, sessions, what, keep))
-                    elif isinstance(entity, (CounterEntry, DirectCounterEntry, RegisterEntry)):
+                    elif isinstance(entity, (ProfileMember, ProfileGroup, ValueSetEntry)):
+                        if tables is self._tables:
+                            tables = tables.copy()
+                        apply = tables.apply_value_set if isinstance(entity, ValueSetEntry) else tables.apply_profile
+                        apply(update.type, entity)
+                    elif isinstance(entity, CELL_ENTRIES):
                         if update.type != "MODIFY":
                             raise EntityError(f"{type(entity).__name__}: only MODIFY is possible")
-                        commands.append(self._cells(entity, tables, keep))
+                        commands.append(self._cells.write(entity, tables, keep))
                     else:
                         raise EntityError(f"{entity!r} is no entity of this switch")
                 except EntityError as error:
@@ -261,7 +273,7 @@ class Switch(SwitchTarget):
             if tables is not self._tables:
                 image = tables.image()
                 commands.insert(0, {"op": lib.INA_SET_TABLES, "tables": image.pointer})
-                commands[0:0] = [self._write_cells("counter", n, i, bytes(16), keep) for n, i in tables.reused()]
+                commands[0:0] = [self._cells.clear(kind, n, i, keep) for kind, n, i in tables.reused()]
             if commands:
                 self._execute(commands, timeout)
             self._tables, self._image, self._groups, self._sessions = tables, image, groups, sessions
@@ -296,46 +308,6 @@ class Switch(SwitchTarget):
             "op": op, "id": number, "count": len(pairs), "data": data, "size": getattr(entity, "packet_length", 0),
         }  # fmt: skip
 
-    def _array(self, kind: str, name: str | int) -> dict[str, Any]:
-        """Layout of a counter or register."""
-        info = self.p4info.counter(name) if kind == "counter" else self.p4info.register(name)
-        for layout in self.program.layout[f"{kind}s"]:
-            if layout["name"] == info.name:
-                return layout
-        raise EntityError(f"{kind} {info.name}: the program declares it and never uses it", "NOT_FOUND")
-
-    @staticmethod
-    def _place(kind: str, layout: dict[str, Any], index: int | None) -> dict[str, int]:
-        """Cell `index` of an array, None: all cells, as a command's offset, stride, size and count."""
-        size, stride = (16, 16) if kind == "counter" else (layout["bytes"], layout["stride"])
-        where = {"offset": layout["offset"], "stride": stride, "size": size, "count": layout["size"]}
-        if index is not None:
-            if not 0 <= index < layout["size"]:
-                raise EntityError(f"{kind} {layout['name']}: index {index}: expected 0..{layout['size'] - 1}")
-            where |= {"offset": layout["offset"] + index * stride, "count": 1}
-        return where
-
-    def _write_cells(self, kind: str, name: str, index: int | None, cell: bytes, keep: list[Any]) -> dict[str, Any]:
-        where = self._place(kind, self._array(kind, name), index)
-        data = ffi.new("uint8_t[]", cell * where["count"])
-        keep.append(data)
-        return {"op": lib.INA_WRITE_STATE, "data": data, **where}
-
-    def _cells(
-        self, entity: CounterEntry | DirectCounterEntry | RegisterEntry, tables: Tables, keep: list[Any]
-    ) -> dict[str, Any]:
-        if isinstance(entity, RegisterEntry):
-            layout = self._array("register", entity.register)
-            value = as_int(entity.value, layout["width"], f"register {layout['name']}")
-            cell = value.to_bytes(layout["bytes"], "little")
-            return self._write_cells("register", layout["name"], entity.index, cell, keep)
-        counts = (entity.packets, entity.bytes)
-        cell = b"".join(as_int(n, 64, "counter").to_bytes(8, "little") for n in counts)
-        if isinstance(entity, DirectCounterEntry):
-            name, index = tables.direct_counter(entity.entry)
-            return self._write_cells("counter", name, index, cell, keep)
-        return self._write_cells("counter", entity.counter, entity.index, cell, keep)  # type: ignore[arg-type]
-
     def _read_cells(self, where: dict[str, int], timeout: float) -> bytes:
         data = ffi.new("uint8_t[]", where["size"] * where["count"])
         with self._lock:
@@ -344,7 +316,7 @@ class Switch(SwitchTarget):
 
     def counter(self, name: str | int, index: int | None = None, timeout: float = 5.0) -> np.ndarray:
         """Cells of a counter as (n, 2) uint64: packets, bytes."""
-        raw = self._read_cells(self._place("counter", self._array("counter", name), index), timeout)
+        raw = self._read_cells(self._cells.place("counter", name, index), timeout)
         return np.frombuffer(raw, "<u8").reshape(-1, 2)
 
     def counters(self) -> dict[str, np.ndarray]:
@@ -353,8 +325,8 @@ class Switch(SwitchTarget):
 
     def register(self, name: str | int, index: int | None = None, timeout: float = 5.0) -> np.ndarray:
         """Cells of a register: (n,) unsigned integers, or Python integers (dtype object) if wider than 64 bits."""
-        layout = self._array("register", name)
-        raw = self._read_cells(self._place("register", layout, index), timeout)
+        layout = self._cells.layout("register", name)
+        raw = self._read_cells(self._cells.place("register", name, index), timeout)
         size = layout["bytes"]
         if size <= 8:
             return np.frombuffer(raw, f"<u{size}")
@@ -362,7 +334,8 @@ class Switch(SwitchTarget):
 
     def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
         """What is there: of a TableEntry's table (with a match: that entry), of a group or session (id 0: all), of a
-        counter's or register's cell (index None: all), of an entry's direct counter."""
+        counter's, meter's or register's cell (index None: all), of an entry's direct counter or meter, of a profile's
+        member or group (id 0: all of the profile), of a value set."""
         found: list[Entity] = []
         with self._lock:
             for e in entities:
@@ -392,8 +365,35 @@ class Switch(SwitchTarget):
                     name = self.p4info.register(e.register).name
                     values = self.register(name, e.index, timeout).tolist()
                     found += [RegisterEntry(name, (e.index or 0) + i, v) for i, v in enumerate(values)]
+                elif isinstance(e, MeterEntry):
+                    name = self.p4info.meter(e.meter).name
+                    configs = meter_configs(self._read_cells(self._cells.place("meter", name, e.index), timeout))
+                    found += [MeterEntry(name, (e.index or 0) + i, c) for i, c in enumerate(configs)]
+                elif isinstance(e, DirectMeterEntry):
+                    where = self._cells.place("meter", *self._tables.direct_meter(e.entry))
+                    found.append(DirectMeterEntry(e.entry, *meter_configs(self._read_cells(where, timeout))))
+                elif isinstance(e, ProfileMember):
+                    found += [m for m in self._tables.profiles.members.values() if self._is(e, m, "member_id")]
+                elif isinstance(e, ProfileGroup):
+                    found += [g for g in self._tables.profiles.groups.values() if self._is(e, g, "group_id")]
+                elif isinstance(e, ValueSetEntry):
+                    name = self.p4info.value_set(e.value_set)
+                    found.append(self._tables.value_sets.members.get(name, ValueSetEntry(name)))
                 else:
                     raise EntityError(f"{e!r} is no entity of this switch")
+        return found
+
+    def _is(self, pattern: Any, entity: Any, number: str) -> bool:
+        """Of the pattern's profile, and with its number (0: any)."""
+        profile = self.p4info.profile(pattern.profile).name
+        return entity.profile == profile and getattr(pattern, number) in (0, getattr(entity, number))
+
+    def messages(self) -> dict[str, int]:
+        """How often each `log_msg` of the program was reached, by place and text."""
+        found = {}
+        for m in self.program.layout.get("messages", ()):
+            where = {"offset": m["offset"], "stride": 16, "size": 16, "count": 1}
+            found[f"{m['where']}: {m['text']}"] = int.from_bytes(self._read_cells(where, 5.0)[:8], "little")
         return found
 
     # ---- observation

@@ -29,8 +29,9 @@ class TableEntry:
     """An entry of `table`, or (`is_default`) what it does when none matches. Higher `priority` wins.
 
     `action` None with `is_default` restores the program's own default; in a MODIFY of another entry it keeps the action.
-    `metadata` and `controller_metadata` are the controller's own: kept and given back. `is_const`, of entries that were
-    read: the program does not let them be changed.
+    In a table with an action profile an entry names a `member` or a `group` of it instead of an action. `metadata` and
+    `controller_metadata` are the controller's own: kept and given back. `is_const`, of entries that were read: the
+    program does not let them be changed.
     """
 
     table: str | int
@@ -42,6 +43,62 @@ class TableEntry:
     metadata: bytes = b""
     controller_metadata: int = 0
     is_const: bool = False
+    member: int | None = None
+    group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileMember:
+    """An action with its parameters that entries of the profile's tables can name by `member_id`."""
+
+    profile: str | int
+    member_id: int
+    action: str | int = ""
+    params: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileGroup:
+    """(member, weight) of an action selector's group: the selector's hash chooses one of them for each packet."""
+
+    profile: str | int
+    group_id: int
+    members: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSetEntry:
+    """All members of a parser's value set: each a match by field, or the match itself where there is one field."""
+
+    value_set: str | int
+    members: tuple[dict[str, Match] | Match, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MeterConfig:
+    """Two rates and three colours (RFC 2698): rates in packets or bytes per second, bursts in packets or bytes."""
+
+    committed_rate: float
+    committed_burst: int
+    peak_rate: float
+    peak_burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeterEntry:
+    """Cell `index` of a meter; None: all of them. Without `config` everything is green."""
+
+    meter: str | int
+    index: int | None = None
+    config: MeterConfig | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DirectMeterEntry:
+    """The direct meter of one entry of a table."""
+
+    entry: TableEntry
+    config: MeterConfig | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +155,10 @@ class RegisterEntry:
     value: int = 0
 
 
-Entity = TableEntry | MulticastGroupEntry | CloneSessionEntry | CounterEntry | DirectCounterEntry | RegisterEntry
+Entity = (
+    TableEntry | MulticastGroupEntry | CloneSessionEntry | CounterEntry | DirectCounterEntry | RegisterEntry
+    | ProfileMember | ProfileGroup | ValueSetEntry | MeterEntry | DirectMeterEntry
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 DROP_REASONS = (
     "ingress", "egress", "no_port", "no_group", "no_session", "tail", "back_pressure", "too_long", "passes",
-    "no_buffer", "malformed",
+    "no_buffer", "malformed", "assertion",
 )  # fmt: skip
-VERDICTS = ("drop", "unicast", "multicast", "resubmit", "recirculate")
+VERDICTS = ("drop", "unicast", "multicast", "resubmit", "recirculate", "failed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,9 @@ class ActionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """`entry_actions` and `default_actions`: full names of those that entries, or the default, may use."""
+    """`entry_actions` and `default_actions`: full names of those that entries, or the default, may use. `profile`: of
+    its action profile or selector.
+    """
 
     id: int
     name: str
@@ -60,6 +62,7 @@ class TableInfo:
     size: int
     is_const: bool
     const_default: bool
+    profile: str = ""
 
     @property
     def needs_priority(self) -> bool:
@@ -69,7 +72,9 @@ class TableInfo:
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """A counter (direct ones have no size) or register. `width`: of a register's cells; `unit`: of a counter."""
+    """A counter or meter (direct ones have no size) or register. `width`: of a register's cells; `unit`: of the
+    others.
+    """
 
     id: int
     name: str
@@ -77,6 +82,18 @@ class ArrayInfo:
     size: int
     width: int = 0
     unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileInfo:
+    """An action profile, or (`with_selector`) an action selector, and the full names of its tables."""
+
+    id: int
+    name: str
+    alias: str
+    size: int
+    with_selector: bool
+    tables: tuple[str, ...]
 
 
 def _preamble(message: dict[str, Any]) -> dict[str, Any]:
@@ -115,6 +132,9 @@ class P4Info:
     actions: dict[str, ActionInfo] = field(init=False)
     counters: dict[str, ArrayInfo] = field(init=False)
     registers: dict[str, ArrayInfo] = field(init=False)
+    meters: dict[str, ArrayInfo] = field(init=False)
+    profiles: dict[str, ProfileInfo] = field(init=False)
+    value_sets: dict[str, Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         message = self.message
@@ -129,6 +149,7 @@ class P4Info:
         ]
         by_id = {a.id: a.name for a in actions}
         self.actions = {a.name: a for a in actions}
+        profiles = {int(p["preamble"]["id"]): p["preamble"]["name"] for p in message.get("actionProfiles", ())}
         self.tables = {}
         for t in message.get("tables", ()):
             references = t.get("actionRefs", ())
@@ -143,14 +164,32 @@ class P4Info:
                 size=int(t.get("size", 0)),
                 is_const=bool(t.get("isConstTable", False)),
                 const_default=bool(int(t.get("constDefaultActionId", 0))),
+                profile=profiles.get(int(t.get("implementationId", 0)), ""),
             )
             self.tables[table.name] = table
-        self.counters = {
-            c["preamble"]["name"]: ArrayInfo(
-                **_preamble(c), size=int(c.get("size", 0)), unit=c.get("spec", {}).get("unit", "BOTH").lower()
+        self.counters, self.meters = (
+            {
+                c["preamble"]["name"]: ArrayInfo(
+                    **_preamble(c), size=int(c.get("size", 0)), unit=c.get("spec", {}).get("unit", "BOTH").lower()
+                )
+                for kind in kinds
+                for c in message.get(kind, ())
+            }
+            for kinds in (("counters", "directCounters"), ("meters", "directMeters"))
+        )
+        names = {t.id: t.name for t in self.tables.values()}
+        self.profiles = {
+            p["preamble"]["name"]: ProfileInfo(
+                **_preamble(p),
+                size=int(p.get("size", 0)),
+                with_selector=bool(p.get("withSelector", False)),
+                tables=tuple(names[int(i)] for i in p.get("tableIds", ())),
             )
-            for kind in ("counters", "directCounters")
-            for c in message.get(kind, ())
+            for p in message.get("actionProfiles", ())
+        }
+        self.value_sets = {
+            v["preamble"]["name"]: ArrayInfo(**_preamble(v), size=int(v.get("size", 0)))
+            for v in message.get("valueSets", ())
         }
         self.registers = {
             r["preamble"]["name"]: ArrayInfo(
@@ -178,3 +217,12 @@ class P4Info:
 
     def register(self, name: str | int) -> ArrayInfo:
         return find("register", self.registers.values(), name)
+
+    def meter(self, name: str | int) -> ArrayInfo:
+        return find("meter", self.meters.values(), name)
+
+    def profile(self, name: str | int) -> ProfileInfo:
+        return find("action profile", self.profiles.values(), name)
+
+    def value_set(self, name: str | int) -> str:
+        return find("value set", self.value_sets.values(), name).name

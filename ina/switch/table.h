@@ -3,14 +3,20 @@
  * A key is an array of 64-bit words: each key field takes ceil(width / 64) words, least significant word first.
  * An entry's parameters likewise, in declaration order. Layout JSON of the program names widths and offsets.
  *
- *   image:  struct ina_table | buckets or order (uint32) | entries
+ *   image:  struct ina_table | buckets or order (uint32) | entries | groups of an action selector
  *   entry:  struct ina_entry | key words | mask words (ternary, lpm, range: high bounds) | parameter words
+ *   group:  for each member: action | parameter words
+ *
+ * An entry whose action is INA_ACTION_GROUP runs one member of a group: its first parameter word is the group's place
+ * in 64-bit words from the image's start (low half) and its number of members (high half). Members of action profiles
+ * outside of groups are plain entries. A parser's value set is a table whose entries have no action.
  */
 #ifndef INA_TABLE_H
 #define INA_TABLE_H
 
 #include <stdint.h>
 
+enum { INA_ACTION_GROUP = 0x7fffffff };
 enum ina_match { INA_MATCH_EXACT = 0, INA_MATCH_TERNARY = 1, INA_MATCH_RANGE = 2 }; /* lpm is ternary, longest first */
 
 struct ina_entry {
@@ -29,7 +35,7 @@ struct ina_table {
     uint32_t default_action;
     uint32_t reserved;
     uint64_t range_words;  /* bit i: key word i is a range (value..mask as low..high), else value/mask */
-    uint64_t default_params[16];
+    uint64_t default_params[64];
     /* uint32_t bucket[bucket_mask + 1] (exact only), padded to 8 bytes; then entries, highest priority first */
 };
 
@@ -41,7 +47,7 @@ struct ina_tables {
 
 #ifndef INA_CDEF
 _Static_assert(sizeof(struct ina_entry) == 8, "ina_entry");
-_Static_assert(sizeof(struct ina_table) == 40 + 16 * 8, "ina_table");
+_Static_assert(sizeof(struct ina_table) == 40 + 64 * 8, "ina_table");
 
 static inline uint64_t ina_key_hash(const uint64_t *key, uint32_t words)
 {
@@ -94,6 +100,14 @@ static inline const struct ina_entry *ina_table_lookup(const struct ina_table *t
             return e;
     }
     return 0;
+}
+
+/* The member that `hash` chooses from the entry's group: its action, then its parameters. NULL: the group is empty. */
+static inline const uint64_t *ina_table_member(const struct ina_table *t, const struct ina_entry *e, uint64_t hash)
+{
+    uint64_t group = e->words[t->param_offset], members = group >> 32;
+    uint32_t member_words = t->entry_bytes / 8 - t->param_offset; /* an entry's first word goes to the action here */
+    return members ? (const uint64_t *)t + (uint32_t)group + hash % members * member_words : 0;
 }
 #endif
 

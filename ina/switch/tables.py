@@ -5,7 +5,7 @@
 
 The program's layout says, for each table of the image by `index`: `key_words`, `keys` (name, width, match, first word),
 `actions` (name, params: name, width, first word), `default_action` and `default_params`, `entries`, `const_entries`
-(then the entries are in the code, not in the image) and `direct_counter`.
+(then the entries are in the code, not in the image), `direct_counter` and `direct_meter`. Value sets stand among them.
 """
 
 from __future__ import annotations
@@ -14,36 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from ina._native import ffi
-from ina.switch.entities import TableEntry, as_given, as_match, as_params
+from ina.switch.entities import ProfileGroup, ProfileMember, TableEntry, ValueSetEntry, as_given, as_match, as_params
+from ina.switch.image import DEFAULT_PARAM_WORDS, EXACT, KINDS, Bound, ImageRow, build, words_of
 from ina.switch.p4info import EntityError, P4Info, TableInfo
-
-EXACT, TERNARY, RANGE = 0, 1, 2
-DEFAULT_PARAM_WORDS = 16
-_KINDS = {"exact": EXACT, "lpm": TERNARY, "ternary": TERNARY, "optional": TERNARY, "range": RANGE}
-_EMPTY = 0xFFFFFFFF
-_HEADER_WORDS = 5 + DEFAULT_PARAM_WORDS  # struct ina_table, in 64-bit words
-
-
-def words_of(value: int, width: int) -> list[int]:
-    """`value` in ceil(width / 64) words, least significant first."""
-    return [(value >> (64 * i)) & 0xFFFFFFFFFFFFFFFF for i in range(max(1, (width + 63) // 64))]
-
-
-def key_hash(keys: np.ndarray) -> np.ndarray:
-    """`ina_key_hash` of table.h for keys of shape (n, words), uint64."""
-    h = np.full(len(keys), 0x9E3779B97F4A7C15, np.uint64)
-    for w in range(keys.shape[1]):
-        h = (h ^ keys[:, w]) * np.uint64(0xFF51AFD7ED558CCD)
-        h ^= h >> np.uint64(32)
-    return h
+from ina.switch.profiles import Profiles
+from ina.switch.value_sets import ValueSets
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A checked entry: key fields as (value, mask or high) in the program's order, parameters by name."""
+    """A checked entry: key fields as (value, mask or high) in the program's order, parameters by name; `member` or
+    `group` of the table's action profile instead of an action.
+    """
 
     entry: TableEntry
     key: tuple[tuple[int, int], ...]
@@ -51,6 +34,8 @@ class Row:
     params: dict[str, int]
     priority: int
     id: int
+    member: int | None = None
+    group: int | None = None
 
 
 class _Table:
@@ -60,12 +45,14 @@ class _Table:
         self.info = info
         self.p4info = p4info
         self.layout = layout
-        self.kind = max((_KINDS[k["match"]] for k in layout["keys"]), default=EXACT)
+        self.kind = max((KINDS[k["match"]] for k in layout["keys"]), default=EXACT)
         self.key_words: int = layout["key_words"]
         self.actions = {a["name"]: (i, a) for i, a in enumerate(layout["actions"])}
         self.param_words = max(
             (p["word"] + len(words_of(0, p["width"])) for a in layout["actions"] for p in a["params"]), default=0
         )
+        if info.profile:
+            self.param_words = max(1, self.param_words)  # room for the place of a group
         self.rows: dict[tuple, Row] = {}
         self.default: TableEntry | None = None
         self.free_ids: list[int] = []
@@ -135,10 +122,14 @@ class _Table:
             self.free_ids.append(old.id)  # type: ignore[union-attr]
             del self.rows[identity]
             return
-        if action is None and old:
-            action, params = old.action, old.params
-        if action is None:
-            raise EntityError(f"{where}: an entry needs an action: {', '.join(self.info.entry_actions)}")
+        if old and all(x is None for x in (action, entry.member, entry.group)):
+            action, params = old.action or None, old.params
+            entry = replace(entry, member=old.member, group=old.group)
+        given = sum(x is not None for x in (action, entry.member, entry.group))
+        if given != 1:
+            wanted = "an action, or a member or group of its action profile" if self.info.profile else "an action"
+            actions = ", ".join(self.info.entry_actions)
+            raise EntityError(f"{where}: an entry needs {wanted}: {actions}")
         if old:
             number = old.id
         elif self.info.size and len(self.rows) >= self.info.size:
@@ -149,7 +140,7 @@ class _Table:
         else:
             number, self.next_id = self.next_id, self.next_id + 1
         entry = replace(entry, table=self.info.name, match=dict(entry.match), action=action, params=dict(params))
-        self.rows[identity] = Row(entry, key, action, params, entry.priority, number)
+        self.rows[identity] = Row(entry, key, action or "", params, entry.priority, number, entry.member, entry.group)
 
     def copy(self) -> _Table:
         twin = object.__new__(_Table)
@@ -173,59 +164,32 @@ class _Table:
             rows.sort(key=lambda r: (-r.priority, -sum(m.bit_count() for _, m in r.key)))
         return rows
 
-    def build(self) -> Any:
+    def _bound(self, action: str, params: dict[str, int]) -> Bound:
+        return self.actions[action][0], self._params(action, params)
+
+    def build(self, profiles: Profiles) -> Any:
         """The image's bytes as cffi-owned 64-bit words."""
-        exact = self.kind == EXACT
-        rows = self._ordered()
-        n, kw = len(rows), self.key_words
-        param_offset = kw if exact else 2 * kw
-        entry_words = 1 + param_offset + self.param_words
-        body = np.zeros((n, entry_words), np.uint64)
-        range_words = 0
-        for k in self.layout["keys"]:
-            if k["match"] == "range":
-                range_words |= 1 << k["word"]
         order = {f.name: i for i, f in enumerate(self.info.fields)}
-        for r, row in enumerate(rows):
-            words = [0] * entry_words
-            words[0] = self.actions[row.action][0] | row.id << 32
-            for k in self.layout["keys"]:
-                value, mask = row.key[order[k["name"]]]
-                at, length = 1 + k["word"], len(words_of(0, k["width"]))
-                words[at : at + length] = words_of(value, k["width"])
-                if not exact:
-                    words[at + kw : at + kw + length] = words_of(mask, k["width"])
-            words[1 + param_offset :] = self._params(row.action, row.params)
-            body[r] = words
-        buckets = np.zeros(0, np.uint32)
-        bucket_mask = 0
-        if exact:
-            count = 2
-            while count < 2 * n:
-                count *= 2
-            bucket_mask = count - 1
-            buckets = np.full(count, _EMPTY, np.uint32)
-            for i, at in enumerate((key_hash(body[:, 1 : 1 + kw]) & np.uint64(bucket_mask)).tolist()):
-                while buckets[at] != _EMPTY:
-                    at = (at + 1) & bucket_mask
-                buckets[at] = i
+        groups: dict[int, list[Bound]] = {}
+        rows = []
+        for row in self._ordered():
+            key = tuple(row.key[order[k["name"]]] for k in self.layout["keys"])
+            group = None
+            if row.group is not None:
+                if row.group not in groups:
+                    members = profiles.group_members(self.info.profile, row.group)
+                    groups[row.group] = [self._bound(*member) for member in members]
+                group = groups[row.group]
+            action = profiles.member(self.info.profile, row.member) if row.member is not None else (row.action, row.params)
+            rows.append(ImageRow(key, row.id, self._bound(*action) if group is None else None, group))
         default_action, default_words = self.layout["default_action"], [int(w) for w in self.layout["default_params"]]
         if self.default is not None:
-            default_action = self.actions[self.default.action][0]  # type: ignore[index]
-            default_words = self._params(self.default.action, self.default.params)  # type: ignore[arg-type]
+            default_action, default_words = self._bound(self.default.action, self.default.params)  # type: ignore[arg-type]
         if len(default_words) > DEFAULT_PARAM_WORDS:
             limit = DEFAULT_PARAM_WORDS
             raise EntityError(f"table {self.info.name}: default action with more than {limit} parameter words")
-        header = np.zeros(_HEADER_WORDS, np.uint64)
-        header[:4].view(np.uint32)[:] = [
-            self.kind, kw, param_offset, entry_words * 8, n, bucket_mask, default_action, 0,
-        ]  # fmt: skip
-        header[4] = range_words
-        header[5 : 5 + len(default_words)] = default_words
-        blob = header.tobytes() + buckets.tobytes() + body.tobytes()
-        memory = ffi.new("uint64_t[]", (len(blob) + 7) // 8)
-        ffi.memmove(memory, blob, len(blob))
-        return memory
+        default = (default_action, default_words)
+        return build(self.layout["keys"], self.key_words, self.param_words, rows, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +208,9 @@ class Tables:
         in_image = [t for t in layout.get("tables", ()) if t["index"] >= 0]
         in_image.sort(key=lambda t: t["index"])
         self._tables = {t["name"]: _Table(p4info.table(t["name"]), p4info, t) for t in in_image}
-        self._order = [t["name"] for t in in_image]
+        self.profiles = Profiles(p4info)
+        self.value_sets = ValueSets(p4info, layout.get("value_sets", ()))
+        self._order = {t["index"]: t["name"] for t in in_image}
         self._const: dict[str, list[TableEntry]] = {}
         self._layouts = {t["name"]: t for t in layout.get("tables", ())}
         for t in self._layouts.values():
@@ -294,28 +260,59 @@ class Tables:
         """INSERT, MODIFY or DELETE one entry (P4Runtime §12); EntityError leaves everything as it was."""
         table = self._table(entry.table)
         if not entry.is_default:
+            if entry.member is not None or entry.group is not None:
+                self.profiles.check(table.info, entry.member, entry.group)
             table.apply(type_, entry)
         elif type_ == "MODIFY" or (type_ == "INSERT" and table.default is None):
             table.set_default(entry)
         else:
             raise EntityError(f"table {table.info.name}: default: only MODIFY is possible")
 
+    def apply_profile(self, type_: str, entity: ProfileMember | ProfileGroup) -> None:
+        """INSERT, MODIFY or DELETE a member or group of an action profile."""
+        used = {
+            (row.member, row.group)
+            for t in self._tables.values()
+            if t.info.profile and self.p4info.profile(entity.profile).name == t.info.profile
+            for row in t.rows.values()
+        }
+        profile = self.profiles.apply(type_, entity, used)
+        for table in self._tables.values():
+            if table.info.profile == profile:
+                table.bytes = None
+
+    def apply_value_set(self, type_: str, entity: ValueSetEntry) -> None:
+        """MODIFY: these are its members now (P4Runtime §9.7)."""
+        self.value_sets.apply(type_, entity)
+
     def direct_counter(self, entry: TableEntry) -> tuple[str, int]:
         """Name of the counter of `entry`'s table and the entry's cell in it."""
+        return self._direct("counter", entry)
+
+    def direct_meter(self, entry: TableEntry) -> tuple[str, int]:
+        """Name of the meter of `entry`'s table and the entry's cell in it."""
+        return self._direct("meter", entry)
+
+    def _direct(self, kind: str, entry: TableEntry) -> tuple[str, int]:
         table = self._table(entry.table)
-        name = table.layout["direct_counter"]
+        name = table.layout.get(f"direct_{kind}")
         if name is None:
-            raise EntityError(f"table {table.info.name} has no direct counter", "NOT_FOUND")
+            raise EntityError(f"table {table.info.name} has no direct {kind}", "NOT_FOUND")
         key, _, _ = table.check(TableEntry(entry.table, entry.match, None, {}, entry.priority))
         row = table.rows.get((key, entry.priority))
         if row is None:
             raise EntityError(f"table {table.info.name}: no entry with match {entry.match}", "NOT_FOUND")
         return name, row.id
 
-    def reused(self) -> list[tuple[str, int]]:
-        """Cells of direct counters that new entries have taken over since `copy`."""
-        counted = [(t.layout["direct_counter"], t) for t in self._tables.values() if t.layout["direct_counter"]]
-        return [(name, number) for name, t in counted for number in t.reused]
+    def reused(self) -> list[tuple[str, str, int]]:
+        """("counter" or "meter", name, cell) of direct ones that new entries have taken over since `copy`."""
+        return [
+            (kind, t.layout[f"direct_{kind}"], number)
+            for kind in ("counter", "meter")
+            for t in self._tables.values()
+            if t.layout.get(f"direct_{kind}")
+            for number in t.reused
+        ]
 
     def entries(self, table: str | int | None = None) -> list[TableEntry]:
         """All entries, of one table or of all, const ones too; then the defaults that were set."""
@@ -345,15 +342,17 @@ class Tables:
         twin = object.__new__(Tables)
         twin.p4info, twin._order, twin._const, twin._layouts = self.p4info, self._order, self._const, self._layouts
         twin._tables = {name: t.copy() for name, t in self._tables.items()}
+        twin.profiles, twin.value_sets = self.profiles.copy(), self.value_sets.copy()
         return twin
 
     def image(self) -> TableImage:
-        memory = []
-        for name in self._order:
+        parts: dict[int, Any] = self.value_sets.images()
+        for index, name in self._order.items():
             table = self._tables[name]
             if table.bytes is None:
-                table.bytes = table.build()
-            memory.append(table.bytes)
+                table.bytes = table.build(self.profiles)
+            parts[index] = table.bytes
+        memory = [parts[i] for i in sorted(parts)]
         block = ffi.new("uint64_t[]", 1 + len(memory))
         pointer = ffi.cast("struct ina_tables *", block)
         pointer.count = len(memory)

@@ -87,6 +87,9 @@ static void ingress(void *state, const struct ina_tables *tables, struct ina_pac
             }
             break;
         }
+        case NO_VERDICT:
+            pkt->verdict = meta->op[1] & 1 ? INA_FAILED : INA_DROP;
+            break;
         default:
             break;
         }

@@ -11,6 +11,7 @@ Keys left out match anything, which exact keys do not allow. `selector` keys are
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,9 +54,9 @@ class Entry:
 class ActionProfile:
     """v1model's action_profile and action_selector: members (bound actions) and groups of members."""
 
-    def __init__(self, name: str, size: int, algorithm: str | None, output_width: int) -> None:
-        self.name, self.size = name, size
-        self.algorithm, self.output_width = algorithm, output_width
+    def __init__(self, name: str, size: int, algorithm: str | None, draw: Callable[[], int]) -> None:
+        """`draw`: the numbers of the algorithm "random". A selector's outputWidth means nothing, as in BMv2."""
+        self.name, self.size, self.algorithm, self.draw = name, size, algorithm, draw
         self.members: dict[int, BoundAction] = {}
         self.groups: dict[int, list[int]] = {}
         self.tables: list[Table] = []
@@ -77,11 +78,11 @@ class ActionProfile:
         return handle
 
     def select(self, group: int, selector: bytes) -> BoundAction | None:
-        """The member whose number is the low `output_width` bits of the selector keys' hash modulo the size."""
+        """The member whose place is the selector keys' hash modulo the group's size."""
         members = self.groups[group]
         if not members:
             return None
-        digest = ALGORITHMS[self.algorithm or "crc32"](selector) & ((1 << self.output_width) - 1)
+        digest = self.draw() if self.algorithm == "random" else ALGORITHMS[self.algorithm or "crc32"](selector)
         return self.members[members[digest % len(members)]]
 
 
@@ -316,6 +317,11 @@ def unique_suffix(name: str, names: Any, what: str) -> str:
     return found[0]
 
 
+def flat(value: Any) -> list[Any]:
+    """The leaves of a value."""
+    return [leaf for part in parts(value) for leaf in flat(part)] if is_aggregate(value) else [value]
+
+
 @dataclass
 class ValueSet:
     """A parser value set (§13.11): members are lists of matches, one per element of its type, kinds from `@match`."""
@@ -338,7 +344,7 @@ class ValueSet:
         )
 
     def contains(self, value: Any) -> bool:
-        values = parts(value) if is_aggregate(value) else [value]
+        values = flat(value)
         return any(
             all(hits(k, m, v, t) for k, m, v, t in zip(self.kinds, member, values, self.types, strict=True))
             for member in self.members

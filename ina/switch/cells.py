@@ -1,0 +1,93 @@
+"""Cells of counters, meters and registers in a program's state block: where they lie, what is written there."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from ina._native import ffi, lib
+from ina.switch.entities import (
+    CounterEntry,
+    DirectCounterEntry,
+    DirectMeterEntry,
+    MeterConfig,
+    MeterEntry,
+    RegisterEntry,
+    as_int,
+)
+from ina.switch.p4info import EntityError
+from ina.switch.program import Program
+from ina.switch.tables import Tables
+
+CELL_ENTRIES = (CounterEntry, DirectCounterEntry, RegisterEntry, MeterEntry, DirectMeterEntry)
+CELL_BYTES = {"counter": 16, "meter": 64}
+_METER = struct.Struct("<Q6dQ")  # struct ina_meter of the compiled program (prelude.h)
+
+
+class Cells:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def layout(self, kind: str, name: str | int) -> dict[str, Any]:
+        """Of a counter, meter or register."""
+        info = getattr(self.program.p4info, kind)(name)
+        for layout in self.program.layout.get(f"{kind}s", ()):
+            if layout["name"] == info.name:
+                return layout
+        raise EntityError(f"{kind} {info.name}: the program declares it and never uses it", "NOT_FOUND")
+
+    def place(self, kind: str, name: str | int, index: int | None) -> dict[str, int]:
+        """Cell `index` of an array, None: all cells, as a command's offset, stride, size and count."""
+        layout = self.layout(kind, name)
+        size = CELL_BYTES.get(kind) or layout["bytes"]
+        stride = layout["stride"] if kind == "register" else size
+        where = {"offset": layout["offset"], "stride": stride, "size": size, "count": layout["size"]}
+        if index is not None:
+            if not 0 <= index < layout["size"]:
+                raise EntityError(f"{kind} {layout['name']}: index {index}: expected 0..{layout['size'] - 1}")
+            where |= {"offset": layout["offset"] + index * stride, "count": 1}
+        return where
+
+    def _fill(self, kind: str, name: str | int, index: int | None, cell: bytes, keep: list[Any]) -> dict[str, Any]:
+        where = self.place(kind, name, index)
+        data = ffi.new("uint8_t[]", cell * where["count"])
+        keep.append(data)
+        return {"op": lib.INA_WRITE_STATE, "data": data, **where}
+
+    def clear(self, kind: str, name: str, index: int, keep: list[Any]) -> dict[str, Any]:
+        return self._fill(kind, name, index, bytes(CELL_BYTES[kind]), keep)
+
+    def write(self, entity: Any, tables: Tables, keep: list[Any]) -> dict[str, Any]:
+        """The command that an entry asks for; `keep` gets the memory that it points to."""
+        if isinstance(entity, RegisterEntry):
+            layout = self.layout("register", entity.register)
+            value = as_int(entity.value, layout["width"], f"register {layout['name']}")
+            return self._fill("register", layout["name"], entity.index, value.to_bytes(layout["bytes"], "little"), keep)
+        if isinstance(entity, (MeterEntry, DirectMeterEntry)):
+            cell = meter_cell(entity.config)
+            if isinstance(entity, MeterEntry):
+                return self._fill("meter", entity.meter, entity.index, cell, keep)
+            return self._fill("meter", *tables.direct_meter(entity.entry), cell, keep)
+        counts = (entity.packets, entity.bytes)
+        cell = b"".join(as_int(n, 64, "counter").to_bytes(8, "little") for n in counts)
+        if isinstance(entity, DirectCounterEntry):
+            return self._fill("counter", *tables.direct_counter(entity.entry), cell, keep)
+        return self._fill("counter", entity.counter, entity.index, cell, keep)
+
+
+def meter_cell(config: MeterConfig | None) -> bytes:
+    """A meter with full buckets; None: one that is green whatever comes."""
+    if config is None:
+        return bytes(_METER.size)
+    rates = (config.peak_rate, config.peak_burst, config.committed_rate, config.committed_burst)
+    if not all(math.isfinite(r) and r >= 0 for r in rates):
+        raise EntityError(f"{config}: rates and bursts are finite and not negative")
+    return _METER.pack(1, *map(float, rates), float(config.peak_burst), float(config.committed_burst), 0)
+
+
+def meter_configs(raw: bytes) -> list[MeterConfig | None]:
+    found: list[MeterConfig | None] = []
+    for configured, pir, pburst, cir, cburst, _, _, _ in _METER.iter_unpack(raw):
+        found.append(MeterConfig(cir, int(cburst), pir, int(pburst)) if configured else None)
+    return found

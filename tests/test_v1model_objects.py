@@ -1,0 +1,261 @@
+"""What v1model's objects do for a compiled program, and how the control plane fills them: action profiles and selectors,
+value sets, meters, registers of structs, log messages. The reference interpreter runs beside it where it has the same
+object."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from shadow import Shadowed
+from v1_program import data, source
+
+from ina.compiler.build import compile_program
+from ina.switch import EntityError, MeterConfig, MeterEntry, Switch, TableEntry, Update, ValueSetEntry
+from ina.switch.entities import DirectMeterEntry, ProfileGroup, ProfileMember
+
+O1 = ["-O1"]
+
+
+def shadowed(tmp_path, *args, **kwargs) -> Shadowed:
+    path = tmp_path / "program.p4"
+    path.write_text(source(*args, **kwargs))
+    return Shadowed(path, cflags=O1)
+
+
+def switched(tmp_path, *args, **kwargs) -> Switch:
+    path = tmp_path / "program.p4"
+    path.write_text(source(*args, **kwargs))
+    switch = Switch(compile_program(path, cflags=O1))
+    for port in range(4):
+        switch.add_port(port)
+    return switch
+
+
+def sent(switch: Switch, now: int = 0, **fields: int) -> bytes:
+    ((_, frame),) = switch.step(data(**fields), 0, now)
+    return frame
+
+
+SELECTOR = """
+    action_selector(HashAlgorithm.{algorithm}, 16, 7) sel;
+    action set(bit<8> v) {{ hdr.data.e = v; }} action wide(bit<128> w) {{ hdr.data.a = w[95:64]; }}
+    table t {{ key = {{ hdr.data.d: {match}; hdr.data.b: selector; hdr.data.c: selector; }}
+        actions = {{ set; wide; NoAction; }} default_action = set(99); implementation = sel; }}
+    table u {{ key = {{ hdr.data.e: exact; hdr.data.a: selector; }} actions = {{ set; wide; NoAction; }}
+        implementation = sel; }}"""
+
+
+@pytest.mark.parametrize("algorithm", ["crc16", "crc32", "csum16", "xor16"])
+@pytest.mark.parametrize("match", ["exact", "ternary"])
+def test_selectors(tmp_path, algorithm, match):
+    switch = shadowed(tmp_path, "t.apply(); u.apply();", ingress_locals=SELECTOR.format(algorithm=algorithm, match=match))
+    profile = switch.profiles["sel"]
+    members = [profile.add_member("set", [v]) for v in range(5)] + [profile.add_member("wide", [7 << 64])]
+    groups = [profile.add_group(m) for m in (members, members[1:4], members[5:], [])]
+    for d, group in enumerate(groups):
+        key = {"d": d} if match == "exact" else {"d": (d, 0xFF)}
+        switch.tables["t"].insert(key, group=group, priority=1)
+    switch.tables["t"].insert({"d": 9} if match == "exact" else {"d": (9, 0xFF)}, member=members[2], priority=1)
+    switch.tables["u"].insert({"e": 3}, group=groups[0])
+    rng, seen = random.Random(1), set()
+    for _ in range(400):
+        frame = data(rng.getrandbits(32), rng.getrandbits(32), rng.getrandbits(16), rng.choice([0, 1, 2, 3, 4, 9]))
+        ((_, out),) = switch.process(frame)
+        seen.add((frame[10], out[11]))
+    assert {(0, v) for v in (0, 1, 2, 4)} <= seen and {(1, 1), (1, 2), (3, 99), (4, 99), (9, 2)} <= seen
+
+
+def test_random_selector(tmp_path):
+    switch = switched(tmp_path, "t.apply();", ingress_locals=SELECTOR.format(algorithm="random", match="exact"))
+    members = [ProfileMember("sel", i, "set", {"v": i}) for i in range(4)]
+    group = ProfileGroup("sel", 1, tuple((i, 1) for i in range(4)))
+    switch.write([Update("INSERT", e) for e in (*members, group, TableEntry("t", {"hdr.data.d": 1}, group=1))])
+    chosen = [sent(switch, d=1)[-1] for _ in range(400)]
+    assert all(60 < chosen.count(i) < 140 for i in range(4))
+
+
+def test_profile_changes_reach_the_tables(tmp_path):
+    switch = switched(tmp_path, "t.apply();", ingress_locals=SELECTOR.format(algorithm="identity", match="exact"))
+
+    def write(*updates):
+        switch.write([Update(kind, entity) for kind, entity in updates])
+
+    write(
+        ("INSERT", ProfileMember("sel", 1, "set", {"v": 10})),
+        ("INSERT", ProfileMember("sel", 2, "set", {"v": 20})),
+        ("INSERT", ProfileGroup("sel", 7, ((1, 1), (2, 3)))),
+        ("INSERT", TableEntry("t", {"hdr.data.d": 1}, group=7)),
+        ("INSERT", TableEntry("t", {"hdr.data.d": 2}, member=2)),
+        ("INSERT", TableEntry("t", {"hdr.data.d": 3}, "set", {"v": 30})),
+    )
+    # Six bytes of selector fields: the identity of b and c, modulo a weight of four.
+    assert [sent(switch, d=1, c=c)[-1] for c in range(4)] == [10, 20, 20, 20]
+    assert [sent(switch, d=d)[-1] for d in (2, 3)] == [20, 30]
+    write(("MODIFY", ProfileMember("sel", 2, "set", {"v": 21})), ("MODIFY", ProfileGroup("sel", 7, ((2, 1),))))
+    assert [sent(switch, d=d)[-1] for d in (1, 2)] == [21, 21]
+    assert switch.read([ProfileMember("sel", 2)]) == [ProfileMember("I.sel", 2, "I.set", {"v": 21})]
+    assert switch.read([ProfileGroup("sel", 0)]) == [ProfileGroup("I.sel", 7, ((2, 1),))]
+    for kind, entity, says in [
+        ("DELETE", ProfileMember("sel", 2), "in use"),
+        ("DELETE", ProfileGroup("sel", 7), "in use"),
+        ("INSERT", ProfileMember("sel", 2, "set", {"v": 1}), "there already"),
+        ("INSERT", ProfileMember("sel", 3, "set", {"v": 256}), "does not fit 8 bits"),
+        ("MODIFY", ProfileGroup("sel", 8), "not there"),
+        ("INSERT", ProfileGroup("sel", 8, ((5, 1),)), "no member 5"),
+        ("INSERT", ProfileGroup("sel", 8, ((2, 0),)), "at least 1"),
+        ("INSERT", TableEntry("t", {"hdr.data.d": 4}, group=9), "no group 9"),
+        ("INSERT", TableEntry("t", {"hdr.data.d": 4}), "member or group"),
+        ("INSERT", TableEntry("t", {"hdr.data.d": 4}, "set", {"v": 1}, member=2), "member or group"),
+    ]:
+        with pytest.raises(EntityError, match=says):
+            write((kind, entity))
+    write(("DELETE", TableEntry("t", {"hdr.data.d": 1})), ("DELETE", ProfileGroup("sel", 7)))
+    assert sent(switch, d=1)[-1] == 99
+
+
+def test_value_sets(tmp_path):
+    """Of a struct with all match kinds over four keys at once, and of a scalar for one key."""
+    switch = shadowed(
+        tmp_path,
+        "hdr.data.e = meta.path;",
+        types="""struct set_t { @match(ternary) bit<16> a; @match(lpm) bit<8> b; bit<32> c; @match(range) bit<8> d; }
+            struct pair_t { bit<8> x; } struct nest_t { bit<16> y; pair_t p; }""",
+        metadata="bit<8> path;",
+        parser_locals="value_set<set_t>(4) all; value_set<bit<32>>(2) one; value_set<nest_t>(4) nested;",
+        parser="""state start { p.extract(hdr.data);
+                transition select(hdr.data.c, hdr.data.d, hdr.data.b, hdr.data.e) {
+                    all: yes; (0x77, _, one, _): alone; default: more; } }
+            state more { transition select(hdr.data.c, hdr.data.d) { nested: inside; default: accept; } }
+            state yes { meta.path = 1; transition accept; } state alone { meta.path = 2; transition accept; }
+            state inside { meta.path = 3; transition accept; }""",
+    )
+    switch.value_sets["all"].insert((0x1200, 0xFF00), (0x40, 2), 5, (3, 9))
+    switch.value_sets["all"].insert(None, None, 6, None)
+    switch.value_sets["one"].insert(9)
+    switch.value_sets["nested"].insert(0x77, 0x41)
+    rng, seen = random.Random(2), set()
+    for _ in range(200):
+        fields = (rng.choice([5, 6, 9]), rng.choice([0x1234, 0x77, 0x1300]), rng.choice([0x41, 0x81]), rng.choice([2, 3, 9]))
+        ((_, out),) = switch.process(data(0, *fields))
+        seen.add(out[11])
+    assert seen == {0, 1, 2, 3}
+    switch.value_sets["all"].members.clear()
+    switch.process(data(b=6))
+    with pytest.raises(EntityError, match="room for 2"):
+        switch.switch.write([Update("MODIFY", ValueSetEntry("one", (1, 2, 3)))])
+    with pytest.raises(EntityError, match="no field 'z'"):
+        switch.switch.write([Update("MODIFY", ValueSetEntry("all", ({"z": 1},)))])
+    with pytest.raises(EntityError, match="only MODIFY"):
+        switch.switch.write([Update("INSERT", ValueSetEntry("one", (1,)))])
+
+
+@pytest.mark.parametrize("unit", ["packets", "bytes"])
+def test_meters_in_time(tmp_path, unit):
+    """Colours of random traffic: the same arithmetic in both, to the last bit."""
+    switch = shadowed(
+        tmp_path,
+        "m.execute_meter((bit<32>)hdr.data.d, hdr.data.e); m.execute_meter(9, hdr.data.c);",
+        ingress_locals=f"meter(4, MeterType.{unit}) m;",
+    )
+    scale = 1 if unit == "packets" else 20
+    switch.meters["m"].configure(1, 3.3 * scale, 2 * scale, 7.7 * scale, 5 * scale)
+    switch.meters["m"].configure(2, 0.1 * scale, scale, 1e6, 10 * scale)
+    rng, now, seen = random.Random(3), 0, set()
+    for _ in range(400):
+        now += int(rng.expovariate(30) * 1e12)
+        frame = data(d=rng.choice([0, 1, 2, 7]), c=5) + bytes(rng.randrange(20))
+        ((_, out),) = switch.process(frame, 0, now)
+        seen.add((frame[10], out[11]))
+        assert out[8:10] == b"\0\0"
+    assert {(0, 0), (1, 0), (1, 1), (1, 2), (2, 1), (7, 0)} <= seen
+
+
+def test_direct_meters(tmp_path):
+    switch = switched(
+        tmp_path,
+        "t.apply(); m.read(hdr.data.c);",
+        ingress_locals="""direct_meter<bit<16>>(MeterType.packets) m;
+        action go() { } table t { key = { hdr.data.d: exact; } actions = { go; NoAction; }
+            meters = m; }""",
+    )
+    entry = TableEntry("t", {"hdr.data.d": 1}, "go")
+    config = MeterConfig(1.0, 1, 1.0, 2)
+    switch.write([Update("INSERT", entry), Update("MODIFY", DirectMeterEntry(entry, config))])
+    assert [sent(switch, d=1)[9] for _ in range(3)] == [0, 1, 2]
+    assert switch.read([DirectMeterEntry(entry)]) == [DirectMeterEntry(entry, config)]
+    assert sent(switch, d=2, c=4)[8:10] == b"\0\0"  # a miss
+    # A new entry in the old one's place begins without a configuration.
+    switch.write([Update("DELETE", entry), Update("INSERT", TableEntry("t", {"hdr.data.d": 3}, "go"))])
+    assert [sent(switch, d=3)[9] for _ in range(4)] == [0] * 4
+    with pytest.raises(EntityError, match="finite"):
+        switch.write([Update("MODIFY", DirectMeterEntry(TableEntry("t", {"hdr.data.d": 3}), MeterConfig(-1, 1, 1, 1)))])
+
+
+def test_meter_entries(tmp_path):
+    switch = switched(
+        tmp_path, "m.execute_meter(0, hdr.data.e);", ingress_locals="meter(4, MeterType.bytes) m; meter(2, MeterType.bytes) n;"
+    )
+    config = MeterConfig(100.0, 12, 1000.0, 24)
+    switch.write([Update("MODIFY", MeterEntry("m", 0, config))])
+    assert [sent(switch)[-1] for _ in range(3)] == [0, 1, 2]
+    assert switch.read([MeterEntry("m")]) == [MeterEntry("I.m", 0, config), *(MeterEntry("I.m", i) for i in (1, 2, 3))]
+    switch.write([Update("MODIFY", MeterEntry("m", 0))])
+    assert sent(switch)[-1] == 0
+    assert switch.read([MeterEntry("n", 1)]) == [MeterEntry("I.n", 1)]  # no statement uses it
+
+
+def test_registers_of_structs_and_unused_ones(tmp_path):
+    switch = shadowed(
+        tmp_path,
+        """cell_t c; r.read(c, (bit<32>)hdr.data.d); c.x = c.x + 1; c.y.z = (bit<8>)c.x ^ hdr.data.e;
+        r.write((bit<32>)hdr.data.d, c); hdr.data.a = c.x; hdr.data.e = c.y.z;""",
+        types="struct in_t { bit<8> z; bool w; } struct cell_t { bit<32> x; in_t y; }",
+        ingress_locals="register<cell_t>(3) r; register<bit<9>>(5) unused; counter(2, CounterType.packets) idle;",
+    )
+    for d in (0, 1, 1, 2, 7, 1):
+        switch.process(data(d=d, e=3 * d))
+    assert switch.switch.register("I.unused").tolist() == [0] * 5
+    assert switch.switch.counter("I.idle").tolist() == [[0, 0]] * 2
+    layout = {r["name"] for r in switch.compiled.layout["registers"]}
+    assert {"I.r.x", "I.r.y.z", "I.r.y.w"} <= layout
+
+
+def test_messages_and_failed_assertions_are_counted(tmp_path):
+    switch = switched(
+        tmp_path,
+        'log_msg("at {}", { hdr.data.d }); if (hdr.data.d == 1) { log_msg("one"); } assert(hdr.data.d != 2);',
+        egress="assume(hdr.data.d != 3);",
+        parser="state start { p.extract(hdr.data); assert(hdr.data.d != 4); transition accept; }",
+    )
+    for d in (0, 1, 2, 3, 4):
+        assert len(switch.step(data(d=d), 0)) == (d < 2)
+    counts = {text.split(": ")[-1]: n for text, n in switch.messages().items()}
+    assert counts == {"at {}": 4, "one": 1}
+    assert all("program.p4:" in text for text in switch.messages())
+    assert switch.port_stats(0).drops["assertion"] == 2 and switch.port_stats(1).drops["assertion"] == 1
+
+
+def test_hashes_with_the_payload(tmp_path):
+    """Any algorithm over any fields, a varbit among them, and the bytes behind the cursor."""
+    names = ["crc32", "crc16", "csum16", "xor16", "identity"]
+    updates = " ".join(
+        f"update_checksum_with_payload(hdr.v.k != {i}, {{ hdr.v.k, hdr.v.n, hdr.v.o, hdr.w }}, hdr.r.f{i},"
+        f" HashAlgorithm.{name});"
+        for i, name in enumerate(names)
+    )
+    switch = shadowed(
+        tmp_path,
+        "hdr.r.setValid();",
+        types=f"""header v_t {{ bit<4> k; bit<4> n; varbit<56> o; }} header w_t {{ bit<8> x; }}
+            header r_t {{ {" ".join(f"bit<64> f{i};" for i in range(len(names)))} }}""",
+        headers="v_t v; w_t w; r_t r;",
+        parser="""state start { p.extract(hdr.data); p.extract(hdr.v, (bit<32>)hdr.data.d);
+            transition select(hdr.data.e) { 1: more; default: accept; } }
+            state more { p.extract(hdr.w); transition accept; }""",
+        compute=updates,
+        deparser="p.emit(hdr.r); p.emit(hdr.data); p.emit(hdr.v); p.emit(hdr.w);",
+    )
+    rng = random.Random(4)
+    for _ in range(100):
+        switch.process(data(d=8 * rng.randrange(9), e=rng.randrange(2)) + rng.randbytes(rng.randrange(24)))
