@@ -35,7 +35,7 @@ SEED = os.environ.get("INA_SEED", "1")
 DIFFERENT = {
     "gauntlet_invalid_hdr_assign-bmv2": "reads a field of an invalid header, which has no defined value",
 }
-BY_CHANCE = re.compile(r"\brandom\s*[(<]|HashAlgorithm\.random|global_timestamp|[ed]e?n?q_(timestamp|timedelta|qdepth)")
+BY_CHANCE = re.compile(r"\brandom\s*[(<]|HashAlgorithm\.random|global_timestamp|(enq|deq)_(timestamp|timedelta|qdepth)")
 
 
 def samples() -> list[Path]:
@@ -92,7 +92,8 @@ def play(name, program, compiled, config, test):
 def compare_registers(layout, ours, bmv2):
     """BMv2 shows cells of up to 63 bits, and signed ones as it happened to keep them."""
     name, mask = layout["name"], (1 << layout["width"]) - 1
-    if layout["width"] < 64:
+    known = {r["name"] for r in bmv2.switch.program["register_arrays"]}  # p4c splits those of structs
+    if layout["width"] < 64 and name in known:
         theirs = bmv2.read_registers(name)
         assert [ours.read_register(name, i) & mask for i in range(len(theirs))] == [v & mask for v in theirs], name
 
@@ -158,7 +159,7 @@ def test_registers(ours, tmp_path):
             compare_registers({"name": f"Body.{name}", "width": width}, pair.ours, pair.bmv2)
 
 
-def test_meters(tmp_path, ours="interpreter"):
+def test_meters(ours, tmp_path):
     """Rates so small that nothing comes back while the test runs: the bursts are what passes."""
     tiny = 1e-3  # packets or bytes per second
     with Pair("meters", ours, tmp_path) as pair:
@@ -172,7 +173,7 @@ def test_meters(tmp_path, ours="interpreter"):
         assert [first for first, _ in colours[2]] == [0, 0, 0, 1, 1, 1, 1, 2, 2]
 
 
-def test_selector(tmp_path, ours="interpreter"):
+def test_selector(ours, tmp_path):
     rng = random.Random(SEED)
     with Pair("selector", ours, tmp_path) as pair:
         members = [pair.both("add_member", "Body.selector", "Body.send", {"port": i, "mark": 100 + i}) for i in range(5)]
@@ -194,7 +195,7 @@ def test_selector(tmp_path, ours="interpreter"):
         assert {(port, mark) for kind, port, mark in seen if kind == 0x20} == {(7, 0)}
 
 
-def test_value_sets(tmp_path, ours="interpreter"):
+def test_value_sets(ours, tmp_path):
     with Pair("value_sets", ours, tmp_path) as pair:
         assert fields(pair.send(frame(0x123))[0][1])[2] == 0
         pair.both("fill_value_set", "Parse.kinds", [0x123, 0x06])

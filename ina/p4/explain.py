@@ -165,7 +165,7 @@ def _table(program: CheckedProgram, instance: Instance, decl: ast.TableDecl) -> 
         yield f"    entries  {len(decl.entries)}{'  const' if decl.const_entries else ''}"
         for entry in decl.entries:
             rank = f"  priority {entry.priority}" if entry.priority is not None else ""
-            yield f"        {', '.join(ast.source_text(k) for k in entry.keys)} -> {_applied(entry.action)}{rank}"
+            yield f"        {', '.join(parser_graph.shown(k) for k in entry.keys)} -> {_applied(entry.action)}{rank}"
     for title in ("implementation", "counters", "meters"):
         if title in decl.properties:
             extern = property_instance(program, instance, name, decl.properties[title])
@@ -175,7 +175,7 @@ def _table(program: CheckedProgram, instance: Instance, decl: ast.TableDecl) -> 
 
 
 def _applied(ref: ast.ActionRef) -> str:
-    args = [ast.source_text(a) for a, p in zip(ref.args, ref.decl.params, strict=False) if a is not None]
+    args = [parser_graph.shown(a) for a, p in zip(ref.args, ref.decl.params, strict=False) if a is not None]
     return f"{ref.decl.name}({', '.join(args)})"
 
 

@@ -6,6 +6,7 @@ point upwards (loops) are drawn dashed, on the right.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
@@ -19,7 +20,10 @@ GAP_X, GAP_Y, MARGIN = 36, 56, 24
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """`lines`: what the state does, one statement each. `width` 0: a bend of a long edge."""
+    """`lines`: what the state does, one statement each.
+
+    Without a name: where a long edge passes a layer, `room` high; the first one is as wide as its label, `span`.
+    """
 
     name: str
     lines: list[str] = field(default_factory=list)
@@ -27,6 +31,8 @@ class Node:
     layer: int = 0
     x: float = 0.0
     y: float = 0.0
+    room: float = 0.0
+    span: float = 0.0
 
     @property
     def text(self) -> list[str]:
@@ -34,11 +40,11 @@ class Node:
 
     @property
     def width(self) -> float:
-        return max((len(t) for t in [self.name, *self.text]), default=0) * CHAR + 20 if self.name else 0.0
+        return max((len(t) for t in [self.name, *self.text]), default=0) * CHAR + 20 if self.name else self.span
 
     @property
     def height(self) -> float:
-        return LINE * (1 + len(self.text)) + 12 if self.name else 0.0
+        return LINE * (1 + len(self.text)) + 12 if self.name else self.room
 
 
 @dataclass(eq=False, slots=True)
@@ -84,17 +90,22 @@ def graph(parser: Instance) -> Graph:
         elif transition.target_name is not None:
             edge(state.name, transition.target_name, "")
         else:
-            node.select = ", ".join(ast.source_text(k) for k in transition.keys)
+            node.select = ", ".join(shown(k) for k in transition.keys)
             for case in transition.cases:
                 edge(state.name, case.target_name, _keys(case))
     return Graph(parser.name, [nodes[n] for n in order] + [n for k, n in nodes.items() if k not in order],
                  list(edges.values()))  # fmt: skip
 
 
+def shown(e: ast.Expr) -> str:
+    """An expression as text, numbers without their widths."""
+    return re.sub(r"\b\d+[ws](\d+)", lambda m: m[1] if int(m[1]) < 10 else hex(int(m[1])), ast.source_text(e))
+
+
 def _keys(case: ast.SelectCase) -> str:
     if all(isinstance(k, ast.DontCare) for k in case.keys):
         return "default"
-    keys = [ast.source_text(k) for k in case.keys]
+    keys = [shown(k) for k in case.keys]
     return keys[0] if len(keys) == 1 else f"({', '.join(keys)})"
 
 
@@ -103,14 +114,14 @@ def _statement(s: ast.Node) -> Iterator[str]:
     match s:
         case ast.CallStatement(call=call) if call.kind == "packet_in" and call.method == "extract":
             target = call.args[0]
-            more = f", {ast.source_text(call.args[1])}" if len(call.args) > 1 else ""
-            yield f"extract {'_' if target is None else ast.source_text(target)}{more}"
+            more = f", {shown(call.args[1])}" if len(call.args) > 1 else ""
+            yield f"extract {'_' if target is None else shown(target)}{more}"
         case ast.CallStatement(call=call):
-            yield ast.source_text(call)
+            yield shown(call)
         case ast.Assign():
-            yield f"{ast.source_text(s.target)} {s.op.removesuffix('=')}= {ast.source_text(s.value)}"
+            yield f"{shown(s.target)} {s.op.removesuffix('=')}= {shown(s.value)}"
         case ast.If():
-            yield f"if ({ast.source_text(s.condition)}) ..."
+            yield f"if ({shown(s.condition)}) ..."
         case ast.Block():
             for inner in s.statements:
                 yield from _statement(inner)
@@ -184,6 +195,8 @@ def _routes(g: Graph, layers: list[list[Node]]) -> list[tuple[Edge, list[Node]]]
             bends = [Node("", layer=i) for i in range(e.source.layer + 1, e.target.layer)]
             for bend in bends:
                 layers[bend.layer].append(bend)
+            if bends:
+                bends[0].span = max(map(len, e.labels), default=0) * CHAR
             routes.append((e, [e.source, *bends, e.target]))
     return routes
 
@@ -215,6 +228,7 @@ def _place(layers: list[list[Node]], top: float) -> tuple[float, float]:
         height = max(n.height for n in layer)
         x = MARGIN + (full - width) / 2
         for node in layer:
+            node.room = height
             node.x, node.y = x + node.width / 2, y + height / 2
             x += node.width + GAP_X
         y += height + GAP_Y
@@ -235,7 +249,11 @@ def svg(drawn: list[Graph]) -> str:
         backs = [e for e in g.edges if e.back]
         for e, path in routes:
             parts.append(_curve(path))
-            labels += _label(e, (path[0].x + path[1].x) / 2, (_bottom(path[0]) + _top(path[1])) / 2)
+            near = path[1]
+            if near.name:
+                labels += _label(e, (path[0].x + near.x) / 2, (_bottom(path[0]) + _top(near)) / 2)
+            else:
+                labels += _label(e, near.x, near.y)
         for i, e in enumerate(backs):
             x = w + 12 * i
             a, b = e.source, e.target
@@ -272,15 +290,17 @@ def _curve(path: list[Node]) -> str:
     for a, b in zip(path, path[1:], strict=False):
         middle = (_bottom(a) + _top(b)) / 2
         d += f" C{a.x:.0f},{middle:.0f} {b.x:.0f},{middle:.0f} {b.x:.0f},{_top(b):.0f}"
+        if not b.name:
+            d += f" V{_bottom(b):.0f}"
     return f'<path d="{d}" marker-end="url(#to)"/>'
 
 
 def _label(e: Edge, x: float, y: float) -> list[str]:
-    shown = e.labels if len(e.labels) <= 4 else [*e.labels[:3], f"... {len(e.labels) - 3} more"]
-    first = y - LINE * (len(shown) - 1) / 2
+    lines = e.labels if len(e.labels) <= 4 else [*e.labels[:3], f"... {len(e.labels) - 3} more"]
+    first = y - LINE * (len(lines) - 1) / 2
     return [
         f'<text class="label" x="{x:.0f}" y="{first + LINE * i:.0f}">{escape(label)}</text>'
-        for i, label in enumerate(shown)
+        for i, label in enumerate(lines)
     ]
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ina.compiler.build import CompiledProgram
-from ina.compiler.stf import StfError
 from ina.switch import Switch
 from ina.switch.entities import (
     CloneSessionEntry,
     DirectCounterEntry,
+    MeterConfig,
+    MeterEntry,
     MulticastGroupEntry,
     RegisterEntry,
     Replica,
@@ -83,4 +84,6 @@ class SwitchTarget:
         return len(self.switch.register(name))
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
-        raise StfError(f"meter {name}: the embedded switch has no meters")
+        (committed, committed_burst), (peak, peak_burst) = rates
+        config = MeterConfig(committed, committed_burst, peak, peak_burst)
+        self.switch.write([Update("MODIFY", MeterEntry(name, index, config))])

@@ -62,7 +62,9 @@ class Tracer(Observer):
 
     def __init__(self, program: CheckedProgram, entries: str = "") -> None:
         self._switch = Interpreter(program)
-        stf.run(entries, stf.InterpreterTarget(self._switch, p4info.build(program)))
+        # A test's packets are not ours: what is left is the control plane's part.
+        control = [line for line in entries.splitlines() if not line.lstrip().startswith(("packet", "expect"))]
+        stf.run("\n".join(control), stf.InterpreterTarget(self._switch, p4info.build(program)))
         self._switch.observer = self
         self._lines: list[str] = []
         self._states: list[str] = []
