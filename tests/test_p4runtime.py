@@ -615,6 +615,7 @@ def test_clone_sessions(client, names, ports):
 
 
 def test_entities_of_other_switches(client):
+    assert client.read(p4.Entity(meter_entry=p4.MeterEntry()), p4.Entity(action_profile_group=p4.ActionProfileGroup())) == []
     refused(client, "UNIMPLEMENTED", update("INSERT", value_set_entry=p4.ValueSetEntry(value_set_id=1)),
             update("INSERT", extern_entry=p4.ExternEntry(extern_id=1)))
 

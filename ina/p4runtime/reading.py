@@ -18,6 +18,16 @@ from ina.switch import (
     TableEntry,
 )
 
+# Kinds that are not served, and the section of P4Info where a program would have such objects.
+NONE_HERE = {
+    "action_profile_member": "action_profiles",
+    "action_profile_group": "action_profiles",
+    "meter_entry": "meters",
+    "direct_meter_entry": "direct_meters",
+    "value_set_entry": "value_sets",
+    "extern_entry": "externs",
+}
+
 
 class Reader:
     """Reads `switch` by P4Runtime's patterns; `digests`: DigestEntry.Config by id."""
@@ -39,6 +49,9 @@ class Reader:
             "register_entry": self._registers,
             "digest_entry": self._digests,
         }
+        if kind in NONE_HERE and not getattr(self.translator.message, NONE_HERE[kind]):
+            if not getattr(pattern, kind).ListFields():  # all of a kind that the program has none of
+                return []
         if kind not in readers:
             raise unserved(kind)
         return [p4.Entity(**{kind: message}) for message in readers[kind](getattr(pattern, kind))]
