@@ -1,18 +1,16 @@
 """Ports over network interfaces, and links in front of ports: real veth pairs in a network namespace of the test's own."""
 
-import ctypes
-import os
 import subprocess
 import time
 
 import pytest
 from capabilities import need
+from namespaces import own_namespace
 
 from ina._native import ffi, lib
 from ina.transport import ports
 
 PS = ports.PS
-CLONE_NEWNET = 0x40000000
 
 
 def frame(number: int, size: int = 100) -> bytes:
@@ -29,17 +27,11 @@ def ip(*arguments: str) -> None:
 def veth():
     """Interfaces a0 and a1 of one veth pair, MTU 9000, without IPv6, in a namespace that ends with the test."""
     need("root", "netns")
-    libc = ctypes.CDLL(None, use_errno=True)
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
-    assert libc.unshare(CLONE_NEWNET) == 0
-    try:
+    with own_namespace():
         ip("link", "add", "a0", "type", "veth", "peer", "name", "a1")
         for name in ("a0", "a1"):
             ip("link", "set", name, "addrgenmode", "none", "mtu", "9000", "up")
         yield "a0", "a1"
-    finally:
-        assert libc.setns(home, CLONE_NEWNET) == 0
-        os.close(home)
 
 
 def collect(port, count, timeout=5.0):

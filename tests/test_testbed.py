@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
+from namespaces import own_namespace
 
 from ina import paths
 from ina.control.client import ControlError
@@ -49,9 +50,12 @@ print(json.dumps({"seconds": seconds, **stats}))
 
 
 @pytest.fixture(autouse=True)
-def run_dir(tmp_path_factory, monkeypatch):
+def alone(tmp_path_factory, monkeypatch):
+    """A network namespace and a run directory of the test's own: nothing of this machine's is in its way, nor it in theirs."""
     need("root", "netns", "mininet")
     monkeypatch.setenv("INA_RUN_DIR", str(tmp_path_factory.mktemp("run")))
+    with own_namespace():
+        yield
 
 
 def star(**options) -> Topology:
@@ -191,7 +195,7 @@ def test_a_killed_network_is_cleaned_up_by_the_next_start(tmp_path):
     with subprocess.Popen([sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, text=True) as runner:
         job, switch = map(int, runner.stdout.readline().split())
         assert state.interface_exists("s1-eth1")
-        with pytest.raises(state.Busy, match="star"):
+        with pytest.raises(state.Busy, match=rf"process {runner.pid}"):
             Network(star(), PROGRAM, DEFINES).start()
         runner.send_signal(signal.SIGKILL)
     assert state.start_time(job) > 0, "a process in a host outlives its network's runner"
@@ -219,7 +223,7 @@ def test_net_up_gives_mininets_prompt_and_net_down_takes_it_away():
     with subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as up:
         assert "star is up" in up.stdout.readline()
         again = ina("net", "up", "star")
-        assert again.returncode == 1 and f"star (process {up.pid}); take it down with: ina net down" in again.stderr
+        assert again.returncode == 1 and f"(process {up.pid}); take it down with: ina net down" in again.stderr
         assert ina("net", "down").stdout == "The network is down.\n"
         assert up.wait(10) == 143
     assert not state.interface_exists("s1-eth1") and state.read() == {}

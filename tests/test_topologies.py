@@ -74,6 +74,7 @@ def test_forwarding_entries():
 @pytest.fixture
 def run_dir(tmp_path, monkeypatch):
     monkeypatch.setenv("INA_RUN_DIR", str(tmp_path / "run"))
+    monkeypatch.setattr(state, "LOCK", f"\0ina-network-{tmp_path}"[:100])
     return tmp_path / "run"
 
 
@@ -83,7 +84,7 @@ def sleeper() -> subprocess.Popen:
 
 def test_only_one_network_at_a_time(run_dir):
     first = state.State("star")
-    with pytest.raises(state.Busy, match=rf"up already: star \(process {os.getpid()}\).*ina net down"):
+    with pytest.raises(state.Busy, match=rf"up already \(process {os.getpid()}\).*ina net down"):
         state.State("other")
     first.close()
     first.close()

@@ -6,13 +6,16 @@ alone; interfaces by name. Nothing is ever looked for by pattern.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
+import socket
+import struct
 import subprocess
 import time
 from pathlib import Path
+
+LOCK = "\0ina-network"  # an abstract socket: its name is free again when its process ends, however it ends
 
 
 def run_dir() -> Path:
@@ -32,7 +35,7 @@ def start_time(pid: int) -> int:
 
 
 def interface_exists(name: str) -> bool:
-    return Path(f"/sys/class/net/{name}").exists()
+    return any(name == known for _, known in socket.if_nameindex())
 
 
 class Busy(RuntimeError):
@@ -40,22 +43,18 @@ class Busy(RuntimeError):
 
 
 class State:
-    """The record of the one network that can be up. Holding it means holding a lock, which the kernel gives back when the
-    process ends, however it ends."""
+    """The record of the one network that can be up in this network namespace: names of interfaces are taken once. Holding
+    it means holding a lock, which the kernel gives back when the process ends, however it ends."""
 
     def __init__(self, name: str) -> None:
-        folder = run_dir()
-        self._file = folder / "network.json"
-        self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = run_dir() / "network.json"
+        self._lock = socket.socket(socket.AF_UNIX)
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            found = read()
-            raise Busy(
-                f"a network is up already: {found.get('name', 'one that is just starting')} "
-                f"(process {found.get('owner', ['unknown'])[0]}); take it down with: ina net down"
-            ) from None
+            self._lock.bind(LOCK)
+            self._lock.listen(1)
+        except OSError:
+            self._lock.close()
+            raise Busy(f"a network is up already (process {_holder()}); take it down with: ina net down") from None
         self.cleaned = clean_up(read())
         self._record: dict = {
             "name": name, "owner": [os.getpid(), start_time(os.getpid())], "processes": [], "interfaces": [], "files": [],
@@ -70,16 +69,24 @@ class State:
 
     def close(self) -> None:
         """All is taken down: what is left of the record is cleaned up, and forgotten."""
-        if self._lock >= 0:
+        if self._lock.fileno() >= 0:
             clean_up(self._record)
             self._file.unlink(missing_ok=True)
-            os.close(self._lock)
-            self._lock = -1
+            self._lock.close()
 
     def _write(self) -> None:
         part = self._file.with_suffix(".part")
         part.write_text(json.dumps(self._record))
         part.replace(self._file)
+
+
+def _holder() -> object:
+    with socket.socket(socket.AF_UNIX) as asking:
+        try:
+            asking.connect(LOCK)
+            return struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+        except OSError:
+            return "that has ended just now"
 
 
 def read() -> dict:
