@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import re
 import struct
+import subprocess
 import sys
 
 import numpy as np
@@ -178,3 +180,14 @@ def test_packets_and_window_follow_the_world():
     chosen = plan.load(None, {"world": "testbed"}).base
     assert (chosen.values, chosen.slots) == (256, 32)
     assert plan.load(None, {"world": "testbed", "mtu": "9000", "slots": "16"}).base.values == 2048
+
+
+def test_a_rank_does_not_start_without_its_runner(tmp_path):
+    """The runner may be killed while its ranks still import: nobody would end them."""
+    need("torch")
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    environment = {**os.environ, "INA_RUNNER": str(gone.pid), "WORLD_SIZE": "1", "RANK": "0"}
+    rank = subprocess.run([sys.executable, "-m", "ina.experiment.rank", "no.json", "ina", str(tmp_path)],
+                          env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert rank.returncode == 1 and f"the runner, process {gone.pid}, is gone" in rank.stderr

@@ -69,7 +69,7 @@ def run(
         JobFailed: a rank exited with an error, or rank 0 was silent for too long.
     """
     place = place or here()
-    base = {**os.environ, "WORLD_SIZE": str(workers)}
+    base = {**os.environ, "WORLD_SIZE": str(workers), "INA_RUNNER": str(os.getpid())}
     base.setdefault("OMP_NUM_THREADS", "1")
     ranks: list[subprocess.Popen] = []
     logs = [folder / f"{label}-rank{rank}.log" for rank in range(workers)]

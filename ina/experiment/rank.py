@@ -29,7 +29,10 @@ def say(kind: str, **fields: object) -> None:
 
 def die_with_parent() -> None:
     """Ask the kernel for SIGTERM when the runner goes away, however it goes (prctl(2), PR_SET_PDEATHSIG = 1)."""
+    runner = os.environ.get("INA_RUNNER")  # the kernel says nothing of one that has gone before it was asked
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
+    if runner and os.getppid() != int(runner):
+        raise SystemExit(f"the runner, process {runner}, is gone")
 
 
 def small_cnn() -> nn.Module:
