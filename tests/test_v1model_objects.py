@@ -259,3 +259,23 @@ def test_hashes_with_the_payload(tmp_path):
     rng = random.Random(4)
     for _ in range(100):
         switch.process(data(d=8 * rng.randrange(9), e=rng.randrange(2)) + rng.randbytes(rng.randrange(24)))
+
+
+def test_arrays_that_are_no_header_stacks(tmp_path):
+    """Of scalars and structs, in headers and in metadata; the index known or not."""
+    switch = shadowed(
+        tmp_path,
+        """hdr.w.x[hdr.data.d] = hdr.data.b[15:0]; meta.m[1].k = hdr.w.x[2]; meta.m[hdr.data.e & 1].n = 7;
+        pair_t[2] local = meta.m; local[0].n = local[1].n + 1; hdr.data.c = local[0].k ^ meta.m[1].k;
+        hdr.w.p[1] = local[hdr.data.d & 1]; bit<16>[4] copy = hdr.w.x; copy[3] = 9; hdr.w.x = copy;
+        for (bit<16> v in copy) { hdr.data.a = hdr.data.a + (bit<32>)v; }""",
+        types="""struct pair_t { bit<16> k; bit<8> n; }
+            header w_t { bit<4> lead; bit<16>[4] x; pair_t[2] p; bit<4> tail; }""",
+        headers="w_t w;",
+        metadata="pair_t[2] m;",
+        parser="state start { p.extract(hdr.data); p.extract(hdr.w); transition accept; }",
+    )
+    rng = random.Random(5)
+    for _ in range(60):
+        frame = data(rng.getrandbits(32), rng.getrandbits(32), 0, rng.randrange(6), rng.randrange(4)) + rng.randbytes(15)
+        switch.process(frame)

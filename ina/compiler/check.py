@@ -32,6 +32,9 @@ class ProgramChecker(BlockChecker):
         try:
             for d in program.declarations:
                 with self.declaring(d):
+                    self.annotations(d)
+                    if getattr(d, "name", "") == "main" and isinstance(d, (ast.ExternDecl, ast.RecordDecl)):
+                        self.fail(d.span, "'main' must be the instantiation of a package")
                     _CHECKS[type(d)](self, d)
                 declarations += self.new_functions
                 self.new_functions = []
@@ -60,6 +63,22 @@ class ProgramChecker(BlockChecker):
         elaborate(checked)
         return checked
 
+    def annotations(self, d: ast.Node) -> None:
+        """Structured ones may stand once and hold integers, strings and bools (§18.1); `@name` holds a string."""
+        seen: dict[str, ast.Annotation] = {}
+        for note in getattr(d, "annotations", ()):
+            if note.name in seen and (note.structured or seen[note.name].structured):
+                self.fail(note.span, f"annotation @{note.name} stands twice", [Note("first here", seen[note.name].span)])
+            seen[note.name] = note
+            for e in (*note.exprs, *note.pairs.values()) if note.structured else ():
+                if isinstance(e, (ast.ListExpr, ast.StructInit)):
+                    self.fail(e.span, f"@{note.name} can hold integers, strings and bools")
+            if note.name == "name" and isinstance(next(iter(note.exprs), None), ast.IntLiteral):
+                self.fail(note.span, "@name holds a string")
+            if note.name == "deprecated" and note.exprs and isinstance(note.exprs[0], ast.Binary):
+                if note.exprs[0].op != "++":
+                    self.fail(note.exprs[0].span, "@deprecated holds a string")
+
     # --- types
 
     def record_declaration(self, d: ast.RecordDecl) -> None:
@@ -67,6 +86,8 @@ class ProgramChecker(BlockChecker):
             variables = {p.name for p in d.type_params}
             if len(variables) != len(d.type_params):
                 self.fail(d.span, f"{d.kind} {d.name} has a type parameter twice")
+            with self.nested():
+                self.record(d, self.type_variables(d.type_params), d.span)
         else:
             d.type = self.record(d, (), d.span)
         self.scope.declare(d.name, d, d.span)
@@ -151,6 +172,13 @@ class ProgramChecker(BlockChecker):
                     returns = types.VOID if method.return_ref is None else self.resolve(method.return_ref)
                     params = self.parameters(method.params)
                     signature = Signature(method.name, variables, params, returns, method, method.abstract)
+                    if isinstance(returns, types.InfIntType):
+                        self.fail(method.return_ref.span, f"method '{method.name}' cannot return int: it has no width")
+                    others = made.ctors if method.return_ref is None else made.methods.get(method.name, [])
+                    for other in others:
+                        if [p.name for p in other.params] == [p.name for p in params]:
+                            notes = [Note("first declared here", other.decl.span)]
+                            self.fail(method.span, f"'{method.name}' is declared twice: no call can tell them apart", notes)
                     if method.return_ref is None:
                         made.ctors.append(signature)
                     else:
@@ -167,6 +195,9 @@ class ProgramChecker(BlockChecker):
         self._declare_function(d)
 
     def function_declaration(self, d: ast.FunctionDecl) -> None:
+        for p in d.params:
+            if p.annotation("optional"):
+                self.fail(p.span, f"parameter '{p.name}' cannot be optional: a function has all its arguments")
         if d.type_params:
             self.templates[d] = copy.deepcopy(d)
             with self.nested():

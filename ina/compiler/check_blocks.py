@@ -122,6 +122,25 @@ class BlockChecker(TableChecker):
                         self.statement(s)
                 if state.transition is not None:
                     self._transition(d, state.transition)
+        self._ends(d)
+
+    def _ends(self, d: ast.ParserDecl) -> None:
+        """A parser whose states only lead to each other never ends."""
+        reached, waiting = set(), [d.states["start"]]
+        while waiting:
+            state = waiting.pop()
+            if state in reached:
+                continue
+            reached.add(state)
+            if state.transition is None:
+                return
+            for way in state.transition.cases or [state.transition]:
+                if way.target is None:  # accept or reject, or an error that was told
+                    return
+                waiting.append(way.target)
+            if state.transition.cases and not any(isinstance(k, ast.DontCare) for k in state.transition.cases[-1].keys):
+                return  # NoMatch ends it
+        self.fail(d.span, f"parser '{d.name}' never reaches accept or reject")
 
     def _transition(self, d: ast.ParserDecl, transition: ast.Transition) -> None:
         if transition.target_name is not None:

@@ -56,7 +56,11 @@ class CallChecker(ExpressionChecker):
             return types.CalleeType([Signature(name, (), [], types.BOOL if name == "isValid" else types.VOID)])
         elif name == "isValid" and isinstance(t, types.UnionType):
             return types.CalleeType([Signature(name, (), [], types.BOOL)])
-        elif name in ("push_front", "pop_front") and isinstance(t, types.StackType):
+        elif (
+            name in ("push_front", "pop_front")
+            and isinstance(t, types.StackType)
+            and isinstance(types.strip_new(t.element), (types.HeaderType, types.UnionType))
+        ):
             return types.CalleeType([Signature(name, (), [Parameter("count", "", types.INT)], types.VOID)])
         if name in SIZE_METHODS and not isinstance(t, (types.CallableType, types.TableType, types.CalleeType)):
             return types.CalleeType([Signature(name, (), [], types.INT)])
@@ -203,6 +207,8 @@ class CallChecker(ExpressionChecker):
                         "a second argument: that field's size in bits" if flexible else "only the header as argument"
                     )
                     self.fail(e.span, f"header {t} {has}: extract needs {count}")
+        elif e.method == "lookahead" and isinstance(plain, types.VoidType):
+            self.fail(e.span, "lookahead needs a type, not void")
         elif e.method == "lookahead" and size_in_bits(plain, largest=False) != size_in_bits(plain, largest=True):
             self.fail(e.span, f"lookahead needs a type with a fixed size, not {t}")
 

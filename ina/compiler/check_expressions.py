@@ -192,6 +192,8 @@ class ExpressionChecker(OperatorChecker):
         if e.member == "size":
             e.type, e.const = BitType(32), t.size
             return e
+        if not isinstance(types.strip_new(t.element), (types.HeaderType, types.UnionType)):
+            self.fail(member_span(e), f"'{e.member}' is of header stacks, not of arrays as {t}")
         if not self.in_parser:
             self.fail(member_span(e), f"'{e.member}' of a header stack only exists in parsers")
         e.type = BitType(32) if e.member == "lastIndex" else t.element

@@ -108,7 +108,7 @@ class OperatorChecker(ConversionChecker):
         left, right = e.left.type, e.right.type
         assert left is not None and right is not None
         if left == right and not _is_anonymous(left):
-            if isinstance(left, (types.CallableType, types.StringType, types.ApplyResultType)) and left != types.STRING:
+            if isinstance(left, (types.CallableType, types.ApplyResultType, types.TypeVar)):
                 self._operands(e, "cannot be compared")
             return
         if self.converts(e.right, left):

@@ -126,6 +126,9 @@ class StatementChecker(CallChecker):
                         f"parameter '{p.name}' must stand before the directionless ones, which tables fill in",
                     )
                 directionless = directionless or not p.direction
+                if isinstance(p.type, types.InfIntType):
+                    assert p.decl is not None
+                    self.fail(p.decl.span, "an action cannot take an int: it has no width")
                 if isinstance(p.type, types.CallableType):
                     assert p.decl is not None
                     self.fail(p.decl.span, f"an action cannot take {p.type} as a parameter")

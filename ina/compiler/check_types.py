@@ -116,14 +116,20 @@ class TypeChecker(ABC):
             return self._resolve_base(ref)
         if isinstance(ref, ast.StackTypeRef):
             element = self.resolve(ref.element)
-            if not isinstance(element, (types.HeaderType, types.UnionType, TypeVar)):
-                self.fail(ref.span, f"only headers and header unions can be stacked, not {element}")
-            size = self.constant_int(ref.size, "size of a header stack")
+            if isinstance(element, (types.VoidType, types.InfIntType, types.StringType, types.VarbitType)) or isinstance(
+                element, (types.CallableType, types.AnyType)
+            ):
+                self.fail(ref.span, f"there are no arrays of {element}")
+            size = self.constant_int(ref.size, "size of a header stack or array")
             if size <= 0:
-                self.fail(ref.size.span, f"a header stack needs a positive size, not {size}")
+                self.fail(ref.size.span, f"a header stack or array needs a positive size, not {size}")
             return types.StackType(element, size)
         if isinstance(ref, ast.TupleTypeRef):
-            return types.TupleType(tuple(self.resolve(e) for e in ref.elements))
+            elements = tuple(self.resolve(e) for e in ref.elements)
+            for element, written in zip(elements, ref.elements, strict=True):
+                if isinstance(element, (types.VoidType, types.AnyType, types.CallableType)):
+                    self.fail(written.span, f"a tuple cannot have an element of type {element}")
+            return types.TupleType(elements)
         assert isinstance(ref, ast.ListTypeRef)
         return types.ListType(self.resolve(ref.element))
 
@@ -219,7 +225,7 @@ class TypeChecker(ABC):
         plain = types.strip_new(t)
         if decl.kind == "header":
             scalar = (BitType, types.BoolType, types.VarbitType, types.SerEnumType, TypeVar)
-            if not isinstance(plain, scalar) and not _is_flat_struct(plain):
+            if not isinstance(plain, scalar) and not _is_flat_struct(plain) and not _is_flat_array(plain):
                 allowed = "bit<>, int<>, varbit<>, bool, serialisable enums and structs of those"
                 self.fail(
                     field.type_ref.span, f"a header cannot have a field of type {t}", [f"headers are made of {allowed}"]
@@ -413,6 +419,18 @@ def _is_flat_struct(t: Type) -> bool:
     """A struct that may be a header's field (§7.2.2): scalars and such structs only."""
     scalar = (BitType, types.BoolType, types.SerEnumType, TypeVar)
     return isinstance(t, types.StructType) and all(
-        isinstance(types.strip_new(f.type), scalar) or _is_flat_struct(types.strip_new(f.type))
+        isinstance(types.strip_new(f.type), scalar)
+        or _is_flat_struct(types.strip_new(f.type))
+        or _is_flat_array(types.strip_new(f.type))
         for f in t.fields.values()
+    )
+
+
+def _is_flat_array(t: Type) -> bool:
+    """An array that may be a header's field: of what may be one by itself."""
+    scalar = (BitType, types.BoolType, types.SerEnumType, TypeVar)
+    return isinstance(t, types.StackType) and (
+        isinstance(types.strip_new(t.element), scalar)
+        or _is_flat_struct(types.strip_new(t.element))
+        or _is_flat_array(types.strip_new(t.element))
     )

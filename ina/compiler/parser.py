@@ -361,6 +361,8 @@ class Parser(StatementParser):
         self, table: ast.TableDecl, prop: str, span: Span, is_const: bool, annotations: list[ast.Annotation]
     ) -> None:
         if prop == "key":
+            if table.entries:
+                self.fail(span, f"the key of table '{table.name}' must stand before its entries")
             self.expect("{", "before the key of the table")
             while not self.accept("}"):
                 expr = self.parse_expression()
@@ -383,6 +385,8 @@ class Parser(StatementParser):
                 table.entries.append(self._parse_entry(is_const))
             return
         if prop == "default_action":
+            if not table.actions:
+                self.fail(span, f"the actions of table '{table.name}' must stand before its default_action")
             table.const_default = is_const
             table.default_action = self._parse_action_ref(annotations)
         elif prop == "size":

@@ -46,7 +46,7 @@ class Union:
 
 @dataclass(eq=False, slots=True)
 class Stack:
-    """`next`: index of the next element to extract."""
+    """A header stack, or an array of something else, which has no `next`: index of the next element to extract."""
 
     type: types.StackType
     items: list[Any]
@@ -187,7 +187,8 @@ class Storage:
                 return Record(t, self._fields(t, name, in_packet))
             case types.StackType():
                 items = [self.place(t.element, f"{name}_{i}", in_packet) for i in range(t.size)]
-                return Stack(t, items, ir.Var(f"{name}_next", 32))
+                is_header = isinstance(t.element, types.HeaderType | types.UnionType)
+                return Stack(t, items, ir.Var(f"{name}_next", 32) if is_header else None)
             case types.TupleType():
                 return Sequence(t, [self.place(e, f"{name}_{i}", in_packet) for i, e in enumerate(t.elements)])
             case types.VarbitType():
@@ -249,6 +250,10 @@ class Storage:
         return Header(t, fields, valid, region)
 
     def _wire_struct(self, place: Any, region: ir.Region, offset: int) -> tuple[Any, int]:
+        if isinstance(place, Stack):
+            for i, part in enumerate(place.items):
+                place.items[i], offset = self._wire_struct(part, region, offset)
+            return place, offset
         if isinstance(place, Record):
             for name, part in place.fields.items():
                 place.fields[name], offset = self._wire_struct(part, region, offset)

@@ -12,7 +12,6 @@ from ina.compiler.reference.values import (
     Record,
     Stack,
     TupleValue,
-    assign,
     copy,
     default_value,
     equal,
@@ -266,7 +265,7 @@ class Expressions:
         if isinstance(t, StackType):
             stack = Stack(t)
             for i, item in enumerate(items):
-                assign(stack.items[i], item)
+                store_part(stack.items, i, item)
             return stack
         if isinstance(t, RecordType):
             record = Record(t)

@@ -1,0 +1,43 @@
+"""Programs that look right at first sight and are none: refused with the place and what is wrong there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ina.compiler.errors import CompileError
+from ina.compiler.frontend import check, parse_text
+
+CORE = "action NoAction() {} match_kind { exact }\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("@note[1] @note[2] const bit<8> x = 1;", "@note stands twice"),
+        ("@note[a = { 1, 2 }] const bit<8> x = 1;", "integers, strings and bools"),
+        ("@name(4) const bit<8> x = 1;", "@name holds a string"),
+        ("extern main { }", "'main' must be the instantiation"),
+        ("header_union U<T> { tuple<T, T> t; }", "can only have headers"),
+        ("const tuple<_, bit<8>> t = { 1, 2 };", "a tuple cannot have an element"),
+        ("bit<8> f(@optional bit<8> a) { return a; }", "'a' cannot be optional"),
+        ("extern E { E(bit<8> x); E(bit<8> x); }", "'E' is declared twice"),
+        ("extern E { E(); int f(); }", "cannot return int"),
+        ("action a(int x) {}", "an action cannot take an int"),
+        ("bool f<T>(in T a, in T b) { return true; } extern E { E(); } "
+         "control c(E a, E b) { apply { bool z = a == b; } }", "cannot be compared"),
+        ("extern packet_in { T lookahead<T>(); } parser p(packet_in b) { state start { b.lookahead<void>(); } }",
+         "lookahead needs a type"),
+        ("parser p() { state start { transition other; } state other { transition start; } }", "never reaches accept"),
+        ("control c(in bit<8> x) { action a() {} table t { actions = { a; } entries = { 1: a(); } key = { x: exact; } } "
+         "apply {} }", "must stand before its entries"),
+        ("control c() { action a() {} table t { default_action = a; actions = { a; } } apply {} }",
+         "must stand before its default_action"),
+        ("control c() { bit<8>[4] x; apply { x.push_front(1); } }", "push_front"),
+        ("parser p() { bit<8>[4] x; state start { bit<8> y = x.next; } }", "not of arrays"),
+        ("struct s { varbit<8>[4] x; }", "no arrays of varbit"),
+    ],
+)  # fmt: skip
+def test_refused(text: str, says: str) -> None:
+    with pytest.raises(CompileError, match=says) as error:
+        check(parse_text(CORE + text, "program.p4"))
+    assert error.value.span.line == 2
