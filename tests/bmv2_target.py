@@ -150,3 +150,7 @@ class Bmv2Target:
     def fill_value_set(self, name: str, members: list[int]) -> None:
         for member in members:
             self._say(f"pvs_add {name} {member}")
+
+    def configure_direct_meter(self, table: str, entry: int, rates: list[tuple[float, int]]) -> None:
+        meter = next(m["name"] for m in self.switch.program["meter_arrays"] if m.get("binding") == table)
+        self.configure_meter(meter, entry, rates)

@@ -7,7 +7,16 @@ from typing import Any
 from ina.compiler.build import CompiledProgram
 from ina.compiler.stf import InterpreterTarget
 from ina.p4.stf_target import SwitchTarget
-from ina.switch.entities import ProfileGroup, ProfileMember, TableEntry, ValueSetEntry, insert, modify
+from ina.switch.entities import (
+    DirectMeterEntry,
+    MeterConfig,
+    ProfileGroup,
+    ProfileMember,
+    TableEntry,
+    ValueSetEntry,
+    insert,
+    modify,
+)
 
 
 class Reference(InterpreterTarget):
@@ -27,6 +36,11 @@ class Reference(InterpreterTarget):
     def fill_value_set(self, name: str, members: list[int]) -> None:
         for member in members:
             self.interpreter.value_sets[name].insert(member)
+
+    def configure_direct_meter(self, table: str, entry: int, rates: list[tuple[float, int]]) -> None:
+        (committed, committed_burst), (peak, peak_burst) = rates
+        states = self.interpreter.tables[table].meter_states
+        states.configure(entry, committed, committed_burst, peak, peak_burst)
 
 
 class Compiled(SwitchTarget):
@@ -56,3 +70,8 @@ class Compiled(SwitchTarget):
 
     def fill_value_set(self, name: str, members: list[int]) -> None:
         self.switch.write(modify(ValueSetEntry(name, tuple(members))))
+
+    def configure_direct_meter(self, table: str, entry: TableEntry, rates: list[tuple[float, int]]) -> None:
+        (committed, committed_burst), (peak, peak_burst) = rates
+        config = MeterConfig(committed, committed_burst, peak, peak_burst)
+        self.switch.write(modify(DirectMeterEntry(entry, config)))

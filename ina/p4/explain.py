@@ -48,6 +48,7 @@ def lines(program: CheckedProgram) -> Iterator[str]:
     for g in parser_graph.graphs(parser):
         yield from section(f"parser {g.name}", parser_graph.text(g))
     yield from section("tables", tables(program))
+    yield from section("value sets and digests", objects(layout))
     yield from section("memory", state(layout))
     yield from section("loops", loops(module))
 
@@ -187,7 +188,20 @@ def state(layout: Json) -> Iterator[str]:
     yield from memory(layout["registers"])
     for c in layout["counters"]:
         table = f" of table {c['table']}" if c["table"] else ""
-        yield f"counter {c['name']}{table}: {c['size']} cells, {amount(16 * c['size'])}"
+        yield f"counter {c['name']}{table}: {c['size']} cells of {c['type'].replace('_', ' ')}, {amount(16 * c['size'])}"
+    for m in layout["meters"]:
+        table = f" of table {m['table']}" if m["table"] else ""
+        yield f"meter {m['name']}{table}: {m['size']} cells of {m['type']}"
+
+
+def objects(layout: Json) -> Iterator[str]:
+    """What else the control plane can write or hear of."""
+    for v in layout["value_sets"]:
+        keys = ", ".join(f"{k['name']} bit<{k['width']}> {k['match']}" for k in v["keys"])
+        yield f"value set {v['name']}: {keys}; size {v['size']}"
+    for d in layout["digests"]:
+        fields = ", ".join(f"bit<{f['width']}> {f['name']}" for f in d["fields"])
+        yield f"digest {d['name']}: {fields}"
 
 
 def memory(registers: list[Json], names_only: bool = False) -> Iterator[str]:

@@ -1,5 +1,5 @@
 /* Tells the control plane which address it saw at which port, when the kind is 1. */
-#include "common.p4"
+#include "include/common.p4"
 
 struct learn_t {
     bit<48> address;

@@ -1,5 +1,5 @@
 /* Three random numbers: of 0 .. 3, of 5 .. 5, of all 16 bits. */
-#include "common.p4"
+#include "include/common.p4"
 
 control Body(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     apply {

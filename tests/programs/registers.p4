@@ -1,5 +1,5 @@
 /* Registers of many widths, read and written in one packet, by index a. */
-#include "common.p4"
+#include "include/common.p4"
 
 control Body(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     register<bit<1>>(8) flags;

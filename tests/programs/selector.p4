@@ -1,5 +1,5 @@
 /* An action profile, and a selector that hashes two fields with crc16. */
-#include "common.p4"
+#include "include/common.p4"
 
 control Body(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     action_profile(16) profile;

@@ -1,6 +1,6 @@
 /* Value sets; what the parser found goes into c. (BMv2's client handles widths of 8n + 1 bits only.) */
 #define OWN_PARSER
-#include "common.p4"
+#include "include/common.p4"
 
 parser Parse(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     value_set<bit<9>>(4) kinds;
