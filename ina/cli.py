@@ -8,6 +8,7 @@ import sys
 from ina import __version__
 from ina.experiment import cli as experiments
 from ina.p4 import cli as p4
+from ina.p4runtime import cli as switch
 from ina.wire import cli as wire
 from topologies import cli as networks
 from topologies import show
@@ -21,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     experiments.add_arguments(commands)
     p4.add_arguments(commands)
+    switch.add_arguments(commands)
     networks.add_arguments(commands)
     show.add_arguments(commands)
     wire.add_arguments(commands)

@@ -27,7 +27,10 @@ from ina.transport.ports import memory_pair  # noqa: E402
 TESTS = Path(__file__).parent
 SOURCE = TESTS / "p4" / "controlled.p4"
 MAC = 0x0200_0000_0001
-CLIENTS = {"finsy": ("INA_FINSY_PYTHON", "finsy_session.py"), "p4runtime-shell": ("INA_P4RUNTIME_SHELL_PYTHON", "shell_session.py")}
+CLIENTS = {
+    "finsy": ("INA_FINSY_PYTHON", "finsy_session.py"),
+    "p4runtime-shell": ("INA_P4RUNTIME_SHELL_PYTHON", "shell_session.py"),
+}
 DEADLINE = 30
 
 

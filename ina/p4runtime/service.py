@@ -58,7 +58,7 @@ class Stream:
 
 
 class Server:
-    """Serves `device` at `address` ("host:port", port 0: any). Raises OSError when it cannot listen there."""
+    """Serves `device` at `address` ("host:port", port 0: any; "unix:path"). Raises OSError when it cannot listen there."""
 
     def __init__(self, device: Device, address: str = "127.0.0.1:9559"):
         self.device = device
@@ -78,7 +78,7 @@ class Server:
             port = self._server.add_insecure_port(address)
         except RuntimeError as error:
             raise OSError(f"cannot serve P4Runtime at {address}: {error}") from None
-        self.address = f"{host}:{port}"
+        self.address = address if address.startswith("unix") else f"{host}:{port}"
         self._server.start()
 
     def _handlers(self) -> Any:
