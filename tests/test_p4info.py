@@ -187,6 +187,16 @@ def test_value_sets_digests_and_controller_headers(tmp_path: Path):
     assert info["typeInfo"]["newTypes"]["port_t"] == translated
 
 
+def test_actions_that_the_program_calls(tmp_path: Path):
+    """Those of the apply block, without parameters to set; not those that only other actions call."""
+    info = info_of(
+        tmp_path,
+        "outer(1);",
+        ingress_locals="action inner() { hdr.data.e = 1; } action outer(bit<8> x) { hdr.data.d = x; inner(); }",
+    )
+    assert [(a["preamble"]["name"], a.get("params")) for a in info["actions"]] == [("I.outer", None)]
+
+
 def test_annotations(tmp_path: Path):
     info = info_of(
         tmp_path,

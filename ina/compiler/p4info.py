@@ -193,7 +193,8 @@ class _Builder:
         for call in calls_in(instance.decl):
             if call.kind == "extern_function" and call.decl.name == "digest":
                 self._digest(call)
-            elif call.kind == "action":
+        for call in calls_in(instance.decl.body):  # what only other actions call is no action of its own
+            if call.kind == "action":
                 self._action(instance, call.decl, called=True)
 
     def _action(self, instance: Instance, decl: ast.ActionDecl, called: bool = False) -> str:
