@@ -15,7 +15,7 @@ from ina.experiment.launch import Place
 from topologies.mininet import MininetMissing, Network, missing
 from topologies.state import Busy
 
-__all__ = ["Meter", "missing", "opened", "place"]
+__all__ = ["Meter", "missing", "opened", "place", "processor_times"]
 
 STORE_PORT = 29500  # a host's ports are its own
 
@@ -64,7 +64,7 @@ class Meter:
     network: Network
 
     def start(self) -> None:
-        self._links, self._cpu, self._began = self.network.counters()["links"], _processor_times(), time.monotonic()
+        self._links, self._cpu, self._began = self.network.counters()["links"], processor_times(), time.monotonic()
 
     def stop(self) -> dict[str, object]:
         """``links``: by host the differences of the counters; ``processors``: 0..1; ``seconds``."""
@@ -72,11 +72,11 @@ class Meter:
             host: {key: now[key] - self._links[host][key] for key in now if key.startswith(("up_", "down_", "lost"))}
             for host, now in self.network.counters()["links"].items()
         }
-        busy, total = (b - a for a, b in zip(self._cpu, _processor_times(), strict=True))
+        busy, total = (b - a for a, b in zip(self._cpu, processor_times(), strict=True))
         return {"links": links, "processors": busy / total if total else 0.0, "seconds": time.monotonic() - self._began}
 
 
-def _processor_times() -> tuple[int, int]:
+def processor_times() -> tuple[int, int]:
     """Busy and all ticks of all processors (proc(5): user nice system idle iowait irq softirq steal)."""
     ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
     return sum(ticks) - ticks[3] - ticks[4], sum(ticks)

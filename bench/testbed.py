@@ -1,0 +1,158 @@
+"""The testbed: all-reduce through the P4 switch against Gloo over the same links, and what one hop of forwarding can do.
+
+Real UDP and TCP through kernel sockets, veth pairs and one embedded switch. Needs root and Mininet; says so otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import topologies
+from bench.common import Measurement, console
+from ina import paths
+from ina.experiment import launch, model, testbed
+from topologies.mininet import Network
+
+# rate, MTU, integers per packet, bytes of a tensor
+LINKS = [(100e6, 1500, 256, 2 << 20), (1e9, 9000, 2048, 16 << 20)]
+WORKERS = (4, 8)
+TURNS = 5
+SECONDS = 1.5  # of forwarding
+BUSY = 0.9  # share of processor time from which a row is bound by this machine unless its link is full
+
+RANK = """
+import json, sys, time
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+import ina.backend
+ina.backend.register()
+torch.set_num_threads(1)
+dist.init_process_group("gloo", timeout=timedelta(seconds=100))
+groups = {name: dist.new_group(backend=name) for name in ("ina", "gloo")}
+size, turns = map(int, sys.argv[1:])
+rank, n = dist.get_rank(), dist.get_world_size()
+def say(**fields):
+    if rank == 0:
+        print(json.dumps(fields), flush=True)
+for turn in range(-1, turns):
+    for name, group in groups.items():
+        dist.all_reduce(torch.zeros(1), group=group)
+        tensor = torch.full((size // 4,), float(rank + 1))
+        say(start=name)
+        began = time.perf_counter()
+        dist.all_reduce(tensor, group=group)
+        say(name=name, turn=turn, seconds=time.perf_counter() - began)
+        assert torch.equal(tensor, torch.full_like(tensor, n * (n + 1) / 2)), "wrong sum"
+dist.destroy_process_group()
+"""
+
+# Sends frames of the size in argv[2] out of the interface in argv[1], 64 at a time, as fast as it can.
+SENDER = """
+import sys, time
+from ina._native import ffi, lib
+from ina.transport import ports
+frame = bytes.fromhex(sys.argv[3] + "00000000000188b5").ljust(int(sys.argv[2]), b"x")
+port, pkts = ports.open_packet(sys.argv[1], 9014, 64), ffi.new("struct ina_packet[64]")
+until = time.monotonic() + float(sys.argv[4])
+while time.monotonic() < until:
+    lib.ina_port_tx_get(port.handle, pkts, 64)
+    for i in range(64):
+        pkts[i].len = pkts[i].wire_len = len(frame)
+        ffi.memmove(pkts[i].data, frame, len(frame))
+    lib.ina_port_tx_put(port.handle, pkts, 64, 0)
+print(port.stats["tx_packets"])
+"""
+
+
+def measure() -> list[Measurement]:
+    if reason := testbed.missing():
+        console.print(f"testbed: not measured: {reason}", highlight=False)
+        return []
+    return [_forwarding(), _allreduce()]
+
+
+def _allreduce() -> Measurement:
+    result = Measurement(
+        "testbed: one tensor of float32, P4 switch against Gloo, same links",
+        ["links", "workers", "ina ms", "link use", "gloo ms", "link use", "speed-up", "predicted", "bound", "share of predicted"],
+        "speed-up over that of the cost model",
+        "90 % of the model's gain where links are the bottleneck; rows that say host-limited are no results",
+    )
+    for rate, mtu, values, size in LINKS:
+        for workers in WORKERS:
+            topology = topologies.load("star", hosts=workers, rate=rate, mtu=mtu)
+            times, busy = _times(topology, values, size)
+            ours, gloo = (statistics.median(times[name]) for name in ("ina", "gloo"))
+            use = model.in_network_seconds(size, rate, values) / ours, model.ring_seconds(workers, size, rate, mtu) / gloo
+            limited = any(u < 0.8 and statistics.median(busy[n]) > BUSY for u, n in zip(use, ("ina", "gloo"), strict=True))
+            predicted = model.speed_up(workers, values, mtu)
+            result.add(f"{rate / 1e6:g} Mb/s, MTU {mtu}", workers, 1e3 * ours, use[0], 1e3 * gloo, use[1], gloo / ours, predicted,
+                       "host-limited" if limited else "link", gloo / ours / predicted)  # fmt: skip
+    return result
+
+
+def _times(topology: topologies.Topology, values: int, size: int) -> tuple[dict, dict]:
+    """Seconds of each all-reduce, and the share of busy processor time meanwhile, by back end."""
+    times: dict[str, list[float]] = {"ina": [], "gloo": []}
+    busy: dict[str, list[float]] = {"ina": [], "gloo": []}
+    before = (0, 0)
+
+    def heard(message: dict) -> None:
+        nonlocal before
+        if "start" in message:
+            before = testbed.processor_times()
+        elif message["turn"] >= 0:
+            spent, total = (b - a for a, b in zip(before, testbed.processor_times(), strict=True))
+            times[message["name"]].append(message["seconds"])
+            busy[message["name"]].append(spent / max(1, total))
+
+    with _network(topology, values) as network, tempfile.TemporaryDirectory() as folder:
+        command = ["-c", RANK, str(size), str(TURNS)]
+        launch.run(command, len(topology.hosts), Path(folder), "ranks", 120, heard, testbed.place(network))
+    return times, busy
+
+
+def _forwarding() -> Measurement:
+    result = Measurement(
+        "testbed forwarding: one hop through the switch, AF_PACKET on both sides",
+        ["frame bytes", "sent kpps", "forwarded kpps", "ratio"],
+        "forwarded over sent by one sender that never stops",
+        "as much as the sender sends, which takes one of two processors: some 300 kpps",
+    )
+    for size in (100, 1500, 9014):
+        with _network(topologies.load("star", hosts=2, rate=0, mtu=9000, queue=0), 256) as network:
+            before = network.counters()["links"]["h2"]["down_packets"]
+            sent = _send(network, "h2", size)
+            forwarded = (network.counters()["links"]["h2"]["down_packets"] - before) / SECONDS
+        result.add(size, 1e-3 * sent, 1e-3 * forwarded, forwarded / sent)
+    return result
+
+
+def _send(network: Network, to: str, size: int) -> float:
+    mac = next(host.mac for host in network.topology.hosts if host.name == to).replace(":", "")
+    sender = network.command("h1", [sys.executable, "-c", SENDER, "h1-eth0", str(size), mac, str(SECONDS)])
+    sent = int(subprocess.run(sender, capture_output=True, text=True, check=True).stdout) / SECONDS
+    time.sleep(0.2)
+    return sent
+
+
+@contextmanager
+def _network(topology: topologies.Topology, values: int) -> Iterator[Network]:
+    defines = {"VALUES": str(values), "SLOTS": "1024"}
+    with Network(topology, paths.p4_dir() / "switchml.p4", defines, job_slots=32) as network:
+        yield network
+
+
+if __name__ == "__main__":
+    for measurement in measure():
+        measurement.show()
+        print(json.dumps(measurement.rows))
