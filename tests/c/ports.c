@@ -11,6 +11,7 @@
 
 #include "fault.h"
 #include "link.h"
+#include "port_link.h"
 #include "segment.h"
 
 enum { BATCH = 32, FRAMES = 64, MAX_FRAME = 500 };
@@ -272,6 +273,29 @@ static void links(void)
     free(link);
 }
 
+/* A link in front of a port: whole with room for everything, and with a queue that refuses frames all the time. */
+static void linked(void)
+{
+    const struct ina_link_config wide = {.rate_bps = 0, .delay_ps = 30000};
+    const struct ina_link_config narrow = {.rate_bps = 40000000000000, .queue_bytes = 3000};
+    const struct ina_link_config *configs[] = {&wide, &narrow};
+    for (int i = 0; i < 2; i++) {
+        struct ina_port *pair[2];
+        struct ina_link_stats stats;
+        CHECK(ina_port_mem_pair(FRAMES, MAX_FRAME, pair) == 0);
+        CHECK(!ina_port_link_wrap(pair[1], configs[i], 48));
+        struct ina_port *far = ina_port_link_wrap(pair[1], configs[i], FRAMES);
+        CHECK(far);
+        uint32_t received = traffic(pair[0], far, 1);
+        ina_port_link_report(far, &stats);
+        CHECK(received + stats.tail_drops == 5000 && stats.packets == received && far->stats.rx_packets == received);
+        CHECK(i == 0 ? stats.tail_drops == 0 : stats.tail_drops > 100 && received > 100);
+        CHECK(traffic(far, pair[0], 1) == 5000); /* the other way is no link */
+        ina_port_close(pair[0]);
+        ina_port_close(far);
+    }
+}
+
 int main(int argc, char **argv)
 {
     memory();
@@ -279,5 +303,6 @@ int main(int argc, char **argv)
     sockets();
     wrapped(argc > 1 ? argv[1] : ".");
     links();
+    linked();
     return 0;
 }
