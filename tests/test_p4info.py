@@ -197,6 +197,20 @@ def test_actions_that_the_program_calls(tmp_path: Path):
     assert [(a["preamble"]["name"], a.get("params")) for a in info["actions"]] == [("I.outer", None)]
 
 
+def test_keys_take_the_names_of_their_fields(tmp_path: Path):
+    info = info_of(
+        tmp_path,
+        "t.apply();",
+        types="header other_t { @name(\"f\") bit<8> g; bit<8> h; }",
+        headers="@name(\".top\") other_t other; @name(\"stack\") other_t[2] more;",
+        ingress_locals="""table t {
+            key = { hdr.other.g: exact; hdr.other.isValid(): exact; hdr.more[1].h: exact; hdr.more[0].isValid(): exact; }
+            actions = { NoAction; } }""",
+    )
+    names = [f["name"] for f in info["tables"][0]["matchFields"]]
+    assert names == ["top.f", "top.$valid$", "hdr.stack[1].h", "hdr.stack[0].$valid$"]
+
+
 def test_annotations(tmp_path: Path):
     info = info_of(
         tmp_path,

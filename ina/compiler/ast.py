@@ -678,8 +678,8 @@ class ControlDecl(Declaration):
 
 @dataclass(eq=False, slots=True)
 class TableKey(Node):
-    """`match_kind` is checked against the declared ones. `name` for the control plane: `@name`, or the
-    expression's text.
+    """`match_kind` is checked against the declared ones. `cp_name` for the control plane: `@name`, or the expression's
+    text.
     """
 
     expr: Expr
@@ -691,7 +691,7 @@ class TableKey(Node):
         for annotation in self.annotations:
             if annotation.name == "name" and annotation.string is not None:
                 return annotation.string
-        return source_text(self.expr)
+        return _key_text(self.expr)
 
 
 @dataclass(eq=False, slots=True)
@@ -765,6 +765,21 @@ class Program:
 
     filename: str
     declarations: list[Node]
+
+
+def _key_text(expr: Expr) -> str:
+    """`source_text`, but fields by their `@name`; one that begins with a dot stands for all before it, as p4c has it."""
+    match expr:
+        case Member(kind="field"):
+            found = expr.base.type.fields.get(expr.member)
+            name = expr.member if found is None or found.decl is None else found.decl.cp_name
+            return name[1:] if name.startswith(".") else f"{_key_text(expr.base)}.{name}"
+        case Index(base=Member()) if isinstance(expr.index.const, int):
+            return f"{_key_text(expr.base)}[{expr.index.const}]"
+        case Call(callee=Member(member="isValid")):
+            return f"{_key_text(expr.callee.base)}.$valid$"
+        case _:
+            return source_text(expr)
 
 
 def source_text(expr: Expr) -> str:
