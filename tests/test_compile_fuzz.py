@@ -200,6 +200,37 @@ def test_mutated_packets(name: str) -> None:
     assert again > 1000 or name == "switchml"
 
 
+def test_everything_at_once_agrees_with_the_interpreter(tmp_path: Path) -> None:
+    """The same program and packets, result by result."""
+    from shadow import Shadowed
+
+    from ina.compiler.interpreter import CloneSession
+
+    switch = Shadowed(everything(tmp_path), cflags=["-O1"], seed=3)
+    switch.clone_sessions[1] = CloneSession(3, None)
+    switch.multicast_groups[1] = [(1, 1), (2, 2), (4, 3)]
+    profile = switch.profiles["sel"]
+    group = profile.add_group([profile.add_member("set", [v]) for v in range(4)])
+    for e in range(5):
+        for valid in (False, True):
+            switch.tables["g"].insert({"e": e, "hdr.v.$valid$": valid}, group=group)
+    for d in (1, 2, 3):
+        switch.tables["t"].insert({"d": (d, 255)}, "wide", [d << 190], d)
+    switch.value_sets["one"].insert(9)
+    switch.value_sets["all"].insert((5, 7), 1)
+    switch.value_sets["all"].insert((5, 255), 0)
+    rng = random.Random(5)
+    seeds, sent = frames("everything", rng), 0
+    for k in range(250):
+        frame = bytearray(rng.choice(seeds))
+        for _ in range(rng.randrange(3)):
+            frame[rng.randrange(len(frame))] = rng.randrange(256)
+        if rng.random() < 0.2:
+            del frame[1 + rng.randrange(len(frame)) :]
+        sent += len(switch.process(bytes(frame), rng.randrange(4), k * 10**9))
+    assert sent > 500
+
+
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT)]
     for program in ("switchml", "everything"):

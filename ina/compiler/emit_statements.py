@@ -326,9 +326,10 @@ class Statements(Bytes):
         self.line("return;")
 
     def x_truncate(self, stmt: ir.Extern) -> None:
-        """The smallest wins; the deparser obeys."""
+        """The smallest wins; the deparser obeys. A frame has at least one byte."""
         length = self.c(stmt.args[0])
-        self.line(f"if (!pkt->truncate_len || {length} < pkt->truncate_len) pkt->truncate_len = {length};")
+        self.line(f"if (!{length}) pkt->truncate_len = 1;")
+        self.line(f"else if (!pkt->truncate_len || {length} < pkt->truncate_len) pkt->truncate_len = {length};")
 
     def x_transmit(self, stmt: ir.Extern) -> None:
         again, field_list = stmt.args

@@ -470,6 +470,7 @@ class V1Model:
 
     def _x_truncate(self, call: ast.Call, length: int) -> None:
         shortest = self._item.truncate
+        length = max(length, 1)  # a frame has at least one byte
         self._item.truncate = length if shortest is None else min(length, shortest)
 
     def _x_assert(self, call: ast.Call, check: bool) -> None:

@@ -55,6 +55,10 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
     sw->program->egress(sw->state, sw->tables, pkts, n, now);
     for (unsigned i = 0; i < n; i++) {
         struct ina_packet *pkt = &pkts[i];
+        if (pkt->clone) { /* whole: only this packet is cut */
+            pkt->wire_len = pkt->len + left_out[i];
+            ina_loop_push(sw, pkt, INA_EGRESS_CLONE, passes[i]);
+        }
         if (pkt->truncate_len && pkt->len + left_out[i] > pkt->truncate_len) {
             pkt->len = pkt->len < pkt->truncate_len ? pkt->len : pkt->truncate_len;
             left_out[i] = pkt->truncate_len - pkt->len;
@@ -62,8 +66,6 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
         pkt->wire_len = pkt->len + left_out[i];
         if (sw->trace)
             ina_trace_add(sw, pkt, number, 1, now);
-        if (pkt->clone)
-            ina_loop_push(sw, pkt, INA_EGRESS_CLONE, passes[i]);
         if (pkt->digest)
             ina_digest_add(sw, pkt, now);
         if (pkt->verdict == INA_UNICAST)
