@@ -357,6 +357,7 @@ def test_wrong_entries_are_refused_and_leave_nothing(client, names):
     member = names.entry("l2", {"dst": 1})
     member.action.action_profile_member_id = 1
     metered = names.entry("l2", {"dst": 1}, "drop")
+    metered.meter_config.cir = 1
     refused(
         client, "INVALID_ARGUMENT",
         wrong(names.entry("l2", {"dst": 1}, "drop"), table_id=0x02FFFFFF),
@@ -378,10 +379,8 @@ def test_wrong_entries_are_refused_and_leave_nothing(client, names):
         wrong(names.entry("route", {"a": (1, 8)}, "NoAction")),
         wrong(names.entry("route", {"a": (0, 33)}, "NoAction")),
         update("UNSPECIFIED", table_entry=names.entry("l2", {"dst": 1}, "drop")),
-        p4.Update(type="INSERT"),
+        p4.Update(type="INSERT"), wrong(metered),
     )  # fmt: skip
-    metered.meter_config.cir = 1
-    refused(client, "UNIMPLEMENTED", wrong(metered))
     assert len(client.read(p4.Entity(table_entry=p4.TableEntry()))) == 2
 
 
@@ -475,7 +474,7 @@ def test_details_of_a_large_failed_batch_arrive(client, names):
 def test_reads_answer_what_they_can(client, names):
     failure = fails("UNKNOWN", client.read, p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["fixed"])),
                     p4.Entity(table_entry=p4.TableEntry(table_id=1)), p4.Entity(),
-                    p4.Entity(meter_entry=p4.MeterEntry(meter_id=1)))
+                    p4.Entity(extern_entry=p4.ExternEntry(extern_id=1)))
     assert len(failure.found) == 2
     assert [c for c, _ in failure.details] == [CODES[c] for c in ("OK", "INVALID_ARGUMENT", "INVALID_ARGUMENT", "UNIMPLEMENTED")]
 
@@ -616,8 +615,7 @@ def test_clone_sessions(client, names, ports):
 
 def test_entities_of_other_switches(client):
     assert client.read(p4.Entity(meter_entry=p4.MeterEntry()), p4.Entity(action_profile_group=p4.ActionProfileGroup())) == []
-    refused(client, "UNIMPLEMENTED", update("INSERT", value_set_entry=p4.ValueSetEntry(value_set_id=1)),
-            update("INSERT", extern_entry=p4.ExternEntry(extern_id=1)))
+    refused(client, "UNIMPLEMENTED", update("INSERT", extern_entry=p4.ExternEntry(extern_id=1)))
 
 
 # ---- packets and digests

@@ -362,7 +362,7 @@ class _Batch:
                 self.errors[i] = error_of("INTERNAL", str(error))
             return None
         for i, _ in items:
-            self.pipeline.translator.written(self.updates[i].entity)
+            self.pipeline.translator.written(self.updates[i])
         return None
 
     def each(self) -> None:

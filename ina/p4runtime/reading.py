@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from ina.p4runtime.messages import p4
-from ina.p4runtime.translate import Translator, by_id, unserved
+from ina.p4runtime.objects import KINDS, by_id
+from ina.p4runtime.translate import Translator, unserved
 from ina.switch import (
     CloneSessionEntry,
     CounterEntry,
@@ -17,16 +18,6 @@ from ina.switch import (
     Switch,
     TableEntry,
 )
-
-# Kinds that are not served, and the section of P4Info where a program would have such objects.
-NONE_HERE = {
-    "action_profile_member": "action_profiles",
-    "action_profile_group": "action_profiles",
-    "meter_entry": "meters",
-    "direct_meter_entry": "direct_meters",
-    "value_set_entry": "value_sets",
-    "extern_entry": "externs",
-}
 
 
 class Reader:
@@ -49,47 +40,33 @@ class Reader:
             "register_entry": self._registers,
             "digest_entry": self._digests,
         }
-        if kind in NONE_HERE and not getattr(self.translator.message, NONE_HERE[kind]):
-            if not getattr(pattern, kind).ListFields():  # all of a kind that the program has none of
-                return []
+        if kind in KINDS:
+            found = self.translator.objects.read(kind, getattr(pattern, kind), self.switch)
+            return [p4.Entity(**{kind: message}) for message in found]
+        if kind == "extern_entry" and not pattern.extern_entry.ListFields():
+            return []
         if kind not in readers:
             raise unserved(kind)
         return [p4.Entity(**{kind: message}) for message in readers[kind](getattr(pattern, kind))]
 
-    def _rows(self, e: Any) -> list[TableEntry]:
-        """Entries of one table that a TableEntry pattern means."""
-        translator = self.translator
-        table = translator.table(e.table_id)
-        wanted = translator.table_entry(e, key_only=True)
-        key = translator.key(wanted) if wanted.match else None
-        action = None
-        if e.HasField("action"):
-            if e.action.WhichOneof("type") != "action":
-                raise unserved("action_profile_member")
-            action = by_id("action", translator.info.actions.values(), e.action.action.action_id).name
-        rows = self.switch.read([TableEntry(table.name, is_default=e.is_default_action)])
-        return [
-            r for r in rows
-            if (key is None or translator.key(r) == key)
-            and (action is None or r.action == action)
-            and e.priority in (0, r.priority)
-            and e.metadata in (b"", r.metadata)
-            and e.controller_metadata in (0, r.controller_metadata)
-        ]  # fmt: skip
-
     def _table_entries(self, e: Any) -> Iterator[Any]:
         if e.table_id:
-            rows = self._rows(e)
+            rows = self.translator.rows(e, self.switch)
         else:
             rows = self.switch.read([TableEntry("")])
         for row in rows:
             message = self.translator.entry_message(row)
-            if e.HasField("counter_data") and message.table_id in self.translator.counted and self._has_counter(row):
+            if e.HasField("counter_data") and message.table_id in self.translator.counted and self._has_direct(row):
                 message.counter_data.CopyFrom(self._count(row))
+            objects = self.translator.objects
+            if e.HasField("meter_config") and objects.is_metered(message.table_id) and self._has_direct(row):
+                config = objects.direct_config(row, self.switch)
+                if config is not None:
+                    message.meter_config.CopyFrom(config)
             yield message
 
     @staticmethod
-    def _has_counter(row: TableEntry) -> bool:
+    def _has_direct(row: TableEntry) -> bool:
         return not row.is_default and not row.is_const
 
     def _count(self, row: TableEntry) -> Any:
@@ -103,10 +80,10 @@ class Reader:
             raise EntityError(f"table {self.translator.table(entry.table_id).name} has no direct counter")
         patterns = [entry] if entry.table_id else [p4.TableEntry(table_id=number) for number in sorted(counted)]
         for pattern in patterns:
-            rows = self._rows(pattern)
+            rows = self.translator.rows(pattern, self.switch)
             if pattern.match and not rows:
                 raise EntityError("direct counter: no entry with this match and priority", "NOT_FOUND")
-            for row in filter(self._has_counter, rows):
+            for row in filter(self._has_direct, rows):
                 key = self.translator.entry_message(row)
                 key.ClearField("action")
                 yield p4.DirectCounterEntry(table_entry=key, data=self._count(row))

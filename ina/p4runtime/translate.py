@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ina.p4runtime.messages import p4
+from ina.p4runtime.objects import KINDS, Objects, by_id, meter_config
 from ina.p4runtime.values import decode, encode, from_data, to_data
 from ina.switch import (
     CloneSessionEntry,
     CounterEntry,
     DirectCounterEntry,
+    DirectMeterEntry,
     EntityError,
     MulticastGroupEntry,
     P4Info,
@@ -22,31 +24,11 @@ from ina.switch import (
 from ina.switch.entities import as_match
 from ina.switch.p4info import MatchField, TableInfo
 
-# Kinds of entities that the embedded switch does not have.
-UNSERVED = {
-    "extern_entry": "externs other than v1model's",
-    "action_profile_member": "action profiles",
-    "action_profile_group": "action profiles",
-    "meter_entry": "meters",
-    "direct_meter_entry": "meters",
-    "value_set_entry": "parser value sets",
-}
-
 
 def unserved(kind: str | None) -> EntityError:
     if kind is None:
         return EntityError("the entity is empty: set one of the kinds of P4Runtime's Entity")
-    return EntityError(f"{kind}: this switch has no {UNSERVED.get(kind, kind)}", "UNIMPLEMENTED")
-
-
-def by_id(kind: str, items: Iterable[Any], number: int) -> Any:
-    """The object with P4Info id `number`."""
-    items = list(items)
-    found = next((i for i in items if i.id == number), None)
-    if found is None:
-        there = ", ".join(f"{i.name} ({i.id:#x})" for i in items)
-        raise EntityError(f"no {kind} with id {number:#x}; there are: {there or 'none'}")
-    return found
+    return EntityError(f"{kind}: this switch has none but v1model's externs", "UNIMPLEMENTED")
 
 
 class Translator:
@@ -61,6 +43,8 @@ class Translator:
         self.counters = [c for c in info.counters.values() if c.name not in direct]
         self._register_specs = {r.preamble.name: r.type_spec for r in message.registers}
         self._widths = {r["name"]: r["width"] for r in layout.get("registers", ())}
+        self._value_sets = {v["name"]: [k["name"] for k in v["keys"]] for v in layout.get("value_sets", ())}
+        self.objects = Objects(self)
         self._numbered: set[tuple[type, int]] = set()  # groups and sessions written with `egress_port`, not `port`
 
     # ---- updates
@@ -82,6 +66,8 @@ class Translator:
             return [Update(type_, self._group(type_, entity))]
         if kind == "clone_session_entry":
             return [Update(type_, self._session(type_, entity))]
+        if kind in KINDS:
+            return [Update(type_, self.objects.entity(kind, type_, entity))]
         if kind not in ("counter_entry", "direct_counter_entry", "register_entry"):
             raise unserved(kind)
         if type_ != "MODIFY":
@@ -111,14 +97,21 @@ class Translator:
             return [Update(type_, entry)]
         if e.is_const:
             raise EntityError(f"{where}: is_const is for reading")
-        if e.HasField("meter_config") or e.HasField("meter_counter_data"):
-            raise unserved("direct_meter_entry")
+        if e.HasField("meter_counter_data"):
+            raise EntityError(f"{where}: meters do not count packets by colour", "UNIMPLEMENTED")
         if e.idle_timeout_ns:
             known = self._tables[e.table_id].idle_timeout_behavior
             raise EntityError(f"{where}: idle time-outs are not served", "UNIMPLEMENTED" if known else "INVALID_ARGUMENT")
-        if not e.HasField("counter_data"):
-            return [Update(type_, entry)]
-        return [Update(type_, entry), Update("MODIFY", self._direct(e, entry, e.counter_data))]
+        out = [Update(type_, entry)]
+        if e.HasField("counter_data"):
+            out.append(Update("MODIFY", self._direct(e, entry, e.counter_data)))
+        if e.HasField("meter_config"):
+            self.objects.check_metered(e.table_id, entry)
+            config = meter_config(p4.DirectMeterEntry(config=e.meter_config), f"{where}: meter")
+            out.append(Update("MODIFY", DirectMeterEntry(entry, config)))
+        elif self.objects.is_metered(e.table_id) and not entry.is_default:  # a MODIFY without a config resets it (§9.1.6)
+            out.append(Update("MODIFY", DirectMeterEntry(entry, None)))
+        return out
 
     def _direct(self, e: Any, entry: TableEntry, data: Any) -> DirectCounterEntry:
         if e.table_id not in self.counted:
@@ -170,19 +163,20 @@ class Translator:
             field = by_id(f"match field in {where}", table.fields, m.field_id)
             if field.name in match:
                 raise EntityError(f"{where}: field {field.name!r} is given twice")
-            match[field.name] = self._match(m, field, f"{where}: field {field.name}")
+            match[field.name] = self.match(m, field, f"{where}: field {field.name}")
         entry = TableEntry(table.name, match, priority=e.priority, is_default=e.is_default_action)
         if e.is_default_action and (match or e.priority):
             raise EntityError(f"{where}: default: it has no match fields and no priority")
         if key_only:
             return entry
-        action, params = self._action(e, table)
+        action, params, member, group = self._action(e, table)
         return TableEntry(
-            table.name, match, action, params, e.priority, e.is_default_action, e.metadata, e.controller_metadata
-        )
+            table.name, match, action, params, e.priority, e.is_default_action, e.metadata, e.controller_metadata,
+            member=member, group=group,
+        )  # fmt: skip
 
     @staticmethod
-    def _match(m: Any, field: MatchField, where: str) -> Any:
+    def match(m: Any, field: MatchField, where: str) -> Any:
         kind = m.WhichOneof("field_match_type")
         if kind != field.match:
             raise EntityError(f"{where}: a match of kind {kind or 'none'}: expected {field.match}")
@@ -204,29 +198,51 @@ class Translator:
             raise EntityError(f"{where}: the range is everything: leave out a field that may have any value")
         return low, high
 
-    def _action(self, e: Any, table: TableInfo) -> tuple[str | None, dict[str, Any]]:
+    def _action(self, e: Any, table: TableInfo) -> tuple[str | None, dict[str, Any], int | None, int | None]:
+        """Action and parameters, or member, or group, that a TableEntry names."""
         where = f"table {table.name}"
         kind = e.action.WhichOneof("type") if e.HasField("action") else None
         if kind is None:
-            return None, {}
-        if self._tables[e.table_id].implementation_id:
-            raise unserved("action_profile_member")
-        if kind != "action":
-            raise EntityError(f"{where}: {kind} is for tables with an action profile, and this one has none")
-        number, given = e.action.action.action_id, e.action.action.params
+            return None, {}, None, None
+        if kind == "action_profile_action_set":
+            raise EntityError(f"{where}: action sets (one shot) are not served: write members and a group", "UNIMPLEMENTED")
+        if (kind == "action") == bool(table.profile) and not e.is_default_action:
+            has = f"has the action profile {table.profile}" if table.profile else "has no action profile"
+            raise EntityError(f"{where}: its entries cannot name an {kind}: it {has}")
+        if kind == "action_profile_member_id":
+            return None, {}, e.action.action_profile_member_id, None
+        if kind == "action_profile_group_id":
+            return None, {}, None, e.action.action_profile_group_id
         of_table = set(table.entry_actions) | set(table.default_actions)
-        action = by_id(f"action of {where}", (a for a in self.info.actions.values() if a.name in of_table), number)
-        allowed = table.default_actions if e.is_default_action else table.entry_actions
-        if action.name not in allowed:
+        action, params = self.action(e.action.action, [a for a in self.info.actions.values() if a.name in of_table], where)
+        if action not in (table.default_actions if e.is_default_action else table.entry_actions):
             use = "entries" if e.is_default_action else "the default"
-            raise EntityError(f"{where}: action {action.name} is for {use} only", "PERMISSION_DENIED")
+            raise EntityError(f"{where}: action {action} is for {use} only", "PERMISSION_DENIED")
+        return action, params, None, None
+
+    @staticmethod
+    def action(message: Any, candidates: Iterable[Any], where: str) -> tuple[str, dict[str, Any]]:
+        """Name and parameters of a p4.v1.Action, one of `candidates`."""
+        action = by_id(f"action of {where}", candidates, message.action_id)
         params: dict[str, Any] = {}
-        for p in given:
+        for p in message.params:
             info = by_id(f"parameter of {action.name}", action.params, p.param_id)
             if info.name in params:
                 raise EntityError(f"{where}: parameter {info.name!r} of {action.name} is given twice")
             params[info.name] = decode(p.value, info.width, f"{where}: {action.name}({info.name})")
         return action.name, params
+
+    def fill_action(self, message: Any, name: Any, params: dict[str, Any]) -> None:
+        action = self.info.actions[str(name)]
+        message.action_id = action.id
+        for p in action.params:
+            message.params.add(param_id=p.id, value=encode(params[p.name]))
+
+    def value_set_keys(self, name: str) -> list[str]:
+        """Names of a value set's fields, as the switch knows them."""
+        if name not in self._value_sets:
+            raise EntityError(f"value set {name}: the program declares it and never uses it", "NOT_FOUND")
+        return self._value_sets[name]
 
     def key(self, entry: TableEntry) -> tuple[tuple[int, int], ...]:
         """What identifies an entry beside its priority: (value, mask), or (low, high), of each field."""
@@ -246,11 +262,24 @@ class Translator:
             table_id=table.id, priority=entry.priority, is_default_action=entry.is_default, metadata=entry.metadata,
             controller_metadata=entry.controller_metadata, is_const=entry.is_const,
         )  # fmt: skip
-        for field, (value, mask) in zip(table.fields, () if entry.is_default else self.key(entry), strict=False):
-            full = (1 << field.width) - 1
-            if (value, mask) == (0, full) if field.match == "range" else not mask:
+        if not entry.is_default:
+            message.match.extend(self.match_messages(table.fields, self.key(entry)))
+        if entry.action is not None:
+            self.fill_action(message.action.action, entry.action, entry.params)
+        elif entry.member is not None:
+            message.action.action_profile_member_id = entry.member
+        elif entry.group is not None:
+            message.action.action_profile_group_id = entry.group
+        return message
+
+    @staticmethod
+    def match_messages(fields: Sequence[MatchField], key: Sequence[tuple[int, int]]) -> list[Any]:
+        """FieldMatch of every field that is not left to be anything."""
+        out = []
+        for field, (value, mask) in zip(fields, key, strict=True):
+            if (value, mask) == (0, (1 << field.width) - 1) if field.match == "range" else not mask:
                 continue
-            m = message.match.add(field_id=field.id)
+            m = p4.FieldMatch(field_id=field.id)
             if field.match in ("exact", "optional"):
                 getattr(m, field.match).value = encode(value)
             elif field.match == "lpm":
@@ -259,12 +288,28 @@ class Translator:
                 m.ternary.value, m.ternary.mask = encode(value), encode(mask)
             else:
                 m.range.low, m.range.high = encode(value), encode(mask)
-        if entry.action is not None:
-            action = self.info.actions[str(entry.action)]
-            message.action.action.action_id = action.id
-            for p in action.params:
-                message.action.action.params.add(param_id=p.id, value=encode(entry.params[p.name]))  # type: ignore[arg-type]
-        return message
+            out.append(m)
+        return out
+
+    def rows(self, e: Any, switch: Any) -> list[TableEntry]:
+        """Entries of one table that a TableEntry pattern means."""
+        table = self.table(e.table_id)
+        wanted = self.table_entry(e, key_only=True)
+        key = self.key(wanted) if wanted.match else None
+        action = None
+        if e.HasField("action"):
+            if e.action.WhichOneof("type") != "action":
+                raise EntityError(f"table {table.name}: entries cannot be read by member or group", "UNIMPLEMENTED")
+            action = by_id("action", self.info.actions.values(), e.action.action.action_id).name
+        rows = switch.read([TableEntry(table.name, is_default=e.is_default_action)])
+        return [
+            r for r in rows
+            if (key is None or self.key(r) == key)
+            and (action is None or r.action == action)
+            and e.priority in (0, r.priority)
+            and e.metadata in (b"", r.metadata)
+            and e.controller_metadata in (0, r.controller_metadata)
+        ]  # fmt: skip
 
     # ---- replication
 
@@ -277,8 +322,13 @@ class Translator:
             out.append(Replica(port, r.instance))
         return tuple(out)
 
-    def written(self, entity: Any) -> None:
-        """A p4.v1.Entity has been written: its replicas are read in the form that they were written in."""
+    def written(self, update: Any) -> None:
+        """A p4.v1.Update has been made: its replicas are read in the form that they were written in."""
+        entity = update.entity
+        if update.type == p4.Update.DELETE:
+            self.objects.deleted(entity)
+        else:
+            self.objects.written(entity)
         pre = entity.packet_replication_engine_entry
         for kind, message, number in (
             (MulticastGroupEntry, pre.multicast_group_entry, pre.multicast_group_entry.multicast_group_id),
