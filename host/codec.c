@@ -58,7 +58,7 @@ int ina_codec_exponent(const float *x, size_t count)
     if (largest >= 0x7f800000)
         return INA_EXP_NONFINITE;
     int exponent = ((largest + 0x7fffff) >> 23) - 127; /* the fraction rounds up to the next power of two */
-    return exponent < INA_EXP_MIN ? INA_EXP_MIN : exponent > INA_EXP_MAX ? INA_EXP_MAX : exponent;
+    return exponent < INA_EXP_MIN ? INA_EXP_MIN : exponent > INA_EXP_MAX ? INA_EXP_NONFINITE : exponent;
 }
 
 void ina_codec_encode(uint8_t *restrict wire, const float *restrict x, size_t count, int exponent, int shift)
@@ -113,8 +113,9 @@ static_assert(INA_EXACT_WORDS * DIGIT_BITS >= 277 + 5, "32 of the largest floats
 int ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count)
 {
     memset(wire, 0, count * INA_EXACT_WORDS * 4);
-    if (ina_codec_exponent(x, count) == INA_EXP_NONFINITE)
-        return INA_EXP_NONFINITE;
+    for (size_t i = 0; i < count; i++)
+        if ((bits_of(x[i]) & 0x7f800000u) == 0x7f800000u)
+            return INA_EXP_NONFINITE;
     for (size_t i = 0; i < count; i++, wire += INA_EXACT_WORDS * 4) {
         const uint32_t bits = bits_of(x[i]), biased = bits >> 23 & 0xff;
         const uint64_t mantissa = (bits & 0x7fffff) | (biased ? 0x800000 : 0);

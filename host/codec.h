@@ -3,8 +3,8 @@
  * Block floating point (SwitchML NSDI'21 §3.7 with the corrections of docs/protocol.md): all workers agree on the
  * block's exponent e = max over workers; value x travels as round(x * 2^(30 - ceil(log2 n) - e)), clamped to
  * +-(2^(30 - ceil(log2 n)) ), so n of them cannot overflow int32. Exponent of a block: smallest e with |x| <= 2^e,
- * clamped to [-96, 126]; 127 if any value is NaN or infinite; finite values beyond 2^126 saturate there.
- * Error of a decoded sum while all |x| <= 2^126: n * 2^(e - 31 + ceil(log2 n)), half a unit per worker, plus one
+ * at least -96; 127 if any value is NaN, infinite or beyond 2^126, which this code does not reach: every rank then
+ * decodes NaN, not a wrong sum. Error of a decoded sum: n * 2^(e - 31 + ceil(log2 n)), half a unit per worker, plus one
  * float32 rounding of the sum (three for an average: of the sum, of 1/n and of the product). -0 decodes as +0.
  */
 #ifndef INA_CODEC_H

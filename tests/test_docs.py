@@ -26,7 +26,10 @@ def run(command: list[str], cwd: Path, timeout: float = 240) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("code", [b for b in blocks("python") if b.startswith(("import", "from"))], ids=lambda b: b.splitlines()[0])
+PROGRAMS = [block for block in blocks("python") if block.startswith(("import", "from"))]
+
+
+@pytest.mark.parametrize("code", PROGRAMS, ids=lambda code: code.splitlines()[0])
 def test_python_of_the_readme_runs(code):
     need("cc")
     run([sys.executable, "-c", code], ROOT)
@@ -44,6 +47,11 @@ def test_commands_of_the_readme_run(tmp_path):
         words = line.split()
         head = {"ina": [sys.executable, "-m", "ina.cli"], "torchrun": [sys.executable, "-m", "torch.distributed.run"]}
         run([*head[words[0]], *words[1:]], tmp_path)
+
+
+def test_nothing_is_left_to_fill_in():
+    for page in PAGES:
+        assert not re.search(r"@[A-Z_]+@|to be measured", page.read_text(), re.IGNORECASE), page.name
 
 
 def test_make_targets_of_the_readme_exist():

@@ -35,6 +35,9 @@ def test_unknown_key_names_file_and_nearest_key(tmp_path):
         ("program = 'swichml'", "expected one of .*switchml"),
         ("name = 3", "name = 3: expected str"),
         ("workers = ", "Invalid value"),
+        ("timeout = inf", "timeout = inf: expected more than 0 and less than a million"),
+        ("data = '/no/such/folder'", "data = '/no/such/folder': expected a folder"),
+        ("faults = 'loss=2'", "faults = 'loss=2': .*a probability from 0 to 1"),
     ],
 )
 def test_wrong_values_are_refused(tmp_path, text, message):
@@ -175,8 +178,15 @@ def test_testbed_keys_are_checked(keys, message):
         plan.load(None, {"world": "testbed", **keys})
 
 
-def test_packets_and_window_follow_the_world():
-    assert (plan.load(None).base.values, plan.load(None).base.slots) == (1024, 64)
+def test_packets_and_window_follow_the_world(monkeypatch):
+    assert (plan.load(None).base.values, plan.load(None).base.slots) == (2048, 64)
+    monkeypatch.setenv("INA_VALUES", "64")
+    monkeypatch.setenv("INA_SLOTS", "16")
+    assert (plan.load(None).base.values, plan.load(None).base.slots) == (64, 16)
+    monkeypatch.setenv("INA_SLOTS", "many")
+    with pytest.raises(config.ConfigError, match="INA_SLOTS = 'many': expected a number"):
+        plan.load(None)
+    monkeypatch.delenv("INA_SLOTS")
     chosen = plan.load(None, {"world": "testbed"}).base
     assert (chosen.values, chosen.slots) == (256, 32)
     assert plan.load(None, {"world": "testbed", "mtu": "9000", "slots": "16"}).base.values == 2048

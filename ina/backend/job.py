@@ -27,7 +27,8 @@ LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it ma
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
 # Least RTO in seconds. Shared memory loses nothing, so there a time-out is nearly always a rank or switch that did not
 # get a processor: it must be longer than a few time slices. Where packets can be lost, waiting that long would cost.
-RTO_MIN_LOSSLESS, RTO_MIN = 100e-3, 4e-3
+RTO_MIN_LOCAL = {"shm": 100e-3, "udp": 20e-3}
+RTO_MIN_FAULTS = 4e-3
 RTO_MIN_NETWORK = 10e-3  # a repetition takes its share of the link, and the kernel's timers and queues are in every round trip
 RTO_MAX = 0.5
 START_TIMEOUT = 120.0  # seconds, at least, for a switch process that has to compile its program first
@@ -86,8 +87,10 @@ class Job:
             return self.refusal
 
     def _start(self, attachment) -> None:
-        lossless = attachment.port["kind"] == "shm" and self.settings.faults is None
-        rto_min = RTO_MIN_NETWORK if self.settings.switch else RTO_MIN_LOSSLESS if lossless else RTO_MIN
+        if self.settings.faults is not None:
+            rto_min = RTO_MIN_FAULTS
+        else:
+            rto_min = RTO_MIN_NETWORK if self.settings.switch else RTO_MIN_LOCAL[attachment.port["kind"]]
         config = WorkerConfig(
             worker=attachment.worker, workers=attachment.workers, job=attachment.number,
             incarnation=attachment.incarnation, slots=attachment.slots, values=attachment.values,

@@ -32,7 +32,7 @@ class Settings:
     program: Path
     values: int = 2048
     slots: int = 64
-    pool: int = 1024
+    pool: int = 4096
     port: str = "shm"
     faults: Faults | None = None
     switch: str = ""

@@ -98,7 +98,7 @@ def error_bound(exponent: int, workers: int, average: bool = False) -> float:
     """Largest distance of a decoded sum (or mean) from the exact one before float32 rounding.
 
     Half a unit per worker, ``n * 2**(e - shift - 1)``; to it comes one float32 rounding of the sum, or three of the
-    mean (a relative error of 2**-24 each). It holds while every ``|x| <= 2**126``: larger values saturate there.
+    mean (a relative error of 2**-24 each). Blocks with a value beyond ``2**126`` have EXP_NONFINITE.
     """
     _check_exponent(exponent)
     if exponent == EXP_NONFINITE:

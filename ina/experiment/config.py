@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ina import paths
+from ina.backend.settings import parse_faults
 from ina.transport.config import HEADERS, VALUES
 
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
@@ -23,6 +25,14 @@ class ConfigError(ValueError):
 def key(default: object, text: str):
     """A key with its default and what `ina experiment show` and docs/experiments.md say about it."""
     return dataclasses.field(default=default, metadata={"help": text})
+
+
+def from_environment(name: str, default: int) -> int:
+    """What the environment says of a key that the experiment leaves open; results record the value either way."""
+    text = os.environ.get(name, "")
+    if text and not text.isdecimal():
+        raise ConfigError(f"{name} = {text!r}: expected a number")
+    return int(text) if text else default
 
 
 class Keys:
@@ -39,7 +49,7 @@ class Keys:
         need(1 <= self.workers <= 32, "workers", "1 to 32")
         need(self.seed >= 0, "seed", "0 or more")
         need(self.values in VALUES, "values", ", ".join(map(str, VALUES)))
-        need(self.timeout > 0, "timeout", "more than 0 seconds")
+        need(0 < self.timeout < 1e6, "timeout", "more than 0 and less than a million seconds")
         need(self.name != "" and "/" not in self.name, "name", "a name without '/'")
         known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
         need(self.program_path.is_file(), "program", f"one of {known}, or the path of a .p4 file")
@@ -71,8 +81,8 @@ class Config(Keys):
     data: str = key("", "folder of the IDX files; empty: where the distribution's package puts them")
     bucket_mb: float = key(0.5, "DDP's gradient bucket, MiB")
     program: str = key("switchml", "P4 program: a name in p4/, or the path of a .p4 file")
-    values: int = key(0, "int32 per packet; 0: 1024, in the testbed what fits its MTU")
-    slots: int = key(0, "window of each worker, packets; a power of two; 0: 64, in the testbed 32")
+    values: int = key(0, "int32 per packet; 0: INA_VALUES or 2048, in the testbed what fits its MTU")
+    slots: int = key(0, "window of each worker, packets; a power of two; 0: INA_SLOTS or 64, in the testbed 32")
     faults: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port, both directions")
     pcap: str = key("", "folder for a capture of each worker's packets, which Wireshark and scapy read; empty: none")
     timeout: float = key(60.0, "seconds that a rank waits for an all-reduce")
@@ -90,9 +100,9 @@ class Config(Keys):
         testbed = self.world == "testbed"
         fits = [n for n in VALUES if not testbed or HEADERS - ETHERNET + 4 * n <= self.mtu]
         if self.values == 0:
-            object.__setattr__(self, "values", max(fits) if testbed else 1024)
+            object.__setattr__(self, "values", max(fits) if testbed else from_environment("INA_VALUES", 2048))
         if self.slots == 0:
-            object.__setattr__(self, "slots", 32 if testbed else 64)
+            object.__setattr__(self, "slots", 32 if testbed else from_environment("INA_SLOTS", 64))
         self.check_common(("local", "testbed"))
         need(self.values in fits, "values", f"at most {max(fits)}, which fits mtu = {self.mtu}")
         need(not testbed or self.workers >= 2, "workers", "2 to 32 in the testbed")
@@ -107,7 +117,13 @@ class Config(Keys):
         need(self.batch >= 1, "batch", "at least 1")
         need(self.lr > 0, "lr", "more than 0")
         need(0 <= self.momentum < 1, "momentum", "0 up to, not including, 1")
-        need(self.bucket_mb > 0, "bucket_mb", "more than 0")
+        need(0 < self.bucket_mb < 1e6, "bucket_mb", "more than 0 and less than a million")
+        need(not self.data or Path(self.data).is_dir(), "data", "a folder with Fashion-MNIST's IDX files")
+        if self.faults:
+            try:
+                parse_faults(self.faults)
+            except ValueError as error:
+                raise ConfigError(f"faults = {self.faults!r}: {error}") from None
         need(1 <= self.slots <= 8192 and self.slots & (self.slots - 1) == 0, "slots", "a power of two up to 8192")
         need(self.compare_step >= 1, "compare_step", "at least 1")
 
