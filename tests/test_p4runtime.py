@@ -157,12 +157,25 @@ def test_what_is_written_to_a_saved_config_works_once_it_is_committed(client, co
 
 def test_commit_clears_and_reconcile_keeps_the_forwarding_state(client, config, names, ports):
     entry = names.entry("l2", {"dst": MAC}, "forward", port=2)
+    entry.metadata = b"m"
     default = names.entry("l2", None, "forward", port=1)
     default.is_default_action = True
-    client.write(update("INSERT", table_entry=entry), update("MODIFY", table_entry=default))
+    gone = names.entry("l2", {"dst": 5}, "drop")
+    old_form = group(6, p4.Replica(egress_port=3, instance=1))
+    counted = names.entry("l2", {"dst": MAC})
+    counts = p4.DirectCounterEntry(table_entry=counted, data=p4.CounterData(packet_count=5, byte_count=50))
+    register = p4.RegisterEntry(register_id=names.ids["last"], index=p4.Index(index=3), data={"bitstring": b"\x07"})
+    client.write(update("INSERT", table_entry=gone), update("INSERT", table_entry=entry))
+    client.write(update("DELETE", table_entry=gone), update("MODIFY", table_entry=default),
+                 update("INSERT", packet_replication_engine_entry=old_form),
+                 update("MODIFY", direct_counter_entry=counts), update("MODIFY", register_entry=register))
     wildcard = p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"]))
     client.set_pipeline("RECONCILE_AND_COMMIT", config)
     assert client.read(wildcard) == [p4.Entity(table_entry=entry)]
+    (counted_now,) = client.read(p4.Entity(direct_counter_entry=p4.DirectCounterEntry()))
+    assert counted_now.direct_counter_entry.data == counts.data
+    assert client.read(p4.Entity(register_entry=register)) == [p4.Entity(register_entry=register)]
+    assert client.read(replication(group(6))) == [replication(old_form)]
     assert client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["l2"], is_default_action=True))) == [
         p4.Entity(table_entry=default)
     ]

@@ -118,6 +118,11 @@ def test_members_and_groups(world, names):
     found = [e.table_entry for e in client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["hop"])))]
     assert found == [by_member(names, 5, 2), by_group(names, 6, 1)]
 
+    client.set_pipeline("RECONCILE_AND_COMMIT", client.call(
+        "GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config)
+    assert through(ports, key=5)[0] == 1
+    assert client.read(p4.Entity(action_profile_group=p4.ActionProfileGroup())) == [p4.Entity(action_profile_group=both)]
+
     refused(client, "FAILED_PRECONDITION", update("DELETE", action_profile_member=member(names, 1)),
             update("DELETE", action_profile_group=group(names, 1)))
     refused(client, "ALREADY_EXISTS", update("INSERT", action_profile_member=members[0]),

@@ -5,6 +5,7 @@
     with Server(device, "127.0.0.1:9559") as server: ...
 
 From the wire inwards: `service.py` (RPCs, streams) -> `arbitration.py` (who may write) -> `device.py` (pipelines, batches,
-packet-in and -out) -> `translate.py`, `objects.py` and `reading.py` (messages to entities of `ina.switch` and back). Importing this
+packet-in and -out) -> `translate.py`, `objects.py` and `reading.py` (messages to entities of
+`ina.switch` and back). `target.py` is the other side: a switch that is driven over P4Runtime. Importing this
 package needs nothing; `device` and `service` need the extra.
 """

@@ -16,12 +16,17 @@ from ina.p4runtime.pipeline import Pipeline
 from ina.p4runtime.reading import Reader
 from ina.switch import (
     CloneSessionEntry,
+    DirectCounterEntry,
+    DirectMeterEntry,
     EntityError,
     Link,
     MulticastGroupEntry,
+    ProfileGroup,
+    ProfileMember,
     Program,
     TableEntry,
     Update,
+    ValueSetEntry,
 )
 from ina.transport.ports import Port, create_bell, create_segment, open_shared
 
@@ -186,24 +191,35 @@ class Device:
 
     @staticmethod
     def _reconcile(old: Pipeline, new: Pipeline) -> None:
-        """Writes what is in the old switch into the new one: entries, groups and sessions by name; all of its state if
-        both have the same source. EntityError: something has no place there."""
-        rows = old.switch.read([TableEntry(""), TableEntry("", is_default=True)])
-        groups = old.switch.read([MulticastGroupEntry(0), CloneSessionEntry(0)])
-        updates = [Update("MODIFY" if r.is_default else "INSERT", r) for r in rows if not r.is_const]
-        there = {(r.table, new.translator.key(r), r.priority) for r in new.switch.read([TableEntry("")])}
-        kept = [
-            u if u.entity.is_default or (u.entity.table, old.translator.key(u.entity), u.entity.priority) not in there
-            else Update("MODIFY", u.entity)
-            for u in updates
-        ]
+        """Writes what is in the old switch into the new one, by name; counters, registers and meters too if both have the
+        same source. EntityError: something has no place there."""
+        info = old.switch.p4info
+        rows = [r for r in old.switch.read([TableEntry("")]) if not r.is_const]
+        defaults = [r for r in old.switch.read([TableEntry("", is_default=True)]) if not r.is_const]
+        profiles = [ProfileMember(name, 0) for name in info.profiles] + [ProfileGroup(name, 0) for name in info.profiles]
+        objects = old.switch.read([*profiles, MulticastGroupEntry(0), CloneSessionEntry(0)])
+        sets = [v for v in old.switch.read([ValueSetEntry(name) for name in info.value_sets]) if v.members]
+        there = [r for r in new.switch.read([TableEntry("")]) if not r.is_const]
+        updates = [Update("DELETE", r) for r in there]  # the program's own, which may have been changed or deleted
+        updates += [Update("INSERT", e) for e in (*objects, *rows)]
+        updates += [Update("MODIFY", e) for e in (*sets, *defaults)]
         try:
-            new.switch.write([*kept, *(Update("INSERT", g) for g in groups)])
+            new.switch.write(updates)
         except EntityError as error:
             new.switch.close()
             raise EntityError(f"the forwarding state cannot be kept: {error}") from None
         if old.switch.program.source_hash == new.switch.program.source_hash:
             new.switch.restore(old.switch.snapshot())
+            # Entries may have other cells of direct counters and meters now.
+            cells: list[Any] = []
+            for row in rows:
+                number = info.tables[str(row.table)].id
+                if number in old.translator.counted:
+                    cells += old.switch.read([DirectCounterEntry(row)])
+                if old.translator.objects.is_metered(number):
+                    cells += old.switch.read([DirectMeterEntry(row)])
+            new.switch.write([Update("MODIFY", cell) for cell in cells])
+        new.translator.inherit(old.translator)
         if {d.preamble.id for d in old.message.digests} <= {d.preamble.id for d in new.message.digests}:
             new.digests.configure(old.digests.configs())
 

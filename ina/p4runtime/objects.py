@@ -127,6 +127,9 @@ class Objects:
             raise EntityError(f"{what}: its weights exceed its max_size {e.max_size}", "RESOURCE_EXHAUSTED")
         return ProfileGroup(profile.name, e.group_id, tuple(members))
 
+    def inherit(self, other: Objects) -> None:
+        self._max_sizes = dict(other._max_sizes)
+
     def written(self, entity: Any) -> None:
         """A p4.v1.Entity has been written."""
         if entity.WhichOneof("entity") == "action_profile_group":

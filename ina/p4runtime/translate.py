@@ -126,6 +126,10 @@ class Translator:
     def register(self, number: int) -> Any:
         return by_id("register", self.info.registers.values(), number)
 
+    def register_spec(self, name: str) -> Any:
+        """P4DataTypeSpec of a register's cells."""
+        return self._register_specs[name]
+
     def _width(self, register: Any) -> int:
         width = self._widths.get(register.name)
         if width is None:
@@ -321,6 +325,11 @@ class Translator:
             port = decode(r.port, 32, f"{what}: port") if r.WhichOneof("port_kind") == "port" else r.egress_port
             out.append(Replica(port, r.instance))
         return tuple(out)
+
+    def inherit(self, other: Translator) -> None:
+        """Takes over what was noted about entities that now are in this one's switch."""
+        self._numbered = set(other._numbered)
+        self.objects.inherit(other.objects)
 
     def written(self, update: Any) -> None:
         """A p4.v1.Update has been made: its replicas are read in the form that they were written in."""

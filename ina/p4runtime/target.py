@@ -1,0 +1,232 @@
+"""A switch at the other end of P4Runtime, behind the interface that the embedded one has too."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import grpc
+from google.protobuf import json_format
+
+from ina.p4runtime.device import CODES
+from ina.p4runtime.messages import Status, p4
+from ina.p4runtime.translate import Translator
+from ina.p4runtime.values import from_data, to_data
+from ina.switch import (
+    CloneSessionEntry,
+    CounterEntry,
+    DirectCounterEntry,
+    EntityError,
+    MulticastGroupEntry,
+    P4Info,
+    RegisterEntry,
+    SwitchTarget,
+    TableEntry,
+    Update,
+)
+from ina.switch.entities import Entity, as_int, as_params
+
+SERVICE = "/p4.v1.P4Runtime/"
+NAMES = {number: name for name, number in CODES.items()}
+METADATA = 1 << 20  # bytes of error details that are taken
+
+
+class RemoteSwitch(SwitchTarget):
+    """The primary controller of device `device_id` at `address`, with `election_id`.
+
+    Raises EntityError: the switch refuses (PERMISSION_DENIED: there is a primary with a higher id); TimeoutError: it does
+    not answer within `timeout` seconds. `all_or_none` False is for switches that know no atomic batches (BMv2): then what
+    can be made of a failed batch is made.
+    """
+
+    def __init__(
+        self, address: str, device_id: int = 1, election_id: int = 1, *, all_or_none: bool = True, timeout: float = 10.0,
+    ):  # fmt: skip
+        self.address = address
+        self.device_id = device_id
+        self._election = p4.Uint128(high=election_id >> 64, low=election_id & ((1 << 64) - 1))
+        self._atomicity = p4.WriteRequest.ROLLBACK_ON_ERROR if all_or_none else p4.WriteRequest.CONTINUE_ON_ERROR
+        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1),
+                                                                ("grpc.max_metadata_size", METADATA)])
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._translator: Translator | None = None
+        try:
+            self._arbitrate(timeout)
+        except BaseException:
+            self.close()
+            raise
+
+    def _arbitrate(self, timeout: float) -> None:
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout)
+        except grpc.FutureTimeoutError:
+            raise TimeoutError(f"no P4Runtime server answers at {self.address} within {timeout} s") from None
+        method = self._channel.stream_stream(
+            SERVICE + "StreamChannel", p4.StreamMessageRequest.SerializeToString, p4.StreamMessageResponse.FromString
+        )
+        self._stream = method(iter(self._requests.get, None))
+        update = p4.MasterArbitrationUpdate(device_id=self.device_id, election_id=self._election)
+        self._requests.put(p4.StreamMessageRequest(arbitration=update))
+        try:
+            status = next(self._stream).arbitration.status
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+        if status.code:
+            raise EntityError(f"{self.address}: not the primary: {status.message}", "PERMISSION_DENIED")
+
+    def close(self) -> None:
+        """Gives up being the primary."""
+        self._requests.put(None)
+        self._channel.close()
+
+    def __enter__(self) -> RemoteSwitch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- pipeline
+
+    def set_pipeline(self, p4info: dict[str, Any], device_config: bytes, timeout: float = 600.0) -> None:
+        """Loads a program; `p4info` in protobuf's JSON mapping, `device_config` as the switch wants it."""
+        request = p4.SetForwardingPipelineConfigRequest(
+            device_id=self.device_id, election_id=self._election,
+            action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+        )  # fmt: skip
+        json_format.ParseDict(p4info, request.config.p4info)
+        request.config.p4_device_config = device_config
+        self._call("SetForwardingPipelineConfig", request, timeout)
+        self._translator = None
+
+    @property
+    def translator(self) -> Translator:
+        """For the program that the switch has: asked for once. EntityError (FAILED_PRECONDITION) if it has none."""
+        if self._translator is None:
+            request = p4.GetForwardingPipelineConfigRequest(
+                device_id=self.device_id, response_type=p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE
+            )
+            response = self._call("GetForwardingPipelineConfig", request, 10.0)
+            if not response.HasField("config"):
+                raise EntityError(f"{self.address}: no program is loaded", "FAILED_PRECONDITION")
+            message = response.config.p4info
+            info = P4Info(json_format.MessageToDict(message))
+            registers = [{"name": r.name, "width": r.width} for r in info.registers.values()]
+            self._translator = Translator(info, message, {"registers": registers})
+        return self._translator
+
+    @property
+    def p4info(self) -> P4Info:
+        return self.translator.info
+
+    # ---- entities
+
+    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
+        updates = list(updates)
+        request = p4.WriteRequest(device_id=self.device_id, election_id=self._election, atomicity=self._atomicity)
+        for i, update in enumerate(updates):
+            try:
+                request.updates.add(type=update.type, entity=self._message(update.entity))
+            except EntityError as error:
+                raise EntityError(f"update {i}: {error}", error.code, i) from None
+        self._call("Write", request, timeout)
+
+    def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
+        request = p4.ReadRequest(device_id=self.device_id, entities=[self._message(e) for e in entities])
+        method = self._channel.unary_stream(
+            SERVICE + "Read", p4.ReadRequest.SerializeToString, p4.ReadResponse.FromString
+        )
+        try:
+            return [self._entity(e) for response in method(request, timeout=timeout) for e in response.entities]
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+
+    def _table_entry(self, e: TableEntry) -> Any:
+        translator = self.translator
+        if not e.table:
+            return p4.TableEntry(is_default_action=e.is_default)
+        table = translator.info.table(e.table)
+        action, params = None, {}
+        if e.action is not None:
+            found = translator.info.action(table, e.action, e.is_default)
+            action, params = found.name, as_params(e.params, found.params, f"table {table.name}: action {found.name}")
+        entry = TableEntry(table.name, e.match, action, params, e.priority, e.is_default, e.metadata,  # type: ignore[arg-type]
+                           e.controller_metadata, member=e.member, group=e.group)
+        if not e.match:  # all entries, where it is a pattern
+            entry = TableEntry(table.name, {}, action, params, e.priority, e.is_default)  # type: ignore[arg-type]
+            if any(f.match == "exact" for f in table.fields):
+                return p4.TableEntry(table_id=table.id, is_default_action=e.is_default, action=self._action(entry))
+        return translator.entry_message(entry)
+
+    def _action(self, entry: TableEntry) -> Any | None:
+        if entry.action is None:
+            return None
+        message = p4.TableAction()
+        self.translator.fill_action(message.action, entry.action, entry.params)
+        return message
+
+    def _message(self, e: Entity) -> Any:
+        translator = self.translator
+        if isinstance(e, TableEntry):
+            return p4.Entity(table_entry=self._table_entry(e))
+        if isinstance(e, (MulticastGroupEntry, CloneSessionEntry)):
+            return translator.replication_message(e)
+        if isinstance(e, CounterEntry):
+            message = p4.CounterEntry(counter_id=translator.info.counter(e.counter).id)
+            message.data.packet_count, message.data.byte_count = e.packets, e.bytes
+            if e.index is not None:
+                message.index.index = e.index
+            return p4.Entity(counter_entry=message)
+        if isinstance(e, DirectCounterEntry):
+            data = p4.CounterData(packet_count=e.packets, byte_count=e.bytes)
+            return p4.Entity(direct_counter_entry={"table_entry": self._table_entry(e.entry), "data": data})
+        if isinstance(e, RegisterEntry):
+            info = translator.info.register(e.register)
+            message = p4.RegisterEntry(register_id=info.id)
+            if e.index is not None:
+                message.index.index = e.index
+            value = as_int(e.value, info.width, f"register {info.name}")
+            message.data.CopyFrom(to_data(value, translator.register_spec(info.name), info.width))
+            return p4.Entity(register_entry=message)
+        raise EntityError(f"{type(e).__name__}: not sent to switches over P4Runtime", "UNIMPLEMENTED")
+
+    def _entity(self, message: Any) -> Entity:
+        translator = self.translator
+        kind = message.WhichOneof("entity")
+        if kind == "table_entry":
+            return translator.table_entry(message.table_entry)
+        if kind == "packet_replication_engine_entry":
+            return translator.updates(p4.Update(type="INSERT", entity=message))[0].entity
+        if kind == "counter_entry":
+            e = message.counter_entry
+            return CounterEntry(translator.info.counter(e.counter_id).name, e.index.index, e.data.packet_count, e.data.byte_count)
+        if kind == "direct_counter_entry":
+            e = message.direct_counter_entry
+            return DirectCounterEntry(translator.table_entry(e.table_entry), e.data.packet_count, e.data.byte_count)
+        e = message.register_entry
+        info = translator.register(e.register_id)
+        value = from_data(e.data, translator.register_spec(info.name), info.width, f"register {info.name}")
+        return RegisterEntry(info.name, e.index.index, value)
+
+    # ---- calls
+
+    def _call(self, name: str, request: Any, timeout: float) -> Any:
+        method = self._channel.unary_unary(
+            SERVICE + name, type(request).SerializeToString, getattr(p4, f"{name}Response").FromString
+        )
+        try:
+            return method(request, timeout=timeout)
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: Any) -> Exception:
+        """What an RPC's status says, of a batch its first error."""
+        code, text = error.code(), f"{self.address}: {error.details()}"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return TimeoutError(text)
+        details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+        for i, packed in enumerate(Status.FromString(details).details if details else ()):
+            item = p4.Error()
+            if packed.Unpack(item) and item.canonical_code not in (CODES["OK"], CODES["ABORTED"]):
+                return EntityError(f"update {i}: {item.message}", NAMES.get(item.canonical_code, "UNKNOWN"), i)
+        return EntityError(text, code.name)

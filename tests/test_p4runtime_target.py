@@ -1,0 +1,94 @@
+"""One control plane, two switches: the same entities written into an embedded switch directly and over P4Runtime."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from capabilities import need
+
+need("cc", "p4runtime")
+
+from ina.compiler.build import compile_program  # noqa: E402
+from ina.p4runtime.device import Device  # noqa: E402
+from ina.p4runtime.service import Server  # noqa: E402
+from ina.p4runtime.target import RemoteSwitch  # noqa: E402
+from ina.switch import (  # noqa: E402
+    CloneSessionEntry,
+    CounterEntry,
+    DirectCounterEntry,
+    EntityError,
+    MulticastGroupEntry,
+    RegisterEntry,
+    Replica,
+    Switch,
+    TableEntry,
+    delete,
+    insert,
+    modify,
+)
+
+SOURCE = Path(__file__).parent / "p4" / "controlled.p4"
+
+
+@pytest.fixture(params=["embedded", "remote"])
+def target(request):
+    compiled = compile_program(SOURCE)
+    if request.param == "embedded":
+        with Switch(compiled.so_path) as switch:
+            yield switch
+        return
+    with Device(device_id=3) as device, Server(device, "127.0.0.1:0") as server:
+        with RemoteSwitch(server.address, device_id=3) as remote:
+            remote.set_pipeline(compiled.p4info, str(compiled.so_path).encode())
+            yield remote
+
+
+def test_what_is_written_is_there(target):
+    assert target.p4info.table("l2").size == 8
+    target.write(insert(
+        TableEntry("l2", {"dst": "02:00:00:00:00:01"}, "forward", {"port": 2}, metadata=b"m"),
+        TableEntry("acl", {"b": (0x10, 0xF0), "c": (5, 9)}, "drop", priority=3),
+        TableEntry("route", {"a": ("10.0.0.0", 8)}, "NoAction"),
+        MulticastGroupEntry(5, (Replica(1, 1), Replica(2, 2))),
+        CloneSessionEntry(9, (Replica(3),), 64),
+    ) + modify(TableEntry("l2", {}, "forward", {"port": 1}, is_default=True), CounterEntry("seen", 1, 7, 70),
+               RegisterEntry("last", 2, 99)))
+    (entry,) = target.read([TableEntry("l2")])
+    assert (entry.table, entry.action, entry.params, entry.metadata) == ("I.l2", "I.forward", {"port": 2}, b"m")
+    (default,) = target.read([TableEntry("l2", is_default=True)])
+    assert (default.is_default, default.params) == (True, {"port": 1})
+    assert len(target.read([TableEntry("acl"), TableEntry("route")])) == 2
+    assert target.read([MulticastGroupEntry(0), CloneSessionEntry(9)]) == [
+        MulticastGroupEntry(5, (Replica(1, 1), Replica(2, 2))), CloneSessionEntry(9, (Replica(3),), 64)]
+    assert target.read([CounterEntry("seen", 1), RegisterEntry("last", 2)]) == [
+        CounterEntry("I.seen", 1, 7, 70), RegisterEntry("I.last", 2, 99)]
+    target.write(modify(DirectCounterEntry(entry, 3, 30)))
+    (counted,) = target.read([DirectCounterEntry(entry)])
+    assert (counted.packets, counted.bytes) == (3, 30)
+    target.write(delete(TableEntry("l2", {"dst": "02:00:00:00:00:01"}), MulticastGroupEntry(5)))
+    assert target.read([TableEntry("l2")]) == [] and target.read([MulticastGroupEntry(0)]) == []
+
+
+def test_a_batch_that_fails_changes_nothing(target):
+    good = TableEntry("l2", {"dst": 1}, "drop")
+    for bad, code in ((good, "ALREADY_EXISTS"), (TableEntry("fixed", {"e": 9}, "NoAction"), "PERMISSION_DENIED"),
+                      (TableEntry("l2", {"dst": 1 << 48}, "drop"), "INVALID_ARGUMENT")):
+        with pytest.raises(EntityError, match="update 1") as caught:
+            target.write(insert(good, bad))
+        assert (caught.value.code, caught.value.update) == (code, 1)
+        assert target.read([TableEntry("l2")]) == []
+
+
+def test_switches_that_are_not_there_or_not_ours():
+    with pytest.raises(TimeoutError, match="127.0.0.1:1 within"):
+        RemoteSwitch("127.0.0.1:1", timeout=0.3)
+    with Device(device_id=1) as device, Server(device, "127.0.0.1:0") as server:
+        with pytest.raises(EntityError, match="no device 2"):
+            RemoteSwitch(server.address, device_id=2)
+        with RemoteSwitch(server.address, election_id=5) as primary:
+            with pytest.raises(EntityError, match="not the primary") as caught:
+                RemoteSwitch(server.address, election_id=4)
+            assert caught.value.code == "PERMISSION_DENIED"
+            with pytest.raises(EntityError, match="no program is loaded"):
+                primary.read([TableEntry("t")])
