@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 import subprocess
@@ -146,19 +147,36 @@ def _by_name(x):
     return x
 
 
-@pytest.mark.parametrize("path", PROGRAMS, ids=lambda p: p.stem)
+# Where p4c has removed what cannot be reached, or cannot describe it: docs/p4.md, "Differences from BMv2".
+P4INFO_DIFFERS = {"gauntlet_exit_combination_5-bmv2", "gauntlet_exit_combination_21-bmv2", "issue2735-bmv2",
+                  "match-on-exprs2-bmv2"}  # fmt: skip
+
+
+def samples() -> list[Path]:
+    """p4c's programs for v1model that this compiler knows, where INA_P4C_SAMPLES names their folder."""
+    folder = os.environ.get("INA_P4C_SAMPLES", "")
+    found = sorted(Path(folder).glob("*-bmv2.p4")) if folder else []
+    return [p for p in found if "V1Switch" in p.read_text(errors="replace") and p.stem not in P4INFO_DIFFERS]
+
+
+@pytest.mark.parametrize("path", PROGRAMS + samples(), ids=lambda p: p.stem)
 def test_p4info_is_that_of_p4c(path, tmp_path):
     """JSON, and the two other formats of p4c's own JSON, to the byte. (p4c is slow with 256 values.)"""
     need("p4c")
     files = [tmp_path / f"p4c.{ending}" for ending in ("json", "bin", "txtpb")]
     command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "-DVALUES=32", "--p4runtime-files", ",".join(map(str, files)),
                "-o", str(tmp_path / "bmv2.json"), str(path)]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True)
+    done = subprocess.run(command, capture_output=True, text=True)
+    if not files[0].exists():
+        assert path not in PROGRAMS, done.stderr
+        pytest.skip(f"p4c: {done.stderr[-200:]}")
     theirs = json.loads(files[0].read_text())
     wanted = {"typeInfo": {}, **_by_name(theirs)}  # p4c leaves an empty one out where there is no table and no action
     assert _by_name(p4info.build(load(path, defines={"VALUES": "32"}))) == wanted
-    assert p4info_files.binary(theirs) == files[1].read_bytes()
+    written = files[1].read_bytes()
     assert p4info_files.text(theirs) == files[2].read_text()
+    assert len(p4info_files.binary(theirs)) == len(written)  # entries of maps may come in another order
+    assert "typeInfo" in theirs and theirs["typeInfo"] or p4info_files.binary(theirs) == written
 
 
 # --- stf ------------------------------------------------------------------------------------------------------------
