@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from capabilities import need
 
 need("cc", "p4runtime")
 
+from ina import paths  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
+from ina.control.controller import Controller  # noqa: E402
 from ina.p4runtime.device import Device  # noqa: E402
 from ina.p4runtime.service import Server  # noqa: E402
 from ina.p4runtime.target import RemoteSwitch  # noqa: E402
@@ -27,6 +30,8 @@ from ina.switch import (  # noqa: E402
     insert,
     modify,
 )
+from ina.transport import Endpoint, WorkerConfig  # noqa: E402
+from ina.transport.ports import memory_pair  # noqa: E402
 
 SOURCE = Path(__file__).parent / "p4" / "controlled.p4"
 
@@ -92,3 +97,30 @@ def test_switches_that_are_not_there_or_not_ours():
             assert caught.value.code == "PERMISSION_DENIED"
             with pytest.raises(EntityError, match="no program is loaded"):
                 primary.read([TableEntry("t")])
+
+
+def test_the_controller_runs_a_job_on_a_switch_that_it_reaches_by_p4runtime():
+    """The same Controller as in the switch process; sums of two workers through p4/switchml.p4."""
+    compiled = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})
+    pairs = [memory_pair(256, 2048) for _ in range(2)]
+    with Device(device_id=1) as device, Server(device, "127.0.0.1:0") as server, RemoteSwitch(server.address) as remote:
+        remote.set_pipeline(compiled.p4info, str(compiled.so_path).encode())
+        controller = Controller(remote, slots=64)
+        job = controller.admit("job", workers=2, slots=16)
+        for i, (inside, _) in enumerate(pairs):
+            device.add_port(i, inside)
+            controller.attach(job, i, port=i)
+        configs = [
+            WorkerConfig(i, 2, values=32, slots=16, job=job.number, incarnation=job.incarnation) for i in range(2)
+        ]
+        rows = np.arange(2 * 3000, dtype=np.int32).reshape(2, 3000)
+        with Endpoint(configs[0], pairs[0][1]) as one, Endpoint(configs[1], pairs[1][1]) as two:
+            tickets = [(e, e.submit(row)) for e, row in zip((one, two), rows, strict=True)]
+            for endpoint, ticket in tickets:
+                endpoint.wait(ticket, 20)
+        assert (rows == rows[0]).all() and rows[0, 5] == 5 + 3005
+        controller.release("job")
+        for table in ("job", "worker", "replica"):
+            assert remote.read([TableEntry(table)]) == []
+    for inside, _ in pairs:
+        inside.close()
