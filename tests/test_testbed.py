@@ -66,8 +66,8 @@ def environment() -> dict[str, str]:
     return dict(os.environ, PYTHONPATH=str(ROOT))
 
 
-def run_workers(network: Network, count: int) -> list[dict]:
-    hosts = [host.name for host in network.topology.hosts]
+def run_workers(network: Network, count: int, hosts: list[str] | None = None) -> list[dict]:
+    hosts = hosts or [host.name for host in network.topology.hosts]
     started = [
         subprocess.Popen(
             network.command(host, [sys.executable, "-c", WORKER, network.socket, str(i), str(len(hosts)), str(count)]),
@@ -145,6 +145,38 @@ def test_other_traffic_crosses_the_same_links():
     assert int(received) == amount
     assert float(seconds) > 0.9 * 8 * amount / rate
     assert links["h1"]["up_bytes"] > amount and links["h2"]["down_bytes"] > amount
+
+
+def test_switches_forward_to_each_other_and_each_aggregates_for_its_own_hosts():
+    """A triangle of switches: broadcasts end, frames find every host, and the link between two switches keeps its rate."""
+    nodes = tuple(map(Node, ("h1", "h2", "h3", "s1", "s2", "s3")))
+    trunks = (Link("s1", "s2", rate=10e6), Link("s2", "s3"), Link("s3", "s1"))
+    topology = Topology("triangle", nodes, (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), *trunks))
+    join = (
+        "import sys; from ina.control.client import Client\n"
+        "c = Client(sys.argv[1]); c.admit('two', 2, 32)\n"
+        "try: print(c.attach('two', int(sys.argv[2])).address.ip, flush=True)\nexcept Exception as e: print(e, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    with Network(topology, PROGRAM, DEFINES) as network:
+        ping = network.command("h1", ["ping", "-c", "3", "-i", "0.1", "-W", "5", "-s", "1000", "10.0.0.3"])
+        said = subprocess.run(ping, capture_output=True, text=True).stdout
+        assert "3 received" in said
+        assert float(said.split("min/avg/max/mdev = ")[1].split("/")[0]) > 1.7, "1066 B at 10 Mb/s last 853 us, there and back"
+        broadcast = network.command("h2", ["ping", "-b", "-c", "1", "-W", "1", "10.0.255.255"])
+        subprocess.run(broadcast, capture_output=True)
+        assert network.counters()["links"]["h3"]["down_packets"] == 4, "three questions and one broadcast"
+        run_workers(network, 20_000, ["h1", "h2"])
+        first, second = (
+            subprocess.Popen(network.command(host, [sys.executable, "-c", join, network.socket, number]), env=environment(),
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for host, number in (("h1", "0"), ("h3", "1"))
+        )  # fmt: skip
+        with first, second:
+            said = {first.stdout.readline(), second.stdout.readline()}
+            for process in (first, second):
+                process.stdin.close()
+    assert any("but this job has workers at s" in line for line in said) and len(said & {"10.0.0.1\n", "10.0.0.3\n"}) == 1
 
 
 def test_workers_must_be_in_hosts_each_in_its_own():
@@ -280,8 +312,9 @@ def test_what_cannot_be_made_says_why(tmp_path):
     with pytest.raises(ControlError, match=r"broken\.p4"):
         network.start()
     assert left_behind(network) == [] and state.read() == {}
-    two = Topology("two", (Node("h1"), Node("s1"), Node("s2")), (Link("h1", "s1"), Link("s1", "s2")))
-    with pytest.raises(TopologyError, match="two: 2 switches; a network of real interfaces has one"):
+    link = Link("s1", "s2", simplex=True), Link("s2", "s1", simplex=True)
+    two = Topology("two", (Node("h1"), Node("s1"), Node("s2")), (Link("h1", "s1"), *link))
+    with pytest.raises(TopologyError, match="two: it has links of one direction"):
         Network(two, PROGRAM, DEFINES)
     with socket.socket(socket.AF_UNIX) as stray:  # a file that an earlier crash left does not stop the next start
         stray.bind(network.socket)

@@ -62,7 +62,7 @@ def test_what_makes_no_sense_is_refused(make, message):
 
 
 def test_forwarding_entries():
-    group, flood, *hosts = [update.entity for update in forwarding({"00:00:00:00:00:01": 1, "00:00:00:00:00:02": 2})]
+    group, flood, *hosts = [update.entity for update in forwarding({"00:00:00:00:00:01": 1, "00:00:00:00:00:02": 2}, [1, 2])]
     assert group.group_id == FLOOD_GROUP and [r.port for r in group.replicas] == [1, 2]
     assert flood.match == {"hdr.ethernet.dst_addr": BROADCAST} and flood.action == "flood"
     assert [(h.match["hdr.ethernet.dst_addr"][-2:], h.params["port"]) for h in hosts] == [("01", 1), ("02", 2)]

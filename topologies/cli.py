@@ -11,6 +11,7 @@ from pathlib import Path
 
 import topologies
 from topologies import state
+from topologies.show import parameters
 
 PATIENCE = 10.0  # seconds for a network's own process to take it down
 
@@ -20,17 +21,14 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     net = commands.add_parser("net", help="a Mininet network around the P4 switch, to play with (needs root)")
     verbs = net.add_subparsers(title="commands", metavar="COMMAND", required=True)
     up = verbs.add_parser("up", help="bring a network up and give Mininet's prompt; leaving it takes the network down")
-    up.add_argument("name", help=f"topology: {', '.join(topologies.names())}")
-    up.add_argument("--hosts", type=int, help="number of hosts (default: 4)")
-    up.add_argument("--rate", type=float, help="of each link and direction, bit/s (default: 100e6; 0: no limit)")
-    up.add_argument("--delay", type=float, help="of each link, one way, seconds (default: 0)")
-    up.add_argument("--queue", type=int, help="of each link and direction, bytes (default: 524288)")
-    up.add_argument("--loss", type=float, help="probability that a link loses a frame, each way (default: 0)")
-    up.add_argument("--mtu", type=int, help="bytes (default: 1500)")
+    up.add_argument("name", help=f"topology: {', '.join(topologies.names())}, or a TOML file")
+    group = up.add_argument_group("parameters of topologies (ina topo list shows the defaults)")
+    for key, (kind, owners) in sorted(parameters().items()):
+        group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
     up.add_argument("--values", type=int, default=256, help="integers per packet of the switch program (default: 256)")
     up.add_argument("--pcap", type=Path, metavar="FOLDER", help="capture what passes each port of the switch there")
     up.add_argument("--command", help="run this at the prompt and take the network down, such as: pingall")
-    up.set_defaults(main=_up)
+    up.set_defaults(main=_up, keys=tuple(parameters()))
     verbs.add_parser("down", help="take down the network that is up, or what a killed one left").set_defaults(main=_down)
 
 
@@ -39,10 +37,9 @@ def _up(args: argparse.Namespace) -> int:
     from ina.control.client import ControlError
     from topologies.mininet import MininetMissing, Network
 
-    keys = ("hosts", "rate", "delay", "queue", "loss", "mtu")
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        topology = topologies.load(args.name, **{key: value for key in keys if (value := getattr(args, key)) is not None})
+        topology = topologies.load(args.name, **{key: value for key in args.keys if (value := getattr(args, key)) is not None})
         if args.pcap:
             args.pcap.mkdir(parents=True, exist_ok=True)
         network = Network(topology, paths.p4_dir() / "switchml.p4", {"VALUES": str(args.values), "SLOTS": "1024"},

@@ -25,6 +25,7 @@ from types import ModuleType
 
 from ina.control.client import Client, SwitchProcess
 from ina.transport import SWITCH
+from topologies import routes
 from topologies.model import Topology, TopologyError
 from topologies.state import State, interface_exists, run_dir
 
@@ -83,6 +84,23 @@ def _switch_class() -> type:
     return EmbeddedSwitch
 
 
+def _flood(topology: Topology) -> dict[str, list[int]]:
+    """For every switch the ports that lead to a host, or to a switch along one tree that spans all."""
+    ports: dict[str, set[int]] = {switch.name: set() for switch in topology.switches}
+    root = topology.switches[0].name
+    reached, waiting = {root}, [root]
+    for switch in waiting:
+        for hop in topology.hops[switch]:
+            if hop.node not in ports:
+                ports[switch].add(hop.port)
+            elif hop.node not in reached:
+                reached.add(hop.node)
+                waiting.append(hop.node)
+                ports[switch].add(hop.port)
+                ports[hop.node].add(next(end.port for end in topology.ends[hop.link] if end.node == hop.node))
+    return {switch: sorted(found) for switch, found in ports.items()}
+
+
 class Network:
     """A topology that is up between ``start`` and ``stop`` (or as a context manager). One at a time on a machine.
 
@@ -92,9 +110,11 @@ class Network:
 
     def __init__(self, topology: Topology, program: Path, defines: dict[str, str], *, seed: int = 1,
                  capture: Path | None = None, job_slots: int | None = None):
-        if len(topology.switches) != 1:
-            raise TopologyError(f"{topology.name}: {len(topology.switches)} switches; a network of real interfaces has one")
+        if any(link.simplex for link in topology.links):
+            raise TopologyError(f"{topology.name}: it has links of one direction; a network of real interfaces has none")
         self.topology = topology
+        # The interfaces: between switches frames go through the switch process's memory.
+        self._pairs = [sorted(pair, key=lambda end: end.node[0]) for pair in topology.ends if pair[0].node[0] != pair[1].node[0]]
         self.net = None  # the Mininet object
         self.up_seconds = 0.0
         self.cleaned: list[str] = []  # what an earlier network of this tool had left
@@ -127,7 +147,7 @@ class Network:
         return self
 
     def _check_names(self) -> None:
-        for pair in self.topology.ends:
+        for pair in self._pairs:
             for end in pair:
                 if interface_exists(end.name):
                     raise TopologyError(
@@ -145,23 +165,20 @@ class Network:
             else:
                 made = self.net.addSwitch(node.name, inNamespace=False)
             self._state.add(processes=[made.pid])
-        self._state.add(interfaces=[end.name for pair in self.topology.ends for end in pair if end.node[0] == "s"])
-        for a, b in self.topology.ends:
-            self.net.addLink(
-                self.net[a.node], self.net[b.node], port1=a.port, port2=b.port, intfName1=a.name, intfName2=b.name
-            )
+        self._state.add(interfaces=[end.name for _, end in self._pairs])
+        for host, end in self._pairs:
+            self.net.addLink(self.net[host.node], self.net[end.node], port1=host.port, port2=end.port,
+                             intfName1=host.name, intfName2=end.name)  # fmt: skip
         self.net.build()
         self.net.start()
 
     def _configure(self) -> None:
         """Checksums are made by the sender and segments by nobody, addresses of neighbours are known, there is no IPv6."""
         mtu, hosts = self.topology.mtu, self.topology.hosts
-        for pair in self.topology.ends:
-            for end in pair:
-                if end.node[0] == "s":
-                    Path(f"/proc/sys/net/ipv6/conf/{end.name}/disable_ipv6").write_text("1")
-                    Path(f"/proc/sys/net/ipv4/conf/{end.name}/arp_ignore").write_text("8")  # this machine is not there
-                    subprocess.run(["ip", "link", "set", end.name, "mtu", str(mtu)], check=True)
+        for _, end in self._pairs:
+            Path(f"/proc/sys/net/ipv6/conf/{end.name}/disable_ipv6").write_text("1")
+            Path(f"/proc/sys/net/ipv4/conf/{end.name}/arp_ignore").write_text("8")  # this machine is not there
+            subprocess.run(["ip", "link", "set", end.name, "mtu", str(mtu)], check=True)
         neighbours = {host.ip: host.mac for host in hosts} | {SWITCH.ip: SWITCH.mac}
         setting_up = []
         for host in hosts:
@@ -188,25 +205,37 @@ class Network:
             raise OSError("hosts could not be set up: " + "; ".join(failed))
 
     def _start_switch(self) -> None:
-        (switch,) = self.topology.switches
-        ports = []
-        for host, link, end in self.topology.host_links(switch.name):
-            ports.append({
-                "number": end.port, "interface": end.name, "host": host.name, "mac": host.mac, "ip": host.ip,
-                "namespace": os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino,
-                "rate": link.rate, "delay": link.delay, "queue": link.queue, "loss": link.loss,
-                "seed": self._seed * 1000 + end.port,
-            })  # fmt: skip
         description = run_dir() / "ports.json"
         self._state.add(files=[description, Path(self.socket)])
-        capture = str(self._capture.resolve()) if self._capture else ""
-        description.write_text(json.dumps({"mtu": self.topology.mtu, "ports": ports, "capture": capture}))
+        description.write_text(json.dumps(self._described()))
         Path(self.socket).unlink(missing_ok=True)  # of an earlier network: nobody can be listening, the lock is ours
         self._process = SwitchProcess(
             self._program, self._defines, self.socket, self._job_slots, network=description
         )
         self._state.add(processes=[self._process.pid])
         self._process.wait_ready()
+
+    def _described(self) -> dict:
+        """The network as ``ina.control.network.Description`` reads it."""
+        topology, ports, trunks = self.topology, [], []
+        hosts = {host.name: host for host in topology.hosts}
+        for number, (link, ends) in enumerate(zip(topology.links, topology.ends, strict=True)):
+            wire = {"rate": link.rate, "delay": link.delay, "queue": link.queue, "loss": link.loss,
+                    "seed": self._seed * 10_000 + number}  # fmt: skip
+            a, b = sorted(ends, key=lambda end: end.node[0])
+            if a.node not in hosts:
+                trunks.append({"a": a.node, "a_port": a.port, "b": b.node, "b_port": b.port, "wire": wire})
+                continue
+            host = hosts[a.node]
+            ports.append({"switch": b.node, "number": b.port, "interface": b.name, "host": host.name, "mac": host.mac,
+                          "ip": host.ip, "namespace": os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino,
+                          "wire": wire})  # fmt: skip
+        ways = routes.tables(topology)
+        return {
+            "mtu": topology.mtu, "ports": ports, "trunks": trunks, "flood": _flood(topology),
+            "routes": {switch: {hosts[h].mac: hop.port for h, hop in way.items()} for switch, way in ways.items()},
+            "capture": str(self._capture.resolve()) if self._capture else "",
+        }  # fmt: skip
 
     # ---- in use
 

@@ -22,12 +22,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     show.add_argument("--job", default="", metavar="H1,H2,...", help="workers of a job: h1,h2 or a range h1-h8")
     show.add_argument("--svg", type=Path, metavar="FILE", help="write a drawing there")
     group = show.add_argument_group("parameters of topologies")
-    for key, (kind, owners) in sorted(_parameters().items()):
+    for key, (kind, owners) in sorted(parameters().items()):
         group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
-    show.set_defaults(main=_show, keys=tuple(_parameters()))
+    show.set_defaults(main=_show, keys=tuple(parameters()))
 
 
-def _parameters() -> dict[str, tuple[type, list[str]]]:
+def parameters() -> dict[str, tuple[type, list[str]]]:
     """Parameter -> its type and the topologies that have it."""
     found: dict[str, tuple[type, list[str]]] = {}
     for name in topologies.names():
