@@ -142,14 +142,63 @@ def test_members_and_groups(world, names):
     )  # fmt: skip
     watched = group(names, 2, (1, 1), max_size=4)
     watched.members[0].watch_port = b"\x01"
-    set_at_once = names.entry("hop", {"key": 9})
-    set_at_once.action.action_profile_action_set.SetInParent()
-    refused(client, "UNIMPLEMENTED", update("INSERT", action_profile_group=watched), update("INSERT", table_entry=set_at_once))
+    refused(client, "UNIMPLEMENTED", update("INSERT", action_profile_group=watched))
     refused(client, "RESOURCE_EXHAUSTED", update("INSERT", action_profile_group=group(names, 2, (1, 3), (2, 3), max_size=5)))
     client.write(*(update("DELETE", table_entry=e) for e in found))
     client.write(update("DELETE", action_profile_group=group(names, 1)))
     client.write(*(update("DELETE", action_profile_member=m) for m in members))
     assert client.read(p4.Entity(action_profile_member=p4.ActionProfileMember())) == []
+
+
+def at_once(names, key, *ports, weight=1):
+    """An entry with an action set."""
+    e = names.entry("hop", {"key": key})
+    for port in ports:
+        action = names.entry("hop", None, "send", port=port).action.action
+        e.action.action_profile_action_set.action_profile_actions.add(action=action, weight=weight)
+    return e
+
+
+def test_action_sets(world, names):
+    client, ports = world
+    wildcard = p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["hop"]))
+    hidden = p4.Entity(action_profile_member=p4.ActionProfileMember()), p4.Entity(action_profile_group=p4.ActionProfileGroup())
+
+    def used():
+        return {through(ports, key=6, flow=i)[0] for i in range(40)}
+
+    both = at_once(names, 6, 1, 2)
+    client.write(update("INSERT", table_entry=both))
+    assert used() == {1, 2}
+    assert client.read(wildcard) == [p4.Entity(table_entry=both)] and client.read(*hidden) == []
+    refused(client, "ALREADY_EXISTS", update("INSERT", table_entry=both))
+    client.write(update("MODIFY", table_entry=at_once(names, 6, 2)))
+    assert used() == {2}
+    client.set_pipeline("RECONCILE_AND_COMMIT", client.call(
+        "GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config)
+    assert used() == {2} and client.read(wildcard) == [p4.Entity(table_entry=at_once(names, 6, 2))]
+    client.write(update("MODIFY", table_entry=names.entry("hop", {"key": 6})))  # without an action: it stays
+    assert used() == {2}
+    client.write(update("INSERT", action_profile_member=member(names, 1, 1)))
+    client.write(update("MODIFY", table_entry=by_member(names, 6, 1)))
+    assert used() == {1} and client.read(wildcard) == [p4.Entity(table_entry=by_member(names, 6, 1))]
+    client.write(update("MODIFY", table_entry=both))
+    client.write(update("DELETE", table_entry=names.entry("hop", {"key": 6})))
+    client.write(update("DELETE", action_profile_member=member(names, 1)))
+    for _ in range(4):  # nothing is left behind: the selector has room for eight members
+        client.write(update("INSERT", table_entry=at_once(names, 6, 1, 2, 1, 2)))
+        client.write(update("DELETE", table_entry=at_once(names, 6)))
+    twice = [update("INSERT", table_entry=both), update("MODIFY", table_entry=at_once(names, 6, 1))]
+    with pytest.raises(Failure) as caught:
+        client.write(*twice)
+    assert [c for c, _ in caught.value.details] == [0, CODES["UNIMPLEMENTED"]]
+    refused(client, "INVALID_ARGUMENT", update("INSERT", table_entry=at_once(names, 7, 1, weight=0)),
+            update("INSERT", table_entry=at_once(names, 7, 2, weight=-1)),
+            update("INSERT", action_profile_member=member(names, 0xF0000000, 1)))
+    watched = at_once(names, 7, 1)
+    watched.action.action_profile_action_set.action_profile_actions[0].watch_port = b"\x01"
+    refused(client, "UNIMPLEMENTED", update("INSERT", table_entry=watched))
+    assert client.read(wildcard) == [p4.Entity(table_entry=both)] and client.read(*hidden) == []
 
 
 def test_meters(world, names):

@@ -345,6 +345,7 @@ class _Batch:
         self.updates = updates
         self.errors = [error_of() for _ in updates]
         self.digests = pipeline.digests.configs()
+        pipeline.translator.action_sets.begin()
 
     def _translated(self, i: int) -> list[Update] | None:
         """None: it is wrong, and its error says why."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ina.p4runtime.action_sets import FIRST
 from ina.p4runtime.messages import p4
 from ina.switch import (
     DirectMeterEntry,
@@ -86,14 +87,18 @@ class Objects:
             raise EntityError(f"{kind}: only MODIFY is possible")
         return makers[kind](type_, e)
 
+    def group_limit(self, profile: str) -> int:
+        """`max_group_size` of a profile; 0: none."""
+        return self._limits[self.info.profiles[profile].id]
+
     def profile(self, number: int) -> Any:
         return by_id("action profile", self.info.profiles.values(), number)
 
     def _member(self, type_: str, e: Any) -> ProfileMember:
         profile = self.profile(e.action_profile_id)
         what = f"action profile {profile.name}: member {e.member_id}"
-        if not e.member_id:
-            raise EntityError(f"{what}: 0 is no member")
+        if not 0 < e.member_id < FIRST:
+            raise EntityError(f"{what}: expected 1..{FIRST - 1:#x}; those above are for action sets")
         if type_ == "DELETE":
             return ProfileMember(profile.name, e.member_id)
         if not e.HasField("action"):
@@ -105,8 +110,8 @@ class Objects:
     def _group(self, type_: str, e: Any) -> ProfileGroup:
         profile = self.profile(e.action_profile_id)
         what = f"action profile {profile.name}: group {e.group_id}"
-        if not e.group_id:
-            raise EntityError(f"{what}: 0 is no group")
+        if not 0 < e.group_id < FIRST:
+            raise EntityError(f"{what}: expected 1..{FIRST - 1:#x}; those above are for action sets")
         if type_ == "DELETE":
             return ProfileGroup(profile.name, e.group_id)
         limit, known = self._limits[profile.id], self._max_sizes.get((profile.id, e.group_id))
@@ -195,8 +200,9 @@ class Objects:
             profiles = [self.profile(e.action_profile_id)] if e.action_profile_id else self.info.profiles.values()
             if kind == "action_profile_member":
                 found = switch.read([ProfileMember(p.name, e.member_id) for p in profiles])
-                return [self._member_message(m) for m in found]
-            return [self._group_message(g) for g in switch.read([ProfileGroup(p.name, e.group_id) for p in profiles])]
+                return [self._member_message(m) for m in found if m.member_id < FIRST]
+            found = switch.read([ProfileGroup(p.name, e.group_id) for p in profiles])
+            return [self._group_message(g) for g in found if g.group_id < FIRST]
         if kind == "meter_entry":
             return self._meter_messages(e, switch)
         if kind == "direct_meter_entry":

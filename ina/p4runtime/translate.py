@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from ina.p4runtime.action_sets import ActionSets
 from ina.p4runtime.messages import p4
 from ina.p4runtime.objects import KINDS, Objects, by_id, meter_config
 from ina.p4runtime.values import decode, encode, from_data, to_data
@@ -45,6 +46,7 @@ class Translator:
         self._widths = {r["name"]: r["width"] for r in layout.get("registers", ())}
         self._value_sets = {v["name"]: [k["name"] for k in v["keys"]] for v in layout.get("value_sets", ())}
         self.objects = Objects(self)
+        self.action_sets = ActionSets(self)
         self._numbered: set[tuple[type, int]] = set()  # groups and sessions written with `egress_port`, not `port`
 
     # ---- updates
@@ -93,8 +95,13 @@ class Translator:
             raise EntityError(f"{where}: default: only MODIFY is possible")
         if type_ == "INSERT" and not entry.is_default and not self.table(e.table_id).fields:
             raise EntityError(f"{where}: it has no key, so it can have no entries but its default")
+        before: list[Update] = []
+        after: list[Update] = []
+        if self.table(e.table_id).profile and not entry.is_default:
+            limit = self.objects.group_limit(self.table(e.table_id).profile)
+            before, entry, after = self.action_sets.around(type_, e, entry, limit)
         if type_ == "DELETE":
-            return [Update(type_, entry)]
+            return [Update(type_, entry), *after]
         if e.is_const:
             raise EntityError(f"{where}: is_const is for reading")
         if e.HasField("meter_counter_data"):
@@ -102,7 +109,7 @@ class Translator:
         if e.idle_timeout_ns:
             known = self._tables[e.table_id].idle_timeout_behavior
             raise EntityError(f"{where}: idle time-outs are not served", "UNIMPLEMENTED" if known else "INVALID_ARGUMENT")
-        out = [Update(type_, entry)]
+        out = [*before, Update(type_, entry), *after]
         if e.HasField("counter_data"):
             out.append(Update("MODIFY", self._direct(e, entry, e.counter_data)))
         if e.HasField("meter_config"):
@@ -208,11 +215,11 @@ class Translator:
         kind = e.action.WhichOneof("type") if e.HasField("action") else None
         if kind is None:
             return None, {}, None, None
-        if kind == "action_profile_action_set":
-            raise EntityError(f"{where}: action sets (one shot) are not served: write members and a group", "UNIMPLEMENTED")
         if (kind == "action") == bool(table.profile) and not e.is_default_action:
             has = f"has the action profile {table.profile}" if table.profile else "has no action profile"
             raise EntityError(f"{where}: its entries cannot name an {kind}: it {has}")
+        if kind == "action_profile_action_set":
+            return None, {}, None, None  # action_sets.py makes a group of it
         if kind == "action_profile_member_id":
             return None, {}, e.action.action_profile_member_id, None
         if kind == "action_profile_group_id":
@@ -272,6 +279,8 @@ class Translator:
             self.fill_action(message.action.action, entry.action, entry.params)
         elif entry.member is not None:
             message.action.action_profile_member_id = entry.member
+        elif entry.group is not None and (action_set := self.action_sets.message(entry.group)) is not None:
+            message.action.action_profile_action_set.CopyFrom(action_set)
         elif entry.group is not None:
             message.action.action_profile_group_id = entry.group
         return message
@@ -330,10 +339,15 @@ class Translator:
         """Takes over what was noted about entities that now are in this one's switch."""
         self._numbered = set(other._numbered)
         self.objects.inherit(other.objects)
+        self.action_sets.inherit(other.action_sets)
 
     def written(self, update: Any) -> None:
         """A p4.v1.Update has been made: its replicas are read in the form that they were written in."""
         entity = update.entity
+        if entity.WhichOneof("entity") == "table_entry":
+            e = entity.table_entry
+            if self.table(e.table_id).profile and not e.is_default_action:
+                self.action_sets.written(p4.Update.Type.Name(update.type), self.table_entry(e, key_only=True))
         if update.type == p4.Update.DELETE:
             self.objects.deleted(entity)
         else:
