@@ -54,7 +54,7 @@ struct ina_packet {
     uint8_t clone;          /* 1: also a clone to `clone_session` */
     uint8_t digest;         /* 1: the program left a digest in its metadata */
     uint32_t clone_session;
-    uint32_t field_list;    /* preserved field list of clone, resubmit, recirculate */
+    uint32_t field_list;    /* preserved field list of resubmit or recirculate, of a clone once it is one */
     uint32_t truncate_len;  /* 0: whole */
     uint32_t enq_qdepth;    /* queue depth in packets when this packet was queued */
     uint32_t deq_qdepth;    /* and when it left */
@@ -63,6 +63,7 @@ struct ina_packet {
     uint64_t deq_time;
     uint8_t *meta;          /* program metadata, `meta_size` bytes, carried from ingress to egress */
     uint32_t tag;           /* for the caller: never read by programs or protocols */
+    uint32_t clone_list;    /* preserved field list of the clone */
 };
 
 #endif

@@ -11,6 +11,7 @@ from shadow import Shadowed
 from v1_program import data, source
 
 from ina.compiler.build import compile_program
+from ina.compiler.interpreter import CloneSession
 from ina.switch import EntityError, MeterConfig, MeterEntry, Switch, TableEntry, Update, ValueSetEntry
 from ina.switch.entities import DirectMeterEntry, ProfileGroup, ProfileMember
 
@@ -279,3 +280,23 @@ def test_arrays_that_are_no_header_stacks(tmp_path):
     for _ in range(60):
         frame = data(rng.getrandbits(32), rng.getrandbits(32), 0, rng.randrange(6), rng.randrange(4)) + rng.randbytes(15)
         switch.process(frame)
+
+
+def test_a_packet_clones_and_goes_round_with_other_lists(tmp_path):
+    """In one pass: the clone keeps one list, the packet that enters again another."""
+    switch = shadowed(
+        tmp_path,
+        """if (sm.instance_type == 0) { meta.x = 1; meta.y = 2; meta.z = 3;
+            clone_preserving_field_list(CloneType.I2E, 5, 1); resubmit_preserving_field_list(2); }""",
+        metadata="@field_list(1) bit<8> x; @field_list(2) bit<8> y; @field_list(1, 2, 3) bit<8> z; bit<8> w;",
+        egress="""hdr.data.b = hdr.data.a; hdr.data.a = meta.x ++ meta.y ++ meta.z ++ (bit<8>)sm.instance_type;
+            if (meta.y == 2) { meta.w = 4; clone_preserving_field_list(CloneType.E2E, 6, 3);
+                recirculate_preserving_field_list(1); }""",
+    )
+    for session, port in ((5, 2), (6, 3)):
+        switch.clone_sessions[session] = CloneSession(port, None)
+    sent = switch.process(data(d=1))
+    kept = sorted((port, frame[:8]) for port, frame in sent)
+    # As clone of ingress, then (resubmitted, with y) as clone of egress, then recirculated.
+    first, last = bytes([0, 2, 3, 0]), bytes([0, 0, 3, 0])
+    assert kept == [(1, last + first), (2, bytes([1, 0, 3, 1]) + bytes(4)), (3, bytes([0, 0, 3, 2]) + first)]

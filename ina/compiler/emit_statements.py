@@ -303,7 +303,7 @@ class Statements(Bytes):
         self.line(f"pkt->clone = (uint8_t){self.c(clone)};")
         self.line(f"pkt->clone_session = {self.c(session)};")
         if isinstance(clone, ir.Var):
-            self.line(f"if ({self.c(clone)}) pkt->field_list = {self.c(field_list)};")
+            self.line(f"if ({self.c(clone)}) pkt->clone_list = {self.c(field_list)};")
         self.line(f"pkt->digest = (uint8_t){self.c(digest)};")
 
     def x_resubmit(self, stmt: ir.Extern) -> None:

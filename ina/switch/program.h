@@ -11,7 +11,7 @@
  *   The frame of a replica is copied by the runtime with the same headroom before egress, byte for byte.
  *
  * A frame that enters again has `instance_type` INA_RESUBMITTED, INA_RECIRCULATED, INA_INGRESS_CLONE or INA_EGRESS_CLONE,
- * the metadata of its former pass in `meta` and the list to preserve in `field_list`. For the two clones `ingress` only
+ * the metadata of its former pass in `meta` and the list to preserve in `field_list` (a clone's comes from `clone_list`). For the two clones `ingress` only
  * parses: they go where their session says. A program that resubmits or clones in ingress leaves the frame's bytes alone
  * there; a clone of egress is the deparsed frame.
  */

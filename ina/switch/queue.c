@@ -54,6 +54,8 @@ void ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t 
     }
     struct ina_buffer *b = ina_buffer_at(sw, i);
     b->pkt.instance_type = instance_type;
+    if (instance_type == INA_INGRESS_CLONE || instance_type == INA_EGRESS_CLONE)
+        b->pkt.field_list = pkt->clone_list;
     b->passes = (uint8_t)(passes + 1);
     sw->ports[pkt->ingress_port].stats.recirculated++;
     if (sw->loop_count++)

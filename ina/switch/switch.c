@@ -181,7 +181,7 @@ static void route(struct ina_switch *sw, struct ina_packet *batch, unsigned i, u
         ina_digest_add(sw, pkt, now);
     switch (pkt->verdict) {
     case INA_UNICAST:
-        emit_one(sw, batch, i, (struct ina_replica){pkt->egress_port, 0}, pkt->instance_type, now);
+        emit_one(sw, batch, i, (struct ina_replica){pkt->egress_port, 0}, INA_NORMAL, now);
         break;
     case INA_MULTICAST: {
         const struct ina_members *group = sw->groups[pkt->mcast_grp];

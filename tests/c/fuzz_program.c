@@ -62,6 +62,7 @@ static void egress(struct fuzz *f, const struct ina_packet *from, unsigned depth
     f->dropped += pkt.verdict != INA_UNICAST && pkt.verdict != INA_RECIRCULATE;
     if (pkt.clone || pkt.verdict == INA_RECIRCULATE) {
         pkt.instance_type = pkt.clone ? INA_EGRESS_CLONE : INA_RECIRCULATED;
+        pkt.field_list = pkt.clone ? pkt.clone_list : pkt.field_list;
         pass(f, pkt.data, pkt.len, &pkt, depth + 1);
     }
     free(pkt.meta);
@@ -102,6 +103,7 @@ static void pass(struct fuzz *f, const uint8_t *frame, uint32_t len, const struc
     }
     if (pkt.clone) {
         copy.instance_type = INA_INGRESS_CLONE;
+        copy.field_list = copy.clone_list;
         pass(f, pkt.data, pkt.len, &copy, depth + 1);
     }
     free(pkt.meta);
