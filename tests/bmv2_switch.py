@@ -18,6 +18,7 @@ import re
 import select
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -28,6 +29,8 @@ from capabilities import tool
 from ina.switch.entities import MulticastGroupEntry, TableEntry, Update, as_int
 
 CLONE_NEWNET = 0x40000000
+SOL_PACKET, PACKET_AUXDATA = 263, 8
+VLAN_VALID, VLAN_TYPE_VALID = 0x10, 0x40  # bits of a frame's status (linux/if_packet.h)
 MARKER_TYPE = b"\x88\xb5"  # EtherType for local experiments
 DEADLINE = 20.0  # seconds, for the switch to start or to answer
 BURST = 16  # frames at once: libpcap's ring of 2 MiB has room for 32 of the largest size
@@ -119,7 +122,8 @@ class Bmv2:
         for i in range(ports):
             s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(3))  # ETH_P_ALL
             self._sockets.append(s)
-            s.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+            s.setsockopt(SOL_PACKET, 23, 1)  # PACKET_IGNORE_OUTGOING
+            s.setsockopt(SOL_PACKET, PACKET_AUXDATA, 1)
             s.bind((f"h{i}", 0))
             s.setblocking(False)
         alone = ["setpriv", "--pdeathsig", "KILL"]
@@ -256,7 +260,7 @@ class Bmv2:
             ready, _, _ = select.select(self._sockets, [], [], max(0.0, end - time.monotonic()))
             if not ready:
                 break
-            got += [(self._sockets.index(s), s.recv(1 << 16)) for s in ready]
+            got += [(self._sockets.index(s), receive(s)) for s in ready]
         return got
 
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
@@ -279,11 +283,23 @@ class Bmv2:
                 state = self._switch.poll()
                 raise Bmv2Error(f"no marker out of ports {sorted(waiting)} within {DEADLINE} s; switch's exit: {state}")
             for out in [p for p in waiting if self._sockets[p] in ready]:
-                data = self._sockets[out].recv(1 << 16)
+                data = receive(self._sockets[out])
                 if data[12:14] == MARKER_TYPE and data[14:22] == token:
                     waiting.discard(out)
                 else:
                     got[out].append(data)
+
+
+def receive(inlet: socket.socket) -> bytes:
+    """A frame as it was on the wire: the kernel takes VLAN tags out and tells them apart (packet(7), PACKET_AUXDATA)."""
+    data, extra, _, _ = inlet.recvmsg(1 << 16, socket.CMSG_SPACE(20))
+    for level, kind, value in extra:
+        if (level, kind) == (SOL_PACKET, PACKET_AUXDATA):
+            status, _, _, _, _, tag, type_ = struct.unpack("=IIIHHHH", value[:20])
+            if status & VLAN_VALID:
+                type_ = type_ if status & VLAN_TYPE_VALID else 0x8100
+                data = data[:12] + struct.pack("!HH", type_, tag) + data[12:]
+    return data
 
 
 def _marker_address(port: int) -> bytes:

@@ -19,6 +19,7 @@ GROUPS = {1: [(1, 0), (2, 1), (3, 5)], 2: [(4, 7)], 3: [(0, 1), (0, 2)]}
 SESSIONS = (*range(1, 13), 32, 64, 99, 100, 250, 300, 500)
 ALPHABET = bytes([0, 0, 0, 1, 1, 2, 3, 4, 5, 7, 8, 15, 16, 64, 127, 128, 200, 255])
 SHORTEST = 14  # bytes that an Ethernet interface takes
+TAGS, SHORTEST_TAGGED = (b"\x81\x00", b"\x88\xa8"), 20  # Linux drops shorter frames with a VLAN tag
 
 
 @dataclass
@@ -156,7 +157,7 @@ def _packet(frames: list[tuple[int, bytes]], pool: list[tuple[int, int]], rng: r
         del frame[rng.randrange(len(frame) + 1) :]
     if rng.random() < 0.5:
         frame += bytes(rng.choices(ALPHABET, k=rng.randrange(30)))
-    frame += bytes(max(0, SHORTEST + rng.randrange(4) - len(frame)))
+    frame += bytes(max(0, SHORTEST_TAGGED + rng.randrange(4) - len(frame)))
     return rng.choice([port % 8, rng.randrange(8)]), bytes(frame)
 
 
@@ -173,9 +174,9 @@ def prepare(target: stf.Target, made: Scenario) -> None:
 
 
 def by_port(frames: Iterator[tuple[int, bytes]] | list[tuple[int, bytes]]) -> dict[int, list[str]]:
-    """Frames in hexadecimal digits, in order, of each port. Shorter ones than an interface takes are left out."""
+    """Frames in hexadecimal digits, in order, of each port. Those that an interface does not take are left out."""
     out: dict[int, list[str]] = {}
     for port, frame in frames:
-        if port < 8 and len(frame) >= SHORTEST:
+        if port < 8 and len(frame) >= (SHORTEST_TAGGED if frame[12:14] in TAGS else SHORTEST):
             out.setdefault(port, []).append(frame.hex())
     return dict(sorted(out.items()))

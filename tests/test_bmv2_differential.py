@@ -17,6 +17,7 @@ from capabilities import need
 from control_targets import Compiled, Reference
 from differential import SHORTEST, by_port, prepare, scenario
 
+from ina import paths
 from ina.compiler import frontend, p4info
 from ina.compiler.build import compile_program
 from ina.compiler.errors import CompileError
@@ -60,6 +61,19 @@ def test_samples(path, tmp_path):
         pytest.skip(f"not supported: {error.message}")
     test = path.with_suffix(".stf")
     play(path.stem, program, compiled, config, test.read_text() if test.exists() else "")
+
+
+SHIPPED = sorted(paths.p4_dir().glob("*.p4")) + sorted((OWN.parent.parent / "examples").glob("*.p4"))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda p: p.stem)
+def test_shipped_programs(path, tmp_path):
+    """Whatever comes; tests/test_switchml_differential.py has the packets of the protocol."""
+    defines = {"VALUES": "32", "SLOTS": "4"}
+    config, _ = compile_sample(path, tmp_path, *(f"-D{k}={v}" for k, v in defines.items()))
+    test = path.with_suffix(".stf")
+    text = test.read_text() if test.exists() else ""
+    play(path.stem, frontend.load(path, defines=defines), compile_program(path, defines=defines), config, text)
 
 
 def play(name, program, compiled, config, test):
