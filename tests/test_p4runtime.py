@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
-from capabilities import need
+from capabilities import need, tool
 
 need("cc", "p4runtime")
 
+from google.protobuf import text_format  # noqa: E402
 from p4runtime_client import Client, Failure, Names, update  # noqa: E402
 
+from ina import paths  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
 from ina.p4runtime import pipeline  # noqa: E402
 from ina.p4runtime.device import CODES, Device  # noqa: E402
@@ -695,3 +698,14 @@ def test_digests(client, names, ports):
     assert client.read(p4.Entity(digest_entry=p4.DigestEntry())) == []
     refused(client, "NOT_FOUND", update("DELETE", digest_entry=p4.DigestEntry(digest_id=number)))
     refused(client, "INVALID_ARGUMENT", update("INSERT", digest_entry=p4.DigestEntry(digest_id=5)))
+
+
+@pytest.mark.parametrize("source", [SOURCE, SOURCE.with_name("objects.p4"), paths.p4_dir() / "switchml.p4"], ids=lambda p: p.stem)
+def test_p4info_of_p4c_describes_the_same_program(source, tmp_path):
+    need("p4c")
+    made = tmp_path / "p4info.txtpb"
+    command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "--p4runtime-files", made, "-o", tmp_path / "bmv2.json", source]
+    subprocess.run(command, check=True, capture_output=True)
+    given = p4.ForwardingPipelineConfig(p4_device_config=str(source).encode())
+    text_format.Parse(made.read_text(), given.p4info)
+    pipeline.from_config(given).switch.close()
