@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ina.compiler.errors import CompileError
-from ina.compiler.frontend import check, parse_text
+from ina.compiler.frontend import check, load, parse_text
 
 CORE = "action NoAction() {} match_kind { exact }\n"
 
@@ -41,3 +41,11 @@ def test_refused(text: str, says: str) -> None:
     with pytest.raises(CompileError, match=says) as error:
         check(parse_text(CORE + text, "program.p4"))
     assert error.value.span.line == 2
+
+
+@pytest.mark.parametrize("version", ["20000101", "-5", "20300101"])
+def test_unknown_version_of_v1model(tmp_path, version: str) -> None:
+    path = tmp_path / "program.p4"
+    path.write_text(f"#define V1MODEL_VERSION {version}\n#include <v1model.p4>\n")
+    with pytest.raises(CompileError, match="none of v1model's"):
+        load(path)

@@ -11,6 +11,9 @@
 #ifndef V1MODEL_VERSION
 #define V1MODEL_VERSION 20180101
 #endif
+#if V1MODEL_VERSION < 20180101 || V1MODEL_VERSION > 20200408
+#error V1MODEL_VERSION is none of v1model's: the first is 20180101, the latest 20200408
+#endif
 
 #if V1MODEL_VERSION >= 20200408
 #define INA_V1MODEL_PORT PortId_t
