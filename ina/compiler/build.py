@@ -7,6 +7,7 @@ complete.
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
@@ -116,7 +117,7 @@ def compile_program(
     key = _key([digest, Path(path).name, asked[0], asked[-1]])
     stem = f"{Path(path).stem}-{key}"
     so, c, meta = cache / f"{stem}.so", cache / f"{stem}.c", cache / f"{stem}.json"
-    if not (so.exists() and c.exists() and meta.exists()):
+    if _described(cache, stem, Path(path).name) is None:
         try:
             program = check(parse_text(text, str(path), sources))
             program.sources = sources
@@ -124,12 +125,16 @@ def compile_program(
         except CompileError as error:
             error.sources.update(sources)
             raise
-        _write(meta, json.dumps({"p4info": p4info, "layout": layout, "source_hash": digest}).encode())
         _write(c, c_text.encode())
         _compile(command, c, so, cflags)
+        described = {"p4info": p4info, "layout": layout, "source_hash": digest, "bytes": so.stat().st_size}
+        _write(meta, json.dumps(described).encode())  # last: it says that the rest is there
     files = {str(Path(f).absolute()): _digest(Path(f)) for f in sources}
     _write(known, json.dumps({"stem": stem, "name": Path(path).name, "files": files}).encode())
-    return _described(cache, stem, Path(path).name)
+    found = _described(cache, stem, Path(path).name)
+    if found is None:
+        raise OSError(errno.EIO, "the compiled program cannot be read back", str(so))
+    return found
 
 
 def _key(parts: Sequence[str]) -> str:
@@ -143,10 +148,16 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _described(cache: Path, stem: str, name: str) -> CompiledProgram:
+def _described(cache: Path, stem: str, name: str) -> CompiledProgram | None:
+    """The cached program, or None if it is not there whole: cut short or damaged files are made again."""
     so, c, meta = cache / f"{stem}.so", cache / f"{stem}.c", cache / f"{stem}.json"
-    described = json.loads(meta.read_text(encoding="utf-8"))
-    return CompiledProgram(so, c, described["p4info"], described["layout"], described["source_hash"], name)
+    try:
+        described = json.loads(meta.read_text(encoding="utf-8"))
+        if so.stat().st_size != described["bytes"] or not c.exists():
+            return None
+        return CompiledProgram(so, c, described["p4info"], described["layout"], described["source_hash"], name)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _unchanged(known: Path) -> CompiledProgram | None:
@@ -158,8 +169,6 @@ def _unchanged(known: Path) -> CompiledProgram | None:
     try:
         record = json.loads(known.read_text(encoding="utf-8"))
         if any(_digest(Path(f)) != wanted for f, wanted in record["files"].items()):
-            return None
-        if not (known.parent / f"{record['stem']}.so").exists():
             return None
         return _described(known.parent, record["stem"], record["name"])
     except (OSError, ValueError, KeyError):
