@@ -103,7 +103,7 @@ def small_files_only() -> None:
 
 def test_full_disk_is_a_clear_error(tmp_path):
     """A results folder that cannot take the file: the error names it; no traceback."""
-    done = ina_run(tmp_path, "--set", f"data={'x' * 4000}", preexec_fn=small_files_only)
+    done = ina_run(tmp_path, "--set", f"pcap={'x' * 4000}", preexec_fn=small_files_only)
     assert done.returncode == 1
     assert os.strerror(errno.EFBIG) in done.stderr and str(tmp_path) in done.stderr
     assert "Traceback" not in done.stderr
