@@ -90,6 +90,9 @@ PROBES: dict[str, Callable[[], str]] = {
     ),
     "sanitizers": lambda: _sanitizers("address,undefined"),
     "thread-sanitizer": lambda: _sanitizers("thread"),
+    "p4c-samples": lambda: (
+        "" if os.environ.get("INA_P4C_SAMPLES") else "INA_P4C_SAMPLES does not name p4c's folder testdata/p4_16_samples"
+    ),
     "p4c": _command("INA_P4C", "p4c-bm2-ss"),
     "bmv2": _command("INA_SIMPLE_SWITCH", "simple_switch"),
     "netns": _netns,

@@ -15,7 +15,19 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.M | re.S)
+    """Fenced blocks of the README whose fence says `language` (commands: nothing)."""
+    found: list[str] = []
+    inside: list[str] | None = None
+    for line in README.splitlines():
+        if inside is None and line.startswith("```"):
+            inside, said = [], line[3:]
+        elif inside is not None and line == "```":
+            if said == language:
+                found.append("".join(text + "\n" for text in inside))
+            inside = None
+        elif inside is not None:
+            inside.append(line)
+    return found
 
 
 def run(command: list[str], cwd: Path, timeout: float = 240) -> str:
