@@ -22,6 +22,13 @@ def test_the_star_is_what_its_names_say():
     ]  # fmt: skip
 
 
+def test_switches_have_addresses_of_their_own():
+    assert (Node("s3").ip, Node("s3").mac) == ("10.255.0.3", "02:ff:00:00:00:03")
+    assert (Node("s300").ip, Node("s300").mac) == ("10.255.1.44", "02:ff:00:00:01:2c")
+    tree = topologies.load("fat-tree", k=4)
+    assert len({node.ip for node in tree.nodes}) == len({node.mac for node in tree.nodes}) == 36
+
+
 def test_ports_are_numbered_in_the_order_of_the_links():
     nodes = tuple(map(Node, ("s1", "s2", "h1", "h2")))
     two = Topology("two", nodes, (Link("h2", "s2"), Link("s1", "s2", rate=1e9), Link("s1", "h1")))

@@ -1,7 +1,8 @@
 """What a network is: hosts and switches by name, and links between them. Pure data; names imply addresses.
 
     h3   host    10.0.0.3, 00:00:00:00:00:03, interface h3-eth0; h300 is 10.0.1.44, 00:00:00:00:01:2c
-    s1   switch  interfaces s1-eth1, s1-eth2, ... in the order of its links; the number is the switch's port number
+    s3   switch  10.255.0.3, 02:ff:00:00:00:03, where it aggregates for a tree; interfaces s3-eth1, s3-eth2, ... in the order
+                 of its links; the number is the switch's port number
 """
 
 from __future__ import annotations
@@ -37,12 +38,13 @@ class Node:
 
     @property
     def ip(self) -> str:
-        """IPv4 address of a host, in 10.0.0.0/16."""
-        return f"10.0.{self.number >> 8}.{self.number & 255}"
+        """IPv4 address: a host's in 10.0.0.0/16; a switch's in 10.255.0.0/16, by which it is a member of a job's tree."""
+        return f"10.{0 if self.is_host else 255}.{self.number >> 8}.{self.number & 255}"
 
     @property
     def mac(self) -> str:
-        return f"00:00:00:00:{self.number >> 8:02x}:{self.number & 255:02x}"
+        """MAC address; a switch's is locally administered."""
+        return f"{'00:00' if self.is_host else '02:ff'}:00:00:{self.number >> 8:02x}:{self.number & 255:02x}"
 
 
 @dataclass(frozen=True)
