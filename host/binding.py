@@ -22,6 +22,7 @@ HEADERS = [
     "host/port_link.h",
     "host/codec.h",
     "host/protocol.h",
+    "host/protocols.h",
     "host/endpoint.h",
     "ina/switch/table.h",
     "ina/switch/program.h",

@@ -1,4 +1,4 @@
-/* Protocol: the host side of in-network aggregation as a sans-IO state machine; SwitchML is one (switchml.c).
+/* Protocol: the host side of in-network aggregation as a sans-IO state machine (protocols.h: which there are).
  *
  *     submit(tensor) . receive(frame, now) . frames_to_send(now) . next_timer() . events()
  *
@@ -25,6 +25,7 @@ struct ina_address {         /* one end of the worker's flow, as the frames say 
 
 struct ina_worker_config {
     struct ina_address self, peer; /* peer: the switch */
+    struct ina_address server; /* the job's parameter server; all zero: none */
     uint32_t job;            /* 0..255 */
     uint32_t incarnation;    /* of the job; packets carry the low 8 bits */
     uint32_t worker;         /* rank, 0..workers-1 */
@@ -79,7 +80,7 @@ struct ina_worker_stats {
 };
 
 struct ina_protocol {
-    const char *name;
+    const char *name;        /* also of its switch program: p4/<name>.p4 */
     size_t (*state_size)(const struct ina_worker_config *config);    /* 0: bad config */
     size_t (*stats_offset)(const struct ina_worker_config *config);
     int (*init)(void *state, const struct ina_worker_config *config, uint64_t now); /* 0 or -EINVAL */
@@ -99,8 +100,6 @@ struct ina_protocol {
     int (*events)(void *state, struct ina_event *events, int max);
     uint32_t (*frame_size)(const struct ina_worker_config *config);  /* longest frame, bytes */
 };
-
-extern const struct ina_protocol ina_switchml;
 
 int ina_tensor_valid(const struct ina_tensor *tensor); /* 1: known dtype, buffers there, average only of float32 */
 

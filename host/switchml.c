@@ -16,6 +16,7 @@
  * result of packet j, at least one round trip before packet m + j needs it.
  */
 #include "codec.h"
+#include "protocols.h"
 #include "switchml_state.h"
 
 #include <errno.h>

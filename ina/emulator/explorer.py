@@ -133,7 +133,7 @@ class Explorer:
     def _speak(self, index: int) -> list[Frame]:
         """What a worker sends now, after its finished tensors were checked."""
         worker = self.workers[index]
-        for event in self._events[0 : lib.ina_switchml.events(worker._state, self._events, MAX_OPS)]:
+        for event in self._events[0 : worker._protocol.events(worker._state, self._events, MAX_OPS)]:
             if event.type != lib.INA_EVENT_DONE:
                 self._failure = f"worker {index} failed with error code {event.code}"
             elif self.outputs[index].tobytes() != self.expected:

@@ -18,6 +18,7 @@ import numpy as np
 from ina._native import ffi, lib
 from ina.control.controller import Controller, Job
 from ina.switch.embedded import Switch
+from ina.transport import protocols
 from ina.transport.config import PS, WorkerConfig, fill_tensor
 from ina.transport.errors import Event, event_from_c
 from ina.transport.ports import Faults
@@ -99,7 +100,7 @@ class Network:
 
     def add_host(self, config: WorkerConfig) -> int:
         index = self._check(
-            lib.ina_emulator_add_host(self.pointer, ffi.addressof(lib.ina_switchml), config.to_c()), f"host {config}"
+            lib.ina_emulator_add_host(self.pointer, protocols.named(config.protocol), config.to_c()), f"host {config}"
         )
         self.hosts.append(config)
         return index

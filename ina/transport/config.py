@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from ipaddress import IPv4Address
 
 import numpy as np
 
 from ina._native import ffi, lib
 
+from . import protocols
 from .ports import PS, Address
 
 VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that there are size codes for
@@ -43,10 +45,13 @@ class WorkerConfig:
     timeout: float = 30.0
     address: Address | None = None
     switch: Address = SWITCH
+    server: Address | None = None  # the job's parameter server, for protocols that have one
     reply_in_place: bool = False
+    protocol: str = "switchml"
     first_packet: int = 0  # number of the job's first packet: other than 0 only to see it wrap
 
     def __post_init__(self) -> None:
+        protocols.named(self.protocol)
         for name, value, low, high in (
             ("workers", self.workers, 1, lib.INA_MAX_WORKERS),
             ("worker", self.worker, 0, self.workers - 1),
@@ -66,18 +71,19 @@ class WorkerConfig:
         if not 0 < self.timeout < 1e6:
             raise ValueError(f"timeout: {self.timeout} s, expected a positive number of seconds below 1e6")
 
-    @property
+    @cached_property
     def frame_bytes(self) -> int:
         """Longest frame, from the Ethernet header on."""
-        return HEADERS + 4 * self.values
+        return protocols.named(self.protocol).frame_size(self.to_c())
 
     def to_c(self) -> ffi.CData:
         """A new ``struct ina_worker_config *``."""
         c = ffi.new("struct ina_worker_config *")
         own = self.address or worker_address(self.job, self.worker)
-        for end, address in ((c.self, own), (c.peer, self.switch)):
-            end.mac = bytes.fromhex(address.mac.replace(":", ""))
-            end.ip, end.port = int(IPv4Address(address.ip)), address.port
+        for end, address in ((c.self, own), (c.peer, self.switch), (c.server, self.server)):
+            if address is not None:
+                end.mac = bytes.fromhex(address.mac.replace(":", ""))
+                end.ip, end.port = int(IPv4Address(address.ip)), address.port
         c.job, c.incarnation, c.worker, c.workers = self.job, self.incarnation, self.worker, self.workers
         c.slots, c.values = self.slots, self.values
         c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))

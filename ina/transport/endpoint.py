@@ -15,12 +15,12 @@ import numpy as np
 
 from ina._native import ffi, lib
 
+from . import protocols
 from .config import DTYPES, MAX_OPS, WorkerConfig, fill_tensor
 from .errors import Event, event_from_c
 from .ports import Port
 from .worker import stats_dict
 
-_SWITCHML = lib.ina_switchml
 _SLICE = 0.2  # seconds: signals (Ctrl-C) are seen this often while waiting
 
 
@@ -32,7 +32,7 @@ class Endpoint:
 
     def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1):
         self.config = config
-        endpoint = lib.ina_endpoint_start(ffi.addressof(_SWITCHML), config.to_c(), port.handle, alive_fd)
+        endpoint = lib.ina_endpoint_start(protocols.named(config.protocol), config.to_c(), port.handle, alive_fd)
         if endpoint == ffi.NULL:
             reason = f"port takes frames of {port.max_frame} bytes, {config.frame_bytes} are needed"
             if port.max_frame >= config.frame_bytes:

@@ -1,7 +1,7 @@
 """A worker without I/O: tensors in, frames out, frames in, results out, at times that the caller names.
 
-It is the C state machine of ``host/switchml.c`` behind NumPy arrays and bytes, for tests, emulation and exploration;
-``Endpoint`` drives the same machine over a port.
+It is the C state machine of the configuration's protocol (``host/<protocol>.c``) behind NumPy arrays and bytes, for
+tests, emulation and exploration; ``Endpoint`` drives the same machine over a port.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from ina._native import ffi, lib
 
+from . import protocols
 from .config import MAX_OPS, WorkerConfig, fill_tensor
 from .errors import Event, event_from_c
 
@@ -21,7 +22,7 @@ class Worker:
 
     def __init__(self, config: WorkerConfig, now: int = 0):
         self.config = config
-        self._protocol = lib.ina_switchml
+        self._protocol = protocols.named(config.protocol)
         c = config.to_c()
         self._size = self._protocol.state_size(c)
         self._head = self._protocol.stats_offset(c)

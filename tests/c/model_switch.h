@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "protocol.h"
+#include "protocols.h"
 #include "wire.h"
 
 struct model_row {

@@ -1,0 +1,15 @@
+/* The protocols that there are, by name. This list is the only place of the host's code that names one: ports, endpoint,
+ * emulator and Python work with any struct ina_protocol. A protocol's name is also that of its switch program, p4/<name>.p4
+ * (docs/new-protocol.md).
+ */
+#ifndef INA_PROTOCOLS_H
+#define INA_PROTOCOLS_H
+
+#include "protocol.h"
+
+extern const struct ina_protocol ina_switchml;
+
+const struct ina_protocol *ina_protocol_named(const char *name); /* NULL: there is none */
+const struct ina_protocol *ina_protocol_at(uint32_t index);      /* all of them in order, then NULL */
+
+#endif
