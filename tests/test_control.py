@@ -23,8 +23,10 @@ from ina.control.channel import Channel, listen
 from ina.control.client import Client, ControlError, SwitchProcess, start_server
 from ina.control.controller import AdmissionError, Controller
 from ina.control.ports import open_switch_port, open_worker_port
+from ina.control.programs import recognise
 from ina.control.server import Server
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry
+from ina.switch.p4info import P4Info
 from ina.transport import Address, Endpoint, WorkerConfig, worker_address
 
 
@@ -61,7 +63,7 @@ class FakeHost(FakeTarget):
         self.closed = False
 
     def describe(self):
-        return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64}
+        return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": "switchml"}
 
     def open_port(self, kind, job, index, slots, pid):
         number, address = len(self.ports), worker_address(job, index)
@@ -144,6 +146,21 @@ def test_duplicates_are_refused():
         controller.attach(job, 2, 1)
     with pytest.raises(AdmissionError, match="no job 'nobody'"):
         controller.release("nobody")
+
+
+def test_a_protocol_without_a_controller():
+    with pytest.raises(ValueError, match="no controller for the protocol 'pigeon'; expected one of switchml"):
+        Controller(FakeTarget(), slots=512, protocol="pigeon")
+
+
+def test_a_program_is_recognised_by_what_it_declares():
+    def registers(**sizes):
+        return P4Info({"registers": [{"preamble": {"id": i, "name": n}, "size": s} for i, (n, s) in enumerate(sizes.items())]})
+
+    arrays = {f"SwitchIngress.values.value{i}": 128 for i in range(64)}
+    program, sizes = recognise(registers(**arrays, **{"SwitchIngress.phase.bitmaps": 128}))
+    assert (program.name, sizes.values, sizes.slots) == ("switchml", 64, 64)
+    assert recognise(registers(**arrays)) is None
 
 
 @settings(max_examples=60, deadline=None)

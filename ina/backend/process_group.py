@@ -24,7 +24,7 @@ from ina.backend import world
 from ina.backend.counters import COUNTERS
 from ina.backend.settings import Settings
 from ina.backend.work import Completer, CopyBackWork, LazyWork, SwitchWork
-from ina.control.controller import MAX_WORKERS
+from ina.codec import MAX_WORKERS
 
 GLOO = dist.ProcessGroup.BackendType.GLOO
 _open_groups: WeakSet[InaProcessGroup] = WeakSet()

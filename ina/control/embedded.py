@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ina.compiler.build import compile_program
 from ina.control.ports import open_switch_port
+from ina.control.programs import PROGRAMS, recognise
 from ina.switch.embedded import Switch
 from ina.switch.entities import Update
 from ina.transport import SWITCH, Address, worker_address
@@ -21,12 +22,12 @@ class EmbeddedSwitch:
         """``options``: of the switch (``buffers``, ``max_frame``, ...)."""
         compiled = compile_program(program, defines=defines)
         self.switch = Switch(compiled.so_path, **options)
-        registers = self.switch.p4info.registers.values()
-        self.values = sum(r.name.startswith("SwitchIngress.values.value") for r in registers)
-        self.slots = next((r.size for r in registers if r.name.endswith(".bitmaps")), 0) // 2
-        if not self.values or not self.slots:
-            raise ValueError(f"{program} has no registers 'value...' and 'bitmaps' in its ingress: "
-                             "it is not an aggregation program that this controller knows (p4/switchml.p4)")
+        known = recognise(self.switch.p4info)
+        if known is None:
+            raise ValueError(f"{program} is no aggregation program that the controller knows: its registers are those of none "
+                             f"of the protocols {', '.join(PROGRAMS)} (ina/control/programs/)")
+        self.protocol, sizes = known[0].name, known[1]
+        self.values, self.slots = sizes.values, sizes.slots
         self._program = str(program)
         self._ports: dict[int, object] = {}
         self._last = PORTS - 1
@@ -37,7 +38,7 @@ class EmbeddedSwitch:
 
     def describe(self) -> dict:
         return {"program": self._program, "source_hash": self.switch.program.source_hash, "values": self.values,
-                "slots": self.slots}
+                "slots": self.slots, "protocol": self.protocol}
 
     def write(self, updates: Iterable[Update]) -> None:
         self.switch.write(updates)

@@ -54,7 +54,7 @@ class SwitchHost(SwitchTarget, Protocol):
     """A running switch that can be given ports (embedded.py; tests have a fake)."""
 
     def describe(self) -> dict:
-        """``program``, ``source_hash``, ``values`` (per packet), ``slots`` (of the pool)."""
+        """``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of the pool)."""
 
     def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> tuple[int, Address, dict, list[int]]:
         """A port for worker ``index`` of job number ``job`` with a window of ``slots``, which is process ``pid``.
@@ -109,7 +109,10 @@ class Server:
 
     def __post_init__(self) -> None:
         self.selector = selectors.DefaultSelector()
-        self.controller = Controller(self.host, self.host.describe()["slots"]) if self.host else None
+        self.controller = None
+        if self.host:
+            about = self.host.describe()
+            self.controller = Controller(self.host, about["slots"], protocol=about["protocol"])
         self.ports: dict[str, list[int]] = {}  # open ports by job
         self.refusals: OrderedDict[str, Refusal] = OrderedDict()
         self.failures: OrderedDict[str, str] = OrderedDict()

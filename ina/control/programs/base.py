@@ -1,0 +1,76 @@
+"""What the controller asks of a protocol: the entries that make a switch's program serve a job.
+
+The controller knows jobs, slots, trees and ports; which tables and actions a program has, a JobProgram knows. Both speak
+P4Runtime's terms (ina/switch/entities.py). Registers are never written: packets carry the job's incarnation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ina.switch.entities import Entity, MulticastGroupEntry, Replica
+from ina.switch.p4info import P4Info
+from ina.transport import Address
+
+
+@dataclass(frozen=True)
+class Child:
+    """Whose packets a switch adds up: a worker, or a switch below. ``index``: its number at this switch, from 0; ``port``:
+    the switch's port towards it; ``address``: what its frames say, and where results for it go."""
+
+    index: int
+    port: int
+    address: Address
+
+
+@dataclass(frozen=True)
+class Place:
+    """A job at one switch. ``number``, ``incarnation`` (1..2^32-1) and ``slots`` are the same at every switch of the job;
+    ``children`` (how many there are to be), ``slot_base`` (in slots) and ``group`` (multicast, from 1) are this switch's."""
+
+    number: int
+    incarnation: int
+    children: int
+    slot_base: int
+    slots: int
+    group: int
+    strict: bool
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a compiled program was made for: int32 ``values`` in a packet, and ``slots`` that its jobs share."""
+
+    values: int
+    slots: int
+
+
+class JobProgram(ABC):
+    """One protocol's tables. Stateless: what it returns depends on its arguments only."""
+
+    name: str  # the protocol's, as in WorkerConfig
+    max_children: int  # of one job at one switch
+    max_jobs: int  # job numbers are 0..max_jobs-1
+    max_slots: int  # of one job, a power of two
+
+    @abstractmethod
+    def sizes(self, p4info: P4Info) -> Sizes | None:
+        """Of a program of this protocol; None: it is another's."""
+
+    @abstractmethod
+    def job(self, place: Place) -> list[Entity]:
+        """Entries that are there while the job is."""
+
+    @abstractmethod
+    def child(self, place: Place, child: Child) -> list[Entity]:
+        """Entries that admit one child's packets and address results to it."""
+
+    def group(self, place: Place, children: Sequence[Child]) -> MulticastGroupEntry:
+        """Results go to every child that is there; the replication id is its index."""
+        return MulticastGroupEntry(place.group, tuple(Replica(c.port, c.index) for c in sorted(children, key=_index)))
+
+
+def _index(child: Child) -> int:
+    return child.index
