@@ -219,8 +219,39 @@ def test_names_change_nothing(tmp_path):
         path.write_text(aggregation(20, rename=rename, form="temporaries"))
         text, _, _ = build.generate(frontend.load(path))
         code = text[text.index("INA_INLINE void ingress_one") : text.index("extern const struct ina_program")]
-        texts.append(re.sub(r"\bv(\d+)_\w+", r"v\1", code))
+        numbers: dict[str, int] = {}
+        code = re.sub(r"/\*.*?\*/", "", code, flags=re.S)
+        code = re.sub(r"\b[A-Za-z_]\w*", lambda m, n=numbers: f"v{n.setdefault(m[0], len(n))}", code)
+        texts.append(code.split())
     assert texts[0] == texts[1]
+
+
+def test_the_c_text_reads_like_the_program(tmp_path):
+    """Names of the program, and a comment with file, line and text for each of its statements and states."""
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "rule.p4").write_text("if (hdr.data.b == 7) {\n    hdr.data.c = meta.limit; /* a note */\n}\n")
+    path = write(
+        tmp_path,
+        '\nmeta.limit = (bit<16>)hdr.data.d;\n#include "include/rule.p4"\nr.write(0, hdr.data.a);\nt.apply();\n',
+        metadata="bit<16> limit; bit<16> unread;",
+        ingress_locals='''register<bit<32>>(4) r;
+            action to(bit<9> port) { sm.egress_spec = port; }
+            table t { key = { hdr.data.a: exact; } actions = { to; NoAction; } }''',
+    )
+    text = build.compile_program(path).c_path.read_text()
+    program = path.read_text().splitlines()
+    line = next(n for n, x in enumerate(program, 1) if "meta.limit =" in x)
+    statements = [" ".join(x.split()) for x in text.splitlines()]
+    for wanted in (
+        f"/* {path.name}:{line}: {program[line - 1].strip()} */ meta_limit = ina_load8(hdr_data + 10 /* d */);",
+        "/* include/rule.p4:1: if (hdr.data.b == 7) { */ if (ina_load32(hdr_data + 4 /* b */) == 7u) {",
+        "/* include/rule.p4:2: hdr.data.c = meta.limit; / * a note * / */",
+        "reg_r(0u) = ina_load32(hdr_data /* a */);",
+        "{ /* table I.t: hdr.data.a exact */",
+        "case 0u: { /* I.to */",
+    ):
+        assert wanted in " ".join(statements), wanted
+    assert "unread" not in text
 
 
 def test_runs_that_are_no_loops_stay_as_they_are(tmp_path):

@@ -381,3 +381,10 @@ def test_code_in_the_documentation_runs(monkeypatch, capsys):
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.p4")), ids=lambda p: p.stem)
 def test_examples_pass_their_tests(path):
     assert ina("stf", path) == 0
+
+
+def test_the_pages_c_is_what_comes_out(tmp_path: Path) -> None:
+    target = tmp_path / "learn.c"
+    assert cli.main(["compile", str(ROOT / "examples" / "learn.p4"), "--c", str(target), "-o", str(tmp_path / "learn.so")]) == 0
+    (shown,) = re.findall(r"^```c\n(.*?)^```$", PAGE, flags=re.M | re.S)
+    assert shown in target.read_text()

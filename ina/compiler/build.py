@@ -25,6 +25,7 @@ from typing import Any
 from ina import paths
 from ina.compiler import p4info as p4info_of
 from ina.compiler.emit import Emitter
+from ina.compiler.emit_names import Origins
 from ina.compiler.errors import CompileError
 from ina.compiler.frontend import check, deep_recursion, parse_text
 from ina.compiler.lower_v1model import V1Model
@@ -114,7 +115,7 @@ def compile_program(
         return found
     text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
     digest = source_hash(text)
-    key = _key([digest, Path(path).name, asked[0], asked[-1]])
+    key = _key([digest, _lines(path, sources), Path(path).name, asked[0], asked[-1]])
     stem = f"{Path(path).stem}-{key}"
     so, c, meta = cache / f"{stem}.so", cache / f"{stem}.c", cache / f"{stem}.json"
     if _described(cache, stem, Path(path).name) is None:
@@ -146,6 +147,12 @@ def _digest(path: Path) -> str | None:
         return hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError:
         return None
+
+
+def _lines(path: str | Path, sources: Mapping[str, str]) -> str:
+    """Digest of all that comments in the C text repeat: the files as they are, named as seen from the program's."""
+    origins = Origins(str(path), {})
+    return _key([f"{origins.file(file)}\0{text}" for file, text in sources.items()])
 
 
 def _described(cache: Path, stem: str, name: str) -> CompiledProgram | None:
@@ -181,7 +188,7 @@ def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], dict[
         module = V1Model(program).lower()
         optimise(module)
         info = p4info_of.build(program)
-        c_text, layout = Emitter(module).file(digest, info)
+        c_text, layout = Emitter(module, program.sources).file(digest, info)
     return c_text, info, layout
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ina.compiler import ir, layout
 from ina.compiler.emit_expressions import array_type, c_type, cell, cell_bytes
+from ina.compiler.emit_names import Origins, accessors
 from ina.compiler.emit_statements import Statements
 from ina.compiler.emit_wide import is_wide
 
@@ -32,9 +34,12 @@ def c_string(text: str) -> str:
 class Emitter(Statements):
     """Emits a module whose registers have been placed."""
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, sources: Mapping[str, str] | None = None) -> None:
+        """`sources`: texts by file name, for the comments."""
         super().__init__()
         self.module = module
+        self.origins = Origins(module.name, sources or {})
+        self.accessors = accessors(module.registers)
         self.carried = carried(module)
         self.meta = layout.place_meta(module, self.carried)
 
@@ -45,7 +50,7 @@ class Emitter(Statements):
 
     def phase(self, name: str, phase: ir.Phase, load: bool) -> str:
         """One phase: the function for a packet, inlined into the loop over the batch."""
-        self.lines, self.stack_buffers = [], {}
+        self.lines, self.stack_buffers, self.origins.shown = [], {}, None
         if load:
             self._load(self.carried)
         self.block(phase.body)
@@ -56,8 +61,7 @@ class Emitter(Statements):
                 f"INA_INLINE void {name}_one(uint8_t *restrict state, const struct ina_tables *tables,",
                 "    struct ina_packet *restrict pkt, uint8_t *restrict data, uint8_t *restrict meta, uint64_t now)",
                 "{",
-                "    uint32_t verdict = INA_DROP;",
-                "    (void)state, (void)tables, (void)now, (void)data, (void)meta, (void)verdict;",
+                "    (void)state, (void)tables, (void)now, (void)data, (void)meta;",
                 *declarations,
                 *body,
                 "}",
@@ -80,19 +84,20 @@ class Emitter(Statements):
             for v in values:
                 item = v.array if isinstance(v, ir.Elem) else v
                 used.setdefault(id(item), item)
-        lines = []
+        by_type: dict[str, list[str]] = {"uint32_t": ["verdict = INA_DROP"]}
         for item in used.values():
+            name = self.name(item)
             if isinstance(item, ir.Array):
                 if item.region is None:
-                    lines.append(f"    {array_type(item.width)} {self.name(item)}[{item.count}] = {{0}};")
+                    by_type.setdefault(array_type(item.width), []).append(f"{name}[{item.count}] = {{0}}")
             elif isinstance(item, ir.Region):
-                lines.append(f"    uint8_t *{self.name(item)} = (uint8_t *)ina_zeros;")
+                by_type.setdefault("uint8_t", []).append(f"*{name} = (uint8_t *)ina_zeros")
             else:
-                lines.append(f"    {c_type(item.width)} {self.name(item)} = {{0}};")
+                zero = "{{0}}" if is_wide(item.width) else "0"
+                by_type.setdefault(c_type(item.width), []).append(f"{name} = {zero}")
         for region in self.stack_buffers.values():
-            lines.append(f"    uint8_t {self.name(region)}_room[{region.size}];")
-        lines += [f"    (void){self.name(v)};" for v in used.values() if not isinstance(v, ir.Array) or not v.region]
-        return lines
+            by_type.setdefault("uint8_t", []).append(f"{self.name(region)}_room[{region.size}]")
+        return [line for kind, names in by_type.items() for line in declaration(kind, names)]
 
     def _load(self, items: list[ir.Var | ir.Array]) -> None:
         for item in items:
@@ -200,6 +205,14 @@ class Emitter(Statements):
             return []
         return [WIDE.read_text(encoding="utf-8"), *(f"INA_WIDE({n})" for n in counts), ""]
 
+    def _registers(self) -> list[str]:
+        lines = []
+        for register in self.accessed.values():
+            at = f"state + {register.offset} + (uint64_t)(i) * {register.stride}"
+            lines.append(f"/* register {register.name}: {register.size} x {register.width} bits */")
+            lines.append(f"#define {self.accessors[id(register)]}(i) ({cell(at, register.bytes)})")
+        return lines
+
     # --- the file ---------------------------------------------------------------------------------------------------
 
     def file(self, source_hash: str, p4info: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -214,11 +227,15 @@ class Emitter(Statements):
         text = "\n".join(
             [
                 f"/* {Path(self.module.name).name}: made by ina.compiler */",
+                "/* Comments repeat the lines of the program that the code below them comes from. hdr, meta and standard_metadata",
+                " * are the parser's headers, user metadata and intrinsic metadata; reg_x(i) is cell i of register x. */",
                 '#include "program.h"',
                 '#include "table.h"',
                 PRELUDE.read_text(encoding="utf-8"),
                 *self._wide_types(ingress + egress),
                 f"static const uint8_t ina_zeros[{largest}]; /* what a header holds that was never extracted */",
+                "",
+                *self._registers(),
                 "",
                 ingress,
                 egress,
@@ -248,6 +265,18 @@ class Emitter(Statements):
             ]
         )
         return text, published
+
+
+def declaration(kind: str, names: list[str]) -> list[str]:
+    """C declarations of variables of one type, filled to the width of a line."""
+    lines, text = [], f"    {kind} {names[0]}"
+    for name in names[1:]:
+        if len(text) + len(name) > 116:
+            lines.append(text + ",")
+            text = f"        {name}"
+        else:
+            text += f", {name}"
+    return [*lines, text + ";"]
 
 
 def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Var | ir.Array | ir.Region]:

@@ -172,6 +172,7 @@ class Bytes(Expressions):
         cursor, total = (self.c(a) for a in stmt.args[:2])
         emitted = [(header, self.c(place)) for (header, _), place in zip(stmt.data, stmt.args[2:], strict=False)]
         regions = [(n, header.region, out) for n, (header, out) in enumerate(emitted) if header.region]
+        self.line("/* what leaves: the headers, then the rest of the frame */")
         self.line(f"const uint32_t rest = pkt->len - {cursor};")
         self.line(f"int64_t start = (int64_t){cursor} - {total};")
         self.line("uint32_t push = 0;  /* how far the rest must move for want of headroom */")

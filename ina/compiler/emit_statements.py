@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ina.compiler import ir
+from ina.compiler import fold, ir
 from ina.compiler.emit_bytes import Bytes
 from ina.compiler.emit_expressions import c_type, cell, number
+from ina.compiler.emit_names import Origins
 from ina.compiler.optimise_rows import key
 
 
 class Statements(Bytes):
     module: ir.Module
+    origins: Origins
+    accessors: dict[int, str]  # macros of registers, by id
 
     def __init__(self) -> None:
         super().__init__()
+        self.accessed: dict[int, ir.Register] = {}
         self.rows: dict[tuple[int, object], str] | None = None  # fast side of a loop: row by group and index
         self.stack_buffers: dict[int, ir.Region] = {}
         self.owned: set[int] = set()  # regions that were made writable on every way here
@@ -58,9 +62,12 @@ class Statements(Bytes):
         return f"{self.name(region)}_room"
 
     def statement(self, stmt: ir.Stmt) -> None:
+        comment = self.origins.comment(stmt.origin, stmt.end if isinstance(stmt, ir.Roll) else None)
+        if comment:
+            self.line(comment)
         match stmt:
             case ir.Assign():
-                self.set(stmt.target, self.c(stmt.value))
+                self.set(stmt.target, self.whole(stmt.value) if isinstance(stmt.target, ir.Var) else self.c(stmt.value))
             case ir.If():
                 self._if(stmt)
             case ir.RegRead():
@@ -85,16 +92,35 @@ class Statements(Bytes):
     def _if(self, stmt: ir.If) -> None:
         if not stmt.then and not stmt.otherwise:
             return
-        self.line(f"if ({self.c(stmt.condition)}) {{")
-        self.depth += 1
-        self.block(stmt.then)
-        self.depth -= 1
-        if stmt.otherwise:
-            self.line("} else {")
+        if not stmt.then:
+            stmt = ir.If(fold.lnot(stmt.condition), stmt.otherwise)
+        head = f"if ({self.test(stmt.condition)}) {{"
+        while True:
+            self.wrapped(head)
             self.depth += 1
-            self.block(stmt.otherwise)
+            self.block(stmt.then)
             self.depth -= 1
+            match stmt.otherwise:
+                case [ir.If(then=[_, *_]) as stmt]:
+                    comment = self.origins.comment(stmt.origin)
+                    head = f"}} else if ({self.test(stmt.condition)}) {{" + (f" {comment}" if comment else "")
+                case []:
+                    break
+                case rest:
+                    self.line("} else {")
+                    self.depth += 1
+                    self.block(rest)
+                    self.depth -= 1
+                    break
         self.line("}")
+
+    def wrapped(self, text: str) -> None:
+        """A long condition goes on several lines."""
+        room = 116 - 4 * self.depth
+        while len(text) > room and (cut := max(text.rfind(" && ", 0, room), text.rfind(" || ", 0, room))) > 0:
+            self.line(text[: cut + 3])
+            text = "    " + text[cut + 4 :]
+        self.line(text)
 
     def _switch(self, stmt: ir.Switch) -> None:
         self.line(f"switch ({self.c(stmt.subject)}) {{")
@@ -103,18 +129,22 @@ class Statements(Bytes):
             if value in seen:
                 continue  # the first one wins
             seen.add(value)
-            self.line(f"case {number(value, stmt.subject.width)}: {{")
+            name = f" /* {stmt.names[value]} */" if value in stmt.names else ""
+            self.line(f"case {number(value, stmt.subject.width)}: {{{name}")
             self.depth += 1
             self.block(body)
             self.line("break;")
             self.depth -= 1
             self.line("}")
-        self.line("default: {")
-        self.depth += 1
-        self.block(stmt.default)
-        self.line("break;")
-        self.depth -= 1
-        self.line("}")
+        if stmt.default:
+            self.line("default: {")
+            self.depth += 1
+            self.block(stmt.default)
+            self.line("break;")
+            self.depth -= 1
+            self.line("}")
+        else:
+            self.line("default: break;")
         self.line("}")
 
     # --- registers --------------------------------------------------------------------------------------------------
@@ -123,6 +153,9 @@ class Statements(Bytes):
         run = f" + {step} * (uint64_t)i" if step else ""
         if self.rows is not None:
             return cell(f"{self.rows[register.group, key(index)]} + {register.offset}{run}", register.bytes)
+        if not step:
+            self.accessed[id(register)] = register
+            return f"{self.accessors[id(register)]}({self.whole(index)})"
         at = f"state + {register.offset} + (uint64_t)({self.c(index)}) * {register.stride}{run}"
         return cell(at, register.bytes)
 
@@ -137,14 +170,14 @@ class Statements(Bytes):
 
     def _write(self, stmt: ir.RegWrite) -> None:
         register = stmt.register
-        value = self._narrow_cell(register, self.c(stmt.value))
+        value = self._narrow_cell(register, stmt.value)
         store = f"{self._cell(register, stmt.index, stmt.step)} = {value};"
         if self.rows is None and not self.in_range(register, stmt.index):
             store = f"if ({self.c(stmt.index)} < {register.size}u) {{ {store} }}"
         self.line(store)
 
-    def _narrow_cell(self, register: ir.Register, value: str) -> str:
-        return f"(uint{8 * register.bytes}_t)({value})" if register.bytes < 4 else value
+    def _narrow_cell(self, register: ir.Register, value: ir.Expr) -> str:
+        return f"(uint{8 * register.bytes}_t)({self.whole(value)})" if register.bytes < 4 else self.whole(value)
 
     @staticmethod
     def in_range(register: ir.Register, index: ir.Expr) -> bool:
@@ -174,7 +207,7 @@ class Statements(Bytes):
         self.depth += 1
         rows = {}
         for n, (place, (register, index)) in enumerate(indices.items()):
-            self.line(f"uint8_t *const r{n} = state + (uint64_t)({self.c(index)}) * {register.stride};")
+            self.line(f"uint8_t *const r{n} = state + (uint64_t)({self.whole(index)}) * {register.stride};")
             rows[place] = f"r{n}"
         self.bases = {id(region): f"b{n}" for n, region in enumerate(regions.values())}
         for n, region in enumerate(regions.values()):
@@ -199,7 +232,8 @@ class Statements(Bytes):
         hit, action = self.name(stmt.hit), self.name(stmt.action)
         if not table.value_set:
             self.line(f"const uint64_t *p{n};")
-        self.line("{")
+        keys = ", ".join(f"{k['name']} {k['match']}" for k in table.keys)
+        self.line(f"{{ /* {'value set' if table.value_set else 'table'} {table.name}: {keys or 'no key'} */")
         self.depth += 1
         self.line(f"const struct ina_table *const t = tables->table[{table.index}];")
         if table.key_words and not table.const_entries:
@@ -300,10 +334,11 @@ class Statements(Bytes):
 
     def x_describe(self, stmt: ir.Extern) -> None:
         clone, session, field_list, digest = stmt.args
+        self.line("/* what the program asked of the switch */")
         self.line(f"pkt->clone = (uint8_t){self.c(clone)};")
         self.line(f"pkt->clone_session = {self.c(session)};")
         if isinstance(clone, ir.Var):
-            self.line(f"if ({self.c(clone)}) pkt->clone_list = {self.c(field_list)};")
+            self.line(f"if ({self.test(clone)}) pkt->clone_list = {self.c(field_list)};")
         self.line(f"pkt->digest = (uint8_t){self.c(digest)};")
 
     def x_resubmit(self, stmt: ir.Extern) -> None:
@@ -334,7 +369,7 @@ class Statements(Bytes):
     def x_transmit(self, stmt: ir.Extern) -> None:
         again, field_list = stmt.args
         if isinstance(again, ir.Var):
-            self.line(f"if ({self.c(again)}) {{")
+            self.line(f"if ({self.test(again)}) {{")
             self.line("    pkt->verdict = INA_RECIRCULATE;")
             self.line(f"    pkt->field_list = {self.c(field_list)};")
             self.line("    return;")

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ina.compiler.errors import Span
+
 
 class Expr:
     """`width` in bits, `signed`."""
@@ -66,7 +68,7 @@ class Region:
 @dataclass(eq=False, slots=True)
 class Array:
     """`count` values of `width` bits. With `region`: from bit `offset` (from the region's start) in wire order; else
-    local.
+    local. `fields`: what the program calls the elements.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Array:
     signed: bool = False
     region: Region | None = None
     offset: int = 0
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(eq=False, slots=True)
@@ -199,8 +202,11 @@ class Table:
 # --- statements -----------------------------------------------------------------------------------------------------
 
 
+@dataclass(eq=False, slots=True)
 class Stmt:
-    __slots__ = ()
+    """`origin`: the statement, state or entry of the program that it comes from; only the C text's comments tell it."""
+
+    origin: Span | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -238,11 +244,12 @@ class If(Stmt):
 
 @dataclass(eq=False, slots=True)
 class Switch(Stmt):
-    """`cases` by value, each without fall-through; `default` for the others."""
+    """`cases` by value, each without fall-through; `default` for the others. `names`: what the values mean."""
 
     subject: Expr
     cases: list[tuple[int, list[Stmt]]]
     default: list[Stmt] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)
@@ -284,11 +291,14 @@ class Extern(Stmt):
 
 @dataclass(eq=False, slots=True)
 class Roll(Stmt):
-    """`body` for i = 0 .. count - 1. `independent`: no iteration touches memory that another one writes."""
+    """`body` for i = 0 .. count - 1. `independent`: no iteration touches memory that another one writes. `end`: where the
+    program has the last iteration.
+    """
 
     count: int
     body: list[Stmt]
     independent: bool
+    end: Span | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
-from ina.compiler.errors import CompileError
+from ina.compiler.errors import CompileError, Span
 from ina.compiler.places import Choice, Header, Record, Sequence, SliceOf, Stack, Union, Varbit
 from ina.compiler.program import CheckedProgram, Instance
 
@@ -14,6 +14,18 @@ BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "|+|": "satadd", "|-|": "satsub", "&": "and", "|": "or",
     "^": "xor", "<<": "shl", ">>": "shr", "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
 }  # fmt: skip
+
+
+def hint(e: ir.Expr) -> str:
+    """What to call a temporary that keeps `e`."""
+    match e:
+        case ir.Elem():
+            return e.array.fields[e.index] if e.array.fields else e.array.name
+        case ir.Var():
+            return e.name
+        case ir.Op(op="cast"):
+            return hint(e.args[0])
+    return "t"
 
 
 class Expressions:
@@ -26,6 +38,7 @@ class Expressions:
     out: list[ir.Stmt]
     error_index: dict[str, int]
     created: dict[int, Header]  # headers that can become valid without being extracted
+    here: Span | None = None  # what is being lowered
 
     # --- small services ---------------------------------------------------------------------------------------------
 
@@ -36,13 +49,14 @@ class Expressions:
         return ir.Var(name, width, signed)
 
     def emit(self, stmt: ir.Stmt) -> None:
+        stmt.origin = self.here
         self.out.append(stmt)
 
     def stable(self, e: ir.Expr) -> ir.Expr:
         """`e` in a form that later assignments do not change."""
         if isinstance(e, ir.Const):
             return e
-        t = self.temp(e.width, e.signed)
+        t = self.temp(e.width, e.signed, hint(e))
         self.emit(ir.Assign(t, e))
         return t
 

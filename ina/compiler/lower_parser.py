@@ -16,6 +16,10 @@ from ina.compiler.places import Choice, Header, Stack, Union
 from ina.compiler.program import Instance
 
 
+def header_name(header: Header) -> str:
+    return header.valid.name.removesuffix("_valid") if isinstance(header.valid, ir.Var) else "header"
+
+
 class Parsers(Calls):
     cursor: ir.Var
     parser_error: Any
@@ -73,10 +77,12 @@ class Parsers(Calls):
 
         while waiting:
             state = waiting.pop()
+            outer, self.here = self.here, state.span
             self.emit(ir.Label(labels[id(state)]))
             for statement in state.statements:
                 self.statement(statement)
             self._transition(state, target)
+            self.here = outer
 
     def _transition(self, state: ast.ParserState, target: Any) -> None:
         transition = state.transition
@@ -86,8 +92,10 @@ class Parsers(Calls):
         if not transition.keys:
             self.out += target(transition.target, transition.target_name)
             return
+        self.here = transition.span
         keys = [self._select_key(k) for k in transition.keys]
         for case in transition.cases:
+            self.here = case.span
             condition: ir.Expr = fold.TRUE
             if len(case.keys) == 1 and len(keys) > 1:  # a value set over all keys
                 condition = self.in_value_set(keys, case.keys[0].decl, case.keys[0])
@@ -283,7 +291,7 @@ class Parsers(Calls):
                     if isinstance(field, places.Varbit):
                         octets = ir.Op("shr", (self.read(field.size), fold.const(3, 32)), 32)
                         length = fold.add(octets, length)
-                place = self.temp(32, name="out")
+                place = self.temp(32, name=f"out_{header_name(value)}")
                 body = [
                     ir.Assign(place, fold.add(self.out_length, fold.const(1, 32))),  # 0: not emitted
                     ir.Assign(self.out_length, fold.add(self.out_length, length)),

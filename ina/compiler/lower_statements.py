@@ -20,6 +20,11 @@ class Statements(Expressions):
         return f"{name}_{self.labels}"
 
     def statement(self, node: ast.Node) -> None:
+        outer, self.here = self.here, node.span
+        self._statement(node)
+        self.here = outer
+
+    def _statement(self, node: ast.Node) -> None:
         match node:
             case ast.Assign():
                 self._assignment(node)

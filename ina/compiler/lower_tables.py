@@ -91,7 +91,7 @@ class Tables(Parsers):
             cases.append((i, self.block(lower)))
         cases = [(i, body) for i, body in cases if body]
         if cases:
-            self.emit(ir.Switch(action, cases))
+            self.emit(ir.Switch(action, cases, names={i: table.actions[i]["name"] for i, _ in cases}))
 
     def _parameter(self, cursor: int, word: int, place: ir.Var) -> ir.Expr:
         parts = [ir.Native(f"p{cursor}[{word + k}]", 64) for k in range(words(place.width))]

@@ -96,7 +96,7 @@ class V1Model(Externs):
         parser, verify, ingress, egress, compute, deparser = (main.args[p.name] for p in main.decl.params)
         _, self.headers, self.meta, self.standard = (
             None if i == 0 else self.storage.place(p.type, name, in_packet=i == 1)
-            for i, (p, name) in enumerate(zip(parser.decl.params, ("packet", "hdr", "meta", "std"), strict=True))
+            for i, (p, name) in enumerate(zip(parser.decl.params, ("packet", "hdr", "meta", "standard_metadata"), strict=True))
         )
         self.parser_error = self.standard.fields["parser_error"]
         packet = "packet"

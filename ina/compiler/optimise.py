@@ -1,12 +1,13 @@
 """Passes over the IR before emission. The C compiler does what it is good at; these do what it cannot see.
 
-`propagate` makes equal index expressions look equal; `optimise_rows` fuses registers; `optimise_roll` turns runs into
-loops.
+`propagate` makes equal index expressions look equal; `optimise_dead` drops what is then unused; `optimise_rows` fuses
+registers; `optimise_roll` turns runs into loops.
 """
 
 from __future__ import annotations
 
 from ina.compiler import ir, layout
+from ina.compiler.optimise_dead import drop_dead
 from ina.compiler.optimise_propagate import propagate
 from ina.compiler.optimise_roll import roll
 from ina.compiler.optimise_rows import groups
@@ -17,6 +18,7 @@ def optimise(module: ir.Module) -> None:
     for phase in (module.ingress, module.egress):
         drop_unused_labels(phase.body)
         propagate(phase.body)
+    drop_dead(module)
     rows = groups(module)
     layout.place_state(module, rows, set())
     roll(module)

@@ -222,7 +222,9 @@ class _Finder:
             return None
         pending = iter(steps)
         body = [_rebuild(s, pending) for s in statements]
-        return ir.Roll(good, body, _independent(first, steps, good))
+        rolled = ir.Roll(good, body, _independent(first, steps, good), self.body[start + good * period - 1].origin)
+        rolled.origin = statements[0].origin
+        return rolled
 
     def _consistent(
         self, first: list[Reference], other: list[Reference], steps: list[Any], private: list[bool], m: int
@@ -306,6 +308,12 @@ def _independent(references: list[Reference], steps: list[int], count: int) -> b
 
 def _rebuild(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
     """The statement of the loop: references get their steps, in the order in which `_shape` met them."""
+    made = _rebuilt(stmt, steps)
+    made.origin = stmt.origin
+    return made
+
+
+def _rebuilt(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
     match stmt:
         case ir.Assign():
             value = _rebuild_expr(stmt.value, steps)

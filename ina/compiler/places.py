@@ -234,7 +234,8 @@ class Storage:
         offset = 0
         for run, shape in runs:
             if shape and shape[0] in MACHINE_WIDTHS and offset % 8 == 0:
-                array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1], region, offset)
+                names = tuple(f.name for f in run)
+                array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1], region, offset, names)
                 fields |= {f.name: ir.Elem(array, i) for i, f in enumerate(run)}
                 offset += shape[0] * len(run)
                 continue
@@ -244,7 +245,7 @@ class Storage:
                     place = self.place(f.type, f"{name}_{f.name}", where=span(f))
                     fields[f.name], offset = self._wire_struct(place, region, offset)
                     continue
-                array = ir.Array(f"{name}_{f.name}", inner[0], 1, inner[1], region, offset)
+                array = ir.Array(f"{name}_{f.name}", inner[0], 1, inner[1], region, offset, (f.name,))
                 fields[f.name] = ir.Elem(array, 0)
                 offset += inner[0]
         return Header(t, fields, valid, region)
@@ -258,7 +259,7 @@ class Storage:
             for name, part in place.fields.items():
                 place.fields[name], offset = self._wire_struct(part, region, offset)
             return place, offset
-        array = ir.Array(
-            place.name if isinstance(place, ir.Var) else place.array.name, place.width, 1, place.signed, region, offset
-        )
+        name = place.name if isinstance(place, ir.Var) else place.array.name
+        field = name.removeprefix(f"{region.name}_")
+        array = ir.Array(name, place.width, 1, place.signed, region, offset, (field,))
         return ir.Elem(array, 0), offset + place.width

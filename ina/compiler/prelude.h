@@ -1,6 +1,10 @@
 /* Support of compiled programs: pasted into each of them, so that their C text is complete but for the public headers. */
 #include <string.h>
 
+/* What a program sets and never reads is its own affair. */
+#pragma GCC diagnostic ignored "-Wunused-variable"
+#pragma GCC diagnostic ignored "-Wunused-but-set-variable"
+
 typedef unsigned __int128 ina_u128;
 typedef uint16_t ina_u16 __attribute__((aligned(1), may_alias));
 typedef uint32_t ina_u32 __attribute__((aligned(1), may_alias));
