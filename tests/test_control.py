@@ -1,4 +1,4 @@
-"""Controller, switch process protocol and liveness, over a fake switch that keeps entities as P4Runtime would."""
+"""The switch process: its protocol and liveness, over a fake switch that keeps entities as P4Runtime would."""
 
 from __future__ import annotations
 
@@ -14,44 +14,15 @@ import uuid
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from fake_target import FakeTarget
 
 from ina import paths
 from ina.control import server as server_module
 from ina.control.channel import Channel, listen
 from ina.control.client import Client, ControlError, SwitchProcess, start_server
-from ina.control.controller import AdmissionError, Controller
 from ina.control.ports import open_switch_port, open_worker_port
-from ina.control.programs import recognise
 from ina.control.server import Server
-from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry
-from ina.switch.p4info import P4Info
 from ina.transport import Address, Endpoint, WorkerConfig, worker_address
-
-
-class FakeTarget:
-    """Tables and groups by key; wrong updates are errors, as P4Runtime §9.1 has it."""
-
-    def __init__(self):
-        self.entities = {}
-
-    def write(self, updates):
-        for update in updates:
-            entity = update.entity
-            group = isinstance(entity, MulticastGroupEntry)
-            key = entity.group_id if group else (entity.table, tuple(sorted(entity.match.items())))
-            assert (key in self.entities) == (update.type != "INSERT"), update
-            if update.type == "DELETE":
-                del self.entities[key]
-            else:
-                self.entities[key] = entity
-
-    def table(self, name):
-        return [e for e in self.entities.values() if isinstance(e, TableEntry) and e.table == name]
-
-    def groups(self):
-        return [e for e in self.entities.values() if isinstance(e, MulticastGroupEntry)]
 
 
 class FakeHost(FakeTarget):
@@ -79,121 +50,6 @@ class FakeHost(FakeTarget):
 
     def close(self):
         self.closed = True
-
-
-# ---- controller
-
-
-def test_entries_of_a_job():
-    target = FakeTarget()
-    controller = Controller(target, slots=512)
-    controller.admit("other", 2, 64)
-    job = controller.admit("training", 3, 128)
-    for index, port in enumerate((7, 5, 9)):
-        controller.attach(job, index, port)
-    entry = next(e for e in target.table("job") if e.match == {"hdr.switchml.job": 1})
-    assert entry.action == "set_job"
-    assert entry.params == {"full": 0b111, "last": 2, "base": 128, "mask": 127, "incarnation": 2, "group": 2,
-                            "strict": 1}
-    worker = next(e for e in target.table("worker") if e.match["standard.ingress_port"] == 5)
-    assert worker.match == {"hdr.switchml.job": 1, "hdr.ipv4.src_addr": "10.0.0.2", "hdr.udp.src_port": 4001,
-                            "standard.ingress_port": 5}
-    assert worker.params == {"worker": 0b10}
-    replica = next(e for e in target.table("replica") if e.match["standard.egress_rid"] == 2)
-    assert replica.params == {"mac": "00:00:00:00:00:03", "ip": "10.0.0.3", "port": 4001}
-    assert MulticastGroupEntry(2, (Replica(7, 0), Replica(5, 1), Replica(9, 2))) in target.groups()
-    controller.release("training")
-    controller.release("other")
-    assert target.entities == {}
-
-
-def test_slots_are_first_fit_and_come_back():
-    controller = Controller(FakeTarget(), slots=256)
-    bases = [controller.admit(f"job{i}", 2, 64).slot_base for i in range(4)]
-    assert bases == [0, 64, 128, 192]
-    with pytest.raises(AdmissionError, match="no range of that size is free in the pool of 256") as error:
-        controller.admit("late", 2, 1)
-    assert error.value.code == "full"
-    controller.release("job1")
-    late = controller.admit("late", 2, 32)
-    assert (late.slot_base, late.number, late.incarnation) == (64, 4, 5)
-
-
-@pytest.mark.parametrize(("workers", "slots", "code", "text"), [
-    (33, 64, "too_many_workers", "33 workers; a switch job takes 1 to 32"),
-    (0, 64, "too_many_workers", "1 to 32"),
-    (2, 48, "invalid", "48 slots; expected a power of two"),
-    (2, 16384, "invalid", "from 1 to 8192"),
-    (2, 1024, "full", "pool of 512"),
-])
-def test_refusals(workers, slots, code, text):
-    target = FakeTarget()
-    with pytest.raises(AdmissionError, match=text) as error:
-        Controller(target, slots=512).admit("job", workers, slots)
-    assert error.value.code == code
-    assert target.entities == {}
-
-
-def test_duplicates_are_refused():
-    controller = Controller(FakeTarget(), slots=512)
-    job = controller.admit("job", 2, 64)
-    with pytest.raises(AdmissionError, match="already running"):
-        controller.admit("job", 2, 64)
-    controller.attach(job, 0, 0)
-    with pytest.raises(AdmissionError, match="two processes have the same rank"):
-        controller.attach(job, 0, 1)
-    with pytest.raises(AdmissionError, match="workers 0 to 1; there is no 2"):
-        controller.attach(job, 2, 1)
-    with pytest.raises(AdmissionError, match="no job 'nobody'"):
-        controller.release("nobody")
-
-
-def test_a_protocol_without_a_controller():
-    with pytest.raises(ValueError, match="no controller for the protocol 'pigeon'; expected one of switchml"):
-        Controller(FakeTarget(), slots=512, protocol="pigeon")
-
-
-def test_a_program_is_recognised_by_what_it_declares():
-    def registers(**sizes):
-        return P4Info({"registers": [{"preamble": {"id": i, "name": n}, "size": s} for i, (n, s) in enumerate(sizes.items())]})
-
-    arrays = {f"SwitchIngress.values.value{i}": 128 for i in range(64)}
-    program, sizes = recognise(registers(**arrays, **{"SwitchIngress.phase.bitmaps": 128}))
-    assert (program.name, sizes.values, sizes.slots) == ("switchml", 64, 64)
-    assert recognise(registers(**arrays)) is None
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.one_of(st.tuples(st.just("admit"), st.integers(1, 8), st.integers(0, 7)),
-                          st.tuples(st.just("release"), st.integers(0, 30))), max_size=40))
-def test_jobs_never_share_anything(steps):
-    target = FakeTarget()
-    controller = Controller(target, slots=256)
-    incarnations = []
-    for number, step in enumerate(steps):
-        if step[0] == "admit":
-            try:
-                job = controller.admit(f"job{number}", step[1], 1 << step[2])
-            except AdmissionError as error:
-                assert error.code == "full"
-                continue
-            incarnations.append(job.incarnation)
-            for index in range(job.workers):
-                controller.attach(job, index, 8 * number + index)
-        elif controller.jobs:
-            controller.release(sorted(controller.jobs)[step[1] % len(controller.jobs)])
-        jobs = list(controller.jobs.values())
-        used = [slot for job in jobs for slot in range(job.slot_base, job.slot_base + job.slots)]
-        assert len(used) == len(set(used)) <= 256
-        assert max(used, default=0) < 256
-        assert len({job.number for job in jobs}) == len(jobs)
-        assert all(job.slot_base % job.slots == 0 for job in jobs)
-        assert len(target.table("job")) == len(target.groups()) == len(jobs)
-        assert len(target.table("worker")) == len(target.table("replica")) == sum(job.workers for job in jobs)
-    assert incarnations == sorted(set(incarnations))
-    for name in list(controller.jobs):
-        controller.release(name)
-    assert target.entities == {}
 
 
 # ---- switch process

@@ -1,135 +1,238 @@
-"""Controller: which jobs a switch serves, and what of it each of them holds.
+"""Controller: which jobs its switches serve, and what of them each job holds.
 
 A job owns a number, an incarnation (packets carry its low eight bits, so packets and slots of a finished job with the
-same number are recognised), a power-of-two range of slots, a multicast group, and one port per worker. Which entries make
-the switch's program serve it, the protocol knows (ina/control/programs/). All of it is written through a switch target in
-P4Runtime's terms; registers are never touched.
+same number are recognised), and at every switch of its aggregation tree a power-of-two range of slots, a multicast group,
+and one port per child: a worker or a switch below. One switch is a tree of one. Which entries make a switch's program serve
+a job, the protocol knows (ina/control/programs/). All of it is written through switch targets in P4Runtime's terms;
+registers are never touched.
+
+    controller = Controller({"s1": a, "s2": b, "s3": c}, slots=512, topology=topology)
+    tree = aggregation_tree(topology, hosts)
+    job = controller.admit("training", workers=4, slots=64, tree=tree, hosts=hosts)     # written at all switches, or at none
+    controller.attach(job, 0)                                                            # the worker at hosts[0]
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
-from ina.control.programs import Child, JobProgram, Place, program_named
-from ina.switch.entities import Update, delete, insert, modify
-from ina.transport import Address, worker_address
+from ina.control.jobs import AdmissionError, Branch, Job
+from ina.control.programs import Child, JobProgram, Parent, program_named
+from ina.control.writing import Change, SwitchTarget, WriteFailed, try_write, write
+from ina.switch.entities import delete, insert, modify
+from ina.transport import SWITCH, Address, worker_address
+from topologies.model import Node, Topology
+from topologies.tree import Tree
 
-
-class AdmissionError(Exception):
-    """A job or worker was refused. ``code``: full, too_many_workers, mismatch, duplicate, unknown or invalid."""
-
-    def __init__(self, code: str, text: str):
-        super().__init__(text)
-        self.code = code
+__all__ = ["AdmissionError", "Controller", "Job", "SwitchTarget", "switch_address"]
 
 
-class SwitchTarget(Protocol):
-    """What the controller needs of a switch; embedded, BMv2 and Tofino stand behind it."""
-
-    def write(self, updates: list[Update]) -> None:
-        """Apply entity updates in order; each is atomic."""
-
-
-@dataclass
-class Job:
-    """One admitted job. ``slot_base`` and ``slots`` in slots; ``incarnation`` is 1..2^32-1."""
-
-    name: str
-    number: int
-    incarnation: int
-    workers: int
-    slot_base: int
-    slots: int
-    strict: bool
-    attached: dict[int, Child] = field(default_factory=dict)
-
-    @property
-    def group(self) -> int:
-        return self.number + 1  # 0 means "no multicast"
-
-    @property
-    def place(self) -> Place:
-        return Place(self.number, self.incarnation, self.workers, self.slot_base, self.slots, self.group, self.strict)
+def switch_address(switch: str) -> Address:
+    """By which a switch is a member of trees, and of which its workers send to."""
+    node = Node(switch)
+    return Address(node.mac, node.ip, SWITCH.port)
 
 
 class Controller:
-    """Jobs of one switch, whose program speaks ``protocol``. ``slots``: the pool of the program, shared by all jobs."""
+    """Jobs of the switches ``targets`` (by name; a lone target is a switch s1), whose programs speak ``protocol``.
 
-    def __init__(self, target: SwitchTarget, slots: int, first_incarnation: int = 1, protocol: str = "switchml"):
-        self.target = target
+    ``slots``: each program's pool, which jobs share; by switch, where they differ. ``topology``: says which ports the links of a
+    tree have; needed for trees only.
+    """
+
+    def __init__(self, targets: SwitchTarget | Mapping[str, SwitchTarget], slots: int | Mapping[str, int],
+                 first_incarnation: int = 1, protocol: str = "switchml", topology: Topology | None = None):
+        self.targets = dict(targets) if isinstance(targets, Mapping) else {"s1": targets}
+        self.slots = dict(slots) if isinstance(slots, Mapping) else dict.fromkeys(self.targets, slots)
         self.program: JobProgram = program_named(protocol)
-        self.slots = slots
+        self.topology = topology
         self.jobs: dict[str, Job] = {}
+        self.unsure: set[str] = set()  # switches of which nobody knows what they hold
         self._incarnation = first_incarnation - 1
         self._last_number = self.program.max_jobs - 1
 
-    def admit(self, name: str, workers: int, slots: int, strict: bool = True) -> Job:
-        """Give job ``name`` its resources. Raises AdmissionError; then nothing has changed."""
+    def admit(self, name: str, workers: int, slots: int, strict: bool = True, tree: Tree | None = None,
+              hosts: Sequence[str] = ()) -> Job:
+        """Give job ``name`` its resources at every switch of ``tree``. Raises AdmissionError; then nothing has changed.
+
+        ``hosts``: of the workers in order (default: the tree's, by number). Without a tree the controller's only switch
+        serves the job, and workers may be at any of its ports.
+        """
+        self._check(name, workers, slots)
+        number = self._free_number()
+        if number is None:
+            raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
+        job = Job(name, number, self._incarnation % 0xFFFFFFFF + 1, workers, slots, strict, {}, tree)
+        if tree is None:
+            if len(self.targets) != 1:
+                raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
+            (switch,) = self.targets
+            everyone = tuple(range(workers))
+            job.branches[switch] = Branch(switch, self._reserve(name, switch, slots), everyone, everyone)
+        else:
+            self._plant(job, tree, tuple(hosts) or tree.workers)
+        wanted = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
+        self._write([Change(switch, insert(*entries), delete(*entries)) for switch, entries in wanted.items()])
+        self.jobs[name] = job
+        self._incarnation, self._last_number = job.incarnation, number
+        return job
+
+    def attach(self, job: Job, worker: int, port: int | None = None, address: Address | None = None) -> Child:
+        """Register a worker of ``job`` where it is. Raises AdmissionError.
+
+        ``port`` of its switch and ``address``: default, where the job has a tree, those of its host.
+        """
+        if not 0 <= worker < job.workers:
+            raise AdmissionError("invalid", f"job {job.name!r} has workers 0 to {job.workers - 1}; there is no {worker}")
+        if worker in job.attached:
+            raise AdmissionError("duplicate", f"worker {worker} of job {job.name!r} is already attached: two processes "
+                                              "have the same rank")
+        branch = job.branch_of(worker)
+        if job.tree is not None:
+            host = job.hosts[worker]
+            _, there = self._ends(job.tree, host)
+            if port not in (None, there):
+                raise AdmissionError("invalid", f"worker {worker} of job {job.name!r} is at port {port}, but its host {host} is "
+                                                f"at port {there} of {branch.switch}")
+            port, address = there, address or self._host_address(job, host)
+        if port is None:
+            raise AdmissionError("invalid", f"worker {worker} of job {job.name!r}: expected a port of {branch.switch}")
+        seat = branch.seats.index(worker)
+        child = Child(seat, port, address or worker_address(job.number, worker), (worker,))
+        self._change_children(job, branch, {**branch.attached, seat: child})
+        return child
+
+    def detach(self, job: Job, worker: int) -> None:
+        """A worker is gone; its place waits for another process. Raises AdmissionError."""
+        if worker not in job.attached:
+            raise AdmissionError("unknown", f"worker {worker} of job {job.name!r} is not attached")
+        branch = job.branch_of(worker)
+        seat = branch.seats.index(worker)
+        self._change_children(job, branch, {i: child for i, child in branch.attached.items() if i != seat})
+
+    def release(self, name: str) -> None:
+        """Take everything back from job ``name``: its number, slots, groups and entries. Unknown names are an error.
+
+        A switch that does not answer is `unsure` from then on; the job is over all the same.
+        """
+        job = self.jobs.pop(name, None)
+        if job is None:
+            raise AdmissionError("unknown", f"there is no job {name!r}")
+        for branch in reversed(job.branches.values()):
+            if not try_write(self.targets[branch.switch], branch.switch, delete(*self._entries(job, branch))):
+                self.unsure.add(branch.switch)
+
+    def free_slots(self, switch: str | None = None) -> int:
+        """Of one switch; of the one where there are fewest."""
+        if switch is None:
+            return min(self.free_slots(name) for name in self.targets)
+        return self.slots[switch] - sum(job.slots for job in self.jobs.values() if switch in job.branches)
+
+    # ---- resources
+
+    def _check(self, name: str, workers: int, slots: int) -> None:
         if name in self.jobs:
             raise AdmissionError("duplicate", f"job {name!r} is already running; choose another name or release it")
-        most = self.program.max_children
+        most = self.program.max_workers
         if not 1 <= workers <= most:
             raise AdmissionError("too_many_workers",
                                  f"job {name!r} has {workers} workers; a switch job takes 1 to {most}")
         if slots < 1 or slots & (slots - 1) or slots > self.program.max_slots:
             raise AdmissionError("invalid", f"job {name!r} asks for {slots} slots; expected a power of two "
                                             f"from 1 to {self.program.max_slots}")
-        base = self._first_fit(slots)
-        if base is None:
-            held = ", ".join(f"{job.name}: {job.slots}" for job in self.jobs.values()) or "none"
-            raise AdmissionError("full", f"job {name!r} asks for {slots} slots, but no range of that size is free in "
-                                         f"the pool of {self.slots} (held: {held}); end a job, ask for fewer slots, "
-                                         "or compile the program with a larger SLOTS")
-        number = self._free_number()
-        if number is None:
-            raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
-        self._incarnation = self._incarnation % 0xFFFFFFFF + 1
-        job = Job(name, number, self._incarnation, workers, base, slots, strict)
-        self.target.write(insert(*self.program.job(job.place), self.program.group(job.place, [])))
-        self.jobs[name] = job
-        self._last_number = number
-        return job
 
-    def attach(self, job: Job, index: int, port: int, address: Address | None = None) -> Child:
-        """Register worker ``index`` of ``job`` at switch port ``port``. Raises AdmissionError.
-
-        ``address``: default, that of the local world.
-        """
-        if not 0 <= index < job.workers:
-            raise AdmissionError("invalid", f"job {job.name!r} has workers 0 to {job.workers - 1}; there is no {index}")
-        if index in job.attached:
-            raise AdmissionError("duplicate", f"worker {index} of job {job.name!r} is already attached: two processes "
-                                              "have the same rank")
-        worker = Child(index, port, address or worker_address(job.number, index))
-        job.attached[index] = worker
-        self.target.write([*insert(*self.program.child(job.place, worker)),
-                           *modify(self.program.group(job.place, [*job.attached.values()]))])
-        return worker
-
-    def release(self, name: str) -> None:
-        """Take everything back from job ``name``: its number, slots, group and entries. Unknown names are an error."""
-        job = self.jobs.pop(name, None)
-        if job is None:
-            raise AdmissionError("unknown", f"there is no job {name!r}")
-        place, program, attached = job.place, self.program, [*job.attached.values()]
-        entries = [entry for worker in attached for entry in program.child(place, worker)]
-        self.target.write(delete(*program.job(place), *entries, program.group(place, attached)))
-
-    def free_slots(self) -> int:
-        return self.slots - sum(job.slots for job in self.jobs.values())
-
-    def _first_fit(self, slots: int) -> int | None:
-        """Lowest start of a free range, aligned to its size (so ranges of powers of two never fragment needlessly)."""
-        held = sorted((job.slot_base, job.slot_base + job.slots) for job in self.jobs.values())
-        for base in range(0, self.slots - slots + 1, slots):
+    def _reserve(self, name: str, switch: str, slots: int) -> int:
+        """The lowest free range, aligned to its size (so ranges of powers of two never fragment needlessly)."""
+        at = [job for job in self.jobs.values() if switch in job.branches]
+        held = [(job.branches[switch].slot_base, job.branches[switch].slot_base + job.slots) for job in at]
+        for base in range(0, self.slots[switch] - slots + 1, slots):
             if all(base >= end or base + slots <= start for start, end in held):
                 return base
-        return None
+        holders = ", ".join(f"{job.name}: {job.slots}" for job in at) or "none"
+        raise AdmissionError("full", f"job {name!r} asks for {slots} slots, but no range of that size is free in "
+                                     f"the pool of {self.slots[switch]} at {switch} (held: {holders}); end a job, ask for fewer "
+                                     "slots, or compile the program with a larger SLOTS")
 
     def _free_number(self) -> int | None:
         """Numbers go round, so that one is reused as late as possible: late packets of its old job die out."""
-        used = {job.number for job in self.jobs.values()}
-        most = self.program.max_jobs
+        used, most = {job.number for job in self.jobs.values()}, self.program.max_jobs
         order = ((self._last_number + 1 + i) % most for i in range(most))
         return next((number for number in order if number not in used), None)
+
+    # ---- trees
+
+    def _plant(self, job: Job, tree: Tree, hosts: tuple[str, ...]) -> None:
+        """Branches of ``job`` at every switch of ``tree``."""
+        what = f"job {job.name!r}"
+        if not job.strict:
+            raise AdmissionError("invalid", f"{what}: published clients (strict=False) are served by one switch, without a tree")
+        if sorted(hosts) != sorted(tree.workers) or len(hosts) != job.workers:
+            raise AdmissionError("invalid", f"{what}: {job.workers} workers at {', '.join(hosts)}, but the tree reaches "
+                                            f"{', '.join(tree.workers)}; expected one worker at each of them")
+        for switch in tree.switches:
+            if switch not in self.targets:
+                raise AdmissionError("switch", f"{what}: its tree goes through {switch}, which this controller does not drive "
+                                               f"(it has {', '.join(self.targets)})")
+        below: dict[str, set[int]] = {switch: set() for switch in tree.switches}
+        for worker, host in enumerate(hosts):
+            for switch in tree.path(host)[1:]:
+                below[switch].add(worker)
+        job.hosts = hosts
+        numbers = {host: worker for worker, host in enumerate(hosts)}
+        for switch in tree.switches:
+            children, parent = tree.children(switch), None
+            if switch != tree.root:
+                own_port, _ = self._ends(tree, switch)
+                parent = Parent(own_port, switch_address(tree.parent[switch]), switch_address(switch))
+            branch = Branch(switch, self._reserve(job.name, switch, job.slots),
+                            tuple(numbers.get(child, child) for child in children), tuple(sorted(below[switch])), parent)
+            for seat, child in enumerate(children):
+                if child not in numbers:
+                    _, port = self._ends(tree, child)
+                    branch.attached[seat] = Child(seat, port, switch_address(child), tuple(sorted(below[child])))
+            job.branches[switch] = branch
+
+    def _ends(self, tree: Tree, node: str) -> tuple[int, int]:
+        """Port numbers of the link from ``node`` to its parent: at the node, at the parent."""
+        if self.topology is None:
+            raise AdmissionError("invalid", "a job with a tree needs a controller that knows the topology")
+        parent, link = tree.parent[node], dict(zip(tree.parent, tree.links, strict=True))[node]
+        if link < len(self.topology.ends):
+            a, b = self.topology.ends[link]
+            if (a.node, b.node) == (node, parent):
+                return a.port, b.port
+            if (b.node, a.node) == (node, parent):
+                return b.port, a.port
+        raise AdmissionError("invalid", f"the tree's link {link} is not between {node} and {parent} in {self.topology.name}: it "
+                                        "belongs to another topology")
+
+    @staticmethod
+    def _host_address(job: Job, host: str) -> Address:
+        node = Node(host)
+        return Address(node.mac, node.ip, worker_address(job.number, 0).port)
+
+    # ---- entries
+
+    def _entries(self, job: Job, branch: Branch) -> list:
+        """All that the job has at this switch now."""
+        place, children = job.place(branch), branch.children
+        return [*self.program.job(place), *(entry for child in children for entry in self.program.child(place, child)),
+                self.program.group(place, children)]
+
+    def _change_children(self, job: Job, branch: Branch, attached: dict[int, Child]) -> None:
+        place, before = job.place(branch), branch.attached
+
+        def updates(old: dict[int, Child], new: dict[int, Child]) -> list:
+            gone = [e for i, child in old.items() if i not in new for e in self.program.child(place, child)]
+            come = [e for i, child in new.items() if i not in old for e in self.program.child(place, child)]
+            return [*delete(*gone), *insert(*come), *modify(self.program.group(place, [*new.values()]))]
+
+        self._write([Change(branch.switch, updates(before, attached), updates(attached, before))])
+        branch.attached = attached
+
+    def _write(self, changes: list[Change]) -> None:
+        try:
+            write(self.targets, changes)
+        except WriteFailed as error:
+            self.unsure |= error.unsure
+            raise AdmissionError("switch", str(error)) from error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ina.control.programs.base import Child, JobProgram, Place, Sizes
+from ina.control.programs.base import Child, JobProgram, Parent, Place, Sizes
 from ina.control.programs.switchml import SwitchML
 from ina.switch.p4info import P4Info
 
 PROGRAMS: dict[str, JobProgram] = {program.name: program for program in (SwitchML(),)}
 
-__all__ = ["PROGRAMS", "Child", "JobProgram", "Place", "Sizes", "program_named", "recognise"]
+__all__ = ["PROGRAMS", "Child", "JobProgram", "Parent", "Place", "Sizes", "program_named", "recognise"]
 
 
 def program_named(name: str) -> JobProgram:

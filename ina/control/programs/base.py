@@ -18,25 +18,39 @@ from ina.transport import Address
 @dataclass(frozen=True)
 class Child:
     """Whose packets a switch adds up: a worker, or a switch below. ``index``: its number at this switch, from 0; ``port``:
-    the switch's port towards it; ``address``: what its frames say, and where results for it go."""
+    the switch's port towards it; ``address``: what its frames say, and where results for it go; ``workers``: the numbers in
+    the job of the worker that it is, or of all below it."""
 
     index: int
     port: int
     address: Address
+    workers: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Parent:
+    """The switch above: ``port`` towards it, its ``address``, and the ``own`` one of the switch that is its child."""
+
+    port: int
+    address: Address
+    own: Address
 
 
 @dataclass(frozen=True)
 class Place:
     """A job at one switch. ``number``, ``incarnation`` (1..2^32-1) and ``slots`` are the same at every switch of the job;
-    ``children`` (how many there are to be), ``slot_base`` (in slots) and ``group`` (multicast, from 1) are this switch's."""
+    ``slot_base`` (in slots) and ``group`` (multicast, from 1) are this switch's. ``children``: how many there are to be;
+    ``workers``: the numbers in the job of all below. ``parent``: None at the root of the job's tree."""
 
     number: int
     incarnation: int
     children: int
+    workers: tuple[int, ...]
     slot_base: int
     slots: int
     group: int
     strict: bool
+    parent: Parent | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +65,8 @@ class JobProgram(ABC):
     """One protocol's tables. Stateless: what it returns depends on its arguments only."""
 
     name: str  # the protocol's, as in WorkerConfig
-    max_children: int  # of one job at one switch
+    tables: tuple[str, ...]  # those whose entries are the controller's, every one of them
+    max_workers: int  # of one job
     max_jobs: int  # job numbers are 0..max_jobs-1
     max_slots: int  # of one job, a power of two
 
@@ -61,7 +76,7 @@ class JobProgram(ABC):
 
     @abstractmethod
     def job(self, place: Place) -> list[Entity]:
-        """Entries that are there while the job is."""
+        """Entries that are there while the job is: of itself, and of the switch above."""
 
     @abstractmethod
     def child(self, place: Place, child: Child) -> list[Entity]:

@@ -1,20 +1,27 @@
 """Entries of p4/switchml.p4.
 
-    job       (job)                                 -> set_job(full, last, base, mask, incarnation, group, strict)
-    worker    (job, source address, port, ingress)  -> set_worker(bit)
+    job       (job)                                 -> set_job(full, last, base, mask, incarnation, group, strict, parent)
+    worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for the switch above
+    parent    (job)                                 -> to_parent(port, its address, own address)
     replica   (job, replication id)                 -> to_worker(mac, ip, port)
+
+A child's bits are those of all workers below it, so a slot's bitmap names workers at every level of a tree.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ina.control.programs.base import Child, JobProgram, Place, Sizes
 from ina.switch.entities import Entity, TableEntry
 from ina.switch.p4info import P4Info
+from ina.transport import Address
 
 
 class SwitchML(JobProgram):
     name = "switchml"
-    max_children = 32  # bits of a slot's bitmap
+    tables = ("job", "worker", "parent", "replica")
+    max_workers = 32  # bits of a slot's bitmap
     max_jobs = 256  # the header's job number has 8 bits
     max_slots = 8192  # slot numbers have 14 bits; a job's window is at most half of them
 
@@ -25,17 +32,33 @@ class SwitchML(JobProgram):
         return Sizes(values, bitmaps // 2) if values and bitmaps else None
 
     def job(self, place: Place) -> list[Entity]:
-        params = {"full": (1 << place.children) - 1, "last": place.children - 1, "base": place.slot_base,
+        key, parent = {"hdr.switchml.job": place.number}, place.parent
+        params = {"full": _bits(place.workers), "last": place.children - 1, "base": place.slot_base,
                   "mask": place.slots - 1, "incarnation": place.incarnation, "group": place.group,
                   "strict": int(place.strict)}
-        return [TableEntry("job", {"hdr.switchml.job": place.number}, "set_job", params)]
+        entries: list[Entity] = [TableEntry("job", key, "set_job", params)]
+        if parent is not None:
+            params["parent"] = 1
+            up, own = parent.address, parent.own
+            above = {"port": parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
+                     "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
+            entries += [TableEntry("parent", key, "to_parent", above),
+                        TableEntry("worker", _source(place, up, parent.port), "set_parent", {})]
+        return entries
 
     def child(self, place: Place, child: Child) -> list[Entity]:
         address = child.address
-        match = {"hdr.switchml.job": place.number, "hdr.ipv4.src_addr": address.ip, "hdr.udp.src_port": address.port,
-                 "standard.ingress_port": child.port}
         return [
-            TableEntry("worker", match, "set_worker", {"worker": 1 << child.index}),
+            TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": _bits(child.workers)}),
             TableEntry("replica", {"hdr.switchml.job": place.number, "standard.egress_rid": child.index}, "to_worker",
                        {"mac": address.mac, "ip": address.ip, "port": address.port}),
         ]
+
+
+def _bits(workers: Iterable[int]) -> int:
+    return sum(1 << worker for worker in workers)
+
+
+def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:
+    return {"hdr.switchml.job": place.number, "hdr.ipv4.src_addr": address.ip, "hdr.udp.src_port": address.port,
+            "standard.ingress_port": port}

@@ -1,0 +1,48 @@
+"""A switch without a data plane: it keeps entities as P4Runtime would, and does what it is told, or refuses, or is silent."""
+
+from __future__ import annotations
+
+from ina.switch.entities import MulticastGroupEntry, TableEntry
+from ina.switch.p4info import EntityError
+
+
+class FakeTarget:
+    """Tables and groups by key; wrong updates are errors, as P4Runtime §9.1 has it, and change nothing.
+
+    ``failing``: what the next writes raise: EntityError (it refuses) or TimeoutError (it is not there).
+    """
+
+    def __init__(self):
+        self.entities = {}
+        self.failing: Exception | None = None
+
+    def write(self, updates):
+        if self.failing is not None:
+            raise self.failing
+        entities = dict(self.entities)
+        for number, update in enumerate(updates):
+            entity = update.entity
+            group = isinstance(entity, MulticastGroupEntry)
+            key = entity.group_id if group else (entity.table, tuple(sorted(entity.match.items())))
+            if (key in entities) == (update.type == "INSERT"):
+                code = "ALREADY_EXISTS" if key in entities else "NOT_FOUND"
+                raise EntityError(f"update {number}: {update.type} {key}: {code}", code, number)
+            if update.type == "DELETE":
+                del entities[key]
+            else:
+                entities[key] = entity
+        self.entities = entities
+
+    def read(self, entities):
+        if self.failing is not None:
+            raise self.failing
+        found = []
+        for pattern in entities:
+            found += self.table(pattern.table) if isinstance(pattern, TableEntry) else self.groups()
+        return found
+
+    def table(self, name):
+        return [e for e in self.entities.values() if isinstance(e, TableEntry) and e.table == name]
+
+    def groups(self):
+        return [e for e in self.entities.values() if isinstance(e, MulticastGroupEntry)]
