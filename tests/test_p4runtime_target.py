@@ -20,12 +20,18 @@ from ina.switch import (  # noqa: E402
     CloneSessionEntry,
     CounterEntry,
     DirectCounterEntry,
+    DirectMeterEntry,
     EntityError,
+    MeterConfig,
+    MeterEntry,
     MulticastGroupEntry,
+    ProfileGroup,
+    ProfileMember,
     RegisterEntry,
     Replica,
     Switch,
     TableEntry,
+    ValueSetEntry,
     delete,
     insert,
     modify,
@@ -33,13 +39,22 @@ from ina.switch import (  # noqa: E402
 from ina.transport import Endpoint, WorkerConfig  # noqa: E402
 from ina.transport.ports import memory_pair  # noqa: E402
 
-SOURCE = Path(__file__).parent / "p4" / "controlled.p4"
+P4 = Path(__file__).parent / "p4"
 
 
 @pytest.fixture(params=["embedded", "remote"])
 def target(request):
-    compiled = compile_program(SOURCE)
-    if request.param == "embedded":
+    yield from a_target(request.param, P4 / "controlled.p4")
+
+
+@pytest.fixture(params=["embedded", "remote"])
+def objects(request):
+    yield from a_target(request.param, P4 / "objects.p4")
+
+
+def a_target(kind, source):
+    compiled = compile_program(source)
+    if kind == "embedded":
         with Switch(compiled.so_path) as switch:
             yield switch
         return
@@ -73,6 +88,55 @@ def test_what_is_written_is_there(target):
     assert (counted.packets, counted.bytes) == (3, 30)
     target.write(delete(TableEntry("l2", {"dst": "02:00:00:00:00:01"}), MulticastGroupEntry(5)))
     assert target.read([TableEntry("l2")]) == [] and target.read([MulticastGroupEntry(0)]) == []
+
+
+def test_members_groups_and_the_entries_that_name_them(objects):
+    members = [ProfileMember("paths", 1, "send", {"port": 3}), ProfileMember("paths", 2, "drop")]
+    group = ProfileGroup("paths", 7, ((1, 3), (2, 1)))
+    entries = [TableEntry("hop", {"key": 5}, member=2), TableEntry("hop", {"key": 6}, group=7)]
+    objects.write(insert(*members, group, *entries))
+    assert objects.read([ProfileMember("paths", 1)]) == [ProfileMember("I.paths", 1, "I.send", {"port": 3})]
+    assert len(objects.read([ProfileMember("paths", 0)])) == 2
+    assert objects.read([ProfileGroup("paths", 0)]) == [ProfileGroup("I.paths", 7, ((1, 3), (2, 1)))]
+    assert sorted((e.match["key"], e.member, e.group) for e in objects.read([TableEntry("hop")])) == [(5, 2, None), (6, None, 7)]
+    with pytest.raises(EntityError):
+        objects.write(delete(members[0]))  # the group has it
+    objects.write(delete(*entries, group, *members))
+    assert objects.read([ProfileMember("paths", 0), ProfileGroup("paths", 0), TableEntry("hop")]) == []
+
+
+def test_meters_are_configured_and_made_green_again(objects):
+    config = MeterConfig(100, 10, 200, 20)
+    entry = TableEntry("metered", {"key": 1}, "limited")
+    objects.write(insert(entry) + modify(MeterEntry("rate", 1, config), DirectMeterEntry(entry, config)))
+    assert objects.read([MeterEntry("rate")]) == [MeterEntry("I.rate", 0), MeterEntry("I.rate", 1, config)]
+    (direct,) = objects.read([DirectMeterEntry(entry)])
+    assert direct.config == config
+    objects.write(modify(MeterEntry("rate", 1), DirectMeterEntry(entry)))
+    assert [m.config for m in objects.read([MeterEntry("rate", 1), DirectMeterEntry(entry)])] == [None, None]
+
+
+def test_value_sets_are_replaced_as_a_whole(objects):
+    for members in ((1, 2), (3,), ()):
+        objects.write(modify(ValueSetEntry("kinds", members)))
+        (found,) = objects.read([ValueSetEntry("kinds")])
+        assert [m if isinstance(m, int) else next(iter(m.values())) for m in found.members] == list(members)
+    with pytest.raises(EntityError) as caught:
+        objects.write(modify(ValueSetEntry("kinds", (1, 2, 3))))
+    assert caught.value.code == "RESOURCE_EXHAUSTED"
+
+
+@pytest.mark.parametrize("wrong, words", [
+    (insert(TableEntry("hops", {"key": 1}, member=1)), "did you mean 'I.hop'"),
+    (insert(TableEntry("metered", {"kez": 1}, "limited")), "'kez'"),
+    (insert(ProfileMember("paths", 1, "limited")), "'limited'"),
+    (insert(ProfileMember("paths", 1, "send", {"port": 512})), "9 bits"),
+    (modify(ValueSetEntry("kinds", ({"nothing": 1},))), "'nothing'"),
+    (modify(MeterEntry("rate", 9, None)), "index 9"),
+])  # fmt: skip
+def test_what_is_wrong_is_refused_alike_with_its_name(objects, wrong, words):
+    with pytest.raises(EntityError, match=words):
+        objects.write(wrong)
 
 
 def test_a_batch_that_fails_changes_nothing(target):

@@ -11,21 +11,9 @@ from google.protobuf import json_format
 
 from ina.p4runtime.device import CODES
 from ina.p4runtime.messages import Status, p4
-from ina.p4runtime.translate import Translator
-from ina.p4runtime.values import from_data, to_data
-from ina.switch import (
-    CloneSessionEntry,
-    CounterEntry,
-    DirectCounterEntry,
-    EntityError,
-    MulticastGroupEntry,
-    P4Info,
-    RegisterEntry,
-    SwitchTarget,
-    TableEntry,
-    Update,
-)
-from ina.switch.entities import Entity, as_int, as_params
+from ina.p4runtime.remote_entities import RemoteEntities
+from ina.switch import EntityError, P4Info, SwitchTarget, Update
+from ina.switch.entities import Entity
 
 SERVICE = "/p4.v1.P4Runtime/"
 NAMES = {number: name for name, number in CODES.items()}
@@ -50,7 +38,7 @@ class RemoteSwitch(SwitchTarget):
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1),
                                                                 ("grpc.max_metadata_size", METADATA)])
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._translator: Translator | None = None
+        self._entities: RemoteEntities | None = None
         try:
             self._arbitrate(timeout)
         except BaseException:
@@ -97,12 +85,12 @@ class RemoteSwitch(SwitchTarget):
         json_format.ParseDict(p4info, request.config.p4info)
         request.config.p4_device_config = device_config
         self._call("SetForwardingPipelineConfig", request, timeout)
-        self._translator = None
+        self._entities = None
 
     @property
-    def translator(self) -> Translator:
+    def entities(self) -> RemoteEntities:
         """For the program that the switch has: asked for once. EntityError (FAILED_PRECONDITION) if it has none."""
-        if self._translator is None:
+        if self._entities is None:
             request = p4.GetForwardingPipelineConfigRequest(
                 device_id=self.device_id, response_type=p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE
             )
@@ -110,14 +98,12 @@ class RemoteSwitch(SwitchTarget):
             if not response.HasField("config"):
                 raise EntityError(f"{self.address}: no program is loaded", "FAILED_PRECONDITION")
             message = response.config.p4info
-            info = P4Info(json_format.MessageToDict(message))
-            registers = [{"name": r.name, "width": r.width} for r in info.registers.values()]
-            self._translator = Translator(info, message, {"registers": registers})
-        return self._translator
+            self._entities = RemoteEntities(P4Info(json_format.MessageToDict(message)), message)
+        return self._entities
 
     @property
     def p4info(self) -> P4Info:
-        return self.translator.info
+        return self.entities.info
 
     # ---- entities
 
@@ -126,87 +112,20 @@ class RemoteSwitch(SwitchTarget):
         request = p4.WriteRequest(device_id=self.device_id, election_id=self._election, atomicity=self._atomicity)
         for i, update in enumerate(updates):
             try:
-                request.updates.add(type=update.type, entity=self._message(update.entity))
+                request.updates.add(type=update.type, entity=self.entities.message(update.entity))
             except EntityError as error:
                 raise EntityError(f"update {i}: {error}", error.code, i) from None
         self._call("Write", request, timeout)
 
     def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
-        request = p4.ReadRequest(device_id=self.device_id, entities=[self._message(e) for e in entities])
+        request = p4.ReadRequest(device_id=self.device_id, entities=[self.entities.message(e) for e in entities])
         method = self._channel.unary_stream(
             SERVICE + "Read", p4.ReadRequest.SerializeToString, p4.ReadResponse.FromString
         )
         try:
-            return [self._entity(e) for response in method(request, timeout=timeout) for e in response.entities]
+            return [self.entities.entity(e) for response in method(request, timeout=timeout) for e in response.entities]
         except grpc.RpcError as error:
             raise self._failure(error) from None
-
-    def _table_entry(self, e: TableEntry) -> Any:
-        translator = self.translator
-        if not e.table:
-            return p4.TableEntry(is_default_action=e.is_default)
-        table = translator.info.table(e.table)
-        action, params = None, {}
-        if e.action is not None:
-            found = translator.info.action(table, e.action, e.is_default)
-            action, params = found.name, as_params(e.params, found.params, f"table {table.name}: action {found.name}")
-        entry = TableEntry(table.name, e.match, action, params, e.priority, e.is_default, e.metadata,  # type: ignore[arg-type]
-                           e.controller_metadata, member=e.member, group=e.group)
-        if not e.match:  # all entries, where it is a pattern
-            entry = TableEntry(table.name, {}, action, params, e.priority, e.is_default)  # type: ignore[arg-type]
-            if any(f.match == "exact" for f in table.fields):
-                return p4.TableEntry(table_id=table.id, is_default_action=e.is_default, action=self._action(entry))
-        return translator.entry_message(entry)
-
-    def _action(self, entry: TableEntry) -> Any | None:
-        if entry.action is None:
-            return None
-        message = p4.TableAction()
-        self.translator.fill_action(message.action, entry.action, entry.params)
-        return message
-
-    def _message(self, e: Entity) -> Any:
-        translator = self.translator
-        if isinstance(e, TableEntry):
-            return p4.Entity(table_entry=self._table_entry(e))
-        if isinstance(e, (MulticastGroupEntry, CloneSessionEntry)):
-            return translator.replication_message(e)
-        if isinstance(e, CounterEntry):
-            message = p4.CounterEntry(counter_id=translator.info.counter(e.counter).id)
-            message.data.packet_count, message.data.byte_count = e.packets, e.bytes
-            if e.index is not None:
-                message.index.index = e.index
-            return p4.Entity(counter_entry=message)
-        if isinstance(e, DirectCounterEntry):
-            data = p4.CounterData(packet_count=e.packets, byte_count=e.bytes)
-            return p4.Entity(direct_counter_entry={"table_entry": self._table_entry(e.entry), "data": data})
-        if isinstance(e, RegisterEntry):
-            info = translator.info.register(e.register)
-            message = p4.RegisterEntry(register_id=info.id)
-            if e.index is not None:
-                message.index.index = e.index
-            value = as_int(e.value, info.width, f"register {info.name}")
-            message.data.CopyFrom(to_data(value, translator.register_spec(info.name), info.width))
-            return p4.Entity(register_entry=message)
-        raise EntityError(f"{type(e).__name__}: not sent to switches over P4Runtime", "UNIMPLEMENTED")
-
-    def _entity(self, message: Any) -> Entity:
-        translator = self.translator
-        kind = message.WhichOneof("entity")
-        if kind == "table_entry":
-            return translator.table_entry(message.table_entry)
-        if kind == "packet_replication_engine_entry":
-            return translator.updates(p4.Update(type="INSERT", entity=message))[0].entity
-        if kind == "counter_entry":
-            e = message.counter_entry
-            return CounterEntry(translator.info.counter(e.counter_id).name, e.index.index, e.data.packet_count, e.data.byte_count)
-        if kind == "direct_counter_entry":
-            e = message.direct_counter_entry
-            return DirectCounterEntry(translator.table_entry(e.table_entry), e.data.packet_count, e.data.byte_count)
-        e = message.register_entry
-        info = translator.register(e.register_id)
-        value = from_data(e.data, translator.register_spec(info.name), info.width, f"register {info.name}")
-        return RegisterEntry(info.name, e.index.index, value)
 
     # ---- calls
 
