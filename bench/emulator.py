@@ -10,7 +10,8 @@ import numpy as np
 from bench.common import Measurement
 from ina import paths
 from ina.compiler.build import compile_program
-from ina.emulator.network import Star, Wire
+from ina.emulator.fabric import Star
+from ina.emulator.network import Wire
 
 RUNS = 5
 

@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ina import codec, paths
-from ina.emulator.network import Star, Wire
+from ina.emulator.fabric import Star
+from ina.emulator.network import Wire
 from ina.transport.errors import JobMismatch, JobTimeout
 from ina.transport.ports import Faults
 
@@ -51,11 +52,11 @@ def random_int32(rng, count):
 
 
 def check_int32(net, job, rng, count):
-    arrays = [random_int32(rng, count) for _ in job.hosts]
+    arrays = [random_int32(rng, count) for _ in job.machines]
     expected = np.sum(arrays, axis=0, dtype=np.int32)
     outcome = net.all_reduce(job, arrays)
     outcome.raise_failed()
-    assert len(outcome.completions) == len(job.hosts)
+    assert len(outcome.completions) == len(job.machines)
     for array in arrays:
         np.testing.assert_array_equal(array, expected)
     return outcome
@@ -73,7 +74,7 @@ def test_int32_is_exact_under_faults(program, workers, rate):
         assert stats["frames"] > 0
         if rate == 0.1:
             assert min(stats["lost"], stats["duplicated"], stats["reordered"], stats["corrupted"]) > 0
-            assert sum(net.host_stats(h)["retransmissions"] for h in job.hosts) > 0
+            assert sum(net.worker_stats(h)["retransmissions"] for h in job.machines) > 0
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.001, 0.01, 0.1])
@@ -84,7 +85,7 @@ def test_float32_is_within_the_bound_and_equal_on_all_ranks(program, workers, ra
         rng = np.random.default_rng(3)
         for count in (2, 33, 5000):
             scale = np.exp2(rng.integers(-60, 60, -(-count // 32))).repeat(32)[:count]
-            arrays = [(rng.standard_normal(count) * scale).astype(np.float32) for _ in job.hosts]
+            arrays = [(rng.standard_normal(count) * scale).astype(np.float32) for _ in job.machines]
             exact = np.sum([a.astype(np.float64) for a in arrays], axis=0)
             blocks = np.array(
                 [codec.exponent(np.concatenate([a[i : i + 32] for a in arrays])) for i in range(0, count, 32)]
@@ -118,7 +119,7 @@ def test_late_duplicates_are_dropped_as_stale(program):
 def test_nan_and_infinity_reach_every_rank(program):
     with star(program, 0.01) as net:
         job = admit(net, 3)
-        arrays = [np.ones(320, np.float32) for _ in job.hosts]
+        arrays = [np.ones(320, np.float32) for _ in job.machines]
         arrays[1][40], arrays[2][200] = np.nan, -np.inf
         net.all_reduce(job, arrays).raise_failed()
         for array in arrays:
@@ -135,8 +136,8 @@ def test_many_tensors_in_flight_and_two_jobs_at_once(program):
         for round_ in range(20):
             for job in jobs:
                 count = int(rng.integers(1, 700))
-                arrays = [random_int32(rng, count) for _ in job.hosts]
-                for host, array in zip(job.hosts, arrays, strict=True):
+                arrays = [random_int32(rng, count) for _ in job.machines]
+                for host, array in zip(job.machines, arrays, strict=True):
                     sent[net.submit(host, array)] = array
                 expected[id(job), round_] = np.sum(arrays, axis=0, dtype=np.int32)
                 for array in arrays:
@@ -174,7 +175,7 @@ def test_any_job_is_exact(program, seed, workers, slots, rate, counts, starts):
         job = admit(net, workers, slots=slots)
         rng = np.random.default_rng(seed)
         for count in counts:
-            arrays = [random_int32(rng, count) for _ in job.hosts]
+            arrays = [random_int32(rng, count) for _ in job.machines]
             expected = np.sum(arrays, axis=0, dtype=np.int32)
             outcome = net.all_reduce(job, arrays, starts=rng.integers(0, starts + 1, workers).tolist())
             outcome.raise_failed()
@@ -193,7 +194,7 @@ def test_time_is_what_the_cost_model_says(program):
         packets = count / 32
         wire_seconds = packets * 8 * (52 + 4 * 32 + 24) / rate
         assert outcome.seconds == pytest.approx(wire_seconds, rel=0.01)
-        assert sum(net.host_stats(h)["retransmissions"] for h in job.hosts) == 0
+        assert sum(net.worker_stats(h)["retransmissions"] for h in job.machines) == 0
 
 
 def test_a_small_window_is_bound_by_the_round_trip(program):
@@ -207,10 +208,10 @@ def test_a_small_window_is_bound_by_the_round_trip(program):
 def test_a_straggler_is_not_taken_for_loss(program):
     with star(program) as net:
         job = admit(net, 3, slots=8)
-        arrays = [np.ones(1000, np.int32) for _ in job.hosts]
+        arrays = [np.ones(1000, np.int32) for _ in job.machines]
         net.all_reduce(job, arrays, starts=[0, 0, 50 * 10**9]).raise_failed()  # 50 ms late: 10,000 round trips
-        for host in job.hosts[:2]:
-            stats = net.host_stats(host)
+        for host in job.machines[:2]:
+            stats = net.worker_stats(host)
             assert stats["timeouts"] <= 8, "each slot asks once; then it knows that its packet is there"
             assert stats["probes"] <= 8 * 55, "and asks again once every rto_max (1 ms)"
 
@@ -218,11 +219,11 @@ def test_a_straggler_is_not_taken_for_loss(program):
 def test_missing_worker_is_named_at_the_deadline(program):
     with star(program) as net:
         job = net.admit(3, 8, 32, rto_min=20e-6, rto_max=1e-3, timeout=0.05)
-        for host in job.hosts[:2]:
+        for host in job.machines[:2]:
             net.submit(host, np.ones(1000, np.int32))
         net.run(until=10**12)
         done = net.completions()
-        assert {c.host for c in done} == set(job.hosts[:2])
+        assert {c.machine for c in done} == set(job.machines[:2])
         for completion in done:
             error = completion.event.error()
             assert isinstance(error, JobTimeout)
@@ -232,7 +233,7 @@ def test_missing_worker_is_named_at_the_deadline(program):
 def test_sizes_that_differ_fail_on_every_rank(program):
     with star(program) as net:
         job = admit(net, 3)
-        for index, host in enumerate(job.hosts):
+        for index, host in enumerate(job.machines):
             net.submit(host, np.ones(1000 + 64 * (index == 1), np.int32))
         net.run(until=10**12)
         done = net.completions()

@@ -1,7 +1,10 @@
 /* Emulator: virtual time. Discrete events drive the same compiled switch programs and the same protocol state machines
  * as every other world, in one thread; time is a number of picoseconds. Same inputs and seeds, same bytes out.
  *
- *     host (protocol state) ── NIC link ──> [faults] ──> switch ── its port's link ──> [faults] ──> host or switch
+ *     host (machines) ── NIC link ──> [faults] ──> switch ── its port's link ──> [faults] ──> host or switch
+ *
+ * A machine is anything with the interface of struct ina_protocol: a worker, a parameter server, one rank of a ring. A host
+ * has one NIC and any number of machines behind it; a frame is for the machine with its UDP destination port.
  *
  * Queues are host/link.c, in the NIC of a host and at the ports of a switch; faults are decided once per frame and wire
  * direction, so each replica of a multicast meets its own. Events of one instant: arrivals first, in the order in which
@@ -30,10 +33,19 @@ struct ina_wire_direction {
     struct ina_fault_config faults; /* all zero: none */
 };
 
+/* One direction of a wire, from the queue before it to its far end. Bytes include INA_ETHERNET_OVERHEAD. When nothing is
+ * left to happen, link.packets + duplicated = arrived + lost + corrupted, and likewise in bytes. */
+struct ina_wire_stats {
+    struct ina_link_stats link;
+    uint64_t arrived, arrived_bytes;
+    uint64_t lost, duplicated, reordered, corrupted; /* by faults */
+    uint64_t lost_bytes, duplicated_bytes;           /* lost: or corrupted */
+};
+
 struct ina_completion {
     uint64_t time;           /* ps */
     uint64_t ticket;         /* of ina_emulator_submit */
-    uint32_t host;
+    uint32_t machine;
     uint32_t reserved;
     struct ina_event event;
 };
@@ -43,7 +55,8 @@ struct ina_emulator_stats {
     uint64_t frames;         /* frames that arrived somewhere */
     uint64_t lost, duplicated, reordered, corrupted; /* by faults */
     uint64_t nic_drops;      /* frames that a host's NIC queue refused */
-    uint64_t unwired;        /* frames that left by a switch port with no wire */
+    uint64_t unwired;        /* frames that left by a switch port with no wire, or found none that takes them */
+    uint64_t unclaimed;      /* frames for a UDP port that no machine of the host has */
     uint64_t digest;         /* FNV-1a over time, place and bytes of every arrival: two runs are equal or they are not */
 };
 
@@ -55,21 +68,30 @@ void ina_emulator_destroy(struct ina_emulator *em);  /* switches stay the caller
 /* Index, or -errno. The switch must have no ports yet and is driven by the emulator from here on. `latency_ps`: time from
  * a frame's arrival to its ingress. */
 int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint64_t latency_ps);
-int ina_emulator_add_host(struct ina_emulator *em, const struct ina_protocol *protocol,
-                          const struct ina_worker_config *config);
-/* A wire from a to b and back. 0 or -errno (-EINVAL: no such node, -EEXIST: that end has a wire). */
+/* A host whose NIC holds up to nic_packets, waiting and in flight. Index, or -errno. */
+int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets);
+/* A wire from a to b and, unless b_to_a is NULL, back. 0 or -errno (-EINVAL: no such node, -EEXIST: that end has a wire). */
 int ina_emulator_connect(struct ina_emulator *em, struct ina_wire_end a, struct ina_wire_end b,
                          const struct ina_wire_direction *a_to_b, const struct ina_wire_direction *b_to_a);
-/* Queues a tensor at a host at time `at` (not before now). Ticket > 0 or -errno. Submissions of a host keep their order;
- * one waits while INA_MAX_OPS are in flight. Buffers stay valid until its completion is read. */
-int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t host, const struct ina_tensor *tensor, uint64_t at);
+/* A worker of `protocol` at a host; its UDP port is that of config->self. Index among the machines, or -errno (-EINVAL: bad
+ * configuration or frames too long, -EEXIST: the host has a machine with this port). */
+int ina_emulator_add_worker(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol,
+                            const struct ina_worker_config *config);
+/* The same for any machine: `state` is the caller's, made and kept by him; only receive, frames_to_send, next_timer,
+ * next_handle, submit and events of `protocol` are called. */
+int ina_emulator_add_machine(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol, void *state,
+                             uint16_t udp_port);
+/* Queues a tensor at a machine at time `at` (not before now). Ticket > 0 or -errno. Submissions of a machine keep their
+ * order; one waits while INA_MAX_OPS are in flight. Buffers stay valid until its completion is read. */
+int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const struct ina_tensor *tensor, uint64_t at);
 /* Runs until nothing is left to happen (1), or the next event is later than `until` or max_events have been handled (0). */
 int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_events);
 uint64_t ina_emulator_now(const struct ina_emulator *em);
 int ina_emulator_completions(struct ina_emulator *em, struct ina_completion *out, int max); /* oldest first, once */
 void ina_emulator_get_stats(const struct ina_emulator *em, struct ina_emulator_stats *stats);
-int ina_emulator_host_stats(const struct ina_emulator *em, uint32_t host, struct ina_worker_stats *worker,
-                            struct ina_link_stats *nic);
-void *ina_emulator_host_state(struct ina_emulator *em, uint32_t host); /* the protocol's state block */
+uint64_t ina_emulator_frames_held(const struct ina_emulator *em); /* on wires and in NICs: 0 when nothing is left to happen */
+int ina_emulator_wire_stats(const struct ina_emulator *em, struct ina_wire_end from, struct ina_wire_stats *stats);
+int ina_emulator_worker_stats(const struct ina_emulator *em, uint32_t machine, struct ina_worker_stats *stats);
+void *ina_emulator_machine_state(struct ina_emulator *em, uint32_t machine); /* the protocol's state block */
 
 #endif

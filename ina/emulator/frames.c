@@ -42,6 +42,11 @@ static int grow(struct ina_frames *frames)
     return 0;
 }
 
+uint64_t ina_frames_used(const struct ina_frames *frames)
+{
+    return (uint64_t)frames->chunk_count * CHUNK - frames->free_count;
+}
+
 uint32_t ina_frames_get(struct ina_frames *frames)
 {
     if (!frames->free_count && grow(frames))

@@ -1,22 +1,17 @@
-"""Networks in virtual time: hosts, switches and wires, and a star of workers around one switch.
+"""Networks in virtual time: hosts and switches, wires between them, and machines (workers, ...) on the hosts.
 
-    star = Star(program, up=Wire(rate=100e9, delay=1e-6), down=Wire(rate=100e9, delay=1e-6, faults=Faults(loss=0.01)))
-    job = star.admit(workers=4, slots=64, values=256)
-    outcome = star.all_reduce(job, arrays)          # sums in the arrays, virtual seconds in outcome.seconds
-
-No clock is read: the same arguments and seeds give the same bytes at the same picoseconds, `stats()["digest"]`.
+`fabric.py` builds one from any topology. No clock is read: the same arguments and seeds give the same bytes at the same
+picoseconds, `stats()["digest"]`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ina._native import ffi, lib
-from ina.control.controller import Controller, Job
 from ina.switch.embedded import Switch
 from ina.transport import protocols
 from ina.transport.config import PS, WorkerConfig, fill_tensor
@@ -24,7 +19,8 @@ from ina.transport.errors import Event, event_from_c
 from ina.transport.ports import Faults
 from ina.transport.worker import stats_dict
 
-_NEVER = 2**64 - 1
+NEVER = 2**64 - 1
+NIC_PACKETS = 4096
 
 
 @dataclass(frozen=True)
@@ -47,11 +43,24 @@ class Wire:
 
 
 @dataclass(frozen=True)
+class End:
+    """One end of a wire: port ``port`` of switch number ``node``, or the NIC of host number ``node``."""
+
+    is_switch: bool
+    node: int
+    port: int = 0
+
+    def native(self):
+        kind = lib.INA_NODE_SWITCH if self.is_switch else lib.INA_NODE_HOST
+        return ffi.new("struct ina_wire_end *", {"kind": kind, "node": self.node, "port": self.port})[0]
+
+
+@dataclass(frozen=True)
 class Completion:
-    """A tensor that has finished at a host: `time` in ps of virtual time; `event` says how."""
+    """A tensor that has finished at a machine: `time` in ps of virtual time; `event` says how."""
 
     ticket: int
-    host: int
+    machine: int
     time: int
     event: Event
 
@@ -66,8 +75,9 @@ class Network:
                 ffi.errno, f"cannot create an emulator for frames of {max_frame} bytes: {os.strerror(ffi.errno)}"
             )
         self.switches: list[Switch] = []
-        self.hosts: list[WorkerConfig] = []
+        self._workers: dict[int, int] = {}  # machine -> workers of its job
         self._tensors: dict[int, tuple] = {}  # arrays of a ticket, kept until its completion is read
+        self._kept: list[object] = []  # states of machines
 
     def close(self) -> None:
         """Frees everything. Closing twice is fine."""
@@ -76,6 +86,7 @@ class Network:
         for switch in self.switches:
             switch.close()
         self.switches.clear()
+        self._kept.clear()
 
     def __enter__(self) -> Network:
         return self
@@ -92,29 +103,46 @@ class Network:
             raise OSError(-result, f"{what}: {os.strerror(-result)}")
         return result
 
+    # ---- building
+
     def add_switch(self, switch: Switch, latency: float = 0.0) -> int:
         """Takes over a stepped switch without ports; `latency` is seconds from a frame's arrival to its ingress."""
         index = lib.ina_emulator_add_switch(self.pointer, switch.pointer, round(latency * PS))
         self.switches.append(switch)
         return self._check(index, "switch")
 
-    def add_host(self, config: WorkerConfig) -> int:
-        index = self._check(
-            lib.ina_emulator_add_host(self.pointer, protocols.named(config.protocol), config.to_c()), f"host {config}"
-        )
-        self.hosts.append(config)
-        return index
+    def add_host(self, nic_packets: int = NIC_PACKETS) -> int:
+        """A host, whose NIC holds up to `nic_packets`, waiting and in flight."""
+        return self._check(lib.ina_emulator_add_host(self.pointer, nic_packets), "host")
 
-    def connect_host(self, host: int, switch: int, port: int, up: Wire, down: Wire) -> None:
-        """A wire between a host and a port of a switch."""
-        a = ffi.new("struct ina_wire_end *", {"kind": lib.INA_NODE_HOST, "node": host})
-        b = ffi.new("struct ina_wire_end *", {"kind": lib.INA_NODE_SWITCH, "node": switch, "port": port})
-        result = lib.ina_emulator_connect(self.pointer, a[0], b[0], up.native(), down.native())
-        self._check(result, f"wire from host {host} to switch {switch} port {port}")
+    def connect(self, a: End, b: End, there: Wire, back: Wire | None) -> None:
+        """A wire between two ends; `back` None: it carries frames from a to b only."""
+        result = lib.ina_emulator_connect(
+            self.pointer, a.native(), b.native(), there.native(), ffi.NULL if back is None else back.native()
+        )
+        self._check(result, f"wire from {a} to {b}")
+
+    def add_worker(self, host: int, config: WorkerConfig) -> int:
+        """A worker at `host`, a machine; its UDP port is that of its address. Returns the machine's number."""
+        protocol = protocols.named(config.protocol)
+        added = lib.ina_emulator_add_worker(self.pointer, host, protocol, config.to_c())
+        machine = self._check(added, f"worker {config.worker} at host {host}")
+        self._workers[machine] = config.workers
+        return machine
+
+    def add_machine(self, host: int, protocol, state, udp_port: int, workers: int) -> int:
+        """Any other machine; `state` is kept as long as the network."""
+        added = lib.ina_emulator_add_machine(self.pointer, host, protocol, state, udp_port)
+        machine = self._check(added, f"machine with UDP port {udp_port} at host {host}")
+        self._workers[machine] = workers
+        self._kept.append(state)
+        return machine
+
+    # ---- running
 
     def submit(
         self,
-        host: int,
+        machine: int,
         source: np.ndarray,
         out: np.ndarray | None = None,
         *,
@@ -126,8 +154,8 @@ class Network:
         out = source if out is None else out
         tensor = ffi.new("struct ina_tensor *")
         fill_tensor(tensor, source, out, average, tag)
-        ticket = lib.ina_emulator_submit(self.pointer, host, tensor, self.now if at is None else at)
-        self._check(ticket, f"tensor of {source.size} elements at host {host}")
+        ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
+        self._check(ticket, f"tensor of {source.size} elements at machine {machine}")
         self._tensors[ticket] = (source, out)
         return ticket
 
@@ -136,7 +164,7 @@ class Network:
         """Virtual time, ps."""
         return lib.ina_emulator_now(self.pointer)
 
-    def run(self, until: int = _NEVER - 1, max_events: int = 10**9) -> bool:
+    def run(self, until: int = NEVER - 1, max_events: int = 10**9) -> bool:
         """Runs to `until` (ps) or until nothing is left to happen, which is True."""
         return bool(self._check(lib.ina_emulator_run(self.pointer, until, max_events), "emulator"))
 
@@ -146,89 +174,32 @@ class Network:
         found: list[Completion] = []
         while count := lib.ina_emulator_completions(self.pointer, raw, 256):
             for item in raw[0:count]:
-                event = event_from_c(item.event, self.hosts[item.host].workers)
-                found.append(Completion(item.ticket, item.host, item.time, event))
+                event = event_from_c(item.event, self._workers[item.machine])
+                found.append(Completion(item.ticket, item.machine, item.time, event))
                 del self._tensors[item.ticket]
         return found
+
+    # ---- figures
 
     def stats(self) -> dict[str, int]:
         raw = ffi.new("struct ina_emulator_stats *")
         lib.ina_emulator_get_stats(self.pointer, raw)
         return stats_dict(raw)
 
-    def host_stats(self, host: int) -> dict[str, int]:
-        """Counters of a host's worker, and of its NIC link as `nic_...`."""
-        worker, nic = ffi.new("struct ina_worker_stats *"), ffi.new("struct ina_link_stats *")
-        self._check(lib.ina_emulator_host_stats(self.pointer, host, worker, nic), f"host {host}")
-        return {**stats_dict(worker), **{f"nic_{key}": value for key, value in stats_dict(nic).items()}}
+    def worker_stats(self, machine: int) -> dict[str, int]:
+        """Counters of a worker."""
+        raw = ffi.new("struct ina_worker_stats *")
+        self._check(lib.ina_emulator_worker_stats(self.pointer, machine, raw), f"worker {machine}")
+        return stats_dict(raw)
 
+    def wire_stats(self, end: End) -> dict[str, int]:
+        """What left by `end`: of its link as `link_...`, what arrived at the far end, and faults (emulator.h)."""
+        raw = ffi.new("struct ina_wire_stats *")
+        self._check(lib.ina_emulator_wire_stats(self.pointer, end.native(), raw), f"wire at {end}")
+        link = {f"link_{key}": value for key, value in stats_dict(ffi.addressof(raw.link)).items()}
+        return {**link, **{key: value for key, value in stats_dict(raw).items() if key != "link"}}
 
-@dataclass(frozen=True)
-class StarJob:
-    """A job on a star: `hosts` are the numbers of its workers' hosts in order."""
-
-    job: Job
-    hosts: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One all-reduce: `seconds` of virtual time from the first submission to the last completion."""
-
-    seconds: float
-    completions: tuple[Completion, ...]
-
-    def raise_failed(self) -> None:
-        for completion in self.completions:
-            error = completion.event.error()
-            if error is not None:
-                raise error
-
-
-class Star(Network):
-    """Hosts around one switch. `program`: what `Switch` takes; `pool`: its slots, which jobs share.
-
-    Each host's wires are `up` and `down` with fault seeds of their own.
-    """
-
-    def __init__(
-        self, program, *, up: Wire = Wire(), down: Wire = Wire(), pool: int = 512, latency: float = 0.0, seed: int = 0
-    ):
-        super().__init__()
-        self.up, self.down, self.seed = up, down, seed
-        self.switch = Switch(program, seed=seed)
-        self.add_switch(self.switch, latency)
-        self.controller = Controller(self.switch, pool)
-
-    def _wire(self, wire: Wire, host: int, direction: int) -> Wire:
-        seed = (self.seed << 20 | wire.faults.seed << 40 | host << 1 | direction) % 2**64
-        return replace(wire, faults=replace(wire.faults, seed=seed))
-
-    def admit(
-        self, workers: int, slots: int, values: int, *, name: str = "", strict: bool = True, **options: float
-    ) -> StarJob:
-        """A job with a new host for each worker; `options` are those of WorkerConfig (rto_min, timeout, ...)."""
-        job = self.controller.admit(name or f"job{len(self.hosts)}", workers, slots, strict)
-        hosts = []
-        for index in range(workers):
-            port = len(self.hosts)
-            worker = self.controller.attach(job, index, port)
-            config = WorkerConfig(
-                worker=index, workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
-                address=worker.address, **options,
-            )  # fmt: skip
-            host = self.add_host(config)
-            self.connect_host(host, 0, port, self._wire(self.up, host, 0), self._wire(self.down, host, 1))
-            hosts.append(host)
-        return StarJob(job, tuple(hosts))
-
-    def all_reduce(
-        self, job: StarJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None
-    ) -> Outcome:
-        """Sums `arrays` (one a worker) in place; `starts`: ps after now at which each worker submits."""
-        began = self.now
-        for index, (host, array) in enumerate(zip(job.hosts, arrays, strict=True)):
-            self.submit(host, array, average=average, at=began + (starts[index] if starts else 0))
-        self.run()
-        done = tuple(self.completions())
-        return Outcome((max(c.time for c in done) - began) / PS, done)
+    @property
+    def frames_held(self) -> int:
+        """Frames on wires and in NICs; 0 when nothing is left to happen."""
+        return lib.ina_emulator_frames_held(self.pointer)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from ina.compiler.build import compile_program
-from ina.emulator.network import Completion, Star, StarJob, Wire
+from ina.emulator.fabric import FabricJob, Star
+from ina.emulator.network import Completion, Wire
 from ina.experiment.config import AllReduce
 from ina.experiment.record import Reduction
 from ina.transport.config import ETHERNET_OVERHEAD, PS
@@ -37,11 +38,11 @@ def reduce(config: AllReduce) -> list[Reduction]:
         tensors = [_tensors(rng, config) for _ in jobs]
         expected = [_expected(arrays) for arrays in tensors]
         for job, arrays in zip(jobs, tensors, strict=True):
-            for host, array in zip(job.hosts, arrays, strict=True):
+            for host, array in zip(job.machines, arrays, strict=True):
                 star.submit(host, array, at=0)
         while not star.run(max_events=EVENTS_AT_ONCE):
             pass
-        done = {completion.host: completion for completion in star.completions()}
+        done = {completion.machine: completion for completion in star.completions()}
         for job, arrays, right in zip(jobs, tensors, expected, strict=True):
             _check(job, arrays, *right, done)
         return [_reduction(star, config, job, done) for job in jobs]
@@ -53,10 +54,13 @@ def _star(config: AllReduce, program) -> Star:
         config.loss, config.duplicate, config.reorder, config.corrupt, 10 * round_trip, 2 * round_trip, config.seed
     )
     wire = Wire(config.rate, config.delay, config.queue, faults=faults)
-    return Star(program, up=wire, down=wire, pool=config.pool, latency=config.latency, seed=config.seed)
+    return Star(
+        program, hosts=config.workers * config.jobs, up=wire, down=wire, pool=config.pool, latency=config.latency,
+        seed=config.seed,
+    )  # fmt: skip
 
 
-def _admit(star: Star, config: AllReduce, name: str) -> StarJob:
+def _admit(star: Star, config: AllReduce, name: str) -> FabricJob:
     return star.admit(
         config.workers, config.window, config.values, name=name,
         rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout,
@@ -79,9 +83,9 @@ def _expected(arrays: list[np.ndarray]) -> tuple[np.ndarray, float]:
 
 
 def _check(
-    job: StarJob, arrays: list[np.ndarray], right: np.ndarray, allowed: float, done: dict[int, Completion]
+    job: FabricJob, arrays: list[np.ndarray], right: np.ndarray, allowed: float, done: dict[int, Completion]
 ) -> None:
-    for host in job.hosts:
+    for host in job.machines:
         error = done[host].event.error()
         if error is not None:
             raise error
@@ -93,9 +97,9 @@ def _check(
             raise WrongSum(f"{job.job.name}: workers 0 and {worker} have different results")
 
 
-def _reduction(star: Star, config: AllReduce, job: StarJob, done: dict[int, Completion]) -> Reduction:
-    seconds = max(done[host].time for host in job.hosts) / PS
-    stats = [star.host_stats(host) for host in job.hosts]
+def _reduction(star: Star, config: AllReduce, job: FabricJob, done: dict[int, Completion]) -> Reduction:
+    seconds = max(done[host].time for host in job.machines) / PS
+    stats = [star.worker_stats(host) for host in job.machines]
     sent_bits = 8 * max(s["tx_bytes"] + ETHERNET_OVERHEAD * s["tx_packets"] for s in stats)
     size = 4 * config.elements
     total = {key: sum(s[key] for s in stats) for key in stats[0] if not key.endswith("_ps")}

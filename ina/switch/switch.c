@@ -354,3 +354,8 @@ uint64_t ina_switch_next_due(const struct ina_switch *sw)
     }
     return due;
 }
+
+const struct ina_link_stats *ina_switch_link_stats(const struct ina_switch *sw, uint32_t port)
+{
+    return port < INA_SWITCH_PORTS && sw->ports[port].link ? ina_link_get_stats(sw->ports[port].link) : NULL;
+}

@@ -125,6 +125,7 @@ void ina_switch_set_output(struct ina_switch *sw,
 void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now);
 uint64_t ina_switch_next_due(const struct ina_switch *sw); /* ps; UINT64_MAX: no queue has anything */
 void ina_switch_poll(struct ina_switch *sw, uint64_t now);
+const struct ina_link_stats *ina_switch_link_stats(const struct ina_switch *sw, uint32_t port); /* NULL: it has no link */
 
 int ina_switch_execute(struct ina_switch *sw, struct ina_command *command); /* command->result */
 /* In order, to the end; `stop_on_error` cancels those after the first that fails. Number that failed. */

@@ -1,0 +1,225 @@
+"""Any topology in virtual time: a switch with the compiled program at each of its switches, a NIC at each of its hosts.
+
+    fabric = Fabric(program, topologies.load("fat-tree", k=4, rate=100e9, delay=1e-6))
+    star = Star(program, hosts=4, up=Wire(rate=100e9, delay=1e-6), down=Wire(rate=100e9, delay=1e-6))
+    job = star.admit(workers=4, slots=64, values=256)
+    outcome = star.all_reduce(job, arrays)          # sums in the arrays, virtual seconds in outcome.seconds
+
+Every link is counted in both directions, and what left must have arrived: `links()`, `check()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ina.control.controller import Controller, Job
+from ina.control.forwarding import forwarding
+from ina.emulator.network import NIC_PACKETS, Completion, End, Network, Wire
+from ina.switch.embedded import Switch
+from ina.switch.program import Program
+from ina.transport.config import PS, WorkerConfig
+from ina.transport.ports import Address, Faults
+from topologies import Topology, load, routes
+
+BUFFERS = 8192  # frames that the queues and links of one switch hold
+NO_FAULTS = Faults()
+UNLIMITED = Wire()
+
+
+class Unbalanced(RuntimeError):
+    """What a run left does not add up: packets or bytes appeared or vanished, or a link carried more than it can."""
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """One direction of a link, from the run's begin to now: bytes with all headers and Ethernet's overhead.
+
+    ``utilisation``: share of the time in which it sent; None without a rate. ``max_queue``: bytes that waited at most.
+    ``dropped``: packets that the queue refused; ``lost``: packets lost on the wire; ``marked``: met a queue over the ECN
+    threshold.
+    """
+
+    source: str
+    target: str
+    link: int
+    packets: int
+    bytes: int
+    utilisation: float | None
+    max_queue: int
+    dropped: int
+    lost: int
+    marked: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.source}>{self.target}"
+
+
+@dataclass(frozen=True)
+class FabricJob:
+    """A job in a fabric: ``machines`` are its workers in order, at ``hosts``."""
+
+    job: Job
+    hosts: tuple[str, ...]
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One all-reduce: `seconds` of virtual time from the first submission to the last completion."""
+
+    seconds: float
+    completions: tuple[Completion, ...]
+
+    def raise_failed(self) -> None:
+        for completion in self.completions:
+            error = completion.event.error()
+            if error is not None:
+                raise error
+
+
+class Fabric(Network):
+    """``program``: what `Switch` takes, the same at every switch. ``pool``: slots of each switch, which jobs share.
+
+    A link's rate, delay, queue and loss are the topology's; ``ecn`` (bytes), other ``faults`` and the switches' ``latency``
+    (s) are the same everywhere. Each direction has a fault seed of its own, from ``seed``. ``ways``: forwarding tables,
+    default shortest routes. ``buffers``: frames that each switch, and each NIC, holds.
+    """
+
+    def __init__(
+        self, program, topology: Topology, *, pool: int = 512, latency: float = 0.0, ecn: int = 0, faults: Faults = NO_FAULTS,
+        seed: int = 0, ways: routes.Tables | None = None, buffers: int = BUFFERS, max_frame: int = 0,
+    ):  # fmt: skip
+        max_frame = max_frame or 9216
+        super().__init__(max_frame)
+        self.topology, self.pool, self.seed, self.ecn, self.faults = topology, pool, seed, ecn, faults
+        loaded = program if isinstance(program, Program) else Program(getattr(program, "so_path", program))
+        self._end: dict[str, End] = {}
+        self.switch_at: dict[str, Switch] = {}
+        for node in topology.switches:
+            switch = Switch(loaded, seed=seed, buffers=buffers, max_frame=max_frame)
+            self.switch_at[node.name] = switch
+            self._end[node.name] = End(True, self.add_switch(switch, latency))
+        for node in topology.hosts:
+            self._end[node.name] = End(False, self.add_host(min(buffers, NIC_PACKETS)))
+        for number, link in enumerate(topology.links):
+            a, b = (self.end(number, side) for side in (0, 1))
+            self.connect(a, b, self.wire(number, 0), None if link.simplex else self.wire(number, 1))
+        self._forward(routes.tables(topology) if ways is None else ways)
+
+    def _forward(self, ways: routes.Tables) -> None:
+        macs = {host.name: host.mac for host in self.topology.hosts}
+        for name, table in ways.items():
+            self.switch_at[name].write(forwarding({macs[host]: hop.port for host, hop in table.items()}))
+
+    def wire(self, link: int, direction: int) -> Wire:
+        """One direction of a link, 0: as the topology names its ends."""
+        told = self.topology.links[link]
+        faults = replace(self.faults, loss=told.loss or self.faults.loss, seed=self._fault_seed(link, direction))
+        return Wire(told.rate, told.delay, told.queue, self.ecn, faults)
+
+    def _fault_seed(self, link: int, direction: int) -> int:
+        return (self.seed << 20 | self.faults.seed << 40 | link << 1 | direction) % 2**64
+
+    def end(self, link: int, side: int) -> End:
+        """The end of a link at which its direction ``side`` begins."""
+        told = self.topology.ends[link][side]
+        return replace(self._end[told.node], port=told.port)
+
+    def host(self, name: str) -> int:
+        """The number of a host in the network."""
+        return self._end[name].node
+
+    # ---- figures
+
+    @cached_property
+    def _directions(self) -> list[tuple[int, int]]:
+        return [(i, side) for i, link in enumerate(self.topology.links) for side in ((0,) if link.simplex else (0, 1))]
+
+    def links(self) -> list[Traffic]:
+        """Every direction of every link, in the topology's order."""
+        return [self._traffic(link, side, self.wire_stats(self.end(link, side))) for link, side in self._directions]
+
+    def _traffic(self, link: int, side: int, stats: dict[str, int]) -> Traffic:
+        source, target = self.topology.ends[link][side].node, self.topology.ends[link][1 - side].node
+        busy = stats["link_busy_ps"] / self.now if self.now and self.wire(link, side).rate else None
+        return Traffic(
+            source, target, link, stats["link_packets"], stats["link_bytes"], busy, stats["link_max_queue_bytes"],
+            stats["link_tail_drops"], stats["lost"] + stats["corrupted"], stats["link_ecn_marks"],
+        )  # fmt: skip
+
+    def busiest(self, between_switches: bool = False) -> Traffic:
+        """The direction of a link that carried most bytes; ``between_switches``: of those only, if there are any."""
+        links = self.links()
+        inner = [t for t in links if t.source[0] == t.target[0] == "s"]
+        return max(inner if between_switches and inner else links, key=lambda t: t.bytes)
+
+    def check(self) -> None:
+        """Packets and bytes are conserved on every wire, and no link sent for longer than time has passed. To be called when
+        nothing is left to happen. Raises Unbalanced."""
+        if self.frames_held:
+            raise Unbalanced(f"{self.topology.name}: {self.frames_held} frames are left when nothing is left to happen")
+        for link, side in self._directions:
+            stats = self.wire_stats(self.end(link, side))
+            name = " to ".join(self.topology.ends[link][s].name for s in (side, 1 - side))
+            left = stats["link_packets"] + stats["duplicated"] - stats["lost"] - stats["corrupted"]
+            if left != stats["arrived"]:
+                raise Unbalanced(f"{name}: {left} packets should have arrived, {stats['arrived']} did")
+            left = stats["link_bytes"] + stats["duplicated_bytes"] - stats["lost_bytes"]
+            if left != stats["arrived_bytes"]:
+                raise Unbalanced(f"{name}: {left} bytes should have arrived, {stats['arrived_bytes']} did")
+            if stats["link_busy_ps"] > self.now:
+                raise Unbalanced(f"{name}: sent for {stats['link_busy_ps']} ps in {self.now} ps")
+
+
+class Star(Fabric):
+    """Hosts around one switch, with wires ``up`` to it and ``down`` from it; a job's workers take the next free hosts."""
+
+    def __init__(
+        self, program, *, hosts: int = 32, up: Wire = UNLIMITED, down: Wire = UNLIMITED, pool: int = 512,
+        latency: float = 0.0, seed: int = 0,
+    ):  # fmt: skip
+        self._wires = up, down
+        super().__init__(program, load("star", hosts=hosts), pool=pool, latency=latency, seed=seed, faults=up.faults)
+        self.switch = self.switch_at["s1"]
+        self.controller = Controller(self.switch, pool)
+        self._used = 0
+
+    def wire(self, link: int, direction: int) -> Wire:
+        wire = self._wires[direction]
+        return replace(wire, faults=replace(wire.faults, seed=self._fault_seed(link, direction)))
+
+    def admit(
+        self, workers: int, slots: int, values: int, *, name: str = "", strict: bool = True, **options: float
+    ) -> FabricJob:
+        """A job with a host for each worker; `options` are those of WorkerConfig (rto_min, timeout, ...)."""
+        job = self.controller.admit(name or f"job{self._used}", workers, slots, strict)
+        hosts = self.topology.hosts[self._used : self._used + workers]
+        if len(hosts) < workers:
+            raise ValueError(f"star: {workers} workers, but only {len(hosts)} of {len(self.topology.hosts)} hosts are free")
+        self._used += workers
+        machines = []
+        for index, host in enumerate(hosts):
+            port = self.topology.ends[host.number - 1][1].port
+            worker = self.controller.attach(job, index, port, Address(host.mac, host.ip, 4000 + job.number))
+            config = WorkerConfig(
+                worker=index, workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
+                address=worker.address, **options,
+            )  # fmt: skip
+            machines.append(self.add_worker(self.host(host.name), config))
+        return FabricJob(job, tuple(host.name for host in hosts), tuple(machines))
+
+    def all_reduce(
+        self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None
+    ) -> Outcome:
+        """Sums `arrays` (one a worker) in place; `starts`: ps after now at which each worker submits."""
+        began = self.now
+        for index, (machine, array) in enumerate(zip(job.machines, arrays, strict=True)):
+            self.submit(machine, array, average=average, at=began + (starts[index] if starts else 0))
+        self.run()
+        done = tuple(self.completions())
+        return Outcome((max(c.time for c in done) - began) / PS, done)

@@ -1,0 +1,303 @@
+/* Hosts: one NIC each, and the machines behind it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+
+enum { SEND_BATCH = 32 };
+
+/* ---- the NIC */
+
+static void nic_enqueue(struct ina_emulator *em, struct ina_host *h, uint32_t frame, const struct ina_packet *pkt)
+{
+    uint32_t bytes = pkt->wire_len < pkt->len ? pkt->len : pkt->wire_len;
+    if (ina_link_enqueue(h->nic, frame, bytes + INA_ETHERNET_OVERHEAD, em->now) == INA_TAIL_DROP) {
+        em->stats.nic_drops++;
+        ina_frames_put(&em->frames, frame);
+    }
+}
+
+void ina_host_poll(struct ina_emulator *em, struct ina_host *h)
+{
+    struct ina_link_item item;
+    for (;;) { /* an infinitely fast link delivers at once what it just took */
+        int more = 0;
+        while (ina_link_dequeue(h->nic, em->now, &item)) {
+            ina_link_transmit(h->nic, &item, em->now);
+            more = 1;
+        }
+        while (ina_link_deliver(h->nic, em->now, &item)) {
+            ina_wire_cross(em, &h->wire, (uint32_t)item.handle, em->now);
+            more = 1;
+        }
+        if (!more)
+            break;
+    }
+    ina_timers_set(&em->timers, h->nic_timer, ina_link_next_due(h->nic));
+}
+
+/* ---- machines */
+
+static void complete(struct ina_emulator *em, uint32_t index, const struct ina_event *event)
+{
+    struct ina_machine *m = em->machine[index];
+    if (em->completion_read && em->completion_read == em->completion_count)
+        em->completion_read = em->completion_count = 0;
+    if (em->completion_count == em->completion_capacity) {
+        uint32_t capacity = em->completion_capacity ? 2 * em->completion_capacity : 256;
+        struct ina_completion *list = realloc(em->completions, capacity * sizeof *list);
+        if (!list) {
+            em->error = -ENOMEM;
+            return;
+        }
+        em->completions = list;
+        em->completion_capacity = capacity;
+    }
+    em->completions[em->completion_count++] = (struct ina_completion){
+        .time = em->now, .ticket = m->tickets[event->op % INA_MAX_OPS], .machine = index, .event = *event};
+}
+
+static void start_submissions(struct ina_emulator *em, struct ina_machine *m, uint32_t index)
+{
+    while (m->first && m->first->at <= em->now) {
+        struct ina_submission *s = m->first;
+        int handle = m->protocol->next_handle(m->state);
+        if (handle == -EAGAIN && !m->failed)
+            return;
+        if (handle >= 0) {
+            m->tensors[handle] = s->tensor;
+            m->tickets[handle] = s->ticket;
+            handle = m->protocol->submit(m->state, m->tensors, handle, em->now);
+        }
+        m->first = s->next;
+        if (handle < 0) { /* the job is over: this tensor fails, too */
+            struct ina_event event = {.type = INA_EVENT_FAILED, .code = INA_ERR_ABORTED};
+            uint64_t kept = m->tickets[0];
+            m->tickets[0] = s->ticket;
+            complete(em, index, &event);
+            m->tickets[0] = kept;
+        }
+        free(s);
+    }
+}
+
+static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_machine *m)
+{
+    uint32_t frame[SEND_BATCH];
+    struct ina_packet pkts[SEND_BATCH];
+    int sent, lent;
+    do {
+        lent = 0;
+        for (; lent < SEND_BATCH && (frame[lent] = ina_frames_get(&em->frames)) != UINT32_MAX; lent++)
+            ina_frames_blank(&em->frames, frame[lent], &pkts[lent]);
+        if (!lent) {
+            em->error = -ENOMEM;
+            return;
+        }
+        sent = m->protocol->frames_to_send(m->state, m->tensors, pkts, lent, em->now);
+        for (int i = 0; i < sent; i++) {
+            ina_frames_store(&em->frames, frame[i], &pkts[i]);
+            nic_enqueue(em, h, frame[i], &pkts[i]);
+        }
+        for (int i = sent; i < lent; i++)
+            ina_frames_put(&em->frames, frame[i]);
+    } while (sent == lent);
+}
+
+void ina_machine_run(struct ina_emulator *em, uint32_t index)
+{
+    struct ina_machine *m = em->machine[index];
+    struct ina_host *h = em->host[m->host];
+    struct ina_event events[INA_MAX_OPS];
+    int count;
+    do {
+        start_submissions(em, m, index);
+        send_all(em, h, m);
+        count = m->protocol->events(m->state, events, INA_MAX_OPS);
+        for (int i = 0; i < count; i++) {
+            m->failed |= events[i].type == INA_EVENT_FAILED;
+            complete(em, index, &events[i]);
+        }
+    } while (count > 0 && !em->error); /* a completed tensor may have let the next one in */
+    ina_host_poll(em, h);
+    uint64_t due = m->protocol->next_timer(m->state);
+    if (m->first && m->first->at > em->now && m->first->at < due)
+        due = m->first->at;
+    ina_timers_set(&em->timers, m->timer, due);
+}
+
+/* The machine that a frame is for, UINT32_MAX: none. */
+static uint32_t addressee(const struct ina_emulator *em, const struct ina_host *h, const struct ina_packet *pkt)
+{
+    enum { ETHER_TYPE = 12, IP_PROTOCOL = 23, UDP_PORT = 36, UDP_END = 42 };
+    const uint8_t *d = pkt->data;
+    if (pkt->len < UDP_END || d[ETHER_TYPE] != 0x08 || d[ETHER_TYPE + 1] || d[IP_PROTOCOL] != 17)
+        return UINT32_MAX;
+    uint32_t port = (uint32_t)d[UDP_PORT] << 8 | d[UDP_PORT + 1];
+    for (uint32_t i = 0; i < h->machine_count; i++)
+        if (em->machine[h->machines[i]]->udp_port == port)
+            return h->machines[i];
+    return UINT32_MAX;
+}
+
+void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame)
+{
+    struct ina_host *h = em->host[host];
+    struct ina_packet pkt;
+    ina_frames_lend(&em->frames, frame, &pkt);
+    uint32_t index = addressee(em, h, &pkt);
+    if (index == UINT32_MAX) {
+        em->stats.unclaimed++;
+        ina_frames_put(&em->frames, frame);
+        return;
+    }
+    struct ina_machine *m = em->machine[index];
+    if (m->protocol->receive(m->state, m->tensors, &pkt, em->now)) {
+        ina_frames_store(&em->frames, frame, &pkt);
+        nic_enqueue(em, h, frame, &pkt);
+    } else {
+        ina_frames_put(&em->frames, frame);
+    }
+    ina_machine_run(em, index);
+}
+
+/* ---- building */
+
+int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets)
+{
+    struct ina_host **list = realloc(em->host, (em->hosts + 1) * sizeof *list);
+    if (!list)
+        return -ENOMEM;
+    em->host = list;
+    if (!nic_packets)
+        return -EINVAL;
+    struct ina_host *h = calloc(1, sizeof *h);
+    if (!h)
+        return -ENOMEM;
+    h->nic = aligned_alloc(64, (ina_link_size(nic_packets) + 63) & ~(size_t)63);
+    int timer = h->nic ? ina_emulator_add_timer(em, INA_TIMER_NIC, em->hosts) : -ENOMEM;
+    if (timer < 0) {
+        ina_host_destroy(h);
+        return timer;
+    }
+    struct ina_link_config unlimited = {0};
+    ina_link_init(h->nic, &unlimited, nic_packets);
+    h->nic_packets = nic_packets;
+    h->nic_timer = (uint32_t)timer;
+    em->host[em->hosts] = h;
+    return (int)em->hosts++;
+}
+
+void ina_host_destroy(struct ina_host *h)
+{
+    free(h->machines);
+    free(h->nic);
+    free(h);
+}
+
+void ina_machine_destroy(struct ina_machine *m)
+{
+    while (m->first) {
+        struct ina_submission *s = m->first;
+        m->first = s->next;
+        free(s);
+    }
+    if (m->owned)
+        free(m->state);
+    free(m);
+}
+
+int ina_emulator_add_machine(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol, void *state,
+                             uint16_t udp_port)
+{
+    if (host >= em->hosts)
+        return -EINVAL;
+    struct ina_host *h = em->host[host];
+    for (uint32_t i = 0; i < h->machine_count; i++)
+        if (em->machine[h->machines[i]]->udp_port == udp_port)
+            return -EEXIST;
+    struct ina_machine **list = realloc(em->machine, (em->machines + 1) * sizeof *list);
+    if (list)
+        em->machine = list;
+    uint32_t *mine = realloc(h->machines, (h->machine_count + 1) * sizeof *mine);
+    if (mine)
+        h->machines = mine;
+    struct ina_machine *m = calloc(1, sizeof *m);
+    int timer = list && mine && m ? ina_emulator_add_timer(em, INA_TIMER_MACHINE, em->machines) : -ENOMEM;
+    if (timer < 0) {
+        free(m);
+        return timer;
+    }
+    m->protocol = protocol;
+    m->state = state;
+    m->host = host;
+    m->udp_port = udp_port;
+    m->timer = (uint32_t)timer;
+    h->machines[h->machine_count++] = em->machines;
+    em->machine[em->machines] = m;
+    return (int)em->machines++;
+}
+
+int ina_emulator_add_worker(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol,
+                            const struct ina_worker_config *config)
+{
+    size_t size = protocol->state_size(config);
+    if (!size || protocol->frame_size(config) > em->max_frame)
+        return -EINVAL;
+    void *state = aligned_alloc(64, (size + 63) & ~(size_t)63);
+    int index = state ? protocol->init(state, config, em->now) : -ENOMEM;
+    if (!index)
+        index = ina_emulator_add_machine(em, host, protocol, state, config->self.port);
+    if (index < 0) {
+        free(state);
+        return index;
+    }
+    em->machine[index]->owned = 1;
+    em->machine[index]->stats_offset = protocol->stats_offset(config);
+    return index;
+}
+
+/* ---- what the caller asks */
+
+int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const struct ina_tensor *tensor, uint64_t at)
+{
+    if (machine >= em->machines || at < em->now)
+        return -EINVAL;
+    struct ina_machine *m = em->machine[machine];
+    if (m->first && m->last->at > at)
+        return -EINVAL;
+    struct ina_submission *s = malloc(sizeof *s);
+    if (!s)
+        return -ENOMEM;
+    *s = (struct ina_submission){.at = at, .ticket = ++em->next_ticket, .tensor = *tensor};
+    if (m->first)
+        m->last->next = s;
+    else
+        m->first = s;
+    m->last = s;
+    if (em->timers.due[m->timer] > m->first->at)
+        ina_timers_set(&em->timers, m->timer, m->first->at);
+    return (int64_t)s->ticket;
+}
+
+int ina_emulator_completions(struct ina_emulator *em, struct ina_completion *out, int max)
+{
+    int n = 0;
+    while (n < max && em->completion_read < em->completion_count)
+        out[n++] = em->completions[em->completion_read++];
+    return n;
+}
+
+int ina_emulator_worker_stats(const struct ina_emulator *em, uint32_t machine, struct ina_worker_stats *stats)
+{
+    if (machine >= em->machines || !em->machine[machine]->owned)
+        return -EINVAL;
+    memcpy(stats, (const uint8_t *)em->machine[machine]->state + em->machine[machine]->stats_offset, sizeof *stats);
+    return 0;
+}
+
+void *ina_emulator_machine_state(struct ina_emulator *em, uint32_t machine)
+{
+    return machine < em->machines ? em->machine[machine]->state : NULL;
+}
