@@ -170,6 +170,24 @@ def test_allreduce(tmp_path, env):
         assert "INA_FAULT" not in env or stats["worker"]["retransmissions"] > 0
 
 
+def test_options_of_a_group_count_more_than_the_environment(tmp_path):
+    said = succeed(run(tmp_path, 2, """
+        options = ina.backend.Options(values=64, slots=4, port="udp")
+        dist.init_process_group("ina", init_method=os.environ["INIT"], rank=int(os.environ["RANK"]), world_size=2,
+                                pg_options=options)
+        tensor = torch.ones(6400, dtype=torch.int32)
+        dist.all_reduce(tensor)
+        assert (tensor == 2).all()
+        try: dist.new_group([0, 1], pg_options={"values": 64})
+        except ValueError as error: say(error=str(error))
+        say(packets=ina.backend.stats()["worker"]["results"])
+        dist.destroy_process_group()
+    """, INA_VALUES="256", INA_PORT="serial"))
+    for each in said:
+        assert each["packets"] == 101
+        assert "expected ina.backend.Options" in each["error"]
+
+
 def test_other_collectives_go_to_gloo(tmp_path):
     said = succeed(run(tmp_path, 2, """
         rank, n = start()
@@ -394,7 +412,7 @@ def test_refused_job_goes_to_gloo_on_all_ranks(tmp_path):
         import dataclasses
         from ina.backend.settings import Settings
         small = dataclasses.replace(Settings.from_environment(), pool=64)
-        Settings.from_environment = classmethod(lambda cls: small)
+        Settings.from_environment = classmethod(lambda cls, options: small)
         rank, n = start()
         first = torch.ones(3); dist.all_reduce(first)
         group = dist.new_group([0, 1])
@@ -455,6 +473,7 @@ def test_settings_name_what_is_wrong(monkeypatch):
         ("INA_VALUES", "100", "INA_VALUES=100: expected one of 32"),
         ("INA_SLOTS", "many", "INA_SLOTS=many: expected an integer"),
         ("INA_SLOTS", "48", "expected a power of two"),
+        ("INA_PROTOCOL", "swichml", "INA_PROTOCOL=swichml: expected one of .*switchml"),
         ("INA_PORT", "serial", "INA_PORT=serial: expected shm or udp"),
         ("INA_FAULT", "loss=2", "INA_FAULT=loss=2: .*loss"),
         ("INA_FAULT", "lost=0.1", "'lost=0.1': expected key=value with one of the keys loss, dup"),

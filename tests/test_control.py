@@ -22,7 +22,7 @@ from ina.control.channel import Channel, listen
 from ina.control.client import Client, ControlError, SwitchProcess, start_server
 from ina.control.ports import open_switch_port, open_worker_port
 from ina.control.server import Server
-from ina.transport import Address, Endpoint, WorkerConfig, worker_address
+from ina.transport import SWITCH, Address, Endpoint, WorkerConfig, protocols, worker_address
 
 
 class FakeHost(FakeTarget):
@@ -38,7 +38,7 @@ class FakeHost(FakeTarget):
 
     def open_port(self, kind, job, index, slots, pid):
         number, address = len(self.ports), worker_address(job, index)
-        port, offer, fds = open_switch_port(kind, address, Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0), 32, slots)
+        port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes("switchml", 32), slots)
         self.ports[number] = port
         return number, address, offer, fds
 

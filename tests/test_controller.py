@@ -81,8 +81,8 @@ def test_duplicates_are_refused():
         controller.release("nobody")
 
 
-def test_a_protocol_without_a_controller():
-    with pytest.raises(ValueError, match="no controller for the protocol 'pigeon'; expected one of switchml"):
+def test_a_protocol_that_there_is_not():
+    with pytest.raises(ValueError, match="protocol: 'pigeon', expected one of switchml"):
         Controller(FakeTarget(), slots=512, protocol="pigeon")
 
 

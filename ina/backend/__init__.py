@@ -6,14 +6,23 @@ works under torchrun with no other configuration: rank 0 starts the switch proce
 machine), and it ends with the job. An installed package registers the back end when torch is imported (autoload.py);
 from a checkout call ``ina.backend.register()`` first.
 
-Environment, read when a group is created (settings.py): INA_PORT, INA_VALUES, INA_SLOTS, INA_FAULT, ...
+Environment, read when a group is created (settings.py): INA_PROTOCOL, INA_PORT, INA_VALUES, INA_SLOTS, INA_FAULT, ...;
+``pg_options=ina.backend.Options(protocol=..., ...)`` says it for one group.
 """
 
 from __future__ import annotations
 
 from ina.backend.autoload import register
 
-__all__ = ["register", "reset_stats", "stats"]
+__all__ = ["Options", "register", "reset_stats", "stats"]
+
+
+def __getattr__(name: str) -> object:
+    if name == "Options":  # needs the compiled part, which every `import torch` would load
+        from ina.backend.settings import Options
+
+        return Options
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def stats() -> dict:

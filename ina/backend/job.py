@@ -91,10 +91,14 @@ class Job:
             rto_min = RTO_MIN_FAULTS
         else:
             rto_min = RTO_MIN_NETWORK if self.settings.switch else RTO_MIN_LOCAL[attachment.port["kind"]]
+        if self.settings.protocol not in ("", attachment.protocol):
+            self.failure = (f"ina: the switch process {self._switch_pid} speaks {attachment.protocol}, but INA_PROTOCOL is "
+                            f"{self.settings.protocol}: its program, {self.settings.program}, is another protocol's")
+            raise RuntimeError(self.failure)
         config = WorkerConfig(
             worker=attachment.worker, workers=attachment.workers, job=attachment.number,
-            incarnation=attachment.incarnation, slots=attachment.slots, values=attachment.values,
-            rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
+            incarnation=attachment.incarnation, protocol=attachment.protocol, slots=attachment.slots,
+            values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch)
         port = open_worker_port(attachment, self.settings.faults)
         try:

@@ -22,7 +22,7 @@ import torch.distributed as dist
 
 from ina.backend import world
 from ina.backend.counters import COUNTERS
-from ina.backend.settings import Settings
+from ina.backend.settings import Options, Settings
 from ina.backend.work import Completer, CopyBackWork, LazyWork, SwitchWork
 from ina.codec import MAX_WORKERS
 
@@ -35,14 +35,14 @@ def create_process_group(options, backend_options) -> InaProcessGroup:
 
     Raises RuntimeError on every rank if the ranks are not on one machine, ValueError for a bad environment variable.
     """
-    if backend_options is not None:
-        raise ValueError(f"ina: the back end takes no pg_options, got {type(backend_options).__name__}; "
-                         "set the INA_... environment variables instead")
-    return InaProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, options.group_id)
+    if not isinstance(backend_options, Options | None):
+        raise ValueError(f"ina: pg_options is a {type(backend_options).__name__}, expected ina.backend.Options")
+    return InaProcessGroup(options.store, options.group_rank, options.group_size, options.timeout, options.group_id,
+                           backend_options)
 
 
 class InaProcessGroup(dist.ProcessGroup):
-    def __init__(self, store, rank: int, size: int, timeout: timedelta, name: str):
+    def __init__(self, store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
         super().__init__(rank, size)
         self._timeout = timeout
         self._job = None
@@ -68,13 +68,13 @@ class InaProcessGroup(dist.ProcessGroup):
         elif size > MAX_WORKERS:
             self._refused = f"more than {MAX_WORKERS} ranks"
         else:
-            self._open_job(dist.PrefixStore("switch", store), f"{name}/{generation}")
+            self._open_job(dist.PrefixStore("switch", store), f"{name}/{generation}", options)
         _open_groups.add(self)
 
-    def _open_job(self, store, name: str) -> None:
+    def _open_job(self, store, name: str, options: Options | None) -> None:
         from ina.backend.job import Job
 
-        settings = Settings.from_environment()
+        settings = Settings.from_environment(options)
         agreed = world.agree(store, self.rank(), self.size(), self._timeout, settings)
         self._switch = agreed.switch
         try:

@@ -1,6 +1,7 @@
 """Who starts the switch process, how ranks find it, and that they are where they can reach it.
 
-The first rank of a new group names the switch: the one that this process knows already, or a new one that it starts.
+The first rank of a new group names the switch: one that this process knows already and that speaks the group's protocol,
+or a new one that it starts.
 Its abstract socket listens before the process runs, so nobody waits here for anything but the other ranks of the
 group (as Gloo's own rendezvous does), and a first answer is awaited only where one is needed.
 """
@@ -16,10 +17,13 @@ from datetime import timedelta
 
 from ina.backend.settings import Settings
 from ina.control.client import Client, ControlError, SwitchProcess
+from ina.transport import protocols
 
-_process: SwitchProcess | None = None  # started by this process
-_users: dict[str, int] = {}  # switches known to this process, by socket name: groups of this process that use it
+# Switches known to this process, by socket name:
+_processes: dict[str, SwitchProcess] = {}  # those that it started
+_users: dict[str, int] = {}  # groups of this process that use it
 _pids: dict[str, int] = {}  # their process ids
+_protocols: dict[str, str] = {}  # what they speak
 
 
 @dataclass(frozen=True)
@@ -52,10 +56,10 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
     machine, and when a rank does not come within ``timeout``.
     """
     place = Place.here()
-    mine: dict = {"place": [place.host, place.kernel, place.network]}
+    mine: dict = {"place": [place.host, place.kernel, place.network], "protocol": settings.protocol}
     if rank == 0:
         mine["switch"] = acquire(settings)
-        mine["pid"] = _pids[mine["switch"]]
+        mine["pid"], mine["protocol"] = _pids[mine["switch"]], _protocols[mine["switch"]]
         mine["nonce"] = uuid.uuid4().hex[:8]
     try:
         store.set(f"rank/{rank}", json.dumps(mine))
@@ -75,6 +79,10 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
                 raise RuntimeError(f"ina: the local world needs all ranks on one machine, but ranks 0 and {other} are "
                                    f"on different {what} ({places[0].host} and {there.host}); start all ranks on one, "
                                    "or use the back end 'gloo'")
+        for other, said in enumerate(ranks):
+            if said["protocol"] not in ("", ranks[0]["protocol"]):
+                raise RuntimeError(f"ina: rank 0 has the protocol {ranks[0]['protocol']!r}, but rank {other} asks for "
+                                   f"{said['protocol']!r}; INA_PROTOCOL (or pg_options) must be the same on all ranks")
     except BaseException:
         if rank == 0:
             release(mine["switch"])
@@ -82,49 +90,53 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
     name = ranks[0]["switch"]
     if rank != 0:
         _users[name] = _users.get(name, 0) + 1
-        _pids[name] = ranks[0]["pid"]
+        _pids[name], _protocols[name] = ranks[0]["pid"], ranks[0]["protocol"]
     return Agreement(name, _pids[name], ranks[0]["nonce"])
 
 
 def acquire(settings: Settings) -> str:
     """Socket name of a switch that runs (INA_SWITCH), that this process knows, or of a new one. One ``release`` per call."""
-    global _process
+    wanted = settings.protocol or protocols.DEFAULT
+    known = [name for name in _users if _protocols[name] == wanted]
     if settings.switch:
         name = settings.switch
-        _pids[name] = _pids.get(name) or _pid_of(name)
-    elif _users:
-        name = next(iter(_users))
+        if name not in _pids:
+            _ask(name)
+        if settings.protocol not in ("", _protocols[name]):
+            raise RuntimeError(f"ina: INA_SWITCH={name} speaks {_protocols[name]}, but INA_PROTOCOL={settings.protocol}")
+    elif known:
+        name = known[0]
     else:
         defines = {"VALUES": str(settings.values), "SLOTS": str(settings.pool)}
-        _process = SwitchProcess(settings.program, defines, job_slots=settings.slots)
-        name = _process.name
-        _pids[name] = _process.pid
+        process = SwitchProcess(settings.program, defines, job_slots=settings.slots)
+        name = process.name
+        _processes[name], _pids[name], _protocols[name] = process, process.pid, wanted
     _users[name] = _users.get(name, 0) + 1
     return name
 
 
-def _pid_of(name: str) -> int:
+def _ask(name: str) -> None:
+    """Learns of a switch process that this process did not start."""
     try:
         client = Client(name)
         try:
-            return client.ping()["pid"]
+            about = client.ping()
         finally:
             client.close()
     except ControlError as error:
         raise RuntimeError(f"ina: INA_SWITCH={name}: {error}") from error
+    _pids[name], _protocols[name] = about["pid"], about["protocol"]
 
 
 def release(name: str, wait: float = 2.0) -> None:
     """A group of this process has ended. After the last one the switch process is let go."""
-    global _process
     _users[name] -= 1
     if not _users[name]:
-        del _users[name], _pids[name]
-        if _process is not None and _process.name == name:
-            process, _process = _process, None
+        del _users[name], _pids[name], _protocols[name]
+        if process := _processes.pop(name, None):
             process.close(wait)
 
 
 def log_tail(name: str) -> str:
     """The end of the log of that switch process if this process started it, else ""."""
-    return _process.log_tail() if _process is not None and _process.name == name else ""
+    return _processes[name].log_tail() if name in _processes else ""

@@ -35,6 +35,7 @@ class Attachment:
     incarnation: int
     slots: int
     values: int
+    protocol: str
     address: Address
     switch: Address
     port: dict

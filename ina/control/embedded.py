@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ina.compiler.build import compile_program
 from ina.control.ports import open_switch_port
-from ina.control.programs import PROGRAMS, recognise
+from ina.control.programs import programs, recognise
 from ina.switch.embedded import Switch
 from ina.switch.entities import Update
-from ina.transport import SWITCH, Address, worker_address
+from ina.transport import SWITCH, Address, protocols, worker_address
 
 PORTS = 510  # the CPU port and the drop port are beyond
 
@@ -25,7 +25,7 @@ class EmbeddedSwitch:
         known = recognise(self.switch.p4info)
         if known is None:
             raise ValueError(f"{program} is no aggregation program that the controller knows: its registers are those of none "
-                             f"of the protocols {', '.join(PROGRAMS)} (ina/control/programs/)")
+                             f"of the protocols {', '.join(p.name for p in programs())} (ina/control/programs/)")
         self.protocol, sizes = known[0].name, known[1]
         self.values, self.slots = sizes.values, sizes.slots
         self._program = str(program)
@@ -48,7 +48,7 @@ class EmbeddedSwitch:
         if number is None:
             raise ValueError(f"all {PORTS} ports of the switch are in use")
         address = worker_address(job, index)
-        port, offer, fds = open_switch_port(kind, address, SWITCH, self.values, slots)
+        port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes(self.protocol, self.values), slots)
         self.switch.add_port(number, port.handle)
         self._ports[number] = port
         self._last = number

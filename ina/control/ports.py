@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 
 from ina.control.client import Attachment
-from ina.transport.config import HEADERS
+from ina.transport import protocols
 from ina.transport.ports import (
     Address,
     Faults,
@@ -25,11 +25,6 @@ from ina.transport.ports import (
 LOOPBACK = "127.0.0.1"
 
 
-def frame_size(values: int) -> int:
-    """Longest frame of a program with ``values`` integers per packet, bytes."""
-    return HEADERS + 4 * values
-
-
 def frames_for(slots: int) -> int:
     """Frames per direction of a worker's port: no more than its window and as many repetitions are ever under way.
 
@@ -39,14 +34,14 @@ def frames_for(slots: int) -> int:
 
 
 def open_switch_port(
-    kind: str, worker: Address, switch: Address, values: int, slots: int
+    kind: str, worker: Address, switch: Address, max_frame: int, slots: int
 ) -> tuple[Port, dict, list[int]]:
     """The switch's end of a new port, the offer, and descriptors for the worker (the caller closes them).
 
-    ``values`` per packet and ``slots`` of the job say how large it is. Raises ValueError for an unknown kind, OSError
+    ``max_frame`` (bytes) and ``slots`` of the job say how large it is. Raises ValueError for an unknown kind, OSError
     when the system refuses.
     """
-    frames, max_frame = frames_for(slots), frame_size(values)
+    frames = frames_for(slots)
     if kind == "shm":
         memory, bell, worker_bell = create_segment(frames, max_frame), create_bell(), create_bell()
         try:
@@ -72,8 +67,8 @@ def open_worker_port(attachment: Attachment, faults: Faults | None = None) -> Po
         port = open_shared(memory, 1, bell, switch_bell)
     else:
         port = open_udp(tuple(attachment.port["bind"]), tuple(attachment.port["peer"]), source=attachment.switch,
-                        destination=attachment.address, max_frame=frame_size(attachment.values),
-                        frames=frames_for(attachment.slots))
+                        destination=attachment.address, frames=frames_for(attachment.slots),
+                        max_frame=protocols.frame_bytes(attachment.protocol, attachment.values))
     if faults is not None:
         seed = faults.seed * 1024 + 2 * attachment.worker
         try:

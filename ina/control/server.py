@@ -273,11 +273,12 @@ class Server:
             self.host.close_port(number, admitted.number)
             raise
         session.attached = True
+        about = self.host.describe()
         self.ports.setdefault(job, []).append(number)
         log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, number, port)
         return {"port": offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
-                "incarnation": admitted.incarnation, "slots": admitted.slots, "values": self.host.describe()["values"],
-                "address": astuple(address), "switch": astuple(SWITCH)}
+                "incarnation": admitted.incarnation, "slots": admitted.slots, "values": about["values"],
+                "protocol": about["protocol"], "address": astuple(address), "switch": astuple(SWITCH)}
 
     def _release(self, session: Session, fds: list[int]) -> dict:
         if not session.job:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ina import paths
 from ina.backend.settings import parse_faults
-from ina.transport.config import HEADERS, VALUES
+from ina.transport import protocols
+from ina.transport.config import VALUES
 
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
 
@@ -51,12 +52,15 @@ class Keys:
         need(self.values in VALUES, "values", ", ".join(map(str, VALUES)))
         need(0 < self.timeout < 1e6, "timeout", "more than 0 and less than a million seconds")
         need(self.name != "" and "/" not in self.name, "name", "a name without '/'")
+        need(self.protocol in protocols.names(), "protocol", "one of " + ", ".join(protocols.names()))
         known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
         need(self.program_path.is_file(), "program", f"one of {known}, or the path of a .p4 file")
 
     @property
     def program_path(self) -> Path:
         """The P4 file that ``program`` means."""
+        if not self.program:
+            return protocols.program(self.protocol)
         return Path(self.program) if self.program.endswith(".p4") else paths.p4_dir() / f"{self.program}.p4"
 
     def as_dict(self) -> dict[str, object]:
@@ -80,7 +84,8 @@ class Config(Keys):
     seed: int = key(1, "of initial parameters and order of the images")
     data: str = key("", "folder of the IDX files; empty: where the distribution's package puts them")
     bucket_mb: float = key(0.5, "DDP's gradient bucket, MiB")
-    program: str = key("switchml", "P4 program: a name in p4/, or the path of a .p4 file")
+    protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
+    program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
     values: int = key(0, "int32 per packet; 0: INA_VALUES or 2048, in the testbed what fits its MTU")
     slots: int = key(0, "window of each worker, packets; a power of two; 0: INA_SLOTS or 64, in the testbed 32")
     faults: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port, both directions")
@@ -98,7 +103,8 @@ class Config(Keys):
         need(self.kind == "training", "kind", "'training'")
         need(576 <= self.mtu <= 9000, "mtu", "576 to 9000")
         testbed = self.world == "testbed"
-        fits = [n for n in VALUES if not testbed or HEADERS - ETHERNET + 4 * n <= self.mtu]
+        need(self.protocol in protocols.names(), "protocol", "one of " + ", ".join(protocols.names()))
+        fits = [n for n in VALUES if not testbed or protocols.frame_bytes(self.protocol, n) - ETHERNET <= self.mtu]
         if self.values == 0:
             object.__setattr__(self, "values", max(fits) if testbed else from_environment("INA_VALUES", 2048))
         if self.slots == 0:
@@ -148,7 +154,8 @@ class AllReduce(Keys):
     duplicate: float = key(0.0, "probability that a packet comes twice, the second up to ten round trips late")
     reorder: float = key(0.0, "probability that a packet is up to two round trips late")
     corrupt: float = key(0.0, "probability that a bit of a packet flips")
-    program: str = key("switchml", "P4 program: a name in p4/, or the path of a .p4 file")
+    protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
+    program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
     values: int = key(256, "int32 per packet")
     pool: int = key(512, "slots of the switch, a power of two")
     slots: int = key(0, "of each job, a power of two; 0: the pool, split evenly")

@@ -150,6 +150,7 @@ def main() -> None:
     torch.set_num_threads(1)
     config_path, backend, folder = sys.argv[1:]
     config = from_dict(json.loads(Path(config_path).read_text()))
+    os.environ["INA_PROTOCOL"] = config.protocol
     os.environ["INA_PROGRAM"] = str(config.program_path.absolute())
     os.environ["INA_VALUES"], os.environ["INA_SLOTS"] = str(config.values), str(config.slots)
     if config.faults:

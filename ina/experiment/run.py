@@ -151,7 +151,7 @@ def _gain(config: Config, ours: Run, gloo: Run) -> dict[str, float]:
     """The testbed's: what the cost model predicts where the link is the bottleneck, and how much of it came true."""
     if config.world != "testbed":
         return {}
-    predicted = model.speed_up(config.workers, config.values, config.mtu)
+    predicted = model.speed_up(config.workers, config.values, config.mtu, config.protocol)
     measured = sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds)
     found = {"the same, predicted by the cost model (ring over in-network)": predicted}
     if "host-limited" not in (ours.summary()["bound"], gloo.summary()["bound"]):

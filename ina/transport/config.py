@@ -47,7 +47,7 @@ class WorkerConfig:
     switch: Address = SWITCH
     server: Address | None = None  # the job's parameter server, for protocols that have one
     reply_in_place: bool = False
-    protocol: str = "switchml"
+    protocol: str = protocols.DEFAULT
     first_packet: int = 0  # number of the job's first packet: other than 0 only to see it wrap
 
     def __post_init__(self) -> None:

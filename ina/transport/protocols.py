@@ -29,6 +29,17 @@ def named(name: str) -> ffi.CData:
     return protocol
 
 
+def frame_bytes(name: str, values: int) -> int:
+    """Longest frame of a protocol whose packets carry ``values`` int32, from the Ethernet header on.
+
+    ValueError: there is no protocol of that name, or it has no packets of that size.
+    """
+    size = named(name).frame_size(ffi.new("struct ina_worker_config *", {"values": values}))
+    if not size:
+        raise ValueError(f"values: {values}: the protocol {name!r} has no packets of that size")
+    return size
+
+
 def program(name: str) -> Path:
     """The protocol's switch program. ValueError: there is no protocol of that name."""
     named(name)

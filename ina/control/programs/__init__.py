@@ -1,26 +1,34 @@
-"""Protocols that the controller can set up, by name. A new one is a JobProgram and a line here."""
+"""The protocols' tables, found by the protocol's name: ``ina/control/programs/<name>.py`` makes one JobProgram, ``PROGRAM``."""
 
 from __future__ import annotations
 
+from importlib import import_module
+from importlib.util import find_spec
+
 from ina.control.programs.base import Child, JobProgram, Parent, Place, Sizes
-from ina.control.programs.switchml import SwitchML
 from ina.switch.p4info import P4Info
+from ina.transport import protocols
 
-PROGRAMS: dict[str, JobProgram] = {program.name: program for program in (SwitchML(),)}
-
-__all__ = ["PROGRAMS", "Child", "JobProgram", "Parent", "Place", "Sizes", "program_named", "recognise"]
+__all__ = ["Child", "JobProgram", "Parent", "Place", "Sizes", "program_named", "programs", "recognise"]
 
 
 def program_named(name: str) -> JobProgram:
-    """Raises ValueError for a protocol that there is no controller for."""
-    if name not in PROGRAMS:
-        raise ValueError(f"there is no controller for the protocol {name!r}; expected one of {', '.join(PROGRAMS)}")
-    return PROGRAMS[name]
+    """Raises ValueError: there is no such protocol, or no controller for it."""
+    protocols.named(name)
+    module = f"{__name__}.{name}"
+    if find_spec(module) is None:
+        raise ValueError(f"there is no controller for the protocol {name!r}: no file ina/control/programs/{name}.py")
+    return import_module(module).PROGRAM
+
+
+def programs() -> list[JobProgram]:
+    """Of all protocols that the controller can set up."""
+    return [program_named(name) for name in protocols.names() if find_spec(f"{__name__}.{name}")]
 
 
 def recognise(p4info: P4Info) -> tuple[JobProgram, Sizes] | None:
     """Whose program a switch runs, by what it declares; None: no protocol's that the controller knows."""
-    for program in PROGRAMS.values():
+    for program in programs():
         if sizes := program.sizes(p4info):
             return program, sizes
     return None

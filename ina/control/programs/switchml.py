@@ -62,3 +62,6 @@ def _bits(workers: Iterable[int]) -> int:
 def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:
     return {"hdr.switchml.job": place.number, "hdr.ipv4.src_addr": address.ip, "hdr.udp.src_port": address.port,
             "standard.ingress_port": port}
+
+
+PROGRAM = SwitchML()
