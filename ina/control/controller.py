@@ -7,7 +7,7 @@ a job, the protocol knows (ina/control/programs/). All of it is written through 
 registers are never touched.
 
     controller = Controller({"s1": a, "s2": b, "s3": c}, slots=512, topology=topology)
-    tree = aggregation_tree(topology, hosts)
+    (tree,) = controller.place("training", hosts, slots=64)
     job = controller.admit("training", workers=4, slots=64, tree=tree, hosts=hosts)     # written at all switches, or at none
     controller.attach(job, 0)                                                            # the worker at hosts[0]
 """
@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ina.control.jobs import AdmissionError, Branch, Job
+from ina.control.placement import place
 from ina.control.programs import Child, JobProgram, Parent, program_named
 from ina.control.writing import Change, SwitchTarget, WriteFailed, try_write, write
 from ina.switch.entities import delete, insert, modify
@@ -77,6 +78,21 @@ class Controller:
         self._incarnation, self._last_number = job.incarnation, number
         return job
 
+    def place(self, name: str, hosts: Sequence[str], slots: int, stripes: int = 1,
+              load: Mapping[int, float] | None = None) -> tuple[Tree, ...]:
+        """Trees for a job whose workers are at ``hosts``: what ``admit`` takes, one after the other (placement.py).
+
+        Raises AdmissionError with the switch that is in the way.
+        """
+        if self.topology is None:
+            raise AdmissionError("invalid", f"job {name!r}: no trees without a topology")
+        failed = {switch: "it does not answer" for switch in self.unsure}
+        try:
+            return place(self.topology, hosts, {switch: len(self._ranges(switch, slots)) for switch in self.targets},
+                         running=[job.tree for job in self.jobs.values() if job.tree], load=load, failed=failed, stripes=stripes)
+        except AdmissionError as error:
+            raise AdmissionError(error.code, f"job {name!r} asks for {slots} slots: {error}") from error
+
     def attach(self, job: Job, worker: int, port: int | None = None, address: Address | None = None) -> Child:
         """Register a worker of ``job`` where it is. Raises AdmissionError.
 
@@ -126,7 +142,7 @@ class Controller:
         """Of one switch; of the one where there are fewest."""
         if switch is None:
             return min(self.free_slots(name) for name in self.targets)
-        return self.slots[switch] - sum(job.slots for job in self.jobs.values() if switch in job.branches)
+        return self.slots[switch] - sum(job.slots for job in self._at(switch))
 
     # ---- resources
 
@@ -142,16 +158,22 @@ class Controller:
                                             f"from 1 to {self.program.max_slots}")
 
     def _reserve(self, name: str, switch: str, slots: int) -> int:
-        """The lowest free range, aligned to its size (so ranges of powers of two never fragment needlessly)."""
-        at = [job for job in self.jobs.values() if switch in job.branches]
-        held = [(job.branches[switch].slot_base, job.branches[switch].slot_base + job.slots) for job in at]
-        for base in range(0, self.slots[switch] - slots + 1, slots):
-            if all(base >= end or base + slots <= start for start, end in held):
-                return base
-        holders = ", ".join(f"{job.name}: {job.slots}" for job in at) or "none"
+        """The lowest free range."""
+        if free := self._ranges(switch, slots):
+            return free[0]
+        holders = ", ".join(f"{job.name}: {job.slots}" for job in self._at(switch)) or "none"
         raise AdmissionError("full", f"job {name!r} asks for {slots} slots, but no range of that size is free in "
                                      f"the pool of {self.slots[switch]} at {switch} (held: {holders}); end a job, ask for fewer "
                                      "slots, or compile the program with a larger SLOTS")
+
+    def _ranges(self, switch: str, slots: int) -> list[int]:
+        """Where free ranges start, aligned to their size (so ranges of powers of two never fragment needlessly)."""
+        held = [(job.branches[switch].slot_base, job.branches[switch].slot_base + job.slots) for job in self._at(switch)]
+        bases = range(0, self.slots[switch] - slots + 1, slots)
+        return [base for base in bases if all(base >= end or base + slots <= start for start, end in held)]
+
+    def _at(self, switch: str) -> list[Job]:
+        return [job for job in self.jobs.values() if switch in job.branches]
 
     def _free_number(self) -> int | None:
         """Numbers go round, so that one is reused as late as possible: late packets of its old job die out."""
