@@ -50,13 +50,12 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
 }
 
 uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int with_values, uint32_t tsi,
-                         uint32_t slot, int set, int e0)
+                         uint32_t slot, int set)
 {
     struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
     memcpy(h, with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
     h->tsi = htonl(tsi);
     h->set_slot = htons((uint16_t)((set ? INA_WIRE_SET : 0) | slot));
-    h->e0 = (int8_t)e0;
     const uint32_t room = pkt->len + pkt->tailroom, len = ina_frame_length(frame, with_values);
     pkt->len = pkt->wire_len = len;
     pkt->tailroom = room - len;

@@ -17,7 +17,7 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
 /* Writes the headers of a packet to the switch and sets its length; returns where the values go. The caller has made
  * sure that the packet has room (ina_frame_length). */
 uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int with_values, uint32_t tsi,
-                         uint32_t slot, int set, int e0);
+                         uint32_t slot, int set);
 static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, int with_values)
 {
     return INA_WIRE_PAYLOAD + (with_values ? 4 * frame->values : 0);

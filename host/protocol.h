@@ -36,6 +36,10 @@ struct ina_worker_config {
     uint64_t timeout_ps;     /* deadline of a tensor from its first possible transmission */
     uint32_t reply_in_place; /* 1: receive() may turn a received frame into the next one (ports that can send it) */
     uint64_t first_packet;   /* number of the job's first packet, equal on all workers; 0 but where the wrap is tested */
+    /* ATP; other protocols do not look at these. */
+    uint32_t window;         /* first congestion window, packets; 0: as much as the paper's, 60 KB */
+    uint32_t fixed_point;    /* 1: float32 blocks all have `exponent`, and go as floats if they do not fit; 0: agreed for each */
+    int32_t exponent;        /* -96..126: values up to 2^exponent are encoded, to 2^(exponent - 30 + ceil(log2 workers)) */
 };
 
 struct ina_tensor {          /* what submit takes; also the caller's table entry */
@@ -77,6 +81,8 @@ struct ina_worker_stats {
     uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, incarnation, address; old tsi */
     uint64_t tensors, elements, overflows, nonfinite_blocks;
     uint64_t srtt_ps, rttvar_ps, rto_ps;
+    uint64_t float_blocks;            /* blocks that integers could not carry, summed as floats (ATP) */
+    uint64_t marked, collided, window; /* results with ECN, whose aggregator was taken; congestion window now, packets (ATP) */
 };
 
 struct ina_protocol {

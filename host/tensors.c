@@ -1,0 +1,429 @@
+#include "tensors.h"
+
+#include "codec.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+
+enum { FINGERPRINT_BITS = 25, UNKNOWN = -128 };
+static_assert((32u << FINGERPRINT_BITS) < 1u << 31, "fingerprints of 32 workers add up without overflow");
+
+size_t ina_tensors_size(uint32_t window)
+{
+    return sizeof(struct ina_tensors) + (size_t)INA_MAX_OPS * window;
+}
+
+void ina_tensors_init(struct ina_tensors *ts, const struct ina_worker_config *config, int32_t exponent, uint32_t floats)
+{
+    memset(ts, 0, ina_tensors_size(config->slots));
+    ts->workers = config->workers;
+    ts->values = config->values;
+    ts->window = config->slots;
+    ts->shift = (uint32_t)ina_codec_shift((int)config->workers);
+    ts->next_seq = config->first_packet;
+    ts->exponent = exponent;
+    ts->floats = floats;
+}
+
+/* ---- which packet is it? ---------------------------------------------------------------------------------------- */
+
+static struct ina_op *op_at(struct ina_tensors *ts, uint64_t ordinal)
+{
+    return &ts->op[ordinal % INA_MAX_OPS];
+}
+
+static uint32_t op_of(const struct ina_tensors *ts, uint64_t seq)
+{
+    uint64_t low = ts->ops_begin, high = ts->ops_end; /* the last op whose first packet is not after seq */
+    while (high - low > 1) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (ts->op[middle % INA_MAX_OPS].first <= seq)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (uint32_t)(low % INA_MAX_OPS);
+}
+
+/* Where the exponent of a block is kept: block + window comes when this one is done. */
+static int8_t *agreed_of(struct ina_tensors *ts, uint32_t handle, uint64_t block)
+{
+    return &ts->agreed[(size_t)handle * ts->window + (block & (ts->window - 1))];
+}
+
+static int agreed(const struct ina_tensors *ts, uint32_t handle, uint64_t block)
+{
+    return ts->agreed[(size_t)handle * ts->window + (block & (ts->window - 1))];
+}
+
+static int has_exponents(const struct ina_tensors *ts, const struct ina_op *op)
+{
+    return op->dtype == INA_FLOAT32 && !op->is_inline && ts->exponent == INA_EXP_AGREED;
+}
+
+static int is_block(const struct ina_op *op, uint64_t p)
+{
+    return p >= op->ahead;
+}
+
+static uint64_t block_values(const struct ina_tensors *ts, const struct ina_op *op, uint64_t block)
+{
+    const uint64_t left = op->count - block * ts->values;
+    return left < ts->values ? left : ts->values;
+}
+
+enum ina_packet_status ina_tensors_status(const struct ina_tensors *ts, struct ina_tensor_times *times, uint64_t seq,
+                                          uint32_t *handle, uint64_t now)
+{
+    if (seq >= ts->next_seq)
+        return INA_PACKET_NONE;
+    *handle = op_of(ts, seq);
+    const struct ina_op *op = &ts->op[*handle];
+    const uint64_t p = seq - op->first;
+    if (!times->started[*handle])
+        times->started[*handle] = now ? now : 1;
+    if (has_exponents(ts, op) && is_block(op, p) && agreed(ts, *handle, p - op->ahead) == UNKNOWN)
+        return INA_PACKET_BLOCKED;
+    return INA_PACKET_READY;
+}
+
+/* ---- submit ------------------------------------------------------------------------------------------------------ */
+
+/* splitmix64's finaliser: every bit of the input changes half of the output. */
+static uint64_t mix(uint64_t x)
+{
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9ull;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+/* Equal on all workers if, and but for a chance of 2^-75 only if, they submit the same. A worker sends its own words and
+ * gets the sums: n times its own. Every worker of a group that disagrees sees it, also when several differ. */
+static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_tensor *t)
+{
+    for (uint32_t i = 0; i < INA_FINGERPRINT_WORDS; i++) {
+        uint64_t h = mix(0x9e3779b97f4a7c15ull * (i + 1));
+        h = mix(h ^ t->count);
+        h = mix(h + t->tag);
+        h = mix(h ^ ((uint64_t)t->dtype << 32 | t->average));
+        words[i] = (uint32_t)(h >> (64 - FINGERPRINT_BITS));
+    }
+}
+
+int ina_tensors_next_handle(const struct ina_tensors *ts)
+{
+    if (ts->failed)
+        return -EPIPE;
+    return ts->ops_end - ts->ops_begin < INA_MAX_OPS ? (int)(ts->ops_end % INA_MAX_OPS) : -EAGAIN;
+}
+
+int ina_tensor_valid(const struct ina_tensor *t)
+{
+    return t->dtype <= INA_FLOAT32 && t->average <= 1 && (!t->average || t->dtype == INA_FLOAT32)
+           && (!t->count || (t->in && t->out)) && t->count <= UINT64_MAX / 8;
+}
+
+int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, const struct ina_tensor *tensors, int handle)
+{
+    const int expected = ina_tensors_next_handle(ts);
+    if (expected < 0)
+        return expected;
+    const struct ina_tensor *t = &tensors[handle];
+    if (handle != expected || !ina_tensor_valid(t))
+        return -EINVAL;
+
+    const uint32_t room = ts->values - INA_FINGERPRINT_WORDS;
+    struct ina_op *op = &ts->op[handle];
+    memset(op, 0, sizeof *op);
+    op->first = ts->next_seq;
+    op->count = t->count;
+    op->dtype = (uint8_t)t->dtype;
+    op->average = (uint8_t)t->average;
+    op->is_inline = t->count <= (t->dtype == INA_FLOAT32 ? room / INA_EXACT_WORDS : room);
+    op->blocks = op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
+    op->ahead = has_exponents(ts, op) ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
+    op->packets = op->unanswered = op->ahead + op->blocks;
+    fingerprint(op->fingerprint, t);
+    if (has_exponents(ts, op))
+        memset(agreed_of(ts, (uint32_t)handle, 0), UNKNOWN, op->ahead);
+
+    ts->fetched &= ~(1ull << handle);
+    times->started[handle] = 0;
+    ts->ops_end++;
+    ts->next_seq += op->packets;
+    return handle;
+}
+
+/* ---- what a packet carries --------------------------------------------------------------------------------------- */
+
+int ina_tensors_has_values(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
+{
+    const struct ina_op *op = &ts->op[handle];
+    return seq == op->first || is_block(op, seq - op->first);
+}
+
+static int encode_open(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint8_t *wire)
+{
+    const uint32_t words = INA_FINGERPRINT_WORDS;
+    int exponent = INA_EXP_MIN;
+    ina_codec_put_int32(wire, (const int32_t *)op->fingerprint, words);
+    wire += 4 * words;
+    uint64_t used = 0;
+    if (op->is_inline && op->dtype == INA_INT32) {
+        ina_codec_put_int32(wire, t->in, op->count);
+        used = op->count;
+    } else if (op->is_inline) {
+        exponent = ina_codec_encode_exact(wire, t->in, op->count);
+        used = op->count * INA_EXACT_WORDS;
+    }
+    memset(wire + 4 * used, 0, 4 * (ts->values - words - used));
+    return exponent;
+}
+
+static int encode_block(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t block,
+                        uint8_t *wire)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const uint64_t count = block_values(ts, op, block), at = block * ts->values;
+    int said = INA_EXP_MIN;
+    if (op->dtype == INA_INT32) {
+        ina_codec_put_int32(wire, (const int32_t *)t->in + at, count);
+    } else {
+        const float *x = (const float *)t->in + at;
+        int exponent = has_exponents(ts, op) ? agreed(ts, handle, block) : ts->exponent;
+        if (!has_exponents(ts, op) && ina_codec_exponent(x, count) > exponent)
+            said = exponent = INA_EXP_NONFINITE; /* it wins the maximum: all workers see that one could not say it */
+        ina_codec_encode(wire, x, count, exponent, (int)ts->shift);
+    }
+    memset(wire + 4 * count, 0, 4 * (ts->values - count));
+    return said;
+}
+
+static int carries_exponent(const struct ina_tensors *ts, const struct ina_op *op, uint64_t p)
+{
+    return has_exponents(ts, op) && p < op->blocks;
+}
+
+static int exponent_of(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t block)
+{
+    return ina_codec_exponent((const float *)t->in + block * ts->values, block_values(ts, op, block));
+}
+
+int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
+                       uint8_t *wire)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const struct ina_tensor *t = &tensors[handle];
+    const uint64_t p = seq - op->first;
+    int exponent = INA_EXP_MIN;
+    if (p == 0)
+        exponent = encode_open(ts, op, t, wire);
+    else if (is_block(op, p))
+        exponent = encode_block(ts, t, handle, p - op->ahead, wire);
+    return carries_exponent(ts, op, p) ? exponent_of(ts, op, t, p) : exponent;
+}
+
+int ina_tensors_needs_floats(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const uint64_t p = seq - op->first;
+    return ts->floats && has_exponents(ts, op) && is_block(op, p) && agreed(ts, handle, p - op->ahead) == INA_EXP_NONFINITE;
+}
+
+/* The floats of packet p: a block, or a small tensor. */
+static uint64_t floats_of(const struct ina_tensors *ts, const struct ina_op *op, uint64_t p, uint64_t *at)
+{
+    *at = op->is_inline ? 0 : (p - op->ahead) * ts->values;
+    return op->is_inline ? op->count : block_values(ts, op, p - op->ahead);
+}
+
+int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
+                              uint8_t *wire)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const struct ina_tensor *t = &tensors[handle];
+    const uint64_t p = seq - op->first;
+    uint64_t at;
+    const uint64_t count = floats_of(ts, op, p, &at);
+    ina_codec_put_int32(wire, (const int32_t *)t->in + at, count); /* the bits as they are, swapped */
+    memset(wire + 4 * count, 0, 4 * (ts->values - count));
+    return carries_exponent(ts, op, p) ? exponent_of(ts, op, t, p) : INA_EXP_MIN;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+static int agrees(const struct ina_tensors *ts, const struct ina_op *op, const uint8_t *wire)
+{
+    int32_t sums[INA_FINGERPRINT_WORDS];
+    ina_codec_get_int32(sums, wire, INA_FINGERPRINT_WORDS);
+    for (int i = 0; i < INA_FINGERPRINT_WORDS; i++)
+        if ((uint32_t)sums[i] != ts->workers * op->fingerprint[i])
+            return 0;
+    return 1;
+}
+
+static void decode_inline(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
+                          const struct ina_result *result)
+{
+    const uint8_t *wire = result->wire + 4 * INA_FINGERPRINT_WORDS;
+    if (op->dtype == INA_INT32)
+        ina_codec_get_int32(t->out, wire, op->count);
+    else if (result->exponent == INA_EXP_NONFINITE)
+        ina_codec_decode(t->out, wire, op->count, INA_EXP_NONFINITE, (int)ts->shift, 1);
+    else
+        ina_codec_decode_exact(t->out, wire, op->count, op->average ? (int)ts->workers : 1);
+}
+
+/* Returns the exponent. */
+static int decode_block(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t block,
+                        const uint8_t *wire)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const uint64_t count = block_values(ts, op, block), at = block * ts->values;
+    if (op->dtype == INA_INT32) {
+        ina_codec_get_int32((int32_t *)t->out + at, wire, count);
+        return INA_EXP_MIN;
+    }
+    const int exponent = has_exponents(ts, op) ? agreed(ts, handle, block) : ts->exponent;
+    ina_codec_decode((float *)t->out + at, wire, count, exponent, (int)ts->shift, op->average ? (int)ts->workers : 1);
+    return exponent;
+}
+
+static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t p,
+                          const uint8_t *wire)
+{
+    uint64_t at;
+    const uint64_t count = floats_of(ts, op, p, &at);
+    float *out = (float *)t->out + at;
+    ina_codec_get_int32((int32_t *)out, wire, count);
+    if (op->average)
+        for (uint64_t i = 0; i < count; i++)
+            out[i] /= (float)ts->workers;
+}
+
+/* An open packet is answered. When a tensor disagrees, an older one may too, and another worker may need this worker's
+ * open packet of that one to see it: so the job fails once every older tensor is open. */
+static enum ina_outcome opened(struct ina_tensors *ts, uint32_t handle, int mismatch, int *culprit)
+{
+    struct ina_op *op = &ts->op[handle];
+    op->opened = 1;
+    op->mismatch = (uint8_t)mismatch;
+    ts->suspect |= (uint32_t)mismatch;
+    if (!ts->suspect)
+        return INA_OUTCOME_OK;
+    for (uint64_t ordinal = ts->ops_open; ordinal < ts->ops_end && op_at(ts, ordinal)->opened; ordinal++) {
+        if (op_at(ts, ordinal)->mismatch) {
+            *culprit = (int)(ordinal % INA_MAX_OPS);
+            return INA_OUTCOME_MISMATCH;
+        }
+    }
+    return mismatch ? INA_OUTCOME_MISMATCH : INA_OUTCOME_OK;
+}
+
+static void answered(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats)
+{
+    struct ina_op *op = &ts->op[handle];
+    if (--op->unanswered)
+        return;
+    stats->tensors++;
+    stats->elements += op->count;
+    ts->done[ts->done_end++ % INA_MAX_OPS] = (uint8_t)handle;
+    while (ts->ops_open < ts->ops_end && !op_at(ts, ts->ops_open)->unanswered)
+        ts->ops_open++;
+}
+
+enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
+                                    const struct ina_result *result, struct ina_worker_stats *stats, uint64_t *unblocked,
+                                    int *culprit)
+{
+    struct ina_op *op = &ts->op[handle];
+    const struct ina_tensor *t = &tensors[handle];
+    const uint64_t p = seq - op->first;
+    const int with_exponent = carries_exponent(ts, op, p), open_floats = op->is_inline && op->dtype == INA_FLOAT32;
+    *unblocked = UINT64_MAX;
+    *culprit = -1;
+    if (with_exponent && result->exponent < INA_EXP_MIN)
+        return INA_OUTCOME_MALFORMED;
+    if (result->floats) {
+        if (!result->wire || !(open_floats || (op->dtype == INA_FLOAT32 && is_block(op, p))))
+            return INA_OUTCOME_MALFORMED;
+        decode_floats(ts, op, t, p, result->wire);
+        stats->float_blocks++;
+    } else {
+        const int overflown = result->exponent == INA_EXP_NONFINITE && ts->floats
+                              && (open_floats || (is_block(op, p) && op->dtype == INA_FLOAT32 && !has_exponents(ts, op)));
+        if ((result->wire != NULL) != ina_tensors_has_values(ts, handle, seq) && !(overflown && !result->wire))
+            return INA_OUTCOME_MALFORMED;
+        if (p == 0 && result->wire) {
+            const enum ina_outcome outcome = opened(ts, handle, !agrees(ts, op, result->wire), culprit);
+            if (outcome != INA_OUTCOME_OK)
+                return outcome;
+        }
+        if (overflown)
+            return INA_OUTCOME_FLOATS;
+        if (p == 0 && op->is_inline) {
+            decode_inline(ts, op, t, result);
+            stats->nonfinite_blocks += op->dtype == INA_FLOAT32 && result->exponent == INA_EXP_NONFINITE;
+        }
+        if (is_block(op, p))
+            stats->nonfinite_blocks += decode_block(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
+        op->overflow |= result->overflow != 0;
+        stats->overflows += result->overflow != 0;
+    }
+    stats->results++;
+    answered(ts, handle, stats);
+    if (with_exponent) {
+        *agreed_of(ts, handle, p) = (int8_t)result->exponent;
+        *unblocked = op->first + op->ahead + p;
+    }
+    return INA_OUTCOME_OK;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+uint64_t ina_tensors_deadline(const struct ina_tensors *ts, const struct ina_tensor_times *times, uint64_t timeout)
+{
+    if (ts->ops_open == ts->ops_end)
+        return UINT64_MAX;
+    const uint64_t start = times->started[ina_tensors_oldest(ts)];
+    return !start || start > UINT64_MAX - timeout ? UINT64_MAX : start + timeout;
+}
+
+void ina_tensors_fail(struct ina_tensors *ts, uint32_t code, uint32_t handle)
+{
+    ts->failed = code;
+    if (ts->ops_open == ts->ops_end)
+        return; /* nothing in flight */
+    ts->done[ts->done_end++ % INA_MAX_OPS] = (uint8_t)handle;
+    for (uint64_t ordinal = ts->ops_open; ordinal < ts->ops_end; ordinal++)
+        if (op_at(ts, ordinal)->unanswered && ordinal % INA_MAX_OPS != handle)
+            ts->done[ts->done_end++ % INA_MAX_OPS] = (uint8_t)(ordinal % INA_MAX_OPS);
+    ts->ops_open = ts->ops_end;
+}
+
+int ina_tensors_events(struct ina_tensors *ts, const struct ina_tensor_times *times, struct ina_event *out, int max)
+{
+    int n = 0;
+    for (; n < max && ts->done_begin < ts->done_end; n++) {
+        const uint32_t handle = ts->done[ts->done_begin++ % INA_MAX_OPS];
+        const struct ina_op *op = &ts->op[handle];
+        if (op->unanswered)
+            out[n] = ts->culprit;
+        else
+            out[n] = (struct ina_event){.type = INA_EVENT_DONE};
+        if (op->unanswered) {
+            out[n].type = INA_EVENT_FAILED;
+            out[n].code = ts->failed;
+        }
+        out[n].op = handle;
+        out[n].overflow = op->overflow;
+        out[n].last_rx = times->last_rx;
+        ts->fetched |= 1ull << handle;
+    }
+    while (ts->ops_begin < ts->ops_end && (ts->fetched >> ts->ops_begin % INA_MAX_OPS & 1))
+        ts->ops_begin++;
+    return n;
+}
