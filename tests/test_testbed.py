@@ -11,78 +11,18 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
-from namespaces import own_namespace
+from real_networks import DEFINES, PROGRAM, ROOT, alone, environment, left_behind, run_workers
 
-from ina import paths
 from ina.control.client import ControlError
 from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
-from topologies import Link, Node, Topology, TopologyError, load, state
+from topologies import Topology, TopologyError, load, state
 from topologies.mininet import Network
 
-ROOT = Path(__file__).resolve().parent.parent
-PROGRAM = paths.p4_dir() / "switchml.p4"
-DEFINES = {"VALUES": "256", "SLOTS": "256"}
-
-WORKER = """
-import sys, json, time, numpy as np
-from ina.control.client import Client
-from ina.control.ports import open_worker_port
-from ina.transport import Endpoint, WorkerConfig
-name, rank, workers, count = sys.argv[1], *map(int, sys.argv[2:])
-client = Client(name)
-client.admit("job", workers, 32)
-a = client.attach("job", rank, "udp")
-config = WorkerConfig(worker=rank, workers=workers, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,
-                      rto_min=10e-3, rto_max=0.5, timeout=60, address=a.address, switch=a.switch)
-parts = [np.random.default_rng(r).integers(-2**31, 2**31, count, dtype=np.int32) for r in range(workers)]
-expected, out = np.sum(parts, axis=0, dtype=np.int32), np.zeros(count, np.int32)
-with Endpoint(config, open_worker_port(a), client.fileno()) as endpoint:
-    endpoint.run(parts[rank][:1000], out[:1000])  # everybody is there
-    began = time.perf_counter()
-    endpoint.run(parts[rank], out)
-    seconds = time.perf_counter() - began
-    stats = endpoint.stats
-client.release()
-client.close()
-assert (out == expected).all()
-print(json.dumps({"seconds": seconds, **stats}))
-"""
-
-
-@pytest.fixture(autouse=True)
-def alone(tmp_path_factory, monkeypatch):
-    """A network namespace and a run directory of the test's own: nothing of this machine's is in its way, nor it in theirs."""
-    need("root", "netns", "mininet")
-    monkeypatch.setenv("INA_RUN_DIR", str(tmp_path_factory.mktemp("run")))
-    with own_namespace():
-        yield
+__all__ = ["alone"]  # a fixture
 
 
 def star(**options) -> Topology:
     return load("star", **{"hosts": 4, "rate": 100e6, **options})
-
-
-def environment() -> dict[str, str]:
-    return dict(os.environ, PYTHONPATH=str(ROOT))
-
-
-def run_workers(network: Network, count: int, hosts: list[str] | None = None) -> list[dict]:
-    hosts = hosts or [host.name for host in network.topology.hosts]
-    started = [
-        subprocess.Popen(
-            network.command(host, [sys.executable, "-c", WORKER, network.socket, str(i), str(len(hosts)), str(count)]),
-            env=environment(), stdout=subprocess.PIPE, text=True,
-        )
-        for i, host in enumerate(hosts)
-    ]  # fmt: skip
-    said = [process.communicate(timeout=60)[0] for process in started]
-    assert [process.returncode for process in started] == [0] * len(hosts)
-    return [json.loads(text) for text in said]
-
-
-def left_behind(network: Network) -> list[str]:
-    ends = [end.name for pair in network.topology.ends for end in pair]
-    return [name for name in ends if state.interface_exists(name)]
 
 
 def test_a_network_comes_up_and_goes_down():
@@ -145,38 +85,6 @@ def test_other_traffic_crosses_the_same_links():
     assert int(received) == amount
     assert float(seconds) > 0.9 * 8 * amount / rate
     assert links["h1"]["up_bytes"] > amount and links["h2"]["down_bytes"] > amount
-
-
-def test_switches_forward_to_each_other_and_each_aggregates_for_its_own_hosts():
-    """A triangle of switches: broadcasts end, frames find every host, and the link between two switches keeps its rate."""
-    nodes = tuple(map(Node, ("h1", "h2", "h3", "s1", "s2", "s3")))
-    trunks = (Link("s1", "s2", rate=10e6), Link("s2", "s3"), Link("s3", "s1"))
-    topology = Topology("triangle", nodes, (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), *trunks))
-    join = (
-        "import sys; from ina.control.client import Client\n"
-        "c = Client(sys.argv[1]); c.admit('two', 2, 32)\n"
-        "try: print(c.attach('two', int(sys.argv[2])).address.ip, flush=True)\nexcept Exception as e: print(e, flush=True)\n"
-        "sys.stdin.read()"
-    )
-    with Network(topology, PROGRAM, DEFINES) as network:
-        ping = network.command("h1", ["ping", "-c", "3", "-i", "0.1", "-W", "5", "-s", "1000", "10.0.0.3"])
-        said = subprocess.run(ping, capture_output=True, text=True).stdout
-        assert "3 received" in said
-        assert float(said.split("min/avg/max/mdev = ")[1].split("/")[0]) > 1.7, "1066 B at 10 Mb/s last 853 us, there and back"
-        broadcast = network.command("h2", ["ping", "-b", "-c", "1", "-W", "1", "10.0.255.255"])
-        subprocess.run(broadcast, capture_output=True)
-        assert network.counters()["links"]["h3"]["down_packets"] == 4, "three questions and one broadcast"
-        run_workers(network, 20_000, ["h1", "h2"])
-        first, second = (
-            subprocess.Popen(network.command(host, [sys.executable, "-c", join, network.socket, number]), env=environment(),
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for host, number in (("h1", "0"), ("h3", "1"))
-        )  # fmt: skip
-        with first, second:
-            said = {first.stdout.readline(), second.stdout.readline()}
-            for process in (first, second):
-                process.stdin.close()
-    assert any("but this job has workers at s" in line for line in said) and len(said & {"10.0.0.1\n", "10.0.0.3\n"}) == 1
 
 
 def test_workers_must_be_in_hosts_each_in_its_own():
@@ -312,10 +220,6 @@ def test_what_cannot_be_made_says_why(tmp_path):
     with pytest.raises(ControlError, match=r"broken\.p4"):
         network.start()
     assert left_behind(network) == [] and state.read() == {}
-    link = Link("s1", "s2", simplex=True), Link("s2", "s1", simplex=True)
-    two = Topology("two", (Node("h1"), Node("s1"), Node("s2")), (Link("h1", "s1"), *link))
-    with pytest.raises(TopologyError, match="two: it has links of one direction"):
-        Network(two, PROGRAM, DEFINES)
     with socket.socket(socket.AF_UNIX) as stray:  # a file that an earlier crash left does not stop the next start
         stray.bind(network.socket)
     with Network(star(hosts=2), PROGRAM, DEFINES):

@@ -10,6 +10,7 @@ import pytest
 import topologies
 from ina.control.forwarding import BROADCAST, FLOOD_GROUP, forwarding
 from topologies import Link, Node, Topology, TopologyError, state
+from topologies.points import points
 
 
 def test_the_star_is_what_its_names_say():
@@ -141,3 +142,19 @@ def test_start_times_tell_processes_apart():
     gone.kill()
     gone.wait()
     assert state.start_time(gone.pid) == 0
+
+
+def test_places_to_look_at_have_names():
+    net = topologies.load("leaf-spine", leaves=2, spines=1, hosts=1)
+    assert points(net, ["s1-eth2"]) == ["s1-eth2"] and points(net, ["h2"]) == ["h2-eth0"]
+    assert points(net, ["s3-s1"]) == points(net, ["s1-s3"]) == ["s1-eth2", "s3-eth1"]
+    assert points(net, ["h1-s1", "s1"]) == ["h1-eth0", "s1-eth1", "s1-eth2"], "each once"
+    assert points(net, ["all"]) == ["s1-eth1", "s2-eth1", "s1-eth2", "s3-eth1", "s2-eth2", "s3-eth2"]
+    with pytest.raises(TopologyError, match="leaf-spine: there is no port, link, host or switch 's1-eth4'; the nearest is"):
+        points(net, ["h1", "s1-eth4"])
+
+
+def test_links_have_names():
+    assert topologies.load("leaf-spine", leaves=2, spines=1, hosts=1).link_names() == ["h1", "h2", "s1-s3", "s2-s3"]
+    two = Topology("two", tuple(map(Node, ("h1", "s1", "s2"))), (Link("s1", "h1"), *(Link("s1", "s2"),) * 2))
+    assert two.link_names() == ["h1", "s1-s2", "s1-s2:2"]

@@ -11,7 +11,7 @@ from topologies.model import Link, Node, Topology, TopologyError
 
 __all__ = ["Link", "Node", "Topology", "TopologyError", "load", "maker", "names"]
 
-_TOOLS = {"cli", "draw", "file", "mininet", "model", "routes", "show", "state", "tree"}
+_TOOLS = {"cli", "draw", "file", "mininet", "model", "points", "routes", "show", "state", "tree"}
 
 
 def names() -> list[str]:

@@ -26,7 +26,11 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     for key, (kind, owners) in sorted(parameters().items()):
         group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
     up.add_argument("--values", type=int, default=256, help="integers per packet of the switch program (default: 256)")
-    up.add_argument("--pcap", type=Path, metavar="FOLDER", help="capture what passes each port of the switch there")
+    up.add_argument("--switch", default="embedded", help="embedded: all switches in one process (the default); process: each")
+    up.add_argument("--cables", help="what links between switches are made of: memory (the default of embedded) or veth")
+    up.add_argument("--pcap", type=Path, metavar="FOLDER", help="capture what passes --at there")
+    up.add_argument("--at", default="all", metavar="NAME,...", help="with --pcap: ports (s1-eth1), hosts (h1), links (h1-s1), "
+                    "switches (s1), or all ports of all switches (the default)")  # fmt: skip
     up.add_argument("--command", help="run this at the prompt and take the network down, such as: pingall")
     up.set_defaults(main=_up, keys=tuple(parameters()))
     verbs.add_parser("down", help="take down the network that is up, or what a killed one left").set_defaults(main=_down)
@@ -43,7 +47,8 @@ def _up(args: argparse.Namespace) -> int:
         if args.pcap:
             args.pcap.mkdir(parents=True, exist_ok=True)
         network = Network(topology, paths.p4_dir() / "switchml.p4", {"VALUES": str(args.values), "SLOTS": "1024"},
-                          capture=args.pcap)  # fmt: skip
+                          capture=args.pcap, points=args.at.split(","), kind=args.switch,
+                          cables=args.cables)  # fmt: skip
         with network:
             if network.cleaned:
                 print("Left by an earlier network, and removed: " + ", ".join(network.cleaned))

@@ -3,9 +3,10 @@
     with Network(load("star", hosts=4), paths.p4_dir() / "switchml.p4", {"VALUES": "256"}) as network:
         subprocess.run(network.command("h1", ["ping", "-c", "1", "10.0.0.2"]))
 
-Hosts are Mininet's: shells in network namespaces. There is no Open vSwitch: a switch is a process of ours in the root
-namespace, with packet sockets on its ends of the veth pairs. Rate, delay, queue and loss of the links are made there
-(host/link.h), in both directions, for not every kernel has netem and Mininet's TCLink only warns where it has not.
+Hosts are Mininet's: shells in network namespaces. There is no Open vSwitch: switches are in a process of ours in the root
+namespace, or each in one, with packet sockets on their ends of the veth pairs (ina/control/network.py). Rate, delay, queue
+and loss of the links are made there (host/link.h), in both directions, for not every kernel has netem and Mininet's TCLink
+only warns where it has not.
 
 Needs root and Debian's ``mininet`` package (without recommends).
 """
@@ -20,18 +21,23 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
 from ina.control.client import Client, SwitchProcess
+from ina.control.network import KINDS
 from ina.transport import SWITCH
 from topologies import routes
-from topologies.model import Topology, TopologyError
+from topologies.model import Node, Topology, TopologyError
+from topologies.points import points
 from topologies.state import State, interface_exists, run_dir
 
 DIST_PACKAGES = (Path("/usr/lib/python3/dist-packages"), Path("/usr/local/lib/python3/dist-packages"))
 PREFIX = 16  # 10.0.0.0/16: hosts and the switch's own address are neighbours
 MAX_UNIX_PATH = 100
+GROUP = 0x696E61  # of the switches' interfaces, for the kernel to remove them all at once
+CABLES = ("memory", "veth")
 
 
 class MininetMissing(RuntimeError):
@@ -71,50 +77,73 @@ def _library() -> ModuleType:
         raise MininetMissing(f"Mininet does not import into Python {sys.version.split()[0]}: {error}") from error
 
 
-def _switch_class() -> type:
+def _classes() -> dict[str, type]:
+    """What Mininet is to make switches and links of. Their interfaces may be gone already: all at once is much faster."""
     _library()
+    from mininet.link import Link
     from mininet.node import Switch
 
-    class EmbeddedSwitch(Switch):
+    class Place(Switch):
         """A place for interfaces; the switch process drives them."""
 
         def start(self, controllers: object) -> None:
             return
 
-    return EmbeddedSwitch
+        def deleteIntfs(self, checkName: bool = True) -> None:  # noqa: N802, N803
+            if any(interface_exists(name) for name in self.intfNames() if name != "lo"):
+                super().deleteIntfs(checkName)
+
+    class Cable(Link):
+        def stop(self) -> None:
+            if any(interface_exists(interface.name) for interface in (self.intf1, self.intf2)):
+                super().stop()
+
+    return {"switch": Place, "link": Cable}
 
 
 def _flood(topology: Topology) -> dict[str, list[int]]:
-    """For every switch the ports that lead to a host, or to a switch along one tree that spans all."""
+    """For every switch the ports that lead to a host, or to a switch along one tree that spans all: of duplex links, so that
+    broadcasts stay among the switches that these join."""
     ports: dict[str, set[int]] = {switch.name: set() for switch in topology.switches}
-    root = topology.switches[0].name
-    reached, waiting = {root}, [root]
-    for switch in waiting:
-        for hop in topology.hops[switch]:
-            if hop.node not in ports:
-                ports[switch].add(hop.port)
-            elif hop.node not in reached:
-                reached.add(hop.node)
-                waiting.append(hop.node)
-                ports[switch].add(hop.port)
-                ports[hop.node].add(next(end.port for end in topology.ends[hop.link] if end.node == hop.node))
+    reached: set[str] = set()
+    for root in ports:
+        waiting = [] if root in reached else [root]
+        reached.add(root)
+        for switch in waiting:
+            for hop in topology.hops[switch]:
+                if hop.node not in ports:
+                    ports[switch].add(hop.port)
+                elif hop.node not in reached and not topology.links[hop.link].simplex:
+                    reached.add(hop.node)
+                    waiting.append(hop.node)
+                    ports[switch].add(hop.port)
+                    ports[hop.node].add(next(end.port for end in topology.ends[hop.link] if end.node == hop.node))
     return {switch: sorted(found) for switch, found in ports.items()}
 
 
 class Network:
     """A topology that is up between ``start`` and ``stop`` (or as a context manager). One at a time on a machine.
 
-    ``program`` and ``defines``: the P4 program of the switch. ``seed``: of the losses. ``capture``: a folder that gets a
-    pcap file of each switch port. ``job_slots``: as the switch process's.
+    ``program`` and ``defines``: the P4 program of the switches. ``seed``: of the losses. ``capture``: a folder that gets pcap
+    files of what passes ``points`` (topologies/points.py). ``job_slots``: as the switch process's. ``kind`` of the switches:
+    embedded (all in one process) or process (each in one). ``cables`` between switches: memory or veth; default memory where
+    the kind can, else veth.
     """
 
     def __init__(self, topology: Topology, program: Path, defines: dict[str, str], *, seed: int = 1,
-                 capture: Path | None = None, job_slots: int | None = None):
-        if any(link.simplex for link in topology.links):
-            raise TopologyError(f"{topology.name}: it has links of one direction; a network of real interfaces has none")
+                 capture: Path | None = None, points: Sequence[str] = ("all",), job_slots: int | None = None,
+                 kind: str = "embedded", cables: str | None = None):
         self.topology = topology
-        # The interfaces: between switches frames go through the switch process's memory.
-        self._pairs = [sorted(pair, key=lambda end: end.node[0]) for pair in topology.ends if pair[0].node[0] != pair[1].node[0]]
+        self._kind, self._cables = kind, cables or ("memory" if kind == "embedded" else "veth")
+        if self._kind not in KINDS:
+            raise TopologyError(f"switches of kind {kind!r}: expected one of {', '.join(KINDS)}")
+        if self._cables not in CABLES or (kind != "embedded" and self._cables == "memory"):
+            raise TopologyError(f"cables of {self._cables!r} between switches of kind {kind!r}: expected veth, or memory where "
+                                "the switches are in one process (embedded)")
+        self._captures = self._files(capture, points) if capture else {}
+        # The interfaces of each veth pair, a host's first.
+        self._pairs = [sorted(pair, key=lambda end: end.node[0]) for pair in topology.ends
+                       if pair[0].node[0] != pair[1].node[0] or self._cables == "veth"]  # fmt: skip
         self.net = None  # the Mininet object
         self.up_seconds = 0.0
         self.cleaned: list[str] = []  # what an earlier network of this tool had left
@@ -122,9 +151,12 @@ class Network:
         if len(self.socket) > MAX_UNIX_PATH:
             raise TopologyError(f"INA_RUN_DIR: {self.socket} is too long for the path of a socket")
         self._program, self._defines, self._job_slots = program, defines, job_slots
-        self._seed, self._capture = seed, capture
+        self._seed = seed
         self._state: State | None = None
         self._process: SwitchProcess | None = None
+
+    def _files(self, folder: Path, names: Sequence[str]) -> dict[str, str]:
+        return {interface: str(folder.resolve() / f"{interface}.pcap") for interface in points(self.topology, names)}
 
     # ---- up
 
@@ -158,7 +190,7 @@ class Network:
     def _make(self) -> None:
         mininet = _library()
         mininet.Mininet.inited = True  # its init() changes system-wide limits, which nothing here needs
-        self.net = mininet.Mininet(controller=None, build=False, switch=_switch_class())
+        self.net = mininet.Mininet(controller=None, build=False, **_classes())
         for node in self.topology.nodes:
             if node.is_host:
                 made = self.net.addHost(node.name, ip=f"{node.ip}/{PREFIX}", mac=node.mac)
@@ -166,26 +198,30 @@ class Network:
                 made = self.net.addSwitch(node.name, inNamespace=False)
             self._state.add(processes=[made.pid])
         self._state.add(interfaces=[end.name for _, end in self._pairs])
-        for host, end in self._pairs:
-            self.net.addLink(self.net[host.node], self.net[end.node], port1=host.port, port2=end.port,
-                             intfName1=host.name, intfName2=end.name)  # fmt: skip
+        for a, b in self._pairs:
+            self.net.addLink(self.net[a.node], self.net[b.node], port1=a.port, port2=b.port,
+                             intfName1=a.name, intfName2=b.name)  # fmt: skip
         self.net.build()
         self.net.start()
 
     def _configure(self) -> None:
         """Checksums are made by the sender and segments by nobody, addresses of neighbours are known, there is no IPv6."""
         mtu, hosts = self.topology.mtu, self.topology.hosts
-        for _, end in self._pairs:
-            Path(f"/proc/sys/net/ipv6/conf/{end.name}/disable_ipv6").write_text("1")
-            Path(f"/proc/sys/net/ipv4/conf/{end.name}/arp_ignore").write_text("8")  # this machine is not there
-            subprocess.run(["ip", "link", "set", end.name, "mtu", str(mtu)], check=True)
+        ends = [end.name for pair in self._pairs for end in pair if end.node[0] == "s"]
+        for name in ends:
+            Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
+            Path(f"/proc/sys/net/ipv4/conf/{name}/arp_ignore").write_text("8")  # this machine is not there
+        settings = "".join(f"link set {name} mtu {mtu} group {GROUP}\n" for name in ends)
+        subprocess.run(["ip", "-batch", "-"], input=settings, text=True, check=True)
         neighbours = {host.ip: host.mac for host in hosts} | {SWITCH.ip: SWITCH.mac}
         setting_up = []
         for host in hosts:
             interface = f"{host.name}-eth0"
             batch = [f"link set {interface} mtu {mtu}"]
-            batch += [f"neigh replace {ip} lladdr {mac} dev {interface} nud permanent" for ip, mac in neighbours.items()
-                      if ip != host.ip]  # fmt: skip
+            switch = Node(self.topology.switch_of(host.name))
+            batch += [f"neigh replace {ip} lladdr {mac} dev {interface} nud permanent"
+                      for ip, mac in (*neighbours.items(), (switch.ip, switch.mac)) if ip != host.ip]  # fmt: skip
+            batch += [f"route replace {switch.ip} dev {interface}"]
             script = (
                 "set -e; echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; "
                 f"ethtool -K {interface} tx off tso off gso off gro off >/dev/null; ip -batch -"
@@ -217,14 +253,16 @@ class Network:
 
     def _described(self) -> dict:
         """The network as ``ina.control.network.Description`` reads it."""
-        topology, ports, trunks = self.topology, [], []
+        topology, names, ports, trunks = self.topology, self.topology.link_names(), [], []
         hosts = {host.name: host for host in topology.hosts}
         for number, (link, ends) in enumerate(zip(topology.links, topology.ends, strict=True)):
             wire = {"rate": link.rate, "delay": link.delay, "queue": link.queue, "loss": link.loss,
                     "seed": self._seed * 10_000 + number}  # fmt: skip
             a, b = sorted(ends, key=lambda end: end.node[0])
             if a.node not in hosts:
-                trunks.append({"a": a.node, "a_port": a.port, "b": b.node, "b_port": b.port, "wire": wire})
+                trunks.append({"name": names[number], "simplex": link.simplex, "wire": wire,
+                               "a": a.node, "a_port": a.port, "a_interface": a.name,
+                               "b": b.node, "b_port": b.port, "b_interface": b.name})  # fmt: skip
                 continue
             host = hosts[a.node]
             ports.append({"switch": b.node, "number": b.port, "interface": b.name, "host": host.name, "mac": host.mac,
@@ -234,7 +272,7 @@ class Network:
         return {
             "mtu": topology.mtu, "ports": ports, "trunks": trunks, "flood": _flood(topology),
             "routes": {switch: {hosts[h].mac: hop.port for h, hop in way.items()} for switch, way in ways.items()},
-            "capture": str(self._capture.resolve()) if self._capture else "",
+            "kind": self._kind, "cables": self._cables, "captures": self._captures,
         }  # fmt: skip
 
     # ---- in use
@@ -290,6 +328,7 @@ class Network:
             if process is not None:
                 process.close()
             if net is not None:
+                subprocess.run(["ip", "link", "del", "group", str(GROUP)], capture_output=True)  # an error: none were made yet
                 net.stop()
         finally:
             if state is not None:

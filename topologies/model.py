@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 
 FRAME_OVERHEAD = 14  # Ethernet header: a frame is the MTU and this
@@ -161,6 +162,17 @@ class Topology:
         """The hosts at ``switch``: host, its link, and the switch's end of it, by port number."""
         at = [hop for hop in self.hops[switch] if hop.node[0] == "h"]
         return [(Node(hop.node), self.links[hop.link], End(switch, hop.port)) for hop in at]
+
+    def link_names(self) -> list[str]:
+        """Of each link: the host's name, or both switches', "s1-s9"; the second between these two is "s1-s9:2"."""
+        seen: Counter[str] = Counter()
+        names = []
+        for link in self.links:
+            hosts = [end for end in (link.a, link.b) if end[0] == "h"]
+            name = hosts[0] if hosts else f"{link.a}-{link.b}"
+            seen[name] += 1
+            names.append(name if seen[name] == 1 else f"{name}:{seen[name]}")
+        return names
 
     def switch_of(self, host: str) -> str:
         """The switch that ``host`` hangs at."""

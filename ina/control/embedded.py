@@ -7,33 +7,35 @@ from pathlib import Path
 
 from ina.compiler.build import compile_program
 from ina.control.ports import open_switch_port
-from ina.control.programs import programs, recognise
+from ina.control.programs import Sizes, programs, recognise
 from ina.switch.embedded import Switch
 from ina.switch.entities import Update
+from ina.switch.p4info import P4Info
 from ina.transport import SWITCH, Address, protocols, worker_address
 
 PORTS = 510  # the CPU port and the drop port are beyond
 
 
+def protocol_of(program: Path, p4info: P4Info) -> tuple[str, Sizes]:
+    """The protocol that ``program`` aggregates by, and what it was made for. Raises ValueError: none that is known."""
+    known = recognise(p4info)
+    if known is None:
+        raise ValueError(f"{program} is no aggregation program that the controller knows: its registers are those of none "
+                         f"of the protocols {', '.join(p.name for p in programs())} (ina/control/programs/)")
+    return known[0].name, known[1]
+
+
 class EmbeddedSwitch:
     """A running switch that can be given ports. Raises what compiling and loading the program raise."""
 
-    def __init__(self, program: Path, defines: dict[str, str], **options: int):
-        """``options``: of the switch (``buffers``, ``max_frame``, ...)."""
+    def __init__(self, program: Path, defines: dict[str, str]):
         compiled = compile_program(program, defines=defines)
-        self.switch = Switch(compiled.so_path, **options)
-        known = recognise(self.switch.p4info)
-        if known is None:
-            raise ValueError(f"{program} is no aggregation program that the controller knows: its registers are those of none "
-                             f"of the protocols {', '.join(p.name for p in programs())} (ina/control/programs/)")
-        self.protocol, sizes = known[0].name, known[1]
+        self.switch = Switch(compiled.so_path)
+        self.protocol, sizes = protocol_of(program, self.switch.p4info)
         self.values, self.slots = sizes.values, sizes.slots
         self._program = str(program)
         self._ports: dict[int, object] = {}
         self._last = PORTS - 1
-        self._start()
-
-    def _start(self) -> None:
         self.switch.start()
 
     def describe(self) -> dict:

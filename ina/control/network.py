@@ -1,160 +1,91 @@
-"""The switches of a network of real interfaces: AF_PACKET ports, each with a link of its own in both directions.
+"""The switches of a network of real interfaces, and the hosts at their ports.
 
-    host's interface ──veth── s1-eth1 ──[ link up: rate, delay, queue, loss ]──> ingress
-                                       <─[ link down: likewise ]──────────────── egress
+Workers are where their process's network namespace says; they bind UDP sockets to their host's address.
 
-Workers are where their process's network namespace says; they bind UDP sockets to their host's address. What the program
-does not aggregate is forwarded by MAC address, so everything else (TCP, ICMP, ...) crosses the same switches and links.
-
-All switches of a network are in one process, each with a data plane of its own; between them frames go through shared memory.
-A job's workers must be at one switch, which aggregates for them.
+Each switch is a Forwarder (forwarder.py) of the kind that the description names. All ``embedded`` ones are in this process,
+each with a data plane of its own, and between them frames go through shared memory or through veths; of ``process`` each
+has a process, between which there are veths. A job's workers must be at one switch, which aggregates for them.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ina.control.embedded import EmbeddedSwitch
-from ina.control.forwarding import forwarding
-from ina.switch.embedded import Link, Switch
+from ina.compiler.build import compile_program
+from ina.control.description import Description
+from ina.control.embedded import protocol_of
+from ina.control.forwarder import Cable, EmbeddedForwarder, ForkedForwarder, Forwarder, PortCounts
 from ina.switch.entities import Update
+from ina.switch.program import Program
 from ina.transport import SWITCH, Address, worker_address
-from ina.transport.config import ETHERNET_OVERHEAD
-from ina.transport.ports import Faults, Port, create_bell, create_segment, open_packet, open_shared
-
-NAP = 50e-6  # s: frames gather for so long; a wake-up for each would cost more than the frame
-PRIORITY = -15  # nice
-ETHERNET = 14
 
 
-@dataclass(frozen=True)
-class Wire:
-    """What one direction of a link does: ``rate`` in bit/s and ``queue`` in bytes (0: no limit), ``delay`` in seconds,
-    ``loss``: probability, drawn from ``seed``."""
-
-    rate: float
-    delay: float
-    queue: int
-    loss: float
-    seed: int
-
-    @property
-    def egress(self) -> Link:
-        return Link(self.rate, self.delay, self.queue)
-
-    def faults(self, side: int) -> Faults | None:
-        return Faults(loss=self.loss, seed=2 * self.seed + side) if self.loss else None
-
-
-@dataclass(frozen=True)
-class HostPort:
-    """A port of ``switch``: its number, the switch's interface, and the host at its far end."""
-
-    switch: str
-    number: int
-    interface: str
-    host: str
-    mac: str
-    ip: str
-    namespace: int  # inode of the host's network namespace
-    wire: Wire
+def embedded(program: Program, description: Description) -> dict[str, Forwarder]:
+    """All switches in this process."""
+    cables = None
+    if description.cables == "memory":
+        cables = {trunk: Cable(description.max_frame) for trunk in description.trunks}
+    made: dict[str, Forwarder] = {}
+    try:
+        for name in description.switches:
+            made[name] = EmbeddedForwarder(name, program, description, cables)
+    except BaseException:
+        _close(made)
+        raise
+    finally:
+        for cable in (cables or {}).values():
+            cable.close()
+    return made
 
 
-@dataclass(frozen=True)
-class Trunk:
-    """A link between two switches: name and port number of each."""
-
-    a: str
-    a_port: int
-    b: str
-    b_port: int
-    wire: Wire
-
-
-@dataclass(frozen=True)
-class Description:
-    """What the switch process is told of its network (a JSON file)."""
-
-    mtu: int
-    ports: tuple[HostPort, ...]
-    trunks: tuple[Trunk, ...]
-    routes: dict[str, dict[str, int]]  # switch -> MAC address of a host -> port
-    flood: dict[str, list[int]]  # switch -> ports that broadcasts leave by
-    capture: str = ""  # folder for a pcap file of each host's port; empty: none
-
-    @classmethod
-    def read(cls, path: Path) -> Description:
-        fields = json.loads(path.read_text())
-        for kind, made in (("ports", HostPort), ("trunks", Trunk)):
-            fields[kind] = tuple(made(**{**item, "wire": Wire(**item["wire"])}) for item in fields[kind])
-        return cls(**fields)
+def processes(program: Program, description: Description) -> dict[str, Forwarder]:
+    """A process for each switch, forked from this one."""
+    made: dict[str, Forwarder] = {}
+    try:
+        for name in description.switches:
+            made[name] = ForkedForwarder(name, lambda name=name: EmbeddedForwarder(name, program, description))  # type: ignore[misc]
+        for forwarder in made.values():
+            forwarder.wait_ready()  # type: ignore[attr-defined]
+    except BaseException:
+        _close(made)
+        raise
+    return made
 
 
-class NetworkSwitch(EmbeddedSwitch):
+# What a network's switches can be. Each makes a running Forwarder for every switch of a description, or raises and leaves
+# nothing. All but the first have veths between switches.
+KINDS: dict[str, Callable[[Program, Description], dict[str, Forwarder]]] = {"embedded": embedded, "process": processes}
+
+
+def _close(forwarders: dict[str, Forwarder]) -> None:
+    """All at once: the kernel takes its time over each packet socket."""
+    with ThreadPoolExecutor(max(1, len(forwarders))) as pool:
+        for closed in [pool.submit(forwarder.close) for forwarder in forwarders.values()]:
+            closed.result()
+
+
+class NetworkSwitch:
     """The running switches of ``description``. Raises what compiling, loading and opening raise."""
 
     def __init__(self, program: Path, defines: dict[str, str], description: Description):
         self._description = description
         self._places: dict[int, tuple[str, set[int]]] = {}  # by job number: its switch, and its workers' ports there
-        self._switches: dict[str, Switch] = {}
-        self._opened: dict[tuple[str, int], Port] = {}
-        options = {"buffers": 8192, "max_frame": description.mtu + ETHERNET}
-        super().__init__(program, defines, **options)
-        try:
-            for name in description.routes:
-                self._switches[name] = Switch(self.switch.program, **options) if self._switches else self.switch
-            for port in description.ports:
-                self._add(port.switch, port.number, self._open(port, description.mtu + ETHERNET), port.wire)
-            for trunk in description.trunks:
-                self._connect(trunk, description.mtu + ETHERNET)
-            for name, switch in self._switches.items():
-                switch.write(forwarding(description.routes[name], description.flood[name]))
-                if switch is not self.switch:
-                    switch.start(yields=0, nap=NAP)
-        except BaseException:
-            self.close()
-            raise
+        loaded = Program(compile_program(program, defines=defines).so_path)
+        protocol, sizes = protocol_of(program, loaded.p4info)
+        self._described = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
+                           "slots": sizes.slots, "protocol": protocol}  # fmt: skip
+        self._switches = KINDS[description.kind](loaded, description)
 
-    def _start(self) -> None:
-        # Links must not get slower because hosts compute: this process is the network, and first in line for a processor.
-        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)  # of this thread, and of those that it starts
-        self.switch.start(yields=0, nap=NAP)
+    @property
+    def targets(self) -> dict[str, Forwarder]:
+        """The switches by name."""
+        return dict(self._switches)
 
-    def _add(self, switch: str, number: int, port: Port, wire: Wire) -> None:
-        self._opened[switch, number] = port
-        self._switches[switch].add_port(number, port.handle, wire.egress)
-
-    def _open(self, port: HostPort, max_frame: int) -> Port:
-        held, wire = 1024 if max_frame < 2048 else 256, port.wire
-        opened = open_packet(port.interface, max_frame, held)
-        try:
-            opened.with_link(wire.rate, wire.delay, wire.queue, held)
-            if wire.loss:
-                opened.with_faults(rx=wire.faults(0), tx=wire.faults(1))
-            if self._description.capture:
-                opened.with_capture(Path(self._description.capture) / f"{port.interface}.pcap")
-        except BaseException:
-            opened.close()
-            raise
-        return opened
-
-    def _connect(self, trunk: Trunk, max_frame: int) -> None:
-        """Two ends in shared memory; each switch's egress is the link of its direction."""
-        memory, bells = create_segment(1024, max_frame), (create_bell(), create_bell())
-        ends = (trunk.a, trunk.a_port), (trunk.b, trunk.b_port)
-        try:
-            for side, (switch, number) in enumerate(ends):
-                port = open_shared(memory, side, bells[side], bells[1 - side])
-                if trunk.wire.loss:
-                    port.with_faults(rx=trunk.wire.faults(side))
-                self._add(switch, number, port, trunk.wire)
-        finally:
-            for fd in (memory, *bells):
-                os.close(fd)
+    def describe(self) -> dict:
+        return self._described
 
     def write(self, updates: Iterable[Update]) -> None:
         """To every switch alike: a job's entries match at that of its workers only, for there alone are their ports."""
@@ -187,31 +118,32 @@ class NetworkSwitch(EmbeddedSwitch):
             del self._places[job]
 
     def counters(self) -> dict:
-        """``program``: sums over the switches; ``links``: by host, bytes on the wire (with Ethernet's overhead) and drops,
-        both ways."""
+        """``program``: sums over the switches. ``links``: by host, and by the names of both switches ("s1-s9"), bytes on the
+        wire (with Ethernet's overhead) and drops both ways: ``up`` is from the host or the first switch."""
         program: dict[str, list] = {}
         for switch in self._switches.values():
             for name, cells in switch.counters().items():
-                program[name] = (cells + program[name] if name in program else cells).tolist()
-        return {"program": program, "ports": {}, "links": {port.host: self._link(port) for port in self._description.ports}}
+                known = program.get(name)
+                program[name] = [[a + c, b + d] for (a, b), (c, d) in zip(known, cells, strict=True)] if known else cells
+        return {"program": program, "ports": {}, "links": self._links()}
 
-    def _link(self, port: HostPort) -> dict:
-        opened, down = self._opened[port.switch, port.number], self._switches[port.switch].port_stats(port.number)
-        up, stats = opened.link, opened.stats
-        return {
-            "rate": port.wire.rate,
-            "up_packets": up.packets, "up_bytes": up.bytes, "up_tail_drops": up.tail_drops,
-            "down_packets": down.tx_packets, "down_bytes": down.tx_bytes + ETHERNET_OVERHEAD * down.tx_packets,
-            "down_tail_drops": down.drops["tail"],
-            "lost": sum(side.lost for side in opened.faults.values()) if port.wire.loss else 0,
-            "errors": {key: stats[key] for key in ("errors", "tx_full", "rx_malformed", "tx_malformed")},
-        }  # fmt: skip
+    def _links(self) -> dict[str, dict]:
+        ports = {name: switch.ports() for name, switch in self._switches.items()}
+        links = {}
+        for port in self._description.ports:
+            here = ports[port.switch][port.number]
+            up = {"up_packets": here.rx_packets, "up_bytes": here.rx_bytes, "up_tail_drops": here.rx_tail_drops}
+            links[port.host] = {"rate": port.wire.rate, **up, **_sent("down", here), "lost": here.lost, "errors": here.errors}
+        for trunk in self._description.trunks:
+            a, b = ports[trunk.a][trunk.a_port], ports[trunk.b][trunk.b_port]
+            errors = {key: a.errors[key] + b.errors[key] for key in a.errors}
+            links[trunk.name] = {"rate": trunk.wire.rate, **_sent("up", a), **_sent("down", b), "lost": a.lost + b.lost,
+                                 "errors": errors}  # fmt: skip
+        return links
 
     def close(self) -> None:
-        for switch in self._switches.values():
-            if switch is not self.switch:
-                switch.close()
-        super().close()
-        for port in self._opened.values():
-            port.close()
-        self._opened.clear()
+        _close(self._switches)
+
+
+def _sent(way: str, port: PortCounts) -> dict[str, int]:
+    return {f"{way}_packets": port.tx_packets, f"{way}_bytes": port.tx_bytes, f"{way}_tail_drops": port.tx_tail_drops}

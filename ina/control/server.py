@@ -370,7 +370,8 @@ def main(argv: list[str] | None = None) -> int:
     try:
         program, defines = Path(args.program), dict(d.partition("=")[::2] for d in args.defines)
         if args.network:
-            from ina.control.network import Description, NetworkSwitch
+            from ina.control.description import Description
+            from ina.control.network import NetworkSwitch
 
             host = NetworkSwitch(program, defines, Description.read(args.network))
         else:

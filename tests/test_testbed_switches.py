@@ -1,0 +1,116 @@
+"""Networks of many switches: all in one process or each in its own, with memory or real interfaces between them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from real_networks import DEFINES, PROGRAM, alone, environment, left_behind, run_workers
+
+from ina.control.client import ControlError
+from ina.transport.config import ETHERNET_OVERHEAD
+from topologies import Link, Node, Topology, TopologyError, load, state
+from topologies.mininet import Network
+
+__all__ = ["alone"]  # a fixture
+
+
+def ping(network: Network, source: str, destination: str) -> None:
+    address = next(host.ip for host in network.topology.hosts if host.name == destination)
+    command = network.command(source, ["ping", "-c", "1", "-W", "5", address])
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def children(process: int) -> dict[str, int]:
+    """Processes by name."""
+    pids = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return {Path(f"/proc/{pid}/comm").read_text().strip(): int(pid) for pid in pids}
+
+
+@pytest.mark.parametrize("made", [{}, {"cables": "veth"}, {"kind": "process"}], ids=["memory", "veth", "process"])
+def test_switches_forward_to_each_other_and_each_aggregates_for_its_own_hosts(made):
+    """A triangle of switches: broadcasts end, frames find every host, and the link between two switches keeps its rate."""
+    nodes = tuple(map(Node, ("h1", "h2", "h3", "s1", "s2", "s3")))
+    trunks = (Link("s1", "s2", rate=10e6), Link("s2", "s3"), Link("s3", "s1"))
+    topology = Topology("triangle", nodes, (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), *trunks))
+    join = (
+        "import sys; from ina.control.client import Client\n"
+        "c = Client(sys.argv[1]); c.admit('two', 2, 32)\n"
+        "try: print(c.attach('two', int(sys.argv[2])).address.ip, flush=True)\nexcept Exception as e: print(e, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    with Network(topology, PROGRAM, DEFINES, **made) as network:
+        ping = network.command("h1", ["ping", "-c", "3", "-i", "0.1", "-W", "5", "-s", "1000", "10.0.0.3"])
+        said = subprocess.run(ping, capture_output=True, text=True).stdout
+        assert "3 received" in said
+        assert float(said.split("min/avg/max/mdev = ")[1].split("/")[0]) > 1.7, "1066 B at 10 Mb/s last 853 us, there and back"
+        broadcast = network.command("h2", ["ping", "-b", "-c", "1", "-W", "1", "10.0.255.255"])
+        subprocess.run(broadcast, capture_output=True)
+        assert network.counters()["links"]["h3"]["down_packets"] == 4, "three questions and one broadcast"
+        links = network.counters()["links"]
+        assert links["s1-s2"]["up_packets"] == links["s1-s2"]["down_packets"] + 1 == 4, "the broadcast, too"
+        assert links["s1-s2"]["down_bytes"] == 3 * (1042 + ETHERNET_OVERHEAD) and links["s2-s3"]["down_packets"] == 0
+        run_workers(network, 20_000, ["h1", "h2"])
+        first, second = (
+            subprocess.Popen(network.command(host, [sys.executable, "-c", join, network.socket, number]), env=environment(),
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for host, number in (("h1", "0"), ("h3", "1"))
+        )  # fmt: skip
+        with first, second:
+            said = {first.stdout.readline(), second.stdout.readline()}
+            for process in (first, second):
+                process.stdin.close()
+    assert any("but this job has workers at s" in line for line in said) and len(said & {"10.0.0.1\n", "10.0.0.3\n"}) == 1
+
+
+def test_a_fat_tree_of_twenty_processes_and_cables():
+    """Every host reaches one in another pod; what crosses the core is counted on every link of the way."""
+    with Network(load("fat-tree", k=4), PROGRAM, DEFINES, kind="process") as network:
+        assert network.up_seconds < 30, "a machine that does nothing else needs three seconds"
+        own = children(network._process.pid)
+        assert set(own) == {f"ina-s{i}" for i in range(1, 21)}
+        for i in range(1, 17):
+            ping(network, f"h{i}", f"h{(i + 4) % 16 + 1}")
+        links = network.counters()["links"]
+    ups = [links[f"s{i}-s{j}"]["up_packets"] for i in range(9, 17) for j in range(17, 21) if f"s{i}-s{j}" in links]
+    assert len(ups) == 16 and sum(ups) == 32, "a question and an answer each"
+    assert sum(links[f"h{i}"]["up_bytes"] for i in range(1, 17)) == 32 * (98 + ETHERNET_OVERHEAD)
+    assert left_behind(network) == [] and not any(map(state.start_time, own.values()))
+
+
+@pytest.mark.parametrize(("rings", "made"), [("undirected", {"kind": "process"}), ("directed", {"cables": "veth"})])
+def test_servers_connected_directly_forward_for_each_other(rings, made):
+    """TopoOpt: each server's own forwarding element passes on what is for others, along circuits of one direction, too."""
+    with Network(load("topoopt", servers=8, degree=3, rings=rings), PROGRAM, DEFINES, **made) as network:
+        for i in range(2, 9):
+            ping(network, "h1", f"h{i}")
+        links = network.counters()["links"]
+    assert links["h1"]["up_packets"] == links["h1"]["down_packets"] == 7
+    trunks = {name: link for name, link in links.items() if "-" in name}
+    assert sum(link["up_packets"] + link["down_packets"] for link in trunks.values()) > 14, "some went through others"
+    for name, link in zip(network.topology.link_names(), network.topology.links, strict=True):
+        assert not link.simplex or trunks[name]["down_packets"] == 0
+
+
+def test_a_switch_whose_process_ends_is_named_and_the_others_end_with_theirs():
+    with Network(load("leaf-spine", leaves=2, spines=1, hosts=1), PROGRAM, DEFINES, kind="process") as network:
+        own = children(network._process.pid)
+        os.kill(own["ina-s3"], signal.SIGKILL)
+        with pytest.raises(ControlError, match=rf"switch s3 \(process {own['ina-s3']}\)"):
+            network.counters()
+        os.kill(network._process.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while any(map(state.start_time, own.values())) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert not any(map(state.start_time, own.values()))
+    assert left_behind(network) == []
+
+
+def test_what_a_network_cannot_be_made_of_is_refused():
+    with pytest.raises(TopologyError, match="switches of kind 'ovs': expected one of embedded, process"):
+        Network(load("star"), PROGRAM, DEFINES, kind="ovs")
+    with pytest.raises(TopologyError, match="cables of 'memory' between switches of kind 'process': expected veth"):
+        Network(load("star"), PROGRAM, DEFINES, kind="process", cables="memory")
