@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 import topologies
 from ina.control.controller import AdmissionError, Controller
-from ina.control.programs import recognise
-from ina.switch.entities import MulticastGroupEntry, Replica
+from ina.control.programs import Parent, recognise
+from ina.control.programs.atp import ATP
+from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry
 from ina.switch.p4info import EntityError, P4Info
+from ina.transport import Address
 from topologies.tree import Tree, aggregation_tree
 
 FAT_TREE = topologies.load("fat-tree", k=4)
@@ -87,13 +89,41 @@ def test_a_protocol_that_there_is_not():
 
 
 def test_a_program_is_recognised_by_what_it_declares():
-    def registers(**sizes):
-        return P4Info({"registers": [{"preamble": {"id": i, "name": n}, "size": s} for i, (n, s) in enumerate(sizes.items())]})
+    def declared(key, **sizes):
+        fields = [{"id": 1, "name": key, "bitwidth": 8, "matchType": "EXACT"}]
+        table = {"preamble": {"id": 1, "name": "job"}, "matchFields": fields, "size": 256}
+        registers = [{"preamble": {"id": i, "name": n}, "size": s} for i, (n, s) in enumerate(sizes.items())]
+        return P4Info({"tables": [table], "registers": registers})
 
     arrays = {f"SwitchIngress.values.value{i}": 128 for i in range(64)}
-    program, sizes = recognise(registers(**arrays, **{"SwitchIngress.phase.bitmaps": 128}))
+    bitmaps = {"SwitchIngress.phase.bitmaps": 128}
+    program, sizes = recognise(declared("hdr.switchml.job", **arrays, **bitmaps))
     assert (program.name, sizes.values, sizes.slots) == ("switchml", 64, 64)
-    assert recognise(registers(**arrays)) is None
+    assert recognise(declared("hdr.switchml.job", **arrays)) is None
+    assert recognise(declared("hdr.pigeon.job", **arrays, **bitmaps)) is None
+
+
+def test_entries_of_a_job_with_a_parameter_server():
+    target, server = FakeTarget(), Address("02:00:00:00:ff:fd", "10.0.255.253", 0xBED0)
+    controller = Controller(target, slots=64, protocol=ATP(ecn_depth=8, lifetime=0.2))
+    with pytest.raises(AdmissionError, match="needs a parameter server at s1, and there is none"):
+        controller.admit("early", 2, 64)
+    controller.servers["s1"] = Parent(3, server, Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEF0))
+    controller.admit("other", 2, 64)
+    job = controller.admit("training", 2, 64)  # aggregators are shared: no job holds any
+    assert controller.free_slots() == 64
+    for index, port in enumerate((7, 5)):
+        controller.attach(job, index, port)
+    assert TableEntry("job", {"hdr.atp.job": 1}, "set_job", {
+        "full": 0b11, "incarnation": 2, "group": 2, "aggregate": 1, "ecn_depth": 8, "lifetime": 200_000}) in target.table("job")
+    above = {"hdr.atp.job": 1, "hdr.ipv4.src_addr": server.ip, "hdr.udp.src_port": server.port, "standard.ingress_port": 3}
+    assert TableEntry("worker", above, "set_parent", {}) in target.table("worker")
+    one = next(e for e in target.table("one") if e.match["hdr.atp.bitmap"] == 0b10)
+    assert one.params == {"port": 5, "child": 1}
+    assert next(e for e in target.table("parent")).params["own_port"] == 0xBEF0
+    controller.release("training")
+    controller.release("other")
+    assert target.entities == {}
 
 
 @settings(max_examples=60, deadline=None)

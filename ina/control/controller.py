@@ -21,33 +21,35 @@ from ina.control.placement import place
 from ina.control.programs import Child, JobProgram, Parent, program_named
 from ina.control.writing import Change, SwitchTarget, WriteFailed, try_write, write
 from ina.switch.entities import delete, insert, modify
-from ina.transport import SWITCH, Address, worker_address
+from ina.transport import SWITCH, Address, protocols, worker_address
 from topologies.model import Node, Topology
 from topologies.tree import Tree
 
 __all__ = ["AdmissionError", "Controller", "Job", "SwitchTarget", "switch_address"]
 
 
-def switch_address(switch: str) -> Address:
-    """By which a switch is a member of trees, and of which its workers send to."""
+def switch_address(switch: str, udp_port: int = SWITCH.port) -> Address:
+    """By which a switch is a member of trees, and of which its workers send to. ``udp_port``: the protocol's."""
     node = Node(switch)
-    return Address(node.mac, node.ip, SWITCH.port)
+    return Address(node.mac, node.ip, udp_port)
 
 
 class Controller:
-    """Jobs of the switches ``targets`` (by name; a lone target is a switch s1), whose programs speak ``protocol``.
+    """Jobs of the switches ``targets`` (by name; a lone target is a switch s1), whose programs speak ``protocol`` (its name, or
+    a JobProgram with other parameters than the default ones).
 
     ``slots``: each program's pool, which jobs share; by switch, where they differ. ``topology``: says which ports the links of a
     tree have; needed for trees only.
     """
 
     def __init__(self, targets: SwitchTarget | Mapping[str, SwitchTarget], slots: int | Mapping[str, int],
-                 first_incarnation: int = 1, protocol: str = "switchml", topology: Topology | None = None):
+                 first_incarnation: int = 1, protocol: str | JobProgram = protocols.DEFAULT, topology: Topology | None = None):
         self.targets = dict(targets) if isinstance(targets, Mapping) else {"s1": targets}
         self.slots = dict(slots) if isinstance(slots, Mapping) else dict.fromkeys(self.targets, slots)
-        self.program: JobProgram = program_named(protocol)
+        self.program = protocol if isinstance(protocol, JobProgram) else program_named(protocol)
         self.topology = topology
         self.jobs: dict[str, Job] = {}
+        self.servers: dict[str, Parent] = {}  # parameter servers, by the switch that they are at
         self.unsure: set[str] = set()  # switches of which nobody knows what they hold
         self._incarnation = first_incarnation - 1
         self._last_number = self.program.max_jobs - 1
@@ -69,7 +71,8 @@ class Controller:
                 raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
             (switch,) = self.targets
             everyone = tuple(range(workers))
-            job.branches[switch] = Branch(switch, self._reserve(name, switch, slots), everyone, everyone)
+            job.branches[switch] = Branch(switch, self._reserve(name, switch, slots), everyone, everyone,
+                                          self._server(name, switch))
         else:
             self._plant(job, tree, tuple(hosts) or tree.workers)
         wanted = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
@@ -142,9 +145,18 @@ class Controller:
         """Of one switch; of the one where there are fewest."""
         if switch is None:
             return min(self.free_slots(name) for name in self.targets)
-        return self.slots[switch] - sum(job.slots for job in self._at(switch))
+        return self.slots[switch] - (sum(job.slots for job in self._at(switch)) if self.program.reserves else 0)
 
     # ---- resources
+
+    def _server(self, name: str, root: str) -> Parent | None:
+        """What is above the root of a job's tree."""
+        if not self.program.needs_server:
+            return None
+        if root not in self.servers:
+            raise AdmissionError("switch", f"job {name!r}: the protocol {self.program.name!r} needs a parameter server at "
+                                           f"{root}, and there is none; start one (ina ps)")
+        return self.servers[root]
 
     def _check(self, name: str, workers: int, slots: int) -> None:
         if name in self.jobs:
@@ -168,6 +180,8 @@ class Controller:
 
     def _ranges(self, switch: str, slots: int) -> list[int]:
         """Where free ranges start, aligned to their size (so ranges of powers of two never fragment needlessly)."""
+        if not self.program.reserves:
+            return [0]
         held = [(job.branches[switch].slot_base, job.branches[switch].slot_base + job.slots) for job in self._at(switch)]
         bases = range(0, self.slots[switch] - slots + 1, slots)
         return [base for base in bases if all(base >= end or base + slots <= start for start, end in held)]
@@ -202,16 +216,18 @@ class Controller:
         job.hosts = hosts
         numbers = {host: worker for worker, host in enumerate(hosts)}
         for switch in tree.switches:
-            children, parent = tree.children(switch), None
-            if switch != tree.root:
+            children = tree.children(switch)
+            if switch == tree.root:
+                parent = self._server(job.name, switch)
+            else:
                 own_port, _ = self._ends(tree, switch)
-                parent = Parent(own_port, switch_address(tree.parent[switch]), switch_address(switch))
+                parent = Parent(own_port, self._address(tree.parent[switch]), self._address(switch))
             branch = Branch(switch, self._reserve(job.name, switch, job.slots),
                             tuple(numbers.get(child, child) for child in children), tuple(sorted(below[switch])), parent)
             for seat, child in enumerate(children):
                 if child not in numbers:
                     _, port = self._ends(tree, child)
-                    branch.attached[seat] = Child(seat, port, switch_address(child), tuple(sorted(below[child])))
+                    branch.attached[seat] = Child(seat, port, self._address(child), tuple(sorted(below[child])))
             job.branches[switch] = branch
 
     def _ends(self, tree: Tree, node: str) -> tuple[int, int]:
@@ -227,6 +243,9 @@ class Controller:
                 return b.port, a.port
         raise AdmissionError("invalid", f"the tree's link {link} is not between {node} and {parent} in {self.topology.name}: it "
                                         "belongs to another topology")
+
+    def _address(self, switch: str) -> Address:
+        return switch_address(switch, self.program.udp_port)
 
     @staticmethod
     def _host_address(job: Job, host: str) -> Address:

@@ -18,7 +18,7 @@ PORTS = 510  # the CPU port and the drop port are beyond
 
 def protocol_of(program: Path, p4info: P4Info) -> tuple[str, Sizes]:
     """The protocol that ``program`` aggregates by, and what it was made for. Raises ValueError: none that is known."""
-    known = recognise(p4info)
+    known = recognise(p4info, program)
     if known is None:
         raise ValueError(f"{program} is no aggregation program that the controller knows: its registers are those of none "
                          f"of the protocols {', '.join(p.name for p in programs())} (ina/control/programs/)")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 
 from ina.control.programs.base import Child, JobProgram, Parent, Place, Sizes
 from ina.switch.p4info import P4Info
@@ -26,9 +27,10 @@ def programs() -> list[JobProgram]:
     return [program_named(name) for name in protocols.names() if find_spec(f"{__name__}.{name}")]
 
 
-def recognise(p4info: P4Info) -> tuple[JobProgram, Sizes] | None:
-    """Whose program a switch runs, by what it declares; None: no protocol's that the controller knows."""
-    for program in programs():
+def recognise(p4info: P4Info, path: Path | None = None) -> tuple[JobProgram, Sizes] | None:
+    """Whose program a switch runs: of a protocol's own it is known by its ``path``, of another by what it declares; None: no
+    protocol's that the controller knows."""
+    for program in sorted(programs(), key=lambda p: path is None or path.resolve() != protocols.program(p.name).resolve()):
         if sizes := program.sizes(p4info):
             return program, sizes
     return None

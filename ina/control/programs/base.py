@@ -7,12 +7,12 @@ P4Runtime's terms (ina/switch/entities.py). Registers are never written: packets
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ina.switch.entities import Entity, MulticastGroupEntry, Replica
 from ina.switch.p4info import P4Info
-from ina.transport import Address
+from ina.transport import SWITCH, Address
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,8 @@ class Child:
 
 @dataclass(frozen=True)
 class Parent:
-    """The switch above: ``port`` towards it, its ``address``, and the ``own`` one of the switch that is its child."""
+    """The switch, or parameter server, above: ``port`` towards it, its ``address``, and the ``own`` one of the switch that is
+    its child."""
 
     port: int
     address: Address
@@ -40,7 +41,8 @@ class Parent:
 class Place:
     """A job at one switch. ``number``, ``incarnation`` (1..2^32-1) and ``slots`` are the same at every switch of the job;
     ``slot_base`` (in slots) and ``group`` (multicast, from 1) are this switch's. ``children``: how many there are to be;
-    ``workers``: the numbers in the job of all below. ``parent``: None at the root of the job's tree."""
+    ``workers``: the numbers in the job of all below. ``parent``: at the root of the job's tree the parameter server, if the
+    protocol needs one, else None."""
 
     number: int
     incarnation: int
@@ -69,6 +71,9 @@ class JobProgram(ABC):
     max_workers: int  # of one job
     max_jobs: int  # job numbers are 0..max_jobs-1
     max_slots: int  # of one job, a power of two
+    udp_port: int = SWITCH.port  # by which its packets are known
+    reserves: bool = True  # a job holds slots of its own; False: all jobs share the pool
+    needs_server: bool = False  # a parameter server is above the root of every job's tree: its ``parent``
 
     @abstractmethod
     def sizes(self, p4info: P4Info) -> Sizes | None:
@@ -89,3 +94,13 @@ class JobProgram(ABC):
 
 def _index(child: Child) -> int:
     return child.index
+
+
+def has_key(p4info: P4Info, field: str) -> bool:
+    """Whether a program has a table with this key: how protocols tell their programs from others'."""
+    return any(key.name == field for table in p4info.tables.values() for key in table.fields)
+
+
+def bits(workers: Iterable[int]) -> int:
+    """A bitmap: worker i in bit i."""
+    return sum(1 << worker for worker in workers)

@@ -10,9 +10,7 @@ A child's bits are those of all workers below it, so a slot's bitmap names worke
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from ina.control.programs.base import Child, JobProgram, Place, Sizes
+from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key
 from ina.switch.entities import Entity, TableEntry
 from ina.switch.p4info import P4Info
 from ina.transport import Address
@@ -26,6 +24,8 @@ class SwitchML(JobProgram):
     max_slots = 8192  # slot numbers have 14 bits; a job's window is at most half of them
 
     def sizes(self, p4info: P4Info) -> Sizes | None:
+        if not has_key(p4info, "hdr.switchml.job"):
+            return None
         registers = p4info.registers.values()
         values = sum(r.name.startswith("SwitchIngress.values.value") for r in registers)
         bitmaps = next((r.size for r in registers if r.name.endswith(".bitmaps")), 0)
@@ -33,7 +33,7 @@ class SwitchML(JobProgram):
 
     def job(self, place: Place) -> list[Entity]:
         key, parent = {"hdr.switchml.job": place.number}, place.parent
-        params = {"full": _bits(place.workers), "last": place.children - 1, "base": place.slot_base,
+        params = {"full": bits(place.workers), "last": place.children - 1, "base": place.slot_base,
                   "mask": place.slots - 1, "incarnation": place.incarnation, "group": place.group,
                   "strict": int(place.strict)}
         entries: list[Entity] = [TableEntry("job", key, "set_job", params)]
@@ -49,14 +49,10 @@ class SwitchML(JobProgram):
     def child(self, place: Place, child: Child) -> list[Entity]:
         address = child.address
         return [
-            TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": _bits(child.workers)}),
+            TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": bits(child.workers)}),
             TableEntry("replica", {"hdr.switchml.job": place.number, "standard.egress_rid": child.index}, "to_worker",
                        {"mac": address.mac, "ip": address.ip, "port": address.port}),
         ]
-
-
-def _bits(workers: Iterable[int]) -> int:
-    return sum(1 << worker for worker in workers)
 
 
 def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:

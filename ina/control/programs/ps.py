@@ -1,0 +1,13 @@
+"""Entries of p4/ps.p4: as those of p4/atp.p4, for jobs that the switch does not aggregate for."""
+
+from __future__ import annotations
+
+from ina.control.programs.atp import ATP
+
+
+class ParameterServer(ATP):
+    name = "ps"
+    aggregates = False
+
+
+PROGRAM = ParameterServer()
