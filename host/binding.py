@@ -28,6 +28,8 @@ HEADERS = [
     "ina/switch/program.h",
     "ina/switch/switch.h",
     "ina/emulator/emulator.h",
+    "ina/emulator/flow.h",
+    "ina/emulator/collective.h",
 ]
 SOURCE_DIRS = ["host", "ina/switch", "ina/emulator"]
 

@@ -10,21 +10,27 @@ Every link is counted in both directions, and what left must have arrived: `link
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from ipaddress import IPv4Address
 
 import numpy as np
 
+from ina._native import ffi, lib
 from ina.control.controller import Controller, Job
 from ina.control.forwarding import forwarding
+from ina.emulator.collectives import IDEAL, Schedule
 from ina.emulator.network import NIC_PACKETS, Completion, End, Network, Wire
 from ina.switch.embedded import Switch
 from ina.switch.program import Program
 from ina.transport.config import PS, WorkerConfig
 from ina.transport.ports import Address, Faults
+from ina.transport.worker import stats_dict
 from topologies import Topology, load, routes
 
+COLLECTIVE_PORT = 5000  # UDP, and up
 BUFFERS = 8192  # frames that the queues and links of one switch hold
 NO_FAULTS = Faults()
 UNLIMITED = Wire()
@@ -63,7 +69,7 @@ class Traffic:
 class FabricJob:
     """A job in a fabric: ``machines`` are its workers in order, at ``hosts``."""
 
-    job: Job
+    job: Job | None  # at the switches; None: they only forward
     hosts: tuple[str, ...]
     machines: tuple[int, ...]
 
@@ -98,6 +104,8 @@ class Fabric(Network):
         super().__init__(max_frame)
         self.topology, self.pool, self.seed, self.ecn, self.faults = topology, pool, seed, ecn, faults
         loaded = program if isinstance(program, Program) else Program(getattr(program, "so_path", program))
+        self._collectives = 0
+        self._collective_states: dict[int, object] = {}
         self._end: dict[str, End] = {}
         self.switch_at: dict[str, Switch] = {}
         for node in topology.switches:
@@ -133,6 +141,58 @@ class Fabric(Network):
     def host(self, name: str) -> int:
         """The number of a host in the network."""
         return self._end[name].node
+
+    # ---- jobs
+
+    def collective(
+        self, hosts: Sequence[str], schedule: Schedule, values: int = 256, *, window: int = 64, congestion: int = IDEAL,
+        rto: float = 1e-3, bare: bool = False,
+    ) -> FabricJob:  # fmt: skip
+        """An all-reduce between ``hosts``, rank by rank, as ``schedule`` says: packets of ``values`` elements, ``window`` of them
+        under way in each flow. ``congestion``: IDEAL or DCTCP. ``bare``: packets without their values, which makes no sums."""
+        if len(hosts) != schedule.ranks:
+            raise ValueError(f"{schedule.name}: {len(hosts)} hosts, expected {schedule.ranks}")
+        port = COLLECTIVE_PORT + self._collectives
+        self._collectives += 1
+        addresses = ffi.new("struct ina_address[]", schedule.ranks)
+        nodes = {node.name: node for node in self.topology.hosts}
+        for address, name in zip(addresses, hosts, strict=True):
+            address.mac = bytes.fromhex(nodes[name].mac.replace(":", ""))
+            address.ip, address.port = int(IPv4Address(nodes[name].ip)), port
+        machines = []
+        for rank, name in enumerate(hosts):
+            config = ffi.new(
+                "struct ina_collective_config *",
+                {
+                    "rank": rank, "ranks": schedule.ranks, "values": values, "parts": schedule.parts, "gates": schedule.gates,
+                    "window": window, "congestion": congestion, "bare": bare, "rto_ps": round(rto * PS),
+                },
+            )  # fmt: skip
+            state = lib.ina_collective_create(config, addresses, schedule.native(rank), len(schedule.transfers[rank]))
+            if state == ffi.NULL:
+                raise OSError(ffi.errno, f"{schedule.name}: rank {rank}: {os.strerror(ffi.errno)}")
+            state = ffi.gc(state, lib.ina_collective_destroy)
+            machine = self.add_machine(self.host(name), ffi.addressof(lib.ina_collective_machine), state, port, schedule.ranks)
+            self._collective_states[machine] = state
+            machines.append(machine)
+        return FabricJob(None, tuple(hosts), tuple(machines))
+
+    def collective_stats(self, machine: int) -> dict[str, int]:
+        """Counters of one rank of a collective."""
+        raw = ffi.new("struct ina_worker_stats *")
+        lib.ina_collective_get_stats(self._collective_states[machine], raw)
+        return stats_dict(raw)
+
+    def all_reduce(
+        self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None
+    ) -> Outcome:
+        """Sums `arrays` (one a worker) in place; `starts`: ps after now at which each worker submits."""
+        began = self.now
+        for index, (machine, array) in enumerate(zip(job.machines, arrays, strict=True)):
+            self.submit(machine, array, average=average, at=began + (starts[index] if starts else 0))
+        self.run()
+        done = tuple(self.completions())
+        return Outcome((max(c.time for c in done) - began) / PS, done)
 
     # ---- figures
 
@@ -212,14 +272,3 @@ class Star(Fabric):
             )  # fmt: skip
             machines.append(self.add_worker(self.host(host.name), config))
         return FabricJob(job, tuple(host.name for host in hosts), tuple(machines))
-
-    def all_reduce(
-        self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None
-    ) -> Outcome:
-        """Sums `arrays` (one a worker) in place; `starts`: ps after now at which each worker submits."""
-        began = self.now
-        for index, (machine, array) in enumerate(zip(job.machines, arrays, strict=True)):
-            self.submit(machine, array, average=average, at=began + (starts[index] if starts else 0))
-        self.run()
-        done = tuple(self.completions())
-        return Outcome((max(c.time for c in done) - began) / PS, done)

@@ -1,0 +1,523 @@
+#include "collective.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { IP = 14, UDP = 34, HEADER = 42, NUMBER = 46, DATA = 58, ACK = 66, SHORTEST = 60, ECN_CAPABLE = 2, ECN_MARKED = 3 };
+enum { KIND_DATA = 1, KIND_ACK = 2, KIND_PROBE = 3, FLAG_PUSH = 1 };
+
+struct step {                  /* a transfer of the tensor under way */
+    struct ina_transfer transfer;
+    uint32_t start, packets;   /* its first packet among those of the tensor in its flow */
+    uint32_t left;             /* a receive: packets that have not come */
+};
+
+struct peer {
+    struct ina_flow flow;
+    uint32_t *sends, *receives; /* steps, in order */
+    uint32_t send_count, receive_count;
+    uint32_t offered;          /* sends whose packets the flow has */
+    uint32_t send_hint, receive_hint;
+    uint32_t out_base, in_base, in_end; /* packet numbers of the tensor under way */
+    uint8_t **early;           /* packets of later tensors, by number mod window */
+    uint8_t headers[HEADER];
+};
+
+struct ina_collective {
+    struct ina_collective_config config;
+    struct ina_worker_stats stats;
+    struct step *steps;
+    uint32_t step_count, peer_count;
+    struct peer *peers;
+    uint32_t *peer_of;         /* by rank, UINT32_MAX: none */
+    uint32_t *gates;           /* receives that are not complete */
+    uint32_t turn;             /* the peer that sends next: all take turns */
+    uint64_t receives_left;
+    uint64_t begun, submitted, done, told; /* ordinals of tensors; handle = ordinal mod INA_MAX_OPS */
+    const struct ina_tensor *tensor; /* under way, NULL: none */
+};
+
+uint32_t ina_collective_frame_size(const struct ina_collective_config *config)
+{
+    uint32_t data = DATA + 4 * config->values;
+    return data > ACK ? data : ACK;
+}
+
+void ina_collective_get_stats(const struct ina_collective *c, struct ina_worker_stats *stats)
+{
+    *stats = c->stats;
+    for (uint32_t i = 0; i < c->peer_count; i++) {
+        stats->retransmissions += c->peers[i].flow.again;
+        stats->timeouts += c->peers[i].flow.timeouts;
+    }
+}
+
+/* ---- building -------------------------------------------------------------------------------------------------------- */
+
+static uint16_t checksum(const uint8_t *ip)
+{
+    uint32_t sum = 0;
+    for (int i = 0; i < 20; i += 2)
+        sum += (uint32_t)ip[i] << 8 | ip[i + 1];
+    while (sum >> 16)
+        sum = (sum & 0xffff) + (sum >> 16);
+    return (uint16_t)~sum;
+}
+
+static void put16(uint8_t *at, uint32_t value)
+{
+    at[0] = (uint8_t)(value >> 8);
+    at[1] = (uint8_t)value;
+}
+
+static void put32(uint8_t *at, uint32_t value)
+{
+    value = htonl(value);
+    memcpy(at, &value, 4);
+}
+
+static uint32_t get32(const uint8_t *at)
+{
+    uint32_t value;
+    memcpy(&value, at, 4);
+    return ntohl(value);
+}
+
+static void prepare(uint8_t *h, const struct ina_address *from, const struct ina_address *to)
+{
+    memset(h, 0, HEADER);
+    memcpy(h, to->mac, 6);
+    memcpy(h + 6, from->mac, 6);
+    put16(h + 12, 0x0800);
+    h[IP] = 0x45;
+    h[IP + 6] = 0x40; /* do not fragment */
+    h[IP + 8] = 64;
+    h[IP + 9] = 17;
+    put32(h + IP + 12, from->ip);
+    put32(h + IP + 16, to->ip);
+    put16(h + UDP, from->port);
+    put16(h + UDP + 2, to->port);
+}
+
+void ina_collective_destroy(struct ina_collective *c)
+{
+    for (uint32_t i = 0; c->peers && i < c->peer_count; i++) {
+        struct peer *p = &c->peers[i];
+        for (uint32_t k = 0; p->early && k < c->config.window; k++)
+            free(p->early[k]);
+        free(p->early);
+        free(p->sends);
+        free(p->receives);
+        ina_flow_destroy(&p->flow);
+    }
+    free(c->peers);
+    free(c->peer_of);
+    free(c->gates);
+    free(c->steps);
+    free(c);
+}
+
+static int fits(const struct ina_collective_config *config, const struct ina_transfer *t)
+{
+    return t->kind <= INA_COPY && t->peer < config->ranks && t->peer != config->rank && t->first <= t->last
+           && t->last <= config->parts && t->gate <= t->last_gate && t->last_gate < config->gates
+           && (t->kind == INA_SEND || t->gate > 0);
+}
+
+static int add_peer(struct ina_collective *c, const struct ina_address *addresses, uint32_t rank)
+{
+    struct peer *p = &c->peers[c->peer_count];
+    c->peer_of[rank] = c->peer_count++;
+    p->sends = calloc(c->step_count, sizeof *p->sends);
+    p->receives = calloc(c->step_count, sizeof *p->receives);
+    p->early = calloc(c->config.window, sizeof *p->early);
+    prepare(p->headers, &addresses[c->config.rank], &addresses[rank]);
+    if (c->config.congestion == INA_DCTCP)
+        p->headers[IP + 1] = ECN_CAPABLE;
+    int bad = ina_flow_init(&p->flow, c->config.window, c->config.congestion, c->config.rto_ps);
+    return p->sends && p->receives && p->early ? bad : -ENOMEM;
+}
+
+struct ina_collective *ina_collective_create(const struct ina_collective_config *config, const struct ina_address *addresses,
+                                             const struct ina_transfer *transfers, uint32_t count)
+{
+    int ok = config->rank < config->ranks && config->values && config->parts && config->gates && config->rto_ps
+             && config->window && config->window <= 65536 && config->congestion <= INA_DCTCP;
+    for (uint32_t i = 0; ok && i < count; i++)
+        ok = fits(config, &transfers[i]);
+    struct ina_collective *c = ok ? calloc(1, sizeof *c) : NULL;
+    if (!c) {
+        errno = ok ? ENOMEM : EINVAL;
+        return NULL;
+    }
+    c->config = *config;
+    c->step_count = count;
+    c->steps = calloc(count ? count : 1, sizeof *c->steps);
+    c->peers = calloc(config->ranks, sizeof *c->peers);
+    c->peer_of = malloc(config->ranks * sizeof *c->peer_of);
+    c->gates = calloc(config->gates, sizeof *c->gates);
+    int bad = c->steps && c->peers && c->peer_of && c->gates ? 0 : -ENOMEM;
+    if (!bad)
+        memset(c->peer_of, 0xff, config->ranks * sizeof *c->peer_of);
+    for (uint32_t i = 0; !bad && i < count; i++) {
+        c->steps[i].transfer = transfers[i];
+        if (c->peer_of[transfers[i].peer] == UINT32_MAX)
+            bad = add_peer(c, addresses, transfers[i].peer);
+        struct peer *p = &c->peers[c->peer_of[transfers[i].peer]];
+        if (!bad && transfers[i].kind == INA_SEND)
+            p->sends[p->send_count++] = i;
+        else if (!bad)
+            p->receives[p->receive_count++] = i;
+    }
+    if (bad) {
+        ina_collective_destroy(c);
+        errno = ENOMEM;
+        return NULL;
+    }
+    return c;
+}
+
+/* ---- a tensor -------------------------------------------------------------------------------------------------------- */
+
+static uint64_t part_begin(const struct ina_collective *c, uint32_t part)
+{
+    return c->tensor->count * part / c->config.parts;
+}
+
+/* The packets of these steps follow each other in their flow; returns how many there are. */
+static uint32_t lay_out(struct ina_collective *c, const uint32_t *list, uint32_t count)
+{
+    uint32_t packets = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        struct step *step = &c->steps[list[i]];
+        uint64_t elements = part_begin(c, step->transfer.last) - part_begin(c, step->transfer.first);
+        step->start = packets;
+        step->packets = step->left = (uint32_t)((elements + c->config.values - 1) / c->config.values);
+        packets += step->packets;
+    }
+    return packets;
+}
+
+/* Sends whose gates are open, in the order of each flow. */
+static void offer(struct ina_collective *c, uint64_t now)
+{
+    for (uint32_t i = 0; i < c->peer_count; i++) {
+        struct peer *p = &c->peers[i];
+        for (; p->offered < p->send_count && !c->gates[c->steps[p->sends[p->offered]].transfer.gate]; p->offered++)
+            ina_flow_offer(&p->flow, c->steps[p->sends[p->offered]].packets, now);
+    }
+}
+
+/* The step that has packet `number` of the tensor, from where the last one was found. */
+static struct step *find(struct ina_collective *c, const uint32_t *list, uint32_t *hint, uint32_t number)
+{
+    while (number < c->steps[list[*hint]].start)
+        --*hint;
+    while (number >= c->steps[list[*hint]].start + c->steps[list[*hint]].packets)
+        ++*hint;
+    return &c->steps[list[*hint]];
+}
+
+static uint64_t element_of(const struct ina_collective *c, const struct step *step, uint32_t number)
+{
+    return part_begin(c, step->transfer.first) + (uint64_t)(number - step->start) * c->config.values;
+}
+
+static uint32_t elements_at(const struct ina_collective *c, const struct step *step, uint64_t first)
+{
+    uint64_t left = part_begin(c, step->transfer.last) - first;
+    return left < c->config.values ? (uint32_t)left : c->config.values;
+}
+
+static void add_int32(int32_t *restrict to, const uint8_t *restrict from, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t value;
+        memcpy(&value, from + 4 * i, 4);
+        to[i] = (int32_t)((uint32_t)to[i] + value);
+    }
+}
+
+static void add_float32(float *restrict to, const uint8_t *restrict from, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        float value;
+        memcpy(&value, from + 4 * i, 4);
+        to[i] += value;
+    }
+}
+
+static void apply(struct ina_collective *c, struct peer *p, uint32_t number, const uint8_t *values, uint64_t now)
+{
+    struct step *step = find(c, p->receives, &p->receive_hint, number - p->in_base);
+    if (!c->config.bare) {
+        uint64_t first = element_of(c, step, number - p->in_base);
+        uint32_t count = elements_at(c, step, first);
+        if (step->transfer.kind == INA_COPY)
+            memcpy((uint8_t *)c->tensor->out + 4 * first, values, 4 * (size_t)count);
+        else if (c->tensor->dtype == INA_INT32)
+            add_int32((int32_t *)c->tensor->out + first, values, count);
+        else
+            add_float32((float *)c->tensor->out + first, values, count);
+    }
+    if (--step->left)
+        return;
+    c->receives_left--;
+    int opened = 0;
+    for (uint32_t gate = step->transfer.gate; gate <= step->transfer.last_gate; gate++)
+        opened |= !--c->gates[gate];
+    if (opened)
+        offer(c, now);
+}
+
+static void finish(struct ina_collective *c)
+{
+    if (c->tensor->average && !c->config.bare)
+        for (uint64_t i = 0; i < c->tensor->count; i++)
+            ((float *)c->tensor->out)[i] /= (float)c->config.ranks;
+    c->stats.tensors++;
+    c->stats.elements += c->tensor->count;
+    c->tensor = NULL;
+    c->done++;
+}
+
+static int complete(const struct ina_collective *c)
+{
+    if (c->receives_left)
+        return 0;
+    for (uint32_t i = 0; i < c->peer_count; i++)
+        if (c->peers[i].offered < c->peers[i].send_count || !ina_flow_idle(&c->peers[i].flow))
+            return 0;
+    return 1;
+}
+
+static void take_early(struct ina_collective *c, struct peer *p, uint64_t now)
+{
+    uint32_t first = p->in_base, end = p->in_base + c->config.window < p->in_end ? p->in_base + c->config.window : p->in_end;
+    for (uint32_t number = first; number < end; number++) {
+        uint8_t **early = &p->early[number % c->config.window];
+        if (!*early)
+            continue;
+        apply(c, p, number, *early, now);
+        free(*early);
+        *early = NULL;
+    }
+}
+
+static void begin(struct ina_collective *c, const struct ina_tensor *tensor, uint64_t now)
+{
+    c->tensor = tensor;
+    c->begun++;
+    if (tensor->in != tensor->out && !c->config.bare)
+        memcpy(tensor->out, tensor->in, 4 * tensor->count);
+    memset(c->gates, 0, c->config.gates * sizeof *c->gates);
+    for (uint32_t i = 0; i < c->peer_count; i++) {
+        struct peer *p = &c->peers[i];
+        p->offered = p->send_hint = p->receive_hint = 0;
+        p->out_base = p->flow.available;
+        p->in_base = p->in_end;
+        lay_out(c, p->sends, p->send_count);
+        p->in_end += lay_out(c, p->receives, p->receive_count);
+        for (uint32_t k = 0; k < p->receive_count; k++) {
+            const struct step *step = &c->steps[p->receives[k]];
+            c->receives_left += step->packets > 0;
+            for (uint32_t gate = step->transfer.gate; gate <= step->transfer.last_gate; gate++)
+                c->gates[gate] += step->packets > 0;
+        }
+    }
+    offer(c, now);
+    for (uint32_t i = 0; i < c->peer_count; i++) {
+        struct peer *p = &c->peers[i];
+        int waiting = p->flow.cumulative > p->in_base; /* its sender may stand before a closed window */
+        take_early(c, p, now);
+        ina_flow_consume(&p->flow, p->in_end, waiting);
+    }
+}
+
+/* Ends tensors and begins the next ones as far as possible. */
+static void advance(struct ina_collective *c, const struct ina_tensor *tensors, uint64_t now)
+{
+    for (;;) {
+        if (c->tensor && complete(c))
+            finish(c);
+        if (c->tensor || c->begun == c->submitted)
+            return;
+        begin(c, &tensors[c->begun % INA_MAX_OPS], now);
+    }
+}
+
+/* ---- the machine ----------------------------------------------------------------------------------------------------- */
+
+static int next_handle(const void *state)
+{
+    const struct ina_collective *c = state;
+    return c->submitted - c->told < INA_MAX_OPS ? (int)(c->submitted % INA_MAX_OPS) : -EAGAIN;
+}
+
+static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
+{
+    struct ina_collective *c = state;
+    if (!ina_tensor_valid(&tensors[handle]))
+        return -EINVAL;
+    c->submitted++;
+    advance(c, tensors, now);
+    return handle;
+}
+
+static int events(void *state, struct ina_event *into, int max)
+{
+    struct ina_collective *c = state;
+    int n = 0;
+    for (; n < max && c->told < c->done; n++)
+        into[n] = (struct ina_event){.type = INA_EVENT_DONE, .op = (uint32_t)(c->told++ % INA_MAX_OPS)};
+    return n;
+}
+
+static void write_headers(struct ina_packet *pkt, const struct peer *p, uint32_t kind, uint32_t flags, uint32_t rank,
+                          uint32_t payload)
+{
+    uint8_t *d = pkt->data;
+    memcpy(d, p->headers, HEADER);
+    if (kind != KIND_DATA)
+        d[IP + 1] = 0;
+    put16(d + IP + 2, DATA - IP + payload);
+    put16(d + UDP + 4, DATA - UDP + payload);
+    put16(d + IP + 10, checksum(d + IP));
+    memset(d + HEADER, 0, DATA - HEADER);
+    d[HEADER] = (uint8_t)kind;
+    d[HEADER + 1] = (uint8_t)flags;
+    put16(d + HEADER + 2, rank);
+    uint32_t room = pkt->len + pkt->tailroom;
+    pkt->len = DATA + payload;
+    pkt->wire_len = pkt->len < SHORTEST ? SHORTEST : pkt->len;
+    pkt->tailroom = room - pkt->len;
+}
+
+static void write_data(struct ina_collective *c, struct peer *p, struct ina_packet *pkt, uint32_t number, int push)
+{
+    struct step *step = find(c, p->sends, &p->send_hint, number - p->out_base);
+    uint64_t first = element_of(c, step, number - p->out_base);
+    uint32_t bytes = 4 * elements_at(c, step, first);
+    write_headers(pkt, p, KIND_DATA, push ? FLAG_PUSH : 0, c->config.rank, c->config.bare ? 0 : bytes);
+    put32(pkt->data + NUMBER, number);
+    if (c->config.bare)
+        pkt->wire_len = DATA + bytes < SHORTEST ? SHORTEST : DATA + bytes;
+    else
+        memcpy(pkt->data + DATA, (const uint8_t *)c->tensor->out + 4 * first, bytes);
+}
+
+static void write_ack(struct ina_collective *c, struct peer *p, struct ina_packet *pkt, const struct ina_ack *ack)
+{
+    write_headers(pkt, p, KIND_ACK, 0, c->config.rank, ACK - DATA);
+    put32(pkt->data + NUMBER, ack->cumulative);
+    put32(pkt->data + NUMBER + 4, ack->limit);
+    put32(pkt->data + NUMBER + 8, ack->marked);
+    put32(pkt->data + DATA, (uint32_t)(ack->selective >> 32));
+    put32(pkt->data + DATA + 4, (uint32_t)ack->selective);
+}
+
+/* One frame of a peer: an acknowledgement, else data. 0: it has nothing. */
+static int send_one(struct ina_collective *c, struct peer *p, struct ina_packet *pkt, uint64_t now)
+{
+    struct ina_ack ack;
+    uint32_t number;
+    int push;
+    if (ina_flow_acknowledge(&p->flow, &ack)) {
+        write_ack(c, p, pkt, &ack);
+        return 1;
+    }
+    int what = ina_flow_send(&p->flow, now, &number, &push);
+    if (what == 1)
+        write_data(c, p, pkt, number, push);
+    else if (what == 2)
+        write_headers(pkt, p, KIND_PROBE, 0, c->config.rank, 0);
+    return what != 0;
+}
+
+static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
+{
+    struct ina_collective *c = state;
+    int sent = 0;
+    for (uint32_t quiet = 0; sent < n && quiet < c->peer_count; c->turn = (c->turn + 1) % c->peer_count) {
+        if (send_one(c, &c->peers[c->turn], &pkts[sent], now)) {
+            c->stats.tx_packets++;
+            c->stats.tx_bytes += pkts[sent++].wire_len;
+            quiet = 0;
+        } else {
+            quiet++;
+        }
+    }
+    return sent;
+}
+
+static void receive_data(struct ina_collective *c, struct peer *p, const struct ina_packet *pkt, uint64_t now)
+{
+    uint32_t number = get32(pkt->data + NUMBER), payload = pkt->len - DATA;
+    int early = !c->tensor || number - p->in_base >= p->in_end - p->in_base;
+    uint8_t *copy = early ? malloc(payload + 1u) : NULL;
+    if (early && !copy)
+        return; /* as if it were lost */
+    if (!ina_flow_accept(&p->flow, number, pkt->data[HEADER + 1] & FLAG_PUSH, (pkt->data[IP + 1] & 3) == ECN_MARKED)) {
+        c->stats.duplicates++;
+        free(copy);
+        return;
+    }
+    c->stats.results++;
+    if (early) {
+        memcpy(copy, pkt->data + DATA, payload);
+        p->early[number % c->config.window] = copy;
+    } else {
+        apply(c, p, number, pkt->data + DATA, now);
+    }
+}
+
+static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+{
+    struct ina_collective *c = state;
+    c->stats.rx_packets++;
+    c->stats.rx_bytes += pkt->wire_len;
+    uint32_t rank = pkt->len >= DATA ? (uint32_t)pkt->data[HEADER + 2] << 8 | pkt->data[HEADER + 3] : UINT32_MAX;
+    if (rank >= c->config.ranks || c->peer_of[rank] == UINT32_MAX) {
+        c->stats.drop_foreign++;
+        return 0;
+    }
+    struct peer *p = &c->peers[c->peer_of[rank]];
+    if (pkt->data[HEADER] == KIND_DATA) {
+        receive_data(c, p, pkt, now);
+    } else if (pkt->data[HEADER] == KIND_ACK && pkt->len >= ACK) {
+        struct ina_ack ack = {
+            .cumulative = get32(pkt->data + NUMBER),
+            .limit = get32(pkt->data + NUMBER + 4),
+            .marked = get32(pkt->data + NUMBER + 8),
+            .selective = (uint64_t)get32(pkt->data + DATA) << 32 | get32(pkt->data + DATA + 4),
+        };
+        ina_flow_acknowledged(&p->flow, &ack, now);
+    } else {
+        p->flow.ack_due = 1; /* a probe */
+    }
+    advance(c, tensors, now);
+    return 0;
+}
+
+static uint64_t next_timer(const void *state)
+{
+    const struct ina_collective *c = state;
+    uint64_t due = UINT64_MAX;
+    for (uint32_t i = 0; i < c->peer_count; i++) {
+        uint64_t timer = ina_flow_next_timer(&c->peers[i].flow);
+        due = timer < due ? timer : due;
+    }
+    return due;
+}
+
+const struct ina_protocol ina_collective_machine = {
+    .name = "collective",
+    .next_handle = next_handle,
+    .submit = submit,
+    .receive = receive,
+    .frames_to_send = frames_to_send,
+    .next_timer = next_timer,
+    .events = events,
+};

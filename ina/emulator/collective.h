@@ -1,0 +1,53 @@
+/* Collective: an all-reduce between hosts, the baselines' machine. One rank executes a schedule of transfers (collectives.py
+ * makes them: ring, halving-doubling, tree, parameter server) over flows (flow.h), one to each peer; sans-IO.
+ *
+ * A schedule is the same for every tensor: the tensor is cut into `parts` equal parts, and a transfer is a run of these. A
+ * send waits until its gate is open, that is, until all receives that count for it are complete; gate 0 is open from the
+ * start. The n-th send to a peer is the peer's n-th receive from here. Tensors are reduced one after the other, as a
+ * communicator of NCCL does; packets of one that is not begun here wait in the flow's window. A tensor is done when
+ * everything has come and everything sent is acknowledged: its buffers are the caller's again.
+ *
+ * On the wire, after Ethernet, IPv4 and UDP (42 bytes), big endian:
+ *
+ *     0        1        2        4            8            12           16 (data: values, in the host's byte order)
+ *     +--------+--------+--------+------------+------------+------------+------------------------+
+ *     | kind   | flags  | rank   | number     | limit      | marked     | selective (acks only)  |
+ *     +--------+--------+--------+------------+------------+------------+------------------------+
+ */
+#ifndef INA_EMULATOR_COLLECTIVE_H
+#define INA_EMULATOR_COLLECTIVE_H
+
+#include <stdint.h>
+
+#include "flow.h"
+#include "protocol.h"
+
+enum ina_transfer_kind { INA_SEND = 0, INA_ADD = 1, INA_COPY = 2 }; /* ADD and COPY: what is done with what comes */
+
+struct ina_transfer {
+    uint32_t kind, peer;     /* enum ina_transfer_kind; rank */
+    uint32_t gate, last_gate; /* a send waits for `gate`; a receive counts for gate .. last_gate */
+    uint32_t first, last;    /* parts first .. last - 1 */
+};
+
+struct ina_collective_config {
+    uint32_t rank, ranks;
+    uint32_t values;         /* elements in a packet */
+    uint32_t parts, gates;   /* of the schedule; gates 0 .. gates - 1 */
+    uint32_t window;         /* packets of each flow */
+    uint32_t congestion;     /* enum ina_congestion */
+    uint32_t bare;           /* 1: packets have their length on the wire, but no values (scale; sums are not made) */
+    uint64_t rto_ps;
+};
+
+struct ina_collective;
+/* `addresses`: of all ranks. NULL + errno (EINVAL: a transfer that does not fit the configuration). */
+struct ina_collective *ina_collective_create(const struct ina_collective_config *config, const struct ina_address *addresses,
+                                             const struct ina_transfer *transfers, uint32_t count);
+void ina_collective_destroy(struct ina_collective *collective);
+void ina_collective_get_stats(const struct ina_collective *collective, struct ina_worker_stats *stats);
+uint32_t ina_collective_frame_size(const struct ina_collective_config *config); /* longest frame, bytes */
+
+extern const struct ina_protocol ina_collective_machine;
+
+#endif

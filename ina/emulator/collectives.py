@@ -1,0 +1,149 @@
+"""All-reduces between hosts, the baselines, as schedules of transfers: who sends which part to whom, and after what.
+
+Each states its cost: S bytes of tensor (with all headers, at rate R: S/R seconds), n ranks, a: one-way latency between two
+of them. Counted for one NIC and direction, on a network without other bottlenecks:
+
+    ring                 2(n-1) (S/n/R + a)                2(n-1)/n S each way
+    halving_doubling     2 log2(n) a + 2(n-1)/n S/R        the same
+    parameter_server     k of the ranks serve: 2a + (n-1)/k S/R for k = 1, 2a + 2(n-1)/n S/R for k = n
+    tree                 about 2 log2(n) (S/m/R + a) + 3 S/R in m slices: an inner rank receives 2 S and passes on S, twice
+
+`collective.c` runs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ina._native import ffi, lib
+from ina.transport.config import ETHERNET_OVERHEAD
+
+SEND, ADD, COPY = lib.INA_SEND, lib.INA_ADD, lib.INA_COPY
+HEADERS = 58  # bytes in front of a packet's values (collective.h)
+ACK_BYTES = 66
+ACK_EVERY = 4
+IDEAL, DCTCP = lib.INA_IDEAL_WINDOW, lib.INA_DCTCP
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """``kind``: SEND, or what is done with what comes: ADD or COPY. Parts ``first`` to ``last`` - 1 to or from rank ``peer``.
+
+    A send waits until all receives that count for ``gate`` are complete; a receive counts for gates ``gate`` to ``last_gate``.
+    """
+
+    kind: int
+    peer: int
+    gate: int
+    last_gate: int
+    first: int
+    last: int
+
+
+@dataclass
+class Schedule:
+    """What each rank does with a tensor of ``parts`` equal parts; the n-th send to a rank is its n-th receive from there."""
+
+    name: str
+    ranks: int
+    parts: int
+    gates: int = 1
+    transfers: list[list[Transfer]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.transfers = [[] for _ in range(self.ranks)]
+
+    def move(self, source: int, target: int, parts: tuple[int, int], kind: int, after: int, counts: tuple[int, int]) -> None:
+        """``source`` sends parts once its gate ``after`` is open; at ``target`` the receive counts for gates ``counts``."""
+        self.transfers[source].append(Transfer(SEND, target, after, after, *parts))
+        self.transfers[target].append(Transfer(kind, source, *counts, *parts))
+        self.gates = max(self.gates, after + 1, counts[1] + 1)
+
+    def native(self, rank: int):
+        """``struct ina_transfer[]`` of one rank."""
+        return ffi.new("struct ina_transfer[]", [t.__dict__ for t in self.transfers[rank]])
+
+
+def ring(orders: Sequence[Sequence[int]]) -> Schedule:
+    """Reduce-scatter, then all-gather, round each of ``orders`` (permutations of the ranks) with an equal share of the tensor.
+
+    Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009. Several orders use several links of a rank at
+    once, as TopoOpt does with its rings: 2(n-1) (S/n/k/R + a) on k rings that share no link.
+    """
+    n, rings = len(orders[0]), len(orders)
+    schedule = Schedule("ring", n, n * rings)
+    steps = 2 * (n - 1)
+    for step in range(steps):
+        for k, order in enumerate(orders):
+            for i, rank in enumerate(order):
+                chunk = k * n + ((i - step) % n if step < n - 1 else (i + 1 - (step - n + 1)) % n)
+                gate = k * steps + step + 1
+                schedule.move(
+                    rank, order[(i + 1) % n], (chunk, chunk + 1), ADD if step < n - 1 else COPY,
+                    gate - 1 if step else 0, (gate, gate),
+                )  # fmt: skip
+    return schedule
+
+
+def halving_doubling(n: int) -> Schedule:
+    """Recursive halving of the tensor, each half added up by one of two partners, then recursive doubling back.
+
+    Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH, IJHPCA 2005. ValueError: n is no
+    power of two.
+    """
+    if n < 2 or n & (n - 1):
+        raise ValueError(f"halving-doubling: {n} ranks, expected a power of two from 2 on")
+    schedule = Schedule("halving-doubling", n, n)
+    levels = n.bit_length() - 1
+    last = 2 * levels  # what comes at step t counts for all later steps
+    low, high = [0] * n, [n] * n
+    for step in range(levels):
+        half = n >> (step + 1)
+        for rank in range(n):
+            middle = low[rank] + half
+            given = (middle, high[rank]) if not rank & half else (low[rank], middle)
+            schedule.move(rank, rank ^ half, given, ADD, step, (step + 1, last))
+        for rank in range(n):
+            middle = low[rank] + half
+            low[rank], high[rank] = (middle, high[rank]) if rank & half else (low[rank], middle)
+    for step in range(levels):
+        half = 1 << step
+        for rank in range(n):
+            schedule.move(rank, rank ^ half, (low[rank], high[rank]), COPY, levels + step, (levels + step + 1, last))
+        for rank in range(n):
+            low[rank], high[rank] = min(low[rank], low[rank] ^ half), max(high[rank], (low[rank] ^ half) + half)
+    return schedule
+
+
+def tree(n: int, slices: int = 32) -> Schedule:
+    """Up a binary tree of ranks (rank i's parent is (i-1)/2), sums on the way, and down again; slices follow each other."""
+    schedule = Schedule("tree", n, slices)
+    for part in range(slices):
+        up, down = 1 + 2 * part, 2 + 2 * part
+        for rank in range(n - 1, 0, -1):
+            leaf = 2 * rank + 1 >= n
+            schedule.move(rank, (rank - 1) // 2, (part, part + 1), ADD, 0 if leaf else up, (up, up))
+        for rank in range(1, n):
+            parent = (rank - 1) // 2
+            schedule.move(parent, rank, (part, part + 1), COPY, down if parent else up, (down, down))
+    return schedule
+
+
+def parameter_server(n: int, servers: int = 1, slices: int = 32) -> Schedule:
+    """The first ``servers`` of the ranks each add up an equal share of the tensor and send it to all others, slice by slice."""
+    if not 1 <= servers <= n:
+        raise ValueError(f"parameter server: {servers} servers, expected 1 to {n}, the number of ranks")
+    schedule = Schedule("parameter-server", n, servers * slices)
+    moves = [(s * slices + part, s, (s + turn) % n) for part in range(slices) for turn in range(1, n) for s in range(servers)]
+    for at, server, rank in moves:
+        schedule.move(rank, server, (at, at + 1), ADD, 0, (1 + 2 * at, 1 + 2 * at))
+    for at, server, rank in moves:  # after all that the same two send each other unasked: nothing waits behind a sum
+        schedule.move(server, rank, (at, at + 1), COPY, 1 + 2 * at, (2 + 2 * at, 2 + 2 * at))
+    return schedule
+
+
+def wire_bytes(elements: int, values: int) -> int:
+    """Bytes on the wire of a message of ``elements`` in packets of ``values``, without acknowledgements."""
+    packets = -(-elements // values)
+    return 4 * elements + packets * (HEADERS + ETHERNET_OVERHEAD)

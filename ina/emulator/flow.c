@@ -1,0 +1,210 @@
+#include "flow.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ACK_EVERY = 4, REORDERING = 3, FIRST_WINDOW = 10 /* RFC 6928 */, MOST_BACKOFF = 6 };
+static const double GAIN = 1.0 / 16; /* g of DCTCP §3.3 */
+
+int ina_flow_init(struct ina_flow *flow, uint32_t window, uint32_t congestion, uint64_t rto)
+{
+    *flow = (struct ina_flow){
+        .window = window,
+        .congestion = congestion,
+        .rto = rto,
+        .limit = window,
+        .cwnd = congestion == INA_DCTCP && window > FIRST_WINDOW ? FIRST_WINDOW : window,
+        .alpha = 1,
+        .slow_start = congestion == INA_DCTCP,
+        .out = calloc(window, sizeof *flow->out),
+        .got = calloc(window, 1),
+    };
+    return flow->out && flow->got ? 0 : -ENOMEM;
+}
+
+void ina_flow_destroy(struct ina_flow *flow)
+{
+    free(flow->out);
+    free(flow->got);
+}
+
+/* ---- sending */
+
+static struct ina_flow_packet *out_at(const struct ina_flow *flow, uint32_t number)
+{
+    return &flow->out[number % flow->window];
+}
+
+static uint32_t may_send_below(const struct ina_flow *flow)
+{
+    uint32_t below = flow->una + (uint32_t)flow->cwnd;
+    below = below < flow->limit ? below : flow->limit;
+    return below < flow->available ? below : flow->available;
+}
+
+static int shut_out(const struct ina_flow *flow)
+{
+    return flow->una == flow->next && flow->next < flow->available && flow->next >= flow->limit;
+}
+
+void ina_flow_offer(struct ina_flow *flow, uint32_t packets, uint64_t now)
+{
+    if (!shut_out(flow))
+        flow->heard = now;
+    flow->available += packets;
+}
+
+int ina_flow_idle(const struct ina_flow *flow)
+{
+    return flow->una == flow->available;
+}
+
+static uint64_t patience(const struct ina_flow *flow, uint32_t times)
+{
+    return flow->rto << (times < MOST_BACKOFF ? times : MOST_BACKOFF);
+}
+
+uint64_t ina_flow_next_timer(const struct ina_flow *flow)
+{
+    if (flow->una < flow->next) {
+        const struct ina_flow_packet *oldest = out_at(flow, flow->una);
+        return oldest->sent + patience(flow, oldest->times - 1u);
+    }
+    return shut_out(flow) ? flow->heard + flow->rto : UINT64_MAX;
+}
+
+static void lose(struct ina_flow *flow, uint32_t number)
+{
+    if (!out_at(flow, number)->lost) {
+        out_at(flow, number)->lost = 1;
+        flow->lost++;
+    }
+}
+
+int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *push)
+{
+    if (ina_flow_next_timer(flow) <= now) {
+        flow->timeouts++;
+        if (flow->una == flow->next) {
+            flow->heard = now;
+            return 2;
+        }
+        lose(flow, flow->una);
+        if (flow->congestion == INA_DCTCP)
+            flow->cwnd = 1;
+    }
+    uint32_t send = flow->next;
+    if (flow->lost) {
+        for (send = flow->una; !out_at(flow, send)->lost; send++)
+            ;
+        flow->lost--;
+        flow->again++;
+    } else if (flow->next < may_send_below(flow)) {
+        memset(out_at(flow, flow->next++), 0, sizeof *flow->out);
+    } else {
+        return 0;
+    }
+    struct ina_flow_packet *packet = out_at(flow, send);
+    packet->lost = 0;
+    packet->sent = now;
+    packet->times += packet->times < UINT8_MAX;
+    flow->sent++;
+    *number = send;
+    *push = packet->times > 1 || send + 1 == flow->available || flow->cwnd < 2 * ACK_EVERY;
+    return 1;
+}
+
+/* Once a window of packets: how many of them were marked? */
+static void dctcp(struct ina_flow *flow, uint32_t newly, uint32_t marked)
+{
+    flow->round_packets += newly;
+    flow->round_marked += marked;
+    if (marked)
+        flow->slow_start = 0;
+    flow->cwnd += flow->slow_start ? newly : newly / flow->cwnd;
+    if (flow->una >= flow->round_end) {
+        double share = flow->round_packets ? (double)flow->round_marked / flow->round_packets : 0;
+        flow->alpha = (1 - GAIN) * flow->alpha + GAIN * (share < 1 ? share : 1);
+        if (flow->round_marked)
+            flow->cwnd *= 1 - flow->alpha / 2;
+        flow->round_end = flow->next;
+        flow->round_packets = flow->round_marked = 0;
+    }
+    flow->cwnd = flow->cwnd < 1 ? 1 : flow->cwnd > flow->window ? flow->window : flow->cwnd;
+}
+
+void ina_flow_acknowledged(struct ina_flow *flow, const struct ina_ack *ack, uint64_t now)
+{
+    if (ack->cumulative > flow->next || ack->limit > ack->cumulative + flow->window)
+        return; /* of no flow like this */
+    flow->heard = now;
+    flow->limit = ack->limit > flow->limit ? ack->limit : flow->limit;
+    uint32_t newly = 0, highest = flow->una;
+    for (; flow->una < ack->cumulative; flow->una++) {
+        flow->lost -= out_at(flow, flow->una)->lost;
+        newly += !out_at(flow, flow->una)->acked;
+    }
+    for (uint32_t i = 0; i < 64 && ack->selective >> i; i++) {
+        uint32_t number = ack->cumulative + 1 + i;
+        if (!(ack->selective >> i & 1) || number < flow->una || number >= flow->next)
+            continue;
+        struct ina_flow_packet *packet = out_at(flow, number);
+        newly += !packet->acked;
+        packet->acked = 1;
+        flow->lost -= packet->lost;
+        packet->lost = 0;
+        highest = number;
+    }
+    for (uint32_t number = flow->una; number + REORDERING <= highest; number++)
+        if (!out_at(flow, number)->acked && out_at(flow, number)->times == 1) {
+            lose(flow, number);
+            if (flow->congestion == INA_DCTCP) {
+                flow->round_marked++;
+                flow->slow_start = 0;
+            }
+        }
+    if (flow->congestion == INA_DCTCP)
+        dctcp(flow, newly, ack->marked);
+}
+
+/* ---- receiving */
+
+int ina_flow_accept(struct ina_flow *flow, uint32_t number, int push, int marked)
+{
+    flow->marked += (uint32_t)marked;
+    uint32_t first = flow->consumed < flow->cumulative ? flow->consumed : flow->cumulative;
+    if (number < flow->cumulative || number >= first + flow->window || flow->got[number % flow->window]) {
+        flow->duplicates++;
+        flow->ack_due = 1;
+        return 0;
+    }
+    flow->accepted++;
+    flow->got[number % flow->window] = 1;
+    if (number != flow->cumulative)
+        flow->ack_due = 1;
+    for (; flow->got[flow->cumulative % flow->window]; flow->cumulative++)
+        flow->got[flow->cumulative % flow->window] = 0;
+    if (push || ++flow->unacknowledged >= ACK_EVERY)
+        flow->ack_due = 1;
+    return 1;
+}
+
+void ina_flow_consume(struct ina_flow *flow, uint32_t until, int tell)
+{
+    flow->consumed = until;
+    flow->ack_due |= tell;
+}
+
+int ina_flow_acknowledge(struct ina_flow *flow, struct ina_ack *ack)
+{
+    if (!flow->ack_due)
+        return 0;
+    uint32_t first = flow->consumed < flow->cumulative ? flow->consumed : flow->cumulative;
+    *ack = (struct ina_ack){.cumulative = flow->cumulative, .limit = first + flow->window, .marked = flow->marked};
+    for (uint32_t i = 0; i < 64 && i + 1 < flow->window; i++)
+        ack->selective |= (uint64_t)flow->got[(flow->cumulative + 1 + i) % flow->window] << i;
+    flow->ack_due = 0;
+    flow->unacknowledged = flow->marked = 0;
+    return 1;
+}

@@ -1,0 +1,62 @@
+/* Flow: packets between two ranks of a baseline, each delivered once, with a window; sans-IO, and without their contents.
+ *
+ * Packets of one direction are numbered from 0. The receiver accepts each number once and acknowledges every fourth
+ * packet, the last one that the sender has ("push"), and whatever is out of order: all below `cumulative` have come, of the 64
+ * after it those in `selective`, and the sender may send below `limit` (what the receiver has room for). A packet is
+ * taken for lost when three later ones have come or after a time-out, and is sent again.
+ *
+ * INA_IDEAL_WINDOW: always `window` packets under way, the network permitting. INA_DCTCP: slow start, then one packet more a
+ * round trip, and once a window less by half the smoothed share of packets that met a queue over the ECN threshold
+ * (Alizadeh et al., DCTCP, SIGCOMM'10 §3.3), at most `window`.
+ */
+#ifndef INA_EMULATOR_FLOW_H
+#define INA_EMULATOR_FLOW_H
+
+#include <stdint.h>
+
+enum ina_congestion { INA_IDEAL_WINDOW = 0, INA_DCTCP = 1 };
+
+struct ina_ack {
+    uint32_t cumulative, limit, marked; /* marked: packets with "congestion experienced" since the last one */
+    uint64_t selective;
+};
+
+struct ina_flow_packet {
+    uint64_t sent;             /* ps, of the last time */
+    uint8_t acked, lost, times;
+};
+
+struct ina_flow {
+    uint32_t window, congestion;
+    uint64_t rto;
+    /* out */
+    struct ina_flow_packet *out; /* by number mod window */
+    uint32_t available, next, una, limit;
+    uint32_t lost;             /* packets to be sent again */
+    uint64_t heard;            /* the last sign of life while a closed window stops this side */
+    double cwnd, alpha;
+    uint32_t round_end, round_packets, round_marked, slow_start;
+    uint64_t sent, again, timeouts;
+    /* in */
+    uint8_t *got;              /* by number mod window */
+    uint32_t cumulative, consumed, unacknowledged, marked;
+    int ack_due;
+    uint64_t accepted, duplicates;
+};
+
+int ina_flow_init(struct ina_flow *flow, uint32_t window, uint32_t congestion, uint64_t rto); /* 0, -ENOMEM */
+void ina_flow_destroy(struct ina_flow *flow);
+void ina_flow_offer(struct ina_flow *flow, uint32_t packets, uint64_t now); /* more to send */
+int ina_flow_idle(const struct ina_flow *flow);                 /* all that was offered is acknowledged */
+/* The number of the packet to send now: 1; a question whether the window is open again, without a packet: 2; nothing: 0.
+ * *push: an acknowledgement is wanted at once. */
+int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *push);
+void ina_flow_acknowledged(struct ina_flow *flow, const struct ina_ack *ack, uint64_t now);
+uint64_t ina_flow_next_timer(const struct ina_flow *flow);      /* UINT64_MAX: none */
+/* 1: new; 0: a duplicate, or outside the window. */
+int ina_flow_accept(struct ina_flow *flow, uint32_t number, int push, int marked);
+/* Numbers below `until` have been taken by the reader: makes room. */
+void ina_flow_consume(struct ina_flow *flow, uint32_t until, int tell);
+int ina_flow_acknowledge(struct ina_flow *flow, struct ina_ack *ack); /* 1: send this */
+
+#endif

@@ -1,0 +1,223 @@
+"""The baselines: exact sums on any fabric, times as their cost models say, losses recovered."""
+
+import math
+
+import numpy as np
+import pytest
+from capabilities import need
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import topologies
+from ina import paths
+from ina.emulator import collectives
+from ina.emulator.collectives import wire_bytes
+from ina.emulator.fabric import Fabric
+from ina.transport.ports import Faults
+
+need("cc")
+RATE, DELAY = 10e9, 1e-6
+
+
+@pytest.fixture(scope="module")
+def program():
+    from ina.compiler.build import compile_program
+    from ina.switch.embedded import Program
+
+    built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})
+    return Program(built.so_path)
+
+
+def star(program, hosts, **options):
+    return Fabric(program, topologies.load("star", hosts=hosts, rate=RATE, delay=DELAY, queue=0), **options)
+
+
+def schedules(n):
+    yield collectives.ring([range(n)])
+    yield collectives.ring([range(n), range(n - 1, -1, -1)])
+    yield collectives.tree(n, slices=4)
+    yield collectives.parameter_server(n, 1, slices=4)
+    yield collectives.parameter_server(n, n, slices=2)
+    if n & (n - 1) == 0:
+        yield collectives.halving_doubling(n)
+
+
+def names(n):
+    return [f"h{i + 1}" for i in range(n)]
+
+
+def reduce_exactly(fabric, job, count, rng, dtype=np.int32, **options):
+    if dtype == np.int32:
+        arrays = [rng.integers(-(2**31), 2**31, count, np.int32) for _ in job.machines]
+    else:
+        arrays = [rng.integers(-1000, 1000, count).astype(np.float32) for _ in job.machines]
+    expected = np.sum(arrays, axis=0, dtype=dtype)
+    outcome = fabric.all_reduce(job, arrays, **options)
+    outcome.raise_failed()
+    assert len(outcome.completions) == len(job.machines)
+    for array in arrays:
+        np.testing.assert_array_equal(array, expected)
+    fabric.check()
+    return outcome
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 8])
+def test_every_schedule_adds_exactly(program, n):
+    rng = np.random.default_rng(n)
+    for schedule in schedules(n):
+        with star(program, n) as fabric:
+            job = fabric.collective(names(n), schedule, 32)
+            for count in (1, 7, 5000):
+                for dtype in (np.int32, np.float32):
+                    reduce_exactly(fabric, job, count, rng, dtype)
+            assert sum(fabric.collective_stats(machine)["retransmissions"] for machine in job.machines) == 0
+
+
+@pytest.mark.parametrize("name", ["leaf-spine", "fat-tree", "topoopt"])
+def test_they_run_on_any_topology(program, name):
+    topology = topologies.load(name, rate=RATE, delay=DELAY)
+    for schedule in schedules(8):
+        with Fabric(program, topology) as fabric:
+            job = fabric.collective(names(8), schedule, 256)
+            reduce_exactly(fabric, job, 10_000, np.random.default_rng(1))
+
+
+@pytest.mark.parametrize("congestion", [collectives.IDEAL, collectives.DCTCP])
+@pytest.mark.parametrize("rate", [0.01, 0.1])
+def test_losses_are_recovered(program, rate, congestion):
+    faults = Faults(rate, rate, rate, 0, 50e-6, 10e-6)
+    for seed, schedule in enumerate(schedules(4)):
+        with star(program, 4, faults=faults, seed=seed) as fabric:
+            job = fabric.collective(names(4), schedule, 32, rto=50e-6, congestion=congestion, window=16)
+            reduce_exactly(fabric, job, 9000, np.random.default_rng(1))
+            assert sum(fabric.collective_stats(machine)["retransmissions"] for machine in job.machines) > 0
+
+
+def test_late_ranks_and_many_tensors_in_flight(program):
+    """Ranks that begin late find what came early; tensors are reduced in order."""
+    rng = np.random.default_rng(5)
+    for schedule in schedules(4):
+        with star(program, 4) as fabric:
+            job = fabric.collective(names(4), schedule, 32, window=8, rto=20e-6)
+            sent, expected = {}, {}
+            for round_ in range(12):
+                arrays = [rng.integers(-99, 99, 50 + 300 * (round_ % 3)).astype(np.int32) for _ in range(4)]
+                total = np.sum(arrays, axis=0, dtype=np.int32)
+                for rank, machine in enumerate(job.machines):
+                    ticket = fabric.submit(machine, arrays[rank], at=(rank * 77 + round_ * 3) * 10**6)
+                    sent[ticket], expected[ticket] = arrays[rank], total
+            assert fabric.run()
+            done = fabric.completions()
+            assert len(done) == 48
+            for completion in done:
+                np.testing.assert_array_equal(sent[completion.ticket], expected[completion.ticket])
+            fabric.check()
+
+
+def latency(values, hops=2):
+    """One way through a star: two serialisations beyond the first, two delays; and the acknowledgement's way back."""
+    frame = 8 * (wire_bytes(values, values)) / RATE
+    return hops * DELAY + (hops - 1) * frame
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_ring_costs_what_its_model_says(program, n):
+    """2(n-1) steps of S/n and one latency each."""
+    count, values = n * 256 * 60, 256
+    with star(program, n) as fabric:
+        job = fabric.collective(names(n), collectives.ring([range(n)]), values)
+        outcome = reduce_exactly(fabric, job, count, np.random.default_rng(0))
+        step = 8 * wire_bytes(count // n, values) / RATE + latency(values)
+        assert outcome.seconds == pytest.approx(2 * (n - 1) * step, rel=0.05)
+        data = 2 * (n - 1) * wire_bytes(count // n, values)
+        for traffic in fabric.links():
+            assert data < traffic.bytes < 1.05 * data, "and acknowledgements"
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_halving_doubling_costs_what_its_model_says(program, n):
+    """2(n-1)/n S, in 2 log2(n) steps."""
+    count, values = n * 256 * 60, 256
+    with star(program, n) as fabric:
+        job = fabric.collective(names(n), collectives.halving_doubling(n), values)
+        outcome = reduce_exactly(fabric, job, count, np.random.default_rng(0))
+        moved = 2 * 8 * wire_bytes(count // n, values) * (n - 1) / RATE
+        assert outcome.seconds == pytest.approx(moved + 2 * math.log2(n) * latency(values), rel=0.07)
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_parameter_servers_cost_what_their_model_says(program, n):
+    """One server's NIC takes n-1 tensors and gives n-1 back meanwhile; if all ranks serve, the load is that of a ring."""
+    count, values = n * 256 * 64, 256
+    with star(program, n) as fabric:
+        job = fabric.collective(names(n), collectives.parameter_server(n, 1, slices=64), values)
+        outcome = reduce_exactly(fabric, job, count, np.random.default_rng(0))
+        assert outcome.seconds == pytest.approx((n - 1) * 8 * wire_bytes(count, values) / RATE, rel=0.15)
+    with star(program, n) as fabric:
+        job = fabric.collective(names(n), collectives.parameter_server(n, n, slices=16), values)
+        outcome = reduce_exactly(fabric, job, count, np.random.default_rng(0))
+        assert outcome.seconds == pytest.approx(2 * (n - 1) / n * 8 * wire_bytes(count, values) / RATE, rel=0.25)
+
+
+def test_a_tree_costs_what_its_model_says(program):
+    """An inner rank receives 2 S and passes on S upwards, and S and 2 S downwards."""
+    count, values = 256 * 640, 256
+    with star(program, 7) as fabric:
+        job = fabric.collective(names(7), collectives.tree(7, slices=64), values)
+        outcome = reduce_exactly(fabric, job, count, np.random.default_rng(0))
+        assert outcome.seconds == pytest.approx(3 * 8 * wire_bytes(count, values) / RATE, rel=0.15)
+
+
+def test_two_rings_use_both_directions_of_topoopt(program):
+    """A ring and its reverse on circuits of their own take half the time of one ring."""
+    topology = topologies.load("topoopt", servers=8, degree=2, rate=RATE, delay=DELAY)
+    seconds = []
+    for orders in ([range(8)], [range(8), range(7, -1, -1)]):
+        with Fabric(program, topology) as fabric:
+            job = fabric.collective(names(8), collectives.ring(orders), 256)
+            seconds.append(reduce_exactly(fabric, job, 8 * 256 * 100, np.random.default_rng(0)).seconds)
+    assert seconds[0] / seconds[1] == pytest.approx(2, rel=0.1)
+
+
+def test_dctcp_keeps_an_incast_queue_short(program):
+    """Seven senders to one: the queue stays near the threshold, the link stays busy."""
+    ecn, values, count = 30_000, 256, 256 * 2000
+    queues, seconds = {}, {}
+    for congestion in (collectives.IDEAL, collectives.DCTCP):
+        with star(program, 8, ecn=ecn) as fabric:
+            job = fabric.collective(names(8), collectives.parameter_server(8, 1, slices=500), values, window=64,
+                                    congestion=congestion)  # fmt: skip
+            outcome = reduce_exactly(fabric, job, count, np.random.default_rng(0))
+            down = next(traffic for traffic in fabric.links() if traffic.name == "s1>h1")
+            queues[congestion], seconds[congestion] = down.max_queue, outcome.seconds
+            assert down.marked > 0
+    assert queues[collectives.IDEAL] > 5 * ecn, "the test shows nothing"
+    assert queues[collectives.DCTCP] < 0.6 * queues[collectives.IDEAL]
+    assert seconds[collectives.DCTCP] < 1.1 * seconds[collectives.IDEAL]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    n=st.integers(2, 7),
+    which=st.integers(0, 4),
+    window=st.sampled_from([1, 2, 5, 64]),
+    counts=st.lists(st.integers(1, 700), min_size=1, max_size=4),
+    rate=st.sampled_from([0.0, 0.05]),
+    seed=st.integers(0, 1000),
+)
+def test_any_collective_is_exact(program, n, which, window, counts, rate, seed):
+    schedule = list(schedules(n))[which]
+    with star(program, n, faults=Faults(rate, rate, rate, 0, 50e-6, 10e-6), seed=seed) as fabric:
+        job = fabric.collective(names(n), schedule, 32, window=window, rto=30e-6)
+        rng = np.random.default_rng(seed)
+        for count in counts:
+            reduce_exactly(fabric, job, count, rng, starts=rng.integers(0, 10**8, n).tolist())
+
+
+def test_what_does_not_fit_is_said(program):
+    with pytest.raises(ValueError, match="power of two"):
+        collectives.halving_doubling(6)
+    with pytest.raises(ValueError, match="servers"):
+        collectives.parameter_server(4, 5)
+    with star(program, 3) as fabric, pytest.raises(ValueError, match="expected 4"):
+        fabric.collective(names(3), collectives.ring([range(4)]))
