@@ -183,15 +183,21 @@ def test_fused_rows(tmp_path, n, width, form):
         assert (program.register(f"value{i}") == rows[:, i]).all()
 
 
-@pytest.mark.parametrize("form", ["metadata", "controls"])
+@pytest.mark.parametrize("form", ["metadata", "locals", "controls"])
 def test_other_ways_to_write_it(tmp_path, form):
-    """Reading, adding and writing in three sweeps through metadata; one control instance per value; the index in a header."""
+    """Reading, adding and writing in three sweeps through metadata or local variables; one control instance per value; the
+    index in a header."""
     n, types, metadata = 24, f"header values_t {{ {' '.join(f'bit<32> f{i};' for i in range(24))} }}", ""
     if form == "metadata":
         locals_ = " ".join(f"register<bit<32>>(4) r{i};" for i in range(n))
         metadata = " ".join(f"bit<32> t{i};" for i in range(n))
         sweeps = ["r{i}.read(meta.t{i}, hdr.data.a);", "meta.t{i} = meta.t{i} + hdr.v.f{i};",
                   "r{i}.write(hdr.data.a, meta.t{i}); hdr.v.f{i} = meta.t{i};"]  # fmt: skip
+        body = " ".join(sweep.format(i=i) for sweep in sweeps for i in range(n))
+    elif form == "locals":
+        locals_ = " ".join(f"register<bit<32>>(4) r{i};" for i in range(n))
+        sweeps = ["bit<32> t{i};", "r{i}.read(t{i}, hdr.data.a);", "if (hdr.v.f{i} != 0) {{ t{i} = t{i} + hdr.v.f{i}; }}",
+                  "r{i}.write(hdr.data.a, t{i});", "hdr.v.f{i} = t{i};"]  # fmt: skip
         body = " ".join(sweep.format(i=i) for sweep in sweeps for i in range(n))
     else:
         types += """ control One(in bit<32> row, inout bit<32> v) { register<bit<32>>(4) r;

@@ -227,8 +227,8 @@ class Emitter(Statements):
         text = "\n".join(
             [
                 f"/* {Path(self.module.name).name}: made by ina.compiler */",
-                "/* Comments repeat the lines of the program that the code below them comes from. hdr, meta and standard_metadata",
-                " * are the parser's headers, user metadata and intrinsic metadata; reg_x(i) is cell i of register x. */",
+                "/* Comments repeat the lines of the program that the code below them comes from. hdr, meta and",
+                " * standard_metadata are the parser's headers and metadata; reg_x(i) is cell i of register x. */",
                 '#include "program.h"',
                 '#include "table.h"',
                 PRELUDE.read_text(encoding="utf-8"),

@@ -1,12 +1,13 @@
 """Passes over the IR before emission. The C compiler does what it is good at; these do what it cannot see.
 
 `propagate` makes equal index expressions look equal; `optimise_dead` drops what is then unused; `optimise_rows` fuses
-registers; `optimise_roll` turns runs into loops.
+registers; `optimise_roll` turns runs into loops, for which `optimise_arrays` puts variables side by side.
 """
 
 from __future__ import annotations
 
 from ina.compiler import ir, layout
+from ina.compiler.optimise_arrays import make_arrays
 from ina.compiler.optimise_dead import drop_dead
 from ina.compiler.optimise_propagate import propagate
 from ina.compiler.optimise_roll import roll
@@ -21,7 +22,8 @@ def optimise(module: ir.Module) -> None:
     drop_dead(module)
     rows = groups(module)
     layout.place_state(module, rows, set())
-    roll(module)
+    while make_arrays(module, roll(module)):
+        pass
     # Now it is known which registers loops run over: those move to the end of the row, onto a cache line.
     layout.place_state(module, rows, bulk_registers(module))
 

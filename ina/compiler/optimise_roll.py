@@ -38,11 +38,12 @@ class Shape:
     references: list[Reference] = field(default_factory=list)
 
 
-def roll(module: ir.Module) -> None:
-    """Rewrites both phases in place."""
-    uses = _uses(module)
+def roll(module: ir.Module) -> list[list[ir.Var]]:
+    """Rewrites both phases in place. The result: variables that would have to be elements of one array for more loops."""
+    uses, wishes = _uses(module), []
     for phase in (module.ingress, module.egress):
-        _block(phase.body, uses)
+        _block(phase.body, uses, wishes)
+    return wishes
 
 
 def _uses(module: ir.Module) -> dict[int, int]:
@@ -129,18 +130,22 @@ def _expr_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> obje
 # --- finding runs ---------------------------------------------------------------------------------------------------
 
 
-def _block(body: list[ir.Stmt], uses: dict[int, int]) -> None:
+def _block(body: list[ir.Stmt], uses: dict[int, int], wishes: list[list[ir.Var]]) -> None:
     if len(body) >= MIN_COUNT:
-        body[:] = _Finder(body, uses).run()
+        finder = _Finder(body, uses)
+        body[:] = finder.run()
+        wishes += finder.wishes
     for stmt in body:
         if not isinstance(stmt, ir.Roll):
             for inner in ir.blocks(stmt):
-                _block(inner, uses)
+                _block(inner, uses, wishes)
 
 
 class _Finder:
     def __init__(self, body: list[ir.Stmt], uses: dict[int, int]) -> None:
         self.body, self.uses = body, uses
+        self.wishes: list[list[ir.Var]] = []
+        self.wished = 0  # how far statements have been looked at for wishes
         self.shapes: list[Shape] = []
         self.ids: list[int] = []
         numbers: dict[object, int] = {}
@@ -216,6 +221,7 @@ class _Finder:
                 break
             good += 1
         if good < MIN_COUNT or not (any(private) is False or self._own(first, private)):
+            self._wish(start, period, count, steps, private)
             return None
         statements = self.body[start : start + period]
         if not _hoistable(statements):
@@ -242,6 +248,25 @@ class _Finder:
         if len(set(renamed.values())) != len(renamed):
             return False
         return not renamed or self._own(other, private)
+
+    def _wish(self, start: int, period: int, count: int, steps: list[Any], private: list[bool]) -> None:
+        """Notes the variables at each place where iterations have their own, if that is all that is in the way."""
+        if start < self.wished:
+            return
+        first = self._references(start, period)
+        taken: list[list[Any]] = [[r.item] for r in first]
+        for m in range(1, count):
+            other = self._references(start + m * period, period)
+            for a, b, step, own in zip(first, other, steps, private, strict=True):
+                if isinstance(a.item, ir.Var):
+                    if not own and a.item is not b.item:
+                        return
+                elif _distance(a.item, b.item) != step * m:
+                    return
+            for items, reference in zip(taken, other, strict=True):
+                items.append(reference.item)
+        self.wishes += [items for items, own in zip(taken, private, strict=True) if own]
+        self.wished = start + count * period
 
     def _own(self, references: list[Reference], private: list[bool]) -> bool:
         """Whether the private variables of one iteration are written first and used nowhere else."""
