@@ -178,7 +178,7 @@ def test_tables(statements):
             key = { hdr.h.a: exact; hdr.h.b: ternary; hdr.h.f: exact @name("flag"); }
             actions = { set(hdr.h.a); none; NoAction; }
             entries = {
-                (1, 2 &&& 3, true): set(hdr.h.a, 4);
+                priority = 3: (1, 2 &&& 3, true): set(hdr.h.a, 4);
                 (Code.two, _, false): set(5);
                 const priority = 1: (3, 7, true): none();
             }

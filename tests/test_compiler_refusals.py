@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from v1_program import source
 
+from ina.compiler.build import generate
 from ina.compiler.errors import CompileError
 from ina.compiler.frontend import check, load, parse_text
 
@@ -35,6 +37,22 @@ CORE = "action NoAction() {} match_kind { exact }\n"
         ("control c() { bit<8>[4] x; apply { x.push_front(1); } }", "push_front"),
         ("parser p() { bit<8>[4] x; state start { bit<8> y = x.next; } }", "not of arrays"),
         ("struct s { varbit<8>[4] x; }", "no arrays of varbit"),
+        ("action a(bit<8> x) { bit<8> y = x / -1; }", "'/' is not defined for negative numbers"),
+        ("action a(bit<8> x) { bit<8> y = -5 % x; }", "'%' is not defined for negative numbers"),
+        ("enum X { b } const bool a = ({#} == X.b);", "cannot be compared with X"),
+        ("header H {} const H h = { # };", "without space"),
+        ("extern void f<T>(in T x); control c() { apply { f(5); } }", "no width is known"),
+        ("extern void f<T>(in T x); control c() { apply { f(\"hi\"); } }", "a string cannot be the argument"),
+        ("T f<T>(T x) { return x; } control c() { apply { bit<8> y = f(255); } }", "cannot return an int"),
+        ("type bit<1> t; t f(bit<2> a) { return (t)a; }", "cannot cast bit<2> to t"),
+        ("type bit<8> t; bit<8> f(bit<8> a, t n) { return a << n; }", "a shift amount must be"),
+        ("bit<1> h(in bit<1> a) { return a; } bit<1> f(in bit<1> a = h(1)) { return a; }", "must be known at compile time"),
+        ("control A() { apply {} } control C()(A a) { apply {} }", "control A has a body"),
+        ("control e() { apply {} } parser p() { e() x; state start {} }", "cannot be instantiated in a parser"),
+        ("extern W<T> { W(); } control c(W w) { apply {} }", "needs 1 type arguments"),
+        ("control c() { bit<8> n; apply { for (n in 1 .. 6) {} } }", "needs a type"),
+        ("match_kind { ternary } control c(in bit<8> x) { action a() {} table t { key = { x: ternary; } actions = { a; } "
+         "entries = { 1: a(); priority = 4: 2: a(); } } apply {} }", "the first entry must have a priority"),
     ],
 )  # fmt: skip
 def test_refused(text: str, says: str) -> None:
@@ -49,3 +67,18 @@ def test_unknown_version_of_v1model(tmp_path, version: str) -> None:
     path.write_text(f"#define V1MODEL_VERSION {version}\n#include <v1model.p4>\n")
     with pytest.raises(CompileError, match="none of v1model's"):
         load(path)
+
+
+def test_no_action_with_parameters_is_no_default(tmp_path) -> None:
+    text = "action NoAction(bit<8> x) {} control c() { table t { actions = {} } apply {} }"
+    with pytest.raises(CompileError, match="NoAction has parameters"):
+        check(parse_text(text, "program.p4"))
+
+
+def test_translations_take_a_width_or_string(tmp_path) -> None:
+    """Not a traceback of P4Info's."""
+    path = tmp_path / "program.p4"
+    path.write_text(source("t.apply();", types='@p4runtime_translation("uri", bool) type bit<16> port_t;', metadata="port_t p;",
+                           ingress_locals="table t { key = { meta.p: exact; } actions = { NoAction; } }"))  # fmt: skip
+    with pytest.raises(CompileError, match="takes a URI and then"):
+        generate(load(path))

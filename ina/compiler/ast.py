@@ -414,9 +414,9 @@ class ForC(Statement):
 
 @dataclass(eq=False, slots=True)
 class ForIn(Statement):
-    """`for (type x in collection)` (`target` is a VarDecl) or `for (x in collection)` (`target` is an lvalue)"""
+    """`for (type x in collection)`"""
 
-    target: VarDecl | Expr
+    target: VarDecl
     collection: Expr
     body: Statement
     annotations: list[Annotation] = field(default_factory=list)

@@ -93,6 +93,8 @@ class CallChecker(ExpressionChecker):
         bindings = self.bind(e, signature, explicit, e.span, directionless_may_vary=runtime)
         e.type_bindings = {v.name: bound for v, bound in bindings.items()}
         e.type = self.substitute(signature.returns, bindings)
+        if isinstance(e.type, types.InfIntType) and e.kind != "size_method":
+            self.fail(e.span, f"'{signature.name}' cannot return an int without width: write the argument as in 8w1")
         if isinstance(signature.decl, ast.FunctionDecl) and signature.decl.type_params:
             e.decl = self._specialise_function(signature, bindings, e.span)
         self._check_call(e)
@@ -266,6 +268,12 @@ class CallChecker(ExpressionChecker):
         bindings = self._infer(signature, given, explicit, span, infer_all)
         e.params = self.substitute_params(params, bindings) if bindings else params
         e.args = [self._bind_one(p, a, directionless_may_vary) for p, a in zip(e.params, given, strict=True)]
+        for p, bound, argument in zip(params, e.params, given, strict=True):
+            if p.direction and isinstance(p.type, TypeVar) and isinstance(bound.type, (types.InfIntType, types.StringType)):
+                what = "a string cannot be" if isinstance(bound.type, types.StringType) else "no width is known for"
+                hint = ["write it with its width, as in 8w1"] if isinstance(bound.type, types.InfIntType) else []
+                place = argument.span if argument is not None else span
+                self.fail(place, f"{what} the argument for '{p.direction}' parameter '{p.name}'", hint)
         return bindings
 
     def argument(self, e: ast.Expr) -> ast.Expr:
@@ -413,6 +421,8 @@ class CallChecker(ExpressionChecker):
         """Binds constructor arguments; returns the (specialised) type of the new object."""
         if not isinstance(t, types.CallableType):
             self.fail(span, f"{t} cannot be instantiated: only parsers, controls, packages and externs can")
+        if self.in_parser and isinstance(t, types.ControlType):
+            self.fail(span, f"control {t} cannot be instantiated in a parser")
         if isinstance(t.decl, (ast.ParserTypeDecl, ast.ControlTypeDecl)):
             self.fail(
                 span,

@@ -286,6 +286,8 @@ class ConversionChecker(TypeChecker):
         a, b = types.underlying(s), types.underlying(t)
         if a == b:
             return True
+        if any(isinstance(x, types.NewType) for x in (s, t)) and isinstance(a, BitType) and isinstance(b, BitType):
+            return False  # only to and from the type that it is made of (§8.11.1)
         if isinstance(a, BitType) and isinstance(b, BitType):
             return a.signed == b.signed or a.width == b.width
         if isinstance(a, types.InfIntType):

@@ -56,6 +56,9 @@ class OperatorChecker(ConversionChecker):
         elif op in ("<<", ">>"):
             self._check_shift(e)
         elif op in ("/", "%"):
+            for side in (e.left, e.right):
+                if isinstance(side.type, types.InfIntType) and side.const is not None and side.const < 0:
+                    self.fail(side.span, f"'{op}' is not defined for negative numbers")
             self._balance_integers(e)
             e.type = e.left.type
             if isinstance(e.type, BitType) and e.type.signed:
@@ -107,6 +110,11 @@ class OperatorChecker(ConversionChecker):
     def _balance_equality(self, e: ast.Binary) -> None:
         left, right = e.left.type, e.right.type
         assert left is not None and right is not None
+        for side, other in ((e.left, right), (e.right, left)):
+            if isinstance(side, ast.InvalidHeader) and not isinstance(
+                types.strip_new(other), (types.HeaderType, types.UnionType)
+            ):
+                self.fail(e.span, f"an invalid header cannot be compared with {other}")
         if left == right and not _is_anonymous(left):
             if isinstance(left, (types.CallableType, types.ApplyResultType, types.TypeVar)):
                 self._operands(e, "cannot be compared")
@@ -134,8 +142,8 @@ class OperatorChecker(ConversionChecker):
             e.left, e.type = self.coerce(e.left, left), left
         if not isinstance(left, (BitType, types.InfIntType)) or not isinstance(right, (BitType, types.InfIntType)):
             self._operands(e, "must be integers")
-        if isinstance(right, BitType) and right.signed:
-            self.fail(e.right.span, f"a shift amount must be unsigned, not {e.right.type}")
+        if isinstance(right, BitType) and (right.signed or isinstance(e.right.type, types.NewType)):
+            self.fail(e.right.span, f"a shift amount must be of a type bit<W>, not {e.right.type}")
         if isinstance(left, types.InfIntType) and e.right.const is None:
             self.fail(
                 e.left.span, "give the shifted literal a width, as in 8w1 << n: the amount is only known at run time"

@@ -250,14 +250,8 @@ class StatementChecker(CallChecker):
     def _for_in(self, s: ast.ForIn) -> None:
         with self.nested():
             element = self._collection(s)
-            if isinstance(s.target, ast.VarDecl):
-                target = self.resolve(s.target.type_ref)
-                s.target.type = target
-                self.scope.declare(s.target.name, s.target, s.target.span)
-            else:
-                s.target = self.value(s.target, "a variable")
-                self.require_lvalue(s.target, "assigned to")
-                target = s.target.type
+            target = s.target.type = self.resolve(s.target.type_ref)
+            self.scope.declare(s.target.name, s.target, s.target.span)
             if isinstance(s.collection, ast.Range):
                 if not isinstance(types.underlying(target), BitType):
                     self.fail(s.span, f"a loop over a range needs a variable of bits, not {target}")

@@ -146,6 +146,11 @@ class TableChecker(StatementChecker):
                 f"table '{table.name}' has no default_action, and NoAction is not declared",
                 ["#include <core.p4>"],
             )
+        if nothing.params:
+            self.fail(
+                nothing.span, "NoAction has parameters: it cannot be the default action of a table without default_action",
+                [Note("such a table", table.span)],
+            )  # fmt: skip
         ref = ast.ActionRef(table.span, "NoAction", [], absolute=True)
         ref.decl = nothing
         table.default_action = ref
@@ -182,6 +187,11 @@ class TableChecker(StatementChecker):
         largest = table.properties.get("largest_priority_wins")
         step = 1 if delta is None else self.constant_int(delta.value, "priority_delta")
         wins = largest is None or largest.value.const is not False
+        if table.entries and table.entries[0].priority is None:
+            given = next((entry for entry in table.entries if entry.priority is not None), None)
+            if given is not None:
+                note = Note("because this one has one", given.span)
+                self.fail(table.entries[0].span, "the first entry must have a priority", [note])
         for i, entry in enumerate(table.entries):
             if entry.priority is None:
                 before = table.entries[i - 1].priority

@@ -377,6 +377,13 @@ class TypeChecker(ABC):
                     p.type_ref.span,
                     f"parameter '{p.name}' cannot be {p.type}: parsers and controls are constructor parameters",
                 )
+            if p.is_ctor and isinstance(p.type, (types.ParserType, types.ControlType)) and hasattr(p.type.decl, "ctor_params"):
+                kind = "parser" if isinstance(p.type, types.ParserType) else "control"
+                notes = [Note("declared here", p.type.decl.span)]
+                self.fail(p.type_ref.span, f"{kind} {p.type} has a body: the parameter needs a {kind} type without", notes)
+            if isinstance(p.type, types.ExternType) and p.type.type_params and not p.type.args:
+                count = len(p.type.type_params)
+                self.fail(p.type_ref.span, f"extern {p.type.name} needs {count} type arguments: {p.type.name}<...>")
             if (
                 p.direction
                 and isinstance(p.type, types.ExternType)
@@ -391,6 +398,8 @@ class TypeChecker(ABC):
             if p.default is not None:
                 assert p.type is not None
                 p.default = self.coerce(self.expression(p.default), p.type)
+                if p.default.const is None and isinstance(p.default, ast.Call) and p.default.kind != "constructor":
+                    self.fail(p.default.span, f"the default value of parameter '{p.name}' must be known at compile time")
         return resolved
 
     # --- provided by the expression checker

@@ -160,11 +160,7 @@ class Statements(Expressions):
         self.emit(ir.Label(end))
 
     def _for_in(self, node: ast.ForIn) -> None:
-        if isinstance(node.target, ast.VarDecl):
-            target = self.storage.place(node.target.type, node.target.name)
-            self.scope[id(node.target)] = target
-        else:
-            target = self.lvalue(node.target)
+        target = self.scope[id(node.target)] = self.storage.place(node.target.type, node.target.name)
         if isinstance(node.collection, ast.Range):
             self._for_range(node, target)
             return

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 from typing import Any
 
 from ina.compiler import ast
 from ina.compiler.check_const import fold_binary, fold_unary
+from ina.compiler.errors import CompileError
 from ina.compiler.types import (
     INT,
     BitType,
@@ -198,8 +200,10 @@ def translated_width(t: NewType) -> int | None:
     note = t.decl.annotation("p4runtime_translation") if t.decl is not None else None
     if note is None:
         return None
-    tokens = "".join(note.tokens).rpartition(",")[2]
-    return 0 if tokens == "string" else int(tokens.removeprefix("bit<").removesuffix(">"))
+    form = re.fullmatch(r"bit<(\d+)>|(\d+)|string", "".join(note.tokens).rpartition(",")[2])
+    if form is None:
+        raise CompileError(note.span, "@p4runtime_translation takes a URI and then bit<W>, a width or string")
+    return int(form[1] or form[2] or 0)
 
 
 def bitwidth(t: Type) -> int:

@@ -374,7 +374,10 @@ class ExpressionParser:
         """{ } | { expression, ... } | { name = expression, ... } | {#}, each list optionally ending in `...` or `,`"""
         span = self.expect("{")
         if self.accept("#"):
-            return ast.InvalidHeader(join(span, self.expect("}")))
+            token = join(span, self.expect("}"))
+            if token.length != len("{#}"):
+                self.fail(token, "an invalid header is written {#}, without space")
+            return ast.InvalidHeader(token)
         dots, last = False, span
         if self.kinds[self.pos] == "id" and self.kinds[self.pos + 1] == "=":
             fields: list[tuple[str, ast.Expr]] = []

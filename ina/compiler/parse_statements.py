@@ -302,7 +302,7 @@ class StatementParser(ExpressionParser):
         return ast.Switch(span, subject, cases)
 
     def parse_for(self, annotations: list[ast.Annotation]) -> ast.Statement:
-        """for ( type name in collection ) | for ( lvalue in collection ) | for ( init ; condition ; update )"""
+        """for ( type name in collection ) | for ( init ; condition ; update )"""
         span = self.spans[self.pos]
         self.pos += 1
         self.expect("(", "after 'for'")
@@ -322,18 +322,15 @@ class StatementParser(ExpressionParser):
         elif self.at(";"):
             statement = self._parse_for_c(span, [], annotations)
         else:
-            start = self.pos
-            target = self.parse_postfix(self.parse_primary())
-            if self.at("in"):
-                statement = self._parse_for_in(span, target, annotations)
-            else:
-                self.pos = start
-                statement = self._parse_for_c(span, [self._parse_simple_statement(None)], annotations)
+            if self.kinds[self.pos] == "id" and self.kinds[self.pos + 1] == "in":
+                name, name_span = self.parse_name()
+                self.fail(name_span, f"the variable of the loop needs a type, as in for (bit<8> {name} in ...)")
+            statement = self._parse_for_c(span, [self._parse_simple_statement(None)], annotations)
         self.depth -= 1
         self.scopes.pop()
         return statement
 
-    def _parse_for_in(self, span, target: ast.VarDecl | ast.Expr, annotations: list[ast.Annotation]) -> ast.ForIn:
+    def _parse_for_in(self, span, target: ast.VarDecl, annotations: list[ast.Annotation]) -> ast.ForIn:
         self.expect("in")
         collection = self.parse_expression()
         if self.accept(".."):

@@ -129,10 +129,7 @@ class Statements(Calls):
     def _for_in(self, s: ast.ForIn, frame: Frame) -> None:
         """§12.8: the collection is evaluated once."""
         for item in self._items(s.collection, frame):
-            if isinstance(s.target, ast.VarDecl):
-                frame.vars[s.target] = copy(item)
-            else:
-                self.lvalue(s.target, frame).set(copy(item))
+            frame.vars[s.target] = copy(item)
             if not self._loop(s.body, frame):
                 break
 
