@@ -26,6 +26,7 @@ from ina.control.ports import open_worker_port
 from ina.transport import Endpoint, WorkerConfig
 name, rank, workers, count = sys.argv[1], *map(int, sys.argv[2:])
 client = Client(name)
+client.join("job", rank)
 client.admit("job", workers, 32)
 a = client.attach("job", rank, "udp")
 config = WorkerConfig(worker=rank, workers=workers, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,

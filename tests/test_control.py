@@ -20,27 +20,34 @@ from ina import paths
 from ina.control import server as server_module
 from ina.control.channel import Channel, listen
 from ina.control.client import Client, ControlError, SwitchProcess, start_server
-from ina.control.ports import open_switch_port, open_worker_port
+from ina.control.ports import Plug, open_switch_port, open_worker_port
 from ina.control.server import Server
 from ina.transport import SWITCH, Address, Endpoint, WorkerConfig, protocols, worker_address
+from topologies import load
 
 
 class FakeHost(FakeTarget):
     """A switch without a data plane: its ports are real."""
 
+    topology = None
+
     def __init__(self):
         super().__init__()
+        self.targets = {"s1": self}
         self.ports = {}
         self.closed = False
 
     def describe(self):
         return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": "switchml"}
 
+    def host_of(self, pid):
+        return ""
+
     def open_port(self, kind, job, index, slots, pid):
         number, address = len(self.ports), worker_address(job, index)
         port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes("switchml", 32), slots)
         self.ports[number] = port
-        return number, address, offer, fds
+        return Plug(number, address, SWITCH, offer, fds)
 
     def close_port(self, number, job):
         self.ports.pop(number).close()
@@ -56,11 +63,12 @@ class FakeHost(FakeTarget):
 
 
 @pytest.fixture
-def served(monkeypatch):
-    """A server in a thread over a fake switch: (socket name, host). Its starter leaves at the end; then it must end."""
+def served(monkeypatch, request):
+    """A server in a thread over a fake switch (or what a test asks for): (socket name, host). Its starter leaves at the end;
+    then it must end."""
     monkeypatch.setattr(server_module, "GRACE", 0.3)
     name = f"ina-test-{uuid.uuid4().hex[:12]}"
-    host = FakeHost()
+    host = getattr(request, "param", FakeHost)()
     starter_end, alive = os.pipe()
     server = Server(listen(name), host, starter_end, job_slots=16)
 
@@ -310,3 +318,36 @@ def test_a_program_that_does_not_compile_is_told_to_everyone(tmp_path):
     with pytest.raises(ControlError, match=r"switch\| .*"):
         start_server(tmp_path / "missing.p4", timeout=20)
     assert process.name not in abstract_sockets()
+
+
+# ---- networks
+
+
+class FakeNetwork(FakeHost):
+    """Two switches and a spine; every process is in the next host."""
+
+    def __init__(self):
+        super().__init__()
+        self.topology = load("leaf-spine", leaves=2, spines=1, hosts=1)
+        self.targets = {name: FakeTarget() for name in ("s1", "s2", "s3")}
+        self.hosts = iter(("h1", "h2"))
+
+    def host_of(self, pid):
+        return next(self.hosts)
+
+
+@pytest.mark.parametrize("served", [FakeNetwork], indirect=True)
+def test_a_job_in_a_network_gets_a_tree_when_all_its_workers_are_there(served, monkeypatch):
+    name, host = served
+    monkeypatch.setattr(server_module, "JOINING", 0.2)
+    first, second = Client(name, timeout=5), Client(name, timeout=5)
+    with pytest.raises(ControlError, match="its workers join before they are admitted"):
+        first.admit("job", 2)
+    first.join("job", 0)
+    with pytest.raises(ControlError, match="admit: waited 0.2 s for workers 1 of job 'job' to join"):
+        first.admit("job", 2)
+    second.join("job", 1)
+    assert second.admit("job", 2)["number"] == first.admit("job", 2)["number"] == 0
+    assert [len(host.targets[switch].table("job")) for switch in ("s1", "s2", "s3")] == [1, 1, 1]
+    first.close()
+    second.close()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -90,20 +91,38 @@ def test_other_traffic_crosses_the_same_links():
 def test_workers_must_be_in_hosts_each_in_its_own():
     with Network(star(hosts=2), PROGRAM, DEFINES) as network:
         outside = network.client()
-        outside.admit("job", 2, 32)
+        outside.join("job", 0)
         with pytest.raises(ControlError, match=rf"process {os.getpid()} is in no host of this network \(h1, h2\)"):
-            outside.attach("job", 0)
+            outside.admit("job", 2)
         outside.close()
-        attach = (
+        code = (
             "import sys; from ina.control.client import Client\n"
-            "c, d = Client(sys.argv[1]), Client(sys.argv[1]); c.admit('two', 2, 32)\n"
-            "a = c.attach('two', 1); print(a.address.ip, a.address.port - a.number, a.port['peer'])\n"
-            "try: d.attach('two', 0)\nexcept Exception as e: print(e)"
+            "c, d = Client(sys.argv[1]), Client(sys.argv[1]); c.join('one', 0); c.admit('one', 1, 32)\n"
+            "a = c.attach('one', 0); print(a.address.ip, a.address.port - a.number, a.port['peer'])\n"
+            "d.join('one', 1)\ntry: d.admit('one', 2)\nexcept Exception as e: print(e)"
         )
-        command = network.command("h2", [sys.executable, "-c", attach, network.socket])
+        command = network.command("h2", [sys.executable, "-c", code, network.socket])
         said = subprocess.run(command, env=environment(), capture_output=True, text=True).stdout.splitlines()
-    assert said[0] == "10.0.0.2 4000 ['10.0.255.254', 48864]", "a worker has its host's address, whatever its number"
-    assert "h2 has a worker of this job already" in said[1]
+    assert said[0] == "10.0.0.2 4000 ['10.255.0.1', 48864]", "a worker has its host's address, whatever its number"
+    assert "h2 has a worker of this job already (0)" in said[1]
+
+
+def test_admission_waits_until_all_workers_have_joined():
+    code = "import sys; from ina.control.client import Client\nc = Client(sys.argv[1]); c.join('job', 1); sys.stdin.read()"
+    ask = (
+        "import sys; from ina.control.client import Client\nc = Client(sys.argv[1]); c.join('job', 0)\n"
+        "try: print(c.admit('job', 2, 32)['workers'])\nexcept Exception as e: print(e)"
+    )
+    with Network(star(hosts=3), PROGRAM, DEFINES) as network:
+        def start(host: str, code: str) -> subprocess.Popen:
+            command = network.command(host, [sys.executable, "-c", code, network.socket])
+            return subprocess.Popen(command, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+        with start("h1", ask) as first:
+            assert not select.select([first.stdout], [], [], 1.0)[0], "one of two is there"
+            with start("h3", code) as second:
+                assert first.stdout.readline() == "2\n"
+                second.stdin.close()
 
 
 def test_the_sums_can_be_recomputed_from_captures(tmp_path):

@@ -14,7 +14,6 @@ Needs root and Debian's ``mininet`` package (without recommends).
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -26,9 +25,9 @@ from pathlib import Path
 from types import ModuleType
 
 from ina.control.client import Client, SwitchProcess
+from ina.control.description import Description
 from ina.control.network import KINDS
 from ina.transport import SWITCH
-from topologies import routes
 from topologies.model import Node, Topology, TopologyError
 from topologies.points import points
 from topologies.state import State, interface_exists, run_dir
@@ -99,26 +98,6 @@ def _classes() -> dict[str, type]:
                 super().stop()
 
     return {"switch": Place, "link": Cable}
-
-
-def _flood(topology: Topology) -> dict[str, list[int]]:
-    """For every switch the ports that lead to a host, or to a switch along one tree that spans all: of duplex links, so that
-    broadcasts stay among the switches that these join."""
-    ports: dict[str, set[int]] = {switch.name: set() for switch in topology.switches}
-    reached: set[str] = set()
-    for root in ports:
-        waiting = [] if root in reached else [root]
-        reached.add(root)
-        for switch in waiting:
-            for hop in topology.hops[switch]:
-                if hop.node not in ports:
-                    ports[switch].add(hop.port)
-                elif hop.node not in reached and not topology.links[hop.link].simplex:
-                    reached.add(hop.node)
-                    waiting.append(hop.node)
-                    ports[switch].add(hop.port)
-                    ports[hop.node].add(next(end.port for end in topology.ends[hop.link] if end.node == hop.node))
-    return {switch: sorted(found) for switch, found in ports.items()}
 
 
 class Network:
@@ -241,39 +220,14 @@ class Network:
             raise OSError("hosts could not be set up: " + "; ".join(failed))
 
     def _start_switch(self) -> None:
-        description = run_dir() / "ports.json"
-        self._state.add(files=[description, Path(self.socket)])
-        description.write_text(json.dumps(self._described()))
+        path, hosts = run_dir() / "network-description.json", self.topology.hosts
+        self._state.add(files=[path, Path(self.socket)])
+        namespaces = {host.name: os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino for host in hosts}
+        Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures).write(path)
         Path(self.socket).unlink(missing_ok=True)  # of an earlier network: nobody can be listening, the lock is ours
-        self._process = SwitchProcess(
-            self._program, self._defines, self.socket, self._job_slots, network=description
-        )
+        self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots, network=path)
         self._state.add(processes=[self._process.pid])
         self._process.wait_ready()
-
-    def _described(self) -> dict:
-        """The network as ``ina.control.network.Description`` reads it."""
-        topology, names, ports, trunks = self.topology, self.topology.link_names(), [], []
-        hosts = {host.name: host for host in topology.hosts}
-        for number, (link, ends) in enumerate(zip(topology.links, topology.ends, strict=True)):
-            wire = {"rate": link.rate, "delay": link.delay, "queue": link.queue, "loss": link.loss,
-                    "seed": self._seed * 10_000 + number}  # fmt: skip
-            a, b = sorted(ends, key=lambda end: end.node[0])
-            if a.node not in hosts:
-                trunks.append({"name": names[number], "simplex": link.simplex, "wire": wire,
-                               "a": a.node, "a_port": a.port, "a_interface": a.name,
-                               "b": b.node, "b_port": b.port, "b_interface": b.name})  # fmt: skip
-                continue
-            host = hosts[a.node]
-            ports.append({"switch": b.node, "number": b.port, "interface": b.name, "host": host.name, "mac": host.mac,
-                          "ip": host.ip, "namespace": os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino,
-                          "wire": wire})  # fmt: skip
-        ways = routes.tables(topology)
-        return {
-            "mtu": topology.mtu, "ports": ports, "trunks": trunks, "flood": _flood(topology),
-            "routes": {switch: {hosts[h].mac: hop.port for h, hop in way.items()} for switch, way in ways.items()},
-            "kind": self._kind, "cables": self._cables, "captures": self._captures,
-        }  # fmt: skip
 
     # ---- in use
 

@@ -3,6 +3,7 @@
 Where several ports are as near, the host's number chooses: its lowest digit in base (number of choices) at the edge, the
 next one a level up, so that consecutive hosts spread over all core switches. That is what the suffix tables of the
 fat-tree paper do with host identifiers (Al-Fares SIGCOMM'08 §3.3, §3.5). Every hop is one nearer to the host: no loops.
+Broadcasts go along a tree.
 """
 
 from __future__ import annotations
@@ -34,6 +35,26 @@ def tables(topology: Topology) -> Tables:
             digit = host.number // len(best) ** (levels[switch] - 1)
             table[host.name] = best[digit % len(best)]
     return found
+
+
+def flood_ports(topology: Topology) -> dict[str, list[int]]:
+    """For every switch the ports that lead to a host, or to a switch along one tree that spans all: of duplex links, so that
+    broadcasts stay among the switches that these join."""
+    ports: dict[str, set[int]] = {switch.name: set() for switch in topology.switches}
+    reached: set[str] = set()
+    for root in ports:
+        waiting = [] if root in reached else [root]
+        reached.add(root)
+        for switch in waiting:
+            for hop in topology.hops[switch]:
+                if hop.node not in ports:
+                    ports[switch].add(hop.port)
+                elif hop.node not in reached and not topology.links[hop.link].simplex:
+                    reached.add(hop.node)
+                    waiting.append(hop.node)
+                    ports[switch].add(hop.port)
+                    ports[hop.node].add(next(end.port for end in topology.ends[hop.link] if end.node == hop.node))
+    return {switch: sorted(found) for switch, found in ports.items()}
 
 
 def _distances_to(switch: str, into: dict[str, list[str]]) -> dict[str, int]:

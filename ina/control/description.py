@@ -1,15 +1,22 @@
-"""What a network's process is told of its switches, ports and links: a JSON file that topologies/mininet.py writes."""
+"""What a network's process is told: the topology, where its hosts are, and what its switches and links are to be made of.
+
+It is a JSON file that topologies/mininet.py writes. All else (ports, routes) follows from the topology.
+"""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 
-from ina.switch.embedded import Link
+from ina.switch.embedded import Link as Egress
 from ina.transport.ports import Faults
+from topologies import routes
+from topologies.model import Link, Node, Topology
 
 ETHERNET = 14  # bytes of a frame's header
+SEEDS = 10_000  # more than a network has links
 
 
 @dataclass(frozen=True)
@@ -24,8 +31,8 @@ class Wire:
     seed: int
 
     @property
-    def egress(self) -> Link:
-        return Link(self.rate, self.delay, self.queue)
+    def egress(self) -> Egress:
+        return Egress(self.rate, self.delay, self.queue)
 
     def faults(self, side: int) -> Faults | None:
         return Faults(loss=self.loss, seed=2 * self.seed + side) if self.loss else None
@@ -38,10 +45,7 @@ class HostPort:
     switch: str
     number: int
     interface: str
-    host: str
-    mac: str
-    ip: str
-    namespace: int  # inode of the host's network namespace
+    host: Node
     wire: Wire
 
 
@@ -67,33 +71,69 @@ class Trunk:
 
 @dataclass(frozen=True)
 class Description:
-    """The network. ``kind`` of its switches: a key of ``ina.control.network.KINDS``. ``cables``: what links between switches
-    are made of, ``memory`` (then all switches are in one process) or ``veth``. ``captures``: by interface, the pcap file."""
+    """The network. ``namespaces``: inode of each host's network namespace. ``kind`` of its switches: a key of
+    ``ina.control.network.KINDS``. ``cables``: what links between switches are made of, ``memory`` (then all switches are in
+    one process) or ``veth``. ``captures``: by interface, the pcap file."""
 
-    mtu: int
-    ports: tuple[HostPort, ...]
-    trunks: tuple[Trunk, ...]
-    routes: dict[str, dict[str, int]]  # switch -> MAC address of a host -> port
-    flood: dict[str, list[int]]  # switch -> ports that broadcasts leave by
+    topology: Topology
+    namespaces: dict[str, int]
     kind: str = "embedded"
     cables: str = "memory"
-    captures: dict[str, str] | None = None
+    seed: int = 1
+    captures: dict[str, str] = field(default_factory=dict)
+
+    def write(self, path: Path) -> None:
+        topology = self.topology
+        plain = {"name": topology.name, "mtu": topology.mtu, "nodes": [node.name for node in topology.nodes],
+                 "links": [asdict(link) for link in topology.links]}  # fmt: skip
+        kept = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures")}
+        path.write_text(json.dumps({"topology": plain, **kept}))
 
     @classmethod
     def read(cls, path: Path) -> Description:
         fields = json.loads(path.read_text())
-        for kind, made in (("ports", HostPort), ("trunks", Trunk)):
-            fields[kind] = tuple(made(**{**item, "wire": Wire(**item["wire"])}) for item in fields[kind])
-        return cls(**fields)
+        plain = fields.pop("topology")
+        topology = Topology(plain["name"], tuple(map(Node, plain["nodes"])), tuple(Link(**link) for link in plain["links"]),
+                            plain["mtu"])  # fmt: skip
+        return cls(topology, **fields)
 
     @property
     def switches(self) -> tuple[str, ...]:
-        return tuple(self.routes)
+        return tuple(node.name for node in self.topology.switches)
 
     @property
     def max_frame(self) -> int:
-        return self.mtu + ETHERNET
+        return self.topology.mtu + ETHERNET
 
-    def capture(self, interface: str) -> str | None:
-        """The pcap file for what passes ``interface``; None: none."""
-        return (self.captures or {}).get(interface)
+    @cached_property
+    def ports(self) -> tuple[HostPort, ...]:
+        """Those that hosts are at, in the order of the links."""
+        found = []
+        for number, (link, ends) in enumerate(zip(self.topology.links, self.topology.ends, strict=True)):
+            for host, here in (ends, ends[::-1]):
+                if host.node[0] == "h":
+                    found.append(HostPort(here.node, here.port, here.name, Node(host.node), self._wire(number, link)))
+        return tuple(found)
+
+    @cached_property
+    def trunks(self) -> tuple[Trunk, ...]:
+        names = self.topology.link_names()
+        return tuple(
+            Trunk(names[number], a.node, a.port, a.name, b.node, b.port, b.name, link.simplex, self._wire(number, link))
+            for number, (link, (a, b)) in enumerate(zip(self.topology.links, self.topology.ends, strict=True))
+            if a.node[0] == b.node[0] == "s"
+        )
+
+    def _wire(self, number: int, link: Link) -> Wire:
+        return Wire(link.rate, link.delay, link.queue, link.loss, self.seed * SEEDS + number)
+
+    @cached_property
+    def routes(self) -> dict[str, dict[str, int]]:
+        """Switch -> MAC address of a host -> port."""
+        ways = routes.tables(self.topology)
+        return {switch: {Node(host).mac: hop.port for host, hop in way.items()} for switch, way in ways.items()}
+
+    @cached_property
+    def flood(self) -> dict[str, list[int]]:
+        """Switch -> ports that broadcasts leave by."""
+        return routes.flood_ports(self.topology)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from ina.compiler.build import compile_program
-from ina.control.ports import open_switch_port
+from ina.control.ports import Plug, open_switch_port
 from ina.control.programs import Sizes, programs, recognise
+from ina.control.writing import SwitchTarget
 from ina.switch.embedded import Switch
-from ina.switch.entities import Update
 from ina.switch.p4info import P4Info
-from ina.transport import SWITCH, Address, protocols, worker_address
+from ina.transport import SWITCH, protocols, worker_address
 
 PORTS = 510  # the CPU port and the drop port are beyond
 
@@ -28,6 +27,8 @@ def protocol_of(program: Path, p4info: P4Info) -> tuple[str, Sizes]:
 class EmbeddedSwitch:
     """A running switch that can be given ports. Raises what compiling and loading the program raise."""
 
+    topology = None
+
     def __init__(self, program: Path, defines: dict[str, str]):
         compiled = compile_program(program, defines=defines)
         self.switch = Switch(compiled.so_path)
@@ -42,10 +43,14 @@ class EmbeddedSwitch:
         return {"program": self._program, "source_hash": self.switch.program.source_hash, "values": self.values,
                 "slots": self.slots, "protocol": self.protocol}
 
-    def write(self, updates: Iterable[Update]) -> None:
-        self.switch.write(updates)
+    @property
+    def targets(self) -> dict[str, SwitchTarget]:
+        return {"s1": self.switch}
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> tuple[int, Address, dict, list[int]]:
+    def host_of(self, pid: int) -> str:
+        return ""
+
+    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> Plug:
         number = next((n for i in range(PORTS) if (n := (self._last + 1 + i) % PORTS) not in self._ports), None)
         if number is None:
             raise ValueError(f"all {PORTS} ports of the switch are in use")
@@ -54,7 +59,7 @@ class EmbeddedSwitch:
         self.switch.add_port(number, port.handle)
         self._ports[number] = port
         self._last = number
-        return number, address, offer, fds
+        return Plug(number, address, SWITCH, offer, fds)
 
     def close_port(self, number: int, job: int) -> None:
         self.switch.remove_port(number)

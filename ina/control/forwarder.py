@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from ina.control.description import Description, HostPort, Trunk, Wire
 from ina.control.forwarding import forwarding
 from ina.switch.embedded import Switch
-from ina.switch.entities import Update
+from ina.switch.entities import Entity, Update
 from ina.transport.config import ETHERNET_OVERHEAD
 from ina.transport.ports import Port, create_bell, create_segment, open_packet, open_shared
 
@@ -52,7 +52,10 @@ class Forwarder(Protocol):
     """A running switch with its ports open and its layer 2 in place. This is all that a network needs of one."""
 
     def write(self, updates: Iterable[Update]) -> None:
-        """As SwitchTarget's."""
+        """Makes all updates, in order, or none."""
+
+    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+        """What is there for each of ``entities``, which serve as patterns."""
 
     def counters(self) -> dict[str, list]:
         """Of the program, by name: cells of packets and bytes."""
@@ -115,7 +118,7 @@ class EmbeddedForwarder:
         wire, description = port.wire, self._description
         opened = open_packet(port.interface, description.max_frame, self._held)
         try:
-            if path := description.capture(f"{port.host}-eth0"):  # as the host sees it: before this switch's links
+            if path := description.captures.get(f"{port.host.name}-eth0"):  # as the host sees it: before this switch's links
                 opened.with_capture(path)
             opened.with_link(wire.rate, wire.delay, wire.queue, self._held)
             if wire.loss:
@@ -127,12 +130,15 @@ class EmbeddedForwarder:
 
     def _add(self, number: int, port: Port, interface: str, wire: Wire) -> None:
         self._opened[number] = port
-        if path := self._description.capture(interface):
-            port.with_capture(Path(path))
+        if path := self._description.captures.get(interface):
+            port.with_capture(path)
         self.switch.add_port(number, port.handle, wire.egress)
 
     def write(self, updates: Iterable[Update]) -> None:
         self.switch.write(updates)
+
+    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+        return self.switch.read(entities)
 
     def counters(self) -> dict[str, list]:
         return {name: cells.tolist() for name, cells in self.switch.counters().items()}
@@ -180,6 +186,9 @@ class ForkedForwarder:
 
     def write(self, updates: Iterable[Update]) -> None:
         self._call("write", list(updates))
+
+    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+        return self._call("read", list(entities))
 
     def counters(self) -> dict[str, list]:
         return self._call("counters")

@@ -7,7 +7,7 @@ has a name in a file system, so nothing is left behind however a process ends.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ina.control.client import Attachment
 from ina.transport import protocols
@@ -23,6 +23,18 @@ from ina.transport.ports import (
 )
 
 LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Plug:
+    """Where a worker is plugged in: the port's number at its switch, its own address and the switch's as frames say them,
+    what the worker must know of the port, and descriptors for the worker (the caller closes them)."""
+
+    number: int
+    address: Address
+    switch: Address
+    offer: dict
+    fds: list[int]
 
 
 def frames_for(slots: int) -> int:

@@ -1,4 +1,4 @@
-"""The switch process of the local world: one switch, its controller, and a door for the workers.
+"""The switch process: its switches, their controller, and a door for the workers.
 
     python -m ina.control.server --program p4/switchml.p4 -DVALUES=256 --name my-switch
 
@@ -8,7 +8,8 @@ It speaks JSON lines (channel.py) on an abstract Unix socket. Requests have ``op
     ping                                          -> pid, program, source_hash, values, slots, free_slots
     join     job worker                           -> this connection is that worker of that job: its end will be told
     admit    job workers [slots] [strict]         -> number, incarnation, slot_base, slots   (all workers ask; the
-                                                     first creates, all get the same answer, a refusal too)
+                                                     first creates, all get the same answer, a refusal too; in a
+                                                     network the answer waits until all have joined, for the tree)
     attach   job worker port                      -> the worker's configuration, and the port's descriptors
     release                                       -> this connection's worker leaves its job in peace
     counters                                      -> counters of the program and of the switch's ports
@@ -34,6 +35,7 @@ import socket
 import sys
 import time
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -41,8 +43,10 @@ from typing import Protocol
 from ina.compiler.errors import CompileError
 from ina.control.channel import Channel, ChannelClosed, listen, peer_pid
 from ina.control.controller import AdmissionError, Controller, SwitchTarget
-from ina.transport import SWITCH, Address
+from ina.control.ports import Plug
+from topologies.model import Topology
 
+JOINING = 30.0  # seconds for all workers of a job in a network to join
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
 DEFAULT_SLOTS = 128
 REMEMBERED = 1024  # refusals and failures by job name, so that all workers of a job get the same answer
@@ -50,17 +54,26 @@ REMEMBERED = 1024  # refusals and failures by job name, so that all workers of a
 log = logging.getLogger("ina.switch")
 
 
-class SwitchHost(SwitchTarget, Protocol):
-    """A running switch that can be given ports (embedded.py; tests have a fake)."""
+class SwitchHost(Protocol):
+    """Running switches that workers can be plugged into (embedded.py, network.py; tests have a fake).
+
+    ``targets``: the switches by name. ``topology``: of a network whose hosts workers are in; None: one switch, and ports are
+    made for workers wherever they are.
+    """
+
+    targets: Mapping[str, SwitchTarget]
+    topology: Topology | None
 
     def describe(self) -> dict:
-        """``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of the pool)."""
+        """``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of each switch's pool)."""
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> tuple[int, Address, dict, list[int]]:
+    def host_of(self, pid: int) -> str:
+        """The host that process ``pid`` is in; "": there are no hosts. Raises ValueError: it is in none."""
+
+    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> Plug:
         """A port for worker ``index`` of job number ``job`` with a window of ``slots``, which is process ``pid``.
 
-        The port's number, the worker's address, what the worker must know of the port, and descriptors for the worker
-        (the caller closes them). Raises ValueError for an unknown kind or place, OSError.
+        Raises ValueError for an unknown kind or place, OSError.
         """
 
     def close_port(self, number: int, job: int) -> None:
@@ -80,9 +93,23 @@ class Session:
     pidfd: int  # -1: the process cannot be watched
     job: str = ""  # of which it is a member, "" before join
     index: int = -1  # as which worker
+    host: str = ""  # in which host of a network, "" before join
     attached: bool = False
     released: bool = False
     hang_up_at: float = 0.0  # monotonic seconds, 0: no
+
+
+@dataclass
+class Pending:
+    """A request that is answered later, at ``deadline`` (monotonic seconds) with an error."""
+
+    session: Session
+    request: dict
+    deadline: float
+
+
+class NotYet(Exception):
+    """A request must wait; says for what."""
 
 
 @dataclass
@@ -112,8 +139,10 @@ class Server:
         self.controller = None
         if self.host:
             about = self.host.describe()
-            self.controller = Controller(self.host, about["slots"], protocol=about["protocol"])
+            self.controller = Controller(self.host.targets, about["slots"], protocol=about["protocol"],
+                                         topology=self.host.topology)
         self.ports: dict[str, list[int]] = {}  # open ports by job
+        self.pending: list[Pending] = []
         self.refusals: OrderedDict[str, Refusal] = OrderedDict()
         self.failures: OrderedDict[str, str] = OrderedDict()
         self.stopping = False
@@ -129,11 +158,15 @@ class Server:
 
     def run(self) -> None:
         while not self._finished():
-            due = [s.hang_up_at for s in self.sessions if s.hang_up_at]
+            due = [s.hang_up_at for s in self.sessions if s.hang_up_at] + [p.deadline for p in self.pending]
             timeout = max(0.0, min(due) - time.monotonic()) if due else None
             for key, _ in self.selector.select(timeout):
                 if key.fileobj in self.selector.get_map():  # not gone through an earlier event of this round
                     key.data()
+            waiting, self.pending = self.pending, []
+            for pending in waiting:
+                if pending.session in self.sessions:
+                    self._answer(pending.session, pending.request, pending.deadline)
             now = time.monotonic()
             for session in [s for s in self.sessions if s.hang_up_at and s.hang_up_at <= now]:
                 self._drop(session, "")
@@ -194,8 +227,9 @@ class Server:
         except ChannelClosed:
             self._drop(session, "its connection closed")
 
-    def _answer(self, session: Session, request: dict) -> None:
+    def _answer(self, session: Session, request: dict, deadline: float = 0.0) -> None:
         fds: list[int] = []
+        asked = dict(request)
         operations = {"ping": self._ping, "join": self._join, "admit": self._admit, "attach": self._attach,
                       "release": self._release, "counters": self._counters, "stop": self._stop}
         op = request.pop("op", None)
@@ -205,12 +239,22 @@ class Server:
             if op not in operations:
                 raise AdmissionError("invalid", f"unknown operation {op!r}; expected one of {', '.join(operations)}")
             reply = {"ok": True, **operations[op](session, fds, **request)}
+        except NotYet as error:
+            deadline = deadline or time.monotonic() + JOINING
+            if time.monotonic() < deadline:
+                self.pending.append(Pending(session, asked, deadline))
+                return
+            reply = {"ok": False, "code": "timeout", "error": f"{op}: waited {JOINING:g} s for {error}"}
         except AdmissionError as error:
             reply = {"ok": False, "code": error.code, "error": str(error)}
         except (TypeError, ValueError, OSError) as error:
             reply = {"ok": False, "code": "invalid", "error": f"{op}: {error}"}
         try:
             session.channel.send(reply, fds)
+        except ChannelClosed as error:
+            if not deadline:
+                raise
+            self._drop(session, f"its connection closed: {error}")
         finally:
             for fd in fds:
                 os.close(fd)
@@ -230,7 +274,12 @@ class Server:
             if other is not session and (other.job, other.index) == (job, worker):
                 raise AdmissionError("duplicate", f"processes {other.pid} and {session.pid} both say that they are "
                                                   f"worker {worker} of job {job!r}; ranks must differ")
-        session.job, session.index = job, worker
+        host = self.host.host_of(session.pid)
+        for other in self._others(session, job):
+            if host and other.host == host:
+                raise AdmissionError("duplicate", f"{host} has a worker of this job already ({other.index}): each worker of a "
+                                                  "job needs a host of its own")
+        session.job, session.index, session.host = job, worker, host
         return {}
 
     def _admit(self, session: Session, fds: list[int], job: str, workers: int, slots: int | None = None,
@@ -245,8 +294,10 @@ class Server:
             raise AdmissionError(refusal.code, refusal.text)
         admitted = self.controller.jobs.get(job)
         if admitted is None:
+            hosts = self._hosts(session, job, workers) if self.host.topology and strict else ()
             try:
-                admitted = self.controller.admit(job, workers, slots, strict)
+                tree = self.controller.place(job, hosts, slots)[0] if hosts else None
+                admitted = self.controller.admit(job, workers, slots, strict, tree, hosts)
             except AdmissionError as error:
                 if workers > 1:
                     _remember(self.refusals, job, Refusal(str(error), error.code, asked=1))
@@ -260,25 +311,35 @@ class Server:
         return {"number": admitted.number, "incarnation": admitted.incarnation, "slot_base": admitted.slot_base,
                 "slots": admitted.slots, "workers": admitted.workers}
 
+    def _hosts(self, session: Session, job: str, workers: int) -> tuple[str, ...]:
+        """Of the job's workers in a network, in order. Raises NotYet, until all have joined."""
+        if session.job != job:
+            raise AdmissionError("invalid", f"job {job!r}: in a network its workers join before they are admitted, for its tree "
+                                            "is to reach their hosts")
+        joined = {s.index: s.host for s in self.sessions if s.job == job and not s.released}
+        if missing := [index for index in range(workers) if index not in joined]:
+            raise NotYet(f"workers {', '.join(map(str, missing))} of job {job!r} to join")
+        return tuple(joined[index] for index in range(workers))
+
     def _attach(self, session: Session, fds: list[int], job: str, worker: int, port: str = "shm") -> dict:
         self._join(session, fds, job, worker)
         admitted = self.controller.jobs.get(job)
         if admitted is None:
             raise AdmissionError("unknown", f"there is no job {job!r}; it was never admitted, or is over")
-        number, address, offer, offered = self.host.open_port(port, admitted.number, worker, admitted.slots, session.pid)
-        fds += offered
+        plug = self.host.open_port(port, admitted.number, worker, admitted.slots, session.pid)
+        fds += plug.fds
         try:
-            self.controller.attach(admitted, worker, number, address)
+            self.controller.attach(admitted, worker, plug.number, plug.address)
         except AdmissionError:
-            self.host.close_port(number, admitted.number)
+            self.host.close_port(plug.number, admitted.number)
             raise
         session.attached = True
         about = self.host.describe()
-        self.ports.setdefault(job, []).append(number)
-        log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, number, port)
-        return {"port": offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
+        self.ports.setdefault(job, []).append(plug.number)
+        log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, port)
+        return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "slots": admitted.slots, "values": about["values"],
-                "protocol": about["protocol"], "address": astuple(address), "switch": astuple(SWITCH)}
+                "protocol": about["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch)}
 
     def _release(self, session: Session, fds: list[int]) -> dict:
         if not session.job:
@@ -320,9 +381,9 @@ class Server:
                 other.hang_up_at = other.hang_up_at or time.monotonic() + GRACE
         self._leave(session)
 
-    def _others(self, session: Session) -> list[Session]:
-        """The other workers of its job that have not left."""
-        return [s for s in self.sessions if s is not session and s.job == session.job and not s.released]
+    def _others(self, session: Session, job: str = "") -> list[Session]:
+        """The other workers of its job (or of ``job``) that have not left."""
+        return [s for s in self.sessions if s is not session and s.job == (job or session.job) and not s.released]
 
     def _tell(self, session: Session, event: dict) -> None:
         try:
