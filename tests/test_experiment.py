@@ -37,6 +37,11 @@ def test_unknown_key_names_file_and_nearest_key(tmp_path):
         ("workers = ", "Invalid value"),
         ("timeout = inf", "timeout = inf: expected more than 0 and less than a million"),
         ("data = '/no/such/folder'", "data = '/no/such/folder': expected a folder"),
+        ("world = 'testbed'\ntopology = 'fat-tre'", "there is no topology 'fat-tre'"),
+        ("world = 'testbed'\nhosts = 'h1-h3'", "4 workers need 4 hosts, each its own; star gives them: h1, h2, h3"),
+        ("world = 'testbed'\nhosts = 'h1-h3,h17'\ntopology = 'fat-tree k=4'", "fat-tree: there is no host 'h17'"),
+        ("world = 'testbed'\npcap = 'x'\npoints = 'h5'", "there is no port, link, host or switch 'h5'"),
+        ("points = 'h1'", "points = 'h1': expected a folder for captures in pcap"),
         ("faults = 'loss=2'", "faults = 'loss=2': .*a probability from 0 to 1"),
     ],
 )

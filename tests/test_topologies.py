@@ -10,7 +10,7 @@ import pytest
 import topologies
 from ina.control.forwarding import BROADCAST, FLOOD_GROUP, forwarding
 from topologies import Link, Node, Topology, TopologyError, state
-from topologies.points import points
+from topologies.points import host_list, points
 
 
 def test_the_star_is_what_its_names_say():
@@ -158,3 +158,16 @@ def test_links_have_names():
     assert topologies.load("leaf-spine", leaves=2, spines=1, hosts=1).link_names() == ["h1", "h2", "s1-s3", "s2-s3"]
     two = Topology("two", tuple(map(Node, ("h1", "s1", "s2"))), (Link("s1", "h1"), *(Link("s1", "s2"),) * 2))
     assert two.link_names() == ["h1", "s1-s2", "s1-s2:2"]
+
+
+def test_a_topology_in_one_line():
+    net = topologies.specified("fat-tree k=2 rate=1e9", rate=5e6, mtu=9000, hosts=7)
+    assert len(net.hosts) == 2 and net.mtu == 9000 and net.links[0].rate == 1e9
+    with pytest.raises(TopologyError, match="'fat-tree' has no parameter 'size'"):
+        topologies.specified("fat-tree size=3")
+    with pytest.raises(TopologyError, match="k is 'four', expected int"):
+        topologies.specified("fat-tree k=four")
+
+
+def test_lists_of_hosts():
+    assert host_list("h1, h5,h9-h11,h2-3") == ["h1", "h5", "h9", "h10", "h11", "h2", "h3"] and host_list("") == []

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from topologies.model import Link, Node, Topology, TopologyError
 
-__all__ = ["Link", "Node", "Topology", "TopologyError", "load", "maker", "names"]
+__all__ = ["Link", "Node", "Topology", "TopologyError", "load", "maker", "names", "specified"]
 
 _TOOLS = {"cli", "draw", "file", "mininet", "model", "points", "routes", "show", "state", "tree"}
 
@@ -42,3 +42,24 @@ def load(name: str, **parameters: object) -> Topology:
         if key not in known:
             raise TopologyError(f"topology {name!r} has no parameter {key!r}; it has: {', '.join(known)}")
     return make(**parameters)
+
+
+def specified(text: str, **common: object) -> Topology:
+    """The topology that ``text`` says: "fat-tree k=4" is a name and parameters, "racks.toml" a file.
+
+    ``common``: parameters that it gets too, where it has them and the text does not say otherwise. Raises TopologyError.
+    """
+    name, *words = text.split() or [""]
+    if name.endswith(".toml"):
+        return load(name, **dict(word.partition("=")[::2] for word in words))
+    known = inspect.signature(maker(name)).parameters
+    given: dict[str, object] = {key: value for key, value in common.items() if key in known}
+    for word in words:
+        key, _, value = word.partition("=")
+        default = known[key].default if key in known else ""
+        kind = str if default is None else type(default)
+        try:
+            given[key] = kind(value)
+        except ValueError:
+            raise TopologyError(f"topology {text!r}: {key} is {value!r}, expected {kind.__name__}") from None
+    return load(name, **given)

@@ -1,7 +1,8 @@
-"""Where packets can be looked at, by name: ports, hosts, links, switches."""
+"""Places by name: where packets can be looked at (ports, hosts, links, switches), and lists of hosts."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -34,3 +35,14 @@ def points(topology: Topology, names: Iterable[str]) -> list[str]:
             raise TopologyError(f"{topology.name}: there is no port, link, host or switch {name!r}; the nearest is {near[0]}")
         found.update(dict.fromkeys(known[name]))
     return list(found)
+
+
+def host_list(text: str) -> list[str]:
+    """``h1,h3`` or ``h1-h8,h12``; whether there are such hosts is not checked."""
+    hosts: list[str] = []
+    for item in filter(None, (word.strip() for word in text.split(","))):
+        if span := re.fullmatch(r"h(\d{1,4})-h?(\d{1,4})", item):
+            hosts += [f"h{i}" for i in range(int(span[1]), int(span[2]) + 1)]
+        else:
+            hosts.append(item)
+    return hosts

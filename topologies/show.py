@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import re
 import sys
 from pathlib import Path
 
 import topologies
 from topologies import TopologyError
+from topologies.points import host_list
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
@@ -53,7 +53,7 @@ def _show(args: argparse.Namespace) -> int:
     given = {key: getattr(args, key) for key in args.keys if getattr(args, key) is not None}
     try:
         topology = topologies.load(args.name, **given)
-        tree = aggregation_tree(topology, _workers(args.job)) if args.job else None
+        tree = aggregation_tree(topology, host_list(args.job)) if args.job else None
         print(draw.text(topology, tree), end="")
         if args.svg:
             args.svg.write_text(draw.svg(topology, tree))
@@ -64,14 +64,3 @@ def _show(args: argparse.Namespace) -> int:
         print(f"ina: {args.svg}: {error.strerror}", file=sys.stderr)
         return 1
     return 0
-
-
-def _workers(text: str) -> list[str]:
-    """``h1,h3`` or ``h1-h8,h12``."""
-    workers = []
-    for item in text.split(","):
-        if span := re.fullmatch(r"h(\d{1,4})-h?(\d{1,4})", item.strip()):
-            workers += [f"h{i}" for i in range(int(span[1]), int(span[2]) + 1)]
-        else:
-            workers.append(item.strip())
-    return workers

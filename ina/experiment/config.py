@@ -13,8 +13,11 @@ from pathlib import Path
 
 from ina import paths
 from ina.backend.settings import parse_faults
+from ina.experiment.places import described, hosts_of
 from ina.transport import protocols
 from ina.transport.config import VALUES
+from topologies import TopologyError
+from topologies.points import points
 
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
 
@@ -55,6 +58,15 @@ class Keys:
         need(self.protocol in protocols.names(), "protocol", "one of " + ", ".join(protocols.names()))
         known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
         need(self.program_path.is_file(), "program", f"one of {known}, or the path of a .p4 file")
+
+    def check_places(self) -> None:
+        """Keys of the testbed's network."""
+        try:
+            topology = described(self)
+            hosts_of(self, topology)
+            points(topology, filter(None, self.points.split(",")))
+        except TopologyError as error:
+            raise ConfigError(f"topology, hosts, points: {error}") from None
 
     @property
     def program_path(self) -> Path:
@@ -97,10 +109,16 @@ class Config(Keys):
     queue: int = key(524288, "testbed: of each link and direction, bytes")
     loss: float = key(0.0, "testbed: probability that a link loses a frame, each way")
     mtu: int = key(1500, "testbed: largest IP packet, bytes")
+    topology: str = key("star", "testbed: the network, such as star, fat-tree k=4, or a .toml file (ina topo list)")
+    hosts: str = key("", "testbed: where the ranks are, such as h1,h5,h9-h12, in this order; empty: h1, h2, ...")
+    switch: str = key("embedded", "testbed: embedded (all switches in one process) or process (each in one)")
+    cables: str = key("", "testbed: of what links between switches are: memory or veth; empty: memory where the switch can")
+    points: str = key("", "testbed: captured into pcap as well: ports, links, hosts, switches (s1-eth1,h1-s1,h2,s2), or all")
 
     def __post_init__(self) -> None:
         need = self.need
         need(self.kind == "training", "kind", "'training'")
+        need(not self.points or self.pcap, "points", "a folder for captures in pcap as well")
         need(576 <= self.mtu <= 9000, "mtu", "576 to 9000")
         testbed = self.world == "testbed"
         need(self.protocol in protocols.names(), "protocol", "one of " + ", ".join(protocols.names()))
@@ -132,6 +150,8 @@ class Config(Keys):
                 raise ConfigError(f"faults = {self.faults!r}: {error}") from None
         need(1 <= self.slots <= 8192 and self.slots & (self.slots - 1) == 0, "slots", "a power of two up to 8192")
         need(self.compare_step >= 1, "compare_step", "at least 1")
+        if testbed:
+            self.check_places()
 
 
 @dataclass(frozen=True)

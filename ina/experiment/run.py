@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ina.experiment import allreduce, launch, model, report
 from ina.experiment.config import AllReduce, Config, Keys
+from ina.experiment.places import hosts_of
 from ina.experiment.record import Folder, Reduction, Run, new_folder
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def _where(config: Config) -> str:
     if config.world == "local":
         return "one machine"
     rate = f"{config.rate / 1e6:g} Mb/s" if config.rate else "no limit"
-    return f"links of {rate}, MTU {config.mtu}" + (f", loss {config.loss:g}" if config.loss else "")
+    net = "" if config.topology == "star" else f"{config.topology}, "
+    return f"{net}links of {rate}, MTU {config.mtu}" + (f", loss {config.loss:g}" if config.loss else "")
 
 
 def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str, float]]:
@@ -76,7 +78,9 @@ def _world(config: Config, console: Console) -> Iterator[Network | None]:
     from ina.experiment import testbed
 
     with testbed.opened(config) as network:
-        console.print(f"Network {network.topology.name} of {config.workers} hosts is up after {network.up_seconds:.1f} s",
+        switches, hosts = len(network.topology.switches), len(network.topology.hosts)
+        many = f" and {switches} switches" if switches > 1 else ""
+        console.print(f"Network {network.topology.name} of {hosts} hosts{many} is up after {network.up_seconds:.1f} s",
                       highlight=False)  # fmt: skip
         yield network
         began = time.monotonic()
@@ -95,7 +99,7 @@ def _train(config: Config, backend: str, folder: Folder, console: Console, netwo
     if network is not None:
         from ina.experiment import testbed
 
-        place, meter, run.rate = testbed.place(network), testbed.Meter(network), config.rate
+        place, meter = testbed.place(network, hosts_of(config, network.topology)), testbed.Meter(network)
     began = time.time()
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from pathlib import Path
 import topologies
 from ina.experiment.config import Config, ConfigError
 from ina.experiment.launch import Place
+from ina.experiment.places import described
 from topologies.mininet import MininetMissing, Network, missing
 from topologies.state import Busy
 
@@ -26,19 +27,25 @@ def opened(config: Config) -> Iterator[Network]:
 
     Raises ConfigError where it cannot be made, saying why.
     """
-    topology = topologies.load("star", hosts=config.workers, rate=config.rate, delay=config.delay, queue=config.queue,
-                               loss=config.loss, mtu=config.mtu)  # fmt: skip
     defines = {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
-    network = Network(topology, config.program_path, defines, seed=config.seed, job_slots=config.slots)
+    capture = Path(config.pcap) if config.points else None
+    network = None
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         try:
+            topology = described(config)
+            network = Network(topology, config.program_path, defines, seed=config.seed, job_slots=config.slots,
+                              kind=config.switch, cables=config.cables or None, capture=capture,
+                              points=config.points.split(","))  # fmt: skip
+            if capture:
+                capture.mkdir(parents=True, exist_ok=True)
             network.start()
         except (MininetMissing, Busy, topologies.TopologyError) as error:
             raise ConfigError(f"world = 'testbed': {error}") from error
         yield network
     finally:
-        network.stop()
+        if network is not None:
+            network.stop()
         signal.signal(signal.SIGTERM, before)
 
 
@@ -46,10 +53,10 @@ def _terminate(number: int, _frame: object) -> None:
     raise KeyboardInterrupt(signal.Signals(number).name)
 
 
-def place(network: Network) -> Place:
-    """Rank i in host h(i+1): Gloo and the store on its interface, the switch at the network's socket."""
-    hosts = [host.name for host in network.topology.hosts]
-    common = {"MASTER_ADDR": network.topology.hosts[0].ip, "MASTER_PORT": str(STORE_PORT), "INA_SWITCH": network.socket}
+def place(network: Network, hosts: Sequence[str] = ()) -> Place:
+    """Rank i in the i-th of ``hosts`` (default: all): Gloo and the store on its interface, the switch at the network's socket."""
+    hosts = hosts or [host.name for host in network.topology.hosts]
+    common = {"MASTER_ADDR": topologies.Node(hosts[0]).ip, "MASTER_PORT": str(STORE_PORT), "INA_SWITCH": network.socket}
     return Place(
         environment=lambda rank: {**common, "GLOO_SOCKET_IFNAME": f"{hosts[rank]}-eth0"},
         command=lambda rank, argv: network.command(hosts[rank], argv),
@@ -67,9 +74,10 @@ class Meter:
         self._links, self._cpu, self._began = self.network.counters()["links"], processor_times(), time.monotonic()
 
     def stop(self) -> dict[str, object]:
-        """``links``: by host the differences of the counters; ``processors``: 0..1; ``seconds``."""
+        """``links``: by name their rate and the differences of the counters; ``processors``: 0..1; ``seconds``."""
         links = {
-            host: {key: now[key] - self._links[host][key] for key in now if key.startswith(("up_", "down_", "lost"))}
+            host: {"rate": now["rate"],
+                   **{key: now[key] - self._links[host][key] for key in now if key.startswith(("up_", "down_", "lost"))}}
             for host, now in self.network.counters()["links"].items()
         }
         busy, total = (b - a for a, b in zip(self._cpu, processor_times(), strict=True))

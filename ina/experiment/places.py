@@ -1,0 +1,31 @@
+"""Where the workers of an experiment in the testbed are: its network, and their hosts there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import topologies
+from topologies.points import host_list
+
+
+def described(config: Any) -> topologies.Topology:
+    """The network that ``config`` means. Raises TopologyError."""
+    number = {} if config.topology != "star" else {"hosts": config.workers}
+    topology = topologies.specified(config.topology, rate=config.rate, delay=config.delay, queue=config.queue,
+                                    loss=config.loss, mtu=config.mtu, **number)  # fmt: skip
+    if topology.mtu != config.mtu:
+        raise topologies.TopologyError(f"{config.topology}: its mtu is {topology.mtu}, but the experiment's is {config.mtu}")
+    return topology
+
+
+def hosts_of(config: Any, topology: topologies.Topology) -> list[str]:
+    """The ranks' hosts, in order. Raises TopologyError."""
+    known = [host.name for host in topology.hosts]
+    hosts = host_list(config.hosts) or known[: config.workers]
+    for host in hosts:
+        if host not in known:
+            raise topologies.TopologyError(f"{topology.name}: there is no host {host!r}; there are {', '.join(known)}")
+    if len(set(hosts)) != config.workers or len(hosts) != config.workers:
+        raise topologies.TopologyError(f"{config.workers} workers need {config.workers} hosts, each its own; {topology.name} "
+                                       f"gives them: {', '.join(hosts)}")
+    return hosts
