@@ -103,9 +103,9 @@ enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct
         .values = pkt->data + INA_WIRE_PAYLOAD,
     };
     if (view->pending) {
-        uint32_t seen;
-        memcpy(&seen, view->values, 4);
-        view->seen = ntohl(seen);
+        uint32_t missing;
+        memcpy(&missing, view->values, 4);
+        view->missing = ntohl(missing);
     }
     return INA_FRAME_OK;
 }

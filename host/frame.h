@@ -27,7 +27,7 @@ struct ina_frame_view {
     uint32_t tsi, slot;
     uint8_t set, overflow, with_values, pending;
     int8_t e0;
-    uint32_t seen;           /* pending: bitmap of workers */
+    uint32_t missing;        /* pending: bitmap of workers */
     const uint8_t *values;
 };
 enum ina_frame_verdict { INA_FRAME_OK = 0, INA_FRAME_MALFORMED = 1, INA_FRAME_FOREIGN = 2 };

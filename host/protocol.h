@@ -67,7 +67,7 @@ struct ina_event {
     uint32_t op;             /* handle of the tensor */
     uint32_t overflow;       /* 1: a signed overflow happened in some block (int32: the sum wrapped) */
     uint32_t slot, tsi;      /* TIMEOUT: oldest unfinished slot and its packet number */
-    uint32_t missing;        /* TIMEOUT: bitmap of workers not seen by the switch, as of its last `pending` reply */
+    uint32_t missing;        /* TIMEOUT: bitmap of workers that a switch waited for, as of its last `pending` reply */
     uint32_t have_missing;   /* 0: the switch never answered for this slot */
     uint64_t last_rx;        /* time of the last accepted frame, 0: none */
 };

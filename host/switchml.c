@@ -69,8 +69,8 @@ static void settle(struct state *st, uint32_t index, uint64_t now)
     struct slot *slot = &slots_of(st)[index];
     uint32_t handle = 0;
     slot->state = IDLE;
-    slot->has_seen = 0;
-    slot->seen = 0;
+    slot->asked = 0;
+    slot->missing = 0;
     switch (ina_tensors_status(tensors_of(st), &tail_of(st)->times, slot->seq, &handle, now)) {
     case INA_PACKET_NONE: break;
     case INA_PACKET_BLOCKED: slot->state = BLOCKED; break;
@@ -153,9 +153,8 @@ static void fail(struct state *st, uint32_t code, uint32_t handle)
             || slots[i].seq >= op->first + op->packets)
             continue;
         oldest = slots[i].seq;
-        ts->culprit = (struct ina_event){.slot = i, .tsi = (uint32_t)oldest, .have_missing = slots[i].has_seen};
-        if (slots[i].has_seen)
-            ts->culprit.missing = (uint32_t)((1ull << st->config.workers) - 1) & ~slots[i].seen;
+        ts->culprit = (struct ina_event){.slot = i, .tsi = (uint32_t)oldest, .have_missing = slots[i].asked,
+                                         .missing = slots[i].missing & (uint32_t)((1ull << st->config.workers) - 1)};
     }
     ina_tensors_fail(ts, code, handle);
 }
@@ -244,8 +243,9 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
     if (view.pending) {
         stats->pending_replies++;
         tail->times.last_rx = now;
-        slot->seen = view.seen;
-        slot->has_seen = 1;
+        slot->asked = 1;
+        if (view.missing) /* a leaf that misses nobody does not know whom a switch above it misses: what that said stays */
+            slot->missing = view.missing;
         clear_ready(st, view.slot);
         ina_rto_pending(&tail->rto, view.slot, now);
         publish_rto(tail);

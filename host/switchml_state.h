@@ -15,8 +15,8 @@ enum slot_state { IDLE = 0, BLOCKED = 1, READY = 2, FLYING = 3 };
 
 struct slot {
     uint64_t seq;                 /* the packet it sends next, or has in flight */
-    uint32_t seen;                /* workers that the switch has seen of it, by its last pending reply */
-    uint8_t state, op, has_seen, reserved;
+    uint32_t missing;             /* workers that a switch waits for, by the last pending reply that named some */
+    uint8_t state, op, asked, reserved; /* asked: there was a pending reply */
 };
 
 struct state {

@@ -1,6 +1,7 @@
 /* In-network aggregation after SwitchML (Sapio et al., NSDI'21), for v1model.
  *
  *   parse -> admitted? -> which phase of the slot? -> add exponents and values -> complete? -> multicast the result
+ *                                                                                       or, below the root of a tree, send it up
  *
  * Compile-time sizes: include/size.p4. What is on the wire: include/headers.p4. Why no sum can be wrong: docs/protocol.md.
  */

@@ -30,7 +30,7 @@ class Network:
         self.workers = [Worker(WorkerConfig(worker=i, workers=workers, **config)) for i in range(workers)]
         job = self.workers[0].config.job
         ends = [binary(worker_address(job, i)) for i in range(workers)]
-        self.switch = ModelSwitch([Job(job, ends, config["slots"], config["values"])])
+        self.switch = ModelSwitch([Job.of_workers(job, ends, config["slots"])], config["values"])
         self.now = 0
         self.frames = 0
         self.events: list[list[Event]] = [[] for _ in range(workers)]

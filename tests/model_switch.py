@@ -32,32 +32,43 @@ def ip_checksum(header: bytes) -> int:
     return ~total & 0xFFFF
 
 
+Address = tuple[bytes, int, int]  # MAC, IPv4 address, UDP port
+ABOVE = 0  # in `Job.senders`
+
+
 @dataclass
 class Job:
-    """``ports[i]`` is the switch port of worker i, by default i. ``strict`` False: unmodified SwitchML clients."""
+    """A job at one switch. A child is a worker or a switch below. ``strict`` False: unmodified SwitchML clients."""
 
     number: int
-    workers: list[tuple[bytes, int, int]]  # MAC, IPv4 address, UDP port
+    children: int
     slots: int
-    values: int
+    full: int  # bits of all workers below this switch
     incarnation: int = 1
     slot_base: int = 0
     strict: bool = True
-    ports: list[int] = field(default_factory=list)
+    senders: dict[tuple[int, int, int], int] = field(default_factory=dict)  # (port, IPv4, UDP) -> bits; parent: ABOVE
+    group: list[tuple[int, Address]] = field(default_factory=list)  # port and address of each child
+    has_parent: bool = False
+    parent: tuple[int, Address, Address] | None = None  # port, its address, own address
 
-    def __post_init__(self):
-        self.ports = self.ports or list(range(len(self.workers)))
+    @classmethod
+    def of_workers(cls, number: int, workers: list[Address], slots: int, **rest) -> Job:
+        """Worker i on port i of the only switch."""
+        senders = {(i, *worker[1:]): 1 << i for i, worker in enumerate(workers)}
+        return cls(number, len(workers), slots, (1 << len(workers)) - 1, senders=senders, group=list(enumerate(workers)), **rest)
 
 
 @dataclass
 class Row:
-    """One set of one slot. ``missing``: how many workers its phase waits for."""
+    """One set of one slot. ``missing``: how many children its phase waits for. ``answered``: has the parent's result."""
 
     tsi: int
     incarnation: int
     size: int
     missing: int
     seen: int = 0
+    answered: bool = False
     exponents: tuple[int, int] = (-128, -128)
     overflow: bool = False
     values: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
@@ -69,9 +80,9 @@ class ModelSwitch:
     ``forwarding``, for all that is not aggregation: port, or a list of ports to flood, by destination MAC.
     """
 
-    def __init__(self, jobs: list[Job], values: int | None = None):
+    def __init__(self, jobs: list[Job], values: int):
         self.jobs = {job.number: job for job in jobs}
-        self.values = values or jobs[0].values  # integers per packet that the program is made for
+        self.values = values  # integers per packet that the program is made for
         self.forwarding: dict[bytes, int | list[int]] = {}
         self.rows: dict[int, Row] = {}
         self.drops: Counter[str] = Counter()
@@ -96,12 +107,13 @@ class ModelSwitch:
          kind, number, tsi, set_slot, e0, e1) = HEADER.unpack(frame[:52].ljust(52, b"\0"))  # fmt: skip
         size = kind & 7
         known = size in (NO_VALUES, SIZE_CODES[self.values])
-        payload = 4 * self.values if size == SIZE_CODES[self.values] else 0
-        if known and len(frame) < 52 + payload:
+        pending = (kind >> 4, size) == (PENDING, NO_VALUES)
+        payload = 4 if pending else 4 * self.values if size == SIZE_CODES[self.values] else 0
+        if (known and kind >> 4 == DATA or pending) and len(frame) < 52 + payload:
             return "malformed"
         if ip_checksum(frame[14:24] + bytes(2) + frame[26:34]) != checksum:
             return "malformed"
-        if kind >> 4 != DATA or set_slot & 0x4000:
+        if (kind >> 4 != DATA and not pending) or set_slot & 0x4000:
             return "malformed"
         if not known:
             return "wrong size"
@@ -111,10 +123,9 @@ class ModelSwitch:
         job = self.jobs.get(number)
         if job is None:
             return "unknown job"
-        sources = [(p, *worker[1:]) for p, worker in zip(job.ports, job.workers, strict=True)]
-        if (port, src, src_port) not in sources:
+        bit = job.senders.get((port, src, src_port))
+        if bit is None or (pending and bit != ABOVE):
             return "wrong source"
-        bit = 1 << sources.index((port, src, src_port))
         if job.strict and e1 & 0xFF != job.incarnation & 0xFF:
             return "old incarnation"
         slot, which = set_slot & 0x3FFF, set_slot >> 15
@@ -127,23 +138,27 @@ class ModelSwitch:
             fresh = True
         elif job.strict and row.tsi != tsi:
             fresh = True
-            if row.missing or not 0 < (tsi - row.tsi) % 2**32 < 2**31:
+            if not self._final(job, row) or not 0 < (tsi - row.tsi) % 2**32 < 2**31:
                 return "stale"
         else:
             fresh = False
-            if row.size != size:
+            if row.size != size and not pending:
                 return "wrong size"
+        if bit == ABOVE:
+            return "stale" if fresh else self._from_above(job, row, frame, pending)
         if fresh:
-            row = self.rows[index] = Row(tsi, job.incarnation, size, len(job.workers))
+            row = self.rows[index] = Row(tsi, job.incarnation, size, job.children)
         if not job.strict:  # SwitchML's bitmaps: using one set clears the other
             other = self.rows.get(index ^ 1)
             if other is not None:
                 other.seen &= ~bit
 
         if row.seen & bit:
-            if row.missing == 0:
+            if self._final(job, row):
                 return [(port, _reply(frame, row, self.values))]
-            return [(port, _pending(frame, row, self.values))] if job.strict else "repeated"
+            if row.missing == 0 and bit & job.full & -job.full:
+                return self._up(job, row, frame)
+            return [(port, _pending(frame, row, self.values, job.full))] if job.strict else "repeated"
         row.seen |= bit
         row.missing = (row.missing - 1) % 256
         row.tsi = tsi
@@ -152,10 +167,35 @@ class ModelSwitch:
             given = np.frombuffer(frame, ">i4", self.values, 52).astype(np.int64)
             total = given if fresh else row.values + given
             row.values = total.astype(np.int32).astype(np.int64)  # modulo 2**32
-            row.overflow |= bool((row.values != total).any())
-        if row.missing == 0:
-            return [(p, _reply(frame, row, self.values, to)) for p, to in zip(job.ports, job.workers, strict=True)]
-        return []
+            row.overflow |= bool((row.values != total).any()) or bool(kind & 8)
+        if row.missing:
+            return []
+        return self._up(job, row, frame) if job.has_parent else self._down(job, row, frame)
+
+    @staticmethod
+    def _final(job: Job, row: Row) -> bool:
+        return row.missing == 0 and (row.answered or not job.has_parent)
+
+    def _from_above(self, job: Job, row: Row, frame: bytes, pending: bool) -> list[tuple[int, bytes]] | str:
+        if row.missing or row.answered:
+            return "repeated" if row.answered else "stale"
+        if pending:
+            return [(p, _relayed(frame, to)) for p, to in job.group]
+        row.answered = True
+        row.exponents = struct.unpack_from("bb", frame, 50)
+        if row.size != NO_VALUES:
+            row.values = np.frombuffer(frame, ">i4", self.values, 52).astype(np.int64)
+            row.overflow = bool(frame[42] & 8)
+        return self._down(job, row, frame)
+
+    def _down(self, job: Job, row: Row, frame: bytes) -> list[tuple[int, bytes]]:
+        return [(p, _reply(frame, row, self.values, to)) for p, to in job.group]
+
+    def _up(self, job: Job, row: Row, frame: bytes) -> list[tuple[int, bytes]] | str:
+        if job.parent is None:
+            return "no parent"
+        port, to, own = job.parent
+        return [(port, _reply(frame, row, self.values, to, own))]
 
 
 def is_aggregation(frame: bytes) -> bool:
@@ -169,14 +209,15 @@ def is_aggregation(frame: bytes) -> bool:
     )
 
 
-def _turned(frame: bytes, to: tuple[bytes, int, int] | None) -> list:
-    """Header fields of the answer to `frame`, to its sender or to another worker."""
+def _turned(frame: bytes, to: Address | None, own: Address | None = None) -> list:
+    """Header fields of what `frame` causes: to its sender or to somebody else, from whom it was sent to or from `own`."""
     fields = list(HEADER.unpack_from(frame))
     mac, ip, port = to or (fields[1], fields[11], fields[13])
-    fields[0:2] = mac, fields[0]
+    own_mac, own_ip, own_port = own or (fields[0], fields[12], fields[14])
+    fields[0:2] = mac, own_mac
     fields[8] = 64
-    fields[11:13] = fields[12], ip
-    fields[13:15] = fields[14], port
+    fields[11:13] = own_ip, ip
+    fields[13:15] = own_port, port
     fields[16] = 0
     return fields
 
@@ -189,18 +230,25 @@ def _sealed(fields: list, payload: bytes, padding: bytes) -> bytes:
 
 
 def _padding(frame: bytes, values: int) -> bytes:
-    """What came after the IPv4 packet, as when Ethernet pads short frames; it goes back with the answer."""
+    """What came after the IPv4 packet, as when Ethernet pads short frames; it goes on with the answer."""
     return frame[52 if frame[42] & 7 == NO_VALUES else 52 + 4 * values :]
 
 
-def _reply(frame: bytes, row: Row, values: int, to: tuple[bytes, int, int] | None = None) -> bytes:
-    fields = _turned(frame, to)
+def _reply(frame: bytes, row: Row, values: int, to: Address | None = None, own: Address | None = None) -> bytes:
+    fields = _turned(frame, to, own)
     fields[17] = DATA << 4 | row.overflow << 3 | row.size
     fields[21:23] = row.exponents
     return _sealed(fields, row.values.astype(">i4").tobytes(), _padding(frame, values))
 
 
-def _pending(frame: bytes, row: Row, values: int) -> bytes:
+def _pending(frame: bytes, row: Row, values: int, full: int) -> bytes:
     fields = _turned(frame, None)
     fields[17] = PENDING << 4 | NO_VALUES
-    return _sealed(fields, row.seen.to_bytes(4, "big"), _padding(frame, values))
+    return _sealed(fields, (full & ~row.seen).to_bytes(4, "big"), _padding(frame, values))
+
+
+def _relayed(frame: bytes, to: Address) -> bytes:
+    """A pending frame from above, for a child."""
+    fields = _turned(frame, to)
+    fields[17] &= 0xF7
+    return _sealed(fields, frame[52:56], frame[56:])

@@ -17,8 +17,8 @@ from typing import Any
 
 from bmv2_switch import SHORTEST, Bmv2, compile_p4
 from capabilities import need
+from model_switch import ABOVE, ModelSwitch, ip_checksum
 from model_switch import Job as ModelJob
-from model_switch import ModelSwitch, ip_checksum
 
 from ina.compiler import build, frontend
 from ina.compiler.interpreter import Interpreter
@@ -45,6 +45,15 @@ def drop_reasons() -> list[str]:
     """Names of the P4 enum `Drop` by value; 0 is no drop."""
     members = checked(32).types["Drop"].members
     return sorted(members, key=members.get)
+
+
+def address(mac) -> bytes:
+    return as_int(mac, 48, "mac").to_bytes(6, "big")
+
+
+def end(params: dict[str, Any]) -> tuple[bytes, int, int]:
+    """MAC, IPv4 address and UDP port as the model has them."""
+    return address(params["mac"]), as_int(params["ip"], 32, "ip"), params["port"]
 
 
 class Target(ABC):
@@ -81,40 +90,42 @@ class ModelTarget(Target):
 
     def reset(self, ports: int) -> None:
         self.model = ModelSwitch([], self.values)
-        self.workers: dict[tuple, tuple[int, int]] = {}
-        self.groups: dict[int, list[int]] = {}
+        self.groups: dict[int, list[tuple[int, int]]] = {}
+        self.entries: dict[tuple, TableEntry] = {}
 
     def write(self, updates: list[Update]) -> None:
         for update in updates:
             entity = update.entity
             if isinstance(entity, MulticastGroupEntry):
-                self.groups[entity.group_id] = [r.port for r in entity.replicas]
+                self.groups[entity.group_id] = [(r.port, r.rid) for r in entity.replicas]
+                continue
+            where = (entity.table, tuple(sorted(entity.match.items())))
+            if update.type == "DELETE":
+                del self.entries[where]
             else:
-                getattr(self, f"_{entity.table}")(update.type != "DELETE", entity, entity.params)
+                self.entries[where] = entity
+        self.model.jobs = {e.match["hdr.switchml.job"]: self._job(e.match["hdr.switchml.job"], e.params)
+                           for e in self._of("job")}  # fmt: skip
+        for entry in self._of("l2"):
+            ports = [port for port, _ in self.groups[entry.params["group"]]] if entry.action == "flood" else entry.params["port"]
+            self.model.forwarding[address(entry.match["hdr.ethernet.dst_addr"])] = ports
 
-    def _job(self, there: bool, entry: TableEntry, params: dict[str, Any]) -> None:
-        number = entry.match["hdr.switchml.job"]
-        if not there:
-            del self.model.jobs[number]
-            return
-        nobody = [(b"", -1, -1)] * (params["last"] + 1)
-        self.model.jobs[number] = ModelJob(number, nobody, params["mask"] + 1, self.values, params["incarnation"],
-                                           params["base"], bool(params["strict"]), [-1] * len(nobody))  # fmt: skip
+    def _of(self, table: str, job: int | None = None) -> list[TableEntry]:
+        return [e for e in self.entries.values() if e.table == table and job in (None, e.match.get("hdr.switchml.job"))]
 
-    def _worker(self, there: bool, entry: TableEntry, params: dict[str, Any]) -> None:
-        job, worker = self.model.jobs.get(entry.match["hdr.switchml.job"]), params["worker"].bit_length() - 1
-        if job is not None:
-            job.ports[worker] = entry.match["standard.ingress_port"] if there else -1
-
-    def _replica(self, there: bool, entry: TableEntry, params: dict[str, Any]) -> None:
-        job, worker = self.model.jobs.get(entry.match["hdr.switchml.job"]), entry.match["standard.egress_rid"]
-        if job is not None:
-            job.workers[worker] = (as_int(params["mac"], 48, "mac").to_bytes(6, "big"), as_int(params["ip"], 32, "ip"),
-                                   params["port"])  # fmt: skip
-
-    def _l2(self, there: bool, entry: TableEntry, params: dict[str, Any]) -> None:
-        address = as_int(entry.match["hdr.ethernet.dst_addr"], 48, "address").to_bytes(6, "big")
-        self.model.forwarding[address] = params["port"] if entry.action == "forward" else self.groups[params["group"]]
+    def _job(self, number: int, params: dict[str, Any]) -> ModelJob:
+        job = ModelJob(number, params["last"] + 1, params["mask"] + 1, params["full"], params["incarnation"], params["base"],
+                       bool(params["strict"]), has_parent=bool(params["parent"]))  # fmt: skip
+        for entry in self._of("worker", number):
+            match = entry.match
+            source = match["standard.ingress_port"], as_int(match["hdr.ipv4.src_addr"], 32, "ip"), match["hdr.udp.src_port"]
+            job.senders[source] = ABOVE if entry.action == "set_parent" else entry.params["worker"]
+        names = {entry.match["standard.egress_rid"]: end(entry.params) for entry in self._of("replica", number)}
+        job.group = [(port, names[rid]) for port, rid in self.groups.get(params["group"], []) if rid in names]
+        for entry in self._of("parent", number):
+            own = {key: entry.params[f"own_{key}"] for key in ("mac", "ip", "port")}
+            job.parent = entry.params["port"], end({**entry.params, "port": entry.params["udp_port"]}), end(own)
+        return job
 
     def send(self, frame: bytes, port: int) -> list[tuple[int, bytes]]:
         return self.model.process(port, frame)

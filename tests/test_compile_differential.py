@@ -57,7 +57,7 @@ def aggregation_frame(rng: random.Random, values: int, size_code: int) -> tuple[
 def test_switchml(values, size_code, strict):
     switch = Shadowed(paths.p4_dir() / "switchml.p4", {"VALUES": str(values), "SLOTS": "8"})
     tables = switch.tables
-    tables["admission.job"].insert({"hdr.switchml.job": 1}, "set_job", [7, WORKERS - 1, 2, SLOTS - 1, 5, 9, strict])
+    tables["admission.job"].insert({"hdr.switchml.job": 1}, "set_job", [7, WORKERS - 1, 2, SLOTS - 1, 5, 9, strict, 0])
     for w in range(WORKERS):
         worker = {"hdr.switchml.job": 1, "hdr.ipv4.src_addr": 0x0A000001 + w, "hdr.udp.src_port": 4001}
         tables["admission.worker"].insert({**worker, "standard.ingress_port": w + 1}, "set_worker", [1 << w])

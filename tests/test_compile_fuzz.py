@@ -161,7 +161,7 @@ def admit(switch) -> None:
     def entry(table: str, match: dict, action: str, *values: int) -> TableEntry:
         return TableEntry(table, match, action, dict(zip(info[action], values, strict=True)))
 
-    rows = [entry("admission.job", {"hdr.switchml.job": 1}, "set_job", 7, 2, 2, 3, 5, 9, 1)]
+    rows = [entry("admission.job", {"hdr.switchml.job": 1}, "set_job", 7, 2, 2, 3, 5, 9, 1, 0)]
     for w in range(3):
         key = {"hdr.switchml.job": 1, "hdr.ipv4.src_addr": 0x0A000001 + w, "hdr.udp.src_port": 4001}
         rows.append(entry("admission.worker", {**key, "standard.ingress_port": w + 1}, "set_worker", 1 << w))

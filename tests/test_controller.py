@@ -29,7 +29,7 @@ def test_entries_of_a_job():
     entry = next(e for e in target.table("job") if e.match == {"hdr.switchml.job": 1})
     assert entry.action == "set_job"
     assert entry.params == {"full": 0b111, "last": 2, "base": 128, "mask": 127, "incarnation": 2, "group": 2,
-                            "strict": 1}
+                            "strict": 1, "parent": 0}
     worker = next(e for e in target.table("worker") if e.match["standard.ingress_port"] == 5)
     assert worker.match == {"hdr.switchml.job": 1, "hdr.ipv4.src_addr": "10.0.0.2", "hdr.udp.src_port": 4001,
                             "standard.ingress_port": 5}
@@ -178,7 +178,8 @@ def test_entries_of_a_tree():
         controller.attach(job, worker)
 
     (root,) = targets["s3"].table("job")
-    assert root.params == {"full": 0b111, "last": 1, "base": 0, "mask": 63, "incarnation": 1, "group": 1, "strict": 1}
+    assert root.params == {"full": 0b111, "last": 1, "base": 0, "mask": 63, "incarnation": 1, "group": 1, "strict": 1,
+                           "parent": 0}
     assert targets["s3"].table("parent") == []
     below = {e.match["hdr.ipv4.src_addr"]: (e.match["standard.ingress_port"], e.match["hdr.udp.src_port"], e.params)
              for e in targets["s3"].table("worker")}

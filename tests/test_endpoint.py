@@ -35,7 +35,7 @@ class SwitchThread(threading.Thread):
     def __init__(self, ends: list[Port], values: int, slots: int, loss: float = 0.0):
         super().__init__(daemon=True)
         workers = [binary(worker_address(0, i)) for i in range(len(ends))]
-        self.model = ModelSwitch([Job(0, workers, slots, values)])
+        self.model = ModelSwitch([Job.of_workers(0, workers, slots)], values)
         self.ports, self.loss, self.closed = ends, loss, False
         self._random = np.random.default_rng(1)
 

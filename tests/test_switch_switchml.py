@@ -30,7 +30,7 @@ def admit(switch: Switch, job: int, incarnation: int, workers: int, base: int = 
     head = {"full": (1 << workers) - 1, "last": workers - 1, "base": base, "mask": SLOTS - 1}
     rest = {"incarnation": incarnation, "group": job + 1, "strict": 1}
     entities = [
-        TableEntry("job", {"hdr.switchml.job": job}, "set_job", head | rest),
+        TableEntry("job", {"hdr.switchml.job": job}, "set_job", head | rest | {"parent": 0}),
         MulticastGroupEntry(job + 1, tuple(Replica(i, i) for i in range(workers))),
     ]
     for i in range(workers):

@@ -75,14 +75,14 @@ def check_result(job: Job, sent, values, tsi: int, e0: int = -96, *, overflow: i
             assert signed(headers["values"]["v"]) == signed(values)
 
 
-def check_pending(job: Job, sent, worker: int, tsi: int, bitmap: int, e0: int = -96) -> None:
-    """`sent` is one frame, to `worker`, that says which workers the slot has seen."""
+def check_pending(job: Job, sent, worker: int, tsi: int, seen: int, e0: int = -96) -> None:
+    """`sent` is one frame, to `worker`, that says which workers are missing: all but those in `seen`."""
     assert [port for port, _ in sent] == [job.ports[worker]]
     headers = check_head(job, sent[0][1], worker, 4)
     asked = job.fields(worker, tsi, None, e0)
     assert headers["switchml"] == {**asked["switchml"], "msg_type": 2, "size": 7, "overflow": 0, "reserved": 0}
     assert headers["exponents"] == asked["exponents"]
-    assert headers["pending"] == {"bitmap": bitmap}
+    assert headers["pending"] == {"missing": (1 << len(job.ports)) - 1 & ~seen}
 
 
 def reduce(job: Job, tsi: int, *, base: int = 0, e0: int = -96) -> list[int]:
@@ -248,13 +248,16 @@ def test_largest_sums_without_overflow(world, job):
     check_result(job, job.send(2, 0, fill(world, 1, 1, BIG)), fill(world, 0, 0, -1), 0)
 
 
-def test_overflow_bit_of_a_worker_says_nothing(world, job):
+@pytest.mark.parametrize("flagged", [0, 1, 2])
+def test_overflow_flag_of_any_packet_stays(world, job, flagged):
+    """As of a switch below, whose sum has overflowed; a packet without payload has nothing that could."""
     for values in (numbers(world, 1), None):
         for worker in range(3):
             headers = job.fields(worker, 0 if values else 1, values)
-            headers["switchml"]["overflow"] = 1
+            headers["switchml"]["overflow"] = int(worker == flagged)
             sent = world.send(world.bytes(headers), worker)
-        check_result(job, sent, total(values, values, values) if values else None, 0 if values else 1)
+        check_result(job, sent, total(values, values, values) if values else None, 0 if values else 1,
+                     overflow=int(values is not None))  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -374,7 +377,7 @@ def test_ethernet_padding_is_no_payload(world, job):
 def test_drop_reasons_are_all_tested():
     assert drop_reasons() == [
         "NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "OLD_INCARNATION", "WRONG_SLOT", "STALE",
-        "REPEATED",
+        "REPEATED", "NO_PARENT",
     ]  # fmt: skip
 
 

@@ -275,9 +275,9 @@ def test_scapy_layers_read_and_build_each_kind_of_frame():
         assert tuple(packet[Values].v) == numbers
         built = SwitchML(**sml) / Exponents(e0=-96, e1=127) / Values(v=list(numbers))
         assert bytes(built) == body
-    pending = WIRE.pack(switchml={"msg_type": 2, "size": 7}, exponents={}, pending={"bitmap": 0x80000001})
-    assert Ether(over_udp(WIRE, pending))[Pending].bitmap == 0x80000001
-    assert bytes(SwitchML(msg_type=2, size=7) / Exponents() / Pending(bitmap=0x80000001)) == pending
+    pending = WIRE.pack(switchml={"msg_type": 2, "size": 7}, exponents={}, pending={"missing": 0x80000001})
+    assert Ether(over_udp(WIRE, pending))[Pending].missing == 0x80000001
+    assert bytes(SwitchML(msg_type=2, size=7) / Exponents() / Pending(missing=0x80000001)) == pending
     bare = Ether(over_udp(WIRE, WIRE.pack(switchml={"msg_type": 1, "size": 7}, exponents={"e0": 5})))
     assert bare[Exponents].e0 == 5 and Values not in bare and Pending not in bare
 
@@ -302,13 +302,13 @@ def test_wireshark_reads_each_kind_of_frame(tmp_path):
         frame(WIRE, {"msg_type": 1, "overflow": 1, "size": 0, "job": 9, "tsi": 2**32 - 1, "set": 1, "slot": 8191},
               {"e0": -5, "e1": 3}, values={"v": [2**32 - 1 - i for i in range(32)]}),
         frame(WIRE, {"msg_type": 2, "size": 7, "job": 9, "tsi": 7, "slot": 7}, {"e0": 127},
-              pending={"bitmap": 0x80000005}),
+              pending={"missing": 0x80000005}),
         frame(WIRE, {"msg_type": 1, "size": 7, "slot": 1}, {"e0": -128, "e1": -1}),
         frame(load(2048), {"msg_type": 1, "size": 5, "slot": 2}, {}, values={"v": range(2048)}),
     ]  # fmt: skip
     frames.append(frames[0][:46])  # cut off in its header: not taken for SwitchML
     pcap(capture, frames)
-    names = ["msg_type", "overflow", "size", "job", "tsi", "set", "slot", "e0", "e1", "bitmap", "v"]
+    names = ["msg_type", "overflow", "size", "job", "tsi", "set", "slot", "e0", "e1", "missing", "v"]
     command = [tool("INA_TSHARK", "tshark"), "-X", f"lua_script:{script}", "-r", str(capture), "-T", "fields"]
     command += [part for name in names for part in ("-e", f"switchml.{name}")]
     home = tmp_path / "home"
@@ -319,10 +319,10 @@ def test_wireshark_reads_each_kind_of_frame(tmp_path):
     rows = [dict(zip(names, line.split("\t"), strict=True)) for line in done.stdout.rstrip("\n").split("\n")]
     assert len(rows) == 5
     assert rows[0] == {"msg_type": "1", "overflow": "1", "size": "0", "job": "9", "tsi": "4294967295", "set": "1",
-                       "slot": "8191", "e0": "-5", "e1": "3", "bitmap": "",
+                       "slot": "8191", "e0": "-5", "e1": "3", "missing": "",
                        "v": ",".join(str(-1 - i) for i in range(32))}  # fmt: skip
-    assert (rows[1]["msg_type"], rows[1]["bitmap"], rows[1]["e0"], rows[1]["v"]) == ("2", "0x80000005", "127", "")
-    assert (rows[2]["e0"], rows[2]["e1"], rows[2]["v"], rows[2]["bitmap"]) == ("-128", "-1", "", "")
+    assert (rows[1]["msg_type"], rows[1]["missing"], rows[1]["e0"], rows[1]["v"]) == ("2", "0x80000005", "127", "")
+    assert (rows[2]["e0"], rows[2]["e1"], rows[2]["v"], rows[2]["missing"]) == ("-128", "-1", "", "")
     assert rows[3]["v"] == ",".join(map(str, range(2048)))
     assert set(rows[4].values()) == {""}
 

@@ -47,7 +47,7 @@ class JobTimeout(JobError, TimeoutError):
         elif event.missing:
             whom = f"the switch still waits for worker {', '.join(map(str, event.missing))}: late, stuck or dead"
         else:
-            whom = "the switch has all workers, but its result does not come back"
+            whom = "the switch has all workers below it, but no result comes: lost, or waited for further up the tree"
         if event.last_rx:
             last = f"last packet from the switch at {event.last_rx / 1e12:.6f} s of the clock"
         else:

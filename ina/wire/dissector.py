@@ -12,7 +12,7 @@ from ina.wire.layout import Header, Layout, Unit
 
 _LABELS = {
     "msg_type": "message type", "overflow": "overflow", "size": "size code", "tsi": "packet number (tsi)",
-    "bitmap": "workers seen", "v": "values", "e0": "exponent e0", "e1": "exponent e1 (incarnation)",
+    "missing": "workers missing", "v": "values", "e0": "exponent e0", "e1": "exponent e1 (incarnation)",
 }  # fmt: skip
 _HEADERS = ("switchml", "exponents", "pending", "values")
 
@@ -71,7 +71,7 @@ def _fields(header: Header) -> list[str]:
             bits = 8 * unit.size if field.count == 1 else field.width
             kind = f"{'int' if field.signed or header.name == 'values' else 'uint'}{bits}"
             label = _LABELS.get(field.name, field.name)
-            base = "base.HEX" if field.name == "bitmap" else "base.DEC"
+            base = "base.HEX" if field.name == "missing" else "base.DEC"
             values = "kinds" if field.name == "msg_type" else "nil"
             mask = f", {unit.mask(field):#x}" if len(unit.fields) > 1 else ""
             lines.append(f'{_name(header, field.name)} = ProtoField.{kind}("switchml.{field.name}", "{label}", {base}, '

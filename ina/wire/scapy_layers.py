@@ -58,7 +58,7 @@ class SwitchML(Packet):
 
 
 class Exponents(Packet):
-    """Largest exponents; then a bitmap, values, or nothing, as the SwitchML header before says."""
+    """Largest exponents; then the workers missing, values, or nothing, as the SwitchML header before says."""
 
     name = "SwitchML exponents"
     fields_desc = _fields(_WIRE["exponents"])

@@ -1,4 +1,4 @@
-/* Admission: is this packet of a registered worker, of this life of its job, for a slot that the job owns? */
+/* Admission: is this packet of a registered child or of the parent, of this life of its job, for a slot that the job owns? */
 #ifndef INA_ADMISSION_P4
 #define INA_ADMISSION_P4
 
@@ -9,7 +9,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
     bit<16> slot_base = 0;
     bit<14> slot_mask = 0;
 
-    action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<16> group, bit<1> strict) {
+    action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<16> group, bit<1> strict,
+                   bit<1> parent) {
         meta.full = full;
         meta.last = last;
         slot_base = base;
@@ -17,6 +18,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         meta.incarnation = incarnation;
         meta.group = group;
         meta.strict = strict;
+        meta.parent = parent;
     }
     table job {
         key = { hdr.switchml.job: exact; }
@@ -28,6 +30,9 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
     action set_worker(bit<32> worker) {
         meta.worker = worker;
     }
+    action set_parent() {
+        meta.above = 1;
+    }
     table worker {
         key = {
             hdr.switchml.job: exact;
@@ -35,7 +40,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             hdr.udp.src_port: exact;
             standard.ingress_port: exact;
         }
-        actions = { set_worker; NoAction; }
+        actions = { set_worker; set_parent; NoAction; }
         default_action = NoAction();
         size = 4096;
     }
@@ -44,9 +49,11 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         bit<16> payload = 0;
         if (hdr.values.isValid()) {
             payload = 4 * VALUES;
+        } else if (hdr.pending.isValid()) {
+            payload = PENDING_LENGTH;
         }
-        if (standard.parser_error != error.NoError || standard.checksum_error == 1
-                || hdr.switchml.msg_type != SWITCHML_DATA || hdr.switchml.reserved != 0) {
+        if (standard.parser_error != error.NoError || standard.checksum_error == 1 || hdr.switchml.reserved != 0
+                || (hdr.switchml.msg_type != SWITCHML_DATA && !hdr.pending.isValid())) {
             meta.drop = Drop.MALFORMED;
         } else if (!hdr.exponents.isValid()) {
             meta.drop = Drop.WRONG_SIZE;
@@ -54,7 +61,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             meta.drop = Drop.MALFORMED;
         } else if (!job.apply().hit) {
             meta.drop = Drop.UNKNOWN_JOB;
-        } else if (!worker.apply().hit) {
+        } else if (!worker.apply().hit || (hdr.pending.isValid() && meta.above == 0)) {
             meta.drop = Drop.WRONG_SOURCE;
         } else if (meta.strict == 1 && (bit<8>)hdr.exponents.e1 != meta.incarnation[7:0]) {
             meta.drop = Drop.OLD_INCARNATION;

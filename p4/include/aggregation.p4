@@ -1,4 +1,4 @@
-/* Aggregation: the row's sums, its largest exponent and its overflow flag. */
+/* Aggregation: the row's sums, its largest exponent and its overflow flag; a result from above takes their place. */
 #ifndef INA_AGGREGATION_P4
 #define INA_AGGREGATION_P4
 
@@ -41,12 +41,13 @@ control Values(inout headers_t hdr, in metadata_t meta) {
     action store() {
 #define STORE(i) value##i.write(meta.row, hdr.values.v##i);
         FOR_EACH_VALUE(STORE)
-        overflows.write(meta.row, 0);
+        overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);
     }
 
     action add() {
         bit<32> overflow;
         overflows.read(overflow, meta.row);
+        overflow = overflow | (bit<32>)hdr.switchml.overflow << 31;  // of a switch below
 #define ADD(i) { bit<32> old; value##i.read(old, meta.row); \
                  bit<32> sum = old + hdr.values.v##i; \
                  overflow = overflow | ((old ^ sum) & (hdr.values.v##i ^ sum)); \
@@ -64,7 +65,6 @@ control Values(inout headers_t hdr, in metadata_t meta) {
     }
 
     apply {
-        hdr.switchml.overflow = 0;  // only the switch says it
         if (hdr.values.isValid()) {
             if (meta.first == 1) {
                 store();
@@ -74,6 +74,8 @@ control Values(inout headers_t hdr, in metadata_t meta) {
             if (meta.complete == 1) {
                 load();
             }
+        } else {
+            hdr.switchml.overflow = 0;
         }
     }
 }

@@ -77,8 +77,8 @@ header udp_t {
  * +-------+-+-----+---------------+-+-+---------------------------+
  * :              tsi              |S|0|            slot           |
  * +-------------------------------+-+-+---------------------------+
- * type  1 data, 2 pending (switch to worker: "I have yours, others are missing")
- * O     a signed overflow happened in this slot's sum (the published header leaves this bit unused)
+ * type  1 data, 2 pending (down only: "yours is here, others are missing")
+ * O     a signed overflow happened in what is summed here (the published header leaves this bit unused)
  * size  payload: 0 = 128 B, 1 = 256, 2 = 512, 3 = 1024, 4 = 4096, 5 = 8192, 7 = none
  * tsi   number of this packet in the life of the job, modulo 2^32 (published clients: anything)
  * S     set (version) of the slot
@@ -88,8 +88,9 @@ const bit<4> SWITCHML_PENDING = 2;
 const bit<3> SIZE_NONE        = 7;
 
 // What IPv4 and UDP say of their lengths, payload not counted: SwitchML 8, exponents 2, UDP 8, IPv4 20.
-const bit<16> UDP_LENGTH  = 18;
-const bit<16> IPV4_LENGTH = 38;
+const bit<16> UDP_LENGTH     = 18;
+const bit<16> IPV4_LENGTH    = 38;
+const bit<16> PENDING_LENGTH = 4;  // what a pending frame has in the place of values
 
 header switchml_t {
     bit<4>  msg_type;
@@ -113,9 +114,9 @@ header exponents_t {
     int<8> e1;
 }
 
-/* Only in a pending frame: the workers whose packet the slot has, worker i in bit i. */
+/* Only in a pending frame: the workers below the switch that made it of which it has no packet, worker i in bit i. */
 header pending_t {
-    bit<32> bitmap;
+    bit<32> missing;
 }
 
 /* VALUES two's-complement integers. */

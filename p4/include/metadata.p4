@@ -12,31 +12,35 @@ enum bit<8> Drop {
     MALFORMED       = 1,  // too short, bad IPv4 header, wrong length in IPv4 or UDP, unknown type
     WRONG_SIZE      = 2,  // not the payload size of this program, or not that of the other packets of its phase
     UNKNOWN_JOB     = 3,
-    WRONG_SOURCE    = 4,  // no worker of that job has this address, port and ingress port
+    WRONG_SOURCE    = 4,  // no child of that job has this address, port and ingress port; nor, for pending frames, its parent
     OLD_INCARNATION = 5,  // of an earlier job with the same number
     WRONG_SLOT      = 6,  // outside the job's range
     STALE           = 7,  // of a phase that is over, or not yet due
-    REPEATED        = 8   // published clients only: the slot already has it and is not complete
+    REPEATED        = 8,  // the row already has it: the answer from above; and of published clients, if it is not complete
+    NO_PARENT       = 9   // table `job` says that there is a switch above, table `parent` not where
 }
-const bit<32> DROPS = 9;
+const bit<32> DROPS = 10;
 
 struct metadata_t {
     Drop    drop;
-    // of the job and the worker, from the tables
-    bit<32> full;         // bitmap of all workers of the job
-    bit<32> worker;       // this worker's bit
-    bit<8>  last;         // workers - 1
+    // of the job and the sender, from the tables; a child is a worker or a switch below
+    bit<32> full;         // bitmap of all workers below this switch
+    bit<32> worker;       // the sender's bit; of a switch below: those of all workers below it
+    bit<8>  last;         // children - 1
     bit<32> incarnation;
-    bit<16> group;        // multicast group of the job
+    bit<16> group;        // multicast group of the job: its children here
     bit<1>  strict;       // 0: a published SwitchML client, whose tsi and e1 say nothing
+    bit<1>  parent;       // this switch is not the root of the job's tree
+    bit<1>  above;        // the sender is the parent
     // of the row
     bit<32> row;
     bit<32> bitmap;       // workers seen in this phase, this one included
-    bit<1>  first;        // first packet of the phase
-    bit<1>  repeated;     // the worker was seen in this phase before
-    bit<1>  complete;     // all workers seen
+    bit<1>  first;        // what the row has is replaced: first packet of the phase, or the result from above
+    bit<1>  repeated;     // nothing is added: the sender was seen in this phase before
+    bit<1>  complete;     // the row's values go out
+    bit<1>  up;           // to the parent
     // for egress
-    bit<1>  result;       // multicast result: each replica is addressed to its worker
+    bit<1>  result;       // multicast to the children: each replica is addressed to its child
     bit<1>  flood;        // broadcast frame: not back to where it came from
 }
 

@@ -8,6 +8,11 @@
  * A worker sends the next packet of a slot only when it has the result of this one, so a newer packet proves that no
  * worker needs the row that it takes: nothing has to be cleared (docs/protocol.md has the proof).
  * All packets of a phase have one size: with or without payload, as the first one says.
+ *
+ * In a tree of switches a row of the root, and of a switch alone, is *collecting* while `missing` > 0, then *final*. Below
+ * the root the parent is waited for like one more child that answers last: `missing` > 1 collecting, 1 *sent up*, 0 *final*.
+ * What comes from above is taken only while the row is sent up. Then the sums are safe here and the children know that by a
+ * pending frame; one child, that with the lowest bit, has the sums sent up again: one copy does for all.
  * Published clients number packets differently: for them (strict = 0) the bitmaps of the paper decide.
  */
 #ifndef INA_PHASE_P4
@@ -20,7 +25,7 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(ROWS) incarnations;
     register<bit<32>>(ROWS) tsis;
     register<bit<32>>(ROWS) bitmaps;
-    register<bit<8>>(ROWS) missing;  // workers that this phase still waits for
+    register<bit<8>>(ROWS) missing;  // children, and the parent, that this phase still waits for
     register<bit<8>>(ROWS) sizes;
 
     apply {
@@ -44,14 +49,26 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                 meta.drop = Drop.STALE;
             }
         }
-        if (meta.drop == Drop.NONE && !fresh && size != (bit<8>)hdr.switchml.size) {
+        if (meta.drop == Drop.NONE && !fresh && size != (bit<8>)hdr.switchml.size && !hdr.pending.isValid()) {
             meta.drop = Drop.WRONG_SIZE;
         }
 
-        if (meta.drop == Drop.NONE) {
+        if (meta.drop == Drop.NONE && meta.above == 1) {
+            if (fresh || left > 1) {
+                meta.drop = Drop.STALE;
+            } else if (left == 0) {
+                meta.drop = Drop.REPEATED;
+            } else if (hdr.pending.isValid()) {
+                meta.repeated = 1;
+            } else {
+                missing.write(meta.row, 0);
+                meta.first = 1;
+                meta.complete = 1;
+            }
+        } else if (meta.drop == Drop.NONE) {
             if (fresh) {
                 seen = 0;
-                left = meta.last + 1;
+                left = meta.last + 1 + (bit<8>)meta.parent;
                 meta.first = 1;
             }
             if (seen & meta.worker != 0) {
@@ -68,6 +85,10 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
             meta.bitmap = seen;
             if (left == 0) {
                 meta.complete = 1;
+            } else if (left == 1 && meta.parent == 1
+                       && (meta.repeated == 0 || meta.worker & meta.full & -meta.full != 0)) {
+                meta.complete = 1;
+                meta.up = 1;
             }
             if (meta.strict == 0) {
                 bit<32> other;

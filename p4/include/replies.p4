@@ -1,4 +1,4 @@
-/* Replies: the packet turns into the answer and goes back, to all workers or to the one that asked. */
+/* Replies: the packet turns into the answer and goes down, to all children or to the one that asked; or it goes up. */
 #ifndef INA_REPLIES_P4
 #define INA_REPLIES_P4
 
@@ -6,6 +6,29 @@
 #include "metadata.p4"
 
 control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    action to_parent(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port,
+                     bit<48> own_mac, bit<32> own_ip, bit<16> own_port) {
+        hdr.ethernet.src_addr = own_mac;
+        hdr.ethernet.dst_addr = mac;
+        hdr.ipv4.src_addr = own_ip;
+        hdr.ipv4.dst_addr = ip;
+        hdr.ipv4.ttl = 64;
+        hdr.udp.src_port = own_port;
+        hdr.udp.dst_port = udp_port;
+        hdr.udp.checksum = 0;
+        standard.egress_spec = port;
+    }
+    action orphaned() {
+        meta.drop = Drop.NO_PARENT;
+        mark_to_drop(standard);
+    }
+    table parent {
+        key = { hdr.switchml.job: exact; }
+        actions = { to_parent; orphaned; }
+        default_action = orphaned();
+        size = 256;
+    }
+
     action turn_round() {
         bit<48> mac = hdr.ethernet.src_addr;
         hdr.ethernet.src_addr = hdr.ethernet.dst_addr;
@@ -22,29 +45,34 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
 
     action pending() {
         hdr.switchml.msg_type = SWITCHML_PENDING;
+        hdr.switchml.overflow = 0;
         hdr.switchml.size = SIZE_NONE;
         hdr.values.setInvalid();
         hdr.pending.setValid();
-        hdr.pending.bitmap = meta.bitmap;
-        hdr.ipv4.total_len = IPV4_LENGTH + 4;  // the bitmap
-        hdr.udp.length = UDP_LENGTH + 4;
+        hdr.pending.missing = meta.full & ~meta.bitmap;
+        hdr.ipv4.total_len = IPV4_LENGTH + PENDING_LENGTH;
+        hdr.udp.length = UDP_LENGTH + PENDING_LENGTH;
     }
 
     apply {
-        turn_round();
-        if (meta.complete == 1 && meta.repeated == 0) {
-            standard.mcast_grp = meta.group;
-            meta.result = 1;
+        if (meta.up == 1) {
+            parent.apply();
         } else {
-            standard.egress_spec = standard.ingress_port;
-            if (meta.complete == 0) {
-                pending();
+            turn_round();
+            if (meta.above == 1 || (meta.complete == 1 && meta.repeated == 0)) {
+                standard.mcast_grp = meta.group;
+                meta.result = 1;
+            } else {
+                standard.egress_spec = standard.ingress_port;
+                if (meta.complete == 0) {
+                    pending();
+                }
             }
         }
     }
 }
 
-/* Egress: address each replica of a result to its worker; the replication id is the worker's number. */
+/* Egress: address each replica to its child, a worker or a switch below; the replication id is the child's number. */
 control Replicas(inout headers_t hdr, in standard_metadata_t standard) {
     action to_worker(bit<48> mac, bit<32> ip, bit<16> port) {
         hdr.ethernet.dst_addr = mac;

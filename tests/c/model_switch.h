@@ -74,9 +74,9 @@ static inline uint32_t model_switch_process(struct model_switch *m, uint32_t wor
         to = full;
     }
     if (row->seen != full) {
-        const uint32_t seen = htonl(row->seen);
+        const uint32_t missing = htonl(full & ~row->seen);
         h->type_overflow_size = INA_WIRE_PENDING << 4 | INA_WIRE_SIZE_NONE;
-        memcpy(h->payload, &seen, 4);
+        memcpy(h->payload, &missing, 4);
         pkt->len = INA_WIRE_PAYLOAD + 4;
     } else {
         h->type_overflow_size |= row->overflow ? INA_WIRE_OVERFLOW : 0;

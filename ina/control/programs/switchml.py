@@ -35,10 +35,9 @@ class SwitchML(JobProgram):
         key, parent = {"hdr.switchml.job": place.number}, place.parent
         params = {"full": bits(place.workers), "last": place.children - 1, "base": place.slot_base,
                   "mask": place.slots - 1, "incarnation": place.incarnation, "group": place.group,
-                  "strict": int(place.strict)}
+                  "strict": int(place.strict), "parent": int(parent is not None)}
         entries: list[Entity] = [TableEntry("job", key, "set_job", params)]
         if parent is not None:
-            params["parent"] = 1
             up, own = parent.address, parent.own
             above = {"port": parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
                      "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
