@@ -1,9 +1,8 @@
-/* Forwarding: everything that is not aggregation (ARP, IPv4, ...) is switched by destination address. */
+/* Forwarding: everything that is not aggregation (ARP, IPv4, ...) is switched by destination address.
+ * The program that includes this has its own headers_t (with `ethernet`) and metadata_t (with `flood`).
+ */
 #ifndef INA_FORWARDING_P4
 #define INA_FORWARDING_P4
-
-#include "headers.p4"
-#include "metadata.p4"
 
 control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     action drop() {

@@ -1,75 +1,13 @@
-/* Headers: the only definition of what is on the wire. The host side (numpy, C, scapy) is generated from this file.
+/* Headers: with frame.p4, the only definition of what is on the wire. The host side (numpy, C, scapy) is generated from this file.
  * All fields are big endian, in the order in which they are written here.
  */
 #ifndef INA_HEADERS_P4
 #define INA_HEADERS_P4
 
-#include "size.p4"
+#include "frame.p4"
 
-const bit<16> ETHERTYPE_IPV4 = 0x0800;
-const bit<8>  IPPROTO_UDP    = 17;
 const bit<16> SWITCHML_PORT  = 0xBEE0;  // the low four bits are free: a worker may spread its flow over 16 ports
 const bit<16> SWITCHML_MASK  = 0xFFF0;
-
-/*  0                   1                   2                   3
- *  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
- * +-------------------------------+-------------------------------+
- * |                    destination address (48)                   |
- * |                               +-------------------------------+
- * |                               |        source address (48)    |
- * +-------------------------------+                               |
- * |                                                               |
- * +-------------------------------+-------------------------------+
- * |            ethertype          |
- * +-------------------------------+
- */
-header ethernet_t {
-    bit<48> dst_addr;
-    bit<48> src_addr;
-    bit<16> ethertype;
-}
-
-/* RFC 791, without options.
- * +-------+-------+---------------+-------------------------------+
- * |version|  ihl  |      tos      |           total_len           |
- * +-------+-------+---------------+-----+-------------------------+
- * |         identification        |flags|       frag_offset       |
- * +---------------+---------------+-----+-------------------------+
- * |      ttl      |    protocol   |          hdr_checksum         |
- * +---------------+---------------+-------------------------------+
- * |                            src_addr                           |
- * +---------------------------------------------------------------+
- * |                            dst_addr                           |
- * +---------------------------------------------------------------+
- */
-header ipv4_t {
-    bit<4>  version;
-    bit<4>  ihl;
-    bit<8>  tos;
-    bit<16> total_len;
-    bit<16> identification;
-    bit<3>  flags;
-    bit<13> frag_offset;
-    bit<8>  ttl;
-    bit<8>  protocol;
-    bit<16> hdr_checksum;
-    bit<32> src_addr;
-    bit<32> dst_addr;
-}
-
-/* RFC 768.
- * +-------------------------------+-------------------------------+
- * |            src_port           |            dst_port           |
- * +-------------------------------+-------------------------------+
- * |             length            |            checksum           |
- * +-------------------------------+-------------------------------+
- */
-header udp_t {
-    bit<16> src_port;
-    bit<16> dst_port;
-    bit<16> length;
-    bit<16> checksum;
-}
 
 /* SwitchML (NSDI'21; field layout of the published p4app-switchML).
  * +-------+-+-----+---------------+-------------------------------+
@@ -117,12 +55,6 @@ header exponents_t {
 /* Only in a pending frame: the workers below the switch that made it of which it has no packet, worker i in bit i. */
 header pending_t {
     bit<32> missing;
-}
-
-/* VALUES two's-complement integers. */
-#define VALUE_FIELD(i) bit<32> v##i;
-header values_t {
-    FOR_EACH_VALUE(VALUE_FIELD)
 }
 
 struct headers_t {

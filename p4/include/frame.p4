@@ -1,0 +1,78 @@
+/* What the frames of all our protocols share: Ethernet, IPv4 and UDP before the protocol's header, values behind it.
+ * All fields are big endian, in the order in which they are written here.
+ */
+#ifndef INA_FRAME_P4
+#define INA_FRAME_P4
+
+#include "size.p4"
+
+const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<8>  IPPROTO_UDP    = 17;
+
+/*  0                   1                   2                   3
+ *  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+ * +-------------------------------+-------------------------------+
+ * |                    destination address (48)                   |
+ * |                               +-------------------------------+
+ * |                               |        source address (48)    |
+ * +-------------------------------+                               |
+ * |                                                               |
+ * +-------------------------------+-------------------------------+
+ * |            ethertype          |
+ * +-------------------------------+
+ */
+header ethernet_t {
+    bit<48> dst_addr;
+    bit<48> src_addr;
+    bit<16> ethertype;
+}
+
+/* RFC 791, without options.
+ * +-------+-------+---------------+-------------------------------+
+ * |version|  ihl  |      tos      |           total_len           |
+ * +-------+-------+---------------+-----+-------------------------+
+ * |         identification        |flags|       frag_offset       |
+ * +---------------+---------------+-----+-------------------------+
+ * |      ttl      |    protocol   |          hdr_checksum         |
+ * +---------------+---------------+-------------------------------+
+ * |                            src_addr                           |
+ * +---------------------------------------------------------------+
+ * |                            dst_addr                           |
+ * +---------------------------------------------------------------+
+ */
+header ipv4_t {
+    bit<4>  version;
+    bit<4>  ihl;
+    bit<8>  tos;
+    bit<16> total_len;
+    bit<16> identification;
+    bit<3>  flags;
+    bit<13> frag_offset;
+    bit<8>  ttl;
+    bit<8>  protocol;
+    bit<16> hdr_checksum;
+    bit<32> src_addr;
+    bit<32> dst_addr;
+}
+
+/* RFC 768.
+ * +-------------------------------+-------------------------------+
+ * |            src_port           |            dst_port           |
+ * +-------------------------------+-------------------------------+
+ * |             length            |            checksum           |
+ * +-------------------------------+-------------------------------+
+ */
+header udp_t {
+    bit<16> src_port;
+    bit<16> dst_port;
+    bit<16> length;
+    bit<16> checksum;
+}
+
+/* VALUES two's-complement integers. */
+#define VALUE_FIELD(i) bit<32> v##i;
+header values_t {
+    FOR_EACH_VALUE(VALUE_FIELD)
+}
+
+#endif
