@@ -1,39 +1,19 @@
 #include "frame.h"
+#include "internet.h"
 
 #include <arpa/inet.h>
 #include <string.h>
 
-static uint16_t ip_checksum(const uint8_t *header)
-{
-    uint32_t sum = 0;
-    for (int i = 0; i < 20; i += 2)
-        sum += (uint32_t)header[i] << 8 | header[i + 1];
-    while (sum >> 16)
-        sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)~sum;
-}
+static_assert(offsetof(struct ina_wire_frame, type_overflow_size) == INA_INTERNET_SIZE, "internet.h");
 
 static void prepare(uint8_t *bytes, const struct ina_worker_config *config, uint32_t size_code, uint32_t payload)
 {
     struct ina_wire_frame h = {
-        .ethertype = htons(INA_WIRE_ETHERTYPE_IPV4),
-        .version_ihl = INA_WIRE_VERSION_IHL,
-        .total_len = htons((uint16_t)(INA_WIRE_PAYLOAD - INA_WIRE_IP_OFFSET + payload)),
-        .flags_fragment = htons(INA_WIRE_DONT_FRAGMENT),
-        .ttl = 64,
-        .protocol = INA_WIRE_PROTOCOL_UDP,
-        .src_ip = htonl(config->self.ip),
-        .dst_ip = htonl(config->peer.ip),
-        .src_port = htons(config->self.port),
-        .dst_port = htons(config->peer.port),
-        .udp_len = htons((uint16_t)(INA_WIRE_PAYLOAD - INA_WIRE_UDP_OFFSET + payload)),
         .type_overflow_size = (uint8_t)(INA_WIRE_DATA << 4 | size_code),
         .job = (uint8_t)config->job,
         .e1 = (uint8_t)config->incarnation,
     };
-    memcpy(h.dst_mac, config->peer.mac, 6);
-    memcpy(h.src_mac, config->self.mac, 6);
-    h.ip_checksum = htons(ip_checksum((const uint8_t *)&h + INA_WIRE_IP_OFFSET));
+    ina_internet_write((struct ina_internet *)&h, &config->self, &config->peer, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload);
     memcpy(bytes, &h, INA_WIRE_PAYLOAD);
 }
 
@@ -69,23 +49,22 @@ enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct
     const struct ina_wire_frame *h = &copy;
     if (pkt->len < INA_WIRE_PAYLOAD)
         return INA_FRAME_MALFORMED;
+    struct ina_internet net;
     memcpy(&copy, pkt->data, INA_WIRE_PAYLOAD);
-    if (h->ethertype != htons(INA_WIRE_ETHERTYPE_IPV4)
-        || h->version_ihl != INA_WIRE_VERSION_IHL || h->protocol != INA_WIRE_PROTOCOL_UDP
-        || (ntohs(h->flags_fragment) & INA_WIRE_FRAGMENT))
+    memcpy(&net, &copy, sizeof net);
+    const int told = ina_internet_payload(&net, pkt->len);
+    if (told < 0)
         return INA_FRAME_MALFORMED;
-    if (h->src_ip != htonl(config->peer.ip) || h->dst_ip != htonl(config->self.ip)
-        || h->src_port != htons(config->peer.port) || h->dst_port != htons(config->self.port))
+    if (!ina_internet_is(&net, &config->peer, &config->self))
         return INA_FRAME_FOREIGN;
 
     const uint32_t type = h->type_overflow_size >> 4, size = h->type_overflow_size & INA_WIRE_SIZE;
     const uint32_t payload = type == INA_WIRE_PENDING ? INA_WIRE_PENDING_PAYLOAD
                              : size == INA_WIRE_SIZE_NONE ? 0 : 4 * frame->values;
-    const uint32_t len = INA_WIRE_PAYLOAD + payload, set_slot = ntohs(h->set_slot);
-    if ((type != INA_WIRE_DATA && type != INA_WIRE_PENDING) /* a short frame may have been padded on its way */
-        || (size != INA_WIRE_SIZE_NONE && (size != frame->size_code || type == INA_WIRE_PENDING)) || pkt->len < len
-        || ntohs(h->total_len) != len - INA_WIRE_IP_OFFSET || ntohs(h->udp_len) != len - INA_WIRE_UDP_OFFSET
-        || (set_slot & INA_WIRE_RESERVED))
+    const uint32_t set_slot = ntohs(h->set_slot);
+    if ((type != INA_WIRE_DATA && type != INA_WIRE_PENDING)
+        || (size != INA_WIRE_SIZE_NONE && (size != frame->size_code || type == INA_WIRE_PENDING))
+        || (uint32_t)told != INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload || (set_slot & INA_WIRE_RESERVED))
         return INA_FRAME_MALFORMED;
     if (h->job != config->job || h->e1 != (uint8_t)config->incarnation)
         return INA_FRAME_FOREIGN;

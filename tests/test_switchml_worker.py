@@ -476,7 +476,7 @@ def run_c(folder: Path, test: str, sources: list[str], *flags: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-WORKER_SOURCES = ["switchml.c", "tensors.c", "frame.c", "rto.c", "codec.c"]
+WORKER_SOURCES = ["switchml.c", "tensors.c", "frame.c", "internet.c", "rto.c", "codec.c"]
 
 
 def test_worker_and_codec_are_clean_under_sanitizers(tmp_path):
