@@ -23,6 +23,7 @@ HEADERS = [
     "host/codec.h",
     "host/protocol.h",
     "host/protocols.h",
+    "host/ps.h",
     "host/endpoint.h",
     "ina/switch/table.h",
     "ina/switch/program.h",

@@ -4,6 +4,8 @@
 
 static const struct ina_protocol *const protocols[] = {
     &ina_switchml,
+    &ina_atp,
+    &ina_ps,
 };
 enum { COUNT = sizeof protocols / sizeof *protocols };
 

@@ -8,6 +8,8 @@
 #include "protocol.h"
 
 extern const struct ina_protocol ina_switchml;
+extern const struct ina_protocol ina_atp;
+extern const struct ina_protocol ina_ps; /* a parameter server and no help from switches */
 
 const struct ina_protocol *ina_protocol_named(const char *name); /* NULL: there is none */
 const struct ina_protocol *ina_protocol_at(uint32_t index);      /* all of them in order, then NULL */

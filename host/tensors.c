@@ -362,8 +362,10 @@ enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_ten
             if (outcome != INA_OUTCOME_OK)
                 return outcome;
         }
-        if (overflown)
+        if (overflown) {
+            op->opened |= p == 0; /* without values there is nothing to compare: others have */
             return INA_OUTCOME_FLOATS;
+        }
         if (p == 0 && op->is_inline) {
             decode_inline(ts, op, t, result);
             stats->nonfinite_blocks += op->dtype == INA_FLOAT32 && result->exponent == INA_EXP_NONFINITE;

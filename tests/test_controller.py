@@ -13,7 +13,7 @@ from ina.control.programs import Parent, recognise
 from ina.control.programs.atp import ATP
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry
 from ina.switch.p4info import EntityError, P4Info
-from ina.transport import Address
+from ina.transport import Address, worker_address
 from topologies.tree import Tree, aggregation_tree
 
 FAT_TREE = topologies.load("fat-tree", k=4)
@@ -119,7 +119,8 @@ def test_entries_of_a_job_with_a_parameter_server():
     above = {"hdr.atp.job": 1, "hdr.ipv4.src_addr": server.ip, "hdr.udp.src_port": server.port, "standard.ingress_port": 3}
     assert TableEntry("worker", above, "set_parent", {}) in target.table("worker")
     one = next(e for e in target.table("one") if e.match["hdr.atp.bitmap"] == 0b10)
-    assert one.params == {"port": 5, "child": 1}
+    own = worker_address(1, 1)
+    assert one.params == {"port": 5, "mac": own.mac, "ip": own.ip, "udp_port": own.port}
     assert next(e for e in target.table("parent")).params["own_port"] == 0xBEF0
     controller.release("training")
     controller.release("other")

@@ -28,6 +28,8 @@ def worker_address(job: int, worker: int) -> Address:
 
 
 SWITCH = Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
+ATP_SWITCH = Address(SWITCH.mac, SWITCH.ip, 0xBEF0)
+SERVER = Address("02:00:00:00:ff:fd", "10.0.255.253", 0xBED0)  # its port is none of the switches': plain frames are forwarded
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class WorkerConfig:
     reply_in_place: bool = False
     protocol: str = protocols.DEFAULT
     first_packet: int = 0  # number of the job's first packet: other than 0 only to see it wrap
+    window: int = 0  # ATP: first congestion window, packets; 0: 60 KB
+    exponent: int | None = None  # ATP: float32 in fixed point, values up to 2**exponent; None: agreed for each block
 
     def __post_init__(self) -> None:
         protocols.named(self.protocol)
@@ -59,6 +63,8 @@ class WorkerConfig:
             ("incarnation", self.incarnation, 0, 2**32 - 1),
             ("slots", self.slots, 1, MAX_SLOTS),
             ("first_packet", self.first_packet, 0, 2**63 - 1),
+            ("window", self.window, 0, MAX_SLOTS),
+            ("exponent", self.exponent or 0, lib.INA_EXP_MIN, lib.INA_EXP_MAX),
         ):
             if not low <= value <= high:
                 raise ValueError(f"{name}: {value}, expected {low}..{high}")
@@ -81,15 +87,21 @@ class WorkerConfig:
         c = ffi.new("struct ina_worker_config *")
         own = self.address or worker_address(self.job, self.worker)
         for end, address in ((c.self, own), (c.peer, self.switch), (c.server, self.server)):
-            if address is not None:
-                end.mac = bytes.fromhex(address.mac.replace(":", ""))
-                end.ip, end.port = int(IPv4Address(address.ip)), address.port
+            fill_address(end, address)
         c.job, c.incarnation, c.worker, c.workers = self.job, self.incarnation, self.worker, self.workers
         c.slots, c.values = self.slots, self.values
         c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))
         c.timeout_ps = round(self.timeout * PS)
         c.reply_in_place, c.first_packet = self.reply_in_place, self.first_packet
+        c.window, c.fixed_point, c.exponent = self.window, self.exponent is not None, self.exponent or 0
         return c
+
+
+def fill_address(c: ffi.CData, address: Address | None) -> None:
+    """Writes a ``struct ina_address``; None: all zero."""
+    if address is not None:
+        c.mac = bytes.fromhex(address.mac.replace(":", ""))
+        c.ip, c.port = int(IPv4Address(address.ip)), address.port
 
 
 def slots_for(rate_bps: float, rtt_s: float, frame_bytes: int) -> int:

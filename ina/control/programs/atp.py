@@ -4,7 +4,7 @@
     worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for what is above
     parent    (job)                                 -> to_parent(port, its address, own address)
     replica   (job, replication id)                 -> to_worker(mac, ip, port)
-    one       (job, a worker's bit)                 -> to_child(port, child): the way to one worker alone
+    one       (job, a worker's bit)                 -> to_child(port, address): the way to one worker alone
 
 A child's bits are those of all workers below it, so a bitmap names workers at every level of a tree.
 """
@@ -59,7 +59,8 @@ class ATP(JobProgram):
             TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": bits(child.workers)}),
             TableEntry("replica", key | {"standard.egress_rid": child.index}, "to_worker",
                        {"mac": address.mac, "ip": address.ip, "port": address.port}),
-            *(TableEntry("one", key | {"hdr.atp.bitmap": 1 << worker}, "to_child", {"port": child.port, "child": child.index})
+            *(TableEntry("one", key | {"hdr.atp.bitmap": 1 << worker}, "to_child",
+                         {"port": child.port, "mac": address.mac, "ip": address.ip, "udp_port": address.port})
               for worker in child.workers),
         ]
 

@@ -1,0 +1,550 @@
+/* The ATP worker (NSDI'21 §3, with the decisions of docs/protocol-atp.md), and the plain parameter server's, which is the
+ * same without a switch that helps.
+ *
+ * Packets are numbered over the life of the job and sent in order: at most `slots` beyond the oldest that has no result, of
+ * which at most a congestion window are on their way. Packet q belongs to slot q mod slots; each slot knows the aggregator
+ * that its packets use.
+ *
+ *     IDLE ──sent──> FLYING ──result──> IDLE
+ *                    │    ^
+ *       time-out, or │    │ sent again (a resend, or the same block in floats)
+ *     result: floats └READY
+ *
+ * What a packet carries and what its result means: tensors.h.
+ */
+#include "atp_frame.h"
+#include "codec.h"
+#include "protocols.h"
+#include "rto.h"
+#include "tensors.h"
+#include "wire.h"
+
+#include <errno.h>
+#include <string.h>
+
+enum slot_state { IDLE = 0, FLYING = 1, READY = 2 };
+enum { OVERTAKEN = 3 /* later results that make a packet suspect */, FIRST_WINDOW = 200 * 306, ONE = 1 << 16 /* a packet, in the window's unit */ };
+
+struct slot {
+    uint64_t seq;             /* the packet it has on its way, or had last */
+    uint32_t seen;            /* workers that the server has of it, by its last pending reply */
+    uint16_t index;           /* aggregator of the next packet */
+    uint8_t state, op, has_seen;
+    uint8_t floats;           /* this packet goes to the server in floats */
+    uint8_t resend;           /* the next transmission asks for what switches hold */
+    uint8_t used;             /* seq means something */
+    uint32_t reserved;
+};
+
+struct state {
+    struct ina_worker_config config;
+    struct ina_internet net;     /* of bare frames; net_values: of frames with values */
+    struct ina_internet net_values;
+    struct ina_address peer;     /* the switch, or the server */
+    uint64_t next;               /* first packet that has not been sent */
+    uint64_t highest;            /* latest packet that has a result */
+    uint64_t suspects;           /* packets before this one have been looked at for having been overtaken */
+    uint64_t recover;            /* the window shrinks once for all packets before this one */
+    uint64_t window, threshold;  /* AIMD, in 1/ONE packets; below the threshold it grows fast */
+    uint32_t flying;             /* packets sent that have no result */
+    uint32_t reserved;
+    /* then: struct slot [slots], uint64_t ready[words], struct ina_tensors */
+};
+
+struct tail {
+    struct ina_worker_stats stats;
+    struct ina_tensor_times times;
+    uint32_t cursor, reserved;   /* resends go round the slots */
+    struct ina_rto rto;
+};
+
+/* ---- the state as it lies in memory ------------------------------------------------------------------------------ */
+
+static size_t round_up(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
+
+static uint32_t ready_words(uint32_t slots)
+{
+    return (slots + 63) / 64;
+}
+
+static size_t tensors_offset(uint32_t slots)
+{
+    return sizeof(struct state) + slots * sizeof(struct slot) + ready_words(slots) * 8;
+}
+
+static size_t head_size(uint32_t slots)
+{
+    return round_up(tensors_offset(slots) + ina_tensors_size(slots));
+}
+
+static struct slot *slots_of(const struct state *st)
+{
+    return (struct slot *)(st + 1);
+}
+
+static uint64_t *ready_of(const struct state *st)
+{
+    return (uint64_t *)(slots_of(st) + st->config.slots);
+}
+
+static struct ina_tensors *tensors_of(const struct state *st)
+{
+    return (struct ina_tensors *)((uint8_t *)st + tensors_offset(st->config.slots));
+}
+
+static struct tail *tail_of(const struct state *st)
+{
+    return (struct tail *)((uint8_t *)st + head_size(st->config.slots));
+}
+
+static int valid(const struct ina_worker_config *c)
+{
+    return c->workers >= 1 && c->workers <= INA_MAX_WORKERS && c->worker < c->workers && c->job <= 255 && c->slots >= 1
+           && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps
+           && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps && c->first_packet < 1ull << 63 && c->window <= 8192
+           && c->fixed_point <= 1 && (!c->fixed_point || (c->exponent >= INA_EXP_MIN && c->exponent <= INA_EXP_MAX));
+}
+
+static size_t state_size(const struct ina_worker_config *config)
+{
+    return valid(config) ? round_up(head_size(config->slots) + sizeof(struct tail) + ina_rto_size(config->slots)) : 0;
+}
+
+static size_t stats_offset(const struct ina_worker_config *config)
+{
+    return valid(config) ? head_size(config->slots) : 0;
+}
+
+static uint32_t frame_size(const struct ina_worker_config *config)
+{
+    return INA_ATP_PAYLOAD + 4 * config->values;
+}
+
+static uint64_t mix(uint64_t x) /* splitmix64's finaliser */
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+static void publish(struct state *st)
+{
+    struct tail *tail = tail_of(st);
+    tail->stats.srtt_ps = tail->rto.srtt;
+    tail->stats.rttvar_ps = tail->rto.rttvar;
+    tail->stats.rto_ps = tail->rto.rto;
+    tail->stats.window = st->window / ONE;
+}
+
+static int start(void *state, const struct ina_worker_config *config, const struct ina_address *peer)
+{
+    struct state *st = state;
+    if (!valid(config))
+        return -EINVAL;
+    memset(st, 0, state_size(config));
+    st->config = *config;
+    st->peer = *peer;
+    const uint32_t header = INA_ATP_PAYLOAD - INA_INTERNET_SIZE;
+    ina_internet_write(&st->net, &config->self, peer, header);
+    ina_internet_write(&st->net_values, &config->self, peer, header + 4 * config->values);
+    st->next = st->recover = st->highest = st->suspects = config->first_packet;
+    uint64_t window = config->window ? config->window : FIRST_WINDOW / frame_size(config);
+    window = window < 1 ? 1 : window > config->slots ? config->slots : window;
+    st->window = window * ONE;
+    st->threshold = (uint64_t)config->slots * ONE;
+    /* Aggregators are found by hash(job, slot): all workers of the job hash alike, and jobs spread over the pool. */
+    for (uint32_t i = 0; i < config->slots; i++)
+        slots_of(st)[i].index = (uint16_t)(mix(ina_atp_identity(config->incarnation, config->job, i) + 0x9e3779b97f4a7c15ull) >> 48);
+    ina_tensors_init(tensors_of(st), config, config->fixed_point ? config->exponent : INA_EXP_AGREED, 1);
+    ina_rto_init(&tail_of(st)->rto, config->slots, config->rto_min_ps, config->rto_max_ps);
+    publish(st);
+    return 0;
+}
+
+static int init_atp(void *state, const struct ina_worker_config *config, uint64_t now)
+{
+    (void)now; /* nothing starts before a tensor comes */
+    return start(state, config, &config->peer);
+}
+
+static int init_ps(void *state, const struct ina_worker_config *config, uint64_t now)
+{
+    (void)now;
+    return start(state, config, &config->server);
+}
+
+static int next_handle(const void *state)
+{
+    return ina_tensors_next_handle(tensors_of(state));
+}
+
+static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
+{
+    struct state *st = state;
+    uint32_t ignored;
+    const int result = ina_tensors_submit(tensors_of(st), &tail_of(st)->times, tensors, handle);
+    if (result >= 0 && !st->flying)
+        ina_tensors_status(tensors_of(st), &tail_of(st)->times, st->next, &ignored, now); /* its time starts */
+    return result;
+}
+
+/* ---- the congestion window (ATP NSDI'21 §3.4) -------------------------------------------------------------------- */
+
+static void grow(struct state *st)
+{
+    const uint64_t limit = (uint64_t)st->config.slots * ONE;
+    st->window += st->window < st->threshold ? ONE : (uint64_t)ONE * ONE / st->window;
+    if (st->window > limit)
+        st->window = limit;
+}
+
+/* Halves, but only once for what was on its way at the same time. */
+static void shrink(struct state *st, uint64_t seq)
+{
+    if (seq < st->recover)
+        return;
+    st->recover = st->next;
+    st->window = st->window / 2 < ONE ? ONE : st->window / 2;
+    st->threshold = st->window;
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
+
+static void set_ready(struct state *st, uint32_t index)
+{
+    slots_of(st)[index].state = READY;
+    ready_of(st)[index / 64] |= 1ull << index % 64;
+}
+
+static void clear_ready(struct state *st, uint32_t index)
+{
+    if (slots_of(st)[index].state == READY)
+        slots_of(st)[index].state = FLYING;
+    ready_of(st)[index / 64] &= ~(1ull << index % 64);
+}
+
+/* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
+static int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index, uint64_t now)
+{
+    struct tail *tail = tail_of(st);
+    struct slot *slot = &slots_of(st)[index];
+    const struct ina_tensors *ts = tensors_of(st);
+    const int with_values = slot->floats || ina_tensors_has_values(ts, slot->op, slot->seq);
+    const uint32_t payload = with_values ? 4 * st->config.values : 0;
+    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
+        return -1;
+    uint8_t *wire = ina_atp_write(pkt, with_values ? &st->net_values : &st->net, slot->floats ? INA_ATP_FLOATS : INA_ATP_DATA,
+                                  slot->resend ? INA_ATP_RESEND : 0, 0, slot->index,
+                                  ina_atp_identity(st->config.incarnation, st->config.job, slot->seq),
+                                  1u << st->config.worker, payload);
+    const int exponent = slot->floats ? ina_tensors_encode_floats(ts, tensors, slot->op, slot->seq, wire)
+                                      : ina_tensors_encode(ts, tensors, slot->op, slot->seq, wire);
+    ((struct ina_atp_wire *)pkt->data)->exponent = (int8_t)exponent;
+    clear_ready(st, index);
+    slot->state = FLYING;
+    tail->stats.tx_packets++;
+    tail->stats.tx_bytes += pkt->len;
+    tail->stats.retransmissions += slot->resend;
+    ina_rto_sent(&tail->rto, index, now);
+    return 0;
+}
+
+/* The next slot with something to send again, going round from the cursor; -1: none. */
+static int next_ready(const struct state *st, uint32_t cursor)
+{
+    const uint64_t *ready = ready_of(st);
+    const uint32_t words = ready_words(st->config.slots);
+    uint32_t word = cursor / 64;
+    uint64_t bits = ready[word] & ~0ull << cursor % 64;
+    for (uint32_t i = 0; i <= words; i++) {
+        if (bits)
+            return (int)(word * 64 + (uint32_t)__builtin_ctzll(bits));
+        word = word + 1 < words ? word + 1 : 0;
+        bits = ready[word];
+    }
+    return -1;
+}
+
+/* Sends what is to be sent again, else the next packet in order if the window lets it. In order: the oldest packet that is
+ * not summed is on its way, or has its turn, at every worker, however small the windows are. 1: pkt is filled. */
+static int send_one(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+{
+    struct tail *tail = tail_of(st);
+    struct ina_tensors *ts = tensors_of(st);
+    const int again = next_ready(st, tail->cursor);
+    if (again >= 0) {
+        if (transmit(st, tensors, pkt, (uint32_t)again, now) < 0)
+            return 0;
+        tail->cursor = ((uint32_t)again + 1) & (st->config.slots - 1);
+        return 1;
+    }
+    const uint32_t index = (uint32_t)(st->next & (st->config.slots - 1));
+    struct slot *slot = &slots_of(st)[index];
+    uint32_t handle;
+    if ((uint64_t)st->flying * ONE + ONE > st->window || slot->state != IDLE
+        || ina_tensors_status(ts, &tail->times, st->next, &handle, now) != INA_PACKET_READY)
+        return 0;
+    const struct slot before = *slot;
+    slot->seq = st->next;
+    slot->op = (uint8_t)handle;
+    slot->floats = (uint8_t)ina_tensors_needs_floats(ts, handle, st->next);
+    slot->resend = slot->has_seen = 0;
+    slot->seen = 0;
+    slot->used = 1;
+    if (transmit(st, tensors, pkt, index, now) < 0) {
+        *slot = before;
+        return 0;
+    }
+    st->flying++;
+    st->next++;
+    return 1;
+}
+
+/* The job is over. Remembers the oldest unanswered packet, whose tensor fails first. */
+static void fail(struct state *st, uint32_t code, uint32_t handle)
+{
+    struct ina_tensors *ts = tensors_of(st);
+    const struct slot *slots = slots_of(st);
+    const struct ina_op *op = &ts->op[handle];
+    uint64_t oldest = UINT64_MAX;
+    for (uint32_t i = 0; ts->ops_open < ts->ops_end && i < st->config.slots; i++) {
+        if (slots[i].state == IDLE || slots[i].seq >= oldest || slots[i].seq < op->first
+            || slots[i].seq >= op->first + op->packets)
+            continue;
+        oldest = slots[i].seq;
+        ts->culprit = (struct ina_event){.slot = i, .tsi = (uint32_t)oldest, .have_missing = slots[i].has_seen};
+        if (slots[i].has_seen)
+            ts->culprit.missing = (uint32_t)((1ull << st->config.workers) - 1) & ~slots[i].seen;
+    }
+    ina_tensors_fail(ts, code, handle);
+}
+
+static uint64_t deadline(const struct state *st)
+{
+    return ina_tensors_deadline(tensors_of(st), &tail_of(st)->times, st->config.timeout_ps);
+}
+
+static void ask_again(struct state *st, uint32_t index)
+{
+    slots_of(st)[index].resend = 1;
+    set_ready(st, index);
+}
+
+static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
+{
+    struct state *st = state;
+    struct tail *tail = tail_of(st);
+    if (tensors_of(st)->failed)
+        return 0;
+    if (deadline(st) <= now) {
+        fail(st, INA_ERR_TIMEOUT, ina_tensors_oldest(tensors_of(st)));
+        return 0;
+    }
+    for (int index, probe; (index = ina_rto_expired(&tail->rto, now, &probe)) >= 0;) {
+        ask_again(st, (uint32_t)index);
+        tail->stats.timeouts += !probe;
+        tail->stats.probes += (uint64_t)probe;
+        if (!probe)
+            shrink(st, slots_of(st)[index].seq);
+    }
+    int filled = 0;
+    while (filled < n && send_one(st, tensors, &pkts[filled], now))
+        filled++;
+    return filled;
+}
+
+static uint64_t next_timer(const void *state)
+{
+    const struct state *st = state;
+    if (tensors_of(st)->failed)
+        return UINT64_MAX;
+    const uint64_t timer = ina_rto_next(&tail_of(st)->rto), end = deadline(st);
+    return timer < end ? timer : end;
+}
+
+static int expire(void *state, uint32_t index, uint64_t now)
+{
+    struct state *st = state;
+    (void)now;
+    if (tensors_of(st)->failed || index >= st->config.slots || slots_of(st)[index].state != FLYING)
+        return -ENOENT;
+    ina_rto_stop(&tail_of(st)->rto, index);
+    ask_again(st, index);
+    shrink(st, slots_of(st)[index].seq);
+    return 0;
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------------- */
+
+/* Results come in the order of the packets but for losses, and but for sums of which the switch has one part and the server
+ * another, since the aggregator was taken or given back in between. A packet that later ones overtake is asked for again, once
+ * (ATP NSDI'21 §3.5: three results out of order); after that its timer decides. The window stays: few of these are losses. */
+static void overtaken(struct state *st, uint64_t seq)
+{
+    st->highest = seq > st->highest ? seq : st->highest;
+    for (; st->suspects + OVERTAKEN <= st->highest; st->suspects++) {
+        const uint32_t index = (uint32_t)(st->suspects & (st->config.slots - 1));
+        const struct slot *slot = &slots_of(st)[index];
+        if (slot->state == FLYING && slot->seq == st->suspects && !slot->resend && !slot->has_seen)
+            ask_again(st, index);
+    }
+}
+
+/* The server waits for other workers; or it lacks this one's values, which were in a sum that it could not use. */
+static void pending(struct state *st, uint32_t index, const struct ina_atp_view *view, uint64_t now)
+{
+    struct tail *tail = tail_of(st);
+    struct slot *slot = &slots_of(st)[index];
+    tail->stats.pending_replies++;
+    tail->times.last_rx = now;
+    slot->seen = view->seen;
+    slot->has_seen = 1;
+    if (view->seen >> st->config.worker & 1) {
+        clear_ready(st, index);
+        ina_rto_pending(&tail->rto, index, now);
+    } else if (view->bitmap >> st->config.worker & 1) {
+        ina_rto_stop(&tail->rto, index);
+        ask_again(st, index);
+    }
+    publish(st);
+}
+
+static void stale(struct state *st, uint32_t index, const struct ina_atp_view *view, uint64_t now)
+{
+    struct tail *tail = tail_of(st);
+    const struct slot *slot = &slots_of(st)[index];
+    const uint64_t last = slot->state == IDLE ? slot->seq : slot->seq - st->config.slots;
+    if (slot->used && view->type != INA_ATP_PENDING && view->seq == (last & INA_ATP_SEQUENCE_MASK)) {
+        tail->stats.duplicates++;
+        ina_rto_duplicate(&tail->rto, index, now);
+        publish(st);
+    } else {
+        tail->stats.drop_stale++;
+    }
+}
+
+static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+{
+    struct state *st = state;
+    struct tail *tail = tail_of(st);
+    struct ina_worker_stats *stats = &tail->stats;
+    struct ina_atp_view view;
+
+    stats->rx_packets++;
+    stats->rx_bytes += pkt->len;
+    if (ina_atp_parse(&view, pkt, st->config.values) < 0 || view.type < INA_ATP_RESULT) {
+        stats->drop_malformed++;
+        return 0;
+    }
+    if (!ina_internet_is(&view.net, &st->peer, &st->config.self) || view.job != st->config.job
+        || view.incarnation != (uint16_t)st->config.incarnation) {
+        stats->drop_foreign++;
+        return 0;
+    }
+    const uint32_t index = (uint32_t)(view.seq & (st->config.slots - 1));
+    struct slot *slot = &slots_of(st)[index];
+    const uint32_t expected = slot->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
+    if (tensors_of(st)->failed || slot->state == IDLE || view.seq != (slot->seq & INA_ATP_SEQUENCE_MASK)
+        || (view.type != INA_ATP_PENDING && view.type != expected)) {
+        stale(st, index, &view, now);
+        return 0;
+    }
+    if (view.type == INA_ATP_PENDING) {
+        pending(st, index, &view, now);
+        return 0;
+    }
+
+    const struct ina_result result = {view.values, view.exponent, view.flags & INA_ATP_OVERFLOW, slot->floats};
+    uint64_t unblocked;
+    int culprit;
+    const enum ina_outcome outcome =
+        ina_tensors_result(tensors_of(st), tensors, slot->op, slot->seq, &result, stats, &unblocked, &culprit);
+    if (outcome == INA_OUTCOME_MALFORMED) {
+        stats->drop_malformed++;
+        return 0;
+    }
+    tail->times.last_rx = now;
+    clear_ready(st, index);
+    if (outcome == INA_OUTCOME_MISMATCH) {
+        if (culprit >= 0)
+            fail(st, INA_ERR_MISMATCH, (uint32_t)culprit);
+        ina_rto_stop(&tail->rto, index); /* and FLYING for good */
+        return 0;
+    }
+    ina_rto_result(&tail->rto, index, now);
+    stats->marked += (view.flags & INA_ATP_ECN) != 0;
+    if (view.flags & INA_ATP_ECN)
+        shrink(st, slot->seq);
+    else
+        grow(st);
+    if (view.flags & INA_ATP_COLLISION) { /* every worker gets this result once, so all move to the same aggregator */
+        stats->collided++;
+        slot->index = (uint16_t)(mix((uint64_t)slot->index << 48 ^ slot->seq) >> 48);
+    }
+    slot->has_seen = slot->resend = 0;
+    slot->seen = 0;
+    overtaken(st, slot->seq);
+    if (outcome == INA_OUTCOME_FLOATS) {
+        slot->floats = 1;
+        set_ready(st, index);
+    } else {
+        slot->state = IDLE;
+        slot->floats = 0;
+        st->flying--;
+    }
+    publish(st);
+    return st->config.reply_in_place && send_one(st, tensors, pkt, now);
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+static int abort_job(void *state, uint32_t code, uint64_t now)
+{
+    struct state *st = state;
+    (void)now;
+    if (!code)
+        return -EINVAL;
+    if (!tensors_of(st)->failed)
+        fail(st, code, ina_tensors_oldest(tensors_of(st)));
+    return 0;
+}
+
+static int events(void *state, struct ina_event *out, int max)
+{
+    return ina_tensors_events(tensors_of(state), &tail_of(state)->times, out, max);
+}
+
+const struct ina_protocol ina_atp = {
+    .name = "atp",
+    .state_size = state_size,
+    .stats_offset = stats_offset,
+    .init = init_atp,
+    .next_handle = next_handle,
+    .submit = submit,
+    .receive = receive,
+    .frames_to_send = frames_to_send,
+    .next_timer = next_timer,
+    .expire = expire,
+    .abort = abort_job,
+    .events = events,
+    .frame_size = frame_size,
+};
+
+const struct ina_protocol ina_ps = {
+    .name = "ps",
+    .state_size = state_size,
+    .stats_offset = stats_offset,
+    .init = init_ps,
+    .next_handle = next_handle,
+    .submit = submit,
+    .receive = receive,
+    .frames_to_send = frames_to_send,
+    .next_timer = next_timer,
+    .expire = expire,
+    .abort = abort_job,
+    .events = events,
+    .frame_size = frame_size,
+};

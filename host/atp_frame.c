@@ -1,0 +1,57 @@
+#include "atp_frame.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+
+int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values)
+{
+    struct ina_atp_wire h; /* what shared memory says now is what is checked and used */
+    if (pkt->len < INA_ATP_PAYLOAD)
+        return -1;
+    memcpy(&h, pkt->data, INA_ATP_PAYLOAD);
+    const int payload = ina_internet_payload(&h.net, pkt->len) - (INA_ATP_PAYLOAD - INA_INTERNET_SIZE);
+    const uint32_t type = h.type_flags >> 4;
+    if (type < INA_ATP_DATA || type > INA_ATP_PENDING)
+        return -1;
+    if (type == INA_ATP_PENDING ? payload != INA_ATP_PENDING_PAYLOAD : payload != 0 && payload != (int)(4 * values))
+        return -1;
+    if (payload == 0 && (type == INA_ATP_FLOATS || type == INA_ATP_FLOAT_RESULT))
+        return -1;
+
+    const uint64_t identity = __builtin_bswap64(h.identity);
+    *view = (struct ina_atp_view){
+        .type = (uint8_t)type,
+        .flags = h.type_flags & INA_ATP_FLAGS,
+        .exponent = h.exponent,
+        .index = ntohs(h.index),
+        .incarnation = (uint16_t)(identity >> 48),
+        .job = (uint8_t)(identity >> 40),
+        .seq = identity & INA_ATP_SEQUENCE_MASK,
+        .bitmap = ntohl(h.bitmap),
+        .net = h.net,
+    };
+    if (type == INA_ATP_PENDING) {
+        uint32_t seen;
+        memcpy(&seen, pkt->data + INA_ATP_PAYLOAD, 4);
+        view->seen = ntohl(seen);
+    } else if (payload) {
+        view->values = pkt->data + INA_ATP_PAYLOAD;
+    }
+    return 0;
+}
+
+uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, uint32_t type, uint32_t flags, int exponent,
+                       uint32_t index, uint64_t identity, uint32_t bitmap, uint32_t payload)
+{
+    struct ina_atp_wire *h = (struct ina_atp_wire *)pkt->data;
+    const uint32_t room = pkt->len + pkt->tailroom, len = INA_ATP_PAYLOAD + payload;
+    h->net = *net;
+    h->type_flags = (uint8_t)(type << 4 | flags);
+    h->exponent = (int8_t)exponent;
+    h->index = htons((uint16_t)index);
+    h->identity = __builtin_bswap64(identity);
+    h->bitmap = htonl(bitmap);
+    pkt->len = pkt->wire_len = len;
+    pkt->tailroom = room - len;
+    return h->payload;
+}

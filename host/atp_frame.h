@@ -1,0 +1,54 @@
+/* What an ATP frame looks like, as p4/include/atp_headers.p4 draws it: the one place of the host's C code that knows.
+ *
+ *     Ethernet 14 | IPv4 20 | UDP 8 | ATP 16 | values 4 K, or the workers that the server has 4 (pending), or nothing
+ */
+#ifndef INA_ATP_FRAME_H
+#define INA_ATP_FRAME_H
+
+#include "internet.h"
+#include "packet.h"
+
+struct ina_atp_wire {
+    struct ina_internet net;
+    uint8_t type_flags;         /* type 4 bits, then a bit each: resend, collision, ECN, overflow */
+    int8_t exponent;
+    uint16_t index;
+    uint64_t identity;          /* incarnation 16 | job 8 | sequence 40 */
+    uint32_t bitmap;
+    uint8_t payload[];
+} __attribute__((packed));
+
+enum { INA_ATP_DATA = 1, INA_ATP_FLOATS = 2, INA_ATP_RESULT = 3, INA_ATP_FLOAT_RESULT = 4, INA_ATP_PENDING = 5 };
+enum { INA_ATP_RESEND = 8, INA_ATP_COLLISION = 4, INA_ATP_ECN = 2, INA_ATP_OVERFLOW = 1, INA_ATP_FLAGS = 15 };
+enum { INA_ATP_PAYLOAD = 58, INA_ATP_PENDING_PAYLOAD = 4, INA_ATP_SEQUENCE_BITS = 40 };
+#define INA_ATP_SEQUENCE_MASK ((1ull << INA_ATP_SEQUENCE_BITS) - 1)
+static_assert(offsetof(struct ina_atp_wire, identity) == 46 && offsetof(struct ina_atp_wire, bitmap) == 54, "ATP");
+static_assert(sizeof(struct ina_atp_wire) == INA_ATP_PAYLOAD, "ATP's header is 16 bytes");
+
+struct ina_atp_view {
+    uint8_t type, flags;
+    int8_t exponent;
+    uint16_t index, incarnation;
+    uint8_t job;
+    uint64_t seq;               /* 40 bits */
+    uint32_t bitmap;
+    uint32_t seen;              /* pending: workers that the server has */
+    const uint8_t *values;      /* 4 * K bytes; NULL: none */
+    struct ina_internet net;
+};
+
+/* The only door for received bytes. 0: the frame is whole, of a known type, with K values, none, or a pending's bitmap; -1: it
+ * is not. Whose it is, the caller looks at. */
+int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values);
+
+static inline uint64_t ina_atp_identity(uint32_t incarnation, uint32_t job, uint64_t seq)
+{
+    return (uint64_t)(uint16_t)incarnation << 48 | (uint64_t)(uint8_t)job << 40 | (seq & INA_ATP_SEQUENCE_MASK);
+}
+
+/* Writes the headers behind those of `net` and sets the packet's length; returns where the payload goes. The caller has
+ * made sure that there is room. */
+uint8_t *ina_atp_write(struct ina_packet *pkt, const struct ina_internet *net, uint32_t type, uint32_t flags, int exponent,
+                       uint32_t index, uint64_t identity, uint32_t bitmap, uint32_t payload);
+
+#endif

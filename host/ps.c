@@ -1,0 +1,337 @@
+/* The parameter server. Packet number q has row q mod (2 * slots); a row is one *phase*: a number, in integers or in floats.
+ *
+ * A worker sends q only when it has the result of q - slots, so that when a packet for q arrives, every worker has the result
+ * of q - 2 * slots: nobody needs the row that it takes (docs/protocol-atp.md has the proof; it is that of SwitchML's rows).
+ * Within a phase, what overlaps with what is there is not added. So each worker's values are in the sum once.
+ */
+#include "ps.h"
+
+#include "atp_frame.h"
+#include "codec.h"
+#include "wire.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <string.h>
+
+struct row {
+    uint64_t seq;            /* 40 bits */
+    uint32_t bitmap;         /* workers in the sum; 0: the row was never used */
+    uint32_t ask;            /* workers to be answered */
+    uint16_t index;          /* aggregator that the result frees */
+    uint8_t floats, with_values, flags;
+    uint8_t integer_flags;   /* floats: what the result in integers said */
+    uint8_t ask_integers;    /* floats: answer that integers did not do */
+    uint8_t queued;
+    int8_t exponent;
+    uint8_t reserved[3];
+};
+
+struct state {
+    struct ina_ps_config config;
+    uint32_t full, queue_begin, queue_length, reserved;
+    /* then: struct row [rows], uint32_t queue[rows], sums: 8 * values bytes for each row, int32 or double */
+};
+
+static size_t round_up(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
+
+static uint32_t rows_of(const struct ina_ps_config *config)
+{
+    return 2 * config->slots;
+}
+
+static size_t sums_offset(const struct ina_ps_config *config)
+{
+    return round_up(sizeof(struct state) + rows_of(config) * (sizeof(struct row) + sizeof(uint32_t)));
+}
+
+static struct row *row_at(const struct state *st, uint32_t row)
+{
+    return (struct row *)(st + 1) + row;
+}
+
+static uint32_t *queue_of(const struct state *st)
+{
+    return (uint32_t *)row_at(st, rows_of(&st->config));
+}
+
+static void *sums_at(const struct state *st, uint32_t row)
+{
+    return (uint8_t *)st + sums_offset(&st->config) + (size_t)row * 8 * st->config.values;
+}
+
+static int valid(const struct ina_ps_config *c)
+{
+    return c->workers >= 1 && c->workers <= INA_MAX_WORKERS && c->job <= 255 && c->slots >= 1 && c->slots <= 8192
+           && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->direct <= 1 && c->multicast <= 1
+           && !(c->direct && c->multicast);
+}
+
+size_t ina_ps_stats_offset(const struct ina_ps_config *config)
+{
+    return valid(config) ? sums_offset(config) + (size_t)rows_of(config) * 8 * config->values : 0;
+}
+
+size_t ina_ps_state_size(const struct ina_ps_config *config)
+{
+    return valid(config) ? round_up(ina_ps_stats_offset(config) + sizeof(struct ina_ps_stats)) : 0;
+}
+
+uint32_t ina_ps_frame_size(const struct ina_ps_config *config)
+{
+    return INA_ATP_PAYLOAD + 4 * config->values;
+}
+
+static struct ina_ps_stats *stats_of(const struct state *st)
+{
+    return (struct ina_ps_stats *)((uint8_t *)st + ina_ps_stats_offset(&st->config));
+}
+
+int ina_ps_init(void *state, const struct ina_ps_config *config, uint64_t now)
+{
+    struct state *st = state;
+    (void)now;
+    if (!valid(config))
+        return -EINVAL;
+    memset(st, 0, ina_ps_state_size(config));
+    st->config = *config;
+    st->full = (uint32_t)((1ull << config->workers) - 1);
+    return 0;
+}
+
+uint64_t ina_ps_next_timer(const void *state)
+{
+    (void)state;
+    return UINT64_MAX;
+}
+
+int ina_ps_job_of(const struct ina_packet *pkt)
+{
+    struct ina_atp_wire h;
+    if (pkt->len < INA_ATP_PAYLOAD)
+        return -1;
+    memcpy(&h, pkt->data, INA_ATP_PAYLOAD);
+    const uint32_t type = h.type_flags >> 4;
+    if (ina_internet_payload(&h.net, pkt->len) < 0 || (type != INA_ATP_DATA && type != INA_ATP_FLOATS))
+        return -1;
+    return (int)(__builtin_bswap64(h.identity) >> 40 & 0xff);
+}
+
+/* ---- receiving --------------------------------------------------------------------------------------------------- */
+
+/* Is it of this job, and from whom may speak for those workers? */
+static int ours(const struct state *st, const struct ina_atp_view *view)
+{
+    const struct ina_ps_config *c = &st->config;
+    if (view->job != c->job || view->incarnation != (uint16_t)c->incarnation || !view->bitmap || (view->bitmap & ~st->full))
+        return 0;
+    if (!c->direct)
+        return ina_internet_is(&view->net, &c->peer, &c->self);
+    return !(view->bitmap & (view->bitmap - 1))
+           && ina_internet_is(&view->net, &c->worker[__builtin_ctz(view->bitmap)], &c->self);
+}
+
+static void answer(struct state *st, uint32_t number, uint32_t workers)
+{
+    struct row *row = row_at(st, number);
+    row->ask |= workers;
+    if (row->queued)
+        return;
+    row->queued = 1;
+    queue_of(st)[(st->queue_begin + st->queue_length++) & (rows_of(&st->config) - 1)] = number;
+}
+
+static uint32_t load_be32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return ntohl(v);
+}
+
+static void store_be32(uint8_t *p, uint32_t v)
+{
+    v = htonl(v);
+    memcpy(p, &v, 4);
+}
+
+/* 1: a signed overflow happened. */
+static int add_integers(uint32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
+{
+    uint32_t overflow = 0;
+    if (first) {
+        for (uint32_t i = 0; i < count; i++)
+            sums[i] = load_be32(wire + 4 * i);
+        return 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t value = load_be32(wire + 4 * i), sum = sums[i] + value;
+        overflow |= (sums[i] ^ sum) & (value ^ sum);
+        sums[i] = sum;
+    }
+    return (int)(overflow >> 31);
+}
+
+static void add_floats(double *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t bits = load_be32(wire + 4 * i);
+        float value;
+        memcpy(&value, &bits, 4);
+        sums[i] = first ? (double)value : sums[i] + (double)value;
+    }
+}
+
+/* Adds what does not overlap. */
+static void merge(struct state *st, uint32_t number, const struct ina_atp_view *view, uint64_t now)
+{
+    struct row *row = row_at(st, number);
+    struct ina_ps_stats *stats = stats_of(st);
+    const int first = !row->bitmap, single = !(view->bitmap & (view->bitmap - 1));
+    if (first) {
+        row->exponent = view->exponent;
+        row->with_values = view->values != NULL;
+    } else if (row->with_values != (view->values != NULL)) {
+        stats->drop_malformed++;
+        return;
+    }
+    if (view->values && row->floats)
+        add_floats(sums_at(st, number), view->values, st->config.values, first);
+    else if (view->values && add_integers(sums_at(st, number), view->values, st->config.values, first))
+        row->flags |= INA_ATP_OVERFLOW;
+    row->flags |= view->flags & (INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW);
+    row->exponent = view->exponent > row->exponent ? view->exponent : row->exponent;
+    row->bitmap |= view->bitmap;
+    row->index = view->index;
+    stats->merged_raw += (uint64_t)single;
+    stats->merged_partial += (uint64_t)!single;
+    stats->float_packets += row->floats;
+    stats->last_rx_ps = now;
+    if (row->bitmap == st->full) {
+        stats->results++;
+        answer(st, number, st->full);
+    } else if (view->flags & INA_ATP_RESEND) {
+        answer(st, number, view->bitmap);
+    }
+}
+
+static void begin(struct row *row, const struct ina_atp_view *view, int floats)
+{
+    const uint8_t queued = row->queued; /* it keeps its place, with nobody to answer */
+    const uint8_t said = row->bitmap && row->seq == view->seq ? row->flags : 0;
+    *row = (struct row){.seq = view->seq, .floats = (uint8_t)floats, .integer_flags = said, .queued = queued};
+}
+
+int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
+{
+    struct state *st = state;
+    struct ina_ps_stats *stats = stats_of(st);
+    struct ina_atp_view view;
+    stats->rx_packets++;
+    stats->rx_bytes += pkt->len;
+    if (ina_atp_parse(&view, pkt, st->config.values) < 0 || view.type > INA_ATP_FLOATS) {
+        stats->drop_malformed++;
+        return 0;
+    }
+    if (!ours(st, &view)) {
+        stats->drop_foreign++;
+        return 0;
+    }
+    const uint32_t number = (uint32_t)(view.seq & (rows_of(&st->config) - 1));
+    struct row *row = row_at(st, number);
+    const int floats = view.type == INA_ATP_FLOATS, resend = (view.flags & INA_ATP_RESEND) != 0;
+    const uint64_t ahead = (view.seq - row->seq) & INA_ATP_SEQUENCE_MASK; /* serial number arithmetic, RFC 1982 */
+    const int newer = ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats;
+    if (!row->bitmap || (newer && row->bitmap == st->full)) {
+        begin(row, &view, floats);
+    } else if (ahead || floats != row->floats) {
+        if (!ahead && resend && !floats) { /* it has missed that integers did not do */
+            row->ask_integers = 1;
+            answer(st, number, view.bitmap);
+        }
+        stats->drop_stale++;
+        return 0;
+    }
+
+    if (!(row->bitmap & view.bitmap)) {
+        merge(st, number, &view, now);
+        return 0;
+    }
+    stats->overlaps++;
+    if (resend) {
+        stats->repeated += row->bitmap == st->full;
+        answer(st, number, view.bitmap);
+    }
+    return 0;
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
+
+static void put_sums(const struct state *st, uint32_t number, uint8_t *wire)
+{
+    const uint32_t count = st->config.values;
+    if (!row_at(st, number)->floats) {
+        ina_codec_put_int32(wire, sums_at(st, number), count);
+        return;
+    }
+    const double *sums = sums_at(st, number);
+    for (uint32_t i = 0; i < count; i++) {
+        const float value = (float)sums[i];
+        uint32_t bits;
+        memcpy(&bits, &value, 4);
+        store_be32(wire + 4 * i, bits);
+    }
+}
+
+/* Writes the row's answer for `workers`. 0, or -1: no room in pkt. */
+static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t number, uint32_t workers)
+{
+    const struct ina_ps_config *c = &st->config;
+    struct row *row = row_at(st, number);
+    const int complete = row->bitmap == st->full, integers = row->floats && row->ask_integers;
+    const uint32_t type = integers ? INA_ATP_RESULT : !complete ? INA_ATP_PENDING : row->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
+    const uint32_t payload = type == INA_ATP_PENDING ? INA_ATP_PENDING_PAYLOAD : !integers && row->with_values ? 4 * c->values : 0;
+    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
+        return -1;
+    struct ina_internet net;
+    ina_internet_write(&net, &c->self, c->direct ? &c->worker[__builtin_ctz(workers)] : &c->peer,
+                       INA_ATP_PAYLOAD - INA_INTERNET_SIZE + payload);
+    uint8_t *wire = ina_atp_write(pkt, &net, type, type == INA_ATP_PENDING ? 0 : integers ? row->integer_flags : row->flags,
+                                  integers ? INA_EXP_NONFINITE : row->exponent, row->index,
+                                  ina_atp_identity(c->incarnation, c->job, row->seq), workers, payload);
+    if (type == INA_ATP_PENDING)
+        store_be32(wire, row->bitmap);
+    else if (payload)
+        put_sums(st, number, wire);
+    stats_of(st)->pending += type == INA_ATP_PENDING;
+    stats_of(st)->tx_packets++;
+    stats_of(st)->tx_bytes += pkt->len;
+    return 0;
+}
+
+int ina_ps_frames_to_send(void *state, struct ina_packet *pkts, int n, uint64_t now)
+{
+    struct state *st = state;
+    int filled = 0;
+    (void)now;
+    while (filled < n && st->queue_length) {
+        const uint32_t number = queue_of(st)[st->queue_begin & (rows_of(&st->config) - 1)];
+        struct row *row = row_at(st, number);
+        if (row->ask) {
+            const uint32_t lowest = row->ask & -row->ask;
+            const uint32_t workers = st->config.multicast && row->ask != lowest ? st->full : lowest;
+            if (write_answer(st, &pkts[filled], number, workers) < 0)
+                break;
+            filled++;
+            row->ask &= ~workers;
+        }
+        if (!row->ask) {
+            row->queued = row->ask_integers = 0;
+            st->queue_begin = (st->queue_begin + 1) & (rows_of(&st->config) - 1);
+            st->queue_length--;
+        }
+    }
+    return filled;
+}

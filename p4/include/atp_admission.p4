@@ -1,0 +1,65 @@
+/* Admission: is this packet of this life of its job, from one of the job's sources, about that source's own workers? */
+#ifndef INA_ATP_ADMISSION_P4
+#define INA_ATP_ADMISSION_P4
+
+#include "atp_headers.p4"
+#include "atp_metadata.p4"
+
+control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    action set_job(bit<32> full, bit<32> incarnation, bit<16> group, bit<1> aggregate, bit<19> ecn_depth, bit<32> lifetime) {
+        meta.full = full;
+        meta.incarnation = incarnation;
+        meta.group = group;
+        meta.aggregate = aggregate;
+        meta.ecn_depth = ecn_depth;
+        meta.lifetime = lifetime;
+    }
+    table job {
+        key = { hdr.atp.job: exact; }
+        actions = { set_job; NoAction; }
+        default_action = NoAction();
+        size = 256;
+    }
+
+    action set_worker(bit<32> worker) {  // a worker, or a switch below: the bits of all workers there
+        meta.workers = worker;
+    }
+    action set_parent() {  // the switch above, or the parameter server
+        meta.downwards = 1;
+    }
+    table worker {
+        key = {
+            hdr.atp.job: exact;
+            hdr.ipv4.src_addr: exact;
+            hdr.udp.src_port: exact;
+            standard.ingress_port: exact;
+        }
+        actions = { set_worker; set_parent; NoAction; }
+        default_action = NoAction();
+        size = 4096;
+    }
+
+    apply {
+        bit<16> payload = hdr.udp.length - UDP_LENGTH;
+        bool result = hdr.atp.msg_type == Type.RESULT || hdr.atp.msg_type == Type.FLOAT_RESULT;
+        bool pending = hdr.atp.msg_type == Type.PENDING;
+        if (standard.parser_error != error.NoError || standard.checksum_error == 1
+                || hdr.ipv4.total_len != hdr.udp.length + (IPV4_LENGTH - UDP_LENGTH)
+                || (bit<32>)hdr.ipv4.total_len + 14 > standard.packet_length
+                || (hdr.atp.msg_type != Type.DATA && hdr.atp.msg_type != Type.FLOATS && !result && !pending)) {
+            meta.drop = Drop.MALFORMED;
+        } else if (pending ? payload != PENDING_LENGTH : payload != 0 && payload != VALUES_LENGTH) {
+            meta.drop = Drop.WRONG_SIZE;
+        } else if (!job.apply().hit) {
+            meta.drop = Drop.UNKNOWN_JOB;
+        } else if (!worker.apply().hit || (meta.downwards == 1) != (result || pending)) {
+            meta.drop = Drop.WRONG_SOURCE;
+        } else if (hdr.atp.incarnation != meta.incarnation[15:0]) {
+            meta.drop = Drop.OLD_INCARNATION;
+        } else if (meta.downwards == 0 && (hdr.atp.bitmap == 0 || hdr.atp.bitmap & ~meta.workers != 0)) {
+            meta.drop = Drop.WRONG_WORKERS;
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,79 @@
+/* Aggregation: the sum that an aggregator holds, with its largest exponent and its flags. */
+#ifndef INA_ATP_AGGREGATION_P4
+#define INA_ATP_AGGREGATION_P4
+
+#include "atp_headers.p4"
+#include "atp_metadata.p4"
+
+/* One register per payload value; sums wrap modulo 2^32, so their order never matters. */
+control Sums(inout headers_t hdr, in metadata_t meta) {
+    register<bit<8>>(SLOTS) exponents;
+    register<bit<8>>(SLOTS) flags;  // collision, ECN
+    register<bit<32>>(SLOTS) overflows;
+#define VALUE_REGISTER(i) register<bit<32>>(SLOTS) value##i;
+    FOR_EACH_VALUE(VALUE_REGISTER)
+
+    action store() {
+        overflows.write(meta.row, (bit<32>)hdr.atp.overflow << 31);
+#define STORE(i) value##i.write(meta.row, hdr.values.v##i);
+        FOR_EACH_VALUE(STORE)
+    }
+
+    action add() {
+        bit<32> overflow;
+        overflows.read(overflow, meta.row);
+        overflow = overflow | (bit<32>)hdr.atp.overflow << 31;
+#define ADD(i) { bit<32> old; value##i.read(old, meta.row); \
+                 bit<32> sum = old + hdr.values.v##i; \
+                 overflow = overflow | ((old ^ sum) & (hdr.values.v##i ^ sum)); \
+                 value##i.write(meta.row, sum); }
+        FOR_EACH_VALUE(ADD)
+        overflows.write(meta.row, overflow);
+    }
+
+    action load() {
+        bit<32> overflow;
+        overflows.read(overflow, meta.row);
+        hdr.atp.overflow = overflow[31:31];  // two operands of one sign, a sum of the other
+#define LOAD(i) value##i.read(hdr.values.v##i, meta.row);
+        FOR_EACH_VALUE(LOAD)
+    }
+
+    apply {
+        if (meta.store == 1 || meta.add == 1 || meta.load == 1) {
+            bit<8> largest;
+            bit<8> seen;
+            bit<8> flag = (bit<8>)(hdr.atp.collision ++ hdr.atp.ecn);
+            exponents.read(largest, meta.row);
+            flags.read(seen, meta.row);
+            if (meta.store == 1) {
+                largest = (bit<8>)hdr.atp.exponent;
+                seen = flag;
+            } else {
+                seen = seen | flag;
+                if (meta.add == 1 && hdr.atp.exponent > (int<8>)largest) {
+                    largest = (bit<8>)hdr.atp.exponent;
+                }
+            }
+            exponents.write(meta.row, largest);
+            flags.write(meta.row, seen);
+            if (meta.load == 1) {
+                hdr.atp.exponent = (int<8>)largest;
+                hdr.atp.collision = seen[1:1];
+                hdr.atp.ecn = seen[0:0];
+            }
+            if (hdr.values.isValid()) {
+                if (meta.store == 1) {
+                    store();
+                } else if (meta.add == 1) {
+                    add();
+                }
+                if (meta.load == 1) {
+                    load();
+                }
+            }
+        }
+    }
+}
+
+#endif

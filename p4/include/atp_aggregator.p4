@@ -1,0 +1,101 @@
+/* Aggregator: what happens to a packet at the aggregator that its index names?
+ *
+ * All jobs share the pool; nothing is reserved (ATP NSDI'21 §3.3). What an aggregator holds is always the sum of just those
+ * workers' values that its bitmap names, of one number of one job, and so is what any packet carries: sums of disjoint sets
+ * of workers may be added anywhere, in any order, and what overlaps is never added. Whatever is lost, doubled, evicted or
+ * forgotten on the way, no sum can be wrong (docs/protocol-atp.md has the proof).
+ *
+ * An aggregator whose bitmap is empty holds nothing, but remembers its last number: late packets of that number, or of an
+ * older one of the job, do not claim an aggregator that nobody would free. After `lifetime` nothing is believed any more:
+ * what a dead job or a late duplicate left behind makes room. Sums that are thrown away so come again: workers resend.
+ */
+#ifndef INA_ATP_AGGREGATOR_P4
+#define INA_ATP_AGGREGATOR_P4
+
+#include "atp_headers.p4"
+#include "atp_metadata.p4"
+
+control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
+    register<bit<64>>(SLOTS) owners;   // incarnation, job and sequence, as the header has them
+    register<bit<32>>(SLOTS) bitmaps;  // workers in the sum; 0: none
+    register<bit<32>>(SLOTS) stamps;   // when it was claimed, us
+    register<bit<8>>(SLOTS) sizes;     // 1: with values
+
+    apply {
+        meta.row = (bit<32>)hdr.atp.index & (SLOTS - 1);
+        bit<64> owner;
+        bit<32> held;
+        bit<32> stamp;
+        bit<8> size;
+        owners.read(owner, meta.row);
+        bitmaps.read(held, meta.row);
+        stamps.read(stamp, meta.row);
+        sizes.read(size, meta.row);
+
+        bit<64> own = hdr.atp.incarnation ++ hdr.atp.job ++ hdr.atp.sequence;
+        if (meta.downwards == 1) {  // the result of this number is there: free
+            if (owner == own && hdr.atp.msg_type != Type.PENDING) {
+                bitmaps.write(meta.row, 0);
+            }
+        } else {
+            bit<32> now = (bit<32>)standard.ingress_global_timestamp;
+            bit<32> bitmap = hdr.atp.bitmap;
+            bit<8> with_values = 0;
+            if (hdr.values.isValid()) {
+                with_values = 1;
+            }
+            bool alive = now - stamp <= meta.lifetime;
+            bit<40> newer = hdr.atp.sequence - owner[39:0];
+            meta.fate = Fate.PASSED;
+            if (hdr.atp.msg_type == Type.DATA && meta.aggregate == 1) {
+                if (alive && owner == own) {
+                    if (held != 0 && size != with_values) {
+                        meta.drop = Drop.WRONG_SIZE;
+                    } else if (held != 0 && held & bitmap == 0) {
+                        bitmap = held | bitmap;
+                        meta.add = 1;
+                        meta.fate = Fate.MERGED;
+                        if (hdr.atp.resend == 1) {
+                            meta.load = 1;
+                            meta.fate = Fate.EVICTED;
+                        } else if (bitmap == meta.full) {
+                            meta.load = 1;
+                            meta.fate = Fate.COMPLETED;
+                        }
+                    } else if (held != 0 && bitmap & ~held == 0) {
+                        if (hdr.atp.resend == 1) {
+                            bitmap = held;
+                            meta.load = 1;
+                            meta.fate = Fate.EVICTED;
+                        } else {
+                            meta.drop = Drop.REPEATED;
+                        }
+                    }
+                } else if (alive && held != 0) {
+                    hdr.atp.collision = 1;
+                    meta.fate = Fate.COLLIDED;
+                } else if (hdr.atp.resend == 0 && bitmap != meta.full
+                           && !(alive && owner[63:40] == own[63:40] && newer[39:39] == 1)) {
+                    meta.store = 1;
+                    meta.fate = Fate.CLAIMED;
+                    if (held != 0) {
+                        meta.fate = Fate.TAKEN;
+                    }
+                    owners.write(meta.row, own);
+                    stamps.write(meta.row, now);
+                    sizes.write(meta.row, with_values);
+                }
+                if (meta.store == 1 || meta.add == 1 || meta.load == 1) {
+                    if (meta.fate == Fate.EVICTED) {
+                        bitmaps.write(meta.row, 0);
+                    } else {
+                        bitmaps.write(meta.row, bitmap);
+                    }
+                    hdr.atp.bitmap = bitmap;
+                }
+            }
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,69 @@
+/* ATP's header: with frame.p4, the only definition of what is on the wire. */
+#ifndef INA_ATP_HEADERS_P4
+#define INA_ATP_HEADERS_P4
+
+#include "frame.p4"
+
+const bit<16> ATP_PORT = 0xBEF0;  // the low four bits are free: a worker may spread its flow over 16 ports
+const bit<16> ATP_MASK = 0xFFF0;
+
+/* ATP (NSDI'21 §3.2), with other widths: one bitmap of all workers instead of two levels' worth, a wider number, an exponent.
+ *  0                   1                   2                   3
+ *  0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+ * +-------+-+-+-+-+---------------+-------------------------------+
+ * | type  |R|C|E|O|   exponent    |             index             |
+ * +-------+-+-+-+-+---------------+---------------+---------------+
+ * |          incarnation          |      job      |   sequence    :
+ * +-------------------------------+---------------+---------------+
+ * :                            sequence                           |
+ * +---------------------------------------------------------------+
+ * |                             bitmap                            |
+ * +---------------------------------------------------------------+
+ * type         1 data, 2 floats (both upwards); 3 result, 4 result in floats, 5 pending (all downwards)
+ * R            resend: the worker has waited for the result; a switch gives away what it holds of this number
+ * C            collision: some switch had the aggregator taken by something else; workers then choose another
+ * E            ECN: some queue on the way was long
+ * O            a signed overflow happened in the sum
+ * exponent     of a later block, or whether this one can be said in integers; the largest wins (127: not)
+ * index        aggregator that the number uses at every switch (modulo the switch's pool)
+ * incarnation  low 16 bits of the job's
+ * sequence     number of this packet in the life of the job, modulo 2^40
+ * bitmap       upwards: workers whose values are in the sum, worker i in bit i; downwards: workers that it is for
+ */
+enum bit<4> Type {
+    DATA         = 1,
+    FLOATS       = 2,
+    RESULT       = 3,
+    FLOAT_RESULT = 4,
+    PENDING      = 5
+}
+
+// What IPv4 and UDP say of their lengths, payload not counted: ATP 16, UDP 8, IPv4 20.
+const bit<16> UDP_LENGTH     = 24;
+const bit<16> IPV4_LENGTH    = 44;
+const bit<16> VALUES_LENGTH  = 4 * VALUES;
+const bit<16> PENDING_LENGTH = 4;  // the bitmap of workers that the server has; switches do not look at it
+
+header atp_t {
+    Type    msg_type;
+    bit<1>  resend;
+    bit<1>  collision;
+    bit<1>  ecn;
+    bit<1>  overflow;
+    int<8>  exponent;
+    bit<16> index;
+    bit<16> incarnation;
+    bit<8>  job;
+    bit<40> sequence;
+    bit<32> bitmap;
+}
+
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_t     ipv4;
+    udp_t      udp;
+    atp_t      atp;
+    values_t   values;  // of data packets only: what else has values is passed on as it is
+}
+
+#endif
