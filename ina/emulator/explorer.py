@@ -1,33 +1,67 @@
-"""Explorer: every interleaving of a small job, over the real compiled program and the real workers.
+"""Explorer: every interleaving of a small network of machines, to a stated depth.
 
-Two or more workers share one tensor through one switch. At every point, any frame on its way may be the next to arrive,
-be lost or be duplicated, and any slot in flight may time out; losses, duplicates and time-outs have a budget, and the
-number of steps is bounded. The walk is breadth first over distinct states, so the first violation found is a shortest
-one. Checked:
+Machines (ina/emulator/explorable.py: the compiled switch program, the C worker) are joined by wires. At every point, any
+frame on its way may be the next to arrive, be lost or be duplicated, and any timer that runs may expire; losses, duplicates
+and time-outs have a budget, and the number of steps is bounded. The walk is breadth first over distinct states, so the
+first violation found is a shortest one. Checked:
 
-- no worker ever finishes with a wrong sum, or with an error;
-- from every state that was reached the job can finish: frames arrive in order, and what is in flight times out when
-  nothing is on its way any more.
+- no step breaks what a machine checks itself (a worker: never a wrong sum, never an error);
+- from every state that was reached all machines can finish: frames arrive in order, and what runs expires when nothing
+  is on its way any more.
 
-A state is the switch program's state (without statistics), the workers' (likewise), the results so far and the frames
-on their way: all of them values, saved and restored by copying.
+A state is the states of all machines (without statistics and times) and the frames on their way: all of them values. What
+a machine does is a function of its state and of what happens to it, so it is asked once for each such pair and its answer
+is kept: the real code decides every step, and a walk over millions of states asks it a few thousand times.
+
+    explorer = Explorer([worker0, worker1, switch], [(("h1", 0), ("s1", 1)), (("h2", 0), ("s1", 2))])
+    report = explorer.explore(depth=20, budget=Budget(losses=1))
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from array import array
+from bisect import insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
+End = tuple[str, int]  # a machine's name, and one of its ports
+Sent = list[tuple[int, bytes]]  # frames and the ports that they leave by
 
-from ina._native import ffi, lib
-from ina.control.controller import Controller
-from ina.switch.embedded import Switch
-from ina.transport.config import MAX_OPS, WorkerConfig
-from ina.transport.worker import Worker
 
-SWITCH = -1  # destination of a frame: a worker's number, or this
-Frame = tuple[int, int, bytes]  # destination, port at the switch, bytes
+class Machine(ABC):
+    """Something that takes frames and sends some. Deterministic, and all its state is in what ``save`` returns."""
+
+    name: str
+    timers: Sequence[int] = ()  # those that it may have running
+
+    def start(self) -> Sent:
+        """What it sends of its own accord, once, at the beginning."""
+        return []
+
+    @abstractmethod
+    def receive(self, port: int, frame: bytes) -> Sent:
+        """A frame arrives at ``port``; what it sends because of it."""
+
+    def expire(self, timer: int) -> Sent | None:
+        """A timer expires; None: it does not run."""
+        return None
+
+    @abstractmethod
+    def save(self) -> tuple[bytes, bytes]:
+        """What decides what it does from now on, and what ``restore`` takes to be in that state again."""
+
+    @abstractmethod
+    def restore(self, saved: bytes) -> None:
+        """Goes back to the second value of a ``save``."""
+
+    def violation(self) -> str | None:
+        """What the last step did wrong, if it did."""
+        return None
+
+    def done(self) -> bool:
+        """It has what it was to get. Asked of each state once, after ``violation``."""
+        return True
 
 
 @dataclass(frozen=True)
@@ -40,222 +74,276 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class State:
-    """Components by number (see `_Components`), frames sorted, and what is left of the budget."""
-
-    parts: tuple[int, ...]
-    frames: tuple[Frame, ...]
-    budget: Budget
-
-
-@dataclass(frozen=True)
 class Report:
-    """What a walk saw. `violation` is None, or says what went wrong; `steps` leads there."""
+    """What a walk saw. ``violation`` is None, or says what went wrong, and ``steps`` lead there.
+
+    ``states``: distinct ones; ``depth``: steps from the start that were walked; ``complete``: there are no more states within
+    the budget; ``local``: distinct states of each machine; ``asked``: steps that machines were asked for.
+    """
 
     states: int
     depth: int
-    finished: int
+    complete: bool
+    local: dict[str, int]
+    asked: int
     violation: str | None = None
     steps: tuple[str, ...] = ()
 
 
-class _Components:
-    """Numbers for equal snapshots: `key` decides equality, `full` is what restores it."""
+# A state: number of each machine's state, numbers of frames in ascending order, what is left of the budget.
+_State = tuple[tuple[int, ...], tuple[int, ...], tuple[int, int, int]]
+_NOTHING_LEFT = (0, 0, 0)
 
-    def __init__(self) -> None:
-        self._numbers: dict[bytes, int] = {}
-        self._full: list[bytes] = []
 
-    def number(self, key: bytes, full: bytes) -> int:
-        number = self._numbers.setdefault(key, len(self._full))
-        if number == len(self._full):
-            self._full.append(full)
-        return number
-
-    def __getitem__(self, number: int) -> bytes:
-        return self._full[number]
+@dataclass(frozen=True)
+class _Outcome:
+    part: int
+    frames: tuple[int, ...]
+    violation: str | None
 
 
 class Explorer:
-    """A job of `workers` workers with an int32 tensor of `elements` elements, `slots` slots and `values` per packet.
-
-    `program`: compiled with that VALUES (and a small SLOTS: its state is saved whole). `strict` 0 runs it as for
-    unmodified SwitchML clients, without the tsi check.
-    """
+    """``machines`` and the ``wires`` between their ports. ``describe``: a frame for people."""
 
     def __init__(
-        self, program, *, workers: int = 2, slots: int = 1, values: int = 32, elements: int = 64, strict: bool = True
+        self, machines: Sequence[Machine], wires: Iterable[tuple[End, End]], describe: Callable[[bytes], str] = bytes.hex
     ):
-        self.switch = Switch(program)
-        controller = Controller(self.switch, slots)
-        job = controller.admit("explored", workers, slots, strict)
-        rng = np.random.default_rng(1)
-        self.inputs = [rng.integers(-(2**31), 2**31, elements, dtype=np.int64).astype(np.int32) for _ in range(workers)]
-        self.expected = np.sum(self.inputs, axis=0, dtype=np.int32).tobytes()
-        self.outputs = [np.zeros(elements, np.int32) for _ in range(workers)]
-        self.workers: list[Worker] = []
-        for index in range(workers):
-            attached = controller.attach(job, index, index)
-            self.switch.add_port(index)
-            config = WorkerConfig(
-                worker=index, workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
-                address=attached.address, rto_min=1.0, rto_max=1.0, timeout=1e5,
-            )  # fmt: skip
-            self.workers.append(Worker(config))
-        size, head = self.switch.program.pointer.state_size, self.switch.program.pointer.stats_offset
-        self._switch_state = ffi.buffer(lib.ina_switch_state(self.switch.pointer), size)
-        self._head = head
-        self._components = _Components()
-        self._events = ffi.new("struct ina_event[]", MAX_OPS)
-        self._failure: str | None = None
-        self._slots = slots
+        self.machines = list(machines)
+        self._describe = describe
+        numbers = {machine.name: number for number, machine in enumerate(self.machines)}
+        if len(numbers) != len(self.machines):
+            raise ValueError(f"machines have names of their own; these are {', '.join(m.name for m in self.machines)}")
+        self._wires: dict[tuple[int, int], tuple[int, int]] = {}
+        for a, b in wires:
+            for here, there in ((a, b), (b, a)):
+                if (numbers[here[0]], here[1]) in self._wires:
+                    raise ValueError(f"port {here[1]} of {here[0]} has two wires")
+                self._wires[numbers[here[0]], here[1]] = numbers[there[0]], there[1]
+        self._parts: dict[tuple[int, bytes], int] = {}  # machine and what decides -> number
+        self._saved: list[bytes] = []
+        self._finished: list[bool] = []
+        self._loaded = [-1] * len(self.machines)  # which part each machine is in now
+        self._frames: list[tuple[int, int, bytes]] = []  # machine, port, bytes
+        self._frame_numbers: dict[tuple[int, int, bytes], int] = {}
+        self._outcomes: dict[tuple[int, int], _Outcome | None] = {}  # part, and frame or ~timer
+        self._start = self._begin()
 
-    # ---- states
+    # ---- machines
 
-    def _save(self, frames: list[Frame], budget: Budget) -> State:
-        number = self._components.number
-        whole = bytes(self._switch_state)
-        parts = [number(b"switch" + whole[: self._head], whole)]
-        for worker, output in zip(self.workers, self.outputs, strict=True):
-            parts.append(number(b"worker" + worker.behaviour(), worker.snapshot()))
-            result = output.tobytes()
-            parts.append(number(b"output" + result, result))
-        return State(tuple(parts), tuple(sorted(frames)), budget)
+    def _begin(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        frames: list[int] = []
+        for number, machine in enumerate(self.machines):
+            frames += self._leave(number, machine.start())
+        return tuple(self._number(number) for number in range(len(self.machines))), tuple(sorted(frames))
 
-    def _restore(self, state: State) -> None:
-        self._switch_state[:] = self._components[state.parts[0]]
-        for index, (worker, output) in enumerate(zip(self.workers, self.outputs, strict=True)):
-            worker.restore(self._components[state.parts[1 + 2 * index]])
-            output[:] = np.frombuffer(self._components[state.parts[2 + 2 * index]], np.int32)
+    def _number(self, machine: int) -> int:
+        """Of the state that a machine is in now."""
+        key, full = self.machines[machine].save()
+        part = self._parts.setdefault((machine, key), len(self._saved))
+        if part == len(self._saved):
+            self._saved.append(full)
+            self._finished.append(self.machines[machine].done())
+        self._loaded[machine] = part
+        return part
+
+    def _leave(self, machine: int, sent: Sent) -> list[int]:
+        """Numbers of frames as they travel: each has the machine and port that it goes to."""
+        numbers = []
+        for port, data in sent:
+            if (machine, port) not in self._wires:
+                raise ValueError(f"{self.machines[machine].name} sends to port {port}, which has no wire: {self._describe(data)}")
+            frame = (*self._wires[machine, port], data)
+            number = self._frame_numbers.setdefault(frame, len(self._frames))
+            if number == len(self._frames):
+                self._frames.append(frame)
+            numbers.append(number)
+        return numbers
+
+    def _ask(self, machine: int, part: int, what: int) -> _Outcome | None:
+        """What the machine in state ``part`` does when frame ``what`` arrives or timer ``~what`` expires."""
+        try:
+            return self._outcomes[part, what]
+        except KeyError:
+            pass
+        subject = self.machines[machine]
+        if self._loaded[machine] != part:
+            subject.restore(self._saved[part])
+            self._loaded[machine] = part
+        if what < 0:
+            sent = subject.expire(~what)
+        else:
+            _, port, data = self._frames[what]
+            sent = subject.receive(port, data)
+        outcome = None
+        if sent is not None:
+            violation = subject.violation()
+            outcome = _Outcome(self._number(machine), tuple(self._leave(machine, sent)), violation)
+        self._outcomes[part, what] = outcome
+        return outcome
 
     # ---- steps
 
-    def _speak(self, index: int) -> list[Frame]:
-        """What a worker sends now, after its finished tensors were checked."""
-        worker = self.workers[index]
-        for event in self._events[0 : worker._protocol.events(worker._state, self._events, MAX_OPS)]:
-            if event.type != lib.INA_EVENT_DONE:
-                self._failure = f"worker {index} failed with error code {event.code}"
-            elif self.outputs[index].tobytes() != self.expected:
-                self._failure = f"worker {index} finished with a wrong sum"
-            self._done.add(index)
-        return [(SWITCH, index, frame) for frame in worker.frames_to_send(0)]
-
-    def _arrive(self, frame: Frame) -> list[Frame]:
-        destination, port, data = frame
-        if destination == SWITCH:
-            return [(to, to, reply) for to, reply in self.switch.step(data, port, 0)]
-        self.workers[destination].receive(data, 0)
-        return self._speak(destination)
-
-    def _time_out(self, index: int, slot: int) -> list[Frame] | None:
-        return self._speak(index) if self.workers[index].expire(slot, 0) else None
-
-    def _successors(self, state: State) -> Iterator[tuple[str, State]]:
-        """Every step from `state`; the machines are left in the state that it leads to."""
-        budget = state.budget
-        seen: Frame | None = None
-        for position, frame in enumerate(state.frames):
-            if frame == seen:  # equal frames lead to equal states
+    def _successors(self, state: _State) -> Iterator[tuple[_State, str | None]]:
+        """Every state that one step leads to, with what that step did wrong."""
+        parts, frames, budget = state
+        losses, duplicates, timeouts = budget
+        before = -1
+        for position, frame in enumerate(frames):
+            if frame == before:  # equal frames lead to equal states
                 continue
-            seen = frame
-            rest = [*state.frames[:position], *state.frames[position + 1 :]]
-            self._restore(state)
-            yield f"arrives: {describe(frame)}", self._save(rest + self._arrive(frame), budget)
-            if budget.losses:
-                self._restore(state)
-                less = Budget(budget.losses - 1, budget.duplicates, budget.timeouts)
-                yield f"lost: {describe(frame)}", self._save(rest, less)
-            if budget.duplicates:
-                self._restore(state)
-                less = Budget(budget.losses, budget.duplicates - 1, budget.timeouts)
-                yield f"duplicated: {describe(frame)}", self._save([*state.frames, frame], less)
-        if budget.timeouts:
-            less = Budget(budget.losses, budget.duplicates, budget.timeouts - 1)
-            for index in range(len(self.workers)):
-                for slot in range(self._slots):
-                    self._restore(state)
-                    frames = self._time_out(index, slot)
-                    if frames is not None:
-                        yield f"times out: worker {index}, slot {slot}", self._save([*state.frames, *frames], less)
+            before = frame
+            rest = frames[:position] + frames[position + 1 :]
+            machine = self._frames[frame][0]
+            outcome = self._ask(machine, parts[machine], frame)
+            yield (*_applied(parts, rest, machine, outcome), budget), outcome.violation
+            if losses:
+                yield (parts, rest, (losses - 1, duplicates, timeouts)), None
+            if duplicates:
+                yield (parts, frames[:position] + frames[position:position + 1] + frames[position:],
+                       (losses, duplicates - 1, timeouts)), None  # fmt: skip
+        if timeouts:
+            for machine, subject in enumerate(self.machines):
+                for timer in subject.timers:
+                    outcome = self._ask(machine, parts[machine], ~timer)
+                    if outcome is not None:
+                        yield (*_applied(parts, frames, machine, outcome), (losses, duplicates, timeouts - 1)), outcome.violation
+
+    def _step(self, before: _State, after: _State) -> str:
+        """What happened between two states, for people."""
+        (parts, frames, budget), (_, later, left) = before, after
+        if left[0] < budget[0] or left[1] < budget[1]:
+            more, fewer = (frames, later) if left[0] < budget[0] else (later, frames)
+            rest = list(more)
+            for frame in fewer:
+                rest.remove(frame)
+            return f"{'lost' if more is frames else 'duplicated'}: {self._name(rest[0])}"
+        for frame in dict.fromkeys(frames):
+            machine = self._frames[frame][0]
+            rest = list(frames)
+            rest.remove(frame)
+            if (*_applied(parts, tuple(rest), machine, self._ask(machine, parts[machine], frame)), budget) == after:
+                return f"arrives: {self._name(frame)}"
+        for machine, subject in enumerate(self.machines):
+            for timer in subject.timers:
+                outcome = self._ask(machine, parts[machine], ~timer)
+                if outcome is not None and _applied(parts, frames, machine, outcome) == after[:2]:
+                    return f"times out: {subject.name}, timer {timer}"
+        raise AssertionError("no step leads there")
+
+    def _name(self, frame: int) -> str:
+        machine, port, data = self._frames[frame]
+        source, _ = self._wires[machine, port]
+        return f"{self._describe(data)}, {self.machines[source].name} to {self.machines[machine].name}"
 
     # ---- walking
 
     def explore(self, depth: int, budget: Budget | None = None, max_states: int = 10**6) -> Report:
-        """Walks all states at most `depth` steps from the start (or `max_states` of them)."""
+        """Walks all states at most ``depth`` steps from the start (or ``max_states`` of them)."""
         budget = budget or Budget()
-        self._done: set[int] = set()
-        frames: list[Frame] = []
-        for index, (worker, source, out) in enumerate(zip(self.workers, self.inputs, self.outputs, strict=True)):
-            worker.submit(source, out)
-            frames += self._speak(index)
-        start = self._save(frames, budget)
-        came_from: dict[State, tuple[State, str] | None] = {start: None}
-        finishing: set[tuple] = set()
-        level = [start]
-        reached = 0
-        for reached in range(1, depth + 1):
-            following: list[State] = []
-            for state in level:
-                for step, successor in self._successors(state):
-                    if self._failure:
-                        steps = (*self._path(came_from, state), step)
-                        return Report(len(came_from), reached, len(finishing), self._failure, steps)
-                    if successor not in came_from and len(came_from) < max_states:
-                        came_from[successor] = (state, step)
-                        following.append(successor)
-            level = following
-            if not level:
+        start = (*self._start, (budget.losses, budget.duplicates, budget.timeouts))
+        known = {_packed(start): 0}
+        parents = array("q", [-1])
+        level, walked, complete = [start], 0, True
+
+        def report(violation: str | None = None, steps: tuple[str, ...] = ()) -> Report:
+            local = dict.fromkeys((machine.name for machine in self.machines), 0)
+            for machine, _ in self._parts:
+                local[self.machines[machine].name] += 1
+            return Report(len(known), walked, complete and violation is None, local, len(self._outcomes), violation, steps)
+
+        def way(state: _State) -> list[_State]:
+            keys, states = list(known), [state]
+            while (up := parents[known[_packed(states[-1])]]) >= 0:
+                states.append(self._unpacked(keys[up]))
+            return states[::-1]
+
+        def steps(states: list[_State]) -> tuple[str, ...]:
+            return tuple(self._step(a, b) for a, b in zip(states, states[1:], strict=False))
+
+        while level:
+            if walked == depth:
+                complete = False
                 break
-        for state in came_from:
-            stuck = self._finish(state, finishing)
-            if stuck:
-                return Report(len(came_from), reached, len(finishing), stuck, self._path(came_from, state))
-        return Report(len(came_from), reached, len(finishing))
+            walked += 1
+            following: list[_State] = []
+            for state in level:
+                here = known[_packed(state)]
+                for successor, violation in self._successors(state):
+                    if violation:
+                        return report(violation, steps([*way(state), successor]))
+                    key = _packed(successor)
+                    if key in known:
+                        continue
+                    if len(known) >= max_states:
+                        complete = False
+                        continue
+                    known[key] = len(known)
+                    parents.append(here)
+                    following.append(successor)
+            level = following
+        finishing: set[bytes] = set()
+        for key in known:
+            if stuck := self._finish(self._unpacked(key), finishing):
+                return report(stuck, steps(way(self._unpacked(key))))
+        return report()
 
-    @staticmethod
-    def _path(came_from: dict, state: State) -> tuple[str, ...]:
-        steps = []
-        while (link := came_from[state]) is not None:
-            state, step = link
-            steps.append(step)
-        return tuple(reversed(steps))
+    def _unpacked(self, key: bytes) -> _State:
+        numbers, count = array("i", key), len(self.machines)
+        return tuple(numbers[:count]), tuple(numbers[count + 3 :]), tuple(numbers[count : count + 3])  # type: ignore[return-value]
 
-    def _all_done(self) -> bool:
-        return all(output.tobytes() == self.expected for output in self.outputs)
+    def _finish(self, state: _State, finishing: set[bytes], limit: int = 2000) -> str | None:
+        """Lets the network run on without faults; None if every machine is done in the end, else what happened instead.
 
-    def _finish(self, state: State, finishing: set[tuple], limit: int = 1000) -> str | None:
-        """Lets the job run on without faults; None if every worker gets its sum, else what happened instead.
-
-        States on the way are added to `finishing`: a later run that meets one of them is done.
+        A violation on this way is one beyond the steps that were walked. States on the way are added to ``finishing``: a later run that meets one of them is done.
         """
-        way: list[tuple] = []
-        self._restore(state)
-        frames = state.frames
+        parts, frames, _ = state
+        queue = list(frames)
+        way: list[bytes] = []
         for _ in range(limit):
-            key = (state.parts, frames)
-            if key in finishing or (not frames and self._all_done()):
+            key = _packed((parts, tuple(queue), _NOTHING_LEFT))
+            if key in finishing or (not queue and all(self._finished[part] for part in parts)):
                 finishing.update(way)
                 finishing.add(key)
                 return None
             way.append(key)
-            self._restore(state)
-            if frames:
-                after = [*frames[1:], *self._arrive(frames[0])]
+            if queue:
+                frame = queue.pop(0)
+                machine = self._frames[frame][0]
+                happened = [(machine, self._ask(machine, parts[machine], frame))]
             else:
-                pairs = [(i, slot) for i in range(len(self.workers)) for slot in range(self._slots)]
-                after = [frame for i, slot in pairs for frame in self._time_out(i, slot) or []]
-            if self._failure:
-                return self._failure
-            state = self._save(after, state.budget)
-            frames = state.frames
-        return f"the job does not finish within {limit} steps without faults"
+                happened = []
+                for machine, subject in enumerate(self.machines):
+                    part = parts[machine]
+                    for timer in subject.timers:
+                        outcome = self._ask(machine, part, ~timer)
+                        if outcome is not None:
+                            part = outcome.part
+                            happened.append((machine, outcome))
+            for machine, outcome in happened:
+                if outcome.violation:
+                    return outcome.violation
+                parts = (*parts[:machine], outcome.part, *parts[machine + 1 :])
+                queue += outcome.frames
+            if not happened:
+                return "nothing is on its way, no timer runs, and not all are done: " + ", ".join(
+                    m.name for m, part in zip(self.machines, parts, strict=True) if not self._finished[part])
+        return f"the network does not finish within {limit} steps without faults"
 
 
-def describe(frame: Frame) -> str:
-    """A frame for people: who sends what to whom."""
-    destination, port, data = frame
-    tsi = int.from_bytes(data[44:48], "big")
-    kind = "pending frame" if data[42] >> 4 == 2 else "packet" if destination == SWITCH else "result"
-    ends = f"worker {port} to switch" if destination == SWITCH else f"switch to worker {destination}"
-    return f"{kind} {tsi}, {ends}"
+def _applied(
+    parts: tuple[int, ...], frames: tuple[int, ...], machine: int, outcome: _Outcome
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Parts and frames after ``machine`` did ``outcome``."""
+    if outcome.frames:
+        more = list(frames)
+        for frame in outcome.frames:
+            insort(more, frame)
+        frames = tuple(more)
+    if outcome.part == parts[machine]:
+        return parts, frames
+    return (*parts[:machine], outcome.part, *parts[machine + 1 :]), frames
+
+
+def _packed(state: _State) -> bytes:
+    parts, frames, budget = state
+    return array("i", parts + budget + frames).tobytes()
