@@ -24,6 +24,8 @@ HEADERS = [
     "host/protocol.h",
     "host/protocols.h",
     "host/ps.h",
+    "host/ps_jobs.h",
+    "host/ps_server.h",
     "host/endpoint.h",
     "ina/switch/table.h",
     "ina/switch/program.h",

@@ -1,12 +1,12 @@
 """Transport: the host protocol over frames. ``Worker`` is the machine without I/O, ``Endpoint`` runs it on a port."""
 
-from .config import SWITCH, WorkerConfig, slots_for, worker_address
+from .config import SERVER, SWITCH, WorkerConfig, slots_for, worker_address
 from .endpoint import Endpoint
 from .errors import Event, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost
 from .ports import Address
 from .worker import Worker
 
 __all__ = [
-    "SWITCH", "Address", "Endpoint", "Event", "JobAborted", "JobError", "JobMismatch", "JobTimeout", "PeerLost",
+    "SERVER", "SWITCH", "Address", "Endpoint", "Event", "JobAborted", "JobError", "JobMismatch", "JobTimeout", "PeerLost",
     "Worker", "WorkerConfig", "slots_for", "worker_address",
 ]  # fmt: skip
