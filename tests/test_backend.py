@@ -51,6 +51,18 @@ def alive(pid: int) -> bool:
         return False
 
 
+def processes_with(variable: str) -> list[int]:
+    """Processes in whose environment this is, children of children too."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if variable.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:  # it ended, or is somebody else's
+            continue
+    return found
+
+
 def shared_memory() -> set[str]:
     return set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
 
@@ -78,6 +90,7 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 60, **env: str) 
         for process in processes:
             process.kill()
             process.wait()
+    wait_until(lambda: not processes_with(f"INIT={common['INIT']}"), "the end of all processes that the ranks started")
     for name, pid in {tuple(switch) for rank in results for switch in rank.said.get("switch", [])}:
         wait_until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
         with open("/proc/net/unix") as file:
@@ -157,10 +170,19 @@ dist.destroy_process_group()
 """
 
 
+@pytest.fixture(params=["switchml", "atp"])
+def protocol(request, monkeypatch):
+    monkeypatch.setenv("INA_PROTOCOL", request.param)
+    return request.param
+
+
+FAULTS = {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3", "INA_VALUES": "256"}
+
+
 @pytest.mark.parametrize("env", [
-    {}, {"INA_VALUES": "256"}, {"INA_PORT": "udp", "INA_VALUES": "256"},
-    {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3", "INA_VALUES": "256"},
-], ids=["default", "1024 B", "udp", "faults"])
+    {}, {"INA_VALUES": "256"}, {"INA_PORT": "udp", "INA_VALUES": "256"}, FAULTS, {**FAULTS, "INA_PROTOCOL": "atp"},
+    {"INA_PROTOCOL": "atp", "INA_PORT": "udp", "INA_VALUES": "256"}, {"INA_PROTOCOL": "ps", "INA_VALUES": "256"},
+], ids=["default", "1024 B", "udp", "faults", "atp, faults", "atp, udp", "ps"])
 def test_allreduce(tmp_path, env):
     for said in succeed(run(tmp_path, 3, ALLREDUCE, **env)):
         stats = said["stats"]
@@ -289,7 +311,7 @@ except RuntimeError as error: say(again=str(error))
 
 
 @pytest.mark.parametrize("when", ["during", "before"])
-def test_killed_worker(tmp_path, when):
+def test_killed_worker(tmp_path, when, protocol):
     """Rank 1 is killed: in the middle of all-reduces, or before its first one."""
     results = run(tmp_path, 3, f"""
         rank, n = start(60)
@@ -308,7 +330,7 @@ def test_killed_worker(tmp_path, when):
     assert results[0].said["again"] == results[0].said["error"]
 
 
-def test_killed_starter(tmp_path):
+def test_killed_starter(tmp_path, protocol):
     """Rank 0, which started the switch process, is killed: the others are told, the switch ends with them."""
     results = run(tmp_path, 3, f"""
         rank, n = start(60)
@@ -320,7 +342,7 @@ def test_killed_starter(tmp_path):
     failures(results, [1, 2], "worker 0 of job", 6)
 
 
-def test_killed_switch(tmp_path):
+def test_killed_switch(tmp_path, protocol):
     results = run(tmp_path, 2, f"""
         rank, n = start(60)
         dist.all_reduce(torch.ones(10))
@@ -334,6 +356,47 @@ def test_killed_switch(tmp_path):
     failures(results, [0, 1], f"the switch process {results[0].said['pid']} ended", 5)
 
 
+def test_killed_parameter_server(tmp_path):
+    """Its jobs fail, with the reason; a new group has a new server."""
+    results = run(tmp_path, 2, f"""
+        from ina.control.client import Client
+        rank, n = start(60)
+        dist.all_reduce(torch.ones(10))
+        dist.barrier()
+        client = Client(next(iter(world._pids)))
+        pid = client.ping()["server"]
+        client.close()
+        if rank == 0: os.kill(pid, signal.SIGKILL)
+        say(pid=pid)
+        {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
+        group = dist.new_group([0, 1])
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.tolist() == [2] * 10
+        dist.destroy_process_group()
+    """, INA_PROTOCOL="atp")
+    failures(results, [0, 1], f"the parameter server (process {results[0].said['pid']}) is lost", 5)
+
+
+def test_groups_of_two_protocols(tmp_path):
+    """Each has a switch of its own; ranks that name different ones are told so."""
+    results = run(tmp_path, 2, """
+        rank, n = start()
+        other = dist.new_group([0, 1], pg_options=ina.backend.Options(protocol="atp"))
+        for group in (None, other):
+            tensor = torch.ones(1000)
+            dist.all_reduce(tensor, group=group)
+            assert tensor.tolist() == [2] * 1000
+        say(protocols=sorted(world._protocols.values()))
+        try: dist.new_group([0, 1], pg_options=ina.backend.Options(protocol="atp" if rank else "switchml"))
+        except RuntimeError as error: say(error=str(error))
+        dist.destroy_process_group()
+    """)
+    for said in succeed(results):
+        assert said["protocols"] == ["atp", "switchml"]
+        assert "rank 0 has the protocol 'switchml', but rank 1 asks for 'atp'" in said["error"]
+
+
 @pytest.mark.parametrize(("ours", "theirs"), [
     ("torch.ones(1000)", "torch.ones(1001)"), ("torch.ones(10)", "torch.ones(10, dtype=torch.int32)"),
     ("torch.ones(5)", "torch.empty(0)"), ("torch.ones(100_000)", "torch.ones(10)"),
@@ -342,17 +405,25 @@ def test_killed_switch(tmp_path):
     ("torch.ones(3)", "torch.ones(3), op=dist.ReduceOp.AVG"),
 ])
 def test_ranks_that_disagree(tmp_path, ours, theirs):
+    disagree(tmp_path, ours, theirs)
+
+
+def test_ranks_that_disagree_before_a_parameter_server(tmp_path):
+    disagree(tmp_path, "torch.ones(100_000)", "torch.ones(10)", INA_PROTOCOL="atp")
+
+
+def disagree(tmp_path, ours, theirs, **env):
     results = run(tmp_path, 2, f"""
         rank, n = start(20)
         began = time.monotonic()
         try: dist.all_reduce({ours}) if rank == 0 else dist.all_reduce({theirs})
         except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
         dist.destroy_process_group()
-    """)
+    """, **env)
     failures(results, [0, 1], "the ranks do not agree on this all-reduce", 5)
 
 
-def test_time_out_names_who_is_missing(tmp_path):
+def test_time_out_names_who_is_missing(tmp_path, protocol):
     results = run(tmp_path, 3, """
         rank, n = start(3)
         dist.all_reduce(torch.ones(10))
@@ -366,7 +437,7 @@ def test_time_out_names_who_is_missing(tmp_path):
     failures(results, [0, 2], "not finished after 3 s", 5)
 
 
-def test_rank_that_left(tmp_path):
+def test_rank_that_left(tmp_path, protocol):
     """A rank that destroys its group lets the others finish, but not wait for ever."""
     results = run(tmp_path, 2, """
         rank, n = start(60)
@@ -427,7 +498,7 @@ def test_refused_job_goes_to_gloo_on_all_ranks(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["exception", "interrupt", "no destroy", "exit"])
-def test_ends_of_a_job(tmp_path, how):
+def test_ends_of_a_job(tmp_path, how, protocol):
     """However the ranks end, ``run`` finds no process, socket or memory afterwards."""
     results = run(tmp_path, 2, f"""
         rank, n = start()

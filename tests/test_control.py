@@ -20,7 +20,7 @@ from ina import paths
 from ina.control import server as server_module
 from ina.control.channel import Channel, listen
 from ina.control.client import Client, ControlError, SwitchProcess, start_server
-from ina.control.ports import Plug, open_switch_port, open_worker_port
+from ina.control.ports import Plug, frames_for, open_switch_port, open_worker_port
 from ina.control.server import Server
 from ina.transport import SWITCH, Address, Endpoint, WorkerConfig, protocols, worker_address
 from topologies import load
@@ -45,7 +45,7 @@ class FakeHost(FakeTarget):
 
     def open_port(self, kind, job, index, slots, pid):
         number, address = len(self.ports), worker_address(job, index)
-        port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes("switchml", 32), slots)
+        port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes("switchml", 32), frames_for(slots))
         self.ports[number] = port
         return Plug(number, address, SWITCH, offer, fds)
 

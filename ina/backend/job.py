@@ -99,7 +99,8 @@ class Job:
             worker=attachment.worker, workers=attachment.workers, job=attachment.number,
             incarnation=attachment.incarnation, protocol=attachment.protocol, slots=attachment.slots,
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
-            address=attachment.address, switch=attachment.switch)
+            address=attachment.address, switch=attachment.switch,
+            server=attachment.switch)  # the switch relays what is for it
         port = open_worker_port(attachment, self.settings.faults)
         try:
             if self.settings.capture:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ina.compiler.build import compile_program
-from ina.control.ports import Plug, open_switch_port
-from ina.control.programs import Sizes, programs, recognise
+from ina.control.ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
+from ina.control.programs import Sizes, program_named, programs, recognise
 from ina.control.writing import SwitchTarget
 from ina.switch.embedded import Switch
 from ina.switch.p4info import P4Info
-from ina.transport import SWITCH, protocols, worker_address
+from ina.transport import SERVER, SWITCH, Address, protocols, worker_address
 
 PORTS = 510  # the CPU port and the drop port are beyond
 
@@ -34,6 +35,7 @@ class EmbeddedSwitch:
         self.switch = Switch(compiled.so_path)
         self.protocol, sizes = protocol_of(program, self.switch.p4info)
         self.values, self.slots = sizes.values, sizes.slots
+        self._address = replace(SWITCH, port=program_named(self.protocol).udp_port)
         self._program = str(program)
         self._ports: dict[int, object] = {}
         self._last = PORTS - 1
@@ -51,17 +53,26 @@ class EmbeddedSwitch:
         return ""
 
     def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> Plug:
+        return self._open(kind, worker_address(job, index), frames_for(slots))
+
+    def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
+        return "s1", self._open(kind, SERVER, SERVER_FRAMES)
+
+    def _open(self, kind: str, address: Address, frames: int) -> Plug:
         number = next((n for i in range(PORTS) if (n := (self._last + 1 + i) % PORTS) not in self._ports), None)
         if number is None:
             raise ValueError(f"all {PORTS} ports of the switch are in use")
-        address = worker_address(job, index)
-        port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes(self.protocol, self.values), slots)
+        max_frame = protocols.frame_bytes(self.protocol, self.values)
+        port, offer, fds = open_switch_port(kind, address, self._address, max_frame, frames)
         self.switch.add_port(number, port.handle)
         self._ports[number] = port
         self._last = number
-        return Plug(number, address, SWITCH, offer, fds)
+        return Plug(number, address, self._address, offer, fds)
 
     def close_port(self, number: int, job: int) -> None:
+        self.close_server_port(number)
+
+    def close_server_port(self, number: int) -> None:
         self.switch.remove_port(number)
         self._ports.pop(number).close()
 

@@ -20,8 +20,9 @@ from ina.control.description import Description, HostPort
 from ina.control.embedded import protocol_of
 from ina.control.forwarder import Cable, EmbeddedForwarder, ForkedForwarder, Forwarder, PortCounts
 from ina.control.ports import Plug
+from ina.control.programs import program_named
 from ina.switch.program import Program
-from ina.transport import Address, worker_address
+from ina.transport import SERVER, Address, worker_address
 
 
 def embedded(program: Program, description: Description) -> dict[str, Forwarder]:
@@ -78,6 +79,7 @@ class NetworkSwitch:
         protocol, sizes = protocol_of(program, loaded.p4info)
         self._described = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
                            "slots": sizes.slots, "protocol": protocol}  # fmt: skip
+        self._udp_port = program_named(protocol).udp_port
         self.targets = KINDS[description.kind](loaded, description)
 
     def describe(self) -> dict:
@@ -99,11 +101,22 @@ class NetworkSwitch:
         """The port of the host; ``kind`` is of no matter here."""
         port = self._port_of(pid)
         address = Address(port.host.mac, port.host.ip, worker_address(job, 0).port)
-        switch = switch_address(port.switch)
+        return self._plug(port, address)
+
+    def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
+        """The port of the host; ``kind`` is of no matter here."""
+        port = self._port_of(pid)
+        return port.switch, self._plug(port, Address(port.host.mac, port.host.ip, SERVER.port))
+
+    def _plug(self, port: HostPort, address: Address) -> Plug:
+        switch = switch_address(port.switch, self._udp_port)
         offer = {"kind": "udp", "bind": [address.ip, address.port], "peer": [switch.ip, switch.port]}
         return Plug(port.number, address, switch, offer, [])
 
     def close_port(self, number: int, job: int) -> None:
+        """Ports of hosts stay."""
+
+    def close_server_port(self, number: int) -> None:
         """Ports of hosts stay."""
 
     def counters(self) -> dict:

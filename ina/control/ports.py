@@ -23,6 +23,7 @@ from ina.transport.ports import (
 )
 
 LOOPBACK = "127.0.0.1"
+SERVER_FRAMES = 1024  # per direction of a parameter server's port, which all jobs share
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,13 @@ def frames_for(slots: int) -> int:
 
 
 def open_switch_port(
-    kind: str, worker: Address, switch: Address, max_frame: int, slots: int
+    kind: str, worker: Address, switch: Address, max_frame: int, frames: int
 ) -> tuple[Port, dict, list[int]]:
     """The switch's end of a new port, the offer, and descriptors for the worker (the caller closes them).
 
-    ``max_frame`` (bytes) and ``slots`` of the job say how large it is. Raises ValueError for an unknown kind, OSError
+    It holds ``frames`` of up to ``max_frame`` bytes each way. Raises ValueError for an unknown kind, OSError
     when the system refuses.
     """
-    frames = frames_for(slots)
     if kind == "shm":
         memory, bell, worker_bell = create_segment(frames, max_frame), create_bell(), create_bell()
         try:
@@ -68,19 +68,29 @@ def open_switch_port(
     raise ValueError(f"unknown kind of port {kind!r}; expected 'shm' or 'udp'")
 
 
+def open_offered_port(
+    offer: dict, fds: list[int], own: Address, switch: Address, max_frame: int, frames: int
+) -> Port:
+    """The far end of a port, from the switch's offer; the descriptors stay the caller's. Raises OSError.
+
+    ``own`` and ``switch``: both ends, as frames say them; ``max_frame`` (bytes) and ``frames``: of a UDP port.
+    """
+    if offer["kind"] == "shm":
+        memory, bell, switch_bell = fds
+        return open_shared(memory, 1, bell, switch_bell)
+    return open_udp(tuple(offer["bind"]), tuple(offer["peer"]), source=switch, destination=own, max_frame=max_frame,
+                    frames=frames)
+
+
 def open_worker_port(attachment: Attachment, faults: Faults | None = None) -> Port:
     """The worker's end of the port that it was offered. Raises OSError.
 
     ``faults`` go both ways; worker and direction each have random numbers of their own. The descriptors of the
     attachment stay the caller's.
     """
-    if attachment.port["kind"] == "shm":
-        memory, bell, switch_bell = attachment.fds
-        port = open_shared(memory, 1, bell, switch_bell)
-    else:
-        port = open_udp(tuple(attachment.port["bind"]), tuple(attachment.port["peer"]), source=attachment.switch,
-                        destination=attachment.address, frames=frames_for(attachment.slots),
-                        max_frame=protocols.frame_bytes(attachment.protocol, attachment.values))
+    max_frame = protocols.frame_bytes(attachment.protocol, attachment.values)
+    port = open_offered_port(attachment.port, attachment.fds, attachment.address, attachment.switch, max_frame,
+                             frames_for(attachment.slots))
     if faults is not None:
         seed = faults.seed * 1024 + 2 * attachment.worker
         try:

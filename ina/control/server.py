@@ -5,22 +5,25 @@
 It speaks JSON lines (channel.py) on an abstract Unix socket. Requests have ``op``; every request gets one reply with
 ``ok``, or ``ok: false`` with ``error`` (text) and ``code``:
 
-    ping                                          -> pid, program, source_hash, values, slots, free_slots
+    ping                                          -> pid, server (the parameter server's, 0: none), program, source_hash,
+                                                     protocol, values, slots, free_slots
     join     job worker                           -> this connection is that worker of that job: its end will be told
     admit    job workers [slots] [strict]         -> number, incarnation, slot_base, slots   (all workers ask; the
                                                      first creates, all get the same answer, a refusal too; in a
                                                      network the answer waits until all have joined, for the tree)
     attach   job worker port                      -> the worker's configuration, and the port's descriptors
     release                                       -> this connection's worker leaves its job in peace
-    counters                                      -> counters of the program and of the switch's ports
+    serve    port                                 -> this connection is the parameter server, and is called from now on
+                                                     (parameter_server.py); its port, and the port's descriptors
+    counters                                      -> counters of the program, the switch's ports, the parameter server
     stop                                          -> ends when the last client is gone
 
 Unasked, a connection may get ``event: left`` (worker) or ``event: failed`` (reason); after the latter it is hung up.
 
 Liveness: a worker joins early and keeps its connection open. When its connection or its process ends before
 ``release``, the other workers of the job are told which one is lost, and are hung up after GRACE seconds (so that
-results which are under way arrive). The process ends when its starter (the other end of ``--starter-fd``) and all
-clients are gone.
+results which are under way arrive). A parameter server that ends takes all jobs with it. The process ends when its
+starter (the other end of ``--starter-fd``) and all clients are gone, and a parameter server that it started ends with it.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ from typing import Protocol
 from ina.compiler.errors import CompileError
 from ina.control.channel import Channel, ChannelClosed, listen, peer_pid
 from ina.control.controller import AdmissionError, Controller, SwitchTarget
+from ina.control.jobs import Job
 from ina.control.ports import Plug
+from ina.control.upstream import ServerGone, Upstream
 from topologies.model import Topology
 
 JOINING = 30.0  # seconds for all workers of a job in a network to join
@@ -78,6 +83,12 @@ class SwitchHost(Protocol):
 
     def close_port(self, number: int, job: int) -> None:
         """Worker of job number ``job`` at that port is gone."""
+
+    def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
+        """A port for the parameter server, which is process ``pid``, and the name of its switch. Raises as ``open_port``."""
+
+    def close_server_port(self, number: int) -> None:
+        """The parameter server is gone."""
 
     def counters(self) -> dict: ...
 
@@ -123,7 +134,8 @@ class Refusal:
 class Server:
     """Serves one listening socket until its starter and all clients are gone.
 
-    ``failure``: why there is no switch; then every request is answered with it.
+    ``failure``: why there is no switch; then every request is answered with it. ``starts_server``: it starts the parameter
+    server itself, if the protocol needs one.
     """
 
     listener: socket.socket
@@ -132,6 +144,7 @@ class Server:
     starter_pidfd: int = -1
     failure: str = ""
     job_slots: int = DEFAULT_SLOTS
+    starts_server: bool = False
     sessions: list[Session] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -153,6 +166,9 @@ class Server:
         if self.starter_pidfd >= 0:  # children that it forked may hold copies of the pipe after its end
             self.selector.register(self.starter_pidfd, selectors.EVENT_READ,
                                    lambda: self._starter_gone(self.starter_pidfd))
+        self.upstream: Upstream | None = None
+        if self.controller:
+            self.upstream = Upstream(self.controller, about["values"], self._welcome, self.starts_server)
 
     # ---- the loop
 
@@ -180,11 +196,13 @@ class Server:
             self._drop(session, "")
         self.selector.close()
         self.listener.close()
+        if self.upstream:
+            self.upstream.close()
         if self.host:
             self.host.close()
 
     def _finished(self) -> bool:
-        return self.stopping and not self.sessions
+        return self.stopping and all(self.upstream and session is self.upstream.session for session in self.sessions)
 
     def _starter_gone(self, fd: int) -> None:
         log.info("the starter is gone; ending with the last client")
@@ -196,12 +214,15 @@ class Server:
             sock, _ = self.listener.accept()
         except BlockingIOError:
             return
-        pid = peer_pid(sock)
+        self._welcome(sock, peer_pid(sock))
+
+    def _welcome(self, sock: socket.socket, pid: int) -> Session | None:
+        """A new connection, of process ``pid``; None if that has ended already."""
         try:
             pidfd = os.pidfd_open(pid) if pid > 0 else -1
         except ProcessLookupError:  # it died meanwhile; the connection says so, too
             sock.close()
-            return
+            return None
         except OSError as error:
             log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)
             pidfd = -1
@@ -210,6 +231,7 @@ class Server:
         self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(session))
         if pidfd >= 0:
             self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._drop(session, "its process ended"))
+        return session
 
     def _serve(self, session: Session) -> None:
         try:
@@ -231,7 +253,7 @@ class Server:
         fds: list[int] = []
         asked = dict(request)
         operations = {"ping": self._ping, "join": self._join, "admit": self._admit, "attach": self._attach,
-                      "release": self._release, "counters": self._counters, "stop": self._stop}
+                      "release": self._release, "serve": self._serve_jobs, "counters": self._counters, "stop": self._stop}
         op = request.pop("op", None)
         try:
             if self.failure and op != "stop":
@@ -262,7 +284,8 @@ class Server:
     # ---- operations
 
     def _ping(self, session: Session, fds: list[int]) -> dict:
-        return {"pid": os.getpid(), "free_slots": self.controller.free_slots(), **self.host.describe()}
+        return {"pid": os.getpid(), "server": self.upstream.pid if self.upstream.ready else 0,
+                "free_slots": self.controller.free_slots(), **self.host.describe()}
 
     def _join(self, session: Session, fds: list[int], job: str, worker: int) -> dict:
         if job in self.failures:
@@ -293,11 +316,14 @@ class Server:
                 del self.refusals[job]
             raise AdmissionError(refusal.code, refusal.text)
         admitted = self.controller.jobs.get(job)
+        if admitted is None and self.upstream.expected():
+            self.upstream.start()
+            raise NotYet("the parameter server to start")
         if admitted is None:
             hosts = self._hosts(session, job, workers) if self.host.topology and strict else ()
             try:
                 tree = self.controller.place(job, hosts, slots)[0] if hosts else None
-                admitted = self.controller.admit(job, workers, slots, strict, tree, hosts)
+                admitted = self._new_job(self.controller.admit(job, workers, slots, strict, tree, hosts))
             except AdmissionError as error:
                 if workers > 1:
                     _remember(self.refusals, job, Refusal(str(error), error.code, asked=1))
@@ -310,6 +336,15 @@ class Server:
                                              f"{workers} workers, {slots} slots, strict={strict}")
         return {"number": admitted.number, "incarnation": admitted.incarnation, "slot_base": admitted.slot_base,
                 "slots": admitted.slots, "workers": admitted.workers}
+
+    def _new_job(self, job: Job) -> Job:
+        """Tells the parameter server of an admitted job. Raises AdmissionError; then it is released again."""
+        try:
+            self.upstream.add(job)
+        except ServerGone as error:
+            self.controller.release(job.name)
+            raise AdmissionError("failed", str(error)) from error
+        return job
 
     def _hosts(self, session: Session, job: str, workers: int) -> tuple[str, ...]:
         """Of the job's workers in a network, in order. Raises NotYet, until all have joined."""
@@ -350,8 +385,19 @@ class Server:
         self._leave(session)
         return {}
 
+    def _serve_jobs(self, session: Session, fds: list[int], port: str = "shm") -> dict:
+        if session.job:
+            raise AdmissionError("invalid", f"this connection is worker {session.index} of job {session.job!r}")
+        reply, offered = self.upstream.serve(session, session.channel, session.pid,
+                                             lambda: self.host.open_server_port(port, session.pid))
+        fds += offered
+        return reply
+
     def _counters(self, session: Session, fds: list[int]) -> dict:
-        return self.host.counters()
+        try:
+            return {**self.host.counters(), **self.upstream.counters()}
+        except ServerGone as error:
+            raise AdmissionError("failed", str(error)) from error
 
     def _stop(self, session: Session, fds: list[int]) -> dict:
         self.stopping = True
@@ -370,6 +416,8 @@ class Server:
             os.close(session.pidfd)
         session.channel.hang_up()
         session.channel.close()
+        if self.upstream and session is self.upstream.session:
+            self._server_lost(session, why)
         if not session.job or session.released:
             return
         if why:
@@ -380,6 +428,21 @@ class Server:
                 self._tell(other, {"event": "failed", "reason": reason})
                 other.hang_up_at = other.hang_up_at or time.monotonic() + GRACE
         self._leave(session)
+
+    def _server_lost(self, session: Session, why: str) -> None:
+        """Every job that the parameter server served is over."""
+        if self.upstream.ready:
+            self.host.close_server_port(self.upstream.number)
+        self.upstream.lost()
+        if not why:
+            return
+        reason = f"the parameter server (process {session.pid}) is lost: {why}"
+        log.warning("%s", reason)
+        for other in self.sessions:
+            if other.job in self.controller.jobs and not other.released:
+                _remember(self.failures, other.job, reason)
+                self._tell(other, {"event": "failed", "reason": reason})
+                other.hang_up_at = other.hang_up_at or time.monotonic() + GRACE
 
     def _others(self, session: Session, job: str = "") -> list[Session]:
         """The other workers of its job (or of ``job``) that have not left."""
@@ -397,6 +460,7 @@ class Server:
             return
         job = self.controller.jobs[session.job].number
         self.controller.release(session.job)
+        self.upstream.remove(job)
         for number in self.ports.pop(session.job, []):
             self.host.close_port(number, job)
         log.info("job %s is over", session.job)
@@ -444,7 +508,8 @@ def main(argv: list[str] | None = None) -> int:
         log.error("%s", failure, exc_info=not isinstance(error, (CompileError, OSError)))
         if args.starter_fd < 0:
             return 1
-    server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots)
+    server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots,
+                    starts_server=not args.network)
     if args.starter_fd >= 0:
         # A Ctrl-C at the terminal is meant for the job; this process ends with it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -74,6 +74,7 @@ class JobProgram(ABC):
     udp_port: int = SWITCH.port  # by which its packets are known
     reserves: bool = True  # a job holds slots of its own; False: all jobs share the pool
     needs_server: bool = False  # a parameter server is above the root of every job's tree: its ``parent``
+    multicasts: bool = True  # the switch copies a result to all workers; False: the parameter server sends each its own
 
     @abstractmethod
     def sizes(self, p4info: P4Info) -> Sizes | None:

@@ -8,6 +8,7 @@ from ina.control.programs.atp import ATP
 class ParameterServer(ATP):
     name = "ps"
     aggregates = False
+    multicasts = False
 
 
 PROGRAM = ParameterServer()

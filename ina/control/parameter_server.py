@@ -1,0 +1,121 @@
+"""The parameter server as a process: ``ina ps``, or started by the switch process of the local world.
+
+It asks the switch process for a port of the switch (``serve``), and is then told of jobs over the same connection, one call
+at a time, each of which it answers (``op: answer``, with ``error``):
+
+    add     number incarnation workers slots values direct multicast   -> serves that job from now on
+    remove  number                                                     -> with the job's last counters
+    counters                                                           -> jobs: counters by number; port
+
+It ends when the switch process hangs up, or by a signal; the switch process then fails the jobs that it served.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+
+from ina.control.channel import Channel, ChannelClosed, address, shown
+from ina.control.ports import open_offered_port
+from ina.transport import Address, protocols
+from ina.transport.server import Server, ServerConfig
+
+ANSWER = 60.0  # seconds for the switch process, which may have to compile its program first
+
+
+def serve(channel: Channel, port: str, say: Callable[[str], None]) -> None:
+    """Serves until the switch process hangs up. Raises ValueError if it gives no port, OSError, TimeoutError."""
+    channel.send({"op": "serve", "port": port})
+    offer, fds = channel.receive(time.monotonic() + ANSWER, "the switch process to give a port")
+    try:
+        if not offer.get("ok"):
+            raise ValueError(f"the switch process refuses: {offer.get('error', 'no reason given')}")
+        own, switch = Address(*offer["address"]), Address(*offer["switch"])
+        max_frame = protocols.frame_bytes(offer["protocol"], offer["values"])
+        opened = open_offered_port(offer["port"], fds, own, switch, max_frame, offer["frames"])
+    finally:
+        for fd in fds:
+            os.close(fd)
+    say(f"serving jobs of {offer['protocol']} at {own.ip}, port {own.port}")
+    with Server(opened) as server:
+        while True:
+            try:
+                call, _ = channel.receive(time.monotonic() + 3600, "a call")
+            except TimeoutError:
+                continue
+            except ChannelClosed:
+                return
+            channel.send({"op": "answer", **_answer(server, own, switch, call, say)})
+
+
+def _answer(server: Server, own: Address, switch: Address, call: dict, say: Callable[[str], None]) -> dict:
+    what = call.pop("call", None)
+    try:
+        if what == "add":
+            number = call.pop("number")
+            server.add(ServerConfig(address=own, switch=switch, job=number, **call))
+            say(f"job {number}: {call['workers']} workers, windows of {call['slots']} packets")
+            return {}
+        if what == "remove":
+            stats = server.stats(call["number"])
+            server.remove(call["number"])
+            say(f"job {call['number']} is over: " + ", ".join(f"{n} {name}" for name, n in stats.items() if n))
+            return {"stats": stats}
+        if what == "counters":
+            return {"jobs": {str(job): server.stats(job) for job in server.jobs}, "port": server.port_stats}
+        return {"error": f"unknown call {what!r}"}
+    except (KeyError, TypeError, ValueError, OSError) as error:
+        return {"error": f"{what}: {error}"}
+
+
+def connect(name: str) -> socket.socket:
+    """The switch process at socket ``name``. Raises OSError saying that there is none."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.connect(address(name))
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"no switch process at socket {shown(name)}: {error.strerror}") from error
+    return sock
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Add ``ina ps`` to the commands."""
+    parser = commands.add_parser("ps", help="run the parameter server of a switch process")
+    parser.add_argument("--switch", required=True, help="socket of the switch process: an abstract name, or a path with a '/'")
+    parser.add_argument("--port", choices=("shm", "udp"), default="shm",
+                        help="how packets go to the switch; in a network of real interfaces it is udp anyway (default: shm)")
+    parser.set_defaults(main=lambda args: run(lambda: connect(args.switch), args.port, lambda text: print(text, flush=True)))
+
+
+def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str], None]) -> int:
+    """Serves until the end; exit status."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        serve(Channel(connection()), port, say)
+        return 0
+    except (OSError, ValueError) as error:
+        print(f"ina ps: {error}", file=sys.stderr, flush=True)
+        return 1
+    except KeyboardInterrupt:
+        print("ina ps: interrupted", file=sys.stderr, flush=True)
+        return 130
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise SystemExit(128 + number)
+
+
+def main() -> int:
+    """As a child of the switch process: ``python -m ina.control.parameter_server CHANNEL-FD``."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the job; this process ends with the switch's
+    return run(lambda: socket.socket(fileno=int(sys.argv[1])), "shm", lambda text: None)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

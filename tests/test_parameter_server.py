@@ -1,0 +1,73 @@
+"""The parameter server on a port, and as a process of its own; its machine alone is tests/test_atp*.py."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ina import paths
+from ina.control.client import start_server
+from ina.transport import SERVER, Endpoint, WorkerConfig, worker_address
+from ina.transport.ports import memory_pair
+from ina.transport.server import Server, ServerConfig
+
+
+def config(job: int, **changes) -> ServerConfig:
+    """Of a plain parameter server for one worker, whose sums are its own values."""
+    given = {"workers": 1, "job": job, "values": 32, "direct": True, "worker_addresses": (worker_address(job, 0),)}
+    return ServerConfig(**{**given, **changes})
+
+
+def worker(job: int, timeout: float = 5.0) -> WorkerConfig:
+    return WorkerConfig(0, 1, job=job, values=32, protocol="ps", server=SERVER, timeout=timeout, rto_min=0.02)
+
+
+def test_jobs_come_and_go_while_it_serves():
+    far, near = memory_pair(frames=256, max_frame=512)
+    with Server(near) as server:
+        server.add(config(3))
+        with pytest.raises(OSError, match="job 3: File exists"):
+            server.add(config(3))
+        with pytest.raises(OSError, match="job 4: Message too long"):
+            server.add(config(4, values=2048))
+        with Endpoint(worker(3), far) as endpoint:
+            for length in (1, 100, 5000):
+                array = np.arange(length, dtype=np.int32)
+                endpoint.run(out := array.copy())
+                assert np.array_equal(out, array)
+            assert server.stats(3)["results"] == endpoint.stats["results"] > 100
+        server.remove(3)
+        assert server.jobs == []
+        with pytest.raises(OSError, match="job 3"):
+            server.stats(3)
+    with pytest.raises(BrokenPipeError, match="closed"):
+        server.add(config(3))
+    server.close()
+
+
+def test_frames_of_no_job_are_counted():
+    far, near = memory_pair(frames=256, max_frame=512)
+    with Server(near) as server, Endpoint(worker(5, timeout=0.3), far) as endpoint:
+        with pytest.raises(Exception, match="not finished after 0.3 s"):
+            endpoint.run(np.ones(10, np.int32))
+        assert server.port_stats["strangers"] == endpoint.stats["tx_packets"] > 0
+
+
+def test_a_switch_process_has_one_parameter_server_at_most():
+    """One that its protocol does not need, or a second one, is refused with the reason."""
+
+    def serve(name):
+        command = [sys.executable, "-m", "ina.cli", "ps", "--switch", name]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    for protocol, reason in (("switchml", "the protocol 'switchml' has no parameter server"),
+                             ("atp", "is the parameter server already")):
+        process = start_server(paths.p4_dir() / f"{protocol}.p4", {"VALUES": "32", "SLOTS": "32"})
+        try:
+            done = serve(process.name)
+            assert done.returncode == 1 and reason in done.stderr, done
+        finally:
+            process.close()
+    done = serve("ina-nobody")
+    assert done.returncode == 1 and "no switch process at socket" in done.stderr
