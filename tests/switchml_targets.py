@@ -36,14 +36,14 @@ MAX_PORTS = 34
 
 
 @functools.cache
-def checked(values: int):
-    return frontend.load(PROGRAM, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
+def checked(values: int, source: Path = PROGRAM):
+    return frontend.load(source, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
 
 
 @functools.cache
-def drop_reasons() -> list[str]:
+def drop_reasons(source: Path = PROGRAM) -> list[str]:
     """Names of the P4 enum `Drop` by value; 0 is no drop."""
-    members = checked(32).types["Drop"].members
+    members = checked(32, source).types["Drop"].members
     return sorted(members, key=members.get)
 
 
@@ -60,6 +60,7 @@ class Target(ABC):
     """A switch with the program for `values` integers per packet and SLOTS slots; the controller's switch target."""
 
     name: str
+    source = PROGRAM
     shortest = 0  # bytes of the shortest frame that can be sent into it
 
     def __init__(self, values: int):
@@ -138,7 +139,7 @@ class InterpreterTarget(Target):
     name = "interpreter"
 
     def reset(self, ports: int) -> None:
-        self.interpreter = Interpreter(checked(self.values))
+        self.interpreter = Interpreter(checked(self.values, self.source))
         self._handles: dict[tuple, int] = {}
 
     def write(self, updates: list[Update]) -> None:
@@ -173,7 +174,7 @@ class CompiledTarget(Target):
 
     def __init__(self, values: int):
         need("cc")
-        built = build.compile_program(PROGRAM, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
+        built = build.compile_program(self.source, defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
         self.program = Program(built.so_path)
         super().__init__(values)
 
@@ -204,7 +205,7 @@ class Bmv2Target(Target):
     def __init__(self, values: int):
         need("p4c", "bmv2", "netns")
         with tempfile.TemporaryDirectory() as folder:
-            config = compile_p4(PROGRAM, Path(folder) / "switchml.json", VALUES=values, SLOTS=SLOTS)
+            config = compile_p4(self.source, Path(folder) / "program.json", VALUES=values, SLOTS=SLOTS)
             self.switch = Bmv2(config, MAX_PORTS if values == 32 else 5)  # ports take time to make
         super().__init__(values)
 
@@ -221,7 +222,7 @@ class Bmv2Target(Target):
         return self.switch.send(frame, port)
 
     def drops(self) -> list[int]:
-        return self.switch.counter("drops", len(drop_reasons()))
+        return self.switch.counter("drops", len(drop_reasons(self.source)))
 
 
 TARGETS: dict[str, type[Target]] = {t.name: t for t in (ModelTarget, InterpreterTarget, CompiledTarget, Bmv2Target)}
