@@ -124,7 +124,10 @@ class Bmv2Target:
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
         self._say(f"meter_set_rates {name} {index} " + " ".join(f"{rate / 1e6}:{burst}" for rate, burst in rates))
 
-    # What STF has no words for.
+    def digests(self) -> None:
+        """They are told over nanomsg, which not every build has."""
+
+    # Action profiles, value sets.
 
     def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
         line = f"act_prof_create_member {profile} {action} {self._params(action, args)}"

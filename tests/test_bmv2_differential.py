@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from bmv2_target import Bmv2Error, Bmv2Target, compile_sample
 from capabilities import need
-from control_targets import Compiled, Reference
 from differential import SHORTEST, by_port, prepare, scenario
 
 from ina import paths
@@ -22,7 +21,7 @@ from ina.compiler import frontend, p4info
 from ina.compiler.build import compile_program
 from ina.compiler.errors import CompileError
 from ina.compiler.interpreter import Interpreter
-from ina.p4.stf_target import SwitchTarget
+from ina.p4.stf_target import InterpreterTarget, SwitchTarget
 
 need("cc", "p4c", "bmv2", "netns")
 
@@ -80,7 +79,7 @@ def test_shipped_programs(path, tmp_path):
 def play(name, program, compiled, config, test):
     """One scenario into all three; compares frames and registers."""
     bmv2 = Bmv2Target(config, compiled.p4info)
-    switch, reference = SwitchTarget(compiled), Reference(Interpreter(program), compiled.p4info)
+    switch, reference = SwitchTarget(compiled), InterpreterTarget(Interpreter(program), compiled.p4info)
     try:
         made = scenario(compiled.p4info, program, test, random.Random(f"{name} {SEED}"), bmv2.has, PACKETS)
         for target in (switch, reference, bmv2):
@@ -124,9 +123,9 @@ class Pair:
         config, _ = compile_sample(path, folder)
         program = frontend.load(path)
         if ours == "compiled":
-            self.ours = Compiled(compile_program(path))
+            self.ours = SwitchTarget(compile_program(path))
         else:
-            self.ours = Reference(Interpreter(program), p4info.build(program))
+            self.ours = InterpreterTarget(Interpreter(program), p4info.build(program))
         self.bmv2 = Bmv2Target(config, p4info.build(program))
 
     def __enter__(self) -> Pair:

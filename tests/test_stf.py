@@ -8,7 +8,7 @@ from v1_program import check, source
 from ina.compiler import p4info, stf
 from ina.compiler.build import compile_program
 from ina.compiler.interpreter import Interpreter
-from ina.p4.stf_target import SwitchTarget
+from ina.p4.stf_target import InterpreterTarget, SwitchTarget
 
 SWITCH = source(
     "t.apply(); u.apply(); c.count((bit<32>)hdr.data.d); r.read(hdr.data.b, 0); sm.mcast_grp = hdr.data.c;"
@@ -30,7 +30,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory):
 
 
 def run(checked, text: str) -> stf.Result:
-    return stf.run(text, stf.InterpreterTarget(Interpreter(checked), p4info.build(checked)))
+    return stf.run(text, InterpreterTarget(Interpreter(checked), p4info.build(checked)))
 
 
 FILE = """
@@ -66,7 +66,7 @@ wait
 def target(request: pytest.FixtureRequest, checked, tmp_path_factory: pytest.TempPathFactory):
     """The same file judges the reference interpreter and the compiled switch."""
     if request.param == "interpreter":
-        yield stf.InterpreterTarget(Interpreter(checked), p4info.build(checked))
+        yield InterpreterTarget(Interpreter(checked), p4info.build(checked))
         return
     path = tmp_path_factory.mktemp("compiled") / "program.p4"
     path.write_text(SWITCH)

@@ -325,7 +325,8 @@ def places_leaves(header: Any) -> list[ir.Expr]:
 
 
 def carried(module: ir.Module) -> list[ir.Var | ir.Array | ir.Region]:
-    """What ingress leaves behind for egress: storage that both use, but for what egress sets before anything else."""
+    """What ingress leaves behind for egress: storage that both use, or that egress passes on, but for what egress sets
+    before anything else."""
     ingress = used_storage(module.ingress.body)
     fresh: set[int] = set()
     for stmt in module.egress.body:
@@ -335,6 +336,12 @@ def carried(module: ir.Module) -> list[ir.Var | ir.Array | ir.Region]:
             break
         fresh.add(id(stmt.target))
     read = used_storage(module.egress.body, written=False)
+    again = ("preserve", "transmit")
+    if any(isinstance(s, ir.Extern) and s.op in again and isinstance(s.args[0], ir.Var) for s in module.egress.body):
+        for values in module.preserved.values():  # what a clone or a recirculated packet takes along
+            for v in values:
+                item = v.array if isinstance(v, ir.Elem) else v
+                read.setdefault(id(item), item)
     return [
         v for k, v in read.items() if k in ingress and k not in fresh and not (isinstance(v, ir.Array) and v.region)
     ]

@@ -104,6 +104,10 @@ class Expressions:
                 return Header(t, fields, fold.TRUE) if isinstance(t, types.HeaderType) else Record(t, fields)
             case types.TupleType():
                 return Sequence(t, [self.constant(v, e, node) for v, e in zip(value, t.elements, strict=True)])
+            case types.ListType():
+                return Sequence(t, [self.constant(v, t.element, node) for v in value])
+            case types.StackType():
+                return Stack(t, [self.constant(v, t.element, node) for v in value])
             case types.InfIntType():
                 return fold.const(value, max(64, value.bit_length() + 1), True)
         raise self.unsupported(node, f"a constant of type {t}")

@@ -12,6 +12,14 @@
     meter_set_rates NAME INDEX RATE:BURST RATE:BURST | meter_array_set_rates NAME RATE:BURST RATE:BURST   (units per
     microsecond)
 
+and, for what p4c's runner has no words for,
+
+    member PROFILE ACTION(ARG:VALUE, ...) = NAME | group PROFILE MEMBER... = NAME
+    add TABLE [PRIORITY] KEY:VALUE ... member(NAME) | add TABLE [PRIORITY] KEY:VALUE ... group(NAME)
+    value_set NAME VALUE...
+    direct_meter_set_rates TABLE ENTRY RATE:BURST RATE:BURST
+    expect_digest NAME VALUE...
+
 Rules, as p4c's runner for BMv2 has them: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is
 `h.isValid()`; keys that are not given match anything (exact ones: 0); the higher priority wins; `$` demands the
 exact length, else a received packet may be longer; `expect PORT` alone takes whatever comes, but not nothing; packets
@@ -26,8 +34,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-from ina.compiler.interpreter import CloneSession, Interpreter
 
 FCS = 4  # bytes on the wire that no frame here has
 COMPARE: dict[str, Callable[[int, int], bool]] = {
@@ -76,6 +82,22 @@ class Target(Protocol):
 
     def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
         """`rates`: (units per second, burst) committed, then peak."""
+
+    def configure_direct_meter(self, table: str, entry: Any, rates: list[tuple[float, int]]) -> None: ...
+
+    def add_member(self, profile: str, action: str, args: dict[str, int]) -> int: ...
+
+    def add_group(self, profile: str, members: list[int]) -> int: ...
+
+    def point(
+        self, table: str, match: dict[str, Any], *, member: int | None = None, group: int | None = None, priority: int = 0
+    ) -> Any:
+        """Inserts an entry that names a member or a group of the table's action profile."""
+
+    def fill_value_set(self, name: str, members: list[int]) -> None: ...
+
+    def digests(self) -> list[tuple[str, tuple[int, ...]]] | None:
+        """Name and values of all messages so far; None: this target cannot tell."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +149,8 @@ class _Runner:
         self.handles: dict[str, tuple[str, Any]] = {}
         self.nodes: list[tuple[int, list[int]]] = []
         self.groups: dict[int, list[tuple[int, int]]] = {}
+        self.numbers: dict[tuple[str, str], int] = {}  # of members and groups, by kind and name
+        self.digests: list[tuple[str, tuple[int, ...]]] = []
 
     def run(self, commands: list[Command]) -> Result:
         for command in commands:
@@ -178,6 +202,9 @@ class _Runner:
             for pattern, frame in zip(patterns, frames, strict=False):
                 if not matches(pattern, frame):
                     self._fail(f"port {port}: expected {pattern}, got {frame.hex().upper()}")
+        told = self.target.digests() if self.digests else None
+        if told is not None and told != self.digests:
+            self._fail(f"expected the digests {self.digests}, got {told}")
 
     def _fail(self, message: str) -> None:
         self.result.failures.append(message)
@@ -189,24 +216,28 @@ class _Runner:
         words = head.split()
         table = self.tables[by_suffix(words.pop(0), self.tables, "table")]
         priority = int(words.pop(0)) if words and words[0].isdigit() else 0
-        action, values = self._action(table, name, args)
         table_name = table["preamble"]["name"]
-        entry = self.target.insert(table_name, self._match(table, words), action, values, priority)
+        if ("implementationId" in table) and name in ("member", "group"):
+            chosen = {name: self._numbered(name, args.strip())}
+            entry = self.target.point(table_name, self._match(table, words), priority=priority, **chosen)
+        else:
+            action, values = self._action(table["actionRefs"], name, args)
+            entry = self.target.insert(table_name, self._match(table, words), action, values, priority)
         if handle:
             self.handles[handle] = (table_name, entry)
 
     def _do_setdefault(self, text: str) -> None:
         head, name, args, _ = split_action(text)
         table = self.tables[by_suffix(head.strip(), self.tables, "table")]
-        self.target.set_default(table["preamble"]["name"], *self._action(table, name, args))
+        self.target.set_default(table["preamble"]["name"], *self._action(table["actionRefs"], name, args))
 
     def _do_remove(self, text: str) -> None:
         if text.lower() != "all":
             raise StfError(f"'remove {text}': only 'remove all' is known")
         self.target.clear_tables()
 
-    def _action(self, table: dict[str, Any], name: str, args: str) -> tuple[str, dict[str, int]]:
-        actions = {self.actions[r["id"]]["preamble"]["name"]: self.actions[r["id"]] for r in table["actionRefs"]}
+    def _action(self, refs: list[dict[str, Any]], name: str, args: str) -> tuple[str, dict[str, int]]:
+        actions = {self.actions[r["id"]]["preamble"]["name"]: self.actions[r["id"]] for r in refs}
         full = by_suffix(name, actions, "action")
         params = {p["name"] for p in actions[full].get("params", [])}
         values = {}
@@ -228,6 +259,40 @@ class _Runner:
             if name not in match and key.get("matchType") == "EXACT":
                 match[name] = 0
         return match
+
+    # --- action profiles, value sets, digests -----------------------------------------------------------------------
+
+    def _do_member(self, text: str) -> None:
+        head, name, args, handle = split_action(text)
+        profile = self._profile(head.strip())
+        tables = [t for t in self.tables.values() if t["preamble"]["id"] in profile["tableIds"]]
+        action, values = self._action([r for t in tables for r in t["actionRefs"]], name, args)
+        self.numbers["member", handle] = self.target.add_member(profile["preamble"]["name"], action, values)
+
+    def _do_group(self, text: str) -> None:
+        head, _, handle = text.partition("=")
+        name, *members = head.split()
+        numbers = [self._numbered("member", m) for m in members]
+        self.numbers["group", handle.strip()] = self.target.add_group(self._profile(name)["preamble"]["name"], numbers)
+
+    def _profile(self, name: str) -> dict[str, Any]:
+        profiles = {p["preamble"]["name"]: p for p in self.target.p4info.get("actionProfiles", [])}
+        return profiles[by_suffix(name, profiles, "action profile")]
+
+    def _numbered(self, kind: str, name: str) -> int:
+        if (kind, name) not in self.numbers:
+            known = ", ".join(n for k, n in self.numbers if k == kind)
+            raise StfError(f"{kind} '{name}' is unknown; there are: {known}")
+        return self.numbers[kind, name]
+
+    def _do_value_set(self, text: str) -> None:
+        name, *values = text.split()
+        names = [v["preamble"]["name"] for v in self.target.p4info.get("valueSets", [])]
+        self.target.fill_value_set(by_suffix(name, names, "value set"), [number(v) for v in values])
+
+    def _do_expect_digest(self, text: str) -> None:
+        name, *values = text.split()
+        self.digests.append((name, tuple(number(v) for v in values)))
 
     # --- replication, counters, registers -------------------------------------------------------------------------
 
@@ -295,6 +360,13 @@ class _Runner:
         meter = self._meter(name)
         for index in range(int(meter["size"])):
             self.target.configure_meter(meter["preamble"]["name"], index, [meter_rate(r) for r in rates])
+
+    def _do_direct_meter_set_rates(self, text: str) -> None:
+        name, handle, *rates = text.split()
+        table = by_suffix(name, self.tables, "table")
+        if handle not in self.handles:
+            raise StfError(f"entry '{handle}' is unknown; there are: {', '.join(self.handles)}")
+        self.target.configure_direct_meter(table, self.handles[handle][1], [meter_rate(r) for r in rates])
 
     def _meter(self, name: str) -> dict[str, Any]:
         meters = {m["preamble"]["name"]: m for m in self.target.p4info.get("meters", [])}
@@ -392,50 +464,3 @@ def match_value(kind: str, text: str) -> Any:
         low, dots, high = text.partition("..")
         return (number(low), number(high)) if dots else (number(low), number(low))
     return number(text)
-
-
-class InterpreterTarget:
-    """The reference interpreter as a Target."""
-
-    def __init__(self, interpreter: Interpreter, p4info: dict[str, Any]) -> None:
-        self.interpreter, self.p4info = interpreter, p4info
-
-    def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> Any:
-        return self.interpreter.tables[table].insert(match, action, args, priority)
-
-    def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
-        self.interpreter.tables[table].set_default(action, args)
-
-    def clear_tables(self) -> None:
-        for table in self.interpreter.tables.values():
-            table.clear()
-
-    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        return self.interpreter.process(frame, port)
-
-    def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
-        self.interpreter.clone_sessions[session] = CloneSession(port, group)
-
-    def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
-        self.interpreter.multicast_groups[group] = list(replicas)
-
-    def read_counter(self, name: str, index: int) -> tuple[int, int]:
-        counter = self.interpreter.counters[name]
-        return counter.packets[index], counter.octets[index]
-
-    def read_direct_counter(self, table: str, entry: Any) -> tuple[int, int]:
-        found = self.interpreter.tables[table].entry(entry)
-        return found.packets, found.octets
-
-    def read_register(self, name: str, index: int) -> int:
-        return self.interpreter.registers[name][index]
-
-    def write_register(self, name: str, index: int, value: int) -> None:
-        self.interpreter.registers[name][index] = value
-
-    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
-        (committed_rate, committed_burst), (peak_rate, peak_burst) = rates
-        self.interpreter.meters[name].configure(index, committed_rate, committed_burst, peak_rate, peak_burst)
-
-    def register_size(self, name: str) -> int:
-        return len(self.interpreter.registers[name])

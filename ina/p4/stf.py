@@ -14,8 +14,9 @@ from ina.compiler import frontend, p4info, stf
 from ina.compiler.build import BuildError, compile_program
 from ina.compiler.errors import CompileError
 from ina.compiler.interpreter import Interpreter, InterpreterError
+from ina.compiler.preprocess import preprocess
 from ina.compiler.reference.tables import TableError
-from ina.p4.stf_target import SwitchTarget
+from ina.p4.stf_target import InterpreterTarget, SwitchTarget
 from ina.switch.p4info import EntityError
 
 Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; why
@@ -24,10 +25,18 @@ Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; why
 def tests_in(folder: Path) -> list[tuple[Path, Path]]:
     """The v1model programs of a folder that have a test of the same name. Raises ValueError when there is none."""
     tests = [(p, p.with_suffix(".stf")) for p in sorted(folder.glob("*.p4")) if p.with_suffix(".stf").exists()]
-    found = [(p, t) for p, t in tests if "V1Switch" in p.read_text(encoding="utf-8", errors="replace")]
+    found = [(p, t) for p, t in tests if is_v1model(p)]
     if not found:
         raise ValueError(f"{folder}: no v1model program (*.p4) with a test (*.stf) of the same name")
     return found
+
+
+def is_v1model(program: Path) -> bool:
+    """Whether it includes v1model.p4, maybe through other files. Those for other architectures include what is not there."""
+    try:
+        return any(Path(source).name == "v1model.p4" for source in preprocess(program)[1])
+    except CompileError:
+        return False
 
 
 def run(program: Path, text: str, target: str, defines: Mapping[str, str], includes: Sequence[Path]) -> Outcome:
@@ -35,7 +44,7 @@ def run(program: Path, text: str, target: str, defines: Mapping[str, str], inclu
     try:
         if target == "interpreter":
             checked = frontend.load(program, defines=defines, include_dirs=includes)
-            result = stf.run(text, stf.InterpreterTarget(Interpreter(checked), p4info.build(checked)))
+            result = stf.run(text, InterpreterTarget(Interpreter(checked), p4info.build(checked)))
         else:
             compiled = SwitchTarget(compile_program(program, defines=defines, include_dirs=includes))
             with compiled.switch:

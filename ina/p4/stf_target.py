@@ -1,21 +1,26 @@
-"""The compiled switch as a target of STF files."""
+"""Targets of STF files: the compiled switch and the reference interpreter."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ina.compiler.build import CompiledProgram
+from ina.compiler.interpreter import CloneSession, Interpreter
 from ina.switch import Switch
 from ina.switch.entities import (
     CloneSessionEntry,
     DirectCounterEntry,
+    DirectMeterEntry,
     MeterConfig,
     MeterEntry,
     MulticastGroupEntry,
+    ProfileGroup,
+    ProfileMember,
     RegisterEntry,
     Replica,
     TableEntry,
     Update,
+    ValueSetEntry,
 )
 
 PORTS = 32
@@ -34,15 +39,20 @@ class SwitchTarget:
         self.entries: list[TableEntry] = []
         self.groups: dict[int, list[tuple[int, int]]] = {}
         self.sessions: set[int] = set()
+        self.members: dict[str, int] = {}
+        self.member_groups: dict[str, int] = {}
 
     def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> TableEntry:
-        """STF counts priorities from 0, P4Runtime from 1 and only where a table needs them."""
-        (info,) = (t for t in self.p4info["tables"] if t["preamble"]["name"] == table)
-        ranked = any(f.get("matchType") in NEEDS_PRIORITY for f in info.get("matchFields", []))
-        entry = TableEntry(table, match, action, args, priority + 1 if ranked else 0)
+        entry = TableEntry(table, match, action, args, self._priority(table, priority))
         self.switch.write([Update("INSERT", entry)])
         self.entries.append(entry)
         return entry
+
+    def _priority(self, table: str, priority: int) -> int:
+        """STF counts priorities from 0, P4Runtime from 1 and only where a table needs them."""
+        (info,) = (t for t in self.p4info["tables"] if t["preamble"]["name"] == table)
+        ranked = any(f.get("matchType") in NEEDS_PRIORITY for f in info.get("matchFields", []))
+        return priority + 1 if ranked else 0
 
     def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
         self.switch.write([Update("MODIFY", TableEntry(table, {}, action, args, is_default=True))])
@@ -87,3 +97,103 @@ class SwitchTarget:
         (committed, committed_burst), (peak, peak_burst) = rates
         config = MeterConfig(committed, committed_burst, peak, peak_burst)
         self.switch.write([Update("MODIFY", MeterEntry(name, index, config))])
+
+    def configure_direct_meter(self, table: str, entry: TableEntry, rates: list[tuple[float, int]]) -> None:
+        (committed, committed_burst), (peak, peak_burst) = rates
+        config = MeterConfig(committed, committed_burst, peak, peak_burst)
+        self.switch.write([Update("MODIFY", DirectMeterEntry(entry, config))])
+
+    def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
+        """Members and groups count from 0, as BMv2 and the interpreter number theirs."""
+        number = self.members[profile] = self.members.get(profile, -1) + 1
+        self.switch.write([Update("INSERT", ProfileMember(profile, number, action, args))])
+        return number
+
+    def add_group(self, profile: str, members: list[int]) -> int:
+        number = self.member_groups[profile] = self.member_groups.get(profile, -1) + 1
+        self.switch.write([Update("INSERT", ProfileGroup(profile, number, tuple((m, 1) for m in members)))])
+        return number
+
+    def point(
+        self, table: str, match: dict[str, Any], *, member: int | None = None, group: int | None = None, priority: int = 0
+    ) -> TableEntry:
+        entry = TableEntry(table, match, priority=self._priority(table, priority), member=member, group=group)
+        self.switch.write([Update("INSERT", entry)])
+        self.entries.append(entry)
+        return entry
+
+    def fill_value_set(self, name: str, members: list[int]) -> None:
+        self.switch.write([Update("MODIFY", ValueSetEntry(name, tuple(members)))])
+
+    def digests(self) -> list[tuple[str, tuple[int, ...]]]:
+        return [(d.name, tuple(d.fields.values())) for d in self.switch.digests()[0]]
+
+
+class InterpreterTarget:
+    """`ina.compiler.stf.Target` on the reference interpreter."""
+
+    def __init__(self, interpreter: Interpreter, p4info: dict[str, Any]) -> None:
+        self.interpreter, self.p4info = interpreter, p4info
+
+    def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> Any:
+        return self.interpreter.tables[table].insert(match, action, args, priority)
+
+    def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
+        self.interpreter.tables[table].set_default(action, args)
+
+    def clear_tables(self) -> None:
+        for table in self.interpreter.tables.values():
+            table.clear()
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        return self.interpreter.process(frame, port)
+
+    def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
+        self.interpreter.clone_sessions[session] = CloneSession(port, group)
+
+    def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
+        self.interpreter.multicast_groups[group] = list(replicas)
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        counter = self.interpreter.counters[name]
+        return counter.packets[index], counter.octets[index]
+
+    def read_direct_counter(self, table: str, entry: Any) -> tuple[int, int]:
+        found = self.interpreter.tables[table].entry(entry)
+        return found.packets, found.octets
+
+    def read_register(self, name: str, index: int) -> int:
+        return self.interpreter.registers[name][index]
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        self.interpreter.registers[name][index] = value
+
+    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
+        (committed_rate, committed_burst), (peak_rate, peak_burst) = rates
+        self.interpreter.meters[name].configure(index, committed_rate, committed_burst, peak_rate, peak_burst)
+
+    def register_size(self, name: str) -> int:
+        return len(self.interpreter.registers[name])
+
+    def configure_direct_meter(self, table: str, entry: int, rates: list[tuple[float, int]]) -> None:
+        (committed, committed_burst), (peak, peak_burst) = rates
+        states = self.interpreter.tables[table].meter_states
+        states.configure(entry, committed, committed_burst, peak, peak_burst)
+
+    def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
+        return self.interpreter.profiles[profile].add_member(action, args)
+
+    def add_group(self, profile: str, members: list[int]) -> int:
+        return self.interpreter.profiles[profile].add_group(members)
+
+    def point(
+        self, table: str, match: dict[str, Any], *, member: int | None = None, group: int | None = None, priority: int = 0
+    ) -> int:
+        return self.interpreter.tables[table].insert(match, priority=priority, member=member, group=group)
+
+    def fill_value_set(self, name: str, members: list[int]) -> None:
+        for member in members:
+            self.interpreter.value_sets[name].insert(member)
+
+    def digests(self) -> list[tuple[str, tuple[int, ...]]]:
+        return [(d.name, tuple(d.values)) for d in self.interpreter.digests]

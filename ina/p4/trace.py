@@ -16,6 +16,7 @@ from ina.compiler.reference.packet import ParserError
 from ina.compiler.reference.tables import BoundAction, Entry, Table
 from ina.compiler.v1model import AssertionFailed
 from ina.p4.explain import runs
+from ina.p4.stf_target import InterpreterTarget
 
 SHOWN = 64  # bytes of a frame that leaves
 KINDS = ("normal", "ingress clone", "egress clone", "", "recirculated", "replica", "resubmitted")  # by instance_type
@@ -64,7 +65,7 @@ class Tracer(Observer):
         self._switch = Interpreter(program)
         # A test's packets are not ours: what is left is the control plane's part.
         control = [line for line in entries.splitlines() if not line.lstrip().startswith(("packet", "expect"))]
-        stf.run("\n".join(control), stf.InterpreterTarget(self._switch, p4info.build(program)))
+        stf.run("\n".join(control), InterpreterTarget(self._switch, p4info.build(program)))
         self._switch.observer = self
         self._lines: list[str] = []
         self._states: list[str] = []
