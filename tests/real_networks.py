@@ -20,7 +20,7 @@ PROGRAM = paths.p4_dir() / "switchml.p4"
 DEFINES = {"VALUES": "256", "SLOTS": "256"}
 
 WORKER = """
-import sys, json, time, numpy as np
+import os, sys, json, time, numpy as np
 from ina.control.client import Client
 from ina.control.ports import open_worker_port
 from ina.transport import Endpoint, WorkerConfig
@@ -29,8 +29,9 @@ client = Client(name)
 client.join("job", rank)
 client.admit("job", workers, 32)
 a = client.attach("job", rank, "udp")
+rto = float(os.environ.get("RTO", 10e-3))
 config = WorkerConfig(worker=rank, workers=workers, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,
-                      rto_min=10e-3, rto_max=0.5, timeout=60, address=a.address, switch=a.switch)
+                      rto_min=rto, rto_max=max(rto, 0.5), timeout=60, address=a.address, switch=a.switch)
 parts = [np.random.default_rng(r).integers(-2**31, 2**31, count, dtype=np.int32) for r in range(workers)]
 expected, out = np.sum(parts, axis=0, dtype=np.int32), np.zeros(count, np.int32)
 with Endpoint(config, open_worker_port(a), client.fileno()) as endpoint:
@@ -59,12 +60,13 @@ def environment() -> dict[str, str]:
     return dict(os.environ, PYTHONPATH=str(ROOT))
 
 
-def run_workers(network: Network, count: int, hosts: list[str] | None = None) -> list[dict]:
+def run_workers(network: Network, count: int, hosts: list[str] | None = None, **variables: str) -> list[dict]:
+    """Workers of one job in ``hosts`` (default: all), each with ``count`` integers; they check the sums. Their statistics."""
     hosts = hosts or [host.name for host in network.topology.hosts]
     started = [
         subprocess.Popen(
             network.command(host, [sys.executable, "-c", WORKER, network.socket, str(i), str(len(hosts)), str(count)]),
-            env=environment(), stdout=subprocess.PIPE, text=True,
+            env={**environment(), **variables}, stdout=subprocess.PIPE, text=True,
         )
         for i, host in enumerate(hosts)
     ]  # fmt: skip

@@ -1,18 +1,23 @@
 """Networks of many switches: all in one process or each in its own, with memory or real interfaces between them."""
 
+import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
-from real_networks import DEFINES, PROGRAM, alone, left_behind, run_workers
+from capabilities import need
+from real_networks import DEFINES, PROGRAM, alone, environment, left_behind, run_workers
 
 from ina.control.client import ControlError
+from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 from topologies import Link, Node, Topology, TopologyError, load, state
 from topologies.mininet import Network
+from topologies.tree import aggregation_tree
 
 __all__ = ["alone"]  # a fixture
 
@@ -62,6 +67,49 @@ def test_a_fat_tree_of_twenty_processes_and_cables():
     assert len(ups) == 16 and sum(ups) == 32, "a question and an answer each"
     assert sum(links[f"h{i}"]["up_bytes"] for i in range(1, 17)) == 32 * (98 + ETHERNET_OVERHEAD)
     assert left_behind(network) == [] and not any(map(state.start_time, own.values()))
+
+
+@pytest.mark.parametrize("made", [{}, {"cables": "veth"}, {"kind": "process"}], ids=["memory", "veth", "process"])
+def test_a_job_is_summed_along_a_tree_and_each_of_its_links_carries_the_tensor_once_each_way(made):
+    """Eight workers in two pods of a fat-tree: edge, aggregation and core switches add up what comes from below. With no
+    repetitions (a time-out of seconds), every link of the tree carries as many frames and bytes as one worker sends."""
+    topology = load("fat-tree", k=4, rate=200e6)
+    hosts = [f"h{i}" for i in range(1, 9)]
+    with Network(topology, PROGRAM, DEFINES, **made) as network:
+        done = run_workers(network, 50_000, hosts, RTO="5")
+        links = network.counters()["links"]
+    tree = aggregation_tree(topology, hosts)
+    assert tree.depth == 3 and len(tree.switches) == 7
+    on_tree = {topology.link_names()[number] for number in tree.links}
+    (packets,) = {worker["tx_packets"] for worker in done}
+    size = protocols.frame_bytes("switchml", 256) + ETHERNET_OVERHEAD
+    assert packets >= 50_000 // 256 and not any(worker["retransmissions"] for worker in done)
+    for name, link in links.items():
+        for way in ("up", "down"):
+            assert link[f"{way}_packets"] == (packets if name in on_tree else 0), (name, way)
+            assert link[f"{way}_bytes"] == (packets * size if name in on_tree else 0), (name, way)
+
+
+def test_a_job_on_a_tree_survives_losses_on_every_link():
+    with Network(load("leaf-spine", leaves=2, spines=1, hosts=2, rate=0, loss=0.03), PROGRAM, DEFINES, seed=7) as network:
+        done = run_workers(network, 50_000)
+        links = network.counters()["links"]
+    assert all(link["lost"] > 0 for link in links.values()) and any(worker["retransmissions"] for worker in done)
+
+
+def test_a_model_is_trained_through_a_tree_over_real_cables(tmp_path):
+    need("torch", "matplotlib", "sklearn")
+    command = [sys.executable, "-m", "ina.cli", "run", "--world", "testbed", "--workers", "4", "--steps", "3", "--results",
+               str(tmp_path), "--set", "topology=leaf-spine leaves=2 spines=1 hosts=2", "--set", "cables=veth", "--set",
+               "rate=1e9", "--set", "mtu=9000", "--backends", "ina"]  # fmt: skip
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "leaf-spine of 4 hosts and 3 switches is up" in done.stdout
+    (folder,) = tmp_path.iterdir()
+    (ours,) = json.loads((folder / "metrics.json").read_text())["runs"]
+    links, gradients = ours["network"]["links"], sum(ours["allreduce_bytes"])
+    assert set(links) == {"h1", "h2", "h3", "h4", "s1-s3", "s2-s3"} and ours["stats"]["switch"]["bytes"] == gradients
+    assert all(min(link["up_bytes"], link["down_bytes"]) >= gradients for link in links.values())
 
 
 @pytest.mark.parametrize(("rings", "made"), [("undirected", {"kind": "process"}), ("directed", {"cables": "veth"})])
