@@ -29,7 +29,7 @@ struct row {
 
 struct state {
     struct ina_ps_config config;
-    uint32_t full, queue_begin, queue_length, reserved;
+    uint64_t full, queue_begin, queue_length; /* full: the bitmap of all workers; rows that wait in the queue */
     /* then: struct row [rows], uint32_t queue[rows], sums: 8 * values bytes for each row, int32 or double */
 };
 
@@ -98,7 +98,7 @@ int ina_ps_init(void *state, const struct ina_ps_config *config, uint64_t now)
         return -EINVAL;
     memset(st, 0, ina_ps_state_size(config));
     st->config = *config;
-    st->full = (uint32_t)((1ull << config->workers) - 1);
+    st->full = (1ull << config->workers) - 1;
     return 0;
 }
 
@@ -211,7 +211,7 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
     stats->last_rx_ps = now;
     if (row->bitmap == st->full) {
         stats->results++;
-        answer(st, number, st->full);
+        answer(st, number, (uint32_t)st->full);
     } else if (view->flags & INA_ATP_RESEND) {
         answer(st, number, view->bitmap);
     }
@@ -321,7 +321,7 @@ int ina_ps_frames_to_send(void *state, struct ina_packet *pkts, int n, uint64_t 
         struct row *row = row_at(st, number);
         if (row->ask) {
             const uint32_t lowest = row->ask & -row->ask;
-            const uint32_t workers = st->config.multicast && row->ask != lowest ? st->full : lowest;
+            const uint32_t workers = st->config.multicast && row->ask != lowest ? (uint32_t)st->full : lowest;
             if (write_answer(st, &pkts[filled], number, workers) < 0)
                 break;
             filled++;

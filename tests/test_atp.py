@@ -6,6 +6,7 @@ from atp_network import US, Faults, JobSpec, Network
 from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_switchml_worker import run_c
 
 from ina import codec
 from ina.transport import JobMismatch, JobTimeout
@@ -285,3 +286,10 @@ def test_ten_million_elements():
     network.submit(0, rows)
     all_done(network.run()[0], 1)
     assert (rows == expected).all()
+
+
+def test_worker_and_server_are_clean_under_sanitizers(tmp_path):
+    """Exact-size buffers, lossy runs, wrong bytes."""
+    need("sanitizers")
+    sources = ["atp.c", "atp_frame.c", "ps.c", "tensors.c", "internet.c", "rto.c", "codec.c"]
+    run_c(tmp_path, "atp", sources, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
