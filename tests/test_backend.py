@@ -186,7 +186,7 @@ FAULTS = {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3", "I
 def test_allreduce(tmp_path, env):
     for said in succeed(run(tmp_path, 3, ALLREDUCE, **env)):
         stats = said["stats"]
-        assert stats["reasons"] == {"dtype float64": 1}
+        assert stats["reasons"] == {"allreduce: sums of float64": 1}
         assert stats["switch"]["calls"] > 170 and stats["switch"]["seconds"] > 0
         assert stats["worker"]["results"] > 400
         assert "INA_FAULT" not in env or stats["worker"]["retransmissions"] > 0
@@ -210,45 +210,83 @@ def test_options_of_a_group_count_more_than_the_environment(tmp_path):
         assert "expected ina.backend.Options" in each["error"]
 
 
-def test_other_collectives_go_to_gloo(tmp_path):
-    said = succeed(run(tmp_path, 2, """
-        rank, n = start()
-        tensor = torch.full((5,), rank + 1.0, dtype=torch.float64); dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
-        assert (tensor == n).all()
-        whole = torch.ones(4, 4, dtype=torch.float64); view = whole.t()[::2]; dist.all_reduce(view)
-        assert (view == n).all() and (whole[:, 1::2] == 1).all()
-        view = torch.zeros(4, 4).t()[::2]; view += rank; dist.broadcast(view, 1); assert (view == 1).all()
-        view = torch.ones(4, 4).t()[::2] * 1; dist.reduce(view, 0); assert rank or (view == n).all()
-        dist.barrier()
-        rows = [torch.zeros(2) for _ in range(n)]; dist.all_gather(rows, torch.full((2,), rank + 0.0))
-        assert rows[1].tolist() == [1, 1]
-        flat = torch.zeros(2 * n); dist.all_gather_into_tensor(flat, torch.full((2,), rank + 0.0))
-        assert flat.tolist() == [0, 0, 1, 1]
-        part = torch.zeros(2); dist.reduce_scatter_tensor(part, torch.arange(2 * n).float())
-        assert part.tolist() == [2 * n * rank, n * (2 * rank + 1)]
-        part = torch.zeros(2); dist.reduce_scatter(part, [torch.full((2,), float(i)) for i in range(n)])
-        assert part.tolist() == [n * rank] * 2
-        turned = torch.zeros(n); dist.all_to_all_single(turned, torch.full((n,), rank + 0.0))
-        assert turned.tolist() == [0, 1]
-        gathered = [torch.zeros(1) for _ in range(n)] if rank == 0 else None
-        dist.gather(torch.full((1,), rank + 0.0), gathered); assert rank or gathered[1].item() == 1
-        pieces = [torch.full((1,), i + 5.0) for i in range(n)] if rank == 0 else None
-        piece = torch.zeros(1); dist.scatter(piece, pieces)
-        assert piece.item() == rank + 5
-        if rank == 0: dist.send(torch.arange(8).reshape(2, 4).t(), 1)
-        else:
-            got = torch.zeros(2, 4, dtype=torch.int64).t(); dist.recv(got, 0)
-            assert torch.equal(got, torch.arange(8).reshape(2, 4).t())
-        objects = [None] * n; dist.all_gather_object(objects, {"rank": rank}); assert objects[1] == {"rank": 1}
-        assert dist.get_backend() == "ina"
-        try: dist.all_reduce(torch.ones(2), op=dist.ReduceOp.BAND)
-        except RuntimeError as error: say(refused=str(error))
-        say(stats=ina.backend.stats())
-        dist.destroy_process_group()
-    """))
-    for each in said:
-        assert each["stats"]["switch"]["calls"] == 0
-        assert each["stats"]["reasons"] == {"dtype float64": 2, "operation other than SUM and AVG": 1}
+COLLECTIVES = """
+rank, n = start()
+R = dist.ReduceOp
+before = ina.backend.stats
+# reductions in other types
+for dtype in (torch.float16, torch.bfloat16, torch.int64, torch.uint8, torch.complex64):
+    tensor = torch.full((300,), rank + 1).to(dtype); dist.all_reduce(tensor)
+    assert tensor.dtype == dtype and (tensor == n * (n + 1) // 2).all(), tensor
+big = torch.tensor([2**62 + rank, -2**63, 2**24 * rank - 1]); dist.all_reduce(big)
+exact = [sum(v) for v in zip(*([2**62 + r, -2**63, 2**24 * r - 1] for r in range(n)))]
+assert big.tolist() == [(v + 2**63) % 2**64 - 2**63 for v in exact]
+flag = torch.tensor([rank == 1, False]); dist.all_reduce(flag); assert flag.tolist() == [True, False]
+half = torch.full((5,), rank + 0.5, dtype=torch.float16); dist.all_reduce(half, op=R.AVG); assert (half == n / 2).all()
+scaled = torch.ones(5) * (rank + 1); dist.all_reduce(scaled, op=dist._make_nccl_premul_sum(0.5)); assert (scaled == n * (n + 1) / 4).all()
+# broadcast: any type, any strides, from any rank
+for root in range(n):
+    view = torch.zeros(4, 5, dtype=torch.float64).t()[::2]; view += rank; dist.broadcast(view, root); assert (view == root).all()
+odd = torch.full((7,), rank, dtype=torch.uint8); dist.broadcast(odd, 1); assert odd.tolist() == [1] * 7
+nan = torch.tensor([float("nan"), -0.0]) if rank == 0 else torch.ones(2); dist.broadcast(nan, 0)
+assert nan[0].isnan() and torch.signbit(nan[1])
+# reduce: the others keep what they have
+tensor = torch.full((1000,), rank + 1.0); dist.reduce(tensor, 1)
+assert (tensor == (n * (n + 1) / 2 if rank == 1 else rank + 1)).all()
+# all-gather: lists, uneven, into one tensor, coalesced, objects
+rows = [torch.zeros(2) for _ in range(n)]; dist.all_gather(rows, torch.full((2,), rank + 0.0))
+assert [row.tolist() for row in rows] == [[r, r] for r in range(n)]
+rows = [torch.zeros(r + 1, dtype=torch.int16) for r in range(n)]; dist.all_gather(rows, torch.full((rank + 1,), rank, dtype=torch.int16))
+assert [row.tolist() for row in rows] == [[r] * (r + 1) for r in range(n)]
+flat = torch.zeros(2 * n); dist.all_gather_into_tensor(flat, torch.full((2,), rank + 0.0))
+assert flat.tolist() == [r for r in range(n) for _ in range(2)]
+flat = torch.zeros(3 * n, dtype=torch.uint8); dist.all_gather_into_tensor(flat, torch.full((3,), rank, dtype=torch.uint8))
+assert flat.tolist() == [r for r in range(n) for _ in range(3)]
+with dist._coalescing_manager():
+    for flat in (parts := [torch.zeros(n), torch.zeros(2 * n)]): dist.all_gather_into_tensor(flat, torch.full((flat.numel() // n,), rank + 1.0))
+assert parts[0].tolist() == [r + 1 for r in range(n)] and parts[1].sum() == n * (n + 1)
+objects = [None] * n; dist.all_gather_object(objects, {"rank": rank}); assert objects == [{"rank": r} for r in range(n)]
+# reduce-scatter
+part = torch.zeros(2); dist.reduce_scatter_tensor(part, torch.arange(2 * n).float())
+assert part.tolist() == [2 * n * rank, n * (2 * rank + 1)]
+part = torch.zeros(rank + 1, dtype=torch.int64); dist.reduce_scatter(part, [torch.full((r + 1,), r) for r in range(n)])
+assert part.tolist() == [n * rank] * (rank + 1)
+dist.barrier()
+future = dist.broadcast(torch.full((3,), float(rank)), 0, async_op=True).get_future().wait(); assert future[0].tolist() == [0, 0, 0]
+say(through_switch=ina.backend.stats())
+# the rest is Gloo's
+turned = torch.zeros(n); dist.all_to_all_single(turned, torch.full((n,), rank + 0.0)); assert turned.tolist() == list(range(n))
+turned = [torch.zeros(r + 1) for r in range(n)]; dist.all_to_all(turned, [torch.full((rank + 1,), rank + 0.0) for _ in range(n)])
+assert [t.tolist() for t in turned] == [[r] * (r + 1) for r in range(n)]
+gathered = [torch.zeros(1) for _ in range(n)] if rank == 0 else None
+dist.gather(torch.full((1,), rank + 0.0), gathered); assert rank or gathered[1].item() == 1
+pieces = [torch.full((1,), i + 5.0) for i in range(n)] if rank == 0 else None
+piece = torch.zeros(1); dist.scatter(piece, pieces); assert piece.item() == rank + 5
+if rank == 0: dist.send(torch.arange(8).reshape(2, 4).t(), 1)
+elif rank == 1:
+    got = torch.zeros(2, 4, dtype=torch.int64).t(); dist.recv(got); assert torch.equal(got, torch.arange(8).reshape(2, 4).t())
+doubles = torch.full((5,), rank + 1.0, dtype=torch.float64); dist.all_reduce(doubles, op=R.MAX); assert (doubles == n).all()
+whole = torch.ones(4, 4, dtype=torch.float64); view = whole.t()[::2]; dist.all_reduce(view)
+assert (view == n).all() and (whole[:, 1::2] == 1).all()
+try: dist.all_reduce(torch.ones(2), op=R.BAND)
+except RuntimeError as error: say(refused=str(error))
+dist.group.WORLD.monitored_barrier(timedelta(seconds=20))
+assert dist.get_backend() == "ina"
+say(stats=ina.backend.stats())
+dist.destroy_process_group()
+"""
+
+
+def test_every_collective(tmp_path):
+    for each in succeed(run(tmp_path, 3, COLLECTIVES)):
+        through = each["through_switch"]
+        assert not through["reasons"] and not any(ways["gloo"] for ways in through["calls"].values())
+        assert set(through["calls"]) >= {"allreduce", "broadcast", "reduce", "allgather", "_allgather_base", "barrier",
+                                         "allgather_into_tensor_coalesced", "reduce_scatter", "_reduce_scatter_base"}
+        reasons = each["stats"]["reasons"]
+        for reason, count in {"allreduce: sums of float64": 1, "allreduce: operation MAX": 1, "allreduce: operation BAND": 1,
+                              "gather: not a sum": 1, "scatter: not a sum": 1, "alltoall: not a sum": 1}.items():
+            assert reasons[reason] == count
         assert "BAND" in each["refused"]
 
 
@@ -283,7 +321,7 @@ def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
     for each in said:
         assert each["error"] < 1e-5
         assert each["loss"] < 0.7
-        assert each["stats"]["switch"]["tensors"] > 20 * 2 and each["stats"]["gloo"].get("allreduce", 0) == 0
+        assert each["stats"]["switch"]["sums"] > 20 * 2 and not each["stats"]["reasons"]
 
 
 # ---- failures: a clear error on every rank, soon
@@ -420,7 +458,7 @@ def disagree(tmp_path, ours, theirs, **env):
         except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
         dist.destroy_process_group()
     """, **env)
-    failures(results, [0, 1], "the ranks do not agree on this all-reduce", 5)
+    failures(results, [0, 1], "the ranks do not agree on this collective", 5)
 
 
 def test_time_out_names_who_is_missing(tmp_path, protocol):
@@ -493,7 +531,7 @@ def test_refused_job_goes_to_gloo_on_all_ranks(tmp_path):
         dist.destroy_process_group()
     """, INA_SLOTS="64"))
     for each in said:
-        assert each["stats"]["reasons"] == {"refused by the switch": 1}
+        assert each["stats"]["reasons"] == {"allreduce: refused by the switch": 1}
         assert each["stats"]["switch"]["calls"] == 1
 
 

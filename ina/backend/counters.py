@@ -7,14 +7,16 @@ import time
 from collections import Counter
 from weakref import WeakSet
 
+from ina.backend.sums import Sum
+
 
 class Counters:
     """Per process. ``snapshot()`` gives
 
-    switch     calls, tensors, elements, bytes of all-reduces through the switch, and seconds during which at least
-               one was in flight
-    gloo       calls by collective
-    reasons    why an all-reduce went to Gloo, by reason
+    switch     calls, sums, elements and bytes of collectives through the switch, as they travelled, and seconds during which
+               at least one was in flight
+    calls      by collective: how many went through the switch, how many through Gloo
+    reasons    by collective and reason: why a call went to Gloo
     worker     the sum of the native worker statistics over all jobs: packets, retransmissions, time-outs, drops ...
     """
 
@@ -26,7 +28,7 @@ class Counters:
     def reset(self) -> None:
         with self._lock:
             self._switch = Counter()
-            self._gloo: Counter[str] = Counter()
+            self._calls: dict[str, Counter[str]] = {}
             self._reasons: Counter[str] = Counter()
             self._worker: Counter[str] = Counter()
             self._base: Counter[str] = Counter()
@@ -47,9 +49,12 @@ class Counters:
                 self._jobs.discard(job)
                 self._worker.update(job.worker_stats())
 
-    def started(self, tensors: int, elements: int) -> None:
+    def through_switch(self, collective: str, parts: list[Sum]) -> None:
+        """``finished`` has to follow."""
+        elements = sum(part.buffer.numel() for part in parts)
         with self._lock:
-            self._switch.update(calls=1, tensors=tensors, elements=elements, bytes=4 * elements)
+            self._switch.update(calls=1, sums=len(parts), elements=elements, bytes=4 * elements)
+            self._calls.setdefault(collective, Counter())["switch"] += 1
             if self._in_flight == 0:
                 self._busy_since = time.monotonic()
             self._in_flight += 1
@@ -61,11 +66,10 @@ class Counters:
                 if self._in_flight == 0:
                     self._busy += time.monotonic() - self._busy_since
 
-    def delegated(self, collective: str, reason: str = "") -> None:
+    def delegated(self, collective: str, reason: str) -> None:
         with self._lock:
-            self._gloo[collective] += 1
-            if reason:
-                self._reasons[reason] += 1
+            self._calls.setdefault(collective, Counter())["gloo"] += 1
+            self._reasons[f"{collective}: {reason}"] += 1
 
     def snapshot(self) -> dict:
         with self._lock:
@@ -74,9 +78,9 @@ class Counters:
                 worker.update(job.worker_stats())
             worker.subtract(self._base)
             busy = self._busy + (time.monotonic() - self._busy_since if self._in_flight else 0.0)
-            switch = {key: self._switch[key] for key in ("calls", "tensors", "elements", "bytes")}
-            return {"switch": {**switch, "seconds": busy}, "gloo": dict(self._gloo), "reasons": dict(self._reasons),
-                    "worker": dict(worker)}
+            switch = {key: self._switch[key] for key in ("calls", "sums", "elements", "bytes")}
+            calls = {name: {way: ways[way] for way in ("switch", "gloo")} for name, ways in sorted(self._calls.items())}
+            return {"switch": {**switch, "seconds": busy}, "calls": calls, "reasons": dict(self._reasons), "worker": dict(worker)}
 
 
 COUNTERS = Counters()

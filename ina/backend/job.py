@@ -116,7 +116,7 @@ class Job:
     def submit(self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0) -> tuple[int, int]:
         """Reduce a contiguous tensor in place. Returns ticket and number of the operation.
 
-        ``mark``: 0 to 3, what else the ranks must agree on beyond the tensor's type and size and ``average``.
+        ``mark``: 32 bits, what else the ranks must agree on beyond the tensor's type and size and ``average``.
         ``stay``: drive the packets in this thread for so many seconds, if it has nothing else to do: a small tensor
         then costs no hand-off. Raises RuntimeError if the job is over.
         """
@@ -127,9 +127,9 @@ class Job:
             number = self._tag
             try:
                 ticket = self._endpoint.submit_at(pointer, pointer, tensor.numel(), DTYPES[tensor.dtype], tensor,
-                                                  average=average, tag=number << 2 | mark, stay=stay)
+                                                  average=average, tag=number << 32 | mark, stay=stay)
             except (JobError, OSError) as error:
-                raise RuntimeError(self._over(f"all-reduce #{number} was not begun: {self._reason(error)}")) from error
+                raise RuntimeError(self._over(f"collective #{number} was not begun: {self._reason(error)}")) from error
             self._tag += 1
             return ticket, number
 
@@ -139,7 +139,7 @@ class Job:
             self._endpoint.wait(ticket, seconds)
             return True
         except JobError as error:
-            operation = f"all-reduce #{number} ({what}) of rank {self.rank}"
+            operation = f"collective #{number} ({what}) of rank {self.rank}"
             raise RuntimeError(self._over(f"{operation}: {self._reason(error)}")) from error
         except TimeoutError:
             if seconds > 0:
@@ -152,12 +152,12 @@ class Job:
             self._client.poll()
             gone = [w for w, since in self._client.left.items() if time.monotonic() - since > LEFT_GRACE]
         if gone and not self.failure:
-            self.abort(f"ina: rank {gone[0]} has left group {self.name!r} (destroy_process_group), but an all-reduce "
+            self.abort(f"ina: rank {gone[0]} has left group {self.name!r} (destroy_process_group), but a collective "
                        "still waits for it")
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, JobMismatch):
-            return "the ranks do not agree on this all-reduce: dtype, operation, number of elements or order differs"
+            return "the ranks do not agree on this collective: its kind, dtype, operation, number of elements or order differs"
         if isinstance(error, PeerLost):
             return self._news()
         if isinstance(error, JobAborted):

@@ -1,4 +1,4 @@
-"""The process group: all-reduce SUM and AVG of float32 and int32 through the switch, all else through an inner Gloo.
+"""The process group: what is a sum (sums.py) goes through the switch, all else through an inner Gloo.
 
 torch (up to 2.13) takes a Python subclass of ProcessGroup. Two rules keep it safe:
  - a method that C++ calls through the trampoline and that Python does not override falls through to C++ while it holds
@@ -12,6 +12,7 @@ tensors, size of the group) and from the switch process's one answer to all of t
 from __future__ import annotations
 
 import atexit
+import itertools
 import warnings
 from collections import deque
 from datetime import timedelta
@@ -19,14 +20,16 @@ from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 
-from ina.backend import world
+from ina.backend import sums, world
 from ina.backend.counters import COUNTERS
 from ina.backend.settings import Options, Settings
 from ina.backend.work import Completer, CopyBackWork, LazyWork, SwitchWork
 from ina.codec import MAX_WORKERS
 
 GLOO = dist.ProcessGroup.BackendType.GLOO
+SUMS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM)
 _open_groups: WeakSet[InaProcessGroup] = WeakSet()
 
 
@@ -84,58 +87,213 @@ class InaProcessGroup(dist.ProcessGroup):
             world.release(self._switch)
             raise
 
-    # ---- all-reduce
+    # ---- through the switch: collectives as sums (sums.py)
 
     def allreduce(self, tensors, opts=None, timeout=None, *, op=None):
-        tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-        return self._allreduce("allreduce", tensors, _options(dist.AllreduceOptions(), opts, op, timeout))
+        tensors = _listed(tensors)
+        return self._allreduce("allreduce", tensors, _options(c10d.AllreduceOptions(), opts, timeout, reduceOp=op))
 
     def allreduce_coalesced(self, tensors, opts=None):
-        return self._allreduce("allreduce_coalesced", list(tensors),
-                               _options(dist.AllreduceCoalescedOptions(), opts, None, None))
+        return self._allreduce("allreduce_coalesced", list(tensors), _options(c10d.AllreduceCoalescedOptions(), opts, None))
 
     def _allreduce(self, collective: str, tensors: list[torch.Tensor], opts):
-        average = opts.reduceOp == dist.ReduceOp.AVG
-        reason = self._why_gloo(collective, tensors, opts.reduceOp, average)
+        if collective == "allreduce" and len(tensors) != 1:
+            return self._delegate(collective, (tensors, opts), "several tensors in one all-reduce")
+        reason = self._why_not_reduce(tensors, opts.reduceOp)
         if reason:
-            return self._delegate(collective, (tensors, opts), {}, reason)
-        elements = sum(tensor.numel() for tensor in tensors)
-        what = f"all-reduce of {elements} elements in {len(tensors)} tensor(s)"
-        work = SwitchWork(self._completer, self._job, tensors, what)
-        COUNTERS.started(len(tensors), elements)
+            return self._delegate(collective, (tensors, opts), reason)
+        return self._reduce(collective, tensors, tensors, opts)
+
+    def reduce(self, tensors, opts=None, timeout=None, *, root=None, op=None):
+        tensors = _listed(tensors)
+        opts = _options(c10d.ReduceOptions(), opts if root is None else None, timeout, rootRank=root, reduceOp=op)
+        reason = self._why_not_reduce(tensors, opts.reduceOp) or ("" if len(tensors) == 1 else "several tensors in one reduce")
+        if reason:
+            return self._delegate("reduce", (tensors, opts), reason)
+        return self._reduce("reduce", tensors, tensors if opts.rootRank == self.rank() else [None], opts, root=opts.rootRank)
+
+    def reduce_scatter(self, outputs, inputs, opts=None, timeout=None, *, op=None):
+        outputs = _listed(outputs)
+        inputs = [list(inputs)] if isinstance(inputs[0], torch.Tensor) else [list(each) for each in inputs]
+        opts = _options(c10d.ReduceScatterOptions(), opts, timeout, reduceOp=op)
+        given = [tensor for each in inputs for tensor in each]
+        reason = self._why_not_reduce([*outputs, *given], opts.reduceOp)
+        if not reason and (any(len(each) != self.size() for each in inputs) or len(inputs) != len(outputs)):
+            reason = "wrong number of tensors"  # Gloo says so better
+        if not reason and len({tensor.dtype for tensor in [*outputs, *given]}) > 1:
+            reason = "tensors of several types"
+        if reason:
+            return self._delegate("reduce_scatter", (outputs, inputs, opts), reason)
+        joined = [torch.cat([tensor.detach().reshape(-1) for tensor in each]) for each in inputs]
+        starts = [sum(tensor.numel() for tensor in each[: self.rank()]) for each in inputs]
+        return self._reduce("reduce_scatter", joined, outputs, opts, starts)
+
+    def _reduce_scatter_base(self, output, input, opts=None):
+        return self._reduce_scatter_flat("_reduce_scatter_base", [output], [input], opts)
+
+    def reduce_scatter_single(self, output, input, opts=None):
+        return self._reduce_scatter_flat("_reduce_scatter_base", [output], [input], opts)
+
+    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
+        return self._reduce_scatter_flat("reduce_scatter_tensor_coalesced", list(outputs), list(inputs), opts)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
+
+    def _reduce_scatter_flat(self, collective: str, outputs, inputs, opts):
+        opts = _options(c10d.ReduceScatterOptions(), opts, None)
+        reason = self._why_not_reduce([*outputs, *inputs], opts.reduceOp)
+        if not reason and not self._fit(inputs, outputs):
+            reason = "sizes or types that do not fit"  # Gloo says so better
+        if reason:
+            single = collective == "_reduce_scatter_base"
+            return self._delegate(collective, (outputs[0], inputs[0], opts) if single else (outputs, inputs, opts), reason)
+        return self._reduce(collective, inputs, outputs, opts, [self.rank() * output.numel() for output in outputs])
+
+    def broadcast(self, tensors, opts=None, timeout=None, *, root=None):
+        tensors = _listed(tensors)
+        opts = _options(c10d.BroadcastOptions(), opts if root is None else None, timeout, rootRank=root)
+        reason = self._why_not(tensors) or ("" if len(tensors) == 1 else "several tensors in one broadcast")
+        if reason:
+            return self._delegate("broadcast", (tensors, opts), reason)
+        own = [(tensors[0], 0)]
+        total = sums.words(tensors[0])
+        parts = [sums.placement(own if opts.rootRank == self.rank() else [], own, total)] if total else []
+        return self._through_switch("broadcast", tensors, parts, opts, f"{tensors[0].dtype} from {opts.rootRank}")
+
+    def allgather(self, outputs, inputs, opts=None, timeout=None):
+        inputs = _listed(inputs)
+        outputs = [list(outputs)] if isinstance(outputs[0], torch.Tensor) else [list(each) for each in outputs]
+        return self._allgather("allgather", outputs, inputs, opts, timeout, (outputs, inputs))
+
+    def allgather_coalesced(self, output_lists, inputs, opts=None):
+        by_input = [[of_rank[i] for of_rank in output_lists] for i in range(len(inputs))]
+        return self._allgather("allgather_coalesced", by_input, list(inputs), opts, None, (output_lists, inputs))
+
+    def _allgather(self, collective: str, outputs, inputs, opts, timeout, args):
+        """``outputs``: for each input a tensor for each rank."""
+        opts = _options(c10d.AllgatherOptions(), opts, timeout)
+        received = [tensor for each in outputs for tensor in each]
+        reason = self._why_not([*inputs, *received])
+        if not reason and (len(outputs) != len(inputs) or any(len(each) != self.size() for each in outputs)):
+            reason = "wrong number of tensors"  # Gloo says so better
+        if not reason and any(each[self.rank()].numel() != mine.numel() or any(t.dtype != mine.dtype for t in each)
+                              for each, mine in zip(outputs, inputs, strict=True)):  # fmt: skip
+            reason = "sizes or types that do not fit"
+        if reason:
+            return self._delegate(collective, (*args, opts), reason)
+        parts = []
+        for each, mine in zip(outputs, inputs, strict=True):
+            starts = list(itertools.accumulate(map(sums.words, each), initial=0))
+            if starts[-1]:
+                parts.append(sums.placement([(mine, starts[self.rank()])], list(zip(each, starts[:-1], strict=True)), starts[-1]))
+        return self._through_switch(collective, received, parts, opts, ",".join(str(mine.dtype) for mine in inputs))
+
+    def _allgather_base(self, output, input, opts=None):
+        return self._allgather_flat("_allgather_base", [output], [input], opts)
+
+    all_gather_single = _allgather_base
+
+    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+        return self._allgather_flat("allgather_into_tensor_coalesced", list(outputs), list(inputs), opts)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
+
+    def _allgather_flat(self, collective: str, outputs, inputs, opts):
+        opts = _options(c10d.AllgatherOptions(), opts, None)
+        reason = self._why_not([*outputs, *inputs])
+        if not reason and not self._fit(outputs, inputs):
+            reason = "sizes or types that do not fit"  # Gloo says so better
+        if reason:
+            single = collective == "_allgather_base"
+            return self._delegate(collective, (outputs[0], inputs[0], opts) if single else (outputs, inputs, opts), reason)
+        parts = []
+        for output, mine in zip(outputs, inputs, strict=True):
+            one = sums.words(mine)
+            if 4 * one == mine.numel() * mine.element_size():  # pieces are whole words: the output as it is
+                results = [(output, 0)]
+            else:
+                results = [(piece, one * i) for i, piece in enumerate(output.view(self.size(), -1))]
+            if one:
+                parts.append(sums.placement([(mine, one * self.rank())], results, one * self.size()))
+        return self._through_switch(collective, outputs, parts, opts, ",".join(str(mine.dtype) for mine in inputs))
+
+    def _fit(self, whole, parts) -> bool:
+        """Whether each of the tensors ``whole`` is one of ``parts`` for every rank."""
+        return len(whole) == len(parts) and all(
+            w.numel() == p.numel() * self.size() and w.dtype == p.dtype for w, p in zip(whole, parts, strict=True))
+
+    def barrier(self, opts=None, timeout=None):
+        opts = _options(c10d.BarrierOptions(), opts, timeout)
+        reason = self._why_not([])
+        if reason:
+            return self._delegate("barrier", (opts,), reason)
+        return self._through_switch("barrier", [], [sums.Sum(torch.ones(1, dtype=torch.int32))], opts, "")
+
+    def _reduce(self, collective: str, sources, results, opts, starts=None, root: int | None = None):
+        average = opts.reduceOp == dist.ReduceOp.AVG
+        factor = opts.reduceOp.__getstate__()[1] if opts.reduceOp == dist.ReduceOp.PREMUL_SUM else None
+        with torch.no_grad():
+            parts = [sums.reduction(source, result, self.size(), average, factor, start)
+                     for source, result, start in zip(sources, results, starts or [0] * len(sources), strict=True)]
+        agreed = f"{'AVG' if average else 'SUM'} of {','.join(str(source.dtype) for source in sources)}"
+        agreed += "" if root is None else f" to {root}"
+        return self._through_switch(collective, [r for r in results if r is not None], parts, opts, agreed)
+
+    def _through_switch(self, collective: str, outputs: list[torch.Tensor], parts: list[sums.Sum], opts, agreed: str):
+        """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
+        work = SwitchWork(self._completer, self._job, collective, outputs, parts, agreed)
+        COUNTERS.through_switch(collective, work.parts)
         while self._in_flight and self._in_flight[0].is_completed():
             self._in_flight.popleft()
+        work.submit(getattr(opts, "asyncOp", True))  # before torch 2.8 nobody says
         self._in_flight.append(work)
-        work.submit(average, getattr(opts, "asyncOp", True))  # before torch 2.8 nobody says
         return work
 
-    def _why_gloo(self, collective: str, tensors: list[torch.Tensor], op, average: bool) -> str:
-        """"" for the switch, else why not. Asks the switch once per group; raises RuntimeError when that is over."""
-        if self._closed:
-            raise RuntimeError(f"ina: group {self.group_name!r} has been destroyed; there are no all-reduces in it")
-        if collective == "allreduce" and len(tensors) != 1:
-            return "several tensors in one all-reduce"
+    def _why_not_reduce(self, tensors: list[torch.Tensor], op) -> str:
+        if not any(op == each for each in SUMS):  # in this order: a ReduceOp knows its kinds, not they it
+            return f"operation {_name(op)}"
         for tensor in tensors:
-            if tensor.dtype not in (torch.float32, torch.int32):
-                return f"dtype {str(tensor.dtype).removeprefix('torch.')}"
+            if not sums.summable(tensor.dtype):
+                return f"sums of {str(tensor.dtype).removeprefix('torch.')}"
+        return self._why_not(tensors)
+
+    def _why_not(self, tensors: list[torch.Tensor]) -> str:
+        """"" for the switch, else why not: from what all ranks have in common. Asks the switch once per group.
+
+        Raises RuntimeError when that is over."""
+        if self._closed:
+            raise RuntimeError(f"ina: group {self.group_name!r} has been destroyed; there are no collectives in it")
+        for tensor in tensors:
             if tensor.layout != torch.strided or tensor.device.type != "cpu":
                 return f"layout {tensor.layout} on {tensor.device.type}"
-        if not average and op != dist.ReduceOp.SUM:
-            return "operation other than SUM and AVG"
         if not self._refused and self._job is not None and (refusal := self._job.admit()):
             self._refused = "refused by the switch"
-            warnings.warn(f"ina: all-reduces of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=4)
+            warnings.warn(f"ina: collectives of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=4)
         return self._refused
 
     # ---- everything else
 
-    def _delegate(self, collective: str, args: tuple, kwargs: dict, reason: str = ""):
+    def _delegate(self, collective: str, args: tuple, reason: str, kwargs: dict | None = None):
         """To Gloo, with contiguous tensors: it sums strided ones wrongly. The first argument is what it writes to."""
         COUNTERS.delegated(collective, reason)
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         args = tuple(_contiguous(arg, copies if i == 0 and collective != "send" else []) for i, arg in enumerate(args))
-        work = getattr(self._inner, collective)(*args, **kwargs)
+        work = getattr(self._inner, collective)(*args, **(kwargs or {}))
         return CopyBackWork(self._completer, work, copies, collective) if copies else work
+
+    def alltoall(self, outputs, inputs, opts=None):
+        """Pieces may differ in size, which Gloo knows of one tensor only."""
+        opts = _options(c10d.AllToAllOptions(), opts, None)
+        outputs, inputs = list(outputs), list(inputs)
+        if len({piece.numel() for piece in (*outputs, *inputs)}) == 1 or len({piece.dtype for piece in (*outputs, *inputs)}) > 1:
+            return self._delegate("alltoall", (outputs, inputs, opts), "not a sum")
+        COUNTERS.delegated("alltoall", "not a sum")
+        sizes = [piece.numel() for piece in outputs]
+        received = torch.empty(sum(sizes), dtype=outputs[0].dtype)
+        sent = torch.cat([piece.detach().reshape(-1) for piece in inputs])
+        work = self._inner.alltoall_base(received, sent, sizes, [piece.numel() for piece in inputs], opts)
+        copies = [(out, part.view(out.shape)) for out, part in zip(outputs, received.split(sizes), strict=True)]
+        return CopyBackWork(self._completer, work, copies, "alltoall")
 
     def monitored_barrier(self, *args, **kwargs):
         return self._inner.monitored_barrier(*args, **kwargs)
@@ -191,35 +349,39 @@ class InaProcessGroup(dist.ProcessGroup):
 
 def _delegating(collective: str):
     def method(self, *args, **kwargs):
-        return self._delegate(collective, args, kwargs)
+        return self._delegate(collective, args, "not a sum", kwargs)
 
     method.__name__ = collective
     return method
 
 
-# Every collective of torch 2.7 to 2.13, under old and new names.
-for _collective in (
-    "broadcast", "reduce", "gather", "scatter", "barrier", "send", "recv", "recv_anysource",
-    "allgather", "allgather_coalesced", "_allgather_base", "all_gather_single",
-    "allgather_into_tensor_coalesced", "all_gather_single_coalesced",
-    "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_single",
-    "reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced",
-    "alltoall", "alltoall_base", "all_to_all_single",
-):
+# The other collectives of torch 2.7 to 2.13, under old and new names.
+for _collective in ("gather", "scatter", "send", "recv", "recv_anysource", "alltoall_base", "all_to_all_single"):
     if hasattr(dist.ProcessGroup, _collective):
         setattr(InaProcessGroup, _collective, _delegating(_collective))
 
 
-def _options(options, given, op, timeout):
-    """The overloads of ``allreduce`` as options: options, or an operation and a time-out."""
+def _listed(tensors) -> list[torch.Tensor]:
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def _options(options, given, timeout, **values):
+    """The overloads of a collective as options: options, or single values (in place of options: an operation or a root)."""
     if isinstance(given, type(options)):
         return given
-    op = given if given is not None else op
-    if op is not None:
-        options.reduceOp = op
+    if given is not None:
+        values["rootRank" if isinstance(options, c10d.BroadcastOptions) or isinstance(given, int) else "reduceOp"] = given
+    for key, value in values.items():
+        if value is not None:
+            setattr(options, key, value)
     if timeout is not None:
         options.timeout = timeout
     return options
+
+
+def _name(op) -> str:
+    kind = op.__getstate__()[0] if isinstance(op, dist.ReduceOp) else op
+    return str(kind).rsplit(".", 1)[-1].split(":")[0].strip("<>")
 
 
 def _contiguous(argument, copies: list[tuple[torch.Tensor, torch.Tensor]]):

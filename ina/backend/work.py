@@ -1,4 +1,4 @@
-"""Work: an all-reduce in flight.
+"""Work: a collective in flight.
 
 ``wait`` waits natively (no thread hand-off). A Future exists only if somebody asks for it; then the group's completion
 thread waits for it and completes it, so that callbacks never run on the thread that moves packets.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import zlib
+from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -16,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from ina.backend.counters import COUNTERS
+from ina.backend.sums import Sum
 
 SLICE = 0.1  # seconds of native waiting between looks at signals and at the news of the switch process
 
@@ -148,54 +151,48 @@ class LazyWork(dist.Work):
 
 
 class SwitchWork(LazyWork):
-    """An all-reduce through the switch: one or more tensors (``parts``), each with its buffer and ticket."""
+    """A collective through the switch: one sum or several, which it submits in order and waits for in order."""
 
-    def __init__(self, completer: Completer, job, outputs: list[torch.Tensor], what: str):
-        super().__init__(completer, outputs, what)
+    def __init__(self, completer: Completer, job, collective: str, outputs: list[torch.Tensor], parts: list[Sum], agreed: str):
+        elements = sum(part.buffer.numel() for part in parts)
+        super().__init__(completer, outputs, f"{collective} of {elements} elements in {len(parts)} part(s)")
+        # Without elements it takes part with one word, so that ranks that have elements find out.
+        self.parts = parts or [Sum(torch.zeros(1, dtype=torch.int32))]
+        self.parts = [part if part.buffer.numel() else Sum(torch.zeros(1, dtype=torch.int32)) for part in self.parts]
         self._job = job
-        self._parts: list[tuple[int, int, torch.Tensor, torch.Tensor, int, str]] = []
+        self._collective = collective
+        self._mark = zlib.crc32(f"{collective} {agreed} {[part.buffer.numel() for part in parts]}".encode())
+        self._waiting: deque[tuple[int, int, Sum]] = deque()
 
-    def submit(self, average: bool, asynchronous: bool) -> None:
-        """Start the reduction of the outputs in place. Raises RuntimeError if the job is over.
+    def submit(self, asynchronous: bool) -> None:
+        """Start the sums. Raises RuntimeError if the job is over.
 
         ``asynchronous``: whether the caller has something else to do meanwhile.
         """
         try:
-            for i, tensor in enumerate(self._outputs):
-                last = i == len(self._outputs) - 1
-                self._submit(tensor, average, SLICE if last and not asynchronous else 0.0)
+            for part in self.parts:
+                stay = SLICE if part is self.parts[-1] and not asynchronous else 0.0
+                ticket, number = self._job.submit(part.buffer, part.average, self._mark, stay)
+                self._waiting.append((ticket, number, part))
         except RuntimeError:
             COUNTERS.finished()
             self._done = True
             raise
 
-    def _submit(self, tensor: torch.Tensor, average: bool, stay: float) -> None:
-        what = f"{'AVG' if average else 'SUM'} of {tensor.numel()} {str(tensor.dtype).removeprefix('torch.')}"
-        empty = tensor.numel() == 0
-        if empty:  # takes part with one word, so that ranks that have elements find out
-            tensor = torch.zeros(1, dtype=torch.int32)
-        buffer = tensor.contiguous()
-        native = average and tensor.dtype == torch.float32
-        # An average of integers and no elements look like other things to the worker: the mark tells them apart.
-        ticket, number = self._job.submit(buffer, native, 2 * empty + average, stay)
-        divisor = self._job.size if average and not native else 1
-        self._parts.append((ticket, number, tensor, tensor if tensor.is_contiguous() else buffer, divisor, what))
-
     def _look(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         try:
-            while self._parts:
-                ticket, number, tensor, buffer, divisor, what = self._parts[0]
+            while self._waiting:
+                ticket, number, part = self._waiting[0]
+                what = f"{self._collective} of {part.buffer.numel()} {str(part.buffer.dtype).removeprefix('torch.')}"
                 if not self._job.wait(ticket, number, what, max(0.0, deadline - time.monotonic()) if seconds else 0):
                     return False
-                self._parts.pop(0)
-                with torch.no_grad():
-                    if divisor != 1:
-                        buffer.div_(divisor, rounding_mode="trunc")
-                    if buffer is not tensor:
-                        tensor.copy_(buffer)
+                self._waiting.popleft()
+                if part.decode is not None:
+                    with torch.no_grad():
+                        part.decode()
         except RuntimeError:
-            self._parts.clear()  # the job is over: all of its tensors have ended
+            self._waiting.clear()  # the job is over: all of its tensors have ended
             COUNTERS.finished()
             raise
         COUNTERS.finished()

@@ -1,0 +1,129 @@
+"""Collectives as sums: with the switch played by torch.sum over the ranks' buffers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="the back end needs torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from ina.backend.sums import placement, reduction, summable, words  # noqa: E402
+
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.complex64]
+
+
+def switch(sums) -> None:
+    """What the switch and its workers do to the ranks' buffers."""
+    wide = torch.int64 if sums[0].buffer.dtype == torch.int32 else torch.float64
+    total = torch.stack([each.buffer.to(wide) for each in sums]).sum(0)
+    for each in sums:
+        assert each.buffer.is_contiguous() and each.buffer.dim() == 1 and each.average == sums[0].average
+        each.buffer.copy_(total / len(sums) if each.average else total)
+        if each.decode is not None:
+            each.decode()
+
+
+def random(dtype, shape, generator):
+    if dtype in INTEGERS:
+        info = torch.iinfo(dtype)
+        return torch.from_numpy(generator.integers(info.min, info.max, shape, dtype=np.int64, endpoint=True)).to(dtype)
+    if dtype == torch.complex64:
+        return torch.complex(random(torch.float32, shape, generator), random(torch.float32, shape, generator))
+    return torch.from_numpy(generator.standard_normal(shape).astype(np.float32)).to(dtype)
+
+
+@given(dtype=st.sampled_from(INTEGERS + FLOATS), n=st.integers(1, 32), shape=st.lists(st.integers(0, 5), max_size=3),
+       seed=st.integers(0, 2**32), strided=st.booleans(), in_place=st.booleans())  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_reduction_is_the_sum(dtype, n, shape, seed, strided, in_place):
+    generator = np.random.default_rng(seed)
+    sources = [random(dtype, shape, generator) for _ in range(n)]
+    if strided and len(shape) > 1:
+        sources = [s.transpose(0, 1) for s in sources]
+    if dtype in INTEGERS:  # torch.sum of small integers is int64: wrap as the type does
+        expected = torch.stack([s.to(torch.int64) for s in sources]).sum(0).to(dtype)
+    else:
+        expected = torch.stack([s.to(torch.complex128 if dtype == torch.complex64 else torch.float64) for s in sources]).sum(0)
+    kept = [s.clone() for s in sources]
+    results = sources if in_place else [torch.empty_like(s) for s in sources]
+    switch([reduction(s, r, n, average=False) for s, r in zip(sources, results, strict=True)])
+    for result in results:
+        if dtype in INTEGERS:
+            assert torch.equal(result, expected)
+        else:
+            # a float32 sum in the buffer, rounded once to the type
+            assert torch.equal(result, expected.to(torch.complex64 if dtype == torch.complex64 else torch.float32).to(dtype))
+    if not in_place:
+        assert all(torch.equal(a, b) for a, b in zip(sources, kept, strict=True)), "inputs changed"
+
+
+def test_bool_is_any_and_averages_round_towards_zero():
+    ranks = [torch.tensor([False, True, False]), torch.tensor([False, True, True])]
+    switch([reduction(t, t, 2, average=False) for t in ranks])
+    assert ranks[0].tolist() == ranks[1].tolist() == [False, True, True]
+    ranks = [torch.tensor([-7, 7], dtype=torch.int64), torch.tensor([-2, 2], dtype=torch.int64)]
+    switch([reduction(t, t, 2, average=True) for t in ranks])
+    assert ranks[0].tolist() == [-4, 4]
+
+
+def test_premultiplied_sum_keeps_its_inputs_apart():
+    ranks = [torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])]
+    switch([reduction(t, t, 2, average=False, factor=0.5) for t in ranks])
+    assert ranks[0].tolist() == ranks[1].tolist() == [2.0, 3.0]
+
+
+def test_part_of_a_sum_for_each_rank():
+    sources = [torch.arange(6, dtype=torch.int64) * (rank + 1) for rank in range(3)]
+    parts = [torch.empty(2, dtype=torch.int64) for _ in range(3)]
+    switch([reduction(s, p, 3, average=False, start=2 * i) for i, (s, p) in enumerate(zip(sources, parts, strict=True))])
+    assert torch.cat(parts).tolist() == [6 * i for i in range(6)]
+    assert sources[1].tolist() == [2 * i for i in range(6)]
+
+
+@given(dtype=st.sampled_from([*INTEGERS, *FLOATS, torch.float64, torch.complex128, torch.bool]), n=st.integers(1, 6),
+       sizes=st.data(), seed=st.integers(0, 2**32), strided=st.booleans(), one=st.booleans())  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_placement_moves_every_bit(dtype, n, sizes, seed, strided, one):
+    """All-gather of pieces of different sizes, into tensors of their own or into one."""
+    counts = [sizes.draw(st.integers(0, 9)) for _ in range(n)]
+    if one:
+        counts = [counts[0]] * n
+    generator = np.random.default_rng(seed)
+
+    def bits(count):
+        raw = torch.from_numpy(generator.integers(0, 2 if dtype == torch.bool else 256, count * dtype.itemsize, dtype=np.uint8))
+        return raw.view(dtype) if count else torch.empty(0, dtype=dtype)
+
+    pieces = [bits(count) for count in counts]
+    starts = np.cumsum([0] + [words(piece) for piece in pieces]).tolist()
+    everything, outputs = [], []
+    for rank in range(n):
+        if one and words(pieces[0]) * 4 == pieces[0].numel() * pieces[0].element_size():
+            whole = torch.ones(n * counts[0], dtype=dtype)
+            outputs.append(list(whole.view(n, counts[0])))
+            results = [(whole, 0)]
+        else:
+            outputs.append([torch.ones(2 * c, dtype=dtype)[::2] if strided else torch.ones(c, dtype=dtype) for c in counts])
+            results = list(zip(outputs[-1], starts[:-1], strict=True))
+        everything.append(placement([(pieces[rank], starts[rank])], results, starts[-1]))
+    switch(everything)
+    for received in outputs:
+        for got, sent in zip(received, pieces, strict=True):
+            assert torch.empty(got.shape, dtype=dtype).copy_(got).view(torch.uint8).tolist() == sent.view(torch.uint8).tolist()
+
+
+@pytest.mark.parametrize("count", [1, 3, 4, 1000])
+def test_broadcast_reaches_where_it_belongs(count):
+    root = torch.arange(count, dtype=torch.uint8)
+    others = [torch.full((count,), 7, dtype=torch.uint8) for _ in range(2)]
+    size = words(root)
+    switch([placement([(root, 0)], [(root, 0)], size), *(placement([], [(t, 0)], size) for t in others)])
+    assert torch.equal(root, torch.arange(count, dtype=torch.uint8)) and all(torch.equal(root, t) for t in others)
+
+
+def test_what_is_not_summable():
+    assert not any(map(summable, (torch.float64, torch.complex128))) and all(map(summable, [*INTEGERS, *FLOATS, torch.bool]))
