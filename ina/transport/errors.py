@@ -52,7 +52,7 @@ class JobTimeout(JobError, TimeoutError):
             last = f"last packet from the switch at {event.last_rx / 1e12:.6f} s of the clock"
         else:
             last = "no packet ever came from the switch"
-        return f"all-reduce not finished{after}: slot {event.slot}, packet (tsi) {event.tsi}; {whom}; {last}"
+        return f"Timed out{after or ' waiting for a result'}: slot {event.slot}, packet (tsi) {event.tsi}; {whom}; {last}"
 
 
 class JobMismatch(JobError, ValueError):
@@ -69,7 +69,7 @@ class JobAborted(JobError):
     """This worker gave the job up."""
 
     def describe(self, event: Event, waited: float | None) -> str:
-        return f"all-reduce aborted by this worker (slot {event.slot}, packet {event.tsi})"
+        return f"aborted by this worker (slot {event.slot}, packet {event.tsi})"
 
 
 class PeerLost(JobError, ConnectionError):

@@ -1,0 +1,38 @@
+"""Communication hooks of DistributedDataParallel: gradients in 16 bits, and PowerSGD's low-rank ones."""
+
+import common
+import torch
+from common import RATE, STEPS, batch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+
+
+def bfloat16(state, bucket):
+    """torch offers its hook by name to NCCL only; what it does needs no more than a back end that adds bfloat16 up."""
+    return default_hooks.bf16_compress_hook(state, bucket)
+
+
+def train(hook, state=None) -> list[float]:
+    net = DistributedDataParallel(common.model(), bucket_cap_mb=0.01)
+    net.register_comm_hook(state, hook)
+    optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
+    losses = []
+    for step in range(STEPS):
+        inputs, labels = batch(step, rank, ranks)
+        loss = nn.functional.cross_entropy(net(inputs), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(common.mean(loss))
+    return losses
+
+
+rank, ranks = common.start()
+expected = common.alone()
+common.compare("hook: allreduce", train(default_hooks.allreduce_hook), expected)
+common.compare("hook: float16", train(default_hooks.fp16_compress_hook), expected, 2e-3)
+common.compare("hook: bfloat16", train(bfloat16), expected, 2e-2)
+state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=3)
+common.compare("hook: PowerSGD, rank 4", train(powerSGD_hook.powerSGD_hook, state), expected, 5e-2)
+common.finish()

@@ -1,0 +1,48 @@
+"""Pipeline parallel: each rank has a part of the layers; activations and their gradients go from rank to rank (through Gloo)."""
+
+import common
+import torch
+import torch.distributed as dist
+from common import RATE, STEPS, batch
+from torch import nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
+
+PARTS = 4  # micro-batches
+
+
+def pieces(count: int) -> list[nn.Module]:
+    """The model's layers in ``count`` parts, with as even numbers of layers as there are."""
+    layers = list(common.model())
+    cuts = [round(i * len(layers) / count) for i in range(count + 1)]
+    return [nn.Sequential(*layers[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)]
+
+
+def train(schedule, stages_each: int = 1) -> list[float]:
+    count = ranks * stages_each
+    parts = pieces(count)
+    mine = [PipelineStage(parts[i], i, count, torch.device("cpu")) for i in range(rank, count, ranks)]
+    runner = schedule(mine if stages_each > 1 else mine[0], PARTS, loss_fn=nn.functional.cross_entropy)
+    parameters = [p for stage in mine for p in stage.submod.parameters()]
+    optimizer = torch.optim.SGD(parameters, lr=RATE) if parameters else None
+    losses = []
+    for step in range(STEPS):
+        inputs, labels = batch(step)
+        each: list[torch.Tensor] = []
+        for stage in mine:
+            stage.submod.zero_grad()
+        first, last = rank == 0, rank == ranks - 1
+        runner.step(*([inputs] if first else []), **({"target": labels, "losses": each} if last else {}))
+        if optimizer:
+            optimizer.step()
+        loss = torch.stack(each).mean().detach() if last else torch.zeros(())
+        dist.broadcast(loss, ranks - 1)
+        losses.append(loss.item())
+    return losses
+
+
+rank, ranks = common.start()
+expected = common.alone()
+common.compare("pipeline, GPipe", train(ScheduleGPipe), expected)
+common.compare("pipeline, 1F1B", train(Schedule1F1B), expected)
+common.compare("pipeline, interleaved 1F1B", train(ScheduleInterleaved1F1B, stages_each=2), expected)
+common.finish()
