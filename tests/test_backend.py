@@ -33,6 +33,8 @@ def start(seconds=30, backend="ina"):
         from ina.backend import world
         say(switch=list(world._pids.items()))
     return dist.get_rank(), dist.get_world_size()
+def meet():  # through Gloo, so that it ends well when the switch ends right after
+    n = dist.get_world_size(); dist.all_to_all_single(torch.zeros(n), torch.zeros(n))
 """
 
 
@@ -255,7 +257,8 @@ assert part.tolist() == [2 * n * rank, n * (2 * rank + 1)]
 part = torch.zeros(rank + 1, dtype=torch.int64); dist.reduce_scatter(part, [torch.full((r + 1,), r) for r in range(n)])
 assert part.tolist() == [n * rank] * (rank + 1)
 dist.barrier()
-future = dist.broadcast(torch.full((3,), float(rank)), 0, async_op=True).get_future().wait(); assert future[0].tolist() == [0, 0, 0]
+future = dist.broadcast(torch.full((3,), float(rank)), 0, async_op=True).get_future()
+assert future.wait()[0].tolist() == [0, 0, 0]
 say(through_switch=ina.backend.stats())
 # the rest is Gloo's
 turned = torch.zeros(n); dist.all_to_all_single(turned, torch.full((n,), rank + 0.0)); assert turned.tolist() == list(range(n))
@@ -358,7 +361,7 @@ def test_killed_worker(tmp_path, when, protocol):
     results = run(tmp_path, 3, f"""
         rank, n = start(60)
         if {when == "during"}: dist.all_reduce(torch.ones(10))
-        dist.barrier()
+        meet()
         if rank == 1:
             if {when == "during"}:
                 work = [dist.all_reduce(torch.ones(10_000), async_op=True) for _ in range(20)]
@@ -377,7 +380,7 @@ def test_killed_starter(tmp_path, protocol):
     results = run(tmp_path, 3, f"""
         rank, n = start(60)
         dist.all_reduce(torch.ones(10))
-        dist.barrier()
+        meet()
         if rank == 0: os.kill(os.getpid(), signal.SIGKILL)
         {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
     """)
@@ -388,7 +391,7 @@ def test_killed_switch(tmp_path, protocol):
     results = run(tmp_path, 2, f"""
         rank, n = start(60)
         dist.all_reduce(torch.ones(10))
-        dist.barrier()
+        meet()
         pid = next(iter(world._pids.values()))
         if rank == 0: os.kill(pid, signal.SIGKILL)
         {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
