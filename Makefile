@@ -14,10 +14,10 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run experiment test bench lint clean data mininet
+.PHONY: help run experiment test conformance bench lint clean data mininet
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
 	@echo '  ina --help      the command line, in $(VENV)/bin once one of them ran'
 
 run: $(VENV)/built data $(if $(filter local,$(WORLD)),,mininet) ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
@@ -28,6 +28,9 @@ experiment: $(VENV)/built ## run an experiment of experiments/: NAME=loss-sweep 
 
 test: $(VENV)/built $(VENV)/tested-with ## run the tests
 	@$(RUN) -m pytest -q -ra $(TESTS) $(ARGS)
+
+conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed test suite with ina and with Gloo, and compare
+	@$(RUN) -m tests.conformance $(ARGS)
 
 bench: $(VENV)/built ## measure the switch, the codec, all-reduce and the emulator against their peers and limits
 	@$(RUN) -m bench $(ARGS)

@@ -527,8 +527,8 @@ def test_refused_job_goes_to_gloo_on_all_ranks(tmp_path):
     said = succeed(run(tmp_path, 2, """
         import dataclasses
         from ina.backend.settings import Settings
-        small = dataclasses.replace(Settings.from_environment(), pool=64)
-        Settings.from_environment = classmethod(lambda cls, options: small)
+        small = dataclasses.replace(Settings.read(), pool=64)
+        Settings.read = classmethod(lambda cls, options: small)
         rank, n = start()
         first = torch.ones(3); dist.all_reduce(first)
         group = dist.new_group([0, 1])
@@ -589,18 +589,50 @@ def test_settings_name_what_is_wrong(monkeypatch):
         ("INA_VALUES", "100", "INA_VALUES=100: expected one of 32"),
         ("INA_SLOTS", "many", "INA_SLOTS=many: expected an integer"),
         ("INA_SLOTS", "48", "expected a power of two"),
-        ("INA_PROTOCOL", "swichml", "INA_PROTOCOL=swichml: expected one of .*switchml"),
         ("INA_PORT", "serial", "INA_PORT=serial: expected shm or udp"),
+        ("INA_PROTOCOL", "switchlm", "INA_PROTOCOL=switchlm: expected one of .*switchml"),
         ("INA_FAULT", "loss=2", "INA_FAULT=loss=2: .*loss"),
         ("INA_FAULT", "lost=0.1", "'lost=0.1': expected key=value with one of the keys loss, dup"),
+        ("INA_VALEUS", "64", "INA_VALEUS: there is no such variable; did you mean INA_VALUES?"),
     ]
     for name, value, text in wrong:
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             with pytest.raises(ValueError, match=text):
-                Settings.from_environment()
+                Settings.read()
     faults = parse_faults("loss=0.1,dup=0.2,seed=7")
     assert (faults.loss, faults.duplicate, faults.seed) == (0.1, 0.2, 7)
+
+
+def test_options_count_more_than_the_environment_and_that_more_than_a_file(monkeypatch, tmp_path):
+    from ina.backend.settings import Options, Settings
+
+    file = tmp_path / "ina.toml"
+    file.write_text('values = 64\nslots = 8\nport = "udp"\n')
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert (Settings.read().values, Settings.read().slots, Settings.read().port) == (64, 8, "udp")
+    monkeypatch.setenv("INA_VALUES", "128")
+    monkeypatch.setenv("INA_SLOTS", "16")
+    settings = Settings.read(Options(slots=32))
+    assert (settings.values, settings.slots, settings.port) == (128, 32, "udp")
+    with pytest.raises(ValueError, match=r"Options\(slots=33\): expected a power of two"):
+        Settings.read(Options(slots=33))
+
+
+@pytest.mark.parametrize(("content", "text"), [
+    ("valeus = 64", "ina.toml: unknown key .valeus.; did you mean .values.\\?"), ("values = 65", "ina.toml: values = 65: expected"),
+    ("values 64", "configuration file .*ina.toml: "),
+])
+def test_configuration_file_that_is_wrong(monkeypatch, tmp_path, content, text):
+    from ina.backend.settings import Settings
+
+    (tmp_path / "ina.toml").write_text(content)
+    monkeypatch.setenv("INA_CONFIG", str(tmp_path / "ina.toml"))
+    with pytest.raises(ValueError, match=text):
+        Settings.read()
+    monkeypatch.setenv("INA_CONFIG", str(tmp_path / "other.toml"))
+    with pytest.raises(ValueError, match="other.toml"):
+        Settings.read()
 
 
 def test_autoload_is_cheap_and_never_raises():

@@ -1,4 +1,4 @@
-"""torch.distributed back end ``"ina"``: all-reduce through a P4 switch, everything else through Gloo.
+"""torch.distributed back end ``"ina"``: what is a sum through a P4 switch, the rest through Gloo.
 
     torch.distributed.init_process_group("ina")
 

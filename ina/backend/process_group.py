@@ -36,7 +36,7 @@ _open_groups: WeakSet[InaProcessGroup] = WeakSet()
 def create_process_group(options, backend_options) -> InaProcessGroup:
     """torch's creator (extended API): called on every member of a new group, with its store, rank, size and time-out.
 
-    Raises RuntimeError on every rank if the ranks are not on one machine, ValueError for a bad environment variable.
+    Raises RuntimeError on every rank if the ranks are not on one machine, ValueError for a bad option, variable or key.
     """
     if not isinstance(backend_options, Options | None):
         raise ValueError(f"ina: pg_options is a {type(backend_options).__name__}, expected ina.backend.Options")
@@ -77,7 +77,7 @@ class InaProcessGroup(dist.ProcessGroup):
     def _open_job(self, store, name: str, options: Options | None) -> None:
         from ina.backend.job import Job
 
-        settings = Settings.from_environment(options)
+        settings = Settings.read(options)
         agreed = world.agree(store, self.rank(), self.size(), self._timeout, settings)
         self._switch = agreed.switch
         try:

@@ -1,8 +1,16 @@
-"""What the environment, or a group's options, may say about the local world. Unknown values are errors that name the variable."""
+"""What a group's options, the environment and a configuration file may say. Unknown keys and values are errors that say where.
+
+    Options of the group  >  environment (INA_...)  >  configuration file  >  default
+
+The file is TOML, with the keys of ``Settings`` (``protocol = "atp"``); INA_CONFIG names it, or else it is ``ina.toml`` in
+``$XDG_CONFIG_HOME`` or ``~/.config``, if it is there.
+"""
 
 from __future__ import annotations
 
+import difflib
 import os
+import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -14,27 +22,75 @@ FAULT_KEYS = {"loss": "loss", "dup": "duplicate", "reorder": "reorder", "corrupt
               "dup_delay": "duplicate_delay", "reorder_delay": "reorder_delay"}
 
 
+KEYS = ("protocol", "program", "values", "slots", "port", "fault", "switch", "capture")
+# Variables that other parts of the project, and its tests, listen to.
+OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE")
+
+
 @dataclass(frozen=True)
 class Options:
-    """What one process group wants: ``init_process_group("ina", pg_options=Options(protocol="atp"))``.
-
-    Each counts more than the variable of its name (INA_PROTOCOL, ...); None: as the environment has it.
-    """
+    """What one process group wants: ``init_process_group("ina", pg_options=Options(protocol="atp"))``. None: not said."""
 
     protocol: str | None = None
     values: int | None = None
     slots: int | None = None
     port: str | None = None
 
-    def environment(self) -> dict[str, str]:
-        """What the environment says to this group."""
-        own = {f"INA_{field.name.upper()}": getattr(self, field.name) for field in fields(self)}
-        return {**os.environ, **{name: str(value) for name, value in own.items() if value is not None}}
+
+class Said:
+    """What is said of each key, and where: for error messages."""
+
+    def __init__(self, options: Options | None):
+        """Raises ValueError for an unknown key, and for a file that is not there or no TOML."""
+        self._said: dict[str, tuple[str, str]] = {}  # key -> text, and where it stands
+        self._file()
+        for name, text in os.environ.items():
+            if name.startswith("INA_"):
+                key = name.removeprefix("INA_").lower()
+                if key in KEYS and text:
+                    self._said[key] = text, f"{name}={text}"
+                close = difflib.get_close_matches(key, KEYS, 1, 0.75)
+                if key not in KEYS and name.removeprefix("INA_") not in OTHERS and close:
+                    raise ValueError(f"{name}: there is no such variable; did you mean INA_{close[0].upper()}?")
+        for field in fields(options or Options()):
+            value = getattr(options, field.name, None)
+            if value is not None:
+                self._said[field.name] = str(value), f"Options({field.name}={value!r})"
+
+    def _file(self) -> None:
+        named = os.environ.get("INA_CONFIG", "")
+        path = Path(named or Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "ina.toml")
+        if not named and not path.is_file():
+            return
+        try:
+            with path.open("rb") as file:
+                content = tomllib.load(file)
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ValueError(f"configuration file {path}: {error}") from error
+        for key, value in content.items():
+            if key not in KEYS:
+                close = difflib.get_close_matches(key, KEYS, 1, 0)
+                raise ValueError(f"{path}: unknown key {key!r}; did you mean {close[0]!r}? Keys are {', '.join(KEYS)}")
+            self._said[key] = str(value), f"{path}: {key} = {value!r}"
+
+    def text(self, key: str, default: str = "") -> str:
+        return self._said[key][0] if key in self._said else default
+
+    def wrong(self, key: str, expected: str) -> ValueError:
+        return ValueError(f"{self._said[key][1]}: {expected}")
+
+    def integer(self, key: str, default: int) -> int:
+        try:
+            return int(self.text(key, str(default)))
+        except ValueError:
+            raise self.wrong(key, "expected an integer") from None
 
 
 @dataclass(frozen=True)
 class Settings:
     """
+    Each variable is also a key of the configuration file, without INA_ and in small letters.
+
     ==============  ======================================================================================
     INA_PROTOCOL    the protocol (default: switchml)
     INA_PROGRAM     the P4 program (default: the protocol's own)
@@ -59,25 +115,29 @@ class Settings:
     capture: str = ""
 
     @classmethod
-    def from_environment(cls, options: Options | None = None) -> Settings:
-        """``options`` count more. Raises ValueError naming the variable."""
-        said = (options or Options()).environment()
-        protocol, program = said.get("INA_PROTOCOL", ""), said.get("INA_PROGRAM", "")
+    def read(cls, options: Options | None = None) -> Settings:
+        """What ``options``, the environment and the configuration file say. Raises ValueError naming what is wrong."""
+        said = Said(options)
+        protocol, program = said.text("protocol"), said.text("program")
         if protocol and protocol not in protocols.names():
-            raise ValueError(f"INA_PROTOCOL={protocol}: expected one of {', '.join(protocols.names())}")
-        values = _integer(said, "INA_VALUES", cls.values)
+            raise said.wrong("protocol", f"expected one of {', '.join(protocols.names())}")
+        values = said.integer("values", cls.values)
         if values not in VALUES:
-            raise ValueError(f"INA_VALUES={values}: expected one of {', '.join(map(str, VALUES))}")
-        slots = _integer(said, "INA_SLOTS", cls.slots)
+            raise said.wrong("values", f"expected one of {', '.join(map(str, VALUES))}")
+        slots = said.integer("slots", cls.slots)
         if slots < 1 or slots & (slots - 1) or slots > 8192:
-            raise ValueError(f"INA_SLOTS={slots}: expected a power of two from 1 to 8192")
-        port = said.get("INA_PORT", cls.port)
+            raise said.wrong("slots", "expected a power of two from 1 to 8192")
+        port = said.text("port", cls.port)
         if port not in ("shm", "udp"):
-            raise ValueError(f"INA_PORT={port}: expected shm or udp")
-        fault = said.get("INA_FAULT")
+            raise said.wrong("port", "expected shm or udp")
+        faults = None
+        if fault := said.text("fault"):
+            try:
+                faults = parse_faults(fault)
+            except ValueError as error:
+                raise said.wrong("fault", str(error)) from None
         path = Path(program) if program else protocols.program(protocol or protocols.DEFAULT)
-        return cls(protocol, path, values, slots, max(cls.pool, slots), port, parse_faults(fault) if fault else None,
-                   said.get("INA_SWITCH", ""), said.get("INA_CAPTURE", ""))
+        return cls(protocol, path, values, slots, max(cls.pool, slots), port, faults, said.text("switch"), said.text("capture"))
 
 
 def parse_faults(text: str) -> Faults:
@@ -86,20 +146,10 @@ def parse_faults(text: str) -> Faults:
     for item in text.split(","):
         key, equals, value = item.partition("=")
         if key not in FAULT_KEYS or not equals:
-            raise ValueError(f"INA_FAULT: {item!r}: expected key=value with one of the keys {', '.join(FAULT_KEYS)}")
+            raise ValueError(f"{item!r}: expected key=value with one of the keys {', '.join(FAULT_KEYS)}")
         try:
             found[FAULT_KEYS[key]] = int(value) if key == "seed" else float(value)
         except ValueError:
-            raise ValueError(f"INA_FAULT: {item!r}: {value!r} is not a number") from None
-    try:
-        return Faults(**found)
-    except ValueError as error:
-        raise ValueError(f"INA_FAULT={text}: {error}") from None
+            raise ValueError(f"{item!r}: {value!r} is not a number") from None
+    return Faults(**found)
 
-
-def _integer(said: dict[str, str], name: str, default: int) -> int:
-    text = said.get(name)
-    try:
-        return int(text) if text else default
-    except ValueError:
-        raise ValueError(f"{name}={text}: expected an integer") from None
