@@ -620,7 +620,8 @@ def test_options_count_more_than_the_environment_and_that_more_than_a_file(monke
 
 
 @pytest.mark.parametrize(("content", "text"), [
-    ("valeus = 64", "ina.toml: unknown key .valeus.; did you mean .values.\\?"), ("values = 65", "ina.toml: values = 65: expected"),
+    ("valeus = 64", "ina.toml: unknown key .valeus.; did you mean .values.\\?"),
+    ("values = 65", "ina.toml: values = 65: expected"),
     ("values 64", "configuration file .*ina.toml: "),
 ])
 def test_configuration_file_that_is_wrong(monkeypatch, tmp_path, content, text):
