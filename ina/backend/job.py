@@ -41,7 +41,7 @@ class Job:
     """One per process group and rank. Methods may be called from any thread, except that ``close`` must come last."""
 
     def __init__(self, switch: str, switch_pid: int, name: str, rank: int, size: int, timeout: float,
-                 settings: Settings):
+                 settings: Settings, token: str = ""):
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else why not; None: not asked yet
@@ -54,7 +54,7 @@ class Job:
         self._tag = 0
         self._last_stats: dict[str, int] = {}
         try:
-            self._client = Client(switch, max(timeout, START_TIMEOUT))
+            self._client = Client(switch, max(timeout, START_TIMEOUT), token)
             self._client.join(name, rank)
         except ControlError as error:
             raise RuntimeError(f"ina: {error}{world.log_tail(switch)}") from error

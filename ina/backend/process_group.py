@@ -82,7 +82,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._switch = agreed.switch
         try:
             self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
-                            self._timeout.total_seconds(), settings)
+                            self._timeout.total_seconds(), settings, agreed.token)
         except BaseException:
             world.release(self._switch)
             raise

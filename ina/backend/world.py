@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import socket
 import uuid
 from dataclasses import dataclass
@@ -42,11 +43,13 @@ class Place:
 
 @dataclass(frozen=True)
 class Agreement:
-    """The group's switch process (socket name, process id), and a word that no other group's job has in its name."""
+    """The group's switch process (socket name, process id), a word that no other group's job has in its name, and what proves
+    to the switch process that a process is of the group."""
 
     switch: str
     pid: int
     nonce: str
+    token: str
 
 
 def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
@@ -60,7 +63,7 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
     if rank == 0:
         mine["switch"] = acquire(settings)
         mine["pid"], mine["protocol"] = _pids[mine["switch"]], _protocols[mine["switch"]]
-        mine["nonce"] = uuid.uuid4().hex[:8]
+        mine["nonce"], mine["token"] = uuid.uuid4().hex[:8], secrets.token_hex(16)
     try:
         store.set(f"rank/{rank}", json.dumps(mine))
         keys = [f"rank/{i}" for i in range(size)]
@@ -91,7 +94,7 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
     if rank != 0:
         _users[name] = _users.get(name, 0) + 1
         _pids[name], _protocols[name] = ranks[0]["pid"], ranks[0]["protocol"]
-    return Agreement(name, _pids[name], ranks[0]["nonce"])
+    return Agreement(name, _pids[name], ranks[0]["nonce"], ranks[0]["token"])
 
 
 def acquire(settings: Settings) -> str:

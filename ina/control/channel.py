@@ -74,6 +74,13 @@ class Channel:
             raise ValueError(f"expected a JSON object, got {type(message).__name__}")
         return message, fds
 
+    def peek(self) -> bytes:
+        """The first bytes of what has arrived; it stays there. b"": the other end hung up."""
+        try:
+            return self.sock.recv(16, socket.MSG_PEEK)
+        except OSError as error:
+            raise ChannelClosed(f"cannot receive: {error.strerror}") from error
+
     def buffered(self) -> bool:
         """Whether a whole message waits that was read with an earlier one."""
         return b"\n" in self._text

@@ -45,11 +45,13 @@ class Attachment:
 class Client:
     """One connection to the switch process at ``name`` (abstract, or a path with a "/"): at most one worker of one job.
 
-    Not thread-safe. Every call takes its time-out in seconds; a dead switch process is a ControlError at once.
+    ``token``: the job's; all its workers bring the same. A job whose first worker brought none is open to everyone who reaches
+    the socket. Not thread-safe. Every call takes its time-out in seconds; a dead switch process is a ControlError at once.
     """
 
-    def __init__(self, name: str, timeout: float = 60.0):
+    def __init__(self, name: str, timeout: float = 60.0, token: str = ""):
         self.name = name
+        self.token = token
         self.timeout = timeout
         self.failure = ""  # the reason that the switch process gave, once it has
         self.gone = False  # the switch process ended without a reason
@@ -74,7 +76,7 @@ class Client:
 
     def join(self, job: str, worker: int) -> None:
         """Be worker ``worker`` of ``job`` from now on, without waiting for the answer (attach would tell)."""
-        self._send({"op": "join", "job": job, "worker": worker})
+        self._send({"op": "join", "job": job, "worker": worker, "token": self.token})
         self._unanswered += 1
 
     def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True) -> dict:
@@ -82,16 +84,23 @@ class Client:
 
         ``slots``: its window, a power of two (default: what the switch process was told). Raises ControlError.
         """
-        return self._call("admit", job=job, workers=workers, slots=slots, strict=strict)[0]
+        return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token)[0]
 
-    def attach(self, job: str, worker: int, port: str = "shm") -> Attachment:
-        """Attach worker ``worker`` with a port of kind ``shm`` or ``udp``; the caller owns the descriptors."""
-        reply, fds = self._call("attach", job=job, worker=worker, port=port)
+    def attach(self, job: str, worker: int, port: str = "shm", protocol: str = "", values: int = 0) -> Attachment:
+        """Attach worker ``worker`` with a port of kind ``shm`` or ``udp``; the caller owns the descriptors.
+
+        ``protocol`` and ``values`` per packet: refused if the switch's program has others; default: whatever it has.
+        """
+        reply, fds = self._call("attach", job=job, worker=worker, port=port, token=self.token, protocol=protocol, values=values)
         reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
         return Attachment(job=job, fds=fds, **reply)
 
+    def ask(self, what: str) -> dict:
+        """``jobs``, ``switches`` or ``counters``: what there is now (service.py)."""
+        return self._call(what)[0]
+
     def counters(self) -> dict:
-        return self._call("counters")[0]
+        return self.ask("counters")
 
     def release(self) -> None:
         """Leave the job in peace."""

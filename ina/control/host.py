@@ -1,0 +1,44 @@
+"""Running switches that workers can be plugged into, as the controller's process has them: embedded.py, network.py, ..."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from ina.control.ports import Plug
+from ina.control.writing import SwitchTarget
+from topologies.model import Topology
+
+
+class SwitchHost(Protocol):
+    """``targets``: the switches by name. ``topology``: of a network whose hosts workers are in; None: one switch, and ports are
+    made for workers wherever they are."""
+
+    targets: Mapping[str, SwitchTarget]
+    topology: Topology | None
+
+    def describe(self) -> dict:
+        """``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of each switch's pool)."""
+
+    def host_of(self, pid: int) -> str:
+        """The host that process ``pid`` is in; "": there are no hosts. Raises ValueError: it is in none."""
+
+    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> Plug:
+        """A port for worker ``index`` of job number ``job`` with a window of ``slots``, which is process ``pid``.
+
+        Raises ValueError for an unknown kind or place, OSError.
+        """
+
+    def close_port(self, number: int, job: int) -> None:
+        """Worker of job number ``job`` at that port is gone."""
+
+    def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
+        """A port for the parameter server, which is process ``pid``, and the name of its switch. Raises as ``open_port``."""
+
+    def close_server_port(self, number: int) -> None:
+        """The parameter server is gone."""
+
+    def counters(self) -> dict:
+        """``program``: cells (packets, bytes) by counter; ``ports``; further keys are the host's own."""
+
+    def close(self) -> None: ...

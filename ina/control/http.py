@@ -1,0 +1,118 @@
+"""The controller's socket for people: HTTP/1.1 with JSON (RFC 9112), so that curl and any script can look and ask.
+
+    curl --unix-socket /run/ina/switch.sock http://ina/jobs             (a path)
+    curl --abstract-unix-socket ina-1234-0123456789ab http://ina/jobs   (an abstract name)
+
+    GET    /            what there is to ask
+    GET    /status      program, protocol, free slots
+    GET    /jobs        jobs with their switches, slots and workers
+    GET    /switches    switches with their pools
+    GET    /counters    counters of the program, and of ports or links
+    POST   /jobs        admit a job: {"job": "a", "workers": 4, "slots": 64, "hosts": ["h1", ...]}; the reply has its token
+    DELETE /jobs/NAME   end a job; with "Authorization: Bearer TOKEN" where it has one
+
+Each connection takes one request. Workers speak JSON lines on the same socket instead (server.py): theirs is a session, whose
+end means that the worker is gone, in which descriptors of shared memory come with answers and news come unasked.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import unquote
+
+from ina.control.jobs import AdmissionError
+from ina.control.service import NotYet, Service, Session
+
+MAX_REQUEST = 1 << 16
+METHODS = (b"GET ", b"POST ", b"DELETE ")
+ROUTES = {"status": "ping", "jobs": "jobs", "switches": "switches", "counters": "counters"}
+STATUS = {
+    "invalid": HTTPStatus.BAD_REQUEST, "too_many_workers": HTTPStatus.BAD_REQUEST, "token": HTTPStatus.FORBIDDEN,
+    "unknown": HTTPStatus.NOT_FOUND, "method": HTTPStatus.METHOD_NOT_ALLOWED, "duplicate": HTTPStatus.CONFLICT,
+    "mismatch": HTTPStatus.CONFLICT, "failed": HTTPStatus.GONE, "switch": HTTPStatus.BAD_GATEWAY,
+    "full": HTTPStatus.SERVICE_UNAVAILABLE, "unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]  # names in lower case
+    body: bytes
+
+
+def looks_like(data: bytes) -> bool:
+    """Whether a connection that begins with ``data`` speaks HTTP."""
+    return data != b"" and any(data.startswith(method) or method.startswith(data) for method in METHODS)
+
+
+def parse(data: bytes) -> Request | None:
+    """The request in ``data``; None while it is not whole. Raises ValueError for what is none."""
+    head, blank, body = data.partition(b"\r\n\r\n")
+    if not blank:
+        if len(data) > MAX_REQUEST:
+            raise ValueError(f"a request head longer than {MAX_REQUEST} bytes")
+        return None
+    first, *lines = head.decode("latin-1").split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise ValueError(f"not a request line: {first!r}")
+    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    length = headers.get("content-length", "0")
+    if not length.isdigit() or int(length) > MAX_REQUEST:
+        raise ValueError(f"Content-Length {length!r}: expected a number up to {MAX_REQUEST}")
+    if len(body) < int(length):
+        return None
+    return Request(parts[0], unquote(parts[1].partition("?")[0]), headers, body[: int(length)])
+
+
+def respond(service: Service, request: Request, pid: int) -> bytes:
+    """The whole response."""
+    try:
+        return response(HTTPStatus.OK, _answer(service, request, Session(pid, lambda message, fds: None)))
+    except NotYet as error:
+        return _error("invalid", f'the answer would wait for {error}; say "hosts", one for each worker')
+    except AdmissionError as error:
+        return _error(error.code, str(error))
+    except (TypeError, ValueError, OSError) as error:
+        return _error("invalid", str(error))
+
+
+def _answer(service: Service, request: Request, session: Session) -> dict:
+    _, first, *rest = request.path.split("/")
+    name = "/".join(rest)
+    if request.method == "GET" and not first:
+        return {"requests": [f"GET /{route}" for route in ROUTES] + ["POST /jobs", "DELETE /jobs/NAME"]}
+    if first not in ROUTES:
+        raise AdmissionError("unknown", f"there is no {request.path}; GET / says what there is")
+    if request.method == "GET":
+        found = service.call(session, [], ROUTES[first], {})
+        if first == "jobs" and name:
+            if name not in found["jobs"]:
+                raise AdmissionError("unknown", f"there is no job {name!r}")
+            return found["jobs"][name]
+        return found
+    if first != "jobs":
+        raise AdmissionError("method", f"{request.path}: only GET")
+    if request.method == "POST":
+        arguments = json.loads(request.body or b"{}")
+        if not isinstance(arguments, dict):
+            raise ValueError("expected a JSON object")
+        token = arguments.setdefault("token", secrets.token_hex(16))
+        return {**service.call(session, [], "admit", arguments), "token": token}
+    token = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+    return service.call(session, [], "end", {"job": name, "token": token})
+
+
+def _error(code: str, text: str) -> bytes:
+    return response(STATUS.get(code, HTTPStatus.BAD_REQUEST), {"code": code, "error": text})
+
+
+def response(status: HTTPStatus, content: dict) -> bytes:
+    body = json.dumps(content, indent=2).encode() + b"\n"
+    head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"Connection: close\r\n\r\n" + body

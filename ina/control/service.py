@@ -1,0 +1,391 @@
+"""What workers and people can ask of the controller's process, whatever way they ask (server.py, http.py).
+
+    ping                                          -> pid, server (the parameter server's, 0: none), program, source_hash,
+                                                     protocol, values, slots, free_slots
+    join     job worker                           -> this connection is that worker of that job: its end will be told
+    admit    job workers [slots] [strict] [hosts] -> number, incarnation, slot_base, slots (all workers ask; the first creates,
+                                                     all get the same answer, a refusal too)
+    attach   job worker port [protocol] [values]  -> the worker's configuration, and the port's descriptors
+    release                                       -> this connection's worker leaves its job in peace
+    end      job                                  -> the job is over: its workers are told, as if one were lost
+    serve    port                                 -> this connection is the parameter server, and is called from now on
+                                                     (parameter_server.py); its port, and the port's descriptors
+    jobs, switches, counters                      -> what there is, and what it has done
+    stop                                          -> ends when the last client is gone
+
+A job belongs to who knows its ``token``: the one that its first request brings. Later ones must bring the same. A job that was
+asked for without one is open to all who reach the socket. When a job has failed, its name can be used again with another token.
+
+In a network a job's tree is placed once all workers have joined, as only then their hosts are known; requests for admission
+wait for that, up to JOINING seconds. Joining waits for nobody, so whichever order members take their jobs in, nothing can
+dead-lock.
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass
+
+from ina.control.channel import Channel
+from ina.control.controller import AdmissionError, Controller
+from ina.control.host import SwitchHost
+from ina.control.jobs import Job
+from ina.control.upstream import ServerGone, Upstream
+
+JOINING = 30.0  # seconds for all workers of a job in a network to join
+GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
+DEFAULT_SLOTS = 128
+REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
+
+log = logging.getLogger("ina.switch")
+
+
+@dataclass(eq=False)
+class Session:
+    """One connection. ``send``: a message with descriptors; errors are its business. ``channel``: where it is one."""
+
+    pid: int
+    send: Callable[[dict, list[int]], None]
+    channel: Channel | None = None
+    job: str = ""  # of which it is a member, "" before join
+    index: int = -1  # as which worker
+    host: str = ""  # where the worker is, if that matters
+    attached: bool = False
+    released: bool = False
+    hang_up_at: float = 0.0  # monotonic seconds, 0: no
+
+
+class NotYet(Exception):
+    """A request must wait; says for what."""
+
+
+@dataclass
+class Pending:
+    """A request that waits, until ``deadline`` (monotonic seconds)."""
+
+    session: Session
+    request: dict
+    deadline: float
+
+
+@dataclass
+class Refusal:
+    text: str
+    code: str
+    asked: int = 0
+
+
+class Service:
+    """``failure``: why there is no switch; then every request is answered with it."""
+
+    def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS):
+        self.host, self.failure, self.job_slots = host, failure, job_slots
+        self.stopping = False
+        self.sessions: list[Session] = []
+        self.controller: Controller | None = None
+        self.upstream: Upstream | None = None  # of the parameter server
+        if host is not None:
+            about = host.describe()
+            self.controller = Controller(host.targets, about["slots"], protocol=about["protocol"], topology=host.topology)
+        self.ports: dict[str, list[int]] = {}  # open ports by job
+        self.tokens: dict[str, str] = {}
+        self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
+        self.failures: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self.pending: list[Pending] = []
+        self.operations = {
+            "ping": self.ping, "join": self.join, "admit": self.admit, "attach": self.attach, "release": self.release,
+            "end": self.end, "serve": self.serve, "jobs": self.jobs, "switches": self.switches, "counters": self.counters,
+            "stop": self.stop,
+        }  # fmt: skip
+
+    # ---- answers
+
+    def answer(self, session: Session, request: dict, deadline: float = 0.0) -> None:
+        """Do what ``request`` says, and reply to ``session``: now, or when it can be said, up to ``deadline``."""
+        fds: list[int] = []
+        try:
+            reply = self._reply(session, fds, request, deadline)
+            if reply is not None:
+                session.send(reply, fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+
+    def _reply(self, session: Session, fds: list[int], request: dict, deadline: float) -> dict | None:
+        arguments = dict(request)
+        op = arguments.pop("op", None)
+        try:
+            return {"ok": True, **self.call(session, fds, op, arguments)}
+        except NotYet as error:
+            deadline = deadline or time.monotonic() + JOINING
+            if time.monotonic() >= deadline:
+                return {"ok": False, "code": "timeout", "error": f"{op}: waited {JOINING:g} s for {error}"}
+            self.pending.append(Pending(session, request, deadline))
+            return None
+        except AdmissionError as error:
+            return {"ok": False, "code": error.code, "error": str(error)}
+        except (TypeError, ValueError, OSError) as error:
+            return {"ok": False, "code": "invalid", "error": f"{op}: {error}"}
+
+    def retry(self) -> None:
+        """What waits, once more: somebody has come, or time has passed."""
+        waiting, self.pending = self.pending, []
+        for pending in waiting:
+            if pending.session in self.sessions:
+                self.answer(pending.session, pending.request, pending.deadline)
+
+    def due(self) -> float | None:
+        """When something is to be done without anybody asking (monotonic seconds); None: nothing is."""
+        times = [p.deadline for p in self.pending] + [s.hang_up_at for s in self.sessions if s.hang_up_at]
+        return min(times, default=None)
+
+    def call(self, session: Session, fds: list[int], op: str, arguments: dict) -> dict:
+        """Raises AdmissionError, what wrong arguments raise, or NotYet."""
+        if self.failure and op != "stop":
+            raise AdmissionError("failed", self.failure)
+        if op not in self.operations:
+            raise AdmissionError("invalid", f"unknown operation {op!r}; expected one of {', '.join(self.operations)}")
+        return self.operations[op](session, fds, **arguments)
+
+    # ---- about the switches
+
+    def ping(self, session: Session, fds: list[int]) -> dict:
+        server = self.upstream.pid if self.upstream and self.upstream.ready else 0
+        return {"pid": os.getpid(), "server": server, "free_slots": self.controller.free_slots(), **self.host.describe()}
+
+    def jobs(self, session: Session, fds: list[int]) -> dict:
+        """``jobs``: by name, what each has at its switches, and its workers that are here."""
+        return {"jobs": {name: self._job(job) for name, job in self.controller.jobs.items()}}
+
+    def _job(self, job: Job) -> dict:
+        processes = {s.index: s.pid for s in self._members(job.name)}
+        return {
+            "number": job.number, "incarnation": job.incarnation, "workers": job.workers, "slots": job.slots,
+            "strict": job.strict, "open": not self.tokens.get(job.name), "root": job.root.switch,
+            "switches": {b.switch: {"slot_base": b.slot_base, "children": list(b.seats)} for b in job.branches.values()},
+            "members": {i: {"pid": processes.get(i), "host": job.hosts[i] if job.hosts else None, "port": child.port,
+                            "ip": child.address.ip} for i, child in job.attached.items()},
+        }  # fmt: skip
+
+    def switches(self, session: Session, fds: list[int]) -> dict:
+        """``switches``: by name, its pool and jobs."""
+        controller = self.controller
+        return {"switches": {name: {
+            "slots": controller.slots[name], "free_slots": controller.free_slots(name),
+            "state": "unsure" if name in controller.unsure else "up",
+            "jobs": [job.name for job in controller.jobs.values() if name in job.branches]} for name in controller.targets},
+            **self.host.describe()}  # fmt: skip
+
+    def counters(self, session: Session, fds: list[int]) -> dict:
+        try:
+            return {**self.host.counters(), **(self.upstream.counters() if self.upstream else {})}
+        except ServerGone as error:
+            raise AdmissionError("failed", str(error)) from error
+
+    def stop(self, session: Session, fds: list[int]) -> dict:
+        self.stopping = True
+        return {}
+
+    # ---- members
+
+    def join(self, session: Session, fds: list[int], job: str, worker: int, token: str = "") -> dict:
+        self._authenticate(job, token)
+        if (session.job, session.index) not in (("", -1), (job, worker)):
+            raise AdmissionError("duplicate", f"this connection is worker {session.index} of job {session.job!r} "
+                                              "already; open another one")
+        for other in self.sessions:
+            if other is not session and (other.job, other.index) == (job, worker):
+                raise AdmissionError("duplicate", f"processes {other.pid} and {session.pid} both say that they are "
+                                                  f"worker {worker} of job {job!r}; ranks must differ")
+        host = self.host.host_of(session.pid)
+        for other in self._members(job):
+            if host and other is not session and other.host == host:
+                raise AdmissionError("duplicate", f"{host} has a worker of this job already ({other.index}): each worker of a "
+                                                  "job needs a host of its own")
+        self.tokens.setdefault(job, token)
+        session.job, session.index, session.host = job, worker, host
+        return {}
+
+    def admit(self, session: Session, fds: list[int], job: str, workers: int, slots: int | None = None,
+              strict: bool = True, hosts: list[str] | None = None, token: str = "") -> dict:
+        self._authenticate(job, token)
+        slots = slots or self.job_slots
+        if refusal := self.refusals.get((job, token)):
+            refusal.asked += 1
+            if refusal.asked >= workers:
+                del self.refusals[job, token]
+            raise AdmissionError(refusal.code, refusal.text)
+        admitted = self.controller.jobs.get(job)
+        if admitted is None and self.upstream and self.upstream.expected():
+            self.upstream.start()
+            raise NotYet("the parameter server to start")
+        if admitted is None:
+            at = tuple(hosts or self._hosts(job, workers)) if strict and self.controller.topology else ()
+            try:
+                tree = self.controller.place(job, at, slots)[0] if at else None
+                admitted = self._new_job(self.controller.admit(job, workers, slots, strict, tree, at))
+            except AdmissionError as error:
+                if workers > 1:
+                    _remember(self.refusals, (job, token), Refusal(str(error), error.code, asked=1))
+                raise
+            self.tokens.setdefault(job, token)
+            log.info("job %s: number %d, incarnation %d, %d workers, %d slots at %s", job, admitted.number,
+                     admitted.incarnation, workers, slots, ", ".join(admitted.branches))
+        elif (admitted.workers, admitted.slots, admitted.strict) != (workers, slots, strict):
+            raise AdmissionError("mismatch", f"job {job!r} was admitted with {admitted.workers} workers, "
+                                             f"{admitted.slots} slots, strict={admitted.strict}; this worker asks for "
+                                             f"{workers} workers, {slots} slots, strict={strict}")
+        return {"number": admitted.number, "incarnation": admitted.incarnation, "slot_base": admitted.slot_base,
+                "slots": admitted.slots, "workers": admitted.workers}
+
+    def _new_job(self, job: Job) -> Job:
+        """Tells the parameter server of an admitted job. Raises AdmissionError; then it is released again."""
+        try:
+            if self.upstream:
+                self.upstream.add(job)
+        except ServerGone as error:
+            self.controller.release(job.name)
+            raise AdmissionError("failed", str(error)) from error
+        return job
+
+    def _hosts(self, job: str, workers: int) -> tuple[str, ...]:
+        """Of the job's workers in a network, in order. Raises NotYet, until all have joined."""
+        joined = {s.index: s.host for s in self._members(job)}
+        if not joined:
+            raise AdmissionError("invalid", f"job {job!r}: in a network its workers join before they are admitted, for its tree "
+                                            "is to reach their hosts; or say hosts")
+        if missing := [index for index in range(workers) if index not in joined]:
+            raise NotYet(f"workers {', '.join(map(str, missing))} of job {job!r} to join")
+        return tuple(joined[index] for index in range(workers))
+
+    def attach(self, session: Session, fds: list[int], job: str, worker: int, port: str = "shm", token: str = "",
+               protocol: str = "", values: int = 0) -> dict:
+        self.join(session, fds, job, worker, token)
+        admitted = self.controller.jobs.get(job)
+        if admitted is None:
+            raise AdmissionError("unknown", f"there is no job {job!r}; it was never admitted, or is over")
+        about = self.host.describe()
+        for what, asked in (("protocol", protocol), ("values", values)):
+            if asked and asked != about[what]:
+                raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {what}={asked}, but the switch runs "
+                                                 f"{about['program']} with {what}={about[what]}; start both alike")
+        plug = self.host.open_port(port, admitted.number, worker, admitted.slots, session.pid)
+        fds += plug.fds
+        try:
+            self.controller.attach(admitted, worker, plug.number, plug.address)
+        except AdmissionError:
+            self.host.close_port(plug.number, admitted.number)
+            raise
+        session.attached = True
+        self.ports.setdefault(job, []).append(plug.number)
+        log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, port)
+        return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
+                "incarnation": admitted.incarnation, "slots": admitted.slots, "values": about["values"],
+                "protocol": about["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch)}
+
+    def release(self, session: Session, fds: list[int]) -> dict:
+        if not session.job:
+            raise AdmissionError("unknown", "this connection has joined no job")
+        session.released = True
+        for other in self._others(session):
+            other.send({"event": "left", "worker": session.index, "pid": session.pid}, [])
+        self._over(session.job)
+        return {}
+
+    def end(self, session: Session, fds: list[int], job: str, token: str = "") -> dict:
+        self._authenticate(job, token)
+        if job not in self.controller.jobs:
+            raise AdmissionError("unknown", f"there is no job {job!r}")
+        self.fail(job, f"job {job!r} was ended by process {session.pid}")
+        self._over(job)
+        return {}
+
+    def _authenticate(self, job: str, token: str) -> None:
+        """Raises AdmissionError: the job is another's, or has failed."""
+        if failure := self.failures.get((job, token)):
+            raise AdmissionError("failed", failure)
+        known = self.tokens.get(job, token)
+        if not hmac.compare_digest(known.encode(), token.encode()):
+            what = "the token is wrong" if token else "a token is needed"
+            raise AdmissionError("token", f"job {job!r} belongs to others: {what}; all workers of a job bring the one that its "
+                                          "first request brought")
+
+    # ---- the parameter server
+
+    def serve(self, session: Session, fds: list[int], port: str = "shm") -> dict:
+        if session.job:
+            raise AdmissionError("invalid", f"this connection is worker {session.index} of job {session.job!r}")
+        reply, offered = self.upstream.serve(session, session.channel, session.pid,
+                                             lambda: self.host.open_server_port(port, session.pid))
+        fds += offered
+        return reply
+
+    def _server_lost(self, session: Session, why: str) -> None:
+        """Every job that the parameter server served is over."""
+        if self.upstream.ready:
+            self.host.close_server_port(self.upstream.number)
+        self.upstream.lost()
+        if why:
+            reason = f"the parameter server (process {session.pid}) is lost: {why}"
+            log.warning("%s", reason)
+            for job in list(self.controller.jobs):
+                self.fail(job, reason)
+
+    # ---- ends
+
+    def deserted(self) -> bool:
+        """Nobody is here but the parameter server."""
+        return all(self.upstream and session is self.upstream.session for session in self.sessions)
+
+    def gone(self, session: Session, why: str) -> None:
+        """Its connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
+        self.sessions.remove(session)
+        if self.upstream and session is self.upstream.session:
+            self._server_lost(session, why)
+        if not session.job or session.released:
+            return
+        if why:
+            reason = f"worker {session.index} of job {session.job!r} (process {session.pid}) is lost: {why}"
+            log.warning("%s", reason)
+            self.fail(session.job, reason)
+        self._over(session.job)
+
+    def fail(self, job: str, reason: str) -> None:
+        """The job cannot go on: its workers are told, and hung up after GRACE, so that results which are under way arrive."""
+        _remember(self.failures, (job, self.tokens.get(job, "")), reason)
+        for member in self._members(job):
+            member.send({"event": "failed", "reason": reason}, [])
+            member.hang_up_at = member.hang_up_at or time.monotonic() + GRACE
+
+    def _members(self, job: str) -> Iterator[Session]:
+        """Workers of the job that are here and have not left."""
+        return (s for s in self.sessions if s.job == job and not s.released)
+
+    def _others(self, session: Session) -> list[Session]:
+        return [s for s in self._members(session.job) if s is not session]
+
+    def _over(self, job: str) -> None:
+        """The last worker that leaves a job releases it; until then ports stay, results may be under way."""
+        if any(True for _ in self._members(job)):
+            return
+        self.tokens.pop(job, None)
+        if job not in self.controller.jobs:
+            return
+        number = self.controller.jobs[job].number
+        self.controller.release(job)
+        if self.upstream:
+            self.upstream.remove(number)
+        for port in self.ports.pop(job, []):
+            self.host.close_port(port, number)
+        log.info("job %s is over", job)
+
+
+def _remember(memory: OrderedDict, key: object, what: object) -> None:
+    memory[key] = what
+    while len(memory) > REMEMBERED:
+        memory.popitem(last=False)

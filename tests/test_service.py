@@ -1,0 +1,316 @@
+"""What the controller's process answers, without sockets: several switches, tokens, mismatches; and the same in HTTP."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import threading
+import time
+import uuid
+
+import pytest
+from capabilities import need
+from fake_target import FakeTarget
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topologies
+from ina.control import http
+from ina.control.channel import listen
+from ina.control.client import Client, ControlError
+from ina.control.controller import switch_address
+from ina.control.ports import Plug
+from ina.control.server import Server
+from ina.control.service import Service, Session
+from ina.transport import Address
+from topologies.model import Node
+
+
+class FakeNetwork:
+    """Switches without a data plane, and hosts; a process's id says in which of them it is."""
+
+    def __init__(self, topology):
+        self.topology = topology
+        self.targets = {switch.name: FakeTarget() for switch in topology.switches}
+        self.opened = []
+
+    def describe(self):
+        return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": "switchml"}
+
+    def host_of(self, pid):
+        if f"h{pid}" not in {host.name for host in self.topology.hosts}:
+            raise ValueError(f"process {pid} is in no host")
+        return f"h{pid}"
+
+    def open_port(self, kind, job, index, slots, pid):
+        hop, node = self.topology.hops[f"h{pid}"][0], Node(f"h{pid}")
+        end = next(end for end in self.topology.ends[hop.link] if end.node == hop.node)
+        self.opened.append(end)
+        address = Address(node.mac, node.ip, 4000 + job)
+        return Plug(end.port, address, switch_address(hop.node), {"kind": "udp"}, [])
+
+    def close_port(self, number, job):
+        self.opened.pop()
+
+    def counters(self):
+        return {"program": {"drops": [[0, 0]]}}
+
+    def close(self):
+        pass
+
+
+class Someone(Session):
+    """A client in host h<pid>; ``said``: what it was told."""
+
+    def __init__(self, service, pid):
+        self.said = []
+        super().__init__(pid, lambda message, fds: self.said.append(message))
+        self.service = service
+        service.sessions.append(self)
+
+    def ask(self, op, **arguments):
+        self.service.answer(self, {"op": op, **arguments})
+        self.service.retry()
+        return self.said[-1]
+
+
+@pytest.fixture
+def network():
+    return FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2))
+
+
+@pytest.fixture
+def service(network):
+    return Service(network, job_slots=16)
+
+
+def joined(service, *pids, job="job", **options):
+    workers = [Someone(service, pid) for pid in pids]
+    for index, worker in enumerate(workers):
+        assert worker.ask("join", job=job, worker=index, **options)["ok"]
+    return workers
+
+
+# ---- several switches
+
+
+def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
+    first, second = Someone(service, 1), Someone(service, 3)
+    first.ask("join", job="job", worker=0)
+    first.ask("admit", job="job", workers=2)
+    assert len(first.said) == 1, "no answer before worker 1 has joined"
+    second.ask("join", job="job", worker=1)
+    assert first.said[-1] == second.ask("admit", job="job", workers=2)
+    assert service.due() is None
+    assert first.said[-1] == {"ok": True, "number": 0, "incarnation": 1, "slot_base": 0, "slots": 16, "workers": 2}
+    reply = second.ask("attach", job="job", worker=1)
+    assert reply["address"] == ("00:00:00:00:00:03", "10.0.0.3", 4000)
+    assert reply["switch"] == ("02:ff:00:00:00:02", "10.255.0.2", 0xBEE0)
+    assert list(service.controller.jobs["job"].branches) == ["s3", "s1", "s2"]
+    for worker in (first, second):
+        worker.ask("release")
+    assert network.opened == [] and all(target.entities == {} for target in network.targets.values())
+
+
+def test_who_waits_too_long_is_told_for_whom(service, monkeypatch):
+    monkeypatch.setattr("ina.control.service.JOINING", 0.01)
+    first, = joined(service, 1)
+    first.ask("admit", job="job", workers=3)
+    time.sleep(max(0.0, service.due() - time.monotonic()))
+    service.retry()
+    assert first.said[-1]["error"] == "admit: waited 0.01 s for workers 1, 2 of job 'job' to join"
+
+
+def test_who_waits_for_a_lost_worker_is_told(service):
+    first, second = joined(service, 1, 2)
+    first.ask("admit", job="job", workers=3)
+    service.gone(second, "its process ended")
+    assert first.said[-1]["event"] == "failed" and "worker 1 of job 'job' (process 2) is lost" in first.said[-1]["reason"]
+
+
+@pytest.mark.parametrize(("pids", "text"), [((1, 1), "h1 has a worker of this job already"),
+                                            ((1, 9), "process 9 is in no host")])
+def test_workers_that_have_no_place(service, pids, text):
+    workers = [Someone(service, pid) for pid in pids]
+    said = [worker.ask("join", job="job", worker=i) for i, worker in enumerate(workers)]
+    said.append(workers[0].ask("admit", job="job", workers=2))
+    assert any(re.search(text, reply.get("error", "")) for reply in said)
+
+
+def test_all_workers_hear_which_switch_is_full(service):
+    holder = joined(service, 3, job="big")[0]
+    assert holder.ask("admit", job="big", workers=1, slots=64)["ok"]
+    workers = joined(service, 1, 4)
+    texts = {worker.ask("admit", job="job", workers=2)["error"] for worker in workers}
+    assert texts == {"job 'job' asks for 16 slots: s2, which h4 is connected to: no slots left"}
+
+
+def test_admission_by_one_that_has_not_joined_needs_the_hosts(service):
+    someone = Someone(service, 1)
+    assert "or say hosts" in someone.ask("admit", job="job", workers=2)["error"]
+    assert someone.ask("admit", job="job2", workers=2, hosts=["h1", "h3"])["ok"]
+
+
+# ---- who may
+
+
+def test_a_jobs_token_is_needed_for_everything(service):
+    (worker,) = joined(service, 1, token="secret")
+    worker.ask("admit", job="job", workers=1, token="secret")
+    for token, text in (("guess", "the token is wrong"), ("", "a token is needed")):
+        for request in ({"op": "join", "worker": 1}, {"op": "admit", "workers": 1}, {"op": "attach", "worker": 0}, {"op": "end"}):
+            reply = Someone(service, 2).ask(job="job", token=token, **request)
+            assert reply["code"] == "token" and text in reply["error"]
+    assert worker.ask("attach", job="job", worker=0, token="secret")["ok"]
+
+
+def test_the_name_of_a_failed_job_is_free_for_another_token(service):
+    first, second = joined(service, 1, 3, token="one")
+    for worker in (first, second):
+        worker.ask("admit", job="job", workers=2, token="one")
+    service.gone(second, "its process ended")
+    service.gone(first, "")
+    late = Someone(service, 1)
+    assert "is lost" in late.ask("join", job="job", worker=0, token="one")["error"]
+    workers = joined(service, 1, 3, token="two")
+    assert workers[0].ask("admit", job="job", workers=2, token="two")["incarnation"] == 2
+
+
+@pytest.mark.parametrize(("arguments", "text"), [
+    ({"protocol": "atp"}, "worker 0 of job 'job' has protocol=atp, but the switch runs fake.p4 with protocol=switchml"),
+    ({"values": 64}, "has values=64, but the switch runs fake.p4 with values=32"),
+])
+def test_workers_made_for_another_program(service, arguments, text):
+    (worker,) = joined(service, 1)
+    worker.ask("admit", job="job", workers=1)
+    reply = worker.ask("attach", job="job", worker=0, **arguments)
+    assert reply["code"] == "mismatch" and text in reply["error"]
+    assert worker.ask("attach", job="job", worker=0, protocol="switchml", values=32)["ok"]
+
+
+def test_a_switch_that_refuses_is_named(service, network):
+    workers = joined(service, 1, 3)
+    network.targets["s2"].failing = TimeoutError("no answer within 5 s")
+    for worker in workers:
+        reply = worker.ask("admit", job="job", workers=2)
+        assert reply["code"] == "switch" and reply["error"] == "switch s2: no answer within 5 s"
+    assert Someone(service, 1).ask("switches")["switches"]["s2"]["state"] == "unsure"
+
+
+# ---- what there is
+
+
+def test_what_there_is(service):
+    workers = joined(service, 1, 3, token="t")
+    for index, worker in enumerate(workers):
+        worker.ask("admit", job="job", workers=2, token="t")
+        worker.ask("attach", job="job", worker=index, token="t")
+    job = workers[0].ask("jobs")["jobs"]["job"]
+    assert job["root"] == "s3" and job["open"] is False
+    assert job["switches"]["s2"] == {"slot_base": 0, "children": [1]}
+    assert job["members"][1] == {"pid": 3, "host": "h3", "port": 1, "ip": "10.0.0.3"}
+    switches = workers[0].ask("switches")["switches"]
+    assert switches["s1"] == {"slots": 64, "free_slots": 48, "state": "up", "jobs": ["job"]}
+
+
+def test_the_end_of_a_job_by_hand(service):
+    (worker,) = joined(service, 1)
+    worker.ask("admit", job="job", workers=1)
+    other = Someone(service, 2)
+    assert other.ask("end", job="job")["ok"]
+    assert worker.said[-1] == {"event": "failed", "reason": "job 'job' was ended by process 2"} and worker.hang_up_at
+    service.gone(worker, "")
+    assert service.controller.jobs == {}
+    assert other.ask("end", job="nobody")["code"] == "unknown"
+
+
+# ---- HTTP
+
+
+def ask(service, method, path, body=None, headers=None):
+    data = json.dumps(body).encode() if body is not None else b""
+    head = f"{method} {path} HTTP/1.1\r\nHost: ina\r\nContent-Length: {len(data)}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    request = http.parse(head.encode() + b"\r\n" + data)
+    status, _, rest = http.respond(service, request, 77).partition(b"\r\n")
+    return int(status.split()[1]), json.loads(rest.partition(b"\r\n\r\n")[2])
+
+
+def test_a_job_by_http(service, network):
+    status, made = ask(service, "POST", "/jobs", {"job": "a/b", "workers": 2, "hosts": ["h1", "h3"]})
+    assert status == 200 and made["slots"] == 16 and len(made["token"]) == 32
+    assert ask(service, "GET", "/jobs/a/b")[1]["root"] == "s3"
+    status, error = ask(service, "DELETE", "/jobs/a/b")
+    assert (status, error["code"]) == (403, "token")
+    assert ask(service, "DELETE", "/jobs/a/b", headers={"Authorization": f"Bearer {made['token']}"}) == (200, {})
+    assert all(target.entities == {} for target in network.targets.values())
+
+
+@pytest.mark.parametrize(("method", "path", "body", "status", "text"), [
+    ("GET", "/nothing", None, 404, "GET / says what there is"),
+    ("GET", "/jobs/none", None, 404, "no job 'none'"),
+    ("POST", "/switches", {}, 405, "only GET"),
+    ("POST", "/jobs", {"job": "a"}, 400, "missing 1 required positional argument: 'workers'"),
+    ("POST", "/jobs", [], 400, "expected a JSON object"),
+    ("POST", "/jobs", {"job": "a", "workers": 2}, 400, "or say hosts"),
+    ("POST", "/jobs", {"job": "a", "workers": 2, "hosts": ["h1", "h9"]}, 400, "there is no host 'h9'"),
+    ("POST", "/jobs", {"job": "a", "workers": 1, "hosts": ["h1"], "slots": 128}, 503, "no slots left"),
+])
+def test_http_refusals(service, method, path, body, status, text):
+    got, error = ask(service, method, path, body)
+    assert got == status and text in error["error"]
+
+
+def test_http_says_what_there_is(service):
+    assert "GET /jobs" in ask(service, "GET", "/")[1]["requests"]
+    assert ask(service, "GET", "/status")[1]["protocol"] == "switchml"
+    assert set(ask(service, "GET", "/switches")[1]["switches"]) == {"s1", "s2", "s3"}
+    assert ask(service, "GET", "/counters")[1] == {"program": {"drops": [[0, 0]]}}
+
+
+@given(st.binary(max_size=200), st.sampled_from([b"", b"GET ", b"GET / HTTP/1.1\r\n", b"POST / HTTP/1.1\r\nContent-Length: "]))
+def test_any_bytes_are_a_request_or_none(data, start):
+    try:
+        request = http.parse(start + data)
+    except ValueError:
+        return
+    assert request is None or request.method in (start + data).decode("latin-1")
+
+
+@pytest.fixture
+def socket_name(network):
+    """A server in a thread: the name of its socket."""
+    name = f"ina-test-{uuid.uuid4().hex[:12]}"
+    starter_end, alive = os.pipe()
+    server = Server(listen(name), network, starter_end, job_slots=16)
+    thread = threading.Thread(target=lambda: (server.run(), server.close()), daemon=True)
+    thread.start()
+    yield name
+    os.close(alive)
+    thread.join(5)
+    assert not thread.is_alive()
+    os.close(starter_end)
+
+
+def test_workers_and_people_at_one_socket(socket_name):
+    client = Client(socket_name, timeout=5)
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect("\0" + socket_name)
+        sock.sendall(b"GET /status HT")
+        assert client.ping()["slots"] == 64, "it serves others meanwhile"
+        sock.sendall(b"TP/1.1\r\n\r\n")
+        said = b"".join(iter(lambda: sock.recv(65536), b""))
+    assert said.startswith(b"HTTP/1.1 200 OK\r\n") and b'"slots": 64' in said
+    with pytest.raises(ControlError, match="process .* is in no host"):
+        client.attach("job", 0)
+    client.close()
+
+
+def test_curl(socket_name):
+    need("curl")
+    command = ["curl", "-sS", "--max-time", "5", "--abstract-unix-socket", socket_name, "http://ina/switches"]
+    said = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    assert said["switches"]["s1"]["free_slots"] == 64
