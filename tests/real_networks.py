@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
-from namespaces import own_namespace
 
 from ina import paths
+from ina.transport.namespaces import own_namespace
 from topologies import state
 from topologies.mininet import Network
 

@@ -17,14 +17,14 @@ FLOORS = {
     "codec": 2,
     "transport": 3,
     "switch": 3,
-    "control": 4,
     "p4runtime": 4,
     "p4": 4,
-    "emulator": 5,
-    "backend": 5,
-    "experiment": 6,
-    "cli": 7,
-    "__main__": 8,
+    "control": 5,
+    "emulator": 6,
+    "backend": 6,
+    "experiment": 7,
+    "cli": 8,
+    "__main__": 9,
 }
 # Rooms of one floor do not know each other, and these do not know anything of ina but what stands here.
 ONLY = {"compiler": {"compiler", "paths"}, "paths": set()}

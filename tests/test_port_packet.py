@@ -5,10 +5,10 @@ import time
 
 import pytest
 from capabilities import need
-from namespaces import own_namespace
 
 from ina._native import ffi, lib
 from ina.transport import ports
+from ina.transport.namespaces import own_namespace
 
 PS = ports.PS
 

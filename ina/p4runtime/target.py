@@ -21,7 +21,7 @@ METADATA = 1 << 20  # bytes of error details that are taken
 
 
 class RemoteSwitch(SwitchTarget):
-    """The primary controller of device `device_id` at `address`, with `election_id`.
+    """The primary controller of device `device_id` at `address`, with `election_id`; None: one that only reads.
 
     Raises EntityError: the switch refuses (PERMISSION_DENIED: there is a primary with a higher id); TimeoutError: it does
     not answer within `timeout` seconds. `all_or_none` False is for switches that know no atomic batches (BMv2): then what
@@ -29,27 +29,32 @@ class RemoteSwitch(SwitchTarget):
     """
 
     def __init__(
-        self, address: str, device_id: int = 1, election_id: int = 1, *, all_or_none: bool = True, timeout: float = 10.0,
+        self, address: str, device_id: int = 1, election_id: int | None = 1, *, all_or_none: bool = True, timeout: float = 10.0,
     ):  # fmt: skip
         self.address = address
         self.device_id = device_id
-        self._election = p4.Uint128(high=election_id >> 64, low=election_id & ((1 << 64) - 1))
+        self._election = None
         self._atomicity = p4.WriteRequest.ROLLBACK_ON_ERROR if all_or_none else p4.WriteRequest.CONTINUE_ON_ERROR
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1),
                                                                 ("grpc.max_metadata_size", METADATA)])
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._entities: RemoteEntities | None = None
         try:
-            self._arbitrate(timeout)
+            self._connect(timeout)
+            if election_id is not None:
+                self._arbitrate(p4.Uint128(high=election_id >> 64, low=election_id & ((1 << 64) - 1)))
         except BaseException:
             self.close()
             raise
 
-    def _arbitrate(self, timeout: float) -> None:
+    def _connect(self, timeout: float) -> None:
         try:
             grpc.channel_ready_future(self._channel).result(timeout)
         except grpc.FutureTimeoutError:
             raise TimeoutError(f"no P4Runtime server answers at {self.address} within {timeout} s") from None
+
+    def _arbitrate(self, election: Any) -> None:
+        self._election = election
         method = self._channel.stream_stream(
             SERVICE + "StreamChannel", p4.StreamMessageRequest.SerializeToString, p4.StreamMessageResponse.FromString
         )

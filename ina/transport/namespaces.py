@@ -1,4 +1,6 @@
-"""A network namespace of a test's own: nothing is in it, and nothing of it stays."""
+"""Network namespaces of this process's own: nothing is in a new one, and nothing of it stays."""
+
+from __future__ import annotations
 
 import ctypes
 import os
@@ -10,7 +12,10 @@ CLONE_NEWNET = 0x40000000  # unshare(2)
 
 @contextmanager
 def own_namespace() -> Iterator[None]:
-    """This thread, and processes that it starts, are in a new network namespace until the end. Needs root."""
+    """This thread is in a new network namespace until the end; processes that it starts and sockets that it opens stay there.
+
+    Needs root. The namespace lives as long as any of these do.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     try:
