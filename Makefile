@@ -3,12 +3,14 @@
 #   VENV     virtual environment (.venv)           ARGS     passed on: make run ARGS="--workers 2 --epochs 1"
 #   PYTHON   interpreter that makes it (python3)   TESTS    what make test runs (tests)
 #   NAME     experiment (make experiment)          WORLD    where it runs: local, testbed, auto (make run), virtual
+#   SWITCH   of the testbed: embedded, bmv2
 
 VENV    ?= .venv
 PYTHON  ?= python3
 ARGS    ?=
 NAME    ?=
 WORLD   ?=
+SWITCH  ?=
 TESTS   ?= tests
 RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
@@ -20,11 +22,11 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
 	@echo '  ina --help      the command line, in $(VENV)/bin once one of them ran'
 
-run: $(VENV)/built data $(if $(filter local,$(WORLD)),,mininet) ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
-	@$(RUN) -m ina.cli run --world $(or $(WORLD),auto) $(ARGS)
+run: $(VENV)/built data $(if $(filter local,$(WORLD)),,mininet) $(if $(filter bmv2,$(SWITCH)),$(VENV)/p4runtime) ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
+	@$(RUN) -m ina.cli run --world $(or $(WORLD),auto) $(if $(SWITCH),--switch $(SWITCH)) $(ARGS)
 
-experiment: $(VENV)/built ## run an experiment of experiments/: NAME=loss-sweep [WORLD=virtual]; without NAME, list them
-	@$(RUN) -m ina.cli experiment $(if $(NAME),run $(NAME) $(if $(WORLD),--world $(WORLD)) $(ARGS),list)
+experiment: $(VENV)/built $(if $(filter bmv2,$(SWITCH)),$(VENV)/p4runtime) ## run an experiment of experiments/: NAME=loss-sweep [WORLD=virtual]; without NAME, list them
+	@$(RUN) -m ina.cli experiment $(if $(NAME),run $(NAME) $(if $(WORLD),--world $(WORLD)) $(if $(SWITCH),--switch $(SWITCH)) $(ARGS),list)
 
 test: $(VENV)/built $(VENV)/tested-with ## run the tests
 	@$(RUN) -m pytest -q -ra $(TESTS) $(ARGS)
@@ -63,6 +65,11 @@ $(VENV)/built: $(SOURCES) setup.py pyproject.toml | $(VENV)/installed
 	@.ci/system cc
 	@echo '==> compiled part (ina._native)'
 	@$(call quietly,$(VENV)/bin/pip install --no-build-isolation --no-deps -e .)
+	@touch $@
+
+$(VENV)/p4runtime: pyproject.toml constraints.txt | $(VENV)/installed
+	@echo '==> P4Runtime'
+	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt $(call wanted,p4runtime))
 	@touch $@
 
 $(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed

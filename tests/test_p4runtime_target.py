@@ -13,6 +13,7 @@ need("cc", "p4runtime")
 from ina import paths  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
 from ina.control.controller import Controller  # noqa: E402
+from ina.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
 from ina.p4runtime.device import Device  # noqa: E402
 from ina.p4runtime.service import Server  # noqa: E402
 from ina.p4runtime.target import RemoteSwitch  # noqa: E402
@@ -42,17 +43,41 @@ from ina.transport.ports import memory_pair  # noqa: E402
 P4 = Path(__file__).parent / "p4"
 
 
-@pytest.fixture(params=["embedded", "remote"])
-def target(request):
-    yield from a_target(request.param, P4 / "controlled.p4")
+OURS = ("embedded", "remote")
+ALL = (*OURS, "bmv2")
 
 
-@pytest.fixture(params=["embedded", "remote"])
-def objects(request):
-    yield from a_target(request.param, P4 / "objects.p4")
+@pytest.fixture(params=ALL)
+def target(request, tmp_path):
+    yield from a_target(request.param, P4 / "controlled.p4", tmp_path)
 
 
-def a_target(kind, source):
+@pytest.fixture(params=ALL)
+def objects(request, tmp_path):
+    yield from a_target(request.param, P4 / "objects.p4", tmp_path)
+
+
+@pytest.fixture(params=OURS)
+def our_target(request, tmp_path):
+    yield from a_target(request.param, P4 / "controlled.p4", tmp_path)
+
+
+@pytest.fixture(params=OURS)
+def our_objects(request, tmp_path):
+    yield from a_target(request.param, P4 / "objects.p4", tmp_path)
+
+
+@pytest.fixture
+def bmv2(tmp_path):
+    yield from a_target("bmv2", P4 / "controlled.p4", tmp_path)
+
+
+def a_target(kind, source, folder):
+    if kind == "bmv2":
+        need("root", "netns", "simple_switch_grpc", "p4c")
+        with Bmv2([], folder / "bmv2") as bmv2, bmv2.remote(compile_bmv2(source)) as remote:
+            yield remote
+        return
     compiled = compile_program(source)
     if kind == "embedded":
         with Switch(compiled.so_path) as switch:
@@ -71,23 +96,28 @@ def test_what_is_written_is_there(target):
         TableEntry("acl", {"b": (0x10, 0xF0), "c": (5, 9)}, "drop", priority=3),
         TableEntry("route", {"a": ("10.0.0.0", 8)}, "NoAction"),
         MulticastGroupEntry(5, (Replica(1, 1), Replica(2, 2))),
-        CloneSessionEntry(9, (Replica(3),), 64),
-    ) + modify(TableEntry("l2", {}, "forward", {"port": 1}, is_default=True), CounterEntry("seen", 1, 7, 70),
-               RegisterEntry("last", 2, 99)))
+        CloneSessionEntry(9, (Replica(3),)),
+    ) + modify(TableEntry("l2", {}, "forward", {"port": 1}, is_default=True), CounterEntry("seen", 1, 7, 70)))
     (entry,) = target.read([TableEntry("l2")])
     assert (entry.table, entry.action, entry.params, entry.metadata) == ("I.l2", "I.forward", {"port": 2}, b"m")
     (default,) = target.read([TableEntry("l2", is_default=True)])
     assert (default.is_default, default.params) == (True, {"port": 1})
     assert len(target.read([TableEntry("acl"), TableEntry("route")])) == 2
-    assert target.read([MulticastGroupEntry(0), CloneSessionEntry(9)]) == [
-        MulticastGroupEntry(5, (Replica(1, 1), Replica(2, 2))), CloneSessionEntry(9, (Replica(3),), 64)]
-    assert target.read([CounterEntry("seen", 1), RegisterEntry("last", 2)]) == [
-        CounterEntry("I.seen", 1, 7, 70), RegisterEntry("I.last", 2, 99)]
+    group, session = target.read([MulticastGroupEntry(0), CloneSessionEntry(9)])
+    assert (group.group_id, set(group.replicas)) == (5, {Replica(1, 1), Replica(2, 2)})
+    assert session == CloneSessionEntry(9, (Replica(3),))
+    assert target.read([CounterEntry("seen", 1)]) == [CounterEntry("I.seen", 1, 7, 70)]
     target.write(modify(DirectCounterEntry(entry, 3, 30)))
     (counted,) = target.read([DirectCounterEntry(entry)])
     assert (counted.packets, counted.bytes) == (3, 30)
     target.write(delete(TableEntry("l2", {"dst": "02:00:00:00:00:01"}), MulticastGroupEntry(5)))
     assert target.read([TableEntry("l2")]) == [] and target.read([MulticastGroupEntry(0)]) == []
+
+
+def test_registers_and_the_length_of_clones(our_target):
+    session = CloneSessionEntry(9, (Replica(3),), 64)
+    our_target.write(insert(session) + modify(RegisterEntry("last", 2, 99)))
+    assert our_target.read([RegisterEntry("last", 2), session]) == [RegisterEntry("I.last", 2, 99), session]
 
 
 def test_members_groups_and_the_entries_that_name_them(objects):
@@ -96,8 +126,8 @@ def test_members_groups_and_the_entries_that_name_them(objects):
     entries = [TableEntry("hop", {"key": 5}, member=2), TableEntry("hop", {"key": 6}, group=7)]
     objects.write(insert(*members, group, *entries))
     assert objects.read([ProfileMember("paths", 1)]) == [ProfileMember("I.paths", 1, "I.send", {"port": 3})]
-    assert len(objects.read([ProfileMember("paths", 0)])) == 2
-    assert objects.read([ProfileGroup("paths", 0)]) == [ProfileGroup("I.paths", 7, ((1, 3), (2, 1)))]
+    assert {m.member_id for m in objects.read([ProfileMember("paths", 0)])} == {1, 2}
+    assert objects.read([ProfileGroup("paths", 7)]) == [ProfileGroup("I.paths", 7, ((1, 3), (2, 1)))]
     assert sorted((e.match["key"], e.member, e.group) for e in objects.read([TableEntry("hop")])) == [(5, 2, None), (6, None, 7)]
     with pytest.raises(EntityError):
         objects.write(delete(members[0]))  # the group has it
@@ -116,13 +146,13 @@ def test_meters_are_configured_and_made_green_again(objects):
     assert [m.config for m in objects.read([MeterEntry("rate", 1), DirectMeterEntry(entry)])] == [None, None]
 
 
-def test_value_sets_are_replaced_as_a_whole(objects):
+def test_value_sets_are_replaced_as_a_whole(our_objects):
     for members in ((1, 2), (3,), ()):
-        objects.write(modify(ValueSetEntry("kinds", members)))
-        (found,) = objects.read([ValueSetEntry("kinds")])
+        our_objects.write(modify(ValueSetEntry("kinds", members)))
+        (found,) = our_objects.read([ValueSetEntry("kinds")])
         assert [m if isinstance(m, int) else next(iter(m.values())) for m in found.members] == list(members)
     with pytest.raises(EntityError) as caught:
-        objects.write(modify(ValueSetEntry("kinds", (1, 2, 3))))
+        our_objects.write(modify(ValueSetEntry("kinds", (1, 2, 3))))
     assert caught.value.code == "RESOURCE_EXHAUSTED"
 
 
@@ -134,19 +164,51 @@ def test_value_sets_are_replaced_as_a_whole(objects):
     (modify(ValueSetEntry("kinds", ({"nothing": 1},))), "'nothing'"),
     (modify(MeterEntry("rate", 9, None)), "index 9"),
 ])  # fmt: skip
-def test_what_is_wrong_is_refused_alike_with_its_name(objects, wrong, words):
+def test_what_is_wrong_is_refused_alike_with_its_name(our_objects, wrong, words):
     with pytest.raises(EntityError, match=words):
-        objects.write(wrong)
+        our_objects.write(wrong)
 
 
-def test_a_batch_that_fails_changes_nothing(target):
+def test_a_batch_that_fails_says_which_update_and_why(our_target):
     good = TableEntry("l2", {"dst": 1}, "drop")
     for bad, code in ((good, "ALREADY_EXISTS"), (TableEntry("fixed", {"e": 9}, "NoAction"), "PERMISSION_DENIED"),
                       (TableEntry("l2", {"dst": 1 << 48}, "drop"), "INVALID_ARGUMENT")):
         with pytest.raises(EntityError, match="update 1") as caught:
-            target.write(insert(good, bad))
+            our_target.write(insert(good, bad))
         assert (caught.value.code, caught.value.update) == (code, 1)
-        assert target.read([TableEntry("l2")]) == []
+        assert our_target.read([TableEntry("l2")]) == []
+
+
+def test_a_batch_that_fails_changes_nothing(target):
+    """BMv2 serves no ROLLBACK_ON_ERROR: there what was made is taken back."""
+    kept, other = TableEntry("l2", {"dst": 1}, "forward", {"port": 3}), TableEntry("l2", {"dst": 2}, "drop")
+    group = MulticastGroupEntry(5, (Replica(1, 1),))
+    target.write(insert(kept, group))
+    changes = [*modify(TableEntry("l2", {"dst": 1}, "drop"), MulticastGroupEntry(5, (Replica(2, 2),))), *insert(other)]
+    for last in (insert(other), delete(TableEntry("l2", {"dst": 9})), insert(TableEntry("acl", {"b": 1}, "drop"))):
+        with pytest.raises(EntityError, match="update 4"):
+            target.write([*changes, *delete(group), *last])
+        (entry,) = target.read([TableEntry("l2")])
+        assert (entry.match, entry.action, entry.params) == ({"dst": 1}, "I.forward", {"port": 3})
+        assert target.read([MulticastGroupEntry(0)]) == [group]
+
+
+def test_what_bmv2_does_not_serve_it_says(bmv2):
+    for update in (modify(RegisterEntry("last", 2, 99)), insert(CloneSessionEntry(9, (Replica(3),), 64))):
+        with pytest.raises(EntityError, match="update 0") as caught:
+            bmv2.write(update)
+        assert caught.value.code in ("UNIMPLEMENTED", "UNKNOWN")
+
+
+@pytest.mark.parametrize("kind", ["remote", "bmv2"])
+def test_a_reader_needs_no_election(kind, tmp_path):
+    for primary in a_target(kind, P4 / "controlled.p4", tmp_path):
+        primary.write(insert(TableEntry("l2", {"dst": 1}, "drop")))
+        with RemoteSwitch(primary.address, primary.device_id, None) as reader:
+            assert len(reader.read([TableEntry("l2")])) == 1
+            with pytest.raises(EntityError) as caught:
+                reader.write(delete(TableEntry("l2", {"dst": 1})))
+            assert caught.value.code == "PERMISSION_DENIED"
 
 
 def test_switches_that_are_not_there_or_not_ours():

@@ -26,7 +26,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     for key, (kind, owners) in sorted(parameters().items()):
         group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
     up.add_argument("--values", type=int, default=256, help="integers per packet of the switch program (default: 256)")
-    up.add_argument("--switch", default="embedded", help="embedded: all switches in one process (the default); process: each")
+    up.add_argument("--switch", default="embedded", help="embedded: all switches in one process (the default); process: each "
+                    "in one; bmv2: BMv2's simple_switch_grpc")  # fmt: skip
     up.add_argument("--cables", help="what links between switches are made of: memory (the default of embedded) or veth")
     up.add_argument("--pcap", type=Path, metavar="FOLDER", help="capture what passes --at there")
     up.add_argument("--at", default="all", metavar="NAME,...", help="with --pcap: ports (s1-eth1), hosts (h1), links (h1-s1), "

@@ -26,7 +26,7 @@ from types import ModuleType
 
 from ina.control.client import Client, SwitchProcess
 from ina.control.description import Description
-from ina.control.network import KINDS
+from ina.control.kinds import KINDS
 from ina.transport import SWITCH
 from topologies.model import Node, Topology, TopologyError
 from topologies.points import points
@@ -36,11 +36,10 @@ DIST_PACKAGES = (Path("/usr/lib/python3/dist-packages"), Path("/usr/local/lib/py
 PREFIX = 16  # 10.0.0.0/16: hosts and the switch's own address are neighbours
 MAX_UNIX_PATH = 100
 GROUP = 0x696E61  # of the switches' interfaces, for the kernel to remove them all at once
-CABLES = ("memory", "veth")
 
 
 class MininetMissing(RuntimeError):
-    """This machine cannot run Mininet networks; the message says why and what to install."""
+    """This machine cannot run Mininet networks, or switches of that kind; the message says why and what to install."""
 
 
 def missing() -> str:
@@ -105,20 +104,20 @@ class Network:
 
     ``program`` and ``defines``: the P4 program of the switches. ``seed``: of the losses. ``capture``: a folder that gets pcap
     files of what passes ``points`` (topologies/points.py). ``job_slots``: as the switch process's. ``kind`` of the switches:
-    embedded (all in one process) or process (each in one). ``cables`` between switches: memory or veth; default memory where
-    the kind can, else veth.
+    embedded (all in one process), process (each in one) or bmv2. ``cables`` between switches: memory or veth; default memory
+    where the kind can, else veth.
     """
 
     def __init__(self, topology: Topology, program: Path, defines: dict[str, str], *, seed: int = 1,
                  capture: Path | None = None, points: Sequence[str] = ("all",), job_slots: int | None = None,
                  kind: str = "embedded", cables: str | None = None):
         self.topology = topology
-        self._kind, self._cables = kind, cables or ("memory" if kind == "embedded" else "veth")
-        if self._kind not in KINDS:
+        if kind not in KINDS:
             raise TopologyError(f"switches of kind {kind!r}: expected one of {', '.join(KINDS)}")
-        if self._cables not in CABLES or (kind != "embedded" and self._cables == "memory"):
-            raise TopologyError(f"cables of {self._cables!r} between switches of kind {kind!r}: expected veth, or memory where "
-                                "the switches are in one process (embedded)")
+        self._kind, self._cables = kind, cables or KINDS[kind].cables[0]
+        if self._cables not in KINDS[kind].cables:
+            raise TopologyError(f"cables of {self._cables!r} between switches of kind {kind!r}: expected "
+                                + " or ".join(KINDS[kind].cables))  # fmt: skip
         self._captures = self._files(capture, points) if capture else {}
         # The interfaces of each veth pair, a host's first.
         self._pairs = [sorted(pair, key=lambda end: end.node[0]) for pair in topology.ends
@@ -142,7 +141,7 @@ class Network:
     def start(self) -> Network:
         """Raises MininetMissing, state.Busy, TopologyError, OSError and the switch process's ControlError."""
         began = time.monotonic()
-        if reason := missing():
+        if reason := missing() or KINDS[self._kind].missing():
             raise MininetMissing(reason)
         self._state = State(self.topology.name)
         self.cleaned = self._state.cleaned
@@ -221,9 +220,10 @@ class Network:
 
     def _start_switch(self) -> None:
         path, hosts = run_dir() / "network-description.json", self.topology.hosts
-        self._state.add(files=[path, Path(self.socket)])
+        of_switches = [run_dir() / f"{switch.name}.p4runtime" for switch in self.topology.switches]
+        self._state.add(files=[path, Path(self.socket), *of_switches])
         namespaces = {host.name: os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino for host in hosts}
-        Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures).write(path)
+        Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures, str(run_dir())).write(path)
         Path(self.socket).unlink(missing_ok=True)  # of an earlier network: nobody can be listening, the lock is ours
         self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots, network=path)
         self._state.add(processes=[self._process.pid])

@@ -72,8 +72,9 @@ class Trunk:
 @dataclass(frozen=True)
 class Description:
     """The network. ``namespaces``: inode of each host's network namespace. ``kind`` of its switches: a key of
-    ``ina.control.network.KINDS``. ``cables``: what links between switches are made of, ``memory`` (then all switches are in
-    one process) or ``veth``. ``captures``: by interface, the pcap file."""
+    ``ina.control.kinds.KINDS``. ``cables``: what links between switches are made of, ``memory`` (then all switches are in
+    one process) or ``veth``. ``captures``: by interface, the pcap file. ``folder``: where switches may have files, named after
+    them, that whoever wrote this takes away."""
 
     topology: Topology
     namespaces: dict[str, int]
@@ -81,12 +82,13 @@ class Description:
     cables: str = "memory"
     seed: int = 1
     captures: dict[str, str] = field(default_factory=dict)
+    folder: str = ""
 
     def write(self, path: Path) -> None:
         topology = self.topology
         plain = {"name": topology.name, "mtu": topology.mtu, "nodes": [node.name for node in topology.nodes],
                  "links": [asdict(link) for link in topology.links]}  # fmt: skip
-        kept = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures")}
+        kept = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures", "folder")}
         path.write_text(json.dumps({"topology": plain, **kept}))
 
     @classmethod

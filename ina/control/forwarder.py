@@ -82,9 +82,11 @@ class Cable:
             os.close(fd)
 
 
-class EmbeddedForwarder:
-    """Switch ``name`` of ``description`` in this process. ``cables``: those of memory, by trunk. Raises what loading the
-    program and opening ports raise."""
+class PortedSwitch:
+    """An embedded switch in this process at the ports of switch ``name`` of ``description``, with their links; not started.
+
+    ``program``: what it runs. ``cables``: those of memory, by trunk. Raises what loading the program and opening ports raise.
+    """
 
     def __init__(self, name: str, program: Any, description: Description, cables: dict[Trunk, Cable] | None = None):
         self._description = description
@@ -102,13 +104,14 @@ class EmbeddedForwarder:
                     if trunk.wire.loss:
                         opened.with_faults(rx=trunk.wire.faults(side))
                     self._add(number, opened, interface, trunk.wire)
-            self.switch.write(forwarding(description.routes[name], description.flood[name]))
-            # Links must not get slower because hosts compute: the network is first in line for a processor.
-            os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)  # of this thread, and of those that it starts
-            self.switch.start(yields=0, nap=NAP)
         except BaseException:
             self.close()
             raise
+
+    def start(self) -> None:
+        # Links must not get slower because hosts compute: the network is first in line for a processor.
+        os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)  # of this thread, and of those that it starts
+        self.switch.start(yields=0, nap=NAP)
 
     @property
     def _held(self) -> int:
@@ -134,15 +137,6 @@ class EmbeddedForwarder:
             port.with_capture(path)
         self.switch.add_port(number, port.handle, wire.egress)
 
-    def write(self, updates: Iterable[Update]) -> None:
-        self.switch.write(updates)
-
-    def read(self, entities: Sequence[Entity]) -> list[Entity]:
-        return self.switch.read(entities)
-
-    def counters(self) -> dict[str, list]:
-        return {name: cells.tolist() for name, cells in self.switch.counters().items()}
-
     def ports(self) -> dict[int, PortCounts]:
         return {number: self._counts(number, port) for number, port in self._opened.items()}
 
@@ -164,6 +158,28 @@ class EmbeddedForwarder:
         for port in self._opened.values():
             port.close()
         self._opened.clear()
+
+
+class EmbeddedForwarder(PortedSwitch):
+    """The embedded switch that runs the network's program, with its layer 2 in place."""
+
+    def __init__(self, name: str, program: Any, description: Description, cables: dict[Trunk, Cable] | None = None):
+        super().__init__(name, program, description, cables)
+        try:
+            self.write(forwarding(description.routes[name], description.flood[name]))
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, updates: Iterable[Update]) -> None:
+        self.switch.write(updates)
+
+    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+        return self.switch.read(entities)
+
+    def counters(self) -> dict[str, list]:
+        return {name: cells.tolist() for name, cells in self.switch.counters().items()}
 
 
 class ForkedForwarder:

@@ -2,71 +2,25 @@
 
 Workers are where their process's network namespace says; they bind UDP sockets to their host's address.
 
-Each switch is a Forwarder (forwarder.py) of the kind that the description names. All ``embedded`` ones are in this process,
-each with a data plane of its own, and between them frames go through shared memory or through veths; of ``process`` each
-has a process, between which there are veths. A job is aggregated along a tree over the switches.
+Each switch is a Forwarder (forwarder.py) of the kind that the description names (kinds.py). All ``embedded`` ones are in this
+process, each with a data plane of its own, and between them frames go through shared memory or through veths; of ``process``
+each has a process, between which there are veths; of ``bmv2`` each is a process of BMv2 (bmv2.py). A job is aggregated along a
+tree over the switches.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ina.compiler.build import compile_program
+from ina.control import kinds
 from ina.control.controller import switch_address
 from ina.control.description import Description, HostPort
 from ina.control.embedded import protocol_of
-from ina.control.forwarder import Cable, EmbeddedForwarder, ForkedForwarder, Forwarder, PortCounts
+from ina.control.forwarder import PortCounts
 from ina.control.ports import Plug
 from ina.control.programs import program_named
-from ina.switch.program import Program
 from ina.transport import SERVER, Address, worker_address
-
-
-def embedded(program: Program, description: Description) -> dict[str, Forwarder]:
-    """All switches in this process."""
-    cables = None
-    if description.cables == "memory":
-        cables = {trunk: Cable(description.max_frame) for trunk in description.trunks}
-    made: dict[str, Forwarder] = {}
-    try:
-        for name in description.switches:
-            made[name] = EmbeddedForwarder(name, program, description, cables)
-    except BaseException:
-        _close(made)
-        raise
-    finally:
-        for cable in (cables or {}).values():
-            cable.close()
-    return made
-
-
-def processes(program: Program, description: Description) -> dict[str, Forwarder]:
-    """A process for each switch, forked from this one."""
-    made: dict[str, Forwarder] = {}
-    try:
-        for name in description.switches:
-            made[name] = ForkedForwarder(name, lambda name=name: EmbeddedForwarder(name, program, description))  # type: ignore[misc]
-        for forwarder in made.values():
-            forwarder.wait_ready()  # type: ignore[attr-defined]
-    except BaseException:
-        _close(made)
-        raise
-    return made
-
-
-# What a network's switches can be. Each makes a running Forwarder for every switch of a description, or raises and leaves
-# nothing. All but the first have veths between switches.
-KINDS: dict[str, Callable[[Program, Description], dict[str, Forwarder]]] = {"embedded": embedded, "process": processes}
-
-
-def _close(forwarders: dict[str, Forwarder]) -> None:
-    """All at once: the kernel takes its time over each packet socket."""
-    with ThreadPoolExecutor(max(1, len(forwarders))) as pool:
-        for closed in [pool.submit(forwarder.close) for forwarder in forwarders.values()]:
-            closed.result()
 
 
 class NetworkSwitch:
@@ -75,12 +29,13 @@ class NetworkSwitch:
     def __init__(self, program: Path, defines: dict[str, str], description: Description):
         self._description = description
         self.topology = description.topology
-        loaded = Program(compile_program(program, defines=defines).so_path)
+        kind = kinds.KINDS[description.kind]
+        loaded = kind.load(program, defines)
         protocol, sizes = protocol_of(program, loaded.p4info)
         self._described = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
                            "slots": sizes.slots, "protocol": protocol}  # fmt: skip
-        self._udp_port = program_named(protocol).udp_port
-        self.targets = KINDS[description.kind](loaded, description)
+from ina.control.programs import program_named
+from ina.transport import SERVER, Address, worker_address
 
     def describe(self) -> dict:
         return self._described
@@ -145,7 +100,7 @@ class NetworkSwitch:
         return links
 
     def close(self) -> None:
-        _close(self.targets)
+        kinds.close(self.targets)
 
 
 def _sent(way: str, port: PortCounts) -> dict[str, int]:

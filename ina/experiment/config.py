@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ina import paths
 from ina.backend.settings import parse_faults
+from ina.control import kinds
 from ina.experiment.places import described, hosts_of
 from ina.transport import protocols
 from ina.transport.config import VALUES
@@ -20,6 +21,8 @@ from topologies import TopologyError
 from topologies.points import points
 
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
+MODELS = {"cnn": 409_034, "small": 39_418}  # what can be trained (rank.py), and its parameters
+SWITCHES = tuple(kinds.KINDS)
 
 
 class ConfigError(ValueError):
@@ -88,8 +91,9 @@ class Config(Keys):
     world: str = key("local", "where: local (processes on this machine) or testbed (hosts of a Mininet network)")
     backends: tuple[str, ...] = key(("ina", "gloo"), "which of ina, gloo, in this order")
     workers: int = key(4, "ranks")
+    model: str = key("", "cnn (409,034 parameters) or small (39,418); empty: cnn, with BMv2 small")
     epochs: int = key(2, "passes over the training set")
-    steps: int = key(0, "stop after this many; 0: whole epochs")
+    steps: int = key(0, "stop after this many; 0: whole epochs, with BMv2 100")
     batch: int = key(64, "images per worker and step")
     lr: float = key(0.05, "SGD's learning rate")
     momentum: float = key(0.9, "SGD's momentum")
@@ -99,7 +103,7 @@ class Config(Keys):
     protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
     program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
     values: int = key(0, "int32 per packet; 0: INA_VALUES or 2048, in the testbed what fits its MTU")
-    slots: int = key(0, "window of each worker, packets; a power of two; 0: INA_SLOTS or 64, in the testbed 32")
+    slots: int = key(0, "window of each worker, packets; a power of two; 0: INA_SLOTS or 64, in the testbed 32, with BMv2 8")
     faults: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port, both directions")
     pcap: str = key("", "folder for a capture of each worker's packets, which Wireshark and scapy read; empty: none")
     timeout: float = key(60.0, "seconds that a rank waits for an all-reduce")
@@ -111,7 +115,7 @@ class Config(Keys):
     mtu: int = key(1500, "testbed: largest IP packet, bytes")
     topology: str = key("star", "testbed: the network, such as star, fat-tree k=4, or a .toml file (ina topo list)")
     hosts: str = key("", "testbed: where the ranks are, such as h1,h5,h9-h12, in this order; empty: h1, h2, ...")
-    switch: str = key("embedded", "testbed: embedded (all switches in one process) or process (each in one)")
+    switch: str = key("embedded", "testbed: embedded (all switches in one process), process (each in one) or bmv2 (BMv2)")
     cables: str = key("", "testbed: of what links between switches are: memory or veth; empty: memory where the switch can")
     points: str = key("", "testbed: captured into pcap as well: ports, links, hosts, switches (s1-eth1,h1-s1,h2,s2), or all")
 
@@ -120,13 +124,21 @@ class Config(Keys):
         need(self.kind == "training", "kind", "'training'")
         need(not self.points or self.pcap, "points", "a folder for captures in pcap as well")
         need(576 <= self.mtu <= 9000, "mtu", "576 to 9000")
-        testbed = self.world == "testbed"
+        testbed, bmv2 = self.world == "testbed", self.switch == "bmv2"
+        need(self.switch in SWITCHES, "switch", " or ".join(map(repr, SWITCHES)))
+        need(testbed or not bmv2, "switch", "'embedded', or world = 'testbed': BMv2's ports are network interfaces")
+        if not self.model:
+            object.__setattr__(self, "model", "small" if bmv2 else "cnn")
+        if bmv2 and self.steps == 0:
+            object.__setattr__(self, "steps", 100)
+        need(self.model in MODELS, "model", " or ".join(map(repr, MODELS)))
         need(self.protocol in protocols.names(), "protocol", "one of " + ", ".join(protocols.names()))
         fits = [n for n in VALUES if not testbed or protocols.frame_bytes(self.protocol, n) - ETHERNET <= self.mtu]
         if self.values == 0:
             object.__setattr__(self, "values", max(fits) if testbed else from_environment("INA_VALUES", 2048))
         if self.slots == 0:
-            object.__setattr__(self, "slots", 32 if testbed else from_environment("INA_SLOTS", 64))
+            window = 8 if bmv2 else 32  # BMv2 takes 0.1 ms and more for a packet: what waits longer is sent again for nothing
+            object.__setattr__(self, "slots", window if testbed else from_environment("INA_SLOTS", 64))
         self.check_common(("local", "testbed"))
         need(self.values in fits, "values", f"at most {max(fits)}, which fits mtu = {self.mtu}")
         need(not testbed or self.workers >= 2, "workers", "2 to 32 in the testbed")

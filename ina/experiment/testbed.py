@@ -41,7 +41,7 @@ def opened(config: Config) -> Iterator[Network]:
                 capture.mkdir(parents=True, exist_ok=True)
             network.start()
         except (MininetMissing, Busy, topologies.TopologyError) as error:
-            raise ConfigError(f"world = 'testbed': {error}") from error
+            raise ConfigError(f"world = 'testbed', switch = {config.switch!r}: {error}") from error
         yield network
     finally:
         if network is not None:

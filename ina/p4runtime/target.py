@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -12,11 +13,22 @@ from google.protobuf import json_format
 from ina.p4runtime.device import CODES
 from ina.p4runtime.messages import Status, p4
 from ina.p4runtime.remote_entities import RemoteEntities
-from ina.switch import EntityError, P4Info, SwitchTarget, Update
+from ina.switch import (
+    CloneSessionEntry,
+    EntityError,
+    MulticastGroupEntry,
+    P4Info,
+    ProfileGroup,
+    ProfileMember,
+    SwitchTarget,
+    TableEntry,
+    Update,
+)
 from ina.switch.entities import Entity
 
 SERVICE = "/p4.v1.P4Runtime/"
 NAMES = {number: name for name, number in CODES.items()}
+KEPT = (TableEntry, MulticastGroupEntry, CloneSessionEntry, ProfileMember, ProfileGroup)
 METADATA = 1 << 20  # bytes of error details that are taken
 
 
@@ -24,17 +36,17 @@ class RemoteSwitch(SwitchTarget):
     """The primary controller of device `device_id` at `address`, with `election_id`; None: one that only reads.
 
     Raises EntityError: the switch refuses (PERMISSION_DENIED: there is a primary with a higher id); TimeoutError: it does
-    not answer within `timeout` seconds. `all_or_none` False is for switches that know no atomic batches (BMv2): then what
-    can be made of a failed batch is made.
+    not answer within `timeout` seconds. `rollback` False is for switches that do not serve ROLLBACK_ON_ERROR (BMv2): there what
+    was made of a batch that failed is taken back from here.
     """
 
     def __init__(
-        self, address: str, device_id: int = 1, election_id: int | None = 1, *, all_or_none: bool = True, timeout: float = 10.0,
+        self, address: str, device_id: int = 1, election_id: int | None = 1, *, rollback: bool = True, timeout: float = 10.0,
     ):  # fmt: skip
         self.address = address
         self.device_id = device_id
         self._election = None
-        self._atomicity = p4.WriteRequest.ROLLBACK_ON_ERROR if all_or_none else p4.WriteRequest.CONTINUE_ON_ERROR
+        self._rollback = rollback
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1),
                                                                 ("grpc.max_metadata_size", METADATA)])
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -114,13 +126,37 @@ class RemoteSwitch(SwitchTarget):
 
     def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
         updates = list(updates)
-        request = p4.WriteRequest(device_id=self.device_id, election_id=self._election, atomicity=self._atomicity)
+        if self._rollback:
+            self._write(updates, p4.WriteRequest.ROLLBACK_ON_ERROR, timeout)
+            return
+        before = [self._found(update) for update in updates]
+        try:
+            self._write(updates, p4.WriteRequest.CONTINUE_ON_ERROR, timeout)
+        except _BatchFailed as failed:
+            made = [pair for i, pair in enumerate(zip(updates, before, strict=True)) if i not in failed.updates]
+            undo = [back for update, found in reversed(made) if (back := _inverse(update, found)) is not None]
+            with suppress(_BatchFailed):  # what cannot be taken back stays, and the first error is the one to tell
+                self._write(undo, p4.WriteRequest.CONTINUE_ON_ERROR, timeout)
+            raise
+
+    def _write(self, updates: list[Update], atomicity: Any, timeout: float) -> None:
+        request = p4.WriteRequest(device_id=self.device_id, election_id=self._election, atomicity=atomicity)
         for i, update in enumerate(updates):
             try:
                 request.updates.add(type=update.type, entity=self.entities.message(update.entity))
             except EntityError as error:
                 raise EntityError(f"update {i}: {error}", error.code, i) from None
-        self._call("Write", request, timeout)
+        if updates:
+            self._call("Write", request, timeout)
+
+    def _found(self, update: Update) -> Entity | None:
+        """What a MODIFY or DELETE replaces, where that can be put back; None: nothing, or nothing is known of it."""
+        if update.type == "INSERT" or not isinstance(update.entity, KEPT):
+            return None
+        try:
+            return next(iter(self.read([update.entity])), None)
+        except EntityError:
+            return None
 
     def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
         request = p4.ReadRequest(device_id=self.device_id, entities=[self.entities.message(e) for e in entities])
@@ -149,8 +185,26 @@ class RemoteSwitch(SwitchTarget):
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return TimeoutError(text)
         details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+        failed: dict[int, Any] = {}
         for i, packed in enumerate(Status.FromString(details).details if details else ()):
             item = p4.Error()
             if packed.Unpack(item) and item.canonical_code not in (CODES["OK"], CODES["ABORTED"]):
-                return EntityError(f"update {i}: {item.message}", NAMES.get(item.canonical_code, "UNKNOWN"), i)
-        return EntityError(text, code.name)
+                failed[i] = item
+        return _BatchFailed(failed) if failed else EntityError(text, code.name)
+
+
+class _BatchFailed(EntityError):
+    """`updates`: numbers of those that failed; its text, code and number are the first's."""
+
+    def __init__(self, failed: dict[int, Any]):
+        first = min(failed)
+        code = NAMES.get(failed[first].canonical_code, "UNKNOWN")
+        super().__init__(f"update {first}: {failed[first].message}", code, first)
+        self.updates = set(failed)
+
+
+def _inverse(update: Update, found: Entity | None) -> Update | None:
+    """What takes an update back; `found`: what it replaced."""
+    if update.type == "INSERT":
+        return Update("DELETE", update.entity)
+    return Update("INSERT" if update.type == "DELETE" else "MODIFY", found) if found is not None else None
