@@ -34,8 +34,8 @@ class NetworkSwitch:
         protocol, sizes = protocol_of(program, loaded.p4info)
         self._described = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
                            "slots": sizes.slots, "protocol": protocol}  # fmt: skip
-from ina.control.programs import program_named
-from ina.transport import SERVER, Address, worker_address
+        self._udp_port = program_named(protocol).udp_port
+        self.targets = kind.make(loaded, description)
 
     def describe(self) -> dict:
         return self._described
