@@ -6,6 +6,7 @@ import argparse
 import sys
 
 from ina import __version__
+from ina.control import cli as control
 from ina.control import parameter_server
 from ina.experiment import cli as experiments
 from ina.p4 import cli as p4
@@ -25,6 +26,7 @@ def parser() -> argparse.ArgumentParser:
     p4.add_arguments(commands)
     switch.add_arguments(commands)
     parameter_server.add_arguments(commands)
+    control.add_arguments(commands)
     networks.add_arguments(commands)
     show.add_arguments(commands)
     wire.add_arguments(commands)

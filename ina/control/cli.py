@@ -1,0 +1,216 @@
+"""``ina jobs``, ``ina switches``, ``ina counters`` and ``ina top``: what the running switch processes are doing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ina.control.channel import shown
+from ina.control.client import Client, ControlError
+from ina.control.find import running
+from ina.control.labels import labels
+
+ANSWER = 10.0  # seconds
+COMMANDS = {
+    "jobs": "jobs with their switches, slots and workers",
+    "switches": "switches with their pools and jobs",
+    "counters": "what the switch programs, ports and links have counted",
+}
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Add the commands to ``ina``."""
+    for name, text in COMMANDS.items():
+        _common(commands.add_parser(name, help=text, description=text), lambda args, name=name: _once(args, name))
+    text = "jobs, and the packets and bits per second of ports and links, again and again"
+    top = _common(commands.add_parser("top", help=text, description=text), _top)
+    top.add_argument("-d", "--delay", type=float, default=1.0, metavar="SECONDS", help="between two looks (default: 1)")
+    top.add_argument("-n", "--count", type=int, default=0, metavar="N", help="end after so many (default: at Ctrl-C)")
+    top.add_argument("--once", action="store_true", help="as -n 1")
+
+
+def _common(parser: argparse.ArgumentParser, main: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
+    parser.add_argument("--switch", metavar="NAME", default=os.environ.get("INA_SWITCH"),
+                        help="socket of a switch process: an abstract name, or a path with a '/' (default: INA_SWITCH, else all "
+                             "that this machine's jobs and networks have started)")
+    parser.add_argument("--json", action="store_true", help="JSON, an object with a key for each switch process")
+    parser.set_defaults(main=lambda args: _guarded(main, args))
+    return parser
+
+
+def _guarded(main: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    try:
+        return main(args)
+    except (ControlError, ValueError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _names(args: argparse.Namespace) -> list[str]:
+    names = [args.switch.removeprefix("@")] if args.switch else running()
+    if not names:
+        raise ValueError("no switch process runs here (in this network namespace); --switch NAME names one")
+    return names
+
+
+def _ask(name: str, *what: str) -> dict[str, dict]:
+    client = Client(name, ANSWER)
+    try:
+        return {each: client.ask(each) for each in what}
+    finally:
+        client.close()
+
+
+def _once(args: argparse.Namespace, what: str) -> int:
+    found = {name: _ask(name, what, "ping") for name in _names(args)}
+    if args.json:
+        print(json.dumps({name: said[what] for name, said in found.items()}, indent=2))
+    else:
+        show = {"jobs": jobs_table, "switches": switches_table, "counters": counters_tables}[what]
+        for name, said in found.items():
+            Console().print(_title(name, said["ping"]), show(said[what], said["ping"]), sep="\n")
+    return 0
+
+
+def _title(name: str, about: dict) -> Text:
+    return Text(f"{shown(name)}: process {about['pid']}, {about['program']}, {about['values']} values per packet, "
+                f"{about['free_slots']} slots free", "bold")  # fmt: skip
+
+
+def _table(*columns: str) -> Table:
+    """Columns that end with > are aligned to the right."""
+    table = Table()
+    for column in columns:
+        number = column.endswith(">")
+        table.add_column(column.removesuffix(">"), justify="right" if number else "left", no_wrap=number)
+    return table
+
+
+def jobs_table(said: dict, about: dict) -> Table:
+    table = _table("job", "number>", "workers>", "slots>", "tree", "members")
+    for name, job in said["jobs"].items():
+        others = [switch for switch in job["switches"] if switch != job["root"]]
+        members = [f"{i} {m['host'] or ''} pid {m['pid'] or '?'} port {m['port']}".replace("  ", " ")
+                   for i, m in sorted(job["members"].items(), key=lambda item: int(item[0]))]  # fmt: skip
+        table.add_row(name, str(job["number"]), f"{len(job['members'])}/{job['workers']}", str(job["slots"]),
+                      job["root"] + (f" over {', '.join(others)}" if others else ""), "\n".join(members))
+    return table
+
+
+def switches_table(said: dict, about: dict) -> Table:
+    table = _table("switch", "state", "slots>", "free>", "jobs")
+    for name, switch in said["switches"].items():
+        table.add_row(name, switch["state"], str(switch["slots"]), str(switch["free_slots"]), ", ".join(switch["jobs"]))
+    return table
+
+
+def counters_tables(said: dict, about: dict) -> Group:
+    """The program's cells that are not zero, by the names that the program gives them; then ports and links."""
+    table = _table("counter", "cell", "packets>", "bytes>")
+    for counter, cells in said["program"].items():
+        names = labels(about["program"], counter, len(cells)) if any(map(any, cells)) else []
+        for number, (packets, size) in enumerate(cells):
+            if packets or size:
+                table.add_row(counter, names[number], str(packets), str(size) if size else "")
+    parts: list[RenderableType] = [table]
+    for kind in ("ports", "links"):
+        if rows := said.get(kind):
+            flat = {name: _flat(row) for name, row in rows.items()}
+            columns = list(dict.fromkeys(key for row in flat.values() for key in row))
+            table = _table(kind[:-1], *(f"{column}>" for column in columns))
+            for name, row in flat.items():
+                table.add_row(str(name), *(f"{row.get(column, 0):.10g}" for column in columns))
+            parts.append(table)
+    return Group(*parts)
+
+
+def _flat(row: dict) -> dict[str, float]:
+    """Numbers of a port or link: of dictionaries in it the sum, which is what matters as long as it is zero."""
+    return {key: sum(value.values()) if isinstance(value, dict) else value for key, value in row.items()}
+
+
+# ---- top
+
+
+def _top(args: argparse.Namespace) -> int:
+    if args.delay <= 0:
+        raise ValueError(f"--delay {args.delay:g}: expected a positive number of seconds")
+    count = 1 if args.once else args.count
+    console = Console()
+    with nullcontext() if args.json else Live(console=console, auto_refresh=False) as live:
+        looks, before = 0, {name: _look(name) for name in _names(args)}
+        while not count or looks < count:
+            time.sleep(args.delay)
+            before, rates = _again(args, before)
+            if live is None:
+                print(json.dumps(rates), flush=True)
+            else:
+                live.update(Group(*(top_tables(name, said, rates[name]) for name, said in before.items())), refresh=True)
+            looks += 1
+    return 0
+
+
+def _look(name: str) -> dict:
+    said = _ask(name, "ping", "jobs", "counters")
+    return {**said, "at": time.monotonic()}
+
+
+def _again(args: argparse.Namespace, before: dict[str, dict]) -> tuple[dict[str, dict], dict[str, dict]]:
+    """A new look, and rates since the one before. A switch process that has ended drops out; the last one's end is an error."""
+    now, rates = {}, {}
+    for name in _names(args):
+        try:
+            now[name] = _look(name)
+        except ControlError:
+            if len(before) <= 1:
+                raise
+            continue
+        rates[name] = rates_between(before.get(name, now[name]), now[name])
+    return now, rates
+
+
+def rates_between(old: dict, new: dict) -> dict:
+    """``jobs``: by name, workers here and in all. ``ports`` or ``links``: by name, per second: packets and bits of both
+    directions (``in``: towards the switch, ``up``: from the host or the first switch), and drops."""
+    seconds = max(new["at"] - old["at"], 1e-9)
+    result: dict = {"jobs": {name: [len(job["members"]), job["workers"]] for name, job in new["jobs"]["jobs"].items()}}
+    for kind, ways in (("ports", {"in": "rx", "out": "tx"}), ("links", {"up": "up", "down": "down"})):
+        rows = new["counters"].get(kind) or {}
+        if not rows:
+            continue
+        result[kind] = {}
+        for name, row in rows.items():
+            now, was = _flat(row), _flat(old["counters"].get(kind, {}).get(name, {}))
+            rate = {f"{way}_{unit}": scale * (now[f"{key}_{field}"] - was.get(f"{key}_{field}", 0)) / seconds
+                    for way, key in ways.items() for unit, field, scale in (("packets", "packets", 1), ("bits", "bytes", 8))}
+            lost = [key for key in now if key.endswith("drops") or key == "lost"]
+            rate["drops"] = sum(now[key] - was.get(key, 0) for key in lost) / seconds
+            result[kind][name] = rate
+    return result
+
+
+def top_tables(name: str, said: dict, rates: dict) -> Group:
+    about = said["ping"]
+    parts: list[RenderableType] = [_title(name, about), jobs_table(said["jobs"], about)]
+    for kind in ("ports", "links"):
+        if rows := rates.get(kind):
+            ways = ("in", "out") if kind == "ports" else ("up", "down")
+            table = _table(kind[:-1], *(f"{way} {unit}>" for way in ways for unit in ("packets/s", "Mb/s")), "drops/s>")
+            for row, rate in rows.items():
+                cells = [f"{rate[f'{way}_{unit}'] / scale:,.{digits}f}" for way in ways
+                         for unit, scale, digits in (("packets", 1, 0), ("bits", 1e6, 1))]  # fmt: skip
+                table.add_row(str(row), *cells, f"{rate['drops']:,.0f}")
+            parts.append(table)
+    return Group(*parts)

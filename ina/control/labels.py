@@ -1,0 +1,33 @@
+"""What cells of a program's counter mean: counter ``drops`` has a cell for each member of the program's enum ``Drop``."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from ina.compiler import frontend
+from ina.compiler.errors import CompileError
+
+
+def labels(program: str, counter: str, cells: int) -> list[str]:
+    """A name for each cell; its number where the program has no such enum (any more). A counter with several times as many
+    cells as the enum has members has them for each job."""
+    kind = counter.rpartition(".")[2].removesuffix("s").capitalize()
+    members = _enums(program).get(kind)
+    if not members or cells % len(members):
+        return [str(number) for number in range(cells)]
+    if cells == len(members):
+        return members
+    return [f"job {number // len(members)}: {members[number % len(members)]}" for number in range(cells)]
+
+
+@functools.cache
+def _enums(program: str) -> dict[str, list[str]]:
+    """Members of the program's enums, in lower case and words, by value."""
+    try:
+        types = frontend.load(Path(program), defines={"VALUES": "32", "SLOTS": "64"}).types
+    except (CompileError, OSError):
+        return {}
+    enums = {name: kind.members for name, kind in types.items() if isinstance(getattr(kind, "members", None), dict)}
+    return {name: [member.lower().replace("_", " ") for member in sorted(members, key=members.get)]
+            for name, members in enums.items() if sorted(members.values()) == list(range(len(members)))}  # fmt: skip

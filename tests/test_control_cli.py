@@ -1,0 +1,142 @@
+"""``ina jobs``, ``switches``, ``counters`` and ``top`` against a real switch process with a job of two workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from ina import cli, paths
+from ina.control import find
+from ina.control.cli import rates_between
+from ina.control.client import Client, start_server
+from ina.control.labels import labels
+from ina.control.ports import open_worker_port
+from ina.transport import Endpoint, WorkerConfig
+
+
+@pytest.fixture(scope="module")
+def job():
+    """(switch process, endpoints) of job a/b, after one all-reduce of 6,400 integers in 101 packets each."""
+    process = start_server(paths.p4_dir() / "switchml.p4", {"VALUES": "64", "SLOTS": "32"}, job_slots=16)
+    clients = [Client(process.name) for _ in range(2)]
+    endpoints = []
+    for worker, client in enumerate(clients):
+        client.join("a/b", worker)
+        client.admit("a/b", 2)
+        a = client.attach("a/b", worker)
+        config = WorkerConfig(worker=worker, workers=2, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,
+                              rto_min=1.0, rto_max=1.0)  # fmt: skip
+        endpoints.append(Endpoint(config, open_worker_port(a), client.fileno()))
+        for fd in a.fds:
+            os.close(fd)
+    tickets = [endpoint.submit(np.zeros(6400, np.int32)) for endpoint in endpoints]
+    for endpoint, ticket in zip(endpoints, tickets, strict=True):
+        endpoint.wait(ticket, 10)
+    yield process, endpoints
+    for endpoint, client in zip(endpoints, clients, strict=True):
+        endpoint.close()
+        client.release()
+        client.close()
+    process.close()
+
+
+@pytest.fixture
+def ina(job, capsys, monkeypatch):
+    """Runs ``ina ...`` on the job's switch process; what it printed."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*argv):
+        assert cli.main([*argv, "--switch", job[0].name]) == 0
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_jobs(ina, job):
+    said = ina("jobs")
+    assert f"@{job[0].name}: process {job[0].pid}" in said and "64 values per packet" in said
+    row = next(line for line in said.splitlines() if "a/b" in line)
+    assert [cell.strip() for cell in row.split("│")[1:6]] == ["a/b", "0", "2/2", "16", "s1"]
+    assert f"pid {os.getpid()} port 0" in said
+    (shown,) = json.loads(ina("jobs", "--json")).values()
+    assert shown["jobs"]["a/b"]["switches"] == {"s1": {"slot_base": 0, "children": [0, 1]}}
+
+
+def test_switches(ina):
+    row = next(line for line in ina("switches").splitlines() if "a/b" in line)
+    assert [cell.strip() for cell in row.split("│")[1:6]] == ["s1", "up", "32", "16", "a/b"]
+    (shown,) = json.loads(ina("switches", "--json")).values()
+    assert shown["switches"]["s1"]["free_slots"] == 16
+
+
+def test_counters(ina):
+    (shown,) = json.loads(ina("counters", "--json")).values()
+    assert [port["rx_packets"] for port in shown["ports"].values()] == [101, 101]
+    said = ina("counters")
+    assert "tx_bytes" in said
+    assert len([line for line in said.splitlines() if " 101 " in line]) == 2
+
+
+def test_top_shows_rates(ina, job, capsys):
+    said = ina("top", "--once", "-d", "0.05")
+    assert "in packets/s" in said and "16 slots free" in said and "a/b" in said
+    (shown,) = json.loads(ina("top", "-n", "1", "-d", "0.05", "--json")).values()
+    assert shown["jobs"] == {"a/b": [2, 2]} and set(shown["ports"]) == {"0", "1"}
+    assert set(shown["ports"]["0"]) == {"in_packets", "in_bits", "out_packets", "out_bits", "drops"}
+
+
+def test_rates():
+    def look(at, packets, size, tail):
+        link = {"rate": 1e9, "up_packets": packets, "up_bytes": size, "up_tail_drops": tail, "down_packets": 0, "down_bytes": 0,
+                "down_tail_drops": 0, "lost": tail, "errors": {"tx_full": 0}}  # fmt: skip
+        return {"at": at, "jobs": {"jobs": {}}, "counters": {"links": {"h1": link}}}
+
+    rates = rates_between(look(10.0, 100, 1000, 1), look(12.0, 300, 5000, 3))["links"]["h1"]
+    assert rates == {"up_packets": 100, "up_bits": 16000, "down_packets": 0, "down_bits": 0, "drops": 2}
+
+
+def test_running_ones_are_found(job):
+    assert job[0].name in find.running()
+    command = [sys.executable, "-m", "ina.cli", "switches", "--json"]
+    environment = {key: value for key, value in os.environ.items() if key != "INA_SWITCH"}
+    said = subprocess.run(command, capture_output=True, text=True, env=environment).stdout
+    assert job[0].name in json.loads(said)
+
+
+def test_sockets_of_others_are_left_alone(tmp_path, monkeypatch):
+    table = tmp_path / "unix"
+    rows = ["0: 2 0 00010000 1 1 77 @ina-12-0123456789ab", "0: 2 0 00000000 1 3 78 @ina-13-0123456789ab",
+            "0: 2 0 00010000 1 1 79 @ina-network", f"0: 2 0 00010000 1 1 80 {tmp_path}/switch.sock", "0: 2 0 00010000 1 1 81"]
+    table.write_text("Num Path\n" + "\n".join(rows) + "\n")
+    monkeypatch.setenv("INA_RUN_DIR", str(tmp_path))
+    monkeypatch.setattr(find, "listening", lambda listening=find.listening: listening(str(table)))
+    assert find.running() == ["ina-12-0123456789ab", f"{tmp_path}/switch.sock"]
+
+
+@pytest.mark.parametrize(("argv", "text"), [
+    (["jobs", "--switch", "nobody"], "no switch process at socket @nobody"),
+    (["top", "--switch", "nobody", "-d", "0"], "--delay 0: expected a positive number"),
+])
+def test_errors(argv, text, capsys):
+    assert cli.main(argv) == 1
+    assert text in capsys.readouterr().err
+
+
+def test_nothing_runs(monkeypatch, capsys):
+    monkeypatch.delenv("INA_SWITCH", raising=False)
+    monkeypatch.setattr("ina.control.cli.running", list)
+    assert cli.main(["jobs"]) == 1
+    assert "no switch process runs here" in capsys.readouterr().err
+
+
+def test_cells_are_called_as_the_program_calls_them(tmp_path):
+    program = str(paths.p4_dir() / "switchml.p4")
+    assert labels(program, "SwitchIngress.drops", 10)[1] == "malformed"
+    assert labels(program, "SwitchIngress.drops", 20)[11] == "job 1: malformed"
+    assert labels(program, "SwitchIngress.drops", 7) == list("0123456")
+    assert labels(str(tmp_path / "gone.p4"), "SwitchIngress.drops", 2) == ["0", "1"]
