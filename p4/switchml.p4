@@ -35,16 +35,11 @@ control SwitchIngress(inout headers_t hdr, inout metadata_t meta, inout standard
             if (meta.drop == Drop.NONE) {
                 exponents.apply(hdr, meta);
                 values.apply(hdr, meta);
-                if (meta.complete == 1 || (meta.repeated == 1 && meta.strict == 1)) {
-                    reply.apply(hdr, meta, standard);
-                } else {
-                    if (meta.repeated == 1) {
-                        meta.drop = Drop.REPEATED;
-                    }
-                    mark_to_drop(standard);  // absorbed
-                }
+            }
+            if (meta.to != To.NOBODY) {
+                reply.apply(hdr, meta, standard);
             } else {
-                mark_to_drop(standard);
+                mark_to_drop(standard);  // absorbed, or of no use
             }
             if (meta.drop != Drop.NONE) {
                 drops.count((bit<32>)(bit<8>)meta.drop);

@@ -29,6 +29,7 @@ const bit<3> SIZE_NONE        = 7;
 const bit<16> UDP_LENGTH     = 18;
 const bit<16> IPV4_LENGTH    = 38;
 const bit<16> PENDING_LENGTH = 4;  // what a pending frame has in the place of values
+const bit<32> PENDING_FRAME  = 56; // shortest frame, with Ethernet
 
 header switchml_t {
     bit<4>  msg_type;

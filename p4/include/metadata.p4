@@ -21,24 +21,31 @@ enum bit<8> Drop {
 }
 const bit<32> DROPS = 10;
 
+/* Where what is sent because of a packet goes. */
+enum bit<8> To {
+    NOBODY   = 0,
+    SENDER   = 1,
+    CHILDREN = 2,
+    PARENT   = 3
+}
+
 struct metadata_t {
     Drop    drop;
     // of the job and the sender, from the tables; a child is a worker or a switch below
     bit<32> full;         // bitmap of all workers below this switch
-    bit<32> worker;       // the sender's bit; of a switch below: those of all workers below it
+    bit<32> worker;       // the sender's bit; of a switch below: those of all workers below it; of the parent: none
     bit<8>  last;         // children - 1
     bit<32> incarnation;
     bit<16> group;        // multicast group of the job: its children here
     bit<1>  strict;       // 0: a published SwitchML client, whose tsi and e1 say nothing
     bit<1>  parent;       // this switch is not the root of the job's tree
-    bit<1>  above;        // the sender is the parent
     // of the row
     bit<32> row;
-    bit<32> bitmap;       // workers seen in this phase, this one included
+    bit<32> missing;      // workers below this switch that this phase has not seen yet
     bit<1>  first;        // what the row has is replaced: first packet of the phase, or the result from above
     bit<1>  repeated;     // nothing is added: the sender was seen in this phase before
     bit<1>  complete;     // the row's values go out
-    bit<1>  up;           // to the parent
+    To      to;
     // for egress
     bit<1>  result;       // multicast to the children: each replica is addressed to its child
     bit<1>  flood;        // broadcast frame: not back to where it came from

@@ -29,25 +29,19 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
     }
     state switchml {
         packet.extract(hdr.switchml);
-        transition select(hdr.switchml.msg_type, hdr.switchml.size) {
-            (SWITCHML_DATA, SIZE_NONE): exponents;
-            (SWITCHML_DATA, SIZE_CODE): exponents_and_values;
-            (SWITCHML_PENDING, SIZE_NONE): exponents_and_missing;
+        transition select(hdr.switchml.size) {
+            SIZE_NONE: exponents;
+            SIZE_CODE: exponents_and_values;
             default: accept;
         }
     }
     state exponents {
         packet.extract(hdr.exponents);
-        transition accept;
+        transition accept;  // a pending frame from above goes on as it is: its bitmap is not looked at
     }
     state exponents_and_values {
         packet.extract(hdr.exponents);
         packet.extract(hdr.values);
-        transition accept;
-    }
-    state exponents_and_missing {
-        packet.extract(hdr.exponents);
-        packet.extract(hdr.pending);
         transition accept;
     }
 }

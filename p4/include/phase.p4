@@ -49,21 +49,24 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                 meta.drop = Drop.STALE;
             }
         }
-        if (meta.drop == Drop.NONE && !fresh && size != (bit<8>)hdr.switchml.size && !hdr.pending.isValid()) {
+        if (meta.drop == Drop.NONE && !fresh && size != (bit<8>)hdr.switchml.size
+                && hdr.switchml.msg_type == SWITCHML_DATA) {
             meta.drop = Drop.WRONG_SIZE;
         }
 
-        if (meta.drop == Drop.NONE && meta.above == 1) {
+        if (meta.drop == Drop.NONE && meta.worker == 0) {  // from above
             if (fresh || left > 1) {
                 meta.drop = Drop.STALE;
             } else if (left == 0) {
                 meta.drop = Drop.REPEATED;
-            } else if (hdr.pending.isValid()) {
-                meta.repeated = 1;
-            } else {
+            } else if (hdr.switchml.msg_type == SWITCHML_DATA) {
                 missing.write(meta.row, 0);
                 meta.first = 1;
                 meta.complete = 1;
+                meta.to = To.CHILDREN;
+            } else {
+                meta.repeated = 1;
+                meta.to = To.CHILDREN;
             }
         } else if (meta.drop == Drop.NONE) {
             if (fresh) {
@@ -73,6 +76,18 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
             }
             if (seen & meta.worker != 0) {
                 meta.repeated = 1;
+                if (left == 1 && meta.parent == 1 && meta.worker & meta.full & -meta.full != 0) {
+                    meta.complete = 1;
+                    meta.to = To.PARENT;
+                } else if (left == 0) {
+                    meta.complete = 1;
+                    meta.to = To.SENDER;
+                } else if (meta.strict == 1) {
+                    meta.missing = meta.full & ~seen;
+                    meta.to = To.SENDER;
+                } else {
+                    meta.drop = Drop.REPEATED;
+                }
             } else {
                 seen = seen | meta.worker;
                 left = left - 1;
@@ -81,14 +96,13 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                 bitmaps.write(meta.row, seen);
                 missing.write(meta.row, left);
                 sizes.write(meta.row, (bit<8>)hdr.switchml.size);
-            }
-            meta.bitmap = seen;
-            if (left == 0) {
-                meta.complete = 1;
-            } else if (left == 1 && meta.parent == 1
-                       && (meta.repeated == 0 || meta.worker & meta.full & -meta.full != 0)) {
-                meta.complete = 1;
-                meta.up = 1;
+                if (left == 0) {
+                    meta.complete = 1;
+                    meta.to = To.CHILDREN;
+                } else if (left == 1 && meta.parent == 1) {
+                    meta.complete = 1;
+                    meta.to = To.PARENT;
+                }
             }
             if (meta.strict == 0) {
                 bit<32> other;

@@ -49,17 +49,17 @@ control Reply(inout headers_t hdr, inout metadata_t meta, inout standard_metadat
         hdr.switchml.size = SIZE_NONE;
         hdr.values.setInvalid();
         hdr.pending.setValid();
-        hdr.pending.missing = meta.full & ~meta.bitmap;
+        hdr.pending.missing = meta.missing;
         hdr.ipv4.total_len = IPV4_LENGTH + PENDING_LENGTH;
         hdr.udp.length = UDP_LENGTH + PENDING_LENGTH;
     }
 
     apply {
-        if (meta.up == 1) {
+        if (meta.to == To.PARENT) {
             parent.apply();
         } else {
             turn_round();
-            if (meta.above == 1 || (meta.complete == 1 && meta.repeated == 0)) {
+            if (meta.to == To.CHILDREN) {
                 standard.mcast_grp = meta.group;
                 meta.result = 1;
             } else {
