@@ -294,7 +294,8 @@ class Explorer:
     def _finish(self, state: _State, finishing: set[bytes], limit: int = 2000) -> str | None:
         """Lets the network run on without faults; None if every machine is done in the end, else what happened instead.
 
-        A violation on this way is one beyond the steps that were walked. States on the way are added to ``finishing``: a later run that meets one of them is done.
+        A violation on this way is one beyond the steps that were walked. States on the way are added to ``finishing``: a later
+        run that meets one of them is done.
         """
         parts, frames, _ = state
         queue = list(frames)
