@@ -331,6 +331,34 @@ def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
         assert each["stats"]["switch"]["sums"] > 20 * 2 and not each["stats"]["reasons"]
 
 
+def test_where_the_time_goes(tmp_path):
+    """Spans in torch's profiler and in a trace of all ranks and the switch on one axis."""
+    trace = tmp_path / "made" / "trace.json"
+    trace.parent.mkdir()
+    said = succeed(run(tmp_path, 2, """
+        rank, n = start()
+        dist.all_reduce(torch.ones(10))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            for _ in range(5):
+                works = [dist.all_reduce(torch.ones(200_000, dtype=torch.float16), async_op=True) for _ in range(2)]
+                for work in works: work.wait()
+                time.sleep(0.05)
+        say(spans=sorted({event.name for event in profile.events() if event.name.startswith("ina:")}))
+        dist.destroy_process_group()
+    """, INA_TRACE=str(trace)))
+    names = [f"ina:allreduce {step}" for step in ("decode", "encode", "submit", "wait")]
+    assert all(each["spans"] == names for each in said)
+    events = json.loads(trace.read_text().rstrip().rstrip(",") + "]")
+    spans = [event for event in events if event["ph"] == "X" and event["name"] in names]
+    assert {event["name"] for event in spans} == set(names) and all(event["dur"] >= 0 for event in spans)
+    flights = [event for event in events if event.get("cat") == "flight"]
+    assert len({event["pid"] for event in flights}) == 2 and sum(event["ph"] == "b" for event in flights) == 22
+    begun = {event["id"]: event["ts"] for event in flights if event["ph"] == "b"}
+    assert all(event["ts"] >= begun[event["id"]] for event in flights if event["ph"] == "e")
+    switch = [event for event in events if event["ph"] == "C" and event["pid"] == "switch"]
+    assert switch and min(begun.values()) - 1e6 < switch[0]["ts"] < max(event["ts"] for event in flights) + 1e6
+
+
 # ---- failures: a clear error on every rank, soon
 
 

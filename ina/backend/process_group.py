@@ -15,6 +15,7 @@ import atexit
 import itertools
 import warnings
 from collections import deque
+from collections.abc import Callable
 from datetime import timedelta
 from weakref import WeakSet
 
@@ -22,9 +23,10 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from ina.backend import sums, world
+from ina.backend import spans, sums, world
 from ina.backend.counters import COUNTERS
 from ina.backend.settings import Options, Settings
+from ina.backend.spans import open_trace, span
 from ina.backend.work import Completer, CopyBackWork, LazyWork, SwitchWork
 from ina.codec import MAX_WORKERS
 
@@ -80,6 +82,9 @@ class InaProcessGroup(dist.ProcessGroup):
         settings = Settings.read(options)
         agreed = world.agree(store, self.rank(), self.size(), self._timeout, settings)
         self._switch = agreed.switch
+        open_trace(settings.trace, self.rank())
+        if spans.trace is not None and self.rank() == 0:
+            spans.trace.watch(agreed.switch)
         try:
             self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
                             self._timeout.total_seconds(), settings, agreed.token)
@@ -157,8 +162,11 @@ class InaProcessGroup(dist.ProcessGroup):
             return self._delegate("broadcast", (tensors, opts), reason)
         own = [(tensors[0], 0)]
         total = sums.words(tensors[0])
-        parts = [sums.placement(own if opts.rootRank == self.rank() else [], own, total)] if total else []
-        return self._through_switch("broadcast", tensors, parts, opts, f"{tensors[0].dtype} from {opts.rootRank}")
+
+        def encode() -> list[sums.Sum]:
+            return [sums.placement(own if opts.rootRank == self.rank() else [], own, total)] if total else []
+
+        return self._through_switch("broadcast", tensors, encode, opts, f"{tensors[0].dtype} from {opts.rootRank}")
 
     def allgather(self, outputs, inputs, opts=None, timeout=None):
         inputs = _listed(inputs)
@@ -181,12 +189,17 @@ class InaProcessGroup(dist.ProcessGroup):
             reason = "sizes or types that do not fit"
         if reason:
             return self._delegate(collective, (*args, opts), reason)
-        parts = []
-        for each, mine in zip(outputs, inputs, strict=True):
-            starts = list(itertools.accumulate(map(sums.words, each), initial=0))
-            if starts[-1]:
-                parts.append(sums.placement([(mine, starts[self.rank()])], list(zip(each, starts[:-1], strict=True)), starts[-1]))
-        return self._through_switch(collective, received, parts, opts, ",".join(str(mine.dtype) for mine in inputs))
+
+        def encode() -> list[sums.Sum]:
+            parts = []
+            for each, mine in zip(outputs, inputs, strict=True):
+                starts = list(itertools.accumulate(map(sums.words, each), initial=0))
+                if starts[-1]:
+                    results = list(zip(each, starts[:-1], strict=True))
+                    parts.append(sums.placement([(mine, starts[self.rank()])], results, starts[-1]))
+            return parts
+
+        return self._through_switch(collective, received, encode, opts, ",".join(str(mine.dtype) for mine in inputs))
 
     def _allgather_base(self, output, input, opts=None):
         return self._allgather_flat("_allgather_base", [output], [input], opts)
@@ -206,16 +219,20 @@ class InaProcessGroup(dist.ProcessGroup):
         if reason:
             single = collective == "_allgather_base"
             return self._delegate(collective, (outputs[0], inputs[0], opts) if single else (outputs, inputs, opts), reason)
-        parts = []
-        for output, mine in zip(outputs, inputs, strict=True):
-            one = sums.words(mine)
-            if 4 * one == mine.numel() * mine.element_size():  # pieces are whole words: the output as it is
-                results = [(output, 0)]
-            else:
-                results = [(piece, one * i) for i, piece in enumerate(output.view(self.size(), -1))]
-            if one:
-                parts.append(sums.placement([(mine, one * self.rank())], results, one * self.size()))
-        return self._through_switch(collective, outputs, parts, opts, ",".join(str(mine.dtype) for mine in inputs))
+
+        def encode() -> list[sums.Sum]:
+            parts = []
+            for output, mine in zip(outputs, inputs, strict=True):
+                one = sums.words(mine)
+                if 4 * one == mine.numel() * mine.element_size():  # pieces are whole words: the output as it is
+                    results = [(output, 0)]
+                else:
+                    results = [(piece, one * i) for i, piece in enumerate(output.view(self.size(), -1))]
+                if one:
+                    parts.append(sums.placement([(mine, one * self.rank())], results, one * self.size()))
+            return parts
+
+        return self._through_switch(collective, outputs, encode, opts, ",".join(str(mine.dtype) for mine in inputs))
 
     def _fit(self, whole, parts) -> bool:
         """Whether each of the tensors ``whole`` is one of ``parts`` for every rank."""
@@ -227,20 +244,25 @@ class InaProcessGroup(dist.ProcessGroup):
         reason = self._why_not([])
         if reason:
             return self._delegate("barrier", (opts,), reason)
-        return self._through_switch("barrier", [], [sums.Sum(torch.ones(1, dtype=torch.int32))], opts, "")
+        return self._through_switch("barrier", [], lambda: [sums.Sum(torch.ones(1, dtype=torch.int32))], opts, "")
 
     def _reduce(self, collective: str, sources, results, opts, starts=None, root: int | None = None):
         average = opts.reduceOp == dist.ReduceOp.AVG
         factor = opts.reduceOp.__getstate__()[1] if opts.reduceOp == dist.ReduceOp.PREMUL_SUM else None
-        with torch.no_grad():
-            parts = [sums.reduction(source, result, self.size(), average, factor, start)
-                     for source, result, start in zip(sources, results, starts or [0] * len(sources), strict=True)]
+
+        def encode() -> list[sums.Sum]:
+            return [sums.reduction(source, result, self.size(), average, factor, start)
+                    for source, result, start in zip(sources, results, starts or [0] * len(sources), strict=True)]
+
         agreed = f"{'AVG' if average else 'SUM'} of {','.join(str(source.dtype) for source in sources)}"
         agreed += "" if root is None else f" to {root}"
-        return self._through_switch(collective, [r for r in results if r is not None], parts, opts, agreed)
+        return self._through_switch(collective, [r for r in results if r is not None], encode, opts, agreed)
 
-    def _through_switch(self, collective: str, outputs: list[torch.Tensor], parts: list[sums.Sum], opts, agreed: str):
+    def _through_switch(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]], opts,
+                        agreed: str):
         """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
+        with torch.no_grad(), span(f"ina:{collective} encode"):
+            parts = encode()
         work = SwitchWork(self._completer, self._job, collective, outputs, parts, agreed)
         COUNTERS.through_switch(collective, work.parts)
         while self._in_flight and self._in_flight[0].is_completed():

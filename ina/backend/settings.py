@@ -22,7 +22,7 @@ FAULT_KEYS = {"loss": "loss", "dup": "duplicate", "reorder": "reorder", "corrupt
               "dup_delay": "duplicate_delay", "reorder_delay": "reorder_delay"}
 
 
-KEYS = ("protocol", "program", "values", "slots", "port", "fault", "switch", "capture")
+KEYS = ("protocol", "program", "values", "slots", "port", "fault", "switch", "capture", "trace")
 # Variables that other parts of the project, and its tests, listen to.
 OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE")
 
@@ -101,6 +101,7 @@ class Settings:
     INA_SWITCH      socket of a switch process that runs already (a path, or an abstract name); the first
                     four are then its own business (a protocol that is named must be its). Rank 0's word counts.
     INA_CAPTURE     folder for a pcap file of every worker's packets, as the worker sees them
+    INA_TRACE       file for what the ranks spend their time on, to be opened with ui.perfetto.dev
     ==============  ======================================================================================
     """
 
@@ -113,6 +114,7 @@ class Settings:
     faults: Faults | None = None
     switch: str = ""
     capture: str = ""
+    trace: str = ""
 
     @classmethod
     def read(cls, options: Options | None = None) -> Settings:
@@ -137,7 +139,8 @@ class Settings:
             except ValueError as error:
                 raise said.wrong("fault", str(error)) from None
         path = Path(program) if program else protocols.program(protocol or protocols.DEFAULT)
-        return cls(protocol, path, values, slots, max(cls.pool, slots), port, faults, said.text("switch"), said.text("capture"))
+        return cls(protocol, path, values, slots, max(cls.pool, slots), port, faults, said.text("switch"), said.text("capture"),
+                   said.text("trace"))
 
 
 def parse_faults(text: str) -> Faults:

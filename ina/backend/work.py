@@ -17,7 +17,9 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+from ina.backend import spans
 from ina.backend.counters import COUNTERS
+from ina.backend.spans import span
 from ina.backend.sums import Sum
 
 SLICE = 0.1  # seconds of native waiting between looks at signals and at the news of the switch process
@@ -72,10 +74,11 @@ class LazyWork(dist.Work):
     """
 
     def __init__(self, completer: Completer, outputs: list[torch.Tensor], what: str):
+        """``what``: for messages and spans; the first word is the collective."""
         super().__init__()
         self._completer = completer
         self._outputs = outputs
-        self._what = what
+        self._what, self._name = what, what.split()[0]
         self._lock = threading.Lock()
         self._done = False
         self._exception: Exception | None = None
@@ -103,8 +106,9 @@ class LazyWork(dist.Work):
 
     def end(self) -> None:
         """Wait for an end that is near, for whoever holds the work: its result or failure stays to be asked for."""
-        while not self._advance(SLICE):
-            continue
+        with span(f"ina:{self._name} wait"):
+            while not self._advance(SLICE):
+                continue
 
     def is_completed(self) -> bool:
         return self._advance(0.0)
@@ -119,11 +123,12 @@ class LazyWork(dist.Work):
         """Block until the end (up to ``timeout`` if it is positive). Raises RuntimeError on failure and time-out."""
         limit = timeout.total_seconds()
         deadline = time.monotonic() + limit if limit > 0 else None
-        while not self._done:
-            seconds = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
-            if seconds <= 0:
-                raise RuntimeError(f"ina: {self._what} was not done within the {limit:g} s given to wait()")
-            self._advance(seconds)
+        with span(f"ina:{self._name} wait"):
+            while not self._done:
+                seconds = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
+                if seconds <= 0:
+                    raise RuntimeError(f"ina: {self._what} was not done within the {limit:g} s given to wait()")
+                self._advance(seconds)
         if self._exception is not None:
             raise self._exception
         return True
@@ -169,15 +174,20 @@ class SwitchWork(LazyWork):
 
         ``asynchronous``: whether the caller has something else to do meanwhile.
         """
+        self._began = time.monotonic_ns()
         try:
-            for part in self.parts:
-                stay = SLICE if part is self.parts[-1] and not asynchronous else 0.0
-                ticket, number = self._job.submit(part.buffer, part.average, self._mark, stay)
-                self._waiting.append((ticket, number, part))
+            with span(f"ina:{self._collective} submit"):
+                self._submit(asynchronous)
         except RuntimeError:
             COUNTERS.finished()
             self._done = True
             raise
+
+    def _submit(self, asynchronous: bool) -> None:
+        for part in self.parts:
+            stay = SLICE if part is self.parts[-1] and not asynchronous else 0.0
+            ticket, number = self._job.submit(part.buffer, part.average, self._mark, stay)
+            self._waiting.append((ticket, number, part))
 
     def _look(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
@@ -188,8 +198,12 @@ class SwitchWork(LazyWork):
                 if not self._job.wait(ticket, number, what, max(0.0, deadline - time.monotonic()) if seconds else 0):
                     return False
                 self._waiting.popleft()
+                if not self._waiting and spans.trace is not None:
+                    elements = sum(part.buffer.numel() for part in self.parts)
+                    spans.trace.flight(f"ina:{self._collective}", self._began, time.monotonic_ns(), elements=elements)
+                    spans.trace.counters("worker", self._job.worker_stats())
                 if part.decode is not None:
-                    with torch.no_grad():
+                    with torch.no_grad(), span(f"ina:{self._collective} decode"):
                         part.decode()
         except RuntimeError:
             self._waiting.clear()  # the job is over: all of its tensors have ended

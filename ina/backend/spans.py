@@ -1,0 +1,152 @@
+"""What a collective spends its time on: spans in torch's profiler, and in a trace file for Perfetto or chrome://tracing.
+
+    encode   the rank's tensors to buffers of the switch        (thread of the caller)
+    submit   hand them to the endpoint; a small one stays here until it is done
+    flight   from there until the last result is back
+    wait     the caller, or the completion thread, has nothing else to do
+    decode   results to where they belong
+
+INA_TRACE names the file, to which every rank appends when its last group ends (JSON array format, whose closing bracket is
+optional). Times are microseconds of the machine's monotonic clock, so the ranks and the switch share one axis; the first rank
+also samples the switch's counters.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import os
+import threading
+import time
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import torch
+
+SAMPLE = 0.02  # seconds between samples of the switch's counters
+LIMIT = 1_000_000  # events that a rank keeps: then it says so in the trace and drops the rest
+_NOTHING = nullcontext()
+
+
+class Trace:
+    """The events of this process. Methods may be called from any thread."""
+
+    def __init__(self, path: Path, rank: int):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()  # a file that cannot be written is an error now, not at the end
+        self._path, self._pid, self._lock = path, os.getpid(), threading.Lock()
+        self._flights = 0
+        self._sampler: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._events: list[dict] = [{"ph": "M", "name": "process_name", "pid": self._pid, "args": {"name": f"rank {rank}"}},
+                                    {"ph": "M", "name": "process_sort_index", "pid": self._pid, "args": {"sort_index": rank}}]
+
+    def _add(self, **event: object) -> None:
+        with self._lock:
+            if len(self._events) < LIMIT:
+                self._events.append({"pid": self._pid, "tid": threading.get_native_id(), **event})
+            elif len(self._events) == LIMIT:
+                self._events.append({"ph": "i", "s": "g", "name": f"more than {LIMIT} events: the rest is missing",
+                                     "pid": self._pid, "ts": time.monotonic_ns() / 1000})
+
+    def span(self, name: str, began: int, ended: int) -> None:
+        """Times: nanoseconds of the monotonic clock."""
+        self._add(ph="X", name=name, cat="ina", ts=began / 1000, dur=(ended - began) / 1000)
+
+    def flight(self, name: str, began: int, ended: int, **facts: object) -> None:
+        """Something that overlaps others of its kind."""
+        with self._lock:
+            self._flights += 1
+            number = f"{self._pid}.{self._flights}"
+        self._add(ph="b", name=name, cat="flight", id=number, ts=began / 1000, args=facts)
+        self._add(ph="e", name=name, cat="flight", id=number, ts=ended / 1000)
+
+    def counters(self, name: str, values: dict[str, float], process: str = "") -> None:
+        pid = {"pid": process} if process else {}
+        self._add(ph="C", name=name, ts=time.monotonic_ns() / 1000, args=values, **pid)
+
+    def watch(self, switch: str) -> None:
+        """Sample the counters of the switch process at that socket until ``close``."""
+        if self._sampler is None:
+            self._sampler = threading.Thread(target=self._sample, args=(switch,), name="ina-trace", daemon=True)
+            self._sampler.start()
+
+    def _sample(self, switch: str) -> None:
+        from ina.control.client import Client, ControlError
+
+        try:
+            client = Client(switch)
+            before: dict[str, float] = {}
+            while not self._stop.wait(SAMPLE):
+                now = flat(client.counters())
+                for name, value in now.items():
+                    if value != before.get(name, 0):
+                        self.counters(name, {"total": value}, "switch")
+                before = now
+            client.close()
+        except ControlError as error:  # the switch ends when the job does
+            self._add(ph="i", s="g", name=f"counters of the switch end here: {error}", ts=time.monotonic_ns() / 1000)
+
+    def close(self) -> None:
+        """Append the events to the file. Called again: those since."""
+        self._stop.set()
+        if self._sampler is not None:
+            self._sampler.join(5)
+        if os.getpid() != self._pid:  # a forked child has its parent's events
+            return
+        with self._lock:
+            events, self._events = self._events, []
+        if events:
+            text = "".join(json.dumps(event, separators=(",", ":")) + ",\n" for event in events)
+            with self._path.open("a") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.write(text if file.tell() or os.fstat(file.fileno()).st_size else "[\n" + text)
+
+
+class _Span:
+    def __init__(self, trace: Trace | None, name: str, profiled: bool):
+        self._trace, self._name = trace, name
+        self._record = torch.profiler.record_function(name) if profiled else None
+
+    def __enter__(self) -> None:
+        if self._record is not None:
+            self._record.__enter__()
+        self._began = time.monotonic_ns()
+
+    def __exit__(self, *error: object) -> None:
+        if self._trace is not None:
+            self._trace.span(self._name, self._began, time.monotonic_ns())
+        if self._record is not None:
+            self._record.__exit__(*error)
+
+
+trace: Trace | None = None  # of this process
+
+
+def open_trace(path: str, rank: int) -> None:
+    """From the first group that asks for it, to the end of the process."""
+    global trace
+    if path and (trace is None or trace._pid != os.getpid()):
+        trace = Trace(Path(path), rank)
+        atexit.register(trace.close)
+
+
+def span(name: str) -> AbstractContextManager:
+    """Around a piece of work: costs next to nothing when nobody looks."""
+    profiled = torch.autograd._profiler_enabled()
+    return _Span(trace, name, profiled) if profiled or trace is not None else _NOTHING
+
+
+def flat(counters: dict, prefix: str = "") -> dict[str, float]:
+    """Nested counters as ``a.b``; lists of cells as their sum."""
+    found: dict[str, float] = {}
+    for name, value in counters.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            found.update(flat(value, f"{key}."))
+        elif isinstance(value, list):
+            found[key] = sum(sum(cell) if isinstance(cell, list) else cell for cell in value)
+        elif isinstance(value, (int, float)):
+            found[key] = value
+    return found
