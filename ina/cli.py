@@ -9,6 +9,7 @@ from ina import __version__
 from ina.control import cli as control
 from ina.control import parameter_server
 from ina.experiment import cli as experiments
+from ina.experiment import doctor
 from ina.p4 import cli as p4
 from ina.p4runtime import cli as switch
 from ina.wire import cli as wire
@@ -23,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"ina {__version__}")
     commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     experiments.add_arguments(commands)
+    doctor.add_arguments(commands)
     p4.add_arguments(commands)
     switch.add_arguments(commands)
     parameter_server.add_arguments(commands)

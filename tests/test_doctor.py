@@ -1,0 +1,53 @@
+"""``ina doctor``: what it finds, and that it finds what is wrong."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ina import cli
+from ina.experiment import doctor
+
+
+def test_a_whole_examination(capsys):
+    assert cli.main(["doctor", "--json", "--interface", "lo", "--values", "64", "--workers", "2"]) == 0
+    found = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
+    assert {"C compiler", "processors", "clock", "testbed", "lo link", "lo MTU", "program", "slots", "4-byte all-reduce",
+            "4 MiB all-reduce", "sent again", "bound by"} <= set(found)  # fmt: skip
+    assert found["program"]["verdict"] == "good" and "64 values" in found["program"]["found"]
+    assert not [each for each in found.values() if each["verdict"] == "bad"]
+
+
+def test_an_interface_that_will_not_do(capsys):
+    assert cli.main(["doctor", "--quick", "--interface", "nosuch0"]) == 1
+    out = capsys.readouterr().out
+    assert "there is no such interface" in out and "lo" in out
+
+
+def test_an_mtu_that_is_too_small(monkeypatch):
+    real = doctor.read
+    monkeypatch.setattr(doctor, "read", lambda path: "576" if path.endswith("/mtu") else real(path))
+    found = {each.what: each for each in doctor.interface("lo", 1066, 256)}
+    assert found["lo MTU"].verdict == "bad" and "packets need 1052" in found["lo MTU"].found
+
+
+def test_rate_says_what_a_link_can_carry(monkeypatch):
+    """ATE/s at line rate R: R k / (8 (4k + h + 24))."""
+    real = doctor.read
+    monkeypatch.setattr(doctor, "read", lambda path: "100000" if path.endswith("/speed") else real(path))
+    found = {each.what: each.found for each in doctor.interface("lo", 14 + 20 + 8 + 10 + 1024, 256)}
+    assert found["lo rate"] == "100 Gb/s: at most 2909 M elements/s"
+
+
+def test_a_program_that_does_not_compile(monkeypatch, tmp_path):
+    broken = tmp_path / "broken.p4"
+    broken.write_text("control C() { apply { x = ; } }")
+    monkeypatch.setattr(doctor.protocols, "program", lambda protocol: Path(broken))
+    (finding,) = doctor.program("switchml", 64, 64)
+    assert finding.verdict == "bad" and "broken.p4" in finding.found
+
+
+@pytest.mark.parametrize(("workers", "verdict"), [(1, "good"), (1000, "warning")])
+def test_processors(monkeypatch, workers, verdict):
+    monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda pid: {0, 1})
+    assert next(doctor.processors(workers)).verdict == verdict
