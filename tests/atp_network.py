@@ -65,19 +65,20 @@ class Network:
     ``leaves`` the workers are below switches 1 .. leaves."""
 
     def __init__(self, jobs: list[JobSpec], *, pool: int = 16, leaves: int = 0, faults: Faults = NONE, seed: int = 0,
-                 values: int = VALUES, lifetime: float = 0.05, ecn_depth: int = 0):
+                 values: int = VALUES, lifetime: float = 0.05, ecn_depth: int = 0, compiled: Program | None = None):
         self.values, self.now, self.frames = values, 0, 0
         self.program = ATP(ecn_depth=ecn_depth, lifetime=lifetime)
         self.plain = ATP(ecn_depth=ecn_depth, lifetime=lifetime)
         self.plain.aggregates = False
-        self.switches = [Switch(program(pool, values), max_frame=9500) for _ in range(1 + leaves)]
-        self._wires: dict[tuple[int, int], Node] = {}  # what is at the far end of a switch's port
+        compiled = compiled or program(pool, values)
+        self.switches = [Switch(compiled, max_frame=9500) for _ in range(1 + leaves)]
+        self.wires: dict[tuple[int, int], Node] = {}  # what is at the far end of a switch's port
         self._ports: dict[Node, tuple[int, int]] = {}
         self._next_port = [0] * (1 + leaves)
         self._trunks = [(self._port(0, ("switch", leaf, 0)), self._port(leaf, ("switch", 0, 0)))
                         for leaf in range(1, 1 + leaves)]
         for leaf, (down, up) in enumerate(self._trunks, 1):
-            self._wires[0, down], self._wires[leaf, up] = ("switch", leaf, up), ("switch", 0, down)
+            self.wires[0, down], self.wires[leaf, up] = ("switch", leaf, up), ("switch", 0, down)
         self.jobs = [self._admit(number, spec) for number, spec in enumerate(jobs)]
         self.events: list[list[list[Event]]] = [[[] for _ in job.workers] for job in self.jobs]
         self.silent: set[tuple[int, int]] = set()  # (job, worker) that neither send nor receive
@@ -93,7 +94,7 @@ class Network:
         number = self._next_port[switch]
         self._next_port[switch] += 1
         self.switches[switch].add_port(number)
-        self._wires[switch, number] = node
+        self.wires[switch, number] = node
         self._ports[node] = (switch, number)
         return number
 
@@ -174,7 +175,7 @@ class Network:
         kind, a, b = node
         if kind == "switch":
             for port, out in self.switches[a].step(frame, b, self.now):
-                self._send(("switch", a, port), self._wires[a, port], out)
+                self._send(("switch", a, port), self.wires[a, port], out)
         elif kind == "server":
             server = self.jobs[a].server
             server.receive(frame, self.now)

@@ -14,6 +14,7 @@ from ina.control.controller import Controller, switch_address
 from ina.emulator.explorer import Explorer, Machine, Sent
 from ina.switch.embedded import Switch
 from ina.transport.config import WorkerConfig
+from ina.transport.parameter_server import ParameterServer
 from ina.transport.worker import Worker
 from ina.wire import layout
 from topologies import Topology
@@ -87,6 +88,24 @@ class WorkerMachine(Machine):
 
     def done(self) -> bool:
         return self.out.tobytes() == self.expected.tobytes()
+
+
+@dataclass
+class ServerMachine(Machine):
+    """A parameter server of one job. Its port is 0."""
+
+    name: str
+    server: ParameterServer
+
+    def receive(self, port: int, frame: bytes) -> Sent:
+        self.server.receive(frame, 0)
+        return [(0, answer) for answer in self.server.frames_to_send(0)]
+
+    def save(self) -> tuple[bytes, bytes]:
+        return self.server.behaviour(), self.server.snapshot()
+
+    def restore(self, saved: bytes) -> None:
+        self.server.restore(saved)
 
 
 def job(

@@ -1,0 +1,168 @@
+"""Every interleaving of small ATP jobs that collide, over the real compiled program, workers and parameter servers."""
+
+import re
+import shutil
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from atp_network import JobSpec, Network
+from capabilities import need
+
+from ina import paths
+from ina.emulator.explorable import ServerMachine, SwitchMachine, WorkerMachine
+from ina.emulator.explorer import Budget, Explorer, Report
+from ina.switch import Program
+
+need("cc")
+
+LIFETIME = 1e-3
+
+
+class AgingSwitch(SwitchMachine):
+    """Its one timer is the aggregators' lifetime: when it expires, nothing that they say is believed any more."""
+
+    timers = (0,)
+
+    def __init__(self, name, switch):
+        super().__init__(name, switch)
+        self.now = 0
+
+    def receive(self, port, frame):
+        return self.switch.step(frame, port, self.now)
+
+    def expire(self, timer):
+        self.now += round(2 * LIFETIME * 1e12)
+        return []
+
+    def save(self):
+        key, full = super().save()
+        now = self.now.to_bytes(8, "big")
+        return key + now, full + now
+
+    def restore(self, saved):
+        super().restore(saved[:-8])
+        self.now = int.from_bytes(saved[-8:], "big")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    elements: int = 7  # 7: one packet; 32: two; 64: three
+    dtype: type = np.int32
+    workers: int = 2
+
+
+def explorer(
+    tensors: list[Tensor], *, pool: int = 1, slots: int = 1, leaves: int = 0, ages: bool = False, program: Program | None = None
+) -> Explorer:
+    """A job for each tensor, built as tests/atp_network.py does."""
+    options = {"rto_min": 1.0, "rto_max": 1.0, "timeout": 1e5, "first_packet": 1}  # 0 is what empty aggregators say
+    specs = [JobSpec(t.workers, slots, options=options) for t in tensors]
+    network = Network(specs, pool=pool, leaves=leaves, lifetime=LIFETIME, compiled=program)
+    names = {"switch": "s{}", "worker": "job {} worker {}", "server": "server {}"}
+
+    def name(node) -> str:
+        return names[node[0]].format(*node[1:])
+
+    machines = []
+    for number, (tensor, job) in enumerate(zip(tensors, network.jobs, strict=True)):
+        rng = np.random.default_rng(number)
+        span = 2**31 if tensor.dtype is np.int32 else 2**20
+        inputs = [rng.integers(-span, span, tensor.elements).astype(tensor.dtype) for _ in job.workers]
+        expected = np.sum(inputs, axis=0, dtype=tensor.dtype)
+        for i, worker in enumerate(job.workers):
+            machines.append(WorkerMachine(name(("worker", number, i)), worker, inputs[i], expected))
+        machines.append(ServerMachine(name(("server", number, 0)), job.server))
+    kind = AgingSwitch if ages else SwitchMachine
+    machines += [kind(f"s{number}", switch) for number, switch in enumerate(network.switches)]
+    return Explorer(machines, wires(network, name), describe)
+
+
+def wires(network: Network, name):
+    for (switch, port), node in network.wires.items():
+        if node[0] != "switch":
+            yield (f"s{switch}", port), (name(node), 0)
+        elif switch == 0:
+            yield ("s0", port), (f"s{node[1]}", node[2])
+
+
+def describe(frame: bytes) -> str:
+    kind = ("", "data", "floats", "result", "floats result", "pending")[frame[42] >> 4]
+    flags = "".join(letter for bit, letter in ((8, "R"), (4, "C")) if frame[42] & bit)
+    return f"{kind} {int.from_bytes(frame[49:54], 'big')}{flags} of {int.from_bytes(frame[54:58], 'big'):b}, job {frame[48]}"
+
+
+def check(report: Report, states: int) -> None:
+    assert report.violation is None, "\n".join((report.violation, *report.steps))
+    assert report.states > states, report
+
+
+ONE, TWO, THREE = Tensor(7), Tensor(32), Tensor(64)
+
+
+@pytest.mark.parametrize(
+    "tensors, depth, budget",
+    [
+        ([ONE, ONE], 30, Budget(losses=1, duplicates=0, timeouts=1)),
+        ([ONE, ONE], 13, Budget(losses=1, duplicates=1, timeouts=2)),
+        ([TWO, ONE], 13, Budget(losses=1, duplicates=0, timeouts=2)),
+        ([THREE], 24, Budget(losses=1, duplicates=1, timeouts=1)),
+    ],
+)
+def test_jobs_that_collide(tensors, depth, budget):
+    check(explorer(tensors).explore(depth, budget, max_states=80_000), 5000)
+
+
+def test_aggregators_that_are_taken_over():
+    """Their lifetime passes at any time, as often as the budget of time-outs lets it."""
+    check(explorer([ONE, ONE], ages=True).explore(13, Budget(losses=0, duplicates=1, timeouts=2), max_states=80_000), 5000)
+
+
+def test_two_levels():
+    check(explorer([Tensor(7, workers=3)], leaves=2).explore(14, Budget(losses=1, duplicates=1, timeouts=2), 80_000), 5000)
+
+
+def test_windows_of_two():
+    check(explorer([TWO, ONE], slots=2, pool=2).explore(11, Budget(losses=1, duplicates=0, timeouts=1), 80_000), 5000)
+
+
+def test_floats_with_agreed_exponents():
+    check(explorer([Tensor(32, np.float32)]).explore(16, Budget(losses=1, duplicates=1, timeouts=1), 80_000), 3000)
+
+
+# ---- what the walk finds when something is wrong
+
+
+def spoiled(tmp_path, find: str, replace: str) -> Program:
+    """The switch program with one change."""
+    from ina.compiler.build import compile_program
+
+    shutil.copytree(paths.p4_dir(), tmp_path / "p4")
+    file = tmp_path / "p4/include/atp_aggregator.p4"
+    text, count = re.subn(re.escape(find), replace, file.read_text())
+    assert count == 1
+    file.write_text(text)
+    return Program(compile_program(tmp_path / "p4/atp.p4", defines={"VALUES": "32", "SLOTS": "1"}).so_path)
+
+
+def test_it_finds_sums_that_overlap(tmp_path):
+    """An aggregator that adds what it has already."""
+    program = spoiled(tmp_path, "held != 0 && held & bitmap == 0", "held != 0")
+    report = explorer([ONE], program=program).explore(12, Budget(losses=0, duplicates=1, timeouts=0))
+    assert report.violation and ("wrong sum" in report.violation or "failed" in report.violation), report
+    assert any(step.startswith("duplicated: data 1") for step in report.steps)
+
+
+def test_it_finds_an_aggregator_that_is_believed_for_ever(tmp_path):
+    """Nothing tells whose the aggregator is: another job's packets are added."""
+    program = spoiled(tmp_path, "if (alive && owner == own) {", "if (alive && owner[39:0] == own[39:0]) {")
+    report = explorer([ONE, ONE], program=program).explore(12, Budget(losses=0, duplicates=0, timeouts=0))
+    assert report.violation is not None
+
+
+def test_it_finds_what_resends_are_for(tmp_path):
+    """An aggregator that keeps what it holds when it is asked for it: what was split or lost is never made up for."""
+    program = spoiled(tmp_path, "if (hdr.atp.resend == 1) {\n                            bitmap = held;",
+                      "if (false) {\n                            bitmap = held;")  # fmt: skip
+    report = explorer([ONE, ONE], program=program).explore(12, Budget(losses=1, duplicates=0, timeouts=0))
+    assert report.violation and "does not finish" in report.violation, report
