@@ -28,23 +28,23 @@ WORKERS, SLOTS, BATCH, RUNS = 4, 64, 32, 5
 PACKETS = 100_000  # a run; they are numbered from 0, so each run has a switch of its own
 
 
-def compiled(folder: Path) -> tuple[FFI, object]:
-    """bench/switch.c as a shared object, and what it declares."""
-    source, target = Path(__file__).with_suffix(".c"), folder / "bench_switch.so"
+def compiled(folder: Path, name: str = "switch") -> tuple[FFI, object]:
+    """bench/switch.c, or another that includes it, as a shared object, and what it declares."""
+    source, target = Path(__file__).with_name(f"{name}.c"), folder / f"bench_{name}.so"
     includes = [f"-I{path}" for path in paths.include_dirs()]
     options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
     subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
     bench = FFI()
     bench.cdef("struct ina_switch; struct ina_packet; struct ina_port;")
-    bench.cdef(re.search(r"struct bench \{.*?\n\};", source.read_text(), re.S)[0])
-    bench.cdef("int run(struct bench *b);"
+    bench.cdef(re.search(r"struct bench \{.*?\n\};", Path(__file__).with_suffix(".c").read_text(), re.S)[0])
+    bench.cdef("int run(struct bench *b); int exchange(struct bench *b);"
                "uint64_t limit(const struct bench *b, const uint32_t *in, uint32_t *rows, uint32_t *out);")
     return bench, bench.dlopen(str(target))
 
 
-def header(controller: Controller, job, worker: int, values: int) -> bytes:
-    """Attaches a worker at the port of the same number: Ethernet to exponents of its packets, slot and tsi 0."""
-    address = controller.attach(job, worker, worker).address
+def header(controller: Controller, job, worker: int, values: int, port: int) -> bytes:
+    """Attaches a worker at a port of the switch: Ethernet to exponents of its packets, slot and tsi 0."""
+    address = controller.attach(job, worker, port).address
     sender = Worker(WorkerConfig(worker=worker, workers=WORKERS, job=job.number, incarnation=job.incarnation, slots=1,
                                  values=values, address=address))
     sender.submit(np.zeros(1, np.int32))
@@ -67,7 +67,7 @@ def one(values: int, bench: FFI, native) -> tuple[float, float]:
             switch.add_port(worker, pair[0])
             b.port[worker] = bench.cast("struct ina_port *", int(ffi.cast("uintptr_t", pair[0])))
             b.host[worker] = bench.cast("struct ina_port *", int(ffi.cast("uintptr_t", pair[1])))
-        headers = bench.new("uint8_t[]", b"".join(header(controller, job, w, values) for w in range(WORKERS)))
+        headers = bench.new("uint8_t[]", b"".join(header(controller, job, w, values, w) for w in range(WORKERS)))
         b.sw = bench.cast("struct ina_switch *", int(ffi.cast("uintptr_t", switch.pointer)))
         b.input = bench.cast("void *", int(ffi.cast("uintptr_t", ffi.addressof(lib, "ina_switch_input"))))
         b.header, b.workers, b.values, b.slots, b.batch = headers, WORKERS, values, SLOTS, BATCH

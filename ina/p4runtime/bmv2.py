@@ -129,6 +129,19 @@ def _run_p4c(arguments: list[str]) -> None:
 # ---- the process
 
 
+def make_interfaces(ports: Iterable[int], mtu: int) -> None:
+    """In a new namespace: a veth pair far1, port1 for port 1, and so on, up and quiet."""
+    for scope in ("all", "default"):  # no neighbour discovery of the kernel among the frames
+        quiet = Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6")
+        if quiet.exists():
+            quiet.write_text("1")
+    lines = ["link set lo up"]
+    for n in ports:
+        lines += [f"link add far{n} mtu {mtu} type veth peer name port{n} mtu {mtu}", f"link set far{n} up",
+                  f"link set port{n} up"]  # fmt: skip
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True, capture_output=True)
+
+
 class Bmv2:
     """A running simple_switch_grpc, still without a program: `remote` gives it one.
 
@@ -148,7 +161,7 @@ class Bmv2:
         try:
             command = self._command(sorted(ports))
             with own_namespace():
-                self._interfaces(sorted(ports), mtu)
+                make_interfaces(sorted(ports), mtu)
                 for number in sorted(ports):
                     self._ports[number] = open_packet(f"far{number}", mtu + HEADROOM, frames)
                 # A session of its own: a Ctrl-C at the terminal ends the job first.
@@ -167,19 +180,6 @@ class Bmv2:
             "setpriv", "--pdeathsig", "KILL", _path(SWITCH), "--device-id", str(self.device_id), "--no-p4",
             "-L", "off", "--log-console", *options, "--", "--grpc-server-addr", self.address,
         ]  # fmt: skip
-
-    @staticmethod
-    def _interfaces(ports: list[int], mtu: int) -> None:
-        """Inside the namespace: a veth pair for each port, quiet."""
-        for scope in ("all", "default"):  # no neighbour discovery of the kernel among the frames
-            quiet = Path(f"/proc/sys/net/ipv6/conf/{scope}/disable_ipv6")
-            if quiet.exists():
-                quiet.write_text("1")
-        lines = ["link set lo up"]
-        for n in ports:
-            lines += [f"link add far{n} mtu {mtu} type veth peer name port{n} mtu {mtu}", f"link set far{n} up",
-                      f"link set port{n} up"]  # fmt: skip
-        subprocess.run(["ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True, capture_output=True)
 
     def _wait_ready(self) -> None:
         deadline = time.monotonic() + START_DEADLINE
