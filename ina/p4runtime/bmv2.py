@@ -146,11 +146,12 @@ class Bmv2:
     """A running simple_switch_grpc, still without a program: `remote` gives it one.
 
     `ports`: their numbers; `port(n)` is the far end of each, which the caller may hand to a switch of his own. `socket`: the path
-    at which P4Runtime is served, as `address` writes it. `mtu`: largest IP packet. Needs root. Raises Bmv2Missing, Bmv2Failed
+    at which P4Runtime is served, as `address` writes it. `mtu`: largest IP packet. `cpu_port`: of packet-in and packet-out; 0: none. Needs root. Raises Bmv2Missing, Bmv2Failed
     and OSError. The process is killed when the thread that made it ends, however it ends.
     """
 
-    def __init__(self, ports: Iterable[int], socket: Path, *, mtu: int = 1500, device_id: int = 1, frames: int = 256):
+    def __init__(self, ports: Iterable[int], socket: Path, *, mtu: int = 1500, device_id: int = 1, cpu_port: int = 0,
+                 frames: int = 256):  # fmt: skip
         self.device_id = device_id
         self.address = f"unix:{socket}"
         self._socket = socket
@@ -159,7 +160,7 @@ class Bmv2:
         self._log = os.memfd_create("bmv2-log")
         socket.unlink(missing_ok=True)
         try:
-            command = self._command(sorted(ports))
+            command = self._command(sorted(ports)) + (["--cpu-port", str(cpu_port)] if cpu_port else [])
             with own_namespace():
                 make_interfaces(sorted(ports), mtu)
                 for number in sorted(ports):

@@ -40,7 +40,7 @@ async def session(address, p4info, blob):
         await sw.write([
             *(+e for e in written),
             +fy.P4MulticastGroupEntry(5, replicas=[1, (2, 7)]),
-            +fy.P4CloneSessionEntry(9, replicas=[3], packet_length_bytes=20),
+            +fy.P4CloneSessionEntry(9, replicas=[3]),
             +fy.P4DigestEntry("learn_t", max_list_size=1, ack_timeout_ns=10**13),
             ~fy.P4TableEntry("route", action=fy.Action("only_default"), is_default_action=True),
         ])
@@ -48,7 +48,8 @@ async def session(address, p4info, blob):
             found = [e async for e in sw.read(fy.P4TableEntry())]
             groups = [e async for e in sw.read([fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry()])]
             default = [e async for e in sw.read(fy.P4TableEntry("route", is_default_action=True))]
-        say("entries", found=len([e for e in found if not e.is_const]), const=len([e for e in found if e.is_const]),
+        say("entries", found=len([e for e in found if e.table_id != "fixed"]),
+            const=len([e for e in found if e.table_id == "fixed"]), marked_const=len([e for e in found if e.is_const]),
             same=all(any(w.match == f.match and w.action == f.action and w.metadata == f.metadata for f in found)
                      for w in written),
             groups=len(groups), default=default[0].action.name)
@@ -71,11 +72,21 @@ async def session(address, p4info, blob):
             counts = [e.packet_count async for e in sw.read(fy.P4CounterEntry("seen"))]
             direct = [e async for e in sw.read(fy.P4DirectCounterEntry("forwarded", table_entry=fy.P4TableEntry(
                 "l2", match=fy.Match(dst=MAC))))]
-            await sw.write([~fy.P4RegisterEntry("last", index=3, data=0x1234),
-                            ~fy.P4CounterEntry("seen", index=0, data=fy.P4CounterData(packet_count=5))])
-            last = [e.data async for e in sw.read(fy.P4RegisterEntry("last", index=3))]
+            await sw.write(~fy.P4CounterEntry("seen", index=0, data=fy.P4CounterData(packet_count=5)))
             five = [e.packet_count async for e in sw.read(fy.P4CounterEntry("seen", index=0))]
-        say("state", seen=sum(counts), direct=direct[0].packet_count, last=last, five=five)
+        say("state", seen=sum(counts), direct=direct[0].packet_count, five=five)
+        extras = {}
+        for name, change, pattern in (
+            ("register", ~fy.P4RegisterEntry("last", index=3, data=0x1234), fy.P4RegisterEntry("last", index=3)),
+            ("cut clones", +fy.P4CloneSessionEntry(10, replicas=[3], packet_length_bytes=20), fy.P4CloneSessionEntry(10)),
+        ):
+            try:
+                await sw.write(change)
+                async with asyncio.timeout(20):
+                    extras[name] = len([e async for e in sw.read(pattern)])
+            except fy.P4ClientError as error:
+                extras[name] = error.details[0].canonical_code.name
+        say("extras", **extras)
 
         backup = fy.Switch("s2", address, fy.SwitchOptions(device_id=1, initial_election_id=3))
         async with backup as other:
@@ -87,7 +98,7 @@ async def session(address, p4info, blob):
             say("backup", primary=other.is_primary, refused=refused)
         await sw.delete_all()
         async with asyncio.timeout(20):
-            say("end", left=len([e async for e in sw.read(fy.P4TableEntry()) if not e.is_const]))
+            say("end", left=len([e async for e in sw.read(fy.P4TableEntry()) if e.table_id != "fixed"]))
 
 
 asyncio.run(session(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))

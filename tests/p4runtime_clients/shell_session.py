@@ -48,7 +48,6 @@ group.add(1, 1).add(2, 2)
 group.insert()
 mirror = sh.CloneSessionEntry(9)
 mirror.add(3, 1)
-mirror.packet_length_bytes = 20
 mirror.insert()
 digest = sh.DigestEntry("learn_t")
 digest.max_list_size = 1
