@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ina import paths
 from ina.compiler.build import compile_program
 from ina.emulator.fabric import FabricJob, Star
 from ina.emulator.network import Completion, Wire
@@ -31,7 +32,7 @@ def reduce(config: AllReduce) -> list[Reduction]:
         WrongSum: a sum is not what NumPy says.
     """
     defines = {"VALUES": str(config.values), "SLOTS": str(max(LEAST_SLOTS, config.pool))}
-    program = compile_program(config.program_path, defines=defines)
+    program = compile_program(config.program_path, defines=defines, include_dirs=[paths.p4_dir()])
     with _star(config, program.so_path) as star:
         jobs = [_admit(star, config, f"job {number}") for number in range(config.jobs)]
         rng = np.random.default_rng(config.seed)

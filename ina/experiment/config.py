@@ -14,6 +14,7 @@ from pathlib import Path
 from ina import paths
 from ina.backend.settings import parse_faults
 from ina.control import kinds
+from ina.control.programs import program_named
 from ina.experiment.places import described, hosts_of
 from ina.transport import protocols
 from ina.transport.config import VALUES
@@ -58,7 +59,7 @@ class Keys:
         need(self.values in VALUES, "values", ", ".join(map(str, VALUES)))
         need(0 < self.timeout < 1e6, "timeout", "more than 0 and less than a million seconds")
         need(self.name != "" and "/" not in self.name, "name", "a name without '/'")
-        need(self.protocol in protocols.names(), "protocol", "one of " + ", ".join(protocols.names()))
+        need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
         known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
         need(self.program_path.is_file(), "program", f"one of {known}, or the path of a .p4 file")
 
@@ -132,7 +133,7 @@ class Config(Keys):
         if bmv2 and self.steps == 0:
             object.__setattr__(self, "steps", 100)
         need(self.model in MODELS, "model", " or ".join(map(repr, MODELS)))
-        need(self.protocol in protocols.names(), "protocol", "one of " + ", ".join(protocols.names()))
+        need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
         fits = [n for n in VALUES if not testbed or protocols.frame_bytes(self.protocol, n) - ETHERNET <= self.mtu]
         if self.values == 0:
             object.__setattr__(self, "values", max(fits) if testbed else from_environment("INA_VALUES", 2048))
@@ -219,7 +220,66 @@ class AllReduce(Keys):
         return min(8192, self.slots or (1 << share.bit_length() >> 1))
 
 
-KINDS: dict[str, type[Keys]] = {"training": Config, "allreduce": AllReduce}
+@dataclass(frozen=True)
+class Sharing(Keys):
+    """Jobs that share one switch in virtual time, with fewer aggregators than they need, or with a slow worker."""
+
+    kind: str = key("sharing", "what is done: sharing")
+    name: str = key("sharing", "the results folder's name begins with it")
+    world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit)")
+    protocol: str = key("atp", "what switch and workers speak")
+    share: float = key(1.0, "slots that the switch has, of those that all jobs need for their windows; at most 1")
+    jobs: int = key(8, "jobs, each with hosts and wires of its own, one more host for its parameter server")
+    workers: int = key(8, "of each job")
+    window: int = key(128, "packets that a worker has under way at most, a power of two; a job needs as many slots")
+    elements: int = key(500_000, "of each job's tensors, int32")
+    tensors: int = key(1, "of each job, one after the other")
+    period: float = key(0.0, "s from a tensor's start to that of the next; the jobs' are staggered evenly. 0: all at once")
+    straggler: float = key(1.0, "how many times slower the wire of worker 0 of job 0 is")
+    seed: int = key(1, "of the tensors")
+    rate: float = key(100e9, "of each wire, bit/s")
+    delay: float = key(1e-6, "of each wire, one way, s")
+    queue: int = key(0, "of each wire, bytes; 0: no limit")
+    ecn_depth: int = key(64, "packets in an egress queue from which congestion is marked; 0: never")
+    program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
+    values: int = key(256, "int32 per packet")
+    rto_min: float = key(100e-6, "least retransmission time-out, s")
+    rto_max: float = key(10e-3, "largest, s")
+    timeout: float = key(30.0, "virtual seconds after which a tensor has failed")
+
+    def __post_init__(self) -> None:
+        need = self.need
+        need(self.kind == "sharing", "kind", "'sharing'")
+        self.check_common(("virtual",))
+        need(0 < self.share <= 1, "share", "more than 0 and at most 1")
+        need(1 <= self.jobs <= 16, "jobs", "1 to 16")
+        need(1 <= self.window <= 1024 and self.window & (self.window - 1) == 0, "window", "a power of two up to 1024")
+        for name in ("elements", "tensors"):
+            need(getattr(self, name) >= 1, name, "at least 1")
+        for name in ("delay", "rate", "queue", "period", "ecn_depth"):
+            need(getattr(self, name) >= 0, name, "0 or more")
+        need(1 <= self.straggler <= 1000, "straggler", "1 (none) to 1000")
+        need(self.shared or self.slots >= 1, "share", f"a slot for each of {self.jobs} jobs")
+        need(0 < self.rto_min <= self.rto_max, "rto_min", "more than 0, and no more than rto_max")
+
+    @property
+    def shared(self) -> bool:
+        """Jobs hold no slots of their own."""
+        return not program_named(self.protocol).reserves
+
+    @property
+    def pool(self) -> int:
+        """Slots of the switch: the largest power of two that is no more than its share."""
+        return 1 << int(max(1, self.share * self.window * self.jobs)).bit_length() - 1
+
+    @property
+    def slots(self) -> int:
+        """What a job is admitted with: its window, or, where slots are reserved, as many of it as all can have."""
+        part = self.pool // self.jobs
+        return self.window if self.shared else min(self.window, 1 << part.bit_length() >> 1)
+
+
+KINDS: dict[str, type[Keys]] = {"training": Config, "allreduce": AllReduce, "sharing": Sharing}
 
 
 def nearest(word: str, known: list[str]) -> str:

@@ -45,7 +45,7 @@ def worker_hash() -> str:
 @functools.cache
 def program_hash(path: Path, values: int) -> str:
     """SHA-256 of the preprocessed switch program; a comment or a file's name does not change it."""
-    return source_hash(preprocess(path, defines={"VALUES": str(values)})[0])
+    return source_hash(preprocess(path, defines={"VALUES": str(values)}, include_dirs=[paths.p4_dir()])[0])
 
 
 def sources(config: Keys) -> dict[str, str]:

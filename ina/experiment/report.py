@@ -9,6 +9,7 @@ from itertools import accumulate
 
 from rich.table import Table
 
+from ina.experiment.config import Sharing
 from ina.experiment.record import Folder, Reduction, Run
 
 COLOURS = {"ina": "#1668b8", "gloo": "#c65a11"}
@@ -35,6 +36,15 @@ COLUMNS = {
         ("link_use", "use of a worker's wire", "wire", "{:.1%}"),
         ("ring_model_ms", "ring at best (model), ms", "ring ms", "{:.4f}"),
         ("packets", "packets sent (all workers)", "packets", "{:,}"),
+        ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+    ],
+    "sharing": [
+        ("goodput_gbps", "goodput of a job, mean, Gb/s", "Gb/s", "{:.2f}"),
+        ("least_gbps", "of the job that gets least, Gb/s", "least", "{:.2f}"),
+        ("fairness", "fairness between jobs (Jain)", "fair", "{:.3f}"),
+        ("straggler_gbps", "of the job with the slow worker, Gb/s", "slow", "{:.2f}"),
+        ("aggregated", "packets added up in the switch", "in switch", "{:.1%}"),
+        ("server_load", "packets to the server, of a worker's", "at server", "{:.1%}"),
         ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
     ],
 }
@@ -174,6 +184,12 @@ def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
             f"{config.workers} workers, {first.parameters:,} parameters, {html.escape(first.dataset)}, "
             f"{len(first.losses)} steps of {config.batch} images a worker, world <code>{config.world}</code>, "
             f"faults <code>{html.escape(config.faults or 'none')}</code>, seed {config.seed}."
+        )
+    if isinstance(config, Sharing):
+        return (
+            f"{config.jobs} jobs of {config.workers} workers and windows of {config.window} packets at one switch, which has "
+            f"{config.pool} slots; {config.protocol}, {config.tensors} x {config.elements:,} elements, wires of "
+            f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, slow worker {config.straggler:g} x, seed {config.seed}."
         )
     return (
         f"{config.workers} workers in each of {config.jobs} jobs, {config.elements:,} elements of {config.dtype}, wires of "

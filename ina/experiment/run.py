@@ -12,8 +12,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ina.experiment import allreduce, launch, model, report
-from ina.experiment.config import AllReduce, Config, Keys
+from ina.experiment import allreduce, launch, model, report, sharing
+from ina.experiment.config import AllReduce, Config, Keys, Sharing
 from ina.experiment.places import hosts_of
 from ina.experiment.record import Folder, Reduction, Run, new_folder
 
@@ -51,10 +51,10 @@ def _where(config: Config) -> str:
 def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str, float]]:
     """Runs one experiment in the folder ``path``: its runs and how they compare. The folder is whole, or not `finished`."""
     folder = Folder(path, config)
-    if isinstance(config, AllReduce):
-        reductions = allreduce.reduce(config)
-        _finish(folder, reductions, {})
-        return reductions, {}
+    if isinstance(config, AllReduce | Sharing):
+        results = allreduce.reduce(config) if isinstance(config, AllReduce) else sharing.share(config)
+        _finish(folder, results, {})
+        return results, {}
     assert isinstance(config, Config)
     runs: list[Run] = []
     try:

@@ -1,0 +1,97 @@
+"""Jobs that share one switch in virtual time, each with a parameter server at a host of its own if its protocol has one.
+
+    with Shared(program, ATP(lifetime=5e-3), hosts=18, wire=Wire(rate=100e9, delay=1e-6), pool=128) as network:
+        jobs = [network.admit(f"job {i}", workers=8, slots=128, values=256) for i in range(2)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ina._native import ffi, lib
+from ina.control.controller import Controller, Job
+from ina.control.programs import JobProgram, Parent
+from ina.emulator.fabric import Fabric
+from ina.emulator.network import Wire
+from ina.transport import SERVER, SWITCH, Address, WorkerConfig
+from ina.transport.parameter_server import ServerConfig
+from ina.transport.worker import stats_dict
+from topologies import load
+
+WORKER_PORT = 4000
+
+
+@dataclass(frozen=True)
+class SharedJob:
+    """``machines``: of the workers in order, at ``hosts``; ``server``: the host of the parameter server, "": there is none."""
+
+    job: Job
+    hosts: tuple[str, ...]
+    machines: tuple[int, ...]
+    server: str
+
+
+class Shared(Fabric):
+    """``hosts`` around one switch whose program speaks ``protocol``; jobs take the next free ones.
+
+    ``wire``: of each host, both ways, but ``slow`` times slower at those hosts (numbers from 0) that it names.
+    """
+
+    def __init__(
+        self, program, protocol: JobProgram, *, hosts: int, wire: Wire, pool: int, latency: float = 0.0, seed: int = 0,
+        slow: Mapping[int, float] | None = None,
+    ):  # fmt: skip
+        self._wire, self._slow = wire, dict(slow or {})
+        super().__init__(program, load("star", hosts=hosts), pool=pool, latency=latency, seed=seed, faults=wire.faults)
+        self.controller = Controller(self.switch_at["s1"], pool, protocol=protocol)
+        self._free = list(self.topology.hosts)
+        self._servers: dict[int, ffi.CData] = {}  # by job number
+
+    def wire(self, link: int, direction: int) -> Wire:
+        faults = replace(self._wire.faults, seed=self._fault_seed(link, direction))
+        return replace(self._wire, faults=faults, rate=self._wire.rate / self._slow.get(link, 1.0))
+
+    def admit(self, name: str, workers: int, slots: int, values: int, **options: float) -> SharedJob:
+        """A job with a host for each worker, and one more for its parameter server; `options` are those of WorkerConfig."""
+        program = self.controller.program
+        needed = workers + program.needs_server
+        if len(self._free) < needed:
+            raise ValueError(f"{name}: {needed} hosts, but only {len(self._free)} of {len(self.topology.hosts)} are free")
+        hosts, self._free = self._free[:needed], self._free[needed:]
+        switch, server = replace(SWITCH, port=program.udp_port), None
+        if program.needs_server:
+            server = Address(hosts[-1].mac, hosts[-1].ip, SERVER.port)
+            self.controller.servers["s1"] = Parent(self._port(hosts[-1]), server, switch)
+        job = self.controller.admit(name, workers, slots)
+        if server is not None:
+            config = ServerConfig(workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
+                                  multicast=program.multicasts, address=server, switch=switch)  # fmt: skip
+            self._add_server(hosts[-1].name, config)
+        machines = []
+        for index, host in enumerate(hosts[:workers]):
+            address = Address(host.mac, host.ip, WORKER_PORT + job.number)
+            self.controller.attach(job, index, self._port(host), address)
+            config = WorkerConfig(
+                worker=index, workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
+                address=address, switch=switch, server=switch, protocol=program.name, **options,
+            )  # fmt: skip
+            machines.append(self.add_worker(self.host(host.name), config))
+        names = tuple(host.name for host in hosts)
+        return SharedJob(job, names[:workers], tuple(machines), names[workers] if server else "")
+
+    def _port(self, host) -> int:
+        """Of the switch, towards the host."""
+        return self.topology.ends[host.number - 1][1].port
+
+    def _add_server(self, host: str, config: ServerConfig) -> None:
+        jobs = ffi.gc(lib.ina_ps_jobs_create(), lib.ina_ps_jobs_destroy)
+        self._check(lib.ina_ps_jobs_add(jobs, config.to_c(), self.now), f"parameter server of job {config.job}")
+        self.add_machine(self.host(host), ffi.addressof(lib.ina_ps_machine), jobs, config.address.port, config.workers)
+        self._servers[config.job] = jobs
+
+    def server_stats(self, job: SharedJob) -> dict[str, int]:
+        """Counters of the job's parameter server (``struct ina_ps_stats``)."""
+        stats = ffi.new("struct ina_ps_stats *")
+        self._check(lib.ina_ps_jobs_stats(self._servers[job.job.number], job.job.number, stats), job.job.name)
+        return stats_dict(stats)

@@ -1,0 +1,136 @@
+"""Jobs that share one switch in virtual time: what each gets of it, what its aggregators and the parameter servers do.
+
+All jobs are alike; each has a parameter server at a host of its own if its protocol has one. No clock is read.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ina import paths
+from ina.compiler.build import compile_program
+from ina.control.programs import JobProgram, program_named
+from ina.emulator.network import Completion, Wire
+from ina.emulator.shared import Shared, SharedJob
+from ina.experiment.allreduce import EVENTS_AT_ONCE, WrongSum
+from ina.experiment.config import Sharing
+from ina.transport.config import PS
+
+
+@dataclass
+class Shares:
+    """What all jobs of one run got. ``seconds``: of every tensor of every job, from its first submission to its last result."""
+
+    protocol: str
+    workers: int
+    bytes: int  # of one worker's tensor
+    seconds: list[list[float]]
+    straggler: bool  # job 0 has a slow worker
+    aggregated: float | None  # share of the workers' packets that the switch added up
+    server_load: float | None  # packets that reach a job's parameter server, per packet of one of its workers
+    stats: dict[str, dict] = field(default_factory=dict)
+
+    @property
+    def goodputs(self) -> list[float]:
+        """Gb/s by job: a tensor's bits over the mean time of one."""
+        return [8e-9 * self.bytes / statistics.mean(times) for times in self.seconds]
+
+    def summary(self) -> dict[str, object]:
+        """Figures of the table, over the jobs; with a straggler, over those that have none."""
+        rates = self.goodputs[1:] if self.straggler and len(self.seconds) > 1 else self.goodputs
+        return {
+            "job": f"{len(self.seconds)} jobs",
+            "goodput_gbps": statistics.mean(rates),
+            "least_gbps": min(rates),
+            "fairness": sum(rates) ** 2 / (len(rates) * sum(rate * rate for rate in rates)) if len(rates) > 1 else None,
+            "straggler_gbps": self.goodputs[0] if self.straggler else None,
+            "aggregated": self.aggregated,
+            "server_load": self.server_load,
+            "retransmissions": self.stats["workers"]["retransmissions"],
+        }
+
+
+def share(config: Sharing) -> list[Shares]:
+    """Runs all jobs at once, and checks every sum.
+
+    Raises:
+        JobError: a tensor failed, at a deadline or otherwise.
+        WrongSum: a sum is not what NumPy says.
+    """
+    protocol = _protocol(config)
+    program = compile_program(config.program_path, defines={"VALUES": str(config.values), "SLOTS": str(config.pool)},
+                              include_dirs=[paths.p4_dir()])
+    wire = Wire(config.rate, config.delay, config.queue)
+    hosts = config.jobs * (config.workers + protocol.needs_server)
+    slow = {0: config.straggler} if config.straggler > 1 else None
+    with Shared(program.so_path, protocol, hosts=hosts, wire=wire, pool=config.pool, seed=config.seed, slow=slow) as network:
+        jobs = [_admit(network, config, number) for number in range(config.jobs)]
+        rng = np.random.default_rng(config.seed)
+        arrays = [[_tensor(rng, config) for _ in range(config.workers)] for _ in jobs]
+        sums = [np.sum(each, axis=0, dtype=np.int32) for each in arrays]
+        started: dict[int, tuple[int, int, int]] = {}  # by ticket: job, tensor, time
+        results: dict[int, np.ndarray] = {}
+        for number, job in enumerate(jobs):
+            for turn in range(config.tensors):
+                at = round((turn + number / config.jobs) * config.period * PS)
+                for machine, array in zip(job.machines, arrays[number], strict=True):
+                    out = np.empty_like(array)
+                    ticket = network.submit(machine, array, out, at=at)
+                    started[ticket], results[ticket] = (number, turn, at), out
+        while not network.run(max_events=EVENTS_AT_ONCE):
+            pass
+        done = network.completions()
+        for completion in done:
+            _check(completion, results.pop(completion.ticket), sums[started[completion.ticket][0]], started)
+        network.check()
+        return [_shares(network, config, jobs, _seconds(config, done, started))]
+
+
+def _protocol(config: Sharing) -> JobProgram:
+    found = program_named(config.protocol)
+    if found.needs_server:  # whatever a packet may take, or a retransmission, an aggregator is not taken from a live job before
+        return type(found)(ecn_depth=config.ecn_depth, lifetime=10 * config.rto_max)
+    return found
+
+
+def _admit(network: Shared, config: Sharing, number: int) -> SharedJob:
+    return network.admit(
+        f"job {number}", config.workers, config.slots, config.values,
+        rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout,
+    )  # fmt: skip
+
+
+def _tensor(rng: np.random.Generator, config: Sharing) -> np.ndarray:
+    return rng.integers(-(2**31), 2**31, config.elements, np.int32)
+
+
+def _check(completion: Completion, result: np.ndarray, right: np.ndarray, started: dict) -> None:
+    if (error := completion.event.error()) is not None:
+        raise error
+    if not np.array_equal(result, right):
+        number, turn, _ = started[completion.ticket]
+        raise WrongSum(f"job {number}, tensor {turn}: machine {completion.machine} has a wrong sum")
+
+
+def _seconds(config: Sharing, done: Sequence[Completion], started: dict[int, tuple[int, int, int]]) -> list[list[float]]:
+    ends = [[0] * config.tensors for _ in range(config.jobs)]
+    for completion in done:
+        number, turn, at = started[completion.ticket]
+        ends[number][turn] = max(ends[number][turn], completion.time - at)
+    return [[end / PS for end in times] for times in ends]
+
+
+def _shares(network: Shared, config: Sharing, jobs: Sequence[SharedJob], seconds: list[list[float]]) -> Shares:
+    machines = [network.worker_stats(machine) for job in jobs for machine in job.machines]
+    workers = {key: sum(s[key] for s in machines) for key in machines[0] if not key.endswith("_ps")}
+    stats, aggregated, load = {"workers": workers, "network": network.stats()}, None, None
+    if jobs[0].server:
+        servers = [network.server_stats(job) for job in jobs]
+        stats["servers"] = {key: sum(s[key] for s in servers) for key in servers[0] if not key.endswith("_ps")}
+        load = stats["servers"]["rx_packets"] * config.workers / workers["tx_packets"]
+        aggregated = 1 - stats["servers"]["merged_raw"] / workers["tx_packets"]
+    return Shares(config.protocol, config.workers, 4 * config.elements, seconds, config.straggler > 1, aggregated, load, stats)

@@ -1,0 +1,81 @@
+"""Jobs that share a switch in virtual time: sums, what each gets, what servers carry; and the experiments about it."""
+
+import numpy as np
+import pytest
+
+from ina import paths
+from ina.experiment import sharing
+from ina.experiment.allreduce import WrongSum
+from ina.experiment.config import ConfigError, Sharing
+from ina.experiment.plan import load
+
+SMALL = {"jobs": 2, "workers": 4, "window": 32, "elements": 40_000}
+
+
+def run(**changes) -> sharing.Shares:
+    (found,) = sharing.share(Sharing(**{**SMALL, **changes}))
+    return found
+
+
+@pytest.mark.parametrize(("protocol", "load"), [("atp", (1.0, 3.9)), ("ps", (4.0, 4.0)), ("switchml", None)])
+def test_servers_carry_what_the_switch_does_not(protocol, load):
+    """One packet for all workers' at best, every one at worst; SwitchML has no server."""
+    found = run(protocol=protocol, share=0.25)
+    if load is None:
+        assert found.server_load is None and found.aggregated is None
+    else:
+        assert load[0] <= found.server_load <= load[1]
+        assert (found.aggregated == 0) == (protocol == "ps")
+    assert all(len(times) == 1 for times in found.seconds)
+
+
+def test_more_aggregators_are_more_goodput_and_less_load():
+    found = [run(share=share) for share in (0.125, 1.0)]
+    assert found[0].summary()["goodput_gbps"] < found[1].summary()["goodput_gbps"]
+    assert found[0].server_load > found[1].server_load >= 1
+    assert found[0].aggregated < found[1].aggregated < 1
+    assert all(shares.summary()["fairness"] > 0.95 for shares in found)
+
+
+def test_the_same_configuration_gives_the_same_figures():
+    assert run(share=0.25).summary() == run(share=0.25).summary()
+
+
+@pytest.mark.parametrize("protocol", ["atp", "switchml"])
+def test_a_slow_worker_slows_its_own_job(protocol):
+    plain, slow = run(protocol=protocol, share=1.0), run(protocol=protocol, share=1.0, straggler=10.0)
+    assert plain.summary()["straggler_gbps"] is None
+    assert slow.summary()["straggler_gbps"] < 0.2 * plain.summary()["goodput_gbps"]
+    assert slow.summary()["goodput_gbps"] > 3 * slow.summary()["straggler_gbps"]
+
+
+def test_tensors_start_at_their_period():
+    found = run(protocol="switchml", tensors=3, period=1e-3)
+    assert [len(times) for times in found.seconds] == [3, 3]
+    assert max(max(times) for times in found.seconds) < 1e-3
+    assert np.ptp(found.seconds[0]) < 0.1 * found.seconds[0][0]  # nobody else is on: each takes as long
+
+
+def test_a_wrong_sum_is_found(monkeypatch):
+    monkeypatch.setattr(np, "sum", lambda *args, **kwargs: np.zeros(40_000, np.int32))
+    with pytest.raises(WrongSum, match="job 0, tensor 0"):
+        run()
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"share": 1.5}, "share = 1.5: expected more than 0 and at most 1"),
+    ({"protocol": "switchml", "jobs": 16, "window": 1, "share": 0.1}, "share = 0.1: expected a slot for each of 16 jobs"),
+    ({"window": 48}, "window = 48: expected a power of two"),
+    ({"protocol": "apt"}, "protocol = 'apt': expected one of switchml, atp, ps"),
+])
+def test_what_cannot_be_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        Sharing(**{**SMALL, **changes})
+
+
+@pytest.mark.parametrize("name", ["sharing", "sharing-in-turns", "straggler"])
+def test_experiments_of_the_repository(name):
+    """Every point is a configuration; the first one, smaller, runs."""
+    plan = load(paths.root() / "experiments" / f"{name}.toml")
+    assert {point.config.protocol for point in plan.points} == {"atp", "switchml", "ps"}
+    assert sharing.share(Sharing(**{**plan.points[0].config.as_dict(), **SMALL, "period": 0.0}))
