@@ -1,5 +1,7 @@
 #include "protocols.h"
 
+#include <dlfcn.h>
+#include <stdio.h>
 #include <string.h>
 
 static const struct ina_protocol *const protocols[] = {
@@ -20,4 +22,13 @@ const struct ina_protocol *ina_protocol_named(const char *name)
         if (!strcmp(protocols[i]->name, name))
             return protocols[i];
     return NULL;
+}
+
+const struct ina_protocol *ina_protocol_load(const char *path, const char *symbol, char *error, size_t size)
+{
+    void *object = dlopen(path, RTLD_NOW | RTLD_LOCAL); /* never unloaded: endpoints run its code */
+    const struct ina_protocol *protocol = object ? dlsym(object, symbol) : NULL;
+    if (!protocol)
+        snprintf(error, size, "%s", dlerror());
+    return protocol;
 }

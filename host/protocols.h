@@ -13,5 +13,7 @@ extern const struct ina_protocol ina_ps; /* a parameter server and no help from 
 
 const struct ina_protocol *ina_protocol_named(const char *name); /* NULL: there is none */
 const struct ina_protocol *ina_protocol_at(uint32_t index);      /* all of them in order, then NULL */
+/* One that a shared object has as `symbol`, compiled with these headers; NULL: `error` says why not. */
+const struct ina_protocol *ina_protocol_load(const char *path, const char *symbol, char *error, size_t size);
 
 #endif

@@ -184,7 +184,8 @@ FAULTS = {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3", "I
 @pytest.mark.parametrize("env", [
     {}, {"INA_VALUES": "256"}, {"INA_PORT": "udp", "INA_VALUES": "256"}, FAULTS, {**FAULTS, "INA_PROTOCOL": "atp"},
     {"INA_PROTOCOL": "atp", "INA_PORT": "udp", "INA_VALUES": "256"}, {"INA_PROTOCOL": "ps", "INA_VALUES": "256"},
-], ids=["default", "1024 B", "udp", "faults", "atp, faults", "atp, udp", "ps"])
+    {**FAULTS, "INA_PROTOCOL": str(ROOT / "examples" / "lockstep" / "lockstep.p4")},
+], ids=["default", "1024 B", "udp", "faults", "atp, faults", "atp, udp", "ps", "own protocol, faults"])
 def test_allreduce(tmp_path, env):
     for said in succeed(run(tmp_path, 3, ALLREDUCE, **env)):
         stats = said["stats"]

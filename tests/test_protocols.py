@@ -1,10 +1,20 @@
-"""Protocols by name: one list in C, the same names for switch programs."""
+"""Protocols by name: one list in C, the same names for switch programs; and a user's own, in a folder of his."""
+
+import os
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ina._native import ffi
-from ina.transport import Worker, WorkerConfig, protocols
+from ina.control.client import Client, ControlError, start_server
+from ina.control.ports import open_worker_port
+from ina.experiment import sharing
+from ina.experiment.config import Sharing
+from ina.transport import Endpoint, Worker, WorkerConfig, protocols
+
+LOCKSTEP = Path(__file__).resolve().parent.parent / "examples" / "lockstep"
 
 
 def test_every_protocol_says_its_name_and_has_a_program():
@@ -29,3 +39,66 @@ def test_a_worker_speaks_the_protocol_of_its_configuration(name):
     worker.submit(np.ones(1000, np.int32))
     frames = worker.frames_to_send(0)
     assert frames and max(map(len, frames)) <= config.frame_bytes
+
+
+# ---- a protocol of the user's: examples/lockstep
+
+
+def test_an_own_protocol_in_the_local_world():
+    """Its program through the compiler, its worker and its entries, from the path of the program alone."""
+    process = start_server(LOCKSTEP / "lockstep.p4", {"VALUES": "64"}, job_slots=1)
+    rng = np.random.default_rng(1)
+    inputs = [rng.standard_normal(5000).astype(np.float32) for _ in range(3)]
+    results = [array.copy() for array in inputs]
+
+    def rank(index):
+        client = Client(process.name)
+        try:
+            client.join("job", index)
+            client.admit("job", 3)
+            at = client.attach("job", index)
+            config = WorkerConfig(index, 3, job=at.number, incarnation=at.incarnation, slots=at.slots, values=at.values,
+                                  protocol=at.protocol, address=at.address, switch=at.switch, timeout=30)
+            with Endpoint(config, open_worker_port(at), client.fileno()) as endpoint:
+                endpoint.run(results[index], average=True)
+                endpoint.run(results[index], average=True)  # of what is equal by now: itself
+            client.release()
+        finally:
+            client.close()
+            for fd in at.fds:
+                os.close(fd)
+
+    try:
+        ranks = [threading.Thread(target=rank, args=(i,)) for i in range(3)]
+        for each in ranks:
+            each.start()
+        for each in ranks:
+            each.join(60)
+    finally:
+        process.close()
+    assert np.allclose(results[0], np.mean(inputs, axis=0), atol=1e-6)
+    assert all(np.array_equal(results[0], other) for other in results)
+
+
+def test_an_own_protocol_in_virtual_time():
+    (found,) = sharing.share(Sharing(protocol=str(LOCKSTEP / "lockstep.p4"), jobs=2, workers=3, window=16, elements=10_000))
+    assert len(found.goodputs) == 2 and found.stats["workers"]["retransmissions"] == 0
+
+
+@pytest.mark.parametrize(("worker", "message"), [
+    ("int x = ;", "pigeon.c does not compile:"),
+    ("int ina_dove;", "no `const struct ina_protocol ina_pigeon`"),
+])
+def test_an_own_worker_that_is_none(tmp_path, worker, message):
+    for suffix, text in ((".p4", ""), (".c", worker), (".py", "")):
+        (tmp_path / f"pigeon{suffix}").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        protocols.named(str(tmp_path / "pigeon.p4"))
+
+
+def test_a_program_alone_is_no_protocol(tmp_path):
+    (tmp_path / "pigeon.p4").write_text((LOCKSTEP / "lockstep.p4").read_text())
+    with pytest.raises(ValueError, match="expected one of switchml, atp, ps, or the path of a .p4 file beside which"):
+        protocols.named(str(tmp_path / "pigeon.p4"))
+    with pytest.raises(ControlError, match="no aggregation program that the controller knows"):
+        start_server(tmp_path / "pigeon.p4", {"VALUES": "32"}).close()

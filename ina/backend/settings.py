@@ -121,8 +121,10 @@ class Settings:
         """What ``options``, the environment and the configuration file say. Raises ValueError naming what is wrong."""
         said = Said(options)
         protocol, program = said.text("protocol"), said.text("program")
-        if protocol and protocol not in protocols.names():
-            raise said.wrong("protocol", f"expected one of {', '.join(protocols.names())}")
+        if protocols.is_own(protocol):
+            protocol = str(Path(protocol).resolve())
+        elif protocol and protocol not in protocols.names():
+            raise said.wrong("protocol", f"expected {protocols.expected()}")
         values = said.integer("values", cls.values)
         if values not in VALUES:
             raise said.wrong("values", f"expected one of {', '.join(map(str, VALUES))}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
 from ina.control.programs import Sizes, program_named, programs, recognise
@@ -31,7 +32,7 @@ class EmbeddedSwitch:
     topology = None
 
     def __init__(self, program: Path, defines: dict[str, str]):
-        compiled = compile_program(program, defines=defines)
+        compiled = compile_program(program, defines=defines, include_dirs=[paths.p4_dir()])
         self.switch = Switch(compiled.so_path)
         self.protocol, sizes = protocol_of(program, self.switch.p4info)
         self.values, self.slots = sizes.values, sizes.slots

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.description import Description, Trunk
 from ina.control.forwarder import Cable, EmbeddedForwarder, ForkedForwarder, Forwarder
@@ -40,7 +41,7 @@ class Kind:
 
 
 def compiled(program: Path, defines: Mapping[str, str]) -> Program:
-    return Program(compile_program(program, defines=defines).so_path)
+    return Program(compile_program(program, defines=defines, include_dirs=[paths.p4_dir()]).so_path)
 
 
 def embedded(program: Program, description: Description) -> dict[str, Forwarder]:

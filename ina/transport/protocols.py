@@ -1,20 +1,28 @@
-"""Protocols by name: a worker (``host/<name>.c``, listed in ``host/protocols.c``) and a switch program (``p4/<name>.p4``).
+"""Protocols: each is a switch program, a worker in C and the entries of its tables, found by one name.
+
+    switchml                       p4/switchml.p4, host/switchml.c (listed in host/protocols.c), ina/control/programs/switchml.py
+    examples/lockstep/lockstep.p4  the user's own: lockstep.c and lockstep.py lie beside it; the worker is compiled when needed
 
 docs/new-protocol.md shows how to add one.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import os
+import subprocess
+import tempfile
 from pathlib import Path
 
-from ina import paths
+from ina import _native, paths
 from ina._native import ffi, lib
 
 DEFAULT = "switchml"
 
 
 def names() -> tuple[str, ...]:
-    """All protocols, in the order of ``host/protocols.c``."""
+    """All that come with the package, in the order of ``host/protocols.c``."""
     found = []
     while (protocol := lib.ina_protocol_at(len(found))) != ffi.NULL:
         found.append(ffi.string(protocol.name).decode())
@@ -22,11 +30,24 @@ def names() -> tuple[str, ...]:
 
 
 def named(name: str) -> ffi.CData:
-    """``const struct ina_protocol *``. ValueError: there is no protocol of that name."""
+    """``const struct ina_protocol *``. ValueError: there is no protocol of that name, or its worker does not compile."""
+    if is_own(name):
+        return _load(Path(name).resolve())
     protocol = lib.ina_protocol_named(name.encode())
     if protocol == ffi.NULL:
-        raise ValueError(f"protocol: {name!r}, expected one of {', '.join(names())}")
+        raise ValueError(f"protocol: {name!r}, expected {expected()}")
     return protocol
+
+
+def expected() -> str:
+    """What a protocol's name can be, for messages."""
+    return f"one of {', '.join(names())}, or the path of a .p4 file beside which its worker (.c) and entries (.py) lie"
+
+
+def is_own(name: str) -> bool:
+    """Whether it is a protocol of the user's, by the path of its program."""
+    program = Path(name)
+    return program.suffix == ".p4" and all(program.with_suffix(suffix).is_file() for suffix in (".p4", ".c", ".py"))
 
 
 def frame_bytes(name: str, values: int) -> int:
@@ -43,4 +64,41 @@ def frame_bytes(name: str, values: int) -> int:
 def program(name: str) -> Path:
     """The protocol's switch program. ValueError: there is no protocol of that name."""
     named(name)
-    return paths.p4_dir() / f"{name}.p4"
+    return Path(name) if is_own(name) else paths.p4_dir() / f"{name}.p4"
+
+
+@functools.cache
+def _load(path: Path) -> ffi.CData:
+    """The worker ``ina_<name>`` of ``<name>.c``."""
+    error = ffi.new("char[]", 512)
+    shared = _compile(path.with_suffix(".c"))
+    protocol = lib.ina_protocol_load(os.fsencode(shared), f"ina_{path.stem}".encode(), error, 512)
+    if protocol == ffi.NULL:
+        raise ValueError(f"{path.with_suffix('.c')}: no `const struct ina_protocol ina_{path.stem}`: "
+                         f"{ffi.string(error).decode(errors='replace')}")
+    return protocol
+
+
+def _compile(worker: Path) -> Path:
+    """The shared object, cached by what it depends on; it finds what host/ has in the package's compiled part."""
+    from ina.compiler.build import CC_DEADLINE, c_compiler
+
+    host, native = paths.root() / "host", Path(_native.__file__)
+    command = [*c_compiler(), "-std=gnu11", "-O3", "-march=native", "-Wall", "-shared", "-fPIC", f"-I{host}"]
+    digest = hashlib.sha256(repr((command, str(native))).encode())
+    for file in (worker, *sorted(host.glob("*.h"))):
+        digest.update(file.read_bytes())
+    target = paths.cache_dir() / f"{worker.stem}-worker-{digest.hexdigest()[:32]}.so"
+    if target.exists():
+        return target
+    handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
+    try:
+        done = subprocess.run([*command, "-o", part, str(worker), str(native)], capture_output=True, text=True,
+                              timeout=CC_DEADLINE, check=False)
+        if done.returncode:
+            raise ValueError(f"{worker} does not compile:\n{done.stderr[-4000:]}")
+        os.replace(part, target)
+    finally:
+        Path(part).unlink(missing_ok=True)
+    return target

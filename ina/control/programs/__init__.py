@@ -1,9 +1,13 @@
-"""The protocols' tables, found by the protocol's name: ``ina/control/programs/<name>.py`` makes one JobProgram, ``PROGRAM``."""
+"""The protocols' tables, found by the protocol's name: ``ina/control/programs/<name>.py`` makes one JobProgram, ``PROGRAM``.
+
+Of a protocol of the user's (ina/transport/protocols.py) the file lies beside its program.
+"""
 
 from __future__ import annotations
 
+import functools
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from ina.control.programs.base import Child, JobProgram, Parent, Place, Sizes
@@ -16,10 +20,22 @@ __all__ = ["Child", "JobProgram", "Parent", "Place", "Sizes", "program_named", "
 def program_named(name: str) -> JobProgram:
     """Raises ValueError: there is no such protocol, or no controller for it."""
     protocols.named(name)
+    if protocols.is_own(name):
+        return _own(Path(name).resolve())
     module = f"{__name__}.{name}"
     if find_spec(module) is None:
         raise ValueError(f"there is no controller for the protocol {name!r}: no file ina/control/programs/{name}.py")
     return import_module(module).PROGRAM
+
+
+@functools.cache
+def _own(path: Path) -> JobProgram:
+    spec = spec_from_file_location(f"ina_protocol_{path.stem}", path.with_suffix(".py"))
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    program = module.PROGRAM
+    program.name = str(path)  # by which every process finds it
+    return program
 
 
 def programs() -> list[JobProgram]:
@@ -30,6 +46,10 @@ def programs() -> list[JobProgram]:
 def recognise(p4info: P4Info, path: Path | None = None) -> tuple[JobProgram, Sizes] | None:
     """Whose program a switch runs: of a protocol's own it is known by its ``path``, of another by what it declares; None: no
     protocol's that the controller knows."""
+    if path is not None and protocols.is_own(str(path)):
+        program = program_named(str(path))
+        sizes = program.sizes(p4info)
+        return (program, sizes) if sizes else None
     for program in sorted(programs(), key=lambda p: path is None or path.resolve() != protocols.program(p.name).resolve()):
         if sizes := program.sizes(p4info):
             return program, sizes

@@ -1,0 +1,194 @@
+/* lockstep: the least that adds up. Each job has two rows; packet number q of every worker meets in row q mod 2, and the sum
+ * goes back to all when the last one is there. A worker sends q + 1 only when it has the sum of q, so that whoever sends
+ * q + 2 proves that nobody needs row q mod 2 any more.
+ */
+#include <core.p4>
+#include <v1model.p4>
+
+#include "include/frame.p4"
+
+const bit<16> LOCKSTEP_PORT = 0xBEC0;
+const bit<32> ROWS = 512;
+
+/* +---------------+---------------+---------------+---------------+
+ * |      job      |  incarnation  |   exponent    |       0       |
+ * +---------------+---------------+---------------+---------------+
+ * |                       number of the packet                    |
+ * +---------------------------------------------------------------+
+ * incarnation: its low eight bits; exponent: of a later block, the switch answers with the largest
+ */
+header lockstep_t {
+    bit<8>  job;
+    bit<8>  incarnation;
+    int<8>  exponent;
+    bit<8>  reserved;
+    bit<32> number;
+}
+struct headers_t {
+    ethernet_t ethernet;
+    ipv4_t     ipv4;
+    udp_t      udp;
+    lockstep_t lockstep;
+    values_t   values;
+}
+struct metadata_t {
+    bit<32> full;         // bitmap of all workers of the job
+    bit<32> worker;       // this worker's bit
+    bit<32> incarnation;
+    bit<16> group;
+    bit<32> row;
+    bit<1>  result;       // each replica is addressed to its worker
+    bit<1>  flood;
+}
+#include "include/forwarding.p4"
+
+parser LockstepParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    state start {
+        packet.extract(hdr.ethernet);
+        transition select(hdr.ethernet.ethertype) { ETHERTYPE_IPV4: ipv4; default: accept; }
+    }
+    state ipv4 {
+        packet.extract(hdr.ipv4);
+        transition select(hdr.ipv4.ihl, hdr.ipv4.protocol) { (5, IPPROTO_UDP): udp; default: accept; }
+    }
+    state udp {
+        packet.extract(hdr.udp);
+        transition select(hdr.udp.dst_port) { LOCKSTEP_PORT: lockstep; default: accept; }
+    }
+    state lockstep {
+        packet.extract(hdr.lockstep);
+        packet.extract(hdr.values);
+        transition accept;
+    }
+}
+
+control LockstepIngress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    register<bit<32>>(ROWS) incarnations;
+    register<bit<32>>(ROWS) numbers;
+    register<bit<32>>(ROWS) bitmaps;
+    register<bit<8>>(ROWS) exponents;
+#define VALUE_REGISTER(i) register<bit<32>>(ROWS) value##i;
+    FOR_EACH_VALUE(VALUE_REGISTER)
+    Forwarding() forwarding;
+
+    action set_job(bit<32> full, bit<32> incarnation, bit<16> group) {
+        meta.full = full;
+        meta.incarnation = incarnation;
+        meta.group = group;
+    }
+    table job {
+        key = { hdr.lockstep.job: exact; }
+        actions = { set_job; NoAction; }
+        default_action = NoAction();
+        size = 256;
+    }
+    action set_worker(bit<32> worker) { meta.worker = worker; }
+    table worker {
+        key = { hdr.lockstep.job: exact; hdr.ipv4.src_addr: exact; hdr.udp.src_port: exact; standard.ingress_port: exact; }
+        actions = { set_worker; NoAction; }
+        default_action = NoAction();
+        size = 4096;
+    }
+    action turn_round() {
+        bit<48> mac = hdr.ethernet.src_addr;
+        hdr.ethernet.src_addr = hdr.ethernet.dst_addr;
+        hdr.ethernet.dst_addr = mac;
+        bit<32> ip = hdr.ipv4.src_addr;
+        hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
+        hdr.ipv4.dst_addr = ip;
+        bit<16> port = hdr.udp.src_port;
+        hdr.udp.src_port = hdr.udp.dst_port;
+        hdr.udp.dst_port = port;
+        hdr.udp.checksum = 0;
+    }
+
+    apply {
+        if (!hdr.lockstep.isValid()) {
+            forwarding.apply(hdr, meta, standard);
+            return;
+        }
+        mark_to_drop(standard);
+        if (standard.parser_error != error.NoError || standard.checksum_error == 1
+                || !job.apply().hit || !worker.apply().hit || hdr.lockstep.incarnation != meta.incarnation[7:0]) {
+            return;
+        }
+        meta.row = (bit<32>)hdr.lockstep.job << 1 | (bit<32>)hdr.lockstep.number[0:0];
+        bit<32> incarnation;
+        bit<32> number;
+        bit<32> seen;
+        bit<8> largest;
+        incarnations.read(incarnation, meta.row);
+        numbers.read(number, meta.row);
+        bitmaps.read(seen, meta.row);
+        exponents.read(largest, meta.row);
+
+        bool fresh = incarnation != meta.incarnation || (seen == meta.full && (int<32>)(hdr.lockstep.number - number) > 0);
+        if (!fresh && number != hdr.lockstep.number) {
+            return;  // of a round that is over
+        }
+        bool repeated = !fresh && seen & meta.worker != 0;
+        if (fresh) {
+            seen = 0;
+            incarnations.write(meta.row, meta.incarnation);
+            numbers.write(meta.row, hdr.lockstep.number);
+#define STORE(i) value##i.write(meta.row, hdr.values.v##i);
+            FOR_EACH_VALUE(STORE)
+        } else if (!repeated) {
+#define ADD(i) { bit<32> old; value##i.read(old, meta.row); value##i.write(meta.row, old + hdr.values.v##i); }
+            FOR_EACH_VALUE(ADD)
+        }
+        if (!repeated) {
+            if (fresh || hdr.lockstep.exponent > (int<8>)largest) {
+                largest = (bit<8>)hdr.lockstep.exponent;
+            }
+            seen = seen | meta.worker;
+            bitmaps.write(meta.row, seen);
+            exponents.write(meta.row, largest);
+        }
+        if (seen == meta.full) {
+            hdr.lockstep.exponent = (int<8>)largest;
+#define LOAD(i) value##i.read(hdr.values.v##i, meta.row);
+            FOR_EACH_VALUE(LOAD)
+            turn_round();
+            if (repeated) {
+                standard.egress_spec = standard.ingress_port;
+            } else {
+                standard.mcast_grp = meta.group;
+                meta.result = 1;
+            }
+        }
+    }
+}
+
+control LockstepEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
+    action to_worker(bit<48> mac, bit<32> ip, bit<16> port) {
+        hdr.ethernet.dst_addr = mac;
+        hdr.ipv4.dst_addr = ip;
+        hdr.udp.dst_port = port;
+    }
+    table replica {
+        key = { hdr.lockstep.job: exact; standard.egress_rid: exact; }
+        actions = { to_worker; NoAction; }
+        default_action = NoAction();
+        size = 4096;
+    }
+    apply {
+        if (meta.result == 1) {
+            replica.apply();
+        }
+    }
+}
+
+#define IPV4_FIELDS { hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.tos, hdr.ipv4.total_len, hdr.ipv4.identification, \
+    hdr.ipv4.flags, hdr.ipv4.frag_offset, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr }
+control VerifyChecksums(inout headers_t hdr, inout metadata_t meta) {
+    apply { verify_checksum(hdr.lockstep.isValid(), IPV4_FIELDS, hdr.ipv4.hdr_checksum, HashAlgorithm.csum16); }
+}
+control UpdateChecksums(inout headers_t hdr, inout metadata_t meta) {
+    apply { update_checksum(hdr.lockstep.isValid(), IPV4_FIELDS, hdr.ipv4.hdr_checksum, HashAlgorithm.csum16); }
+}
+control LockstepDeparser(packet_out packet, in headers_t hdr) {
+    apply { packet.emit(hdr); }
+}
+
+V1Switch(LockstepParser(), VerifyChecksums(), LockstepIngress(), LockstepEgress(), UpdateChecksums(), LockstepDeparser()) main;

@@ -1,0 +1,38 @@
+"""Entries of lockstep.p4.
+
+    job      (job)                                 -> set_job(full, incarnation, group)
+    worker   (job, source address, port, ingress)  -> set_worker(bit)
+    replica  (job, replication id)                 -> to_worker(mac, ip, port)
+"""
+
+from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key
+from ina.switch.entities import Entity, TableEntry
+from ina.switch.p4info import P4Info
+
+
+class Lockstep(JobProgram):
+    name = "lockstep"
+    tables = ("job", "worker", "replica")
+    max_workers, max_jobs, max_slots = 32, 256, 8192
+    udp_port = 0xBEC0
+    reserves = False  # each job has its two rows, by its number
+
+    def sizes(self, p4info: P4Info) -> Sizes | None:
+        values = sum(register.name.startswith("LockstepIngress.value") for register in p4info.registers.values())
+        return Sizes(values, 8192) if has_key(p4info, "hdr.lockstep.job") else None
+
+    def job(self, place: Place) -> list[Entity]:
+        if place.parent is not None:
+            raise ValueError("lockstep: a job's workers must be at one switch")
+        params = {"full": bits(place.workers), "incarnation": place.incarnation, "group": place.group}
+        return [TableEntry("job", {"hdr.lockstep.job": place.number}, "set_job", params)]
+
+    def child(self, place: Place, child: Child) -> list[Entity]:
+        at, job = child.address, {"hdr.lockstep.job": place.number}
+        source = {"hdr.ipv4.src_addr": at.ip, "hdr.udp.src_port": at.port, "standard.ingress_port": child.port}
+        return [TableEntry("worker", job | source, "set_worker", {"worker": bits(child.workers)}),
+                TableEntry("replica", job | {"standard.egress_rid": child.index}, "to_worker",
+                           {"mac": at.mac, "ip": at.ip, "port": at.port})]
+
+
+PROGRAM = Lockstep()
