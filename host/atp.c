@@ -155,9 +155,10 @@ static int start(void *state, const struct ina_worker_config *config, const stru
     window = window < 1 ? 1 : window > config->slots ? config->slots : window;
     st->window = window * ONE;
     st->threshold = (uint64_t)config->slots * ONE;
-    /* Aggregators are found by hash(job, slot): all workers of the job hash alike, and jobs spread over the pool. */
+    /* All workers of the job hash alike and jobs spread over the pool; side by side, a job's slots do not meet each other. */
+    const uint64_t hash = mix(ina_atp_identity(config->incarnation, config->job, 0) + 0x9e3779b97f4a7c15ull) >> 48;
     for (uint32_t i = 0; i < config->slots; i++)
-        slots_of(st)[i].index = (uint16_t)(mix(ina_atp_identity(config->incarnation, config->job, i) + 0x9e3779b97f4a7c15ull) >> 48);
+        slots_of(st)[i].index = (uint16_t)(hash + i);
     ina_tensors_init(tensors_of(st), config, config->fixed_point ? config->exponent : INA_EXP_AGREED, 1);
     ina_rto_init(&tail_of(st)->rto, config->slots, config->rto_min_ps, config->rto_max_ps);
     publish(st);
