@@ -50,6 +50,14 @@ def _python_with(variable: str, module: str) -> Callable[[], str]:
     return probe
 
 
+def _cuda() -> str:
+    if reason := _module("torch")():
+        return reason
+    import torch
+
+    return "" if torch.cuda.is_available() else "no CUDA device"
+
+
 def _netns() -> str:
     command = ["unshare", "-n", "ip", "link", "add", "ina0", "type", "veth", "peer", "name", "ina1"]
     try:
@@ -82,6 +90,7 @@ def _sanitizers(names: str) -> str:
 PROBES: dict[str, Callable[[], str]] = {
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
     "torch": _module("torch"),
+    "cuda": _cuda,
     "sklearn": _module("sklearn"),
     "matplotlib": _module("matplotlib"),
     "scapy": _module("scapy"),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from capabilities import need
 
 pytest.importorskip("torch", reason="the back end needs torch")
 
@@ -330,6 +331,51 @@ def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
         assert each["error"] < 1e-5
         assert each["loss"] < 0.7
         assert each["stats"]["switch"]["sums"] > 20 * 2 and not each["stats"]["reasons"]
+
+
+def test_tensors_elsewhere_are_staged(tmp_path):
+    """Without a device: some tensors in main memory count as elsewhere, and must come back changed in place."""
+    for each in succeed(run(tmp_path, 2, """
+        import ina.backend.staging as staging
+        far = []
+        staging.elsewhere = lambda tensor: any(tensor is each for each in far)
+        def away(tensor): far.append(tensor); return tensor
+        rank, n = start()
+        tensor = away(torch.full((5,), rank + 1.0)); work = dist.all_reduce(tensor, async_op=True)
+        assert tensor.tolist() == [rank + 1.0] * 5  # not touched before the end
+        work.wait(); assert tensor.tolist() == [3.0] * 5
+        tensor = away(torch.full((5,), rank + 1.0)); dist.broadcast(tensor, 1); assert tensor.tolist() == [2.0] * 5
+        rows = [away(torch.zeros(3)) for _ in range(n)]; dist.all_gather(rows, away(torch.full((3,), rank + 0.0)))
+        assert [row.tolist() for row in rows] == [[0.0] * 3, [1.0] * 3]
+        part = away(torch.zeros(2)); dist.reduce_scatter_tensor(part, away(torch.arange(4.0))); assert part[0] == 4 * rank
+        turned = away(torch.zeros(n)); dist.all_to_all_single(turned, away(torch.full((n,), rank + 0.0)))
+        assert turned.tolist() == [0, 1]
+        if rank == 0: dist.send(away(torch.arange(4.0)), 1)
+        else: got = away(torch.zeros(4)); dist.recv(got, 0); assert got.tolist() == [0, 1, 2, 3]
+        say(future=dist.all_reduce(away(torch.ones(2)), async_op=True).get_future().wait()[0].tolist())
+        dist.destroy_process_group()
+    """)):
+        assert each["future"] == [2.0, 2.0]
+
+
+def test_cuda_tensors(tmp_path):
+    need("cuda")
+    for each in succeed(run(tmp_path, 2, """
+        rank, n = start()
+        from torch.nn.parallel import DistributedDataParallel
+        tensor = torch.full((100_000,), rank + 1.0, device="cuda"); tensor *= 2; dist.all_reduce(tensor)
+        assert (tensor == 6).all() and tensor.is_cuda
+        tensor = torch.full((5,), rank, device="cuda"); dist.broadcast(tensor, 1); assert (tensor == 1).all()
+        flat = torch.zeros(2, device="cuda"); dist.all_gather_into_tensor(flat, torch.full((1,), rank + 0.0, device="cuda"))
+        assert flat.tolist() == [0, 1]
+        torch.manual_seed(0)
+        model = DistributedDataParallel(torch.nn.Linear(10, 10).cuda())
+        loss = model(torch.full((4, 10), rank + 1.0, device="cuda")).sum(); loss.backward()
+        assert torch.allclose(model.module.weight.grad, torch.full((10, 10), 6.0, device="cuda"))
+        say(stats=ina.backend.stats())
+        dist.destroy_process_group()
+    """)):
+        assert each["stats"]["calls"]["allreduce"]["switch"] >= 2
 
 
 def test_where_the_time_goes(tmp_path):

@@ -15,7 +15,7 @@ def register() -> None:
         import torch.distributed as dist
 
         if dist.is_available() and "ina" not in dist.Backend.backend_list:
-            dist.Backend.register_backend("ina", create, extended_api=True, devices=["cpu"])
+            dist.Backend.register_backend("ina", create, extended_api=True, devices=["cpu", "cuda"])
     except Exception as error:
         print(f"ina: cannot register the torch.distributed back end 'ina': {error!r}", file=sys.stderr)
 

@@ -1,6 +1,6 @@
 """The process group: what is a sum (sums.py) goes through the switch, all else through an inner Gloo.
 
-torch (up to 2.13) takes a Python subclass of ProcessGroup. Two rules keep it safe:
+torch takes a Python subclass of ProcessGroup. Two rules keep it safe:
  - a method that C++ calls through the trampoline and that Python does not override falls through to C++ while it holds
    the GIL, which Gloo's threads want: so *every* collective is overridden here and delegated explicitly;
  - Gloo itself is registered inside as the CPU back end, for the calls that C++ makes past Python.
@@ -27,6 +27,7 @@ from ina.backend import spans, sums, world
 from ina.backend.counters import COUNTERS
 from ina.backend.settings import Options, Settings
 from ina.backend.spans import open_trace, span
+from ina.backend.staging import staged
 from ina.backend.work import Completer, CopyBackWork, LazyWork, SwitchWork
 from ina.codec import MAX_WORKERS
 
@@ -65,7 +66,8 @@ class InaProcessGroup(dist.ProcessGroup):
         gloo = dist.ProcessGroupGloo(gloo_store, rank, size, timeout)
         self._inner = dist.ProcessGroup(gloo_store, rank, size)
         for group in (self, self._inner):
-            group._register_backend(torch.device("cpu"), GLOO, gloo)
+            for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+                group._register_backend(torch.device(device), GLOO, gloo)
             group._set_default_backend(GLOO)
 
         if size == 1:
@@ -377,10 +379,18 @@ def _delegating(collective: str):
     return method
 
 
-# The other collectives of torch 2.7 to 2.13, under old and new names.
-for _collective in ("gather", "scatter", "send", "recv", "recv_anysource", "alltoall_base", "all_to_all_single"):
+# The other collectives of torch 2.7 to 2.15, under old and new names.
+DELEGATED = ("gather", "gather_single", "gather_into_tensor", "scatter", "send", "recv", "recv_anysource", "alltoall_base",
+             "all_to_all_single")  # fmt: skip
+for _collective in DELEGATED:
     if hasattr(dist.ProcessGroup, _collective):
         setattr(InaProcessGroup, _collective, _delegating(_collective))
+for _collective in (*DELEGATED, "allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base",
+                    "reduce_scatter_single", "reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced", "broadcast",
+                    "allgather", "allgather_coalesced", "_allgather_base", "all_gather_single", "alltoall",
+                    "allgather_into_tensor_coalesced", "all_gather_single_coalesced"):  # fmt: skip
+    if hasattr(dist.ProcessGroup, _collective):
+        setattr(InaProcessGroup, _collective, staged(getattr(InaProcessGroup, _collective)))
 
 
 def _listed(tensors) -> list[torch.Tensor]:

@@ -113,7 +113,7 @@ def program(protocol: str, values: int, slots: int) -> Iterator[Finding]:
         yield Finding(GOOD, "program", f"{path.name}, {values} values, ready in {time.monotonic() - began:.1f} s")
         jobs = ready["free_slots"] // slots
         yield Finding(GOOD if jobs > 1 else WARNING, "slots", f"room for {jobs} process groups of {slots} slots each",
-                      "" if jobs > 1 else "each further group goes to Gloo: fewer INA_SLOTS, or SLOTS in the program")  # fmt: skip
+                      "" if jobs > 1 else "each further group goes to Gloo: fewer INA_SLOTS, or more SLOTS")  # fmt: skip
     except ControlError as error:
         yield Finding(BAD, "program", f"{path}: {error}", "ina compile shows where")
     finally:

@@ -1,0 +1,62 @@
+"""Tensors that are not in main memory (CUDA): a collective works on pinned copies, and its results go back when it ends.
+
+Both copies wait: before the collective for what the device still does to the tensor, after it for the device to have the
+result, so that whoever waits for the work may use the tensor on any stream.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+
+import torch
+
+from ina.backend.work import CopyBackWork
+
+# What their first argument holds matters; that of all others is only written to.
+READ_FIRST = {"allreduce", "allreduce_coalesced", "broadcast", "reduce", "send"}
+WRITE_NOTHING = {"send"}
+
+
+def elsewhere(tensor: torch.Tensor) -> bool:
+    """Whether the tensor has to be staged."""
+    return tensor.device.type == "cuda"
+
+
+def staged(method: Callable) -> Callable:
+    """A collective, of any arguments, for tensors anywhere. Its first argument is what it writes to."""
+
+    @functools.wraps(method)
+    def collective(self, *args, **kwargs):
+        if not _any_elsewhere(args):
+            return method(self, *args, **kwargs)
+        name = method.__name__
+        copies: list[tuple[torch.Tensor, torch.Tensor]] = []
+        known: dict[int, torch.Tensor] = {}
+        here = [_here(arg, i > 0 or name in READ_FIRST, copies if i == 0 and name not in WRITE_NOTHING else [], known)
+                for i, arg in enumerate(args)]  # fmt: skip
+        work = method(self, *here, **kwargs)
+        return CopyBackWork(self._completer, work, copies, name)
+
+    return collective
+
+
+def _any_elsewhere(argument: object) -> bool:
+    if isinstance(argument, torch.Tensor):
+        return elsewhere(argument)
+    return isinstance(argument, (list, tuple)) and any(map(_any_elsewhere, argument))
+
+
+def _here(argument, read: bool, copies: list, known: dict[int, torch.Tensor]):
+    """``argument`` with copies in main memory; ``copies`` gets (original, copy); a tensor that is met twice has one copy."""
+    if isinstance(argument, (list, tuple)):
+        return [_here(item, read, copies, known) for item in argument]
+    if not isinstance(argument, torch.Tensor) or not elsewhere(argument):
+        return argument
+    if id(argument) not in known:
+        known[id(argument)] = torch.empty(argument.shape, dtype=argument.dtype, pin_memory=torch.cuda.is_available())
+    copy = known[id(argument)]
+    if read:
+        copy.copy_(argument.detach())  # from a device to pinned memory: waits for the device
+    copies.append((argument.detach(), copy))
+    return copy
