@@ -7,7 +7,7 @@ import sys
 
 from ina import __version__
 from ina.control import cli as control
-from ina.control import parameter_server
+from ina.control import daemon, parameter_server
 from ina.experiment import cli as experiments
 from ina.experiment import doctor
 from ina.p4 import cli as p4
@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     p4.add_arguments(commands)
     switch.add_arguments(commands)
     parameter_server.add_arguments(commands)
+    daemon.add_arguments(commands)
     control.add_arguments(commands)
     networks.add_arguments(commands)
     show.add_arguments(commands)

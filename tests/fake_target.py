@@ -34,7 +34,7 @@ class FakeTarget:
         self.entities = entities
 
     def read(self, entities):
-        if self.failing is not None:
+        if isinstance(self.failing, TimeoutError):
             raise self.failing
         found = []
         for pattern in entities:

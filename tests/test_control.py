@@ -40,10 +40,10 @@ class FakeHost(FakeTarget):
     def describe(self):
         return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": "switchml"}
 
-    def host_of(self, pid):
+    def host_of(self, pid, said):
         return ""
 
-    def open_port(self, kind, job, index, slots, pid):
+    def open_port(self, kind, job, index, slots, host):
         number, address = len(self.ports), worker_address(job, index)
         port, offer, fds = open_switch_port(kind, address, SWITCH, protocols.frame_bytes("switchml", 32), frames_for(slots))
         self.ports[number] = port
@@ -332,7 +332,7 @@ class FakeNetwork(FakeHost):
         self.targets = {name: FakeTarget() for name in ("s1", "s2", "s3")}
         self.hosts = iter(("h1", "h2"))
 
-    def host_of(self, pid):
+    def host_of(self, pid, said):
         return next(self.hosts)
 
 

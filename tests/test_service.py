@@ -21,36 +21,30 @@ import topologies
 from ina.control import http
 from ina.control.channel import listen
 from ina.control.client import Client, ControlError
-from ina.control.controller import switch_address
-from ina.control.ports import Plug
+from ina.control.host import plug_in
 from ina.control.server import Server
 from ina.control.service import Service, Session
-from ina.transport import Address
-from topologies.model import Node
 
 
 class FakeNetwork:
     """Switches without a data plane, and hosts; a process's id says in which of them it is."""
 
     def __init__(self, topology):
-        self.topology = topology
+        self.topology, self.outlives = topology, True
         self.targets = {switch.name: FakeTarget() for switch in topology.switches}
         self.opened = []
 
     def describe(self):
         return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": "switchml"}
 
-    def host_of(self, pid):
+    def host_of(self, pid, said):
         if f"h{pid}" not in {host.name for host in self.topology.hosts}:
             raise ValueError(f"process {pid} is in no host")
         return f"h{pid}"
 
-    def open_port(self, kind, job, index, slots, pid):
-        hop, node = self.topology.hops[f"h{pid}"][0], Node(f"h{pid}")
-        end = next(end for end in self.topology.ends[hop.link] if end.node == hop.node)
-        self.opened.append(end)
-        address = Address(node.mac, node.ip, 4000 + job)
-        return Plug(end.port, address, switch_address(hop.node), {"kind": "udp"}, [])
+    def open_port(self, kind, job, index, slots, host):
+        self.opened.append(host)
+        return plug_in(self.topology, host, 4000 + job, 0xBEE0)
 
     def close_port(self, number, job):
         self.opened.pop()
@@ -104,7 +98,7 @@ def test_a_job_is_placed_when_all_its_workers_have_joined(service, network):
     assert len(first.said) == 1, "no answer before worker 1 has joined"
     second.ask("join", job="job", worker=1)
     assert first.said[-1] == second.ask("admit", job="job", workers=2)
-    assert service.due() is None
+    assert service.pending == []
     assert first.said[-1] == {"ok": True, "number": 0, "incarnation": 1, "slot_base": 0, "slots": 16, "workers": 2}
     reply = second.ask("attach", job="job", worker=1)
     assert reply["address"] == ("00:00:00:00:00:03", "10.0.0.3", 4000)
@@ -119,7 +113,7 @@ def test_who_waits_too_long_is_told_for_whom(service, monkeypatch):
     monkeypatch.setattr("ina.control.service.JOINING", 0.01)
     first, = joined(service, 1)
     first.ask("admit", job="job", workers=3)
-    time.sleep(max(0.0, service.due() - time.monotonic()))
+    time.sleep(0.02)
     service.retry()
     assert first.said[-1]["error"] == "admit: waited 0.01 s for workers 1, 2 of job 'job' to join"
 

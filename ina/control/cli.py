@@ -73,8 +73,21 @@ def _ask(name: str, *what: str) -> dict[str, dict]:
         client.close()
 
 
+def _each(args: argparse.Namespace, ask: Callable[[str], dict]) -> dict[str, dict]:
+    """What every switch process says. One that was found and does not answer is passed over: it may just have ended."""
+    said = {}
+    for name in _names(args):
+        try:
+            said[name] = ask(name)
+        except ControlError as error:
+            if args.switch:
+                raise
+            print(f"ina: {shown(name)} is left out: {error}", file=sys.stderr)
+    return said
+
+
 def _once(args: argparse.Namespace, what: str) -> int:
-    found = {name: _ask(name, what, "ping") for name in _names(args)}
+    found = _each(args, lambda name: _ask(name, what, "ping"))
     if args.json:
         print(json.dumps({name: said[what] for name, said in found.items()}, indent=2))
     else:
@@ -150,10 +163,12 @@ def _top(args: argparse.Namespace) -> int:
     count = 1 if args.once else args.count
     console = Console()
     with nullcontext() if args.json else Live(console=console, auto_refresh=False) as live:
-        looks, before = 0, {name: _look(name) for name in _names(args)}
+        looks, before = 0, _each(args, _look)
         while not count or looks < count:
             time.sleep(args.delay)
-            before, rates = _again(args, before)
+            now = _each(args, _look)
+            rates = {name: rates_between(before.get(name, said), said) for name, said in now.items()}
+            before = now
             if live is None:
                 print(json.dumps(rates), flush=True)
             else:
@@ -165,20 +180,6 @@ def _top(args: argparse.Namespace) -> int:
 def _look(name: str) -> dict:
     said = _ask(name, "ping", "jobs", "counters")
     return {**said, "at": time.monotonic()}
-
-
-def _again(args: argparse.Namespace, before: dict[str, dict]) -> tuple[dict[str, dict], dict[str, dict]]:
-    """A new look, and rates since the one before. A switch process that has ended drops out; the last one's end is an error."""
-    now, rates = {}, {}
-    for name in _names(args):
-        try:
-            now[name] = _look(name)
-        except ControlError:
-            if len(before) <= 1:
-                raise
-            continue
-        rates[name] = rates_between(before.get(name, now[name]), now[name])
-    return now, rates
 
 
 def rates_between(old: dict, new: dict) -> dict:

@@ -76,7 +76,7 @@ class Client:
 
     def join(self, job: str, worker: int) -> None:
         """Be worker ``worker`` of ``job`` from now on, without waiting for the answer (attach would tell)."""
-        self._send({"op": "join", "job": job, "worker": worker, "token": self.token})
+        self._send({"op": "join", "job": job, "worker": worker, "token": self.token, "host": os.environ.get("INA_HOST", "")})
         self._unanswered += 1
 
     def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True) -> dict:

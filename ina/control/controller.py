@@ -15,12 +15,16 @@ registers are never touched.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from ina.control.jobs import AdmissionError, Branch, Job
 from ina.control.placement import place
 from ina.control.programs import Child, JobProgram, Parent, program_named
-from ina.control.writing import Change, SwitchTarget, WriteFailed, try_write, write
+from ina.control.repair import absent, repair
+from ina.control.state import StateError, job_from_json, job_to_json
+from ina.control.writing import REFUSED, Change, SwitchTarget, WriteFailed, try_write, write
 from ina.switch.entities import delete, insert, modify
+from ina.switch.p4info import EntityError
 from ina.transport import SWITCH, Address, protocols, worker_address
 from topologies.model import Node, Topology
 from topologies.tree import Tree
@@ -51,6 +55,7 @@ class Controller:
         self.jobs: dict[str, Job] = {}
         self.servers: dict[str, Parent] = {}  # parameter servers, by the switch that they are at
         self.unsure: set[str] = set()  # switches of which nobody knows what they hold
+        self.down: dict[str, str] = {}  # switches that do not work, and why
         self._incarnation = first_incarnation - 1
         self._last_number = self.program.max_jobs - 1
 
@@ -89,7 +94,7 @@ class Controller:
         """
         if self.topology is None:
             raise AdmissionError("invalid", f"job {name!r}: no trees without a topology")
-        failed = {switch: "it does not answer" for switch in self.unsure}
+        failed = {switch: "it does not answer" for switch in self.unsure} | self.down
         try:
             return place(self.topology, hosts, {switch: len(self._ranges(switch, slots)) for switch in self.targets},
                          running=[job.tree for job in self.jobs.values() if job.tree], load=load, failed=failed, stripes=stripes)
@@ -146,6 +151,41 @@ class Controller:
         if switch is None:
             return min(self.free_slots(name) for name in self.targets)
         return self.slots[switch] - (sum(job.slots for job in self._at(switch)) if self.program.reserves else 0)
+
+    # ---- after a crash
+
+    def missing(self, switch: str) -> list[str]:
+        """Jobs whose own entries are not at ``switch`` where they should be. Raises what its target raises."""
+        here = self._at(switch)
+        wanted = {job.name: self.program.job(job.place(job.branches[switch]))[:1] for job in here}
+        lacking = absent(self.targets[switch], [entity for entities in wanted.values() for entity in entities]) if here else []
+        return [name for name, entities in wanted.items() if any(entity in lacking for entity in entities)]
+
+    def repair(self, switch: str) -> int:
+        """Make ``switch`` hold what it should; how many entries it had not or had too many. Raises what its target raises."""
+        wanted = [entry for job in self._at(switch) for entry in self._entries(job, job.branches[switch])]
+        changed = repair(self.targets[switch], self.program, wanted)
+        self.unsure.discard(switch)
+        return len(changed)
+
+    def snapshot(self) -> dict:
+        """What ``restore`` needs, in JSON's terms."""
+        return {"incarnation": self._incarnation, "last_number": self._last_number,
+                "jobs": [job_to_json(job) for job in self.jobs.values()]}
+
+    def restore(self, snapshot: dict) -> None:
+        """Be the controller that ``snapshot`` was taken of. No switch is written: all are ``unsure``, until they are repaired.
+
+        Raises StateError: jobs are at switches that this controller does not have.
+        """
+        jobs = [job_from_json(said) for said in snapshot["jobs"]]
+        for job in jobs:
+            if missing := set(job.branches) - set(self.targets):
+                raise StateError(f"job {job.name!r} is at switch {sorted(missing)[0]}, which this controller does not drive "
+                                 f"(it has {', '.join(self.targets)})")
+        self.jobs = {job.name: job for job in jobs}
+        self._incarnation, self._last_number = snapshot["incarnation"], snapshot["last_number"]
+        self.unsure = set(self.targets)
 
     # ---- resources
 
@@ -272,8 +312,17 @@ class Controller:
         branch.attached = attached
 
     def _write(self, changes: list[Change]) -> None:
+        for switch in self.unsure.intersection(change.switch for change in changes):
+            try:
+                self.repair(switch)
+            except REFUSED as error:
+                raise AdmissionError("switch", f"switch {switch}: {error}") from error
         try:
             write(self.targets, changes)
         except WriteFailed as error:
             self.unsure |= error.unsure
+            if isinstance(error.reason, EntityError):  # it answers: it can be asked what it holds
+                for switch in error.unsure:
+                    with suppress(*REFUSED):
+                        self.repair(switch)
             raise AdmissionError("switch", str(error)) from error

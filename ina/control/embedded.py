@@ -30,6 +30,7 @@ class EmbeddedSwitch:
     """A running switch that can be given ports. Raises what compiling and loading the program raise."""
 
     topology = None
+    outlives = False
 
     def __init__(self, program: Path, defines: dict[str, str]):
         compiled = compile_program(program, defines=defines, include_dirs=[paths.p4_dir()])
@@ -50,10 +51,10 @@ class EmbeddedSwitch:
     def targets(self) -> dict[str, SwitchTarget]:
         return {"s1": self.switch}
 
-    def host_of(self, pid: int) -> str:
+    def host_of(self, pid: int, said: str) -> str:
         return ""
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> Plug:
+    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
         return self._open(kind, worker_address(job, index), frames_for(slots))
 
     def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from ina.control.controller import switch_address
 from ina.control.ports import Plug
 from ina.control.writing import SwitchTarget
-from topologies.model import Topology
+from ina.transport import Address
+from topologies.model import Node, Topology
+
+
+def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
+    """A process in ``host`` that sends from its UDP ``port`` to its switch's ``switch_port``."""
+    node, hop = Node(host), topology.hops[host][0]
+    end = next(end for end in topology.ends[hop.link] if end.node == hop.node)
+    switch = switch_address(hop.node, switch_port)
+    offer = {"kind": "udp", "bind": [node.ip, port], "peer": [switch.ip, switch.port]}
+    return Plug(end.port, Address(node.mac, node.ip, port), switch, offer, [])
 
 
 class SwitchHost(Protocol):
@@ -20,11 +31,16 @@ class SwitchHost(Protocol):
     def describe(self) -> dict:
         """``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of each switch's pool)."""
 
-    def host_of(self, pid: int) -> str:
-        """The host that process ``pid`` is in; "": there are no hosts. Raises ValueError: it is in none."""
+    outlives: bool  # the controller's process: what switches hold is there when that is started anew
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> Plug:
-        """A port for worker ``index`` of job number ``job`` with a window of ``slots``, which is process ``pid``.
+    def host_of(self, pid: int, said: str) -> str:
+        """The host that process ``pid`` is in; "": there are no hosts. ``said``: by the process, for who cannot see it.
+
+        Raises ValueError: it is in none.
+        """
+
+    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
+        """A port for worker ``index`` of job number ``job`` with a window of ``slots``, which is in ``host`` (``host_of``).
 
         Raises ValueError for an unknown kind or place, OSError.
         """

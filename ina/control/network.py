@@ -14,17 +14,19 @@ import os
 from pathlib import Path
 
 from ina.control import kinds
-from ina.control.controller import switch_address
-from ina.control.description import Description, HostPort
+from ina.control.description import Description
 from ina.control.embedded import protocol_of
 from ina.control.forwarder import PortCounts
+from ina.control.host import plug_in
 from ina.control.ports import Plug
 from ina.control.programs import program_named
-from ina.transport import SERVER, Address, worker_address
+from ina.transport import SERVER, worker_address
 
 
 class NetworkSwitch:
     """The running switches of ``description``. Raises what compiling, loading and opening raise."""
+
+    outlives = False
 
     def __init__(self, program: Path, defines: dict[str, str], description: Description):
         self._description = description
@@ -40,33 +42,22 @@ class NetworkSwitch:
     def describe(self) -> dict:
         return self._described
 
-    def host_of(self, pid: int) -> str:
-        return self._port_of(pid).host.name
-
-    def _port_of(self, pid: int) -> HostPort:
-        """By the network namespace that process ``pid`` runs in."""
+    def host_of(self, pid: int, said: str) -> str:
+        """By the network namespace that the process runs in, whatever it says."""
         inode = os.stat(f"/proc/{pid}/ns/net").st_ino
-        for port in self._description.ports:
-            if self._description.namespaces[port.host.name] == inode:
-                return port
-        hosts = ", ".join(port.host.name for port in self._description.ports)
-        raise ValueError(f"process {pid} is in no host of this network ({hosts})")
+        for host, namespace in self._description.namespaces.items():
+            if namespace == inode:
+                return host
+        raise ValueError(f"process {pid} is in no host of this network ({', '.join(self._description.namespaces)})")
 
-    def open_port(self, kind: str, job: int, index: int, slots: int, pid: int) -> Plug:
+    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
         """The port of the host; ``kind`` is of no matter here."""
-        port = self._port_of(pid)
-        address = Address(port.host.mac, port.host.ip, worker_address(job, 0).port)
-        return self._plug(port, address)
+        return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
 
     def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
         """The port of the host; ``kind`` is of no matter here."""
-        port = self._port_of(pid)
-        return port.switch, self._plug(port, Address(port.host.mac, port.host.ip, SERVER.port))
-
-    def _plug(self, port: HostPort, address: Address) -> Plug:
-        switch = switch_address(port.switch, self._udp_port)
-        offer = {"kind": "udp", "bind": [address.ip, address.port], "peer": [switch.ip, switch.port]}
-        return Plug(port.number, address, switch, offer, [])
+        host = self.host_of(pid, "")
+        return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
 
     def close_port(self, number: int, job: int) -> None:
         """Ports of hosts stay."""

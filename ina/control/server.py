@@ -31,6 +31,7 @@ from ina.control import http
 from ina.control.channel import Channel, ChannelClosed, listen, peer_pid
 from ina.control.host import SwitchHost
 from ina.control.service import DEFAULT_SLOTS, Service, Session
+from ina.control.state import StateFile
 from ina.control.upstream import Upstream
 
 HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to take an answer
@@ -53,12 +54,12 @@ class Server:
     """Serves one listening socket until its starter and all clients are gone.
 
     ``failure``: why there is no switch; then every request is answered with it. ``starts_server``: it starts the parameter
-    server itself, if the protocol needs one.
+    server itself, if the protocol needs one. ``state``: as Service's.
     """
 
     def __init__(self, listener: socket.socket, host: SwitchHost | None, starter_fd: int = -1, starter_pidfd: int = -1,
-                 failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False):
-        self.service = Service(host, failure, job_slots)
+                 failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None):
+        self.service = Service(host, failure, job_slots, state)
         self.listener, self.host = listener, host
         self.connections: list[Connection] = []
         self.selector = selectors.DefaultSelector()
@@ -80,14 +81,19 @@ class Server:
                 if key.fileobj in self.selector.get_map():  # not gone through an earlier event of this round
                     key.data()
             self.service.retry()
+            self.service.tick()
             now = time.monotonic()
             for connection in [c for c in self.connections if c.session.hang_up_at and c.session.hang_up_at <= now]:
                 self._drop(connection, "")
 
     def close(self) -> None:
-        """Hang up every client and take the switch down."""
+        """Hang up every client and take the switch down; jobs that are remembered go on without this process."""
         for connection in list(self.connections):
-            self._drop(connection, "")
+            if self.service.state is None:
+                self._drop(connection, "")
+            else:
+                connection.channel.hang_up()
+                connection.channel.close()
         self.selector.close()
         self.listener.close()
         if self.service.upstream:

@@ -27,7 +27,7 @@ import hmac
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 
@@ -35,9 +35,15 @@ from ina.control.channel import Channel
 from ina.control.controller import AdmissionError, Controller
 from ina.control.host import SwitchHost
 from ina.control.jobs import Job
+from ina.control.state import StateFile
 from ina.control.upstream import ServerGone, Upstream
+from ina.control.writing import REFUSED
+from ina.switch.p4info import EntityError
 
 JOINING = 30.0  # seconds for all workers of a job in a network to join
+COMING_BACK = 30.0  # seconds for workers to come back to a controller that has been started anew
+CHECK = 2.0  # seconds between two looks at the switches of a network
+SILENCES = 3  # looks without an answer after which a switch is lost; one that nobody listens at is lost at once
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
 DEFAULT_SLOTS = 128
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
@@ -81,9 +87,11 @@ class Refusal:
 
 
 class Service:
-    """``failure``: why there is no switch; then every request is answered with it."""
+    """``failure``: why there is no switch; then every request is answered with it. ``state``: where jobs are remembered, for
+    switches that outlive this process. Raises StateError for one that is of other switches."""
 
-    def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS):
+    def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS,
+                 state: StateFile | None = None):
         self.host, self.failure, self.job_slots = host, failure, job_slots
         self.stopping = False
         self.sessions: list[Session] = []
@@ -97,6 +105,13 @@ class Service:
         self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
         self.failures: OrderedDict[tuple[str, str], str] = OrderedDict()
         self.pending: list[Pending] = []
+        self.state = state
+        self.awaited: dict[str, set[int]] = {}  # by job: workers that an earlier controller had, until they come back
+        self.awaited_until = 0.0  # monotonic seconds
+        self.checked_at = time.monotonic()  # the switches
+        self.silent: Counter[str] = Counter()  # by switch: checks without an answer, one after the other
+        if state is not None and self.controller is not None:
+            self._restore(state.load())
         self.operations = {
             "ping": self.ping, "join": self.join, "admit": self.admit, "attach": self.attach, "release": self.release,
             "end": self.end, "serve": self.serve, "jobs": self.jobs, "switches": self.switches, "counters": self.counters,
@@ -142,6 +157,7 @@ class Service:
     def due(self) -> float | None:
         """When something is to be done without anybody asking (monotonic seconds); None: nothing is."""
         times = [p.deadline for p in self.pending] + [s.hang_up_at for s in self.sessions if s.hang_up_at]
+        times += [self.awaited_until] * any(self.awaited.values()) + [self.checked_at + CHECK] * self._watches
         return min(times, default=None)
 
     def call(self, session: Session, fds: list[int], op: str, arguments: dict) -> dict:
@@ -177,7 +193,7 @@ class Service:
         controller = self.controller
         return {"switches": {name: {
             "slots": controller.slots[name], "free_slots": controller.free_slots(name),
-            "state": "unsure" if name in controller.unsure else "up",
+            "state": controller.down.get(name) or ("unsure" if name in controller.unsure else "up"),
             "jobs": [job.name for job in controller.jobs.values() if name in job.branches]} for name in controller.targets},
             **self.host.describe()}  # fmt: skip
 
@@ -193,7 +209,7 @@ class Service:
 
     # ---- members
 
-    def join(self, session: Session, fds: list[int], job: str, worker: int, token: str = "") -> dict:
+    def join(self, session: Session, fds: list[int], job: str, worker: int, token: str = "", host: str = "") -> dict:
         self._authenticate(job, token)
         if (session.job, session.index) not in (("", -1), (job, worker)):
             raise AdmissionError("duplicate", f"this connection is worker {session.index} of job {session.job!r} "
@@ -202,7 +218,7 @@ class Service:
             if other is not session and (other.job, other.index) == (job, worker):
                 raise AdmissionError("duplicate", f"processes {other.pid} and {session.pid} both say that they are "
                                                   f"worker {worker} of job {job!r}; ranks must differ")
-        host = self.host.host_of(session.pid)
+        host = session.host or self.host.host_of(session.pid, host)
         for other in self._members(job):
             if host and other is not session and other.host == host:
                 raise AdmissionError("duplicate", f"{host} has a worker of this job already ({other.index}): each worker of a "
@@ -234,6 +250,7 @@ class Service:
                     _remember(self.refusals, (job, token), Refusal(str(error), error.code, asked=1))
                 raise
             self.tokens.setdefault(job, token)
+            self._save()
             log.info("job %s: number %d, incarnation %d, %d workers, %d slots at %s", job, admitted.number,
                      admitted.incarnation, workers, slots, ", ".join(admitted.branches))
         elif (admitted.workers, admitted.slots, admitted.strict) != (workers, slots, strict):
@@ -274,13 +291,17 @@ class Service:
             if asked and asked != about[what]:
                 raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {what}={asked}, but the switch runs "
                                                  f"{about['program']} with {what}={about[what]}; start both alike")
-        plug = self.host.open_port(port, admitted.number, worker, admitted.slots, session.pid)
+        plug = self.host.open_port(port, admitted.number, worker, admitted.slots, session.host)
         fds += plug.fds
-        try:
-            self.controller.attach(admitted, worker, plug.number, plug.address)
-        except AdmissionError:
-            self.host.close_port(plug.number, admitted.number)
-            raise
+        if worker in self.awaited.get(job, ()):  # it was attached before this process began
+            self.awaited[job].discard(worker)
+        else:
+            try:
+                self.controller.attach(admitted, worker, plug.number, plug.address)
+            except AdmissionError:
+                self.host.close_port(plug.number, admitted.number)
+                raise
+            self._save()
         session.attached = True
         self.ports.setdefault(job, []).append(plug.number)
         log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, port)
@@ -309,7 +330,7 @@ class Service:
         """Raises AdmissionError: the job is another's, or has failed."""
         if failure := self.failures.get((job, token)):
             raise AdmissionError("failed", failure)
-        known = self.tokens.get(job, token)
+        known = self.tokens.get(job, "" if self.controller and job in self.controller.jobs else token)
         if not hmac.compare_digest(known.encode(), token.encode()):
             what = "the token is wrong" if token else "a token is needed"
             raise AdmissionError("token", f"job {job!r} belongs to others: {what}; all workers of a job bring the one that its "
@@ -335,6 +356,74 @@ class Service:
             log.warning("%s", reason)
             for job in list(self.controller.jobs):
                 self.fail(job, reason)
+
+    # ---- crashes of this process, and of switches
+
+    def _restore(self, state: dict | None) -> None:
+        """Have the jobs of an earlier process; their workers come back, or are lost."""
+        if state is None:
+            return
+        self.controller.restore(state["controller"])
+        self.tokens = dict(state["tokens"])
+        self.awaited = {name: set(job.attached) for name, job in self.controller.jobs.items()}
+        self.awaited_until = time.monotonic() + COMING_BACK
+        for switch in self.controller.targets:
+            self._look_at(switch)
+        log.info("%d jobs of an earlier controller", len(self.awaited))
+
+    def _save(self) -> None:
+        """Nothing that was answered is forgotten: this comes before every answer that tells of a change."""
+        if self.state is not None:
+            self.state.save({"controller": self.controller.snapshot(), "tokens": self.tokens})
+
+    @property
+    def _watches(self) -> bool:
+        return self.controller is not None and self.controller.topology is not None
+
+    def tick(self) -> None:
+        """What time brings: workers that have not come back are lost, switches are looked at."""
+        now = time.monotonic()
+        if any(self.awaited.values()) and now >= self.awaited_until:
+            for job, workers in self.awaited.items():
+                if workers:
+                    missing = ", ".join(map(str, sorted(workers)))
+                    self.fail(job, f"workers {missing} of job {job!r} have not come back within {COMING_BACK:g} s after the "
+                                   "controller was started anew")
+            lost, self.awaited = [job for job, workers in self.awaited.items() if workers], {}
+            for job in lost:
+                self._over(job)
+        if self._watches and now >= self.checked_at + CHECK:
+            for switch in self.controller.targets:
+                self._look_at(switch)
+            self.checked_at = time.monotonic()
+
+    def _look_at(self, switch: str) -> None:
+        """Does it answer, and hold what it should? Jobs whose sums are lost with it are over."""
+        controller = self.controller
+        try:
+            missing = controller.missing(switch)
+            if missing:
+                self._switch_lost(switch, f"it has lost the entries of {', '.join(missing)}: it was started anew", missing)
+            if missing or switch in controller.down or switch in controller.unsure:
+                changed = controller.repair(switch)
+                log.info("switch %s is here; %d entries were not as they should be", switch, changed)
+        except REFUSED as error:
+            self.silent[switch] += 1
+            if isinstance(error, EntityError) or self.silent[switch] >= SILENCES:
+                self._switch_lost(switch, str(error), [job.name for job in controller.jobs.values() if switch in job.branches])
+            return
+        self.silent[switch] = 0
+        controller.down.pop(switch, None)
+
+    def _switch_lost(self, switch: str, why: str, jobs: list[str]) -> None:
+        if switch not in self.controller.down:
+            log.warning("switch %s is lost: %s", switch, why)
+        self.controller.down[switch] = why
+        for job in jobs:
+            if (job, self.tokens.get(job, "")) not in self.failures:
+                self.fail(job, f"switch {switch} is lost: {why}")
+                self.awaited.pop(job, None)
+                self._over(job)
 
     # ---- ends
 
@@ -371,8 +460,9 @@ class Service:
 
     def _over(self, job: str) -> None:
         """The last worker that leaves a job releases it; until then ports stay, results may be under way."""
-        if any(True for _ in self._members(job)):
+        if any(True for _ in self._members(job)) or self.awaited.get(job):
             return
+        self.awaited.pop(job, None)
         self.tokens.pop(job, None)
         if job not in self.controller.jobs:
             return
@@ -382,6 +472,7 @@ class Service:
             self.upstream.remove(number)
         for port in self.ports.pop(job, []):
             self.host.close_port(port, number)
+        self._save()
         log.info("job %s is over", job)
 
 

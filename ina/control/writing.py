@@ -35,12 +35,13 @@ class Change:
 
 
 class WriteFailed(Exception):
-    """A switch did not take its part; what others had taken is taken back. ``unsure``: switches of which nobody knows what
-    they hold now, because they did not answer, or would not take it back."""
+    """``switch`` did not take its part, for ``reason``; what others had taken is taken back. ``unsure``: switches of which nobody
+    knows what they hold now: that one, as not every switch makes all of a batch or nothing, and those that would not take it
+    back."""
 
     def __init__(self, switch: str, reason: Exception, unsure: set[str]):
         super().__init__(f"switch {switch}: {reason}")
-        self.switch = switch
+        self.switch, self.reason = switch, reason
         self.unsure = unsure
 
 
@@ -51,7 +52,7 @@ def write(targets: Mapping[str, SwitchTarget], changes: Sequence[Change]) -> Non
         try:
             targets[change.switch].write(change.updates)
         except REFUSED as error:
-            unsure = set() if isinstance(error, EntityError) else {change.switch}
+            unsure = {change.switch}
             for earlier in reversed(done):
                 if not try_write(targets[earlier.switch], earlier.switch, earlier.undo):
                     unsure.add(earlier.switch)

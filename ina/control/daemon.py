@@ -1,0 +1,92 @@
+"""``ina controller``: the controller of switches that run elsewhere, over P4Runtime. It can be ended and started anew under
+running jobs: it finds them in its state file, and makes the switches agree with that.
+
+    ina switch run p4/switchml.p4 -i 1@veth1 -i 2@veth2 --grpc 10.1.0.1:9559         # on each switch's machine
+    ina controller --topology "leaf-spine leaves=2 spines=1" --switch s1=10.1.0.1:9559 --switch s2=10.1.0.2:9559 ... \\
+        --name /run/ina/controller.sock --state /var/lib/ina/jobs.json
+    INA_SWITCH=/run/ina/controller.sock INA_HOST=h3 torchrun ... train.py             # on each host
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+
+import topologies
+from ina.control.channel import listen
+from ina.control.remote import RemoteHost
+from ina.control.server import Server
+from ina.control.service import DEFAULT_SLOTS
+from ina.control.state import StateError, StateFile
+from ina.switch.p4info import EntityError
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Add ``ina controller`` to the commands."""
+    parser = commands.add_parser("controller", help="run the controller of switches that are driven over P4Runtime",
+                                 description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--topology", required=True, help='how hosts and switches are connected: "fat-tree k=4", or a TOML file')
+    parser.add_argument("--switch", action="append", required=True, metavar="NAME=HOST:PORT",
+                        help="a switch of the topology and where it serves P4Runtime; once for each that jobs may use")
+    parser.add_argument("--name", required=True, help="socket for workers and people: an abstract name, or a path with a '/'")
+    parser.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
+    parser.add_argument("--job-slots", type=int, default=DEFAULT_SLOTS, help="slots of a job that asks for none (%(default)s)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    parser.set_defaults(main=_main)
+
+
+def _main(args: argparse.Namespace) -> int:
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO if args.verbose else logging.WARNING,
+                        format="ina controller: %(message)s")  # fmt: skip
+    try:
+        return _run(args)
+    except (StateError, topologies.TopologyError, EntityError, ImportError, OSError, TimeoutError, ValueError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 1
+
+
+def _run(args: argparse.Namespace) -> int:
+    host = RemoteHost(topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch))
+    path = Path(args.name) if "/" in args.name else None
+    if path is not None and path.is_socket():
+        _free(path)
+    server = Server(listen(args.name), host, job_slots=args.job_slots, state=StateFile(args.state))
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _interrupt)
+    print(json.dumps({"pid": os.getpid(), "name": args.name, **host.describe()}), flush=True)
+    try:
+        server.run()
+    finally:
+        server.close()
+        if path is not None:
+            path.unlink(missing_ok=True)
+    return 0
+
+
+def parse_switch(text: str) -> tuple[str, str]:
+    """``s1=HOST:PORT``. Raises ValueError."""
+    name, equals, address = text.partition("=")
+    if not equals or not name or ":" not in address:
+        raise ValueError(f"--switch {text}: expected NAME=HOST:PORT, such as s1=127.0.0.1:9559")
+    return name, address
+
+
+def _free(path: Path) -> None:
+    """Removes the socket of a controller that was killed. Raises ValueError if somebody listens there."""
+    from ina.control.client import Client, ControlError
+
+    try:
+        Client(str(path)).close()
+    except ControlError:
+        path.unlink()
+        return
+    raise ValueError(f"somebody listens at {path} already")
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise SystemExit(0)

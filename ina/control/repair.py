@@ -1,0 +1,64 @@
+"""Make a switch hold what its controller believes: after it was silent, after it or the controller has started anew.
+
+Entries of a program's job tables are the controller's, every one of them, so what is there and not wanted is an older job's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ina.control.programs import JobProgram
+from ina.control.writing import SwitchTarget
+from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, Update, as_int, delete, insert, modify
+
+WIDEST = 128  # bits of a match or parameter
+
+
+def repair(target: SwitchTarget, program: JobProgram, wanted: Iterable[Entity]) -> list[Update]:
+    """Reads what ``target`` holds and writes the difference, which is also what comes back. Raises what the target raises."""
+    want = {_key(entity): entity for entity in wanted}
+    patterns: list[Entity] = [TableEntry(table) for table in program.tables]
+    there = {_key(entity): entity for entity in target.read([*patterns, MulticastGroupEntry(0)]) if _is_ours(entity, program)}
+    gone = [entity for key, entity in there.items() if key not in want]
+    other = [entity for key, entity in want.items() if key in there and _value(there[key]) != _value(entity)]
+    new = [entity for key, entity in want.items() if key not in there]
+    updates = [*delete(*gone), *modify(*other), *insert(*new)]
+    if updates:
+        target.write(updates)
+    return updates
+
+
+def absent(target: SwitchTarget, entries: Sequence[Entity]) -> list[Entity]:
+    """Those of ``entries``, of one table, that ``target`` does not hold. Raises what the target raises."""
+    there = {_key(entity) for entity in target.read([TableEntry(entries[0].table)])}  # type: ignore[union-attr]
+    return [entity for entity in entries if _key(entity) not in there]
+
+
+def _is_ours(entity: Entity, program: JobProgram) -> bool:
+    """Multicast groups of jobs have the numbers from 1 on; higher ones are others'."""
+    if isinstance(entity, MulticastGroupEntry):
+        return entity.group_id <= program.max_jobs
+    return isinstance(entity, TableEntry) and not entity.is_default and not entity.is_const
+
+
+def _key(entity: Entity) -> tuple:
+    if isinstance(entity, MulticastGroupEntry):
+        return ("", entity.group_id)
+    assert isinstance(entity, TableEntry)
+    return (_last(entity.table), frozenset((name, _number(value)) for name, value in entity.match.items()))
+
+
+def _value(entity: Entity) -> object:
+    if isinstance(entity, MulticastGroupEntry):
+        return frozenset(entity.replicas)
+    assert isinstance(entity, TableEntry)
+    return (_last(entity.action), frozenset((name, _number(value)) for name, value in entity.params.items()))
+
+
+def _last(name: object) -> str:
+    """What we call ``worker`` a switch calls ``SwitchIngress.admission.worker``."""
+    return str(name).rpartition(".")[2]
+
+
+def _number(value: object) -> int:
+    return as_int(value, WIDEST, "entry")  # type: ignore[arg-type]

@@ -1,0 +1,81 @@
+"""What a controller must know again after its end, however it came: its jobs and their tokens, in a file.
+
+Why a file, and not what the switches hold: switches know numbers, and neither names nor tokens nor trees, and a switch that
+has been started anew knows nothing. The file says what should be; the switches are read and made so (repair.py). It is replaced
+as a whole (a new file, synced, renamed over the old one), so at every moment there is one that is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+
+from ina.control.jobs import Branch, Job
+from ina.control.programs import Child, Parent
+from ina.transport import Address
+from topologies.tree import Tree
+
+VERSION = 1
+
+
+class StateError(ValueError):
+    """The file is not one of ours, or another version's."""
+
+
+class StateFile:
+    """Readable by its owner only: it has the tokens."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def load(self) -> dict | None:
+        """What was saved last; None: nothing. Raises StateError, OSError."""
+        try:
+            state = json.loads(self.path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise StateError(f"{self.path}: not a controller's state: {error}; move it away to begin without jobs") from error
+        if not isinstance(state, dict) or state.get("version") != VERSION:
+            raise StateError(f"{self.path}: expected a controller's state of version {VERSION}; move it away to begin without "
+                             "jobs")
+        return state
+
+    def save(self, state: dict) -> None:
+        """Raises OSError; then the old state is still there."""
+        new = self.path.with_name(f"{self.path.name}.new")
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump({"version": VERSION, **state}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(new, self.path)
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+def job_to_json(job: Job) -> dict:
+    return {**asdict(job), "branches": [asdict(branch) for branch in job.branches.values()]}
+
+
+def job_from_json(said: dict) -> Job:
+    """Raises KeyError or TypeError for what is none."""
+    said = dict(said)
+    branches = [_branch(branch) for branch in said.pop("branches")]
+    tree = said.pop("tree")
+    return Job(**{**said, "hosts": tuple(said["hosts"])}, branches={branch.switch: branch for branch in branches},
+               tree=Tree(tree["root"], tree["parent"], tuple(tree["links"])) if tree else None)
+
+
+def _branch(said: dict) -> Branch:
+    parent, attached = said["parent"], said["attached"]
+    return Branch(
+        said["switch"], said["slot_base"], tuple(said["seats"]), tuple(said["workers"]),
+        Parent(parent["port"], Address(**parent["address"]), Address(**parent["own"])) if parent else None,
+        {int(seat): Child(child["index"], child["port"], Address(**child["address"]), tuple(child["workers"]))
+         for seat, child in attached.items()},
+    )  # fmt: skip

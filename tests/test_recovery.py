@@ -1,0 +1,296 @@
+"""What is left after a crash: of the controller (kill -9), of a switch, and between the two halves of a change."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from capabilities import need
+from test_service import FakeNetwork, Someone
+
+import topologies
+from ina.control.client import Client, ControlError
+from ina.control.controller import switch_address
+from ina.control.service import Service
+from ina.control.state import StateError, StateFile
+from ina.switch.entities import TableEntry
+from ina.switch.p4info import EntityError
+from ina.transport import worker_address
+
+ROOT = Path(__file__).parent.parent
+ADDRESS = switch_address("s1")
+
+
+def worker(number):
+    """A host h<number+1> at port <number>: what ``ina switch run`` takes frames of its UDP ports for."""
+    return worker_address(0, number)
+
+
+@pytest.fixture
+def network():
+    return FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2))
+
+
+@pytest.fixture
+def state(tmp_path):
+    return StateFile(tmp_path / "jobs.json")
+
+
+def begun(service, *pids, job="job", token="t"):
+    """Workers of a job that is admitted and to which all are attached."""
+    workers = [Someone(service, pid) for pid in pids]
+    for index, worker in enumerate(workers):
+        assert worker.ask("join", job=job, worker=index, token=token)["ok"]
+    for index, worker in enumerate(workers):
+        assert worker.ask("admit", job=job, workers=len(pids), slots=16, token=token)["ok"]
+        assert worker.ask("attach", job=job, worker=index, token=token)["ok"]
+    return workers
+
+
+def held(network):
+    return {name: dict(target.entities) for name, target in network.targets.items()}
+
+
+# ---- the controller ends and begins
+
+
+def test_a_new_controller_has_the_jobs_of_the_old_one(network, state):
+    old = Service(network, job_slots=16, state=state)
+    begun(old, 1, 3)
+    before = held(network)
+    new = Service(network, job_slots=16, state=StateFile(state.path))
+    assert held(network) == before and new.controller.unsure == set()
+    assert new.controller.snapshot() == old.controller.snapshot()
+    assert new.controller.free_slots("s3") == 48
+    assert Someone(new, 1).ask("join", job="job", worker=0, token="guess")["code"] == "token"
+    workers = [Someone(new, 1), Someone(new, 3)]
+    for index, worker in enumerate(workers):
+        assert worker.ask("attach", job="job", worker=index, token="t")["incarnation"] == 1
+    assert held(network) == before, "who comes back changes nothing at the switches"
+    for worker in workers:
+        assert worker.ask("release")["ok"]
+    assert not any(held(network).values()) and new.controller.jobs == {}
+    begun(new, 2, 4, job="next")
+    assert new.controller.jobs["next"].incarnation == 2, "incarnations are never given twice"
+
+
+def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, state):
+    begun(Service(network, state=state), 1, 3, token="")
+    new = Service(network, state=state)
+    assert Someone(new, 1).ask("attach", job="job", worker=0, token="mine")["code"] == "token"
+    assert Someone(new, 1).ask("attach", job="job", worker=0)["ok"]
+
+
+def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
+    begun(Service(network, state=state), 1, 3)
+    monkeypatch.setattr("ina.control.service.COMING_BACK", 0.0)
+    new = Service(network, state=state)
+    first = Someone(new, 1)
+    assert first.ask("attach", job="job", worker=0, token="t")["ok"]
+    new.tick()
+    assert "workers 1 of job 'job' have not come back within 0 s" in first.said[-1]["reason"]
+    new.gone(first, "")
+    assert new.controller.jobs == {} and not any(held(network).values())
+    assert StateFile(state.path).load()["controller"]["jobs"] == []
+
+
+def test_what_was_half_done_when_the_controller_died_is_undone(network, state):
+    """Entries that no answer told of: of a job that was not saved yet."""
+    old = Service(network, state=state)
+    begun(old, 1, 3)
+    before = held(network)
+    tree = old.controller.place("unsaved", ("h2", "h4"), 16)[0]
+    old.controller.admit("unsaved", 2, 16, tree=tree, hosts=("h2", "h4"))
+    key = next(key for key, e in network.targets["s1"].entities.items() if isinstance(e, TableEntry) and e.table == "replica")
+    del network.targets["s1"].entities[key]  # and one that is missing
+    Service(network, state=state)
+    assert held(network) == before
+
+
+def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(network, state, monkeypatch):
+    begun(Service(network, state=state), 1, 2)  # at s1 only
+    network.targets["s3"].failing = TimeoutError("silence")
+    new = Service(network, state=state)
+    assert new.controller.unsure == {"s3"} and "job" in new.controller.jobs
+    network.targets["s3"].failing = None
+    monkeypatch.setattr("ina.control.service.CHECK", 0.0)
+    new.tick()
+    assert new.controller.unsure == set()
+
+
+def test_state_is_replaced_as_a_whole(state, monkeypatch):
+    state.save({"a": 1})
+    assert state.path.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(json, "dump", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        state.save({"a": 2})
+    assert state.load()["a"] == 1
+
+
+@pytest.mark.parametrize(("text", "error"), [("{", "not a controller's"), ('{"version": 0}', "version 1"), ("[]", "version 1")])
+def test_files_that_are_no_state(state, network, text, error):
+    state.path.write_text(text)
+    with pytest.raises(StateError, match=f"{error}.* move it away to begin without jobs"):
+        Service(network, state=state)
+
+
+def test_state_of_other_switches(network, state):
+    begun(Service(network, state=state), 1, 3)
+    smaller = FakeNetwork(topologies.load("star", hosts=2))
+    with pytest.raises(StateError, match="job 'job' is at switch s2, which this controller does not drive"):
+        Service(smaller, state=state)
+
+
+# ---- switches vanish
+
+
+@pytest.fixture
+def watched(network, monkeypatch):
+    monkeypatch.setattr("ina.control.service.CHECK", 0.0)
+    return Service(network, job_slots=16)
+
+
+def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
+    far, near = begun(watched, 1, 3, job="far"), begun(watched, 2, job="near")
+    network.targets["s3"].failing = TimeoutError("no answer within 5 s")
+    for _ in range(2):
+        watched.tick()
+    assert "event" not in far[0].said[-1], "a switch may be silent for a moment"
+    watched.tick()
+    assert all(worker.said[-1] == {"event": "failed", "reason": "switch s3 is lost: no answer within 5 s"} for worker in far)
+    assert "event" not in near[0].said[-1]
+    assert near[0].ask("switches")["switches"]["s3"]["state"] == "no answer within 5 s"
+    for worker in far:
+        watched.gone(worker, "")
+    again = [Someone(watched, 1), Someone(watched, 3)]
+    for index, worker in enumerate(again):
+        worker.ask("join", job="again", worker=index)
+    assert "s3: no answer within 5 s" in again[0].ask("admit", job="again", workers=2, slots=16)["error"]
+    network.targets["s3"].failing = None
+    watched.tick()
+    assert network.targets["s3"].entities == {}, "what it kept of the lost job is gone"
+    begun(watched, 4, 1, job="third")
+
+
+def test_a_switch_that_refuses_the_connection_is_lost_at_once(watched, network):
+    workers = begun(watched, 1, 3)
+    network.targets["s2"].read = lambda entities: (_ for _ in ()).throw(EntityError("s2: connection refused", "UNAVAILABLE"))
+    watched.tick()
+    assert workers[0].said[-1]["reason"] == "switch s2 is lost: s2: connection refused"
+
+
+def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
+    """Its registers are gone: jobs at it cannot go on, others get their entries back."""
+    workers = begun(watched, 1, 3)
+    network.targets["s1"].entities.clear()
+    watched.tick()
+    assert "switch s1 is lost: it has lost the entries of job: it was started anew" in workers[0].said[-1]["reason"]
+    assert watched.controller.down == {}, "it works"
+    for worker in workers:
+        watched.gone(worker, "")
+    assert not any(held(network).values())
+
+
+# ---- real processes
+
+
+class Process:
+    """``ina ...`` that says one line when it is ready."""
+
+    def __init__(self, *argv):
+        command = [sys.executable, "-m", "ina.cli", *map(str, argv)]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        self.said = self.process.stdout.readline()
+        assert self.said, self.process.stderr.read()
+
+    def kill(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        self.process.wait(20)
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+def test_sums_go_on_while_the_controller_is_killed_and_started_anew(tmp_path):
+    """A real switch over P4Runtime, two workers at its ports; the controller is killed with -9 between and during all-reduces."""
+    need("cc", "p4runtime")
+    from ina.transport import Endpoint, WorkerConfig
+    from ina.transport.ports import bound_port, open_udp
+
+    topology = tmp_path / "net.toml"
+    topology.write_text('[[link]]\nends = ["h2-h3", "s1"]\n')
+    ports = [open_udp(("127.0.0.1", 0), None, source=ADDRESS, destination=worker(i), max_frame=512, frames=256) for i in (1, 2)]
+    where = [f"-i{i}@udp:127.0.0.1:0,127.0.0.1:{bound_port(port)}" for i, port in enumerate(ports, 1)]
+    switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", *where, "--grpc", "127.0.0.1:0")
+    address = switch.said.split()[1].rstrip(",")
+    inside = [int(part.split("127.0.0.1:")[1].split(",")[0].split()[0]) for part in switch.said.split("@UDP ")[1:]]
+    arguments = ("controller", "--topology", topology, "--switch", f"s1={address}", "--name", tmp_path / "socket",
+                 "--state", tmp_path / "jobs.json", "--job-slots", "16")  # fmt: skip
+    controller, endpoints, clients = Process(*arguments), [], []
+    try:
+        attached = connect(tmp_path / "socket", clients)
+        for port in ports:
+            port.close()
+        for i, a in enumerate(attached):
+            assert (a.address, a.switch) == (worker(i + 1), ADDRESS)
+            config = WorkerConfig(worker=i, workers=2, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,
+                                  address=a.address, switch=a.switch, rto_min=20e-3, timeout=20.0)  # fmt: skip
+            own = int(where[i].rpartition(":")[2])
+            port = open_udp(("127.0.0.1", own), ("127.0.0.1", inside[i]), source=a.switch, destination=a.address,
+                            max_frame=512, frames=256)  # fmt: skip
+            endpoints.append(Endpoint(config, port))
+        total(endpoints, 10_000)
+        for _ in range(2):
+            arrays = [np.arange(2_000_000, dtype=np.int32) for _ in endpoints]
+            tickets = [endpoint.submit(array) for endpoint, array in zip(endpoints, arrays, strict=True)]
+            controller.kill()
+            with pytest.raises(ControlError, match="ended"):
+                clients[0].ping()
+            controller = Process(*arguments)
+            for client in clients:
+                client.close()
+            clients.clear()
+            assert [(a.number, a.incarnation) for a in connect(tmp_path / "socket", clients)] == [(0, 1), (0, 1)]
+            for endpoint, ticket in zip(endpoints, tickets, strict=True):
+                endpoint.wait(ticket, 20)
+            assert all((array == 2 * np.arange(2_000_000, dtype=np.int32)).all() for array in arrays)
+        assert clients[0].ask("jobs")["jobs"]["job"]["members"]["1"]["host"] == "h3"
+        for client in clients:
+            client.release()
+        assert clients[0].ask("jobs") == {"jobs": {}}
+        controller.kill(signal.SIGTERM)
+        assert json.loads((tmp_path / "jobs.json").read_text())["controller"]["jobs"] == []
+        assert not (tmp_path / "socket").exists()
+    finally:
+        for endpoint in endpoints:
+            endpoint.close()
+        for client in clients:
+            client.close()
+        for process in (controller, switch):
+            if process.process.poll() is None:
+                process.kill()
+
+
+def total(endpoints, count):
+    arrays = [np.full(count, i + 1, np.int32) for i in range(len(endpoints))]
+    tickets = [endpoint.submit(array) for endpoint, array in zip(endpoints, arrays, strict=True)]
+    for endpoint, ticket in zip(endpoints, tickets, strict=True):
+        endpoint.wait(ticket, 20)
+    assert all((array == 3).all() for array in arrays)
+
+
+def connect(name, clients):
+    """Both workers of the job, each in its host: (again) at the controller."""
+    clients += [Client(str(name), 20, token="secret") for _ in range(2)]
+    for i, client in enumerate(clients):
+        os.environ["INA_HOST"] = f"h{i + 2}"
+        client.join("job", i)
+    del os.environ["INA_HOST"]
+    for client in clients:
+        client.admit("job", 2)
+    return [client.attach("job", i) for i, client in enumerate(clients)]
