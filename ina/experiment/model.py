@@ -8,10 +8,13 @@ Both with all headers and Ethernet's own 24 bytes per frame; without latency, ex
 
 from __future__ import annotations
 
+import math
+
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 
 ETHERNET = 14
+BMV2_FRAME, BMV2_VALUE, BMV2_FORWARD = 10e-6, 1e-6, 60e-6  # s: python -m bench bmv2, and a training of Gloo's
 TCP_HEADERS = 20 + 20 + 12  # IPv4, TCP, its timestamp option
 
 
@@ -30,3 +33,11 @@ def in_network_seconds(size: float, rate: float, values: int, protocol: str = pr
 def speed_up(workers: int, values: int, mtu: int, protocol: str = protocols.DEFAULT) -> float:
     """How much sooner an in-network all-reduce ends than a ring: 2(n-1)/n, and the difference of the headers."""
     return ring_seconds(workers, 1, 1, mtu) / in_network_seconds(1, 1, values, protocol)
+
+
+def bmv2_seconds(backend: str, workers: int, parameters: int, values: int, mtu: int) -> float:
+    """About how long one all-reduce of float32 keeps a BMv2 busy (an optimised build, on the machine of docs/benchmarks.md): a
+    switch that is slower than its links. For each packet and value in it; Gloo's ring is forwarded segment by segment."""
+    if backend == "ina":
+        return workers * math.ceil(parameters / values) * (BMV2_FRAME + BMV2_VALUE * values)
+    return 2 * (workers - 1) * math.ceil(4 * parameters / (mtu - TCP_HEADERS)) * BMV2_FORWARD

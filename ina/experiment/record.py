@@ -80,8 +80,17 @@ def environment() -> dict[str, object]:
         "ina": version("ina"),
         "commit": commit(),
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
+
+
+def switch_versions(config: Keys) -> dict[str, dict[str, str]]:
+    """Of switches that are not this project's."""
+    if getattr(config, "switch", "") != "bmv2":
+        return {}
+    from ina.p4runtime import bmv2
+
+    return {} if bmv2.missing() else {"bmv2": bmv2.versions()}  # without it, the network says so
 
 
 def commit() -> str:
@@ -210,7 +219,7 @@ class Folder:
         self.path, self.config = path, config
         path.mkdir(parents=True, exist_ok=True)
         (path / "metrics.json").unlink(missing_ok=True)
-        self.environment = {**environment(), "sources": sources(config)}
+        self.environment = {**environment(), **switch_versions(config), "sources": sources(config)}
         write_json(path / "config.json", config.as_dict())
         write_json(path / "environment.json", self.environment)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ina.experiment import allreduce, launch, model, report, sharing
-from ina.experiment.config import AllReduce, Config, Keys, Sharing
+from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sharing
 from ina.experiment.places import hosts_of
 from ina.experiment.record import Folder, Reduction, Run, new_folder
 
@@ -44,6 +44,7 @@ def _where(config: Config) -> str:
     if config.world == "local":
         return "one machine"
     rate = f"{config.rate / 1e6:g} Mb/s" if config.rate else "no limit"
+    rate += ", BMv2" if config.switch == "bmv2" else ""
     net = "" if config.topology == "star" else f"{config.topology}, "
     return f"{net}links of {rate}, MTU {config.mtu}" + (f", loss {config.loss:g}" if config.loss else "")
 
@@ -77,6 +78,8 @@ def _world(config: Config, console: Console) -> Iterator[Network | None]:
         return
     from ina.experiment import testbed
 
+    if config.switch == "bmv2":
+        console.print(_forecast(config), highlight=False)
     with testbed.opened(config) as network:
         switches, hosts = len(network.topology.switches), len(network.topology.hosts)
         many = f" and {switches} switches" if switches > 1 else ""
@@ -86,6 +89,17 @@ def _world(config: Config, console: Console) -> Iterator[Network | None]:
         began = time.monotonic()
         network.stop()
         console.print(f"Network is down after {time.monotonic() - began:.1f} s", highlight=False)
+
+
+def _forecast(config: Config) -> str:
+    """How long BMv2 will take: who waits for minutes wants to know before."""
+    parameters = MODELS[config.model]
+    seconds = {name: config.steps * model.bmv2_seconds(name, config.workers, parameters, config.values, config.mtu)
+               for name in config.backends}  # fmt: skip
+    shown = " and ".join(f"{seconds[name]:.0f} s for {name}" for name in seconds)
+    packet = 1e6 * (model.BMV2_FRAME + model.BMV2_VALUE * config.values)
+    return (f"BMv2 takes some {packet:.0f} us for a packet of {config.values} integers: expect about {shown} ({config.steps} "
+            f"steps, {parameters:,} parameters), and half a minute for p4c to compile the program the first time")  # fmt: skip
 
 
 def _finish(folder: Folder, runs: list[Run] | list[Reduction], comparison: dict[str, float], finished: bool = True) -> None:

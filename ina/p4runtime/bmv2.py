@@ -146,8 +146,9 @@ class Bmv2:
     """A running simple_switch_grpc, still without a program: `remote` gives it one.
 
     `ports`: their numbers; `port(n)` is the far end of each, which the caller may hand to a switch of his own. `socket`: the path
-    at which P4Runtime is served, as `address` writes it. `mtu`: largest IP packet. `cpu_port`: of packet-in and packet-out; 0: none. Needs root. Raises Bmv2Missing, Bmv2Failed
-    and OSError. The process is killed when the thread that made it ends, however it ends.
+    at which P4Runtime is served, as `address` writes it. `mtu`: largest IP packet. `cpu_port`: of packet-in and packet-out; 0:
+    none. Needs root. Raises Bmv2Missing, Bmv2Failed and OSError. The process is killed when the thread that made it ends, however
+    it ends.
     """
 
     def __init__(self, ports: Iterable[int], socket: Path, *, mtu: int = 1500, device_id: int = 1, cpu_port: int = 0,
