@@ -1,9 +1,9 @@
 """Any topology in virtual time: a switch with the compiled program at each of its switches, a NIC at each of its hosts.
 
     fabric = Fabric(program, topologies.load("fat-tree", k=4, rate=100e9, delay=1e-6))
-    star = Star(program, hosts=4, up=Wire(rate=100e9, delay=1e-6), down=Wire(rate=100e9, delay=1e-6))
-    job = star.admit(workers=4, slots=64, values=256)
-    outcome = star.all_reduce(job, arrays)          # sums in the arrays, virtual seconds in outcome.seconds
+    job = fabric.admit(["h1", "h2", "h5", "h9"], slots=64, values=256)              # aggregated along a tree of switches
+    job = fabric.collective(["h1", "h2", "h5", "h9"], collectives.ring([range(4)])) # or between the hosts, as a baseline
+    outcome = fabric.all_reduce(job, arrays)        # sums in the arrays, virtual seconds in outcome.seconds
 
 Every link is counted in both directions, and what left must have arrived: `links()`, `check()`.
 """
@@ -19,16 +19,18 @@ from ipaddress import IPv4Address
 import numpy as np
 
 from ina._native import ffi, lib
-from ina.control.controller import Controller, Job
+from ina.control.controller import Controller, Job, switch_address
 from ina.control.forwarding import forwarding
 from ina.emulator.collectives import IDEAL, Schedule
 from ina.emulator.network import NIC_PACKETS, Completion, End, Network, Wire
 from ina.switch.embedded import Switch
 from ina.switch.program import Program
+from ina.transport import protocols, worker_address
 from ina.transport.config import PS, WorkerConfig
 from ina.transport.ports import Address, Faults
 from ina.transport.worker import stats_dict
-from topologies import Topology, load, routes
+from topologies import Node, Topology, load, routes
+from topologies.tree import Tree
 
 COLLECTIVE_PORT = 5000  # UDP, and up
 BUFFERS = 8192  # frames that the queues and links of one switch hold
@@ -67,11 +69,24 @@ class Traffic:
 
 @dataclass(frozen=True)
 class FabricJob:
-    """A job in a fabric: ``machines`` are its workers in order, at ``hosts``."""
+    """A job in a fabric. ``stripes``: the machines of its workers in order, for each part of the tensor that goes its own way:
+    over a tree of its own, which is one of ``jobs`` to the switches. A collective is one stripe, and no job to the switches."""
 
-    job: Job | None  # at the switches; None: they only forward
+    name: str
     hosts: tuple[str, ...]
-    machines: tuple[int, ...]
+    stripes: tuple[tuple[int, ...], ...]
+    jobs: tuple[Job, ...] = ()
+
+    @property
+    def machines(self) -> tuple[int, ...]:
+        """All of them, stripe by stripe."""
+        return tuple(machine for stripe in self.stripes for machine in stripe)
+
+    def parts(self, array: np.ndarray, multiple: int = 256) -> list[np.ndarray]:
+        """``array`` in as many pieces as there are stripes, as even as multiples of ``multiple`` elements allow."""
+        blocks = -(-array.size // multiple)
+        ends = [min(array.size, multiple * (blocks * (i + 1) // len(self.stripes))) for i in range(len(self.stripes))]
+        return [array[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
 
 
 @dataclass(frozen=True)
@@ -99,10 +114,11 @@ class Fabric(Network):
     def __init__(
         self, program, topology: Topology, *, pool: int = 512, latency: float = 0.0, ecn: int = 0, faults: Faults = NO_FAULTS,
         seed: int = 0, ways: routes.Tables | None = None, buffers: int = BUFFERS, max_frame: int = 0,
+        protocol: str = protocols.DEFAULT,
     ):  # fmt: skip
         max_frame = max_frame or 9216
         super().__init__(max_frame)
-        self.topology, self.pool, self.seed, self.ecn, self.faults = topology, pool, seed, ecn, faults
+        self.topology, self.seed, self.ecn, self.faults, self.protocol = topology, seed, ecn, faults, protocol
         loaded = program if isinstance(program, Program) else Program(getattr(program, "so_path", program))
         self._collectives = 0
         self._collective_states: dict[int, object] = {}
@@ -118,6 +134,7 @@ class Fabric(Network):
             a, b = (self.end(number, side) for side in (0, 1))
             self.connect(a, b, self.wire(number, 0), None if link.simplex else self.wire(number, 1))
         self._forward(routes.tables(topology) if ways is None else ways)
+        self.controller = Controller(self.switch_at, pool, protocol=protocol, topology=topology)
 
     def _forward(self, ways: routes.Tables) -> None:
         macs = {host.name: host.mac for host in self.topology.hosts}
@@ -175,7 +192,7 @@ class Fabric(Network):
             machine = self.add_machine(self.host(name), ffi.addressof(lib.ina_collective_machine), state, port, schedule.ranks)
             self._collective_states[machine] = state
             machines.append(machine)
-        return FabricJob(None, tuple(hosts), tuple(machines))
+        return FabricJob(schedule.name, tuple(hosts), (tuple(machines),))
 
     def collective_stats(self, machine: int) -> dict[str, int]:
         """Counters of one rank of a collective."""
@@ -183,13 +200,56 @@ class Fabric(Network):
         lib.ina_collective_get_stats(self._collective_states[machine], raw)
         return stats_dict(raw)
 
+    def admit(
+        self, hosts: Sequence[str], slots: int, values: int, *, name: str = "", stripes: int = 1,
+        trees: Sequence[Tree] = (), strict: bool = True, **options,
+    ) -> FabricJob:  # fmt: skip
+        """A job of a worker at each of ``hosts`` that the switches serve: each of ``stripes`` parts of its tensors over a tree
+        of its own, with ``slots`` at every switch of it. ``trees``: default, those that the controller chooses.
+
+        ``options`` are those of WorkerConfig (rto_min, timeout, ...). Raises AdmissionError.
+        """
+        name = name or f"job{len(self.controller.jobs)}"
+        if not trees and strict:
+            trees = self.controller.place(name, hosts, slots, stripes)
+        jobs, machines = [], []
+        for number, tree in enumerate(trees or [None]):
+            called = f"{name}/{number + 1}" if len(trees) > 1 else name
+            jobs.append(self.controller.admit(called, len(hosts), slots, strict, tree, hosts if tree else ()))
+            machines.append(tuple(self._worker(jobs[-1], i, host, slots, values, options) for i, host in enumerate(hosts)))
+        return FabricJob(name, tuple(hosts), tuple(machines), tuple(jobs))
+
+    def _worker(self, job: Job, index: int, host: str, slots: int, values: int, options: dict) -> int:
+        switch = self.topology.switch_of(host)
+        port = next(end.port for node, _, end in self.topology.host_links(switch) if node.name == host)
+        node = Node(host)
+        address = Address(node.mac, node.ip, worker_address(job.number, index).port)
+        self.controller.attach(job, index, port, address)
+        config = WorkerConfig(
+            worker=index, workers=job.workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
+            address=address, switch=switch_address(switch, self.controller.program.udp_port), protocol=self.protocol, **options,
+        )  # fmt: skip
+        return self.add_worker(self.host(host), config)
+
+    def submit_all(
+        self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,
+        tag: int = 0,
+    ) -> list[int]:  # fmt: skip
+        """Queues the all-reduce of ``arrays`` (one a worker, in place) now, or each ``starts`` ps after now; its tickets."""
+        tickets = []
+        for worker, array in enumerate(arrays):
+            at = self.now + (starts[worker] if starts else 0)
+            for stripe, part in zip(job.stripes, job.parts(array), strict=True):
+                if part.size or len(job.stripes) == 1:
+                    tickets.append(self.submit(stripe[worker], part, average=average, tag=tag, at=at))
+        return tickets
+
     def all_reduce(
         self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None
     ) -> Outcome:
         """Sums `arrays` (one a worker) in place; `starts`: ps after now at which each worker submits."""
         began = self.now
-        for index, (machine, array) in enumerate(zip(job.machines, arrays, strict=True)):
-            self.submit(machine, array, average=average, at=began + (starts[index] if starts else 0))
+        self.submit_all(job, arrays, average=average, starts=starts)
         self.run()
         done = tuple(self.completions())
         return Outcome((max(c.time for c in done) - began) / PS, done)
@@ -246,29 +306,16 @@ class Star(Fabric):
         self._wires = up, down
         super().__init__(program, load("star", hosts=hosts), pool=pool, latency=latency, seed=seed, faults=up.faults)
         self.switch = self.switch_at["s1"]
-        self.controller = Controller(self.switch, pool)
         self._used = 0
 
     def wire(self, link: int, direction: int) -> Wire:
         wire = self._wires[direction]
         return replace(wire, faults=replace(wire.faults, seed=self._fault_seed(link, direction)))
 
-    def admit(
-        self, workers: int, slots: int, values: int, *, name: str = "", strict: bool = True, **options: float
-    ) -> FabricJob:
-        """A job with a host for each worker; `options` are those of WorkerConfig (rto_min, timeout, ...)."""
-        job = self.controller.admit(name or f"job{self._used}", workers, slots, strict)
+    def admit(self, workers: int, slots: int, values: int, **options) -> FabricJob:  # type: ignore[override]
+        """A job of so many workers; ``options`` as of Fabric.admit."""
         hosts = self.topology.hosts[self._used : self._used + workers]
         if len(hosts) < workers:
             raise ValueError(f"star: {workers} workers, but only {len(hosts)} of {len(self.topology.hosts)} hosts are free")
         self._used += workers
-        machines = []
-        for index, host in enumerate(hosts):
-            port = self.topology.ends[host.number - 1][1].port
-            worker = self.controller.attach(job, index, port, Address(host.mac, host.ip, 4000 + job.number))
-            config = WorkerConfig(
-                worker=index, workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
-                address=worker.address, **options,
-            )  # fmt: skip
-            machines.append(self.add_worker(self.host(host.name), config))
-        return FabricJob(job, tuple(host.name for host in hosts), tuple(machines))
+        return super().admit([host.name for host in hosts], slots, values, **options)

@@ -93,9 +93,9 @@ def _check(
     for worker, array in enumerate(arrays):
         off = float(np.abs(array - right.astype(np.float64)).max())
         if off > allowed:
-            raise WrongSum(f"{job.job.name}: worker {worker}'s result is off by {off:g}, expected at most {allowed:g}")
+            raise WrongSum(f"{job.name}: worker {worker}'s result is off by {off:g}, expected at most {allowed:g}")
         if not np.array_equal(array, arrays[0]):
-            raise WrongSum(f"{job.job.name}: workers 0 and {worker} have different results")
+            raise WrongSum(f"{job.name}: workers 0 and {worker} have different results")
 
 
 def _reduction(star: Star, config: AllReduce, job: FabricJob, done: dict[int, Completion]) -> Reduction:
@@ -105,7 +105,7 @@ def _reduction(star: Star, config: AllReduce, job: FabricJob, done: dict[int, Co
     size = 4 * config.elements
     total = {key: sum(s[key] for s in stats) for key in stats[0] if not key.endswith("_ps")}
     return Reduction(
-        job=job.job.name,
+        job=job.name,
         workers=config.workers,
         bytes=size,
         seconds=seconds,
