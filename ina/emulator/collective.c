@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { IP = 14, UDP = 34, HEADER = 42, NUMBER = 46, DATA = 58, ACK = 66, SHORTEST = 60, ECN_CAPABLE = 2, ECN_MARKED = 3 };
+enum { IP = 14, UDP = 34, HEADER = 42, NUMBER = 46, DATA = 58, ACK = 74, SHORTEST = 60, ECN_CAPABLE = 2, ECN_MARKED = 3 };
 enum { KIND_DATA = 1, KIND_ACK = 2, KIND_PROBE = 3, FLAG_PUSH = 1 };
 
 struct step {                  /* a transfer of the tensor under way */
@@ -78,11 +78,22 @@ static void put32(uint8_t *at, uint32_t value)
     memcpy(at, &value, 4);
 }
 
+static void put64(uint8_t *at, uint64_t value)
+{
+    put32(at, (uint32_t)(value >> 32));
+    put32(at + 4, (uint32_t)value);
+}
+
 static uint32_t get32(const uint8_t *at)
 {
     uint32_t value;
     memcpy(&value, at, 4);
     return ntohl(value);
+}
+
+static uint64_t get64(const uint8_t *at)
+{
+    return (uint64_t)get32(at) << 32 | get32(at + 4);
 }
 
 static void prepare(uint8_t *h, const struct ina_address *from, const struct ina_address *to)
@@ -395,13 +406,15 @@ static void write_headers(struct ina_packet *pkt, const struct peer *p, uint32_t
     pkt->tailroom = room - pkt->len;
 }
 
-static void write_data(struct ina_collective *c, struct peer *p, struct ina_packet *pkt, uint32_t number, int push)
+static void write_data(struct ina_collective *c, struct peer *p, struct ina_packet *pkt, uint32_t number, int push,
+                       uint64_t now)
 {
     struct step *step = find(c, p->sends, &p->send_hint, number - p->out_base);
     uint64_t first = element_of(c, step, number - p->out_base);
     uint32_t bytes = 4 * elements_at(c, step, first);
     write_headers(pkt, p, KIND_DATA, push ? FLAG_PUSH : 0, c->config.rank, c->config.bare ? 0 : bytes);
     put32(pkt->data + NUMBER, number);
+    put64(pkt->data + NUMBER + 4, now);
     if (c->config.bare)
         pkt->wire_len = DATA + bytes < SHORTEST ? SHORTEST : DATA + bytes;
     else
@@ -414,8 +427,8 @@ static void write_ack(struct ina_collective *c, struct peer *p, struct ina_packe
     put32(pkt->data + NUMBER, ack->cumulative);
     put32(pkt->data + NUMBER + 4, ack->limit);
     put32(pkt->data + NUMBER + 8, ack->marked);
-    put32(pkt->data + DATA, (uint32_t)(ack->selective >> 32));
-    put32(pkt->data + DATA + 4, (uint32_t)ack->selective);
+    put64(pkt->data + DATA, ack->selective);
+    put64(pkt->data + DATA + 8, ack->echo);
 }
 
 /* One frame of a peer: an acknowledgement, else data. 0: it has nothing. */
@@ -430,7 +443,7 @@ static int send_one(struct ina_collective *c, struct peer *p, struct ina_packet 
     }
     int what = ina_flow_send(&p->flow, now, &number, &push);
     if (what == 1)
-        write_data(c, p, pkt, number, push);
+        write_data(c, p, pkt, number, push, now);
     else if (what == 2)
         write_headers(pkt, p, KIND_PROBE, 0, c->config.rank, 0);
     return what != 0;
@@ -459,7 +472,8 @@ static void receive_data(struct ina_collective *c, struct peer *p, const struct 
     uint8_t *copy = early ? malloc(payload + 1u) : NULL;
     if (early && !copy)
         return; /* as if it were lost */
-    if (!ina_flow_accept(&p->flow, number, pkt->data[HEADER + 1] & FLAG_PUSH, (pkt->data[IP + 1] & 3) == ECN_MARKED)) {
+    int push = pkt->data[HEADER + 1] & FLAG_PUSH, marked = (pkt->data[IP + 1] & 3) == ECN_MARKED;
+    if (!ina_flow_accept(&p->flow, number, get64(pkt->data + NUMBER + 4), push, marked)) {
         c->stats.duplicates++;
         free(copy);
         return;
@@ -491,7 +505,8 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
             .cumulative = get32(pkt->data + NUMBER),
             .limit = get32(pkt->data + NUMBER + 4),
             .marked = get32(pkt->data + NUMBER + 8),
-            .selective = (uint64_t)get32(pkt->data + DATA) << 32 | get32(pkt->data + DATA + 4),
+            .selective = get64(pkt->data + DATA),
+            .echo = get64(pkt->data + DATA + 8),
         };
         ina_flow_acknowledged(&p->flow, &ack, now);
     } else {

@@ -10,9 +10,10 @@
  * On the wire, after Ethernet, IPv4 and UDP (42 bytes), big endian:
  *
  *     0        1        2        4            8            12           16 (data: values, in the host's byte order)
- *     +--------+--------+--------+------------+------------+------------+------------------------+
- *     | kind   | flags  | rank   | number     | limit      | marked     | selective (acks only)  |
- *     +--------+--------+--------+------------+------------+------------+------------------------+
+ *     +--------+--------+--------+------------+------------+------------+-------------------+-------------------+
+ *     | kind   | flags  | rank   | number     | limit      | marked     | selective         | echo              |   acks
+ *     | kind   | flags  | rank   | number     | sent                    | values ...                                data
+ *     +--------+--------+--------+------------+-------------------------+---------------------------------------+
  */
 #ifndef INA_EMULATOR_COLLECTIVE_H
 #define INA_EMULATOR_COLLECTIVE_H

@@ -21,8 +21,6 @@ from ina.transport.config import ETHERNET_OVERHEAD
 
 SEND, ADD, COPY = lib.INA_SEND, lib.INA_ADD, lib.INA_COPY
 HEADERS = 58  # bytes in front of a packet's values (collective.h)
-ACK_BYTES = 66
-ACK_EVERY = 4
 IDEAL, DCTCP = lib.INA_IDEAL_WINDOW, lib.INA_DCTCP
 
 

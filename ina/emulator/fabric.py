@@ -11,6 +11,7 @@ Every link is counted in both directions, and what left must have arrived: `link
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -162,8 +163,8 @@ class Fabric(Network):
     # ---- jobs
 
     def collective(
-        self, hosts: Sequence[str], schedule: Schedule, values: int = 256, *, window: int = 64, congestion: int = IDEAL,
-        rto: float = 1e-3, bare: bool = False,
+        self, hosts: Sequence[str], schedule: Schedule, values: int = 256, *, name: str = "", window: int = 64,
+        congestion: int = IDEAL, rto: float = 1e-3, bare: bool = False,
     ) -> FabricJob:  # fmt: skip
         """An all-reduce between ``hosts``, rank by rank, as ``schedule`` says: packets of ``values`` elements, ``window`` of them
         under way in each flow. ``congestion``: IDEAL or DCTCP. ``bare``: packets without their values, which makes no sums."""
@@ -173,11 +174,11 @@ class Fabric(Network):
         self._collectives += 1
         addresses = ffi.new("struct ina_address[]", schedule.ranks)
         nodes = {node.name: node for node in self.topology.hosts}
-        for address, name in zip(addresses, hosts, strict=True):
-            address.mac = bytes.fromhex(nodes[name].mac.replace(":", ""))
-            address.ip, address.port = int(IPv4Address(nodes[name].ip)), port
+        for address, host in zip(addresses, hosts, strict=True):
+            address.mac = bytes.fromhex(nodes[host].mac.replace(":", ""))
+            address.ip, address.port = int(IPv4Address(nodes[host].ip)), port
         machines = []
-        for rank, name in enumerate(hosts):
+        for rank, host in enumerate(hosts):
             config = ffi.new(
                 "struct ina_collective_config *",
                 {
@@ -189,10 +190,10 @@ class Fabric(Network):
             if state == ffi.NULL:
                 raise OSError(ffi.errno, f"{schedule.name}: rank {rank}: {os.strerror(ffi.errno)}")
             state = ffi.gc(state, lib.ina_collective_destroy)
-            machine = self.add_machine(self.host(name), ffi.addressof(lib.ina_collective_machine), state, port, schedule.ranks)
+            machine = self.add_machine(self.host(host), ffi.addressof(lib.ina_collective_machine), state, port, schedule.ranks)
             self._collective_states[machine] = state
             machines.append(machine)
-        return FabricJob(schedule.name, tuple(hosts), (tuple(machines),))
+        return FabricJob(name or schedule.name, tuple(hosts), (tuple(machines),))
 
     def collective_stats(self, machine: int) -> dict[str, int]:
         """Counters of one rank of a collective."""
@@ -272,11 +273,17 @@ class Fabric(Network):
             stats["link_tail_drops"], stats["lost"] + stats["corrupted"], stats["link_ecn_marks"],
         )  # fmt: skip
 
-    def busiest(self, between_switches: bool = False) -> Traffic:
-        """The direction of a link that carried most bytes; ``between_switches``: of those only, if there are any."""
-        links = self.links()
-        inner = [t for t in links if t.source[0] == t.target[0] == "s"]
-        return max(inner if between_switches and inner else links, key=lambda t: t.bytes)
+    def busiest(self) -> Traffic:
+        """The direction of a link that sent for the longest time; without any rate, that which carried most bytes."""
+        return max(self.links(), key=lambda traffic: (traffic.utilisation or 0, traffic.bytes))
+
+    def drops(self) -> dict[str, int]:
+        """Packets that ended at a switch by another reason than that of having been aggregated, by reason, over all switches."""
+        found: Counter[str] = Counter()
+        for end in (end for pair in self.topology.ends for end in pair if end.node in self.switch_at):
+            drops = self.switch_at[end.node].port_stats(end.port).drops
+            found.update({why: n for why, n in drops.items() if n and why != "ingress"})
+        return dict(found)
 
     def check(self) -> None:
         """Packets and bytes are conserved on every wire, and no link sent for longer than time has passed. To be called when

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ACK_EVERY = 4, REORDERING = 3, FIRST_WINDOW = 10 /* RFC 6928 */, MOST_BACKOFF = 6 };
+enum { ACK_EVERY = 4, REORDERING = 3, FIRST_WINDOW = 10 /* RFC 6928 */, MOST_BACKOFF = 6, UNKNOWN = 16 /* least time-outs to wait before the first sample */ };
 static const double GAIN = 1.0 / 16; /* g of DCTCP §3.3 */
 
 int ina_flow_init(struct ina_flow *flow, uint32_t window, uint32_t congestion, uint64_t rto)
@@ -62,7 +62,15 @@ int ina_flow_idle(const struct ina_flow *flow)
 
 static uint64_t patience(const struct ina_flow *flow, uint32_t times)
 {
-    return flow->rto << (times < MOST_BACKOFF ? times : MOST_BACKOFF);
+    uint64_t rto = flow->srtt ? flow->srtt + 4 * flow->deviation : UNKNOWN * flow->rto;
+    return (rto > flow->rto ? rto : flow->rto) << (times < MOST_BACKOFF ? times : MOST_BACKOFF);
+}
+
+static void sample(struct ina_flow *flow, uint64_t round_trip)
+{
+    uint64_t off = round_trip > flow->srtt ? round_trip - flow->srtt : flow->srtt - round_trip;
+    flow->deviation = flow->srtt ? (3 * flow->deviation + off) / 4 : round_trip / 2;
+    flow->srtt = flow->srtt ? (7 * flow->srtt + round_trip) / 8 : round_trip;
 }
 
 uint64_t ina_flow_next_timer(const struct ina_flow *flow)
@@ -71,7 +79,7 @@ uint64_t ina_flow_next_timer(const struct ina_flow *flow)
         const struct ina_flow_packet *oldest = out_at(flow, flow->una);
         return oldest->sent + patience(flow, oldest->times - 1u);
     }
-    return shut_out(flow) ? flow->heard + flow->rto : UINT64_MAX;
+    return shut_out(flow) ? flow->heard + patience(flow, 0) : UINT64_MAX;
 }
 
 static void lose(struct ina_flow *flow, uint32_t number)
@@ -141,6 +149,8 @@ void ina_flow_acknowledged(struct ina_flow *flow, const struct ina_ack *ack, uin
     flow->heard = now;
     flow->limit = ack->limit > flow->limit ? ack->limit : flow->limit;
     uint32_t newly = 0, highest = flow->una;
+    if (ack->echo && ack->echo < now)
+        sample(flow, now - ack->echo);
     for (; flow->una < ack->cumulative; flow->una++) {
         flow->lost -= out_at(flow, flow->una)->lost;
         newly += !out_at(flow, flow->una)->acked;
@@ -170,8 +180,9 @@ void ina_flow_acknowledged(struct ina_flow *flow, const struct ina_ack *ack, uin
 
 /* ---- receiving */
 
-int ina_flow_accept(struct ina_flow *flow, uint32_t number, int push, int marked)
+int ina_flow_accept(struct ina_flow *flow, uint32_t number, uint64_t sent, int push, int marked)
 {
+    flow->echo = sent;
     flow->marked += (uint32_t)marked;
     uint32_t first = flow->consumed < flow->cumulative ? flow->consumed : flow->cumulative;
     if (number < flow->cumulative || number >= first + flow->window || flow->got[number % flow->window]) {
@@ -201,10 +212,12 @@ int ina_flow_acknowledge(struct ina_flow *flow, struct ina_ack *ack)
     if (!flow->ack_due)
         return 0;
     uint32_t first = flow->consumed < flow->cumulative ? flow->consumed : flow->cumulative;
-    *ack = (struct ina_ack){.cumulative = flow->cumulative, .limit = first + flow->window, .marked = flow->marked};
+    *ack = (struct ina_ack){.cumulative = flow->cumulative, .limit = first + flow->window, .marked = flow->marked,
+                            .echo = flow->echo};
     for (uint32_t i = 0; i < 64 && i + 1 < flow->window; i++)
         ack->selective |= (uint64_t)flow->got[(flow->cumulative + 1 + i) % flow->window] << i;
     flow->ack_due = 0;
     flow->unacknowledged = flow->marked = 0;
+    flow->echo = 0;
     return 1;
 }

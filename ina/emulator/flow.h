@@ -3,7 +3,8 @@
  * Packets of one direction are numbered from 0. The receiver accepts each number once and acknowledges every fourth
  * packet, the last one that the sender has ("push"), and whatever is out of order: all below `cumulative` have come, of the 64
  * after it those in `selective`, and the sender may send below `limit` (what the receiver has room for). A packet is
- * taken for lost when three later ones have come or after a time-out, and is sent again.
+ * taken for lost when three later ones have come or after a time-out (RFC 6298: smoothed round trip and four deviations, at
+ * least `rto`), and is sent again.
  *
  * INA_IDEAL_WINDOW: always `window` packets under way, the network permitting. INA_DCTCP: slow start, then one packet more a
  * round trip, and once a window less by half the smoothed share of packets that met a queue over the ECN threshold
@@ -19,6 +20,7 @@ enum ina_congestion { INA_IDEAL_WINDOW = 0, INA_DCTCP = 1 };
 struct ina_ack {
     uint32_t cumulative, limit, marked; /* marked: packets with "congestion experienced" since the last one */
     uint64_t selective;
+    uint64_t echo;             /* when the packet that came last had been sent (RFC 7323): a sample of the round trip */
 };
 
 struct ina_flow_packet {
@@ -28,7 +30,7 @@ struct ina_flow_packet {
 
 struct ina_flow {
     uint32_t window, congestion;
-    uint64_t rto;
+    uint64_t rto;              /* least */
     /* out */
     struct ina_flow_packet *out; /* by number mod window */
     uint32_t available, next, una, limit;
@@ -36,10 +38,12 @@ struct ina_flow {
     uint64_t heard;            /* the last sign of life while a closed window stops this side */
     double cwnd, alpha;
     uint32_t round_end, round_packets, round_marked, slow_start;
+    uint64_t srtt, deviation;  /* ps, 0: no sample yet */
     uint64_t sent, again, timeouts;
     /* in */
     uint8_t *got;              /* by number mod window */
     uint32_t cumulative, consumed, unacknowledged, marked;
+    uint64_t echo;
     int ack_due;
     uint64_t accepted, duplicates;
 };
@@ -54,7 +58,7 @@ int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *pu
 void ina_flow_acknowledged(struct ina_flow *flow, const struct ina_ack *ack, uint64_t now);
 uint64_t ina_flow_next_timer(const struct ina_flow *flow);      /* UINT64_MAX: none */
 /* 1: new; 0: a duplicate, or outside the window. */
-int ina_flow_accept(struct ina_flow *flow, uint32_t number, int push, int marked);
+int ina_flow_accept(struct ina_flow *flow, uint32_t number, uint64_t sent, int push, int marked);
 /* Numbers below `until` have been taken by the reader: makes room. */
 void ina_flow_consume(struct ina_flow *flow, uint32_t until, int tell);
 int ina_flow_acknowledge(struct ina_flow *flow, struct ina_ack *ack); /* 1: send this */

@@ -1,4 +1,4 @@
-"""All-reduces in virtual time: the compiled switch program and the real worker on an event clock.
+"""All-reduces in virtual time: the compiled switch program and the real worker on an event clock, or baselines between hosts.
 
 No clock is read: the same configuration gives the same packets at the same picoseconds, and so the same figures.
 """
@@ -9,15 +9,18 @@ import numpy as np
 
 from ina import paths
 from ina.compiler.build import compile_program
-from ina.emulator.fabric import FabricJob, Star
-from ina.emulator.network import Completion, Wire
+from ina.emulator import collectives
+from ina.emulator.fabric import Fabric, FabricJob
+from ina.emulator.network import Completion
+from ina.experiment import networks
 from ina.experiment.config import AllReduce
 from ina.experiment.record import Reduction
-from ina.transport.config import ETHERNET_OVERHEAD, PS
+from ina.transport.config import PS
 from ina.transport.ports import Faults
 
 LEAST_SLOTS = 512  # a program with more slots than the controller gives away is the same program, and compiled already
 EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
+CONGESTION = {"ideal": collectives.IDEAL, "dctcp": collectives.DCTCP}
 
 
 class WrongSum(RuntimeError):
@@ -25,46 +28,53 @@ class WrongSum(RuntimeError):
 
 
 def reduce(config: AllReduce) -> list[Reduction]:
-    """Runs all jobs at once, each with one tensor, and checks every worker's sum.
+    """Runs all jobs at once, each with one tensor, and checks every worker's sum, and every link's account.
 
     Raises:
         JobError: a tensor failed, at a deadline or otherwise.
         WrongSum: a sum is not what NumPy says.
+        Unbalanced: packets or bytes were lost or made by no fault, or a link carried more than it can.
+        ConfigError: the topology is none, or does not have enough hosts.
     """
     defines = {"VALUES": str(config.values), "SLOTS": str(max(LEAST_SLOTS, config.pool))}
     program = compile_program(config.program_path, defines=defines, include_dirs=[paths.p4_dir()])
-    with _star(config, program.so_path) as star:
-        jobs = [_admit(star, config, f"job {number}") for number in range(config.jobs)]
+    place = networks.place(config)
+    with _fabric(config, place, program.so_path) as fabric:
+        jobs = [_admit(fabric, config, place, f"job {i}", hosts) for i, hosts in enumerate(place.hosts(config))]
         rng = np.random.default_rng(config.seed)
         tensors = [_tensors(rng, config) for _ in jobs]
         expected = [_expected(arrays) for arrays in tensors]
         for job, arrays in zip(jobs, tensors, strict=True):
-            for host, array in zip(job.machines, arrays, strict=True):
-                star.submit(host, array, at=0)
-        while not star.run(max_events=EVENTS_AT_ONCE):
+            fabric.submit_all(job, arrays)
+        while not fabric.run(max_events=EVENTS_AT_ONCE):
             pass
-        done = {completion.machine: completion for completion in star.completions()}
+        done = {completion.machine: completion for completion in fabric.completions()}
         for job, arrays, right in zip(jobs, tensors, expected, strict=True):
-            _check(job, arrays, *right, done)
-        return [_reduction(star, config, job, done) for job in jobs]
+            _check(config, job, arrays, *right, done)
+        fabric.check()
+        return [_reduction(fabric, config, job, done) for job in jobs]
 
 
-def _star(config: AllReduce, program) -> Star:
+def _fabric(config: AllReduce, place: networks.Place, program) -> Fabric:
     round_trip = 2 * config.delay + config.latency
     faults = Faults(
         config.loss, config.duplicate, config.reorder, config.corrupt, 10 * round_trip, 2 * round_trip, config.seed
     )
-    wire = Wire(config.rate, config.delay, config.queue, faults=faults)
-    return Star(
-        program, hosts=config.workers * config.jobs, up=wire, down=wire, pool=config.pool, latency=config.latency,
-        seed=config.seed,
+    return Fabric(
+        program, place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults, seed=config.seed,
+        ways=place.ways, protocol=config.protocol,
     )  # fmt: skip
 
 
-def _admit(star: Star, config: AllReduce, name: str) -> FabricJob:
-    return star.admit(
-        config.workers, config.window, config.values, name=name,
-        rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout,
+def _admit(fabric: Fabric, config: AllReduce, place: networks.Place, name: str, hosts: list[str]) -> FabricJob:
+    if config.algorithm == "in-network":
+        return fabric.admit(
+            hosts, config.window, config.values, name=name, stripes=config.stripes,
+            rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout,
+        )  # fmt: skip
+    return fabric.collective(
+        hosts, networks.schedule(config, place, hosts), config.values, name=name, window=config.flow,
+        congestion=CONGESTION[config.transport], rto=config.rto_min,
     )  # fmt: skip
 
 
@@ -84,12 +94,15 @@ def _expected(arrays: list[np.ndarray]) -> tuple[np.ndarray, float]:
 
 
 def _check(
-    job: FabricJob, arrays: list[np.ndarray], right: np.ndarray, allowed: float, done: dict[int, Completion]
-) -> None:
-    for host in job.machines:
-        error = done[host].event.error()
+    config: AllReduce, job: FabricJob, arrays: list[np.ndarray], right: np.ndarray, allowed: float,
+    done: dict[int, Completion],
+) -> None:  # fmt: skip
+    for machine in job.machines:
+        error = done[machine].event.error() if machine in done else None
         if error is not None:
             raise error
+    if config.algorithm != "in-network" and config.dtype == "float32":  # n - 1 additions, each rounded
+        allowed += len(arrays) * 2.0**-23 * float(np.sum(np.abs(arrays), axis=0).max())
     for worker, array in enumerate(arrays):
         off = float(np.abs(array - right.astype(np.float64)).max())
         if off > allowed:
@@ -98,20 +111,29 @@ def _check(
             raise WrongSum(f"{job.name}: workers 0 and {worker} have different results")
 
 
-def _reduction(star: Star, config: AllReduce, job: FabricJob, done: dict[int, Completion]) -> Reduction:
-    seconds = max(done[host].time for host in job.machines) / PS
-    stats = [star.worker_stats(host) for host in job.machines]
-    sent_bits = 8 * max(s["tx_bytes"] + ETHERNET_OVERHEAD * s["tx_packets"] for s in stats)
+def _reduction(fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int, Completion]) -> Reduction:
+    seconds = max(done[machine].time for machine in job.machines if machine in done) / PS
+    whole = max(completion.time for completion in done.values()) / PS
+    stats = fabric.worker_stats if config.algorithm == "in-network" else fabric.collective_stats
+    counters = [stats(machine) for machine in job.machines]
     size = 4 * config.elements
-    total = {key: sum(s[key] for s in stats) for key in stats[0] if not key.endswith("_ps")}
+    busiest = fabric.busiest()
+    bit_rate = fabric.topology.links[busiest.link].rate
+    star = config.topology.split()[0] == "star" and config.algorithm == "in-network"
     return Reduction(
         job=job.name,
         workers=config.workers,
         bytes=size,
         seconds=seconds,
-        link_use=sent_bits / (config.rate * seconds) if config.rate else None,
-        ring_model_seconds=_ring(config, size) if config.rate else None,
-        stats={"workers": total, "network": star.stats()},
+        busiest_link=busiest.name,
+        busiest_bytes=busiest.bytes,
+        link_use=8 * busiest.bytes / (bit_rate * whole) if bit_rate else None,
+        ring_model_seconds=_ring(config, size) if config.rate and star else None,
+        stats={
+            "workers": {key: sum(s[key] for s in counters) for key in counters[0] if not key.endswith("_ps")},
+            "network": fabric.stats(),
+            "drops": fabric.drops(),
+        },
     )
 
 

@@ -21,6 +21,8 @@ from ina.transport.config import VALUES
 from topologies import TopologyError
 from topologies.points import points
 
+ALGORITHMS = ("in-network", "ring", "halving-doubling", "tree", "parameter-server")
+STRIPED = ("in-network", "ring", "parameter-server")
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
 MODELS = {"cnn": 409_034, "small": 39_418}  # what can be trained (rank.py), and its parameters
 SWITCHES = tuple(kinds.KINDS)
@@ -169,20 +171,25 @@ class Config(Keys):
 
 @dataclass(frozen=True)
 class AllReduce(Keys):
-    """All-reduces in virtual time: jobs of workers around one switch, one tensor each, all at once."""
+    """All-reduces in virtual time: jobs of workers in a network, one tensor each, all at once."""
 
     kind: str = key("allreduce", "what is done: allreduce")
     name: str = key("allreduce", "the results folder's name begins with it")
     world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit)")
-    workers: int = key(8, "workers of each job, each with a host and wires of its own")
-    jobs: int = key(1, "jobs that share the switch, at once")
+    topology: str = key("star", "the network: star, or a topology and its parameters ('fat-tree k=4'), or a .toml file")
+    algorithm: str = key("in-network", "in-network, or between the hosts: ring, halving-doubling, tree, parameter-server")
+    stripes: int = key(1, "trees (in-network), rings, or servers (parameter-server) that share each tensor")
+    placement: str = key("packed", "of the workers: packed (hosts in order) or spread (over the edge switches)")
+    workers: int = key(8, "workers of each job, each at a host of its own")
+    jobs: int = key(1, "jobs that share the network, at once")
     elements: int = key(1_000_000, "of each job's tensor")
     dtype: str = key("int32", "int32 or float32")
     seed: int = key(1, "of the faults and of the tensors")
-    rate: float = key(100e9, "of each wire, bit/s")
-    delay: float = key(1e-6, "of each wire, one way, s")
-    latency: float = key(0.0, "of the switch, s")
-    queue: int = key(0, "of each wire, bytes; 0: no limit")
+    rate: float = key(100e9, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element")
+    delay: float = key(1e-6, "of each wire, one way, s; not of a topology's file")
+    latency: float = key(0.0, "of each switch, s")
+    queue: int = key(0, "of each wire, bytes; 0: no limit; not of a topology's file")
+    ecn: int = key(0, "bytes that wait when a packet is marked; 0: never")
     loss: float = key(0.0, "probability that a wire loses a packet, each way")
     duplicate: float = key(0.0, "probability that a packet comes twice, the second up to ten round trips late")
     reorder: float = key(0.0, "probability that a packet is up to two round trips late")
@@ -190,8 +197,10 @@ class AllReduce(Keys):
     protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
     program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
     values: int = key(256, "int32 per packet")
-    pool: int = key(512, "slots of the switch, a power of two")
-    slots: int = key(0, "of each job, a power of two; 0: the pool, split evenly")
+    pool: int = key(512, "slots of each switch, a power of two")
+    slots: int = key(0, "of each job and tree, a power of two; 0: the pool, split evenly")
+    flow: int = key(128, "window of a flow between two hosts, packets")
+    transport: str = key("ideal", "of these flows: ideal (the window is always full) or dctcp (which needs ecn)")
     rto_min: float = key(100e-6, "least retransmission time-out, s")
     rto_max: float = key(10e-3, "largest, s")
     timeout: float = key(30.0, "virtual seconds after which a tensor has failed")
@@ -209,14 +218,27 @@ class AllReduce(Keys):
         for name in ("pool", "slots"):
             size = getattr(self, name)
             need(0 <= size <= 16384 and size & (size - 1) == 0, name, "a power of two up to 16384")
-        need(1 <= self.jobs <= 16, "jobs", "1 to 16")
-        need(self.window >= 1 and self.window * self.jobs <= self.pool, "pool", f"room for {self.jobs} jobs")
+        need(1 <= self.jobs <= 64, "jobs", "1 to 64")
+        need(self.algorithm in ALGORITHMS, "algorithm", ", ".join(ALGORITHMS))
+        need(1 <= self.stripes <= 64, "stripes", "1 to 64")
+        need(self.stripes == 1 or self.algorithm in STRIPED, "stripes", f"1 with {self.algorithm}")
+        need(self.algorithm != "parameter-server" or self.stripes <= self.workers, "stripes", "no more servers than workers")
+        power = self.workers & (self.workers - 1) == 0
+        need(self.algorithm != "halving-doubling" or power, "workers", "a power of two with halving-doubling")
+        need(self.algorithm == "in-network" or self.workers >= 2, "workers", f"2 to 32 with {self.algorithm}")
+        need(self.placement in ("packed", "spread"), "placement", "packed or spread")
+        need(self.ecn >= 0, "ecn", "0 or more")
+        need(1 <= self.flow <= 65536, "flow", "1 to 65536")
+        need(self.transport in ("ideal", "dctcp"), "transport", "ideal or dctcp")
+        need(self.transport == "ideal" or self.ecn > 0, "ecn", "more than 0 with transport = 'dctcp'")
+        shares = self.jobs * self.stripes if self.algorithm == "in-network" else 1
+        need(self.window >= 1 and self.window * shares <= self.pool, "pool", f"room for {shares} jobs")
         need(0 < self.rto_min <= self.rto_max, "rto_min", "more than 0, and no more than rto_max")
 
     @property
     def window(self) -> int:
-        """Slots of each job: as asked, or the largest power of two that all jobs can have."""
-        share = self.pool // self.jobs
+        """Slots of each job and tree: as asked, or the largest power of two that all can have."""
+        share = self.pool // (self.jobs * self.stripes)
         return min(8192, self.slots or (1 << share.bit_length() >> 1))
 
 

@@ -7,6 +7,8 @@
     [sweep]                       # every combination, the last key fastest
     jobs = [1, 2]
     loss = [0.0, 0.01]
+
+Several tables [[sweep]] are swept one after the other, for what is no full product.
 """
 
 from __future__ import annotations
@@ -45,12 +47,18 @@ class Point:
 
 @dataclass(frozen=True)
 class Plan:
-    """``base`` holds every key that is not swept; ``axes`` the swept ones with their values."""
+    """``base`` holds every key that is not swept; ``sweeps`` the swept ones with their values, of each table."""
 
     about: str
     base: Keys
-    axes: dict[str, list[object]]
+    sweeps: list[dict[str, list[object]]]
     points: list[Point]
+
+    @property
+    def axes(self) -> dict[str, list[object]]:
+        """The swept keys with all their values."""
+        return {name: list(dict.fromkeys(v for axes in self.sweeps for v in axes.get(name, [])))
+                for axes in self.sweeps for name in axes}  # fmt: skip
 
     @property
     def single(self) -> Keys:
@@ -92,8 +100,10 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
     about, asked = table.pop("about", ""), table.pop("sweep", {})
     if not isinstance(about, str):
         raise ConfigError(f"{where}: about = {about!r}: expected a line of text")
-    if not isinstance(asked, dict):
-        raise ConfigError(f"{where}: sweep = {asked!r}: expected a table, [sweep]")
+    if isinstance(asked, dict):
+        asked = [asked]
+    if not isinstance(asked, list) or not all(isinstance(axes, dict) for axes in asked):
+        raise ConfigError(f"{where}: sweep = {asked!r}: expected a table, [sweep], or several, [[sweep]]")
     overrides = dict(overrides or {})
     kind_name = overrides.get("kind", table.get("kind", "training"))
     if kind_name not in KINDS:
@@ -104,14 +114,16 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
         if name not in known:
             raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, sorted(known))}")
     values = {name: convert(kind, name, value, where) for name, value in table.items()}
-    axes = {name: _axis(kind, name, items, f"{where}: [sweep]") for name, items in asked.items()}
+    tables = [{name: _axis(kind, name, items, f"{where}: [sweep]") for name, items in axes.items()} for axes in asked]
     for name, text in (sweeps or {}).items():
-        axes[name] = _axis(kind, name, _toml_list(name, text), "--sweep")
+        items = _axis(kind, name, _toml_list(name, text), "--sweep")
+        tables = [{**axes, name: items} for axes in tables]
     for name, value in overrides.items():
         values[name] = convert(kind, name, value, "command line")
-        axes.pop(name, None)
-    points = _points(kind, values, axes, where)
-    return Plan(about, points[0].config, axes, points)
+        for axes in tables:
+            axes.pop(name, None)
+    points = _points(kind, values, tables, where)
+    return Plan(about, points[0].config, [axes for axes in tables if axes], points)
 
 
 def _read(path: Path) -> dict:
@@ -141,17 +153,20 @@ def _axis(kind: type[Keys], name: str, items: object, where: str) -> list[object
     return values
 
 
-def _points(kind: type[Keys], values: dict, axes: dict[str, list[object]], where: str) -> list[Point]:
-    points = []
-    for combination in itertools.product(*axes.values()):
-        here = dict(zip(axes, combination, strict=True))
-        try:
-            points.append(Point(here, kind(**{**values, **here})))
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error}") from None
-        if len(points) > MOST_POINTS:
-            raise ConfigError(f"{where}: [sweep] has more than {MOST_POINTS} points")
-    return points
+def _points(kind: type[Keys], values: dict, tables: list[dict[str, list[object]]], where: str) -> list[Point]:
+    """Each combination once, in the order of the tables."""
+    points: dict[Keys, Point] = {}
+    for axes in tables:
+        for combination in itertools.product(*axes.values()):
+            here = dict(zip(axes, combination, strict=True))
+            try:
+                point = Point(here, kind(**{**values, **here}))
+            except ConfigError as error:
+                raise ConfigError(f"{where}: {error}") from None
+            points.setdefault(point.config, point)
+            if len(points) > MOST_POINTS:
+                raise ConfigError(f"{where}: [sweep] has more than {MOST_POINTS} points")
+    return list(points.values())
 
 
 def show(kind: type[Keys], plan: Plan | None = None) -> str:
@@ -162,8 +177,9 @@ def show(kind: type[Keys], plan: Plan | None = None) -> str:
         value = getattr(plan.base, field.name) if plan else field.default
         text = f"{'# ' if swept else ''}{field.name} = {_toml(value)}"
         lines.append(f"{text:<32} # {'swept: see below' if swept else field.metadata['help']}")
-    if plan and plan.axes:
-        lines += ["", "[sweep]", *(f"{name} = {_toml(values)}" for name, values in plan.axes.items())]
+    for axes in plan.sweeps if plan else []:
+        head = "[sweep]" if len(plan.sweeps) == 1 else "[[sweep]]"
+        lines += ["", head, *(f"{name} = {_toml(values)}" for name, values in axes.items())]
     return "\n".join(lines)
 
 

@@ -164,7 +164,9 @@ class Reduction:
     workers: int
     bytes: int  # of one worker's tensor
     seconds: float
-    link_use: float | None  # of a worker's wire to the switch, headers and Ethernet's own included
+    busiest_link: str  # the direction of a link that worked longest, with all jobs' packets
+    busiest_bytes: int  # on it, headers and Ethernet's own included
+    link_use: float | None  # of that link, until the last job was done
     ring_model_seconds: float | None  # a ring all-reduce on these wires at best: no headers, no losses
     stats: dict[str, dict] = field(default_factory=dict)  # workers: sums over them; network: also other jobs' packets
 
@@ -175,6 +177,7 @@ class Reduction:
             "job": self.job,
             "time_ms": 1e3 * self.seconds,
             "goodput_gbps": 8e-9 * self.bytes / self.seconds,
+            "link_mb": 1e-6 * self.busiest_bytes,
             "link_use": self.link_use,
             "ring_model_ms": None if self.ring_model_seconds is None else 1e3 * self.ring_model_seconds,
             "packets": worker["tx_packets"],

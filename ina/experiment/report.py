@@ -33,7 +33,8 @@ COLUMNS = {
     "allreduce": [
         ("time_ms", "all-reduce, virtual ms", "ms", "{:.4f}"),
         ("goodput_gbps", "goodput, Gb/s", "Gb/s", "{:.2f}"),
-        ("link_use", "use of a worker's wire", "wire", "{:.1%}"),
+        ("link_mb", "on the busiest link, MB", "link MB", "{:.3f}"),
+        ("link_use", "use of the busiest link", "use", "{:.1%}"),
         ("ring_model_ms", "ring at best (model), ms", "ring ms", "{:.4f}"),
         ("packets", "packets sent (all workers)", "packets", "{:,}"),
         ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
@@ -192,6 +193,7 @@ def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
             f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, slow worker {config.straggler:g} x, seed {config.seed}."
         )
     return (
+        f"{html.escape(config.topology)}, {html.escape(config.algorithm)} ({config.stripes}); "
         f"{config.workers} workers in each of {config.jobs} jobs, {config.elements:,} elements of {config.dtype}, wires of "
         f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, loss {config.loss:g}, world <code>{config.world}</code>, "
         f"seed {config.seed}."

@@ -15,8 +15,11 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ina.control.jobs import AdmissionError
+from ina.emulator.fabric import Unbalanced
 from ina.experiment import compare, launch, run
 from ina.experiment.allreduce import WrongSum
+from ina.experiment.config import ConfigError
 from ina.experiment.plan import Plan
 from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, sources, write_json
 from ina.transport.errors import JobError
@@ -142,7 +145,7 @@ def _run(plan: Plan, places: list[Path], todo: list[int], console: Console) -> l
         console.print(f"[bold]{index + 1} of {len(places)}[/bold]: {point}{note}", highlight=False)
         try:
             run.measure(point.config, places[index], console)
-        except (launch.JobFailed, JobError, WrongSum) as error:
+        except (launch.JobFailed, JobError, WrongSum, Unbalanced, AdmissionError, ConfigError) as error:
             failures.append(f"{point}: {error}")
             console.print(f"  failed: {error}", highlight=False, markup=False)
     return failures

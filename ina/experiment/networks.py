@@ -1,0 +1,101 @@
+"""The network of an experiment in virtual time: its topology, its routes, where workers are, and what rings it offers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import topologies
+from ina.emulator import collectives
+from ina.experiment.config import AllReduce, ConfigError
+from topologies import Topology, TopologyError, routes, topoopt
+
+
+@dataclass(frozen=True)
+class Place:
+    """``ways``: forwarding tables, None: shortest. ``rings``: orders of the servers' numbers that have circuits of their own."""
+
+    topology: Topology
+    ways: routes.Tables | None = None
+    rings: tuple[tuple[int, ...], ...] = ()
+
+    def hosts(self, config: AllReduce) -> list[list[str]]:
+        """The hosts of each job, worker by worker. Raises ConfigError: there are not enough."""
+        names = [host.name for host in self.topology.hosts]
+        wanted = config.workers * config.jobs
+        if wanted > len(names):
+            raise ConfigError(f"topology = {config.topology!r} has {len(names)} hosts, expected {wanted}: workers = "
+                              f"{config.workers} of each of jobs = {config.jobs}")  # fmt: skip
+        if config.placement == "spread":
+            seats: dict[str, int] = {}
+            for name in names:
+                edge = self.topology.switch_of(name)
+                seats[edge] = seats.get(edge, -1) + 1
+                names[names.index(name)] = (seats[edge], name)  # type: ignore[call-overload]
+            names = [name for _, name in sorted(names, key=lambda item: item[0])]  # stable: edges in order
+        return [names[job * config.workers : (job + 1) * config.workers] for job in range(config.jobs)]
+
+    def orders(self, hosts: Sequence[str], count: int) -> list[list[int]]:
+        """``count`` rings of the ranks at ``hosts``. Raises ConfigError: there are not so many that share no circuit."""
+        rank = {host: i for i, host in enumerate(hosts)}
+        if self.rings:
+            found = [[rank[f"h{server}"] for server in ring if f"h{server}" in rank] for ring in self.rings]
+        else:
+            found = [list(range(len(hosts))), list(range(len(hosts)))[::-1]]  # the other way round, on the links' other half
+        if count > len(found):
+            raise ConfigError(f"stripes = {count}: expected at most {len(found)}, the rings of {self.topology.name} that share "
+                              "no link and direction")  # fmt: skip
+        return found[:count]
+
+
+def place(config: AllReduce) -> Place:
+    """What ``config.topology`` says: a name and parameters, with the experiment's rate, delay and queue. Raises ConfigError."""
+    name, *settings = config.topology.split()
+    try:
+        if name.endswith(".toml"):
+            return Place(topologies.load(name))
+        make = topologies.maker(name)
+        known = inspect.signature(make).parameters
+        asked = dict(_setting(config.topology, text, known) for text in settings)
+        if name == "star":
+            asked.setdefault("hosts", config.workers * config.jobs)
+        shared = {key: getattr(config, key) for key in ("rate", "delay", "queue") if key in known and key not in asked}
+        topology = make(**{**shared, **asked})
+        if name != "topoopt":
+            return Place(topology)
+        fabric = topoopt.find_topology(*_finder(asked, known))
+        everyone = next((group for group in fabric.groups if len(group.members) == fabric.servers), None)
+        return Place(topology, fabric.tables(topology), tuple(map(tuple, everyone.cycles)) if everyone else ())
+    except TopologyError as error:
+        raise ConfigError(f"topology = {config.topology!r}: {error}") from None
+
+
+def _setting(whole: str, text: str, known) -> tuple[str, object]:
+    key, equals, value = text.partition("=")
+    if not equals or key not in known:
+        raise ConfigError(f"topology = {whole!r}: {text!r}: expected key=value with one of {', '.join(known)}")
+    kind = type(known[key].default)
+    try:
+        return key, kind(value) if kind in (int, float) else value
+    except ValueError:
+        raise ConfigError(f"topology = {whole!r}: {key} = {value!r}: expected {kind.__name__}") from None
+
+
+def _finder(asked: dict, known) -> tuple:
+    """The arguments of topoopt.find_topology for these parameters of topoopt.topology."""
+    servers, degree, rings, traffic = (asked.get(key, known[key].default) for key in ("servers", "degree", "rings", "traffic"))
+    told = topoopt.read_traffic(traffic, servers) if traffic else topoopt.Traffic(((tuple(range(1, servers + 1)), 1),))
+    return servers, degree, told, rings
+
+
+def schedule(config: AllReduce, place: Place, hosts: Sequence[str]) -> collectives.Schedule:
+    """Of the baseline that ``config.algorithm`` names. Raises ConfigError."""
+    n = len(hosts)
+    if config.algorithm == "ring":
+        return collectives.ring(place.orders(hosts, config.stripes))
+    if config.algorithm == "halving-doubling":
+        return collectives.halving_doubling(n)
+    if config.algorithm == "tree":
+        return collectives.tree(n)
+    return collectives.parameter_server(n, config.stripes)
