@@ -35,6 +35,13 @@ void ina_internet_write(struct ina_internet *h, const struct ina_address *from, 
     h->ip_checksum = htons(ip_checksum((const uint8_t *)h + INA_INTERNET_IP));
 }
 
+void ina_internet_set_ecn(struct ina_internet *h, uint32_t codepoint)
+{
+    h->tos = (uint8_t)((h->tos & ~3u) | codepoint);
+    h->ip_checksum = 0;
+    h->ip_checksum = htons(ip_checksum((const uint8_t *)h + INA_INTERNET_IP));
+}
+
 int ina_internet_payload(const struct ina_internet *h, uint32_t len)
 {
     const uint32_t total = ntohs(h->total_len), udp = ntohs(h->udp_len);

@@ -182,7 +182,7 @@ def test_a_sweep_has_a_folder_a_point_and_one_page(trial, tmp_path):
         assert {"commit", "cpu", "cores", "kernel", "python", "numpy", "ina", "sources"} <= set(result.environment)
         assert (result.path / "report.html").exists()
     page = (folder / "report.html").read_text()
-    assert page.count("<svg") == 3 and "a trial" in page and "<script" not in page
+    assert page.count("<svg") == 4 and "a trial" in page and "<script" not in page
     for heading in ("jobs", "loss", *(heading for _, heading, _, _ in report.COLUMNS["allreduce"])):
         assert f"<th>{html.escape(heading)}</th>" in page
     assert page.count("<td>job 1</td>") == 2
@@ -292,6 +292,15 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
     assert len(list(tmp_path.glob("results/*"))) == 1 and len(list(tmp_path.glob("results/*/*/metrics.json"))) == 8
 
 
+def test_points_in_processes_are_the_same_points(trial, tmp_path):
+    need("cc", "matplotlib")
+    one = sweep.sweep(plan.load(trial), tmp_path / "one", quiet())
+    two = sweep.sweep(plan.load(trial), tmp_path / "two", quiet(), processes=2)
+    for a, b in zip(compare.points(one), compare.points(two), strict=True):
+        assert a.config == b.config
+        assert (a.path / "metrics.json").read_bytes() == (b.path / "metrics.json").read_bytes()
+
+
 # ---- the experiments of the repository, smaller ------------------------------------------------------------------
 
 
@@ -361,7 +370,7 @@ def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
     folders.append(sweep.sweep(plan.load(trial, {"jobs": "1"}), tmp_path, quiet()))
     assert cli.main(["report", *map(str, folders), "--output", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text()
-    assert page.count("<table>") >= 4 and page.count("<svg") == 6 + 3
+    assert page.count("<table>") >= 4 and page.count("<svg") == 6 + 4
     assert "loss=0.01" in page and "gloo (loopback)" in page
     assert "page.html" in capsys.readouterr().out
 

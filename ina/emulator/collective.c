@@ -1,11 +1,12 @@
 #include "collective.h"
+#include "internet.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { IP = 14, UDP = 34, HEADER = 42, NUMBER = 46, DATA = 58, ACK = 74, SHORTEST = 60, ECN_CAPABLE = 2, ECN_MARKED = 3 };
+enum { TOS = 15, HEADER = INA_INTERNET_SIZE, NUMBER = 46, DATA = 58, ACK = 74, SHORTEST = 60, ECN_CAPABLE = 2, ECN_MARKED = 3 };
 enum { KIND_DATA = 1, KIND_ACK = 2, KIND_PROBE = 3, FLAG_PUSH = 1 };
 
 struct step {                  /* a transfer of the tensor under way */
@@ -22,12 +23,13 @@ struct peer {
     uint32_t send_hint, receive_hint;
     uint32_t out_base, in_base, in_end; /* packet numbers of the tensor under way */
     uint8_t **early;           /* packets of later tensors, by number mod window */
-    uint8_t headers[HEADER];
+    struct ina_address address;
 };
 
 struct ina_collective {
     struct ina_collective_config config;
     struct ina_worker_stats stats;
+    struct ina_address own;
     struct step *steps;
     uint32_t step_count, peer_count;
     struct peer *peers;
@@ -55,16 +57,6 @@ void ina_collective_get_stats(const struct ina_collective *c, struct ina_worker_
 }
 
 /* ---- building -------------------------------------------------------------------------------------------------------- */
-
-static uint16_t checksum(const uint8_t *ip)
-{
-    uint32_t sum = 0;
-    for (int i = 0; i < 20; i += 2)
-        sum += (uint32_t)ip[i] << 8 | ip[i + 1];
-    while (sum >> 16)
-        sum = (sum & 0xffff) + (sum >> 16);
-    return (uint16_t)~sum;
-}
 
 static void put16(uint8_t *at, uint32_t value)
 {
@@ -94,22 +86,6 @@ static uint32_t get32(const uint8_t *at)
 static uint64_t get64(const uint8_t *at)
 {
     return (uint64_t)get32(at) << 32 | get32(at + 4);
-}
-
-static void prepare(uint8_t *h, const struct ina_address *from, const struct ina_address *to)
-{
-    memset(h, 0, HEADER);
-    memcpy(h, to->mac, 6);
-    memcpy(h + 6, from->mac, 6);
-    put16(h + 12, 0x0800);
-    h[IP] = 0x45;
-    h[IP + 6] = 0x40; /* do not fragment */
-    h[IP + 8] = 64;
-    h[IP + 9] = 17;
-    put32(h + IP + 12, from->ip);
-    put32(h + IP + 16, to->ip);
-    put16(h + UDP, from->port);
-    put16(h + UDP + 2, to->port);
 }
 
 void ina_collective_destroy(struct ina_collective *c)
@@ -144,9 +120,7 @@ static int add_peer(struct ina_collective *c, const struct ina_address *addresse
     p->sends = calloc(c->step_count, sizeof *p->sends);
     p->receives = calloc(c->step_count, sizeof *p->receives);
     p->early = calloc(c->config.window, sizeof *p->early);
-    prepare(p->headers, &addresses[c->config.rank], &addresses[rank]);
-    if (c->config.congestion == INA_DCTCP)
-        p->headers[IP + 1] = ECN_CAPABLE;
+    p->address = addresses[rank];
     int bad = ina_flow_init(&p->flow, c->config.window, c->config.congestion, c->config.rto_ps);
     return p->sends && p->receives && p->early ? bad : -ENOMEM;
 }
@@ -164,6 +138,7 @@ struct ina_collective *ina_collective_create(const struct ina_collective_config 
         return NULL;
     }
     c->config = *config;
+    c->own = addresses[config->rank];
     c->step_count = count;
     c->steps = calloc(count ? count : 1, sizeof *c->steps);
     c->peers = calloc(config->ranks, sizeof *c->peers);
@@ -386,20 +361,18 @@ static int events(void *state, struct ina_event *into, int max)
     return n;
 }
 
-static void write_headers(struct ina_packet *pkt, const struct peer *p, uint32_t kind, uint32_t flags, uint32_t rank,
-                          uint32_t payload)
+static void write_headers(struct ina_packet *pkt, const struct ina_collective *c, const struct peer *p, uint32_t kind,
+                          uint32_t flags, uint32_t payload)
 {
     uint8_t *d = pkt->data;
-    memcpy(d, p->headers, HEADER);
-    if (kind != KIND_DATA)
-        d[IP + 1] = 0;
-    put16(d + IP + 2, DATA - IP + payload);
-    put16(d + UDP + 4, DATA - UDP + payload);
-    put16(d + IP + 10, checksum(d + IP));
+    struct ina_internet *h = (struct ina_internet *)d;
+    ina_internet_write(h, &c->own, &p->address, DATA - HEADER + payload);
+    if (kind == KIND_DATA && c->config.congestion == INA_DCTCP)
+        ina_internet_set_ecn(h, ECN_CAPABLE);
     memset(d + HEADER, 0, DATA - HEADER);
     d[HEADER] = (uint8_t)kind;
     d[HEADER + 1] = (uint8_t)flags;
-    put16(d + HEADER + 2, rank);
+    put16(d + HEADER + 2, c->config.rank);
     uint32_t room = pkt->len + pkt->tailroom;
     pkt->len = DATA + payload;
     pkt->wire_len = pkt->len < SHORTEST ? SHORTEST : pkt->len;
@@ -412,7 +385,7 @@ static void write_data(struct ina_collective *c, struct peer *p, struct ina_pack
     struct step *step = find(c, p->sends, &p->send_hint, number - p->out_base);
     uint64_t first = element_of(c, step, number - p->out_base);
     uint32_t bytes = 4 * elements_at(c, step, first);
-    write_headers(pkt, p, KIND_DATA, push ? FLAG_PUSH : 0, c->config.rank, c->config.bare ? 0 : bytes);
+    write_headers(pkt, c, p, KIND_DATA, push ? FLAG_PUSH : 0, c->config.bare ? 0 : bytes);
     put32(pkt->data + NUMBER, number);
     put64(pkt->data + NUMBER + 4, now);
     if (c->config.bare)
@@ -423,7 +396,7 @@ static void write_data(struct ina_collective *c, struct peer *p, struct ina_pack
 
 static void write_ack(struct ina_collective *c, struct peer *p, struct ina_packet *pkt, const struct ina_ack *ack)
 {
-    write_headers(pkt, p, KIND_ACK, 0, c->config.rank, ACK - DATA);
+    write_headers(pkt, c, p, KIND_ACK, 0, ACK - DATA);
     put32(pkt->data + NUMBER, ack->cumulative);
     put32(pkt->data + NUMBER + 4, ack->limit);
     put32(pkt->data + NUMBER + 8, ack->marked);
@@ -445,7 +418,7 @@ static int send_one(struct ina_collective *c, struct peer *p, struct ina_packet 
     if (what == 1)
         write_data(c, p, pkt, number, push, now);
     else if (what == 2)
-        write_headers(pkt, p, KIND_PROBE, 0, c->config.rank, 0);
+        write_headers(pkt, c, p, KIND_PROBE, 0, 0);
     return what != 0;
 }
 
@@ -472,7 +445,7 @@ static void receive_data(struct ina_collective *c, struct peer *p, const struct 
     uint8_t *copy = early ? malloc(payload + 1u) : NULL;
     if (early && !copy)
         return; /* as if it were lost */
-    int push = pkt->data[HEADER + 1] & FLAG_PUSH, marked = (pkt->data[IP + 1] & 3) == ECN_MARKED;
+    int push = pkt->data[HEADER + 1] & FLAG_PUSH, marked = (pkt->data[TOS] & 3) == ECN_MARKED;
     if (!ina_flow_accept(&p->flow, number, get64(pkt->data + NUMBER + 4), push, marked)) {
         c->stats.duplicates++;
         free(copy);

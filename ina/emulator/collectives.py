@@ -3,8 +3,8 @@
 Each states its cost: S bytes of tensor (with all headers, at rate R: S/R seconds), n ranks, a: one-way latency between two
 of them. Counted for one NIC and direction, on a network without other bottlenecks:
 
-    ring                 2(n-1) (S/n/R + a)                2(n-1)/n S each way
-    halving_doubling     2 log2(n) a + 2(n-1)/n S/R        the same
+    ring                 2(n-1) (S/n/R + a), in slices 2(n-1)/n S/R + a
+    halving_doubling     2(n-1)/n S/R + 2 log2(n) a
     parameter_server     k of the ranks serve: 2a + (n-1)/k S/R for k = 1, 2a + 2(n-1)/n S/R for k = n
     tree                 about 2 log2(n) (S/m/R + a) + 3 S/R in m slices: an inner rank receives 2 S and passes on S, twice
 
@@ -13,6 +13,7 @@ of them. Counted for one NIC and direction, on a network without other bottlenec
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -63,24 +64,24 @@ class Schedule:
         return ffi.new("struct ina_transfer[]", [t.__dict__ for t in self.transfers[rank]])
 
 
-def ring(orders: Sequence[Sequence[int]]) -> Schedule:
+def ring(orders: Sequence[Sequence[int]], slices: int = 1) -> Schedule:
     """Reduce-scatter, then all-gather, round each of ``orders`` (permutations of the ranks) with an equal share of the tensor.
 
     Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009. Several orders use several links of a rank at
-    once, as TopoOpt does with its rings: 2(n-1) (S/n/k/R + a) on k rings that share no link.
+    once, as TopoOpt does with its rings: S/k in the place of S on k rings that share no link. In ``slices``, what comes is
+    passed on before all of a step has come: 2(n-1)/n S/R + a as long as a step lasts longer than a.
     """
     n, rings = len(orders[0]), len(orders)
-    schedule = Schedule("ring", n, n * rings)
+    schedule = Schedule("ring", n, n * rings * slices)
     steps = 2 * (n - 1)
-    for step in range(steps):
-        for k, order in enumerate(orders):
-            for i, rank in enumerate(order):
-                chunk = k * n + ((i - step) % n if step < n - 1 else (i + 1 - (step - n + 1)) % n)
-                gate = k * steps + step + 1
-                schedule.move(
-                    rank, order[(i + 1) % n], (chunk, chunk + 1), ADD if step < n - 1 else COPY,
-                    gate - 1 if step else 0, (gate, gate),
-                )  # fmt: skip
+    for step, k, part in itertools.product(range(steps), range(rings), range(slices)):
+        gate = (k * steps + step) * slices + part + 1  # what waits for this step's slice
+        adding = step < n - 1
+        for i, rank in enumerate(orders[k]):
+            chunk = (i - step) % n if adding else (i + n - step) % n
+            at = (k * n + chunk) * slices + part
+            after = gate - slices if step else 0
+            schedule.move(rank, orders[k][(i + 1) % n], (at, at + 1), ADD if adding else COPY, after, (gate, gate))
     return schedule
 
 

@@ -23,7 +23,7 @@ from ina._native import ffi, lib
 from ina.control.controller import Controller, Job, switch_address
 from ina.control.forwarding import forwarding
 from ina.emulator.collectives import IDEAL, Schedule
-from ina.emulator.network import NIC_PACKETS, Completion, End, Network, Wire
+from ina.emulator.network import Completion, End, Network, Wire
 from ina.switch.embedded import Switch
 from ina.switch.program import Program
 from ina.transport import protocols, worker_address
@@ -130,7 +130,7 @@ class Fabric(Network):
             self.switch_at[node.name] = switch
             self._end[node.name] = End(True, self.add_switch(switch, latency))
         for node in topology.hosts:
-            self._end[node.name] = End(False, self.add_host(min(buffers, NIC_PACKETS)))
+            self._end[node.name] = End(False, self.add_host(buffers))
         for number, link in enumerate(topology.links):
             a, b = (self.end(number, side) for side in (0, 1))
             self.connect(a, b, self.wire(number, 0), None if link.simplex else self.wire(number, 1))
@@ -143,10 +143,11 @@ class Fabric(Network):
             self.switch_at[name].write(forwarding({macs[host]: hop.port for host, hop in table.items()}))
 
     def wire(self, link: int, direction: int) -> Wire:
-        """One direction of a link, 0: as the topology names its ends."""
+        """One direction of a link, 0: as the topology names its ends. A host does not drop its own packets for want of room."""
         told = self.topology.links[link]
+        queue = 0 if self.topology.ends[link][direction].node[0] == "h" else told.queue
         faults = replace(self.faults, loss=told.loss or self.faults.loss, seed=self._fault_seed(link, direction))
-        return Wire(told.rate, told.delay, told.queue, self.ecn, faults)
+        return Wire(told.rate, told.delay, queue, self.ecn, faults)
 
     def _fault_seed(self, link: int, direction: int) -> int:
         return (self.seed << 20 | self.faults.seed << 40 | link << 1 | direction) % 2**64
@@ -278,12 +279,12 @@ class Fabric(Network):
         return max(self.links(), key=lambda traffic: (traffic.utilisation or 0, traffic.bytes))
 
     def drops(self) -> dict[str, int]:
-        """Packets that ended at a switch by another reason than that of having been aggregated, by reason, over all switches."""
-        found: Counter[str] = Counter()
+        """Packets that ended other than by the program's will, by reason, over all switches; and at full NICs."""
+        found: Counter[str] = Counter({"nic": self.stats()["nic_drops"]})
         for end in (end for pair in self.topology.ends for end in pair if end.node in self.switch_at):
             drops = self.switch_at[end.node].port_stats(end.port).drops
             found.update({why: n for why, n in drops.items() if n and why != "ingress"})
-        return dict(found)
+        return {why: n for why, n in found.items() if n}
 
     def check(self) -> None:
         """Packets and bytes are conserved on every wire, and no link sent for longer than time has passed. To be called when

@@ -5,6 +5,8 @@ No clock is read: the same configuration gives the same packets at the same pico
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from ina import paths
@@ -27,6 +29,12 @@ class WrongSum(RuntimeError):
     """A worker got something else than the sum. Never, or the switch or the worker is broken."""
 
 
+def program(config: AllReduce) -> Path:
+    """The compiled switch program; it is compiled once."""
+    defines = {"VALUES": str(config.values), "SLOTS": str(max(LEAST_SLOTS, config.pool))}
+    return compile_program(config.program_path, defines=defines, include_dirs=[paths.p4_dir()]).so_path
+
+
 def reduce(config: AllReduce) -> list[Reduction]:
     """Runs all jobs at once, each with one tensor, and checks every worker's sum, and every link's account.
 
@@ -36,10 +44,8 @@ def reduce(config: AllReduce) -> list[Reduction]:
         Unbalanced: packets or bytes were lost or made by no fault, or a link carried more than it can.
         ConfigError: the topology is none, or does not have enough hosts.
     """
-    defines = {"VALUES": str(config.values), "SLOTS": str(max(LEAST_SLOTS, config.pool))}
-    program = compile_program(config.program_path, defines=defines, include_dirs=[paths.p4_dir()])
     place = networks.place(config)
-    with _fabric(config, place, program.so_path) as fabric:
+    with _fabric(config, place, program(config)) as fabric:
         jobs = [_admit(fabric, config, place, f"job {i}", hosts) for i, hosts in enumerate(place.hosts(config))]
         rng = np.random.default_rng(config.seed)
         tensors = [_tensors(rng, config) for _ in jobs]
@@ -55,13 +61,13 @@ def reduce(config: AllReduce) -> list[Reduction]:
         return [_reduction(fabric, config, job, done) for job in jobs]
 
 
-def _fabric(config: AllReduce, place: networks.Place, program) -> Fabric:
+def _fabric(config: AllReduce, place: networks.Place, compiled: Path) -> Fabric:
     round_trip = 2 * config.delay + config.latency
     faults = Faults(
         config.loss, config.duplicate, config.reorder, config.corrupt, 10 * round_trip, 2 * round_trip, config.seed
     )
     return Fabric(
-        program, place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults, seed=config.seed,
+        compiled, place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults, seed=config.seed,
         ways=place.ways, protocol=config.protocol,
     )  # fmt: skip
 

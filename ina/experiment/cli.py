@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -54,8 +55,14 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     which = start.add_mutually_exclusive_group()
     which.add_argument("--resume", type=Path, metavar="FOLDER", help="go on in this folder (default: newest unfinished)")
     which.add_argument("--new", action="store_true", help="a new folder, even if an unfinished one is there")
+    start.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N",
+                       help="points in virtual time that run at once (default: one a processor)")
     _common(start)
     start.set_defaults(main=_experiment)
+    every = verbs.add_parser("all", help="run every experiment in virtual time, one after the other; all of them are small")
+    every.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="points that run at once")
+    every.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
+    every.set_defaults(main=_all)
 
     report = commands.add_parser("report", help="compare results folders, of runs or sweeps, in one HTML page")
     report.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
@@ -158,7 +165,23 @@ def _experiment(args: argparse.Namespace) -> int:
         overrides |= {key: value for key in ("world", "switch") if (value := getattr(args, key))}
         chosen = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
         _needs(chosen.base.kind)
-        sweep.sweep(chosen, args.results, Console(), args.resume, args.new)
+        sweep.sweep(chosen, args.results, Console(), args.resume, args.new, args.processes)
+
+    return _guarded(action, args.results, "; the same command goes on with what is missing")
+
+
+def _all(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.experiment import sweep
+
+        for path in plan.available():
+            chosen = plan.load(path)
+            if chosen.base.world == "virtual":
+                _needs(chosen.base.kind)
+                Console().rule(path.stem)
+                sweep.sweep(chosen, args.results, Console(), processes=args.processes)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
 

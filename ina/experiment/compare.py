@@ -144,25 +144,25 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
     every = {x for line in lines.values() for x, _ in line}
     numbers = all(isinstance(x, (int, float)) for x in every)
     places = sorted(every) if numbers else list(dict.fromkeys(x for line in lines.values() for x, _ in line))
-    positive = [x for x in places if numbers and x > 0]
+    if not numbers:
+        return _bars(axes, lines, places, across, heading)
+    positive = [x for x in places if x > 0]
     wide = len(positive) > 2 and max(positive) / min(positive) >= 8
     for index, (name, line) in enumerate(lines.items()):
         at = {x: statistics.median(y for other, y in line if other == x) for x in places if x in {x for x, _ in line}}
-        where = {x: x if numbers else places.index(x) for x in at}
         if name.startswith(MODEL):
-            axes.plot([where[x] for x in at], list(at.values()), ":", color="#888", label=name)
+            axes.plot(list(at), list(at.values()), ":", color="#888", label=name)
             continue
         style = {"color": SERIES[index % len(SERIES)], "marker": MARKERS[index % len(MARKERS)]}
         size = max(1.5, 4.5 - index)  # lines that lie on each other stay visible
-        style["linestyle"] = "-" if numbers else "none"  # nothing lies between two words
-        axes.plot([where[x] for x in at], list(at.values()), linewidth=size, markersize=3 + 2 * size, label=name, **style)
+        axes.plot(list(at), list(at.values()), linewidth=size, markersize=3 + 2 * size, label=name, **style)
         if len(line) > len(at):
             style |= {"linestyle": "none", "alpha": 0.4}
-            axes.plot([where[x] for x, _ in line], [y for _, y in line], markersize=3, **style)
+            axes.plot([x for x, _ in line], [y for _, y in line], markersize=3, **style)
     if wide:
         axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
-    if not numbers or len(places) <= 10:
-        axes.set_xticks(places if numbers else range(len(places)), [_said(x) for x in places])
+    if len(places) <= 10:
+        axes.set_xticks(places, [_said(x) for x in places])
         axes.minorticks_off()
     axes.set(xlabel=across, ylabel=heading)
     high = [y for line in lines.values() for _, y in line if y > 0]
@@ -172,6 +172,25 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
         axes.set_ylim(bottom=0)
     if len(lines) > 1:
         axes.legend(fontsize="small")
+
+
+def _bars(axes, lines: dict[str, list[tuple[object, float]]], places: list, across: str, heading: str) -> None:
+    """Words have nothing between them: a group of bars for each, with its figure on top; no gap for what was not run."""
+    ticks, at = [], 0.0
+    for place in places:
+        here = [(name, statistics.median([y for x, y in line if x == place]))
+                for name, line in lines.items() if any(x == place for x, _ in line)]  # fmt: skip
+        for offset, (name, y) in enumerate(here):
+            index = list(lines).index(name)
+            known = name in axes.get_legend_handles_labels()[1]
+            drawn = axes.bar(at + offset, y, 0.9, color=SERIES[index % len(SERIES)], label=None if known else name)
+            axes.bar_label(drawn, [f"{y:.3g}"], fontsize=7)
+        ticks.append(at + (len(here) - 1) / 2)
+        at += len(here) + 1
+    axes.set_xticks(ticks, [_said(place) for place in places])
+    axes.set(xlabel=across, ylabel=heading)
+    if len(lines) > 1:
+        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def _losses(group: Group) -> tuple[str, str]:

@@ -93,9 +93,9 @@ def schedule(config: AllReduce, place: Place, hosts: Sequence[str]) -> collectiv
     """Of the baseline that ``config.algorithm`` names. Raises ConfigError."""
     n = len(hosts)
     if config.algorithm == "ring":
-        return collectives.ring(place.orders(hosts, config.stripes))
+        return collectives.ring(place.orders(hosts, config.stripes), config.slices)
     if config.algorithm == "halving-doubling":
         return collectives.halving_doubling(n)
     if config.algorithm == "tree":
-        return collectives.tree(n)
-    return collectives.parameter_server(n, config.stripes)
+        return collectives.tree(n, config.slices)
+    return collectives.parameter_server(n, config.stripes, config.slices)

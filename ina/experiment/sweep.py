@@ -1,4 +1,4 @@
-"""All points of a plan, one after the other; what is finished is never run again.
+"""All points of a plan; what is finished is never run again. Points in virtual time run beside each other in processes.
 
     results/<name>-<time>/experiment.json     the plan, with the hashes of program and worker
     results/<name>-<time>/000-loss=0.0/       a run's folder (ina/experiment/record.py); finished, or run again
@@ -10,16 +10,20 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 
 from rich.console import Console
 
 from ina.control.jobs import AdmissionError
 from ina.emulator.fabric import Unbalanced
-from ina.experiment import compare, launch, run
+from ina.experiment import allreduce, compare, launch, run
 from ina.experiment.allreduce import WrongSum
-from ina.experiment.config import ConfigError
+from ina.experiment.config import ConfigError, Keys
 from ina.experiment.plan import Plan
 from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, sources, write_json
 from ina.transport.errors import JobError
@@ -103,8 +107,12 @@ def open_folder(plan: Plan, root: Path, resume: Path | None, new: bool) -> tuple
     return folder, hold
 
 
-def sweep(plan: Plan, root: Path, console: Console, resume: Path | None = None, new: bool = False) -> Path:
+def sweep(
+    plan: Plan, root: Path, console: Console, resume: Path | None = None, new: bool = False, processes: int = 1
+) -> Path:
     """Runs what is not finished, also writes the report when interrupted; returns the results folder.
+
+    ``processes``: points in virtual time that run at once; others run one by one.
 
     Raises:
         ResultsError: ``resume`` does not fit.
@@ -118,7 +126,7 @@ def sweep(plan: Plan, root: Path, console: Console, resume: Path | None = None, 
         if len(todo) < len(places):
             console.print(f"{len(places) - len(todo)} of {len(places)} points are there already", highlight=False)
         try:
-            failures = _run(plan, places, todo, console)
+            failures = _run(plan, places, todo, console, processes)
         finally:  # also of what there is when it was interrupted
             if any(map(finished, places)):
                 results = compare.points(folder)
@@ -135,17 +143,52 @@ def sweep(plan: Plan, root: Path, console: Console, resume: Path | None = None, 
     return folder
 
 
-def _run(plan: Plan, places: list[Path], todo: list[int], console: Console) -> list[str]:
+FAILURES = (launch.JobFailed, JobError, WrongSum, Unbalanced, AdmissionError, ConfigError)
+
+
+def _run(plan: Plan, places: list[Path], todo: list[int], console: Console, processes: int) -> list[str]:
     """Runs points; returns what failed."""
+    at_once = min(processes, len(todo)) if plan.base.world == "virtual" else 1
     failures, began = [], time.monotonic()
-    for done, index in enumerate(todo):
-        left = (time.monotonic() - began) / done * (len(todo) - done) if done else None
-        note = f", about {left:.0f} s to go" if left is not None else ""
-        point = plan.points[index]
-        console.print(f"[bold]{index + 1} of {len(places)}[/bold]: {point}{note}", highlight=False)
-        try:
-            run.measure(point.config, places[index], console)
-        except (launch.JobFailed, JobError, WrongSum, Unbalanced, AdmissionError, ConfigError) as error:
+    for done, (index, error) in enumerate(_finished(plan, places, todo, console, at_once), start=1):
+        point, left = plan.points[index], (time.monotonic() - began) / done * (len(todo) - done)
+        note = f", about {left:.0f} s to go" if done < len(todo) else ""
+        name = f": {point}" if point.values else ""
+        console.print(f"[bold]{len(places) - len(todo) + done} of {len(places)}[/bold]{name}{note}", highlight=False)
+        if error:
             failures.append(f"{point}: {error}")
             console.print(f"  failed: {error}", highlight=False, markup=False)
     return failures
+
+
+def _finished(
+    plan: Plan, places: list[Path], todo: list[int], console: Console, at_once: int
+) -> Iterator[tuple[int, str]]:
+    """Points as they get done, each with what went wrong."""
+    if at_once < 2:
+        for index in todo:
+            yield index, _point(plan.points[index].config, places[index], console)
+        return
+    for config in {(p.config.program_path, p.config.values, p.config.pool): p.config for p in plan.points}.values():
+        allreduce.program(config)  # before processes ask for it at once
+    pool = ProcessPoolExecutor(at_once, get_context("spawn"), _ignore_interrupts)
+    try:
+        under_way = {pool.submit(_point, plan.points[index].config, places[index], None): index for index in todo}
+        for future in as_completed(under_way):
+            yield under_way[future], future.result()
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to all processes: this one finishes its point, and the one that waits begins no more."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _point(config: Keys, place: Path, console: Console | None) -> str:
+    """Runs one; what went wrong, or nothing."""
+    try:
+        run.measure(config, place, console or Console(quiet=True))
+    except FAILURES as error:
+        return str(error)
+    return ""

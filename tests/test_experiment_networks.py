@@ -1,0 +1,109 @@
+"""Topologies and algorithms of all-reduce experiments in virtual time, and sweeps of several tables."""
+
+import pytest
+from capabilities import need
+
+from ina.experiment import allreduce, networks, plan
+from ina.experiment.config import AllReduce, ConfigError
+
+SMALL = {"workers": 4, "elements": 6000, "values": 32, "pool": 64}
+
+
+@pytest.mark.parametrize("algorithm", ["in-network", "ring", "halving-doubling", "tree", "parameter-server"])
+@pytest.mark.parametrize("topology", ["star", "leaf-spine hosts=2", "fat-tree k=4", "topoopt servers=8 degree=4"])
+def test_every_algorithm_runs_in_every_topology(topology, algorithm):
+    need("cc")
+    (run,) = allreduce.reduce(AllReduce(topology=topology, algorithm=algorithm, dtype="float32", **SMALL))
+    assert 0 < run.link_use <= 1
+    assert run.busiest_bytes > 0.4 * 4 * SMALL["elements"]
+    assert run.stats["drops"] == {} and run.stats["workers"]["retransmissions"] == 0
+    assert run.ring_model_seconds is None or topology == "star"
+
+
+def test_stripes_are_trees_rings_and_servers():
+    need("cc")
+    seconds = {}
+    for algorithm in ("in-network", "ring", "parameter-server"):
+        for stripes in (1, 4):
+            config = AllReduce(topology="topoopt servers=8 degree=4", algorithm=algorithm, stripes=stripes, workers=8,
+                               elements=256 * 400, slots=64, dtype="int32")  # fmt: skip
+            seconds[algorithm, stripes] = allreduce.reduce(config)[0].seconds
+    for algorithm in ("in-network", "ring", "parameter-server"):
+        assert seconds[algorithm, 4] < 0.7 * seconds[algorithm, 1]
+
+
+def test_two_jobs_share_a_fat_tree_and_are_both_counted():
+    need("cc")
+    runs = allreduce.reduce(AllReduce(topology="fat-tree k=4", jobs=2, placement="spread", **SMALL))
+    assert [run.job for run in runs] == ["job 0", "job 1"]
+    assert runs[0].busiest_link == runs[1].busiest_link
+
+
+def test_workers_are_packed_or_spread():
+    config = AllReduce(topology="fat-tree k=4", workers=4, jobs=2)
+    assert networks.place(config).hosts(config) == [["h1", "h2", "h3", "h4"], ["h5", "h6", "h7", "h8"]]
+    config = AllReduce(topology="fat-tree k=4", workers=4, jobs=2, placement="spread")
+    assert networks.place(config).hosts(config) == [["h1", "h3", "h5", "h7"], ["h9", "h11", "h13", "h15"]]
+
+
+def test_links_are_as_the_experiment_says_unless_the_topology_does():
+    config = AllReduce(topology="leaf-spine uplink=4e9", rate=1e9, delay=2e-6, queue=1000)
+    links = networks.place(config).topology.links
+    assert {link.rate for link in links} == {1e9, 4e9} and {link.delay for link in links} == {2e-6}
+    assert {link.queue for link in links} == {1000}
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"topology": "fat-three"}, "no topology 'fat-three'"),
+        ({"topology": "fat-tree n=4"}, "'n=4': expected key=value with one of k, rate"),
+        ({"topology": "fat-tree k=four"}, "k = 'four': expected int"),
+        ({"topology": "fat-tree k=3"}, "k is 3, expected an even number"),
+        ({"topology": "fat-tree k=2", "workers": 3}, "has 2 hosts, expected 3"),
+        ({"topology": "fat-tree", "algorithm": "ring", "stripes": 3, "workers": 4}, "at most 2, the rings of fat-tree"),
+    ],
+)
+def test_networks_that_do_not_fit_are_refused(keys, message):
+    config = AllReduce(**keys)
+    with pytest.raises(ConfigError, match=message):
+        place = networks.place(config)
+        (hosts,) = place.hosts(config)
+        networks.schedule(config, place, hosts)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"algorithm": "rings"}, "algorithm = 'rings': expected in-network, ring"),
+        ({"algorithm": "tree", "stripes": 2}, "stripes = 2: expected 1 with tree"),
+        ({"algorithm": "halving-doubling", "workers": 6}, "workers = 6: expected a power of two"),
+        ({"algorithm": "parameter-server", "workers": 2, "stripes": 3}, "no more servers than workers"),
+        ({"transport": "dctcp"}, "ecn = 0: expected more than 0"),
+        ({"pool": 64, "slots": 64, "stripes": 2}, "pool = 64: expected room for 2"),
+    ],
+)
+def test_keys_that_do_not_fit_each_other_are_refused(keys, message):
+    with pytest.raises(ConfigError, match=message):
+        AllReduce(**keys)
+
+
+def test_several_sweeps_follow_each_other(tmp_path):
+    path = tmp_path / "trial.toml"
+    path.write_text(
+        'kind = "allreduce"\n[[sweep]]\nalgorithm = ["ring"]\nstripes = [1, 2]\n'
+        '[[sweep]]\nalgorithm = ["in-network"]\nstripes = [1, 4]\n'
+    )
+    found = plan.load(path)
+    assert [str(point) for point in found.points] == [
+        "algorithm=ring stripes=1", "algorithm=ring stripes=2",
+        "algorithm=in-network stripes=1", "algorithm=in-network stripes=4",
+    ]  # fmt: skip
+    assert found.axes == {"algorithm": ["ring", "in-network"], "stripes": [1, 2, 4]}
+    shown = tmp_path / "shown.toml"
+    shown.write_text(plan.show(AllReduce, found))
+    assert plan.load(shown) == found
+    one = plan.load(path, {"stripes": "1"})
+    assert [str(point) for point in one.points] == ["algorithm=ring", "algorithm=in-network"]
+    same = plan.load(path, {"algorithm": "ring", "stripes": "1"})
+    assert len(same.points) == 1 and same.sweeps == [], "points that have become one are run once"

@@ -1,0 +1,144 @@
+"""Hierarchical aggregation in virtual time: what each link of a tree carries, exact sums under loss, striped trees."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from capabilities import need
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import topologies
+from ina import paths
+from ina.emulator.fabric import Fabric
+from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
+from ina.transport.ports import Faults
+from topologies.tree import tensors_per_link
+
+need("cc")
+VALUES = 32
+
+
+@pytest.fixture(scope="module")
+def program():
+    from ina.compiler.build import compile_program
+    from ina.switch.embedded import Program
+
+    built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": str(VALUES), "SLOTS": "512"})
+    return Program(built.so_path)
+
+
+NETWORKS = {
+    "star": {"hosts": 8},
+    "leaf-spine": {"leaves": 4, "spines": 2, "hosts": 2},
+    "fat-tree": {"k": 4},
+    "topoopt": {"servers": 8, "degree": 4},
+}
+
+
+def fabric(program, name, **options):
+    topology = topologies.load(name, rate=10e9, delay=1e-6, queue=0, **NETWORKS[name])
+    return Fabric(program, topology, **options)
+
+
+def admit(net, workers, **options):
+    timing = {"rto_min": 50e-6, "rto_max": 2e-3, "timeout": 10.0}
+    return net.admit([f"h{i + 1}" for i in range(workers)], options.pop("slots", 16), VALUES, **timing, **options)
+
+
+def reduce(net, job, count, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    arrays = [rng.integers(-(2**31), 2**31, count, np.int32) for _ in job.hosts]
+    expected = np.sum(arrays, axis=0, dtype=np.int32)
+    outcome = net.all_reduce(job, arrays, **options)
+    outcome.raise_failed()
+    for array in arrays:
+        np.testing.assert_array_equal(array, expected)
+    net.check()
+    return outcome
+
+
+def tensor_bytes(count):
+    """On the wire, of one worker: a packet that opens the tensor, and one a block."""
+    return (1 + -(-count // VALUES)) * (HEADERS + 4 * VALUES + ETHERNET_OVERHEAD)
+
+
+@pytest.mark.parametrize("stripes", [1, 2, 4])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_each_link_of_a_tree_carries_one_tensor_up_and_one_down(program, name, stripes):
+    """Nothing else anywhere, to the byte, whatever the number of workers below a link."""
+    count = 256 * 48
+    with fabric(program, name, pool=512) as net:
+        job = admit(net, 8, stripes=stripes)
+        reduce(net, job, count)
+        uses = Counter(link for admitted in job.jobs for link in admitted.tree.links)
+        for traffic in net.links():
+            assert traffic.bytes == uses[traffic.link] * tensor_bytes(count // stripes), traffic
+        model = tensors_per_link([admitted.tree for admitted in job.jobs])
+        assert max(model.values()) * 4 * count == pytest.approx(net.busiest().bytes, rel=0.7), "the model leaves headers out"
+        assert sum(net.worker_stats(machine)["retransmissions"] for machine in job.machines) == 0
+
+
+@pytest.mark.parametrize("rate", [0.001, 0.01, 0.1])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_sums_are_exact_when_any_link_loses_repeats_and_reorders(program, name, rate):
+    faults = Faults(rate, rate, rate, rate / 10, 60e-6, 20e-6)
+    with fabric(program, name, pool=64, faults=faults, seed=3) as net:
+        job = admit(net, 8, slots=8)
+        for count in (1, 40, 6000):
+            reduce(net, job, count, seed=count)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    name=st.sampled_from(list(NETWORKS)),
+    workers=st.integers(1, 8),
+    stripes=st.sampled_from([1, 1, 2, 3]),
+    slots=st.sampled_from([1, 2, 16]),
+    rate=st.sampled_from([0.0, 0.03, 0.1]),
+    count=st.integers(1, 3000),
+    seed=st.integers(0, 2**20),
+)
+def test_any_tree_job_is_exact(program, name, workers, stripes, slots, rate, count, seed):
+    faults = Faults(rate, rate, rate, rate / 10, 60e-6, 20e-6)
+    with fabric(program, name, pool=64, faults=faults, seed=seed) as net:
+        job = admit(net, workers, slots=slots, stripes=stripes)
+        starts = np.random.default_rng(seed).integers(0, 10**8, workers).tolist()
+        reduce(net, job, count, seed, starts=starts)
+
+
+@pytest.mark.parametrize("name", ["fat-tree", "topoopt"])
+def test_two_jobs_with_common_switches_keep_apart(program, name):
+    with fabric(program, name, pool=64, faults=Faults(loss=0.01)) as net:
+        jobs = [admit(net, 8, slots=8, name="a"), admit(net, 5, slots=16, name="b")]
+        rng = np.random.default_rng(1)
+        arrays = [[rng.integers(-99, 99, 5000).astype(np.int32) for _ in job.hosts] for job in jobs]
+        expected = [np.sum(a, axis=0, dtype=np.int32) for a in arrays]
+        for job, mine in zip(jobs, arrays, strict=True):
+            net.submit_all(job, mine)
+        assert net.run()
+        net.check()
+        for completion in net.completions():
+            assert completion.event.error() is None
+        for mine, right in zip(arrays, expected, strict=True):
+            for array in mine:
+                np.testing.assert_array_equal(array, right)
+
+
+def test_four_striped_trees_halve_the_time_on_topoopt(program):
+    """docs/topologies.md: what the busiest link carries falls from 1 tensor to 1/2 with four trees on 8 servers of degree 4."""
+    seconds = {}
+    for stripes in (1, 4):
+        with fabric(program, "topoopt", pool=512) as net:
+            job = admit(net, 8, slots=128, stripes=stripes)
+            seconds[stripes] = reduce(net, job, VALUES * 4000).seconds
+    assert seconds[1] / seconds[4] == pytest.approx(2, rel=0.1)
+
+
+def test_two_runs_of_one_seed_are_equal_to_the_bit(program):
+    def run(seed):
+        with fabric(program, "fat-tree", pool=64, faults=Faults(0.02, 0.02, 0.02, 0, 60e-6, 20e-6), seed=seed) as net:
+            return reduce(net, admit(net, 8), 3000).seconds, net.stats()
+
+    assert run(1) == run(1)
+    assert run(1)[1]["digest"] != run(2)[1]["digest"]
