@@ -57,8 +57,8 @@ def test_links_are_as_the_experiment_says_unless_the_topology_does():
     ("keys", "message"),
     [
         ({"topology": "fat-three"}, "no topology 'fat-three'"),
-        ({"topology": "fat-tree n=4"}, "'n=4': expected key=value with one of k, rate"),
-        ({"topology": "fat-tree k=four"}, "k = 'four': expected int"),
+        ({"topology": "fat-tree n=4"}, "has no parameter 'n'; it has: k, rate"),
+        ({"topology": "fat-tree k=four"}, "k is 'four', expected int"),
         ({"topology": "fat-tree k=3"}, "k is 3, expected an even number"),
         ({"topology": "fat-tree k=2", "workers": 3}, "has 2 hosts, expected 3"),
         ({"topology": "fat-tree", "algorithm": "ring", "stripes": 3, "workers": 4}, "at most 2, the rings of fat-tree"),

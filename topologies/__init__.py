@@ -49,9 +49,15 @@ def specified(text: str, **common: object) -> Topology:
 
     ``common``: parameters that it gets too, where it has them and the text does not say otherwise. Raises TopologyError.
     """
+    name, given = parameters(text, **common)
+    return load(name, **given)
+
+
+def parameters(text: str, **common: object) -> tuple[str, dict[str, object]]:
+    """The name and the parameters that ``text`` says (see specified). Raises TopologyError."""
     name, *words = text.split() or [""]
     if name.endswith(".toml"):
-        return load(name, **dict(word.partition("=")[::2] for word in words))
+        return name, dict(word.partition("=")[::2] for word in words)
     known = inspect.signature(maker(name)).parameters
     given: dict[str, object] = {key: value for key, value in common.items() if key in known}
     for word in words:
@@ -62,4 +68,4 @@ def specified(text: str, **common: object) -> Topology:
             given[key] = kind(value)
         except ValueError:
             raise TopologyError(f"topology {text!r}: {key} is {value!r}, expected {kind.__name__}") from None
-    return load(name, **given)
+    return name, given

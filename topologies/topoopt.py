@@ -321,10 +321,16 @@ def topology(
 
     ``traffic``: what the topology is made for (also the path of a file, see read_traffic); all-reduce of all by default.
     """
+    return as_topology(fabric(servers, degree, rings, traffic), rate, local, delay, queue, loss, mtu)
+
+
+def fabric(
+    servers: int = 8, degree: int = 4, rings: str = "undirected", traffic: Traffic | str | None = None, **_links: object
+) -> Fabric:
+    """What ``topology`` with the same parameters connects, with its rings and routes."""
     if isinstance(traffic, str):
         traffic = read_traffic(traffic, servers) if traffic else None
-    fabric = find_topology(servers, degree, traffic or Traffic(((tuple(range(1, servers + 1)), 1),)), rings)
-    return as_topology(fabric, rate, local, delay, queue, loss, mtu)
+    return find_topology(servers, degree, traffic or Traffic(((tuple(range(1, servers + 1)), 1),)), rings)
 
 
 def as_topology(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -28,12 +28,12 @@ class Place:
             raise ConfigError(f"topology = {config.topology!r} has {len(names)} hosts, expected {wanted}: workers = "
                               f"{config.workers} of each of jobs = {config.jobs}")  # fmt: skip
         if config.placement == "spread":
-            seats: dict[str, int] = {}
+            seats: Counter[str] = Counter()
+            seat = {}
             for name in names:
-                edge = self.topology.switch_of(name)
-                seats[edge] = seats.get(edge, -1) + 1
-                names[names.index(name)] = (seats[edge], name)  # type: ignore[call-overload]
-            names = [name for _, name in sorted(names, key=lambda item: item[0])]  # stable: edges in order
+                seat[name] = seats[self.topology.switch_of(name)]
+                seats[self.topology.switch_of(name)] += 1
+            names.sort(key=seat.__getitem__)  # stable: edge switches stay in order
         return [names[job * config.workers : (job + 1) * config.workers] for job in range(config.jobs)]
 
     def orders(self, hosts: Sequence[str], count: int) -> list[list[int]]:
@@ -51,42 +51,17 @@ class Place:
 
 def place(config: AllReduce) -> Place:
     """What ``config.topology`` says: a name and parameters, with the experiment's rate, delay and queue. Raises ConfigError."""
-    name, *settings = config.topology.split()
+    number = {"hosts": config.workers * config.jobs} if config.topology == "star" else {}
     try:
-        if name.endswith(".toml"):
-            return Place(topologies.load(name))
-        make = topologies.maker(name)
-        known = inspect.signature(make).parameters
-        asked = dict(_setting(config.topology, text, known) for text in settings)
-        if name == "star":
-            asked.setdefault("hosts", config.workers * config.jobs)
-        shared = {key: getattr(config, key) for key in ("rate", "delay", "queue") if key in known and key not in asked}
-        topology = make(**{**shared, **asked})
+        name, given = topologies.parameters(config.topology, rate=config.rate, delay=config.delay, queue=config.queue, **number)
+        topology = topologies.load(name, **given)
         if name != "topoopt":
             return Place(topology)
-        fabric = topoopt.find_topology(*_finder(asked, known))
+        fabric = topoopt.fabric(**given)
         everyone = next((group for group in fabric.groups if len(group.members) == fabric.servers), None)
         return Place(topology, fabric.tables(topology), tuple(map(tuple, everyone.cycles)) if everyone else ())
     except TopologyError as error:
         raise ConfigError(f"topology = {config.topology!r}: {error}") from None
-
-
-def _setting(whole: str, text: str, known) -> tuple[str, object]:
-    key, equals, value = text.partition("=")
-    if not equals or key not in known:
-        raise ConfigError(f"topology = {whole!r}: {text!r}: expected key=value with one of {', '.join(known)}")
-    kind = type(known[key].default)
-    try:
-        return key, kind(value) if kind in (int, float) else value
-    except ValueError:
-        raise ConfigError(f"topology = {whole!r}: {key} = {value!r}: expected {kind.__name__}") from None
-
-
-def _finder(asked: dict, known) -> tuple:
-    """The arguments of topoopt.find_topology for these parameters of topoopt.topology."""
-    servers, degree, rings, traffic = (asked.get(key, known[key].default) for key in ("servers", "degree", "rings", "traffic"))
-    told = topoopt.read_traffic(traffic, servers) if traffic else topoopt.Traffic(((tuple(range(1, servers + 1)), 1),))
-    return servers, degree, told, rings
 
 
 def schedule(config: AllReduce, place: Place, hosts: Sequence[str]) -> collectives.Schedule:

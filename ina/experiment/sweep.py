@@ -23,7 +23,7 @@ from ina.control.jobs import AdmissionError
 from ina.emulator.fabric import Unbalanced
 from ina.experiment import allreduce, compare, launch, run
 from ina.experiment.allreduce import WrongSum
-from ina.experiment.config import ConfigError, Keys
+from ina.experiment.config import AllReduce, ConfigError, Keys
 from ina.experiment.plan import Plan
 from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, sources, write_json
 from ina.transport.errors import JobError
@@ -169,8 +169,9 @@ def _finished(
         for index in todo:
             yield index, _point(plan.points[index].config, places[index], console)
         return
-    for config in {(p.config.program_path, p.config.values, p.config.pool): p.config for p in plan.points}.values():
-        allreduce.program(config)  # before processes ask for it at once
+    for config in (point.config for point in plan.points):
+        if isinstance(config, AllReduce):
+            allreduce.program(config)  # before processes ask for it at once
     pool = ProcessPoolExecutor(at_once, get_context("spawn"), _ignore_interrupts)
     try:
         under_way = {pool.submit(_point, plan.points[index].config, places[index], None): index for index in todo}
