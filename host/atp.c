@@ -13,92 +13,15 @@
  * What a packet carries and what its result means: tensors.h.
  */
 #include "atp_frame.h"
+#include "atp_state.h"
 #include "codec.h"
 #include "protocols.h"
-#include "rto.h"
-#include "tensors.h"
 #include "wire.h"
 
 #include <errno.h>
 #include <string.h>
 
-enum slot_state { IDLE = 0, FLYING = 1, READY = 2 };
-enum { OVERTAKEN = 3 /* later results that make a packet suspect */, FIRST_WINDOW = 200 * 306, ONE = 1 << 16 /* a packet, in the window's unit */ };
-
-struct slot {
-    uint64_t seq;             /* the packet it has on its way, or had last */
-    uint32_t seen;            /* workers that the server has of it, by its last pending reply */
-    uint16_t index;           /* aggregator of the next packet */
-    uint8_t state, op, has_seen;
-    uint8_t floats;           /* this packet goes to the server in floats */
-    uint8_t resend;           /* the next transmission asks for what switches hold */
-    uint8_t used;             /* seq means something */
-    uint32_t reserved;
-};
-
-struct state {
-    struct ina_worker_config config;
-    struct ina_internet net;     /* of bare frames; net_values: of frames with values */
-    struct ina_internet net_values;
-    struct ina_address peer;     /* the switch, or the server */
-    uint64_t next;               /* first packet that has not been sent */
-    uint64_t highest;            /* latest packet that has a result */
-    uint64_t suspects;           /* packets before this one have been looked at for having been overtaken */
-    uint64_t recover;            /* the window shrinks once for all packets before this one */
-    uint64_t window, threshold;  /* AIMD, in 1/ONE packets; below the threshold it grows fast */
-    uint32_t flying;             /* packets sent that have no result */
-    uint32_t reserved;
-    /* then: struct slot [slots], uint64_t ready[words], struct ina_tensors */
-};
-
-struct tail {
-    struct ina_worker_stats stats;
-    struct ina_tensor_times times;
-    uint32_t cursor, reserved;   /* resends go round the slots */
-    struct ina_rto rto;
-};
-
-/* ---- the state as it lies in memory ------------------------------------------------------------------------------ */
-
-static size_t round_up(size_t n)
-{
-    return (n + 63) & ~(size_t)63;
-}
-
-static uint32_t ready_words(uint32_t slots)
-{
-    return (slots + 63) / 64;
-}
-
-static size_t tensors_offset(uint32_t slots)
-{
-    return sizeof(struct state) + slots * sizeof(struct slot) + ready_words(slots) * 8;
-}
-
-static size_t head_size(uint32_t slots)
-{
-    return round_up(tensors_offset(slots) + ina_tensors_size(slots));
-}
-
-static struct slot *slots_of(const struct state *st)
-{
-    return (struct slot *)(st + 1);
-}
-
-static uint64_t *ready_of(const struct state *st)
-{
-    return (uint64_t *)(slots_of(st) + st->config.slots);
-}
-
-static struct ina_tensors *tensors_of(const struct state *st)
-{
-    return (struct ina_tensors *)((uint8_t *)st + tensors_offset(st->config.slots));
-}
-
-static struct tail *tail_of(const struct state *st)
-{
-    return (struct tail *)((uint8_t *)st + head_size(st->config.slots));
-}
+enum { OVERTAKEN = 3 /* later results that make a packet suspect */, FIRST_WINDOW = 200 * 306 /* bytes, the paper's */ };
 
 static int valid(const struct ina_worker_config *c)
 {
@@ -150,7 +73,8 @@ static int start(void *state, const struct ina_worker_config *config, const stru
     const uint32_t header = INA_ATP_PAYLOAD - INA_INTERNET_SIZE;
     ina_internet_write(&st->net, &config->self, peer, header);
     ina_internet_write(&st->net_values, &config->self, peer, header + 4 * config->values);
-    st->next = st->recover = st->highest = st->suspects = config->first_packet;
+    st->next = st->recover = config->first_packet;
+    st->first = st->last = NONE;
     uint64_t window = config->window ? config->window : FIRST_WINDOW / frame_size(config);
     window = window < 1 ? 1 : window > config->slots ? config->slots : window;
     st->window = window * ONE;
@@ -212,7 +136,7 @@ static void shrink(struct state *st, uint64_t seq)
     st->threshold = st->window;
 }
 
-/* ---- sending ----------------------------------------------------------------------------------------------------- */
+/* ---- packets that are sent again --------------------------------------------------------------------------------- */
 
 static void set_ready(struct state *st, uint32_t index)
 {
@@ -226,6 +150,56 @@ static void clear_ready(struct state *st, uint32_t index)
         slots_of(st)[index].state = FLYING;
     ready_of(st)[index / 64] &= ~(1ull << index % 64);
 }
+
+/* The list of packets that wait for an answer, in the order of their transmissions (ATP NSDI'21 §3.5: three results out of
+ * order make a packet suspect).
+ *
+ * Results come in the order of the transmissions but for losses, and but for sums of which the switch has one part and the
+ * server another, since the aggregator was taken or given back in between. A packet that waits while three that were sent
+ * after it have their results is asked for again. The window stays as it is: few of these are losses.
+ * Of packets that were sent more than once it is not known which transmission is answered: they overtake nothing. */
+
+static void unlist(struct state *st, uint32_t index)
+{
+    struct slot *slots = slots_of(st), *slot = &slots[index];
+    if (!slot->listed)
+        return;
+    *(slot->before == NONE ? &st->first : &slots[slot->before].after) = slot->after;
+    *(slot->after == NONE ? &st->last : &slots[slot->after].before) = slot->before;
+    slot->listed = 0;
+    slot->after = slot->before = 0;
+}
+
+static void list(struct state *st, uint32_t index)
+{
+    struct slot *slots = slots_of(st), *slot = &slots[index];
+    unlist(st, index);
+    slot->order = ++st->sent;
+    slot->after = NONE;
+    slot->before = st->last;
+    *(st->last == NONE ? &st->first : &slots[st->last].after) = (uint16_t)index;
+    st->last = (uint16_t)index;
+    slot->listed = 1;
+}
+
+static void ask_again(struct state *st, uint32_t index)
+{
+    unlist(st, index);
+    slots_of(st)[index].resend = 1;
+    set_ready(st, index);
+}
+
+static void has_answer(struct state *st, uint32_t index)
+{
+    struct slot *slots = slots_of(st);
+    unlist(st, index);
+    if (!slots[index].resend && slots[index].order > st->answered)
+        st->answered = slots[index].order;
+    while (st->first != NONE && slots[st->first].order + OVERTAKEN <= st->answered)
+        ask_again(st, st->first);
+}
+
+/* ---- sending ----------------------------------------------------------------------------------------------------- */
 
 /* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
 static int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index, uint64_t now)
@@ -246,6 +220,7 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     ((struct ina_atp_wire *)pkt->data)->exponent = (int8_t)exponent;
     clear_ready(st, index);
     slot->state = FLYING;
+    list(st, index);
     tail->stats.tx_packets++;
     tail->stats.tx_bytes += pkt->len;
     tail->stats.retransmissions += slot->resend;
@@ -328,12 +303,6 @@ static uint64_t deadline(const struct state *st)
     return ina_tensors_deadline(tensors_of(st), &tail_of(st)->times, st->config.timeout_ps);
 }
 
-static void ask_again(struct state *st, uint32_t index)
-{
-    slots_of(st)[index].resend = 1;
-    set_ready(st, index);
-}
-
 static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct state *st = state;
@@ -380,20 +349,6 @@ static int expire(void *state, uint32_t index, uint64_t now)
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
-/* Results come in the order of the packets but for losses, and but for sums of which the switch has one part and the server
- * another, since the aggregator was taken or given back in between. A packet that later ones overtake is asked for again, once
- * (ATP NSDI'21 §3.5: three results out of order); after that its timer decides. The window stays: few of these are losses. */
-static void overtaken(struct state *st, uint64_t seq)
-{
-    st->highest = seq > st->highest ? seq : st->highest;
-    for (; st->suspects + OVERTAKEN <= st->highest; st->suspects++) {
-        const uint32_t index = (uint32_t)(st->suspects & (st->config.slots - 1));
-        const struct slot *slot = &slots_of(st)[index];
-        if (slot->state == FLYING && slot->seq == st->suspects && !slot->resend && !slot->has_seen)
-            ask_again(st, index);
-    }
-}
-
 /* The server waits for other workers; or it lacks this one's values, which were in a sum that it could not use. */
 static void pending(struct state *st, uint32_t index, const struct ina_atp_view *view, uint64_t now)
 {
@@ -405,8 +360,10 @@ static void pending(struct state *st, uint32_t index, const struct ina_atp_view 
     slot->has_seen = 1;
     if (view->seen >> st->config.worker & 1) {
         clear_ready(st, index);
+        list(st, index);
         ina_rto_pending(&tail->rto, index, now);
     } else if (view->bitmap >> st->config.worker & 1) {
+        slot->has_seen = 0;
         ina_rto_stop(&tail->rto, index);
         ask_again(st, index);
     }
@@ -472,6 +429,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
     if (outcome == INA_OUTCOME_MISMATCH) {
         if (culprit >= 0)
             fail(st, INA_ERR_MISMATCH, (uint32_t)culprit);
+        unlist(st, index);
         ina_rto_stop(&tail->rto, index); /* and FLYING for good */
         return 0;
     }
@@ -485,9 +443,9 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         stats->collided++;
         slot->index = (uint16_t)(mix((uint64_t)slot->index << 48 ^ slot->seq) >> 48);
     }
+    has_answer(st, index);
     slot->has_seen = slot->resend = 0;
     slot->seen = 0;
-    overtaken(st, slot->seq);
     if (outcome == INA_OUTCOME_FLOATS) {
         slot->floats = 1;
         set_ready(st, index);

@@ -24,8 +24,9 @@ struct row {
     uint8_t ask_integers;    /* floats: answer that integers did not do */
     uint8_t queued;
     int8_t exponent;
-    uint8_t reserved[3];
+    uint8_t padding[7];      /* states are compared byte by byte */
 };
+static_assert(sizeof(struct row) == 32, "no padding");
 
 struct state {
     struct ina_ps_config config;

@@ -1,0 +1,95 @@
+/* Inside host/: the ATP worker's state as it lies in memory, behind one pointer:
+ *
+ *     struct state | slots | bitmap of slots to send again | tensors in flight     the head: what decides what it does
+ *     struct tail: statistics, start times, timers of the slots                    the tail
+ */
+#ifndef INA_ATP_STATE_H
+#define INA_ATP_STATE_H
+
+#include "internet.h"
+#include "protocol.h"
+#include "rto.h"
+#include "tensors.h"
+
+enum slot_state { IDLE = 0, FLYING = 1, READY = 2 };
+enum { NONE = 0xffff, ONE = 1 << 16 /* a packet, in the unit of windows */ };
+
+struct slot {
+    uint64_t seq;             /* the packet it has on its way, or had last */
+    uint32_t seen;            /* workers that the server has of it, by its last pending reply */
+    uint16_t index;           /* aggregator of the next packet */
+    uint8_t state, op, has_seen;
+    uint8_t floats;           /* this packet goes to the server in floats */
+    uint8_t resend;           /* the next transmission asks for what switches hold */
+    uint8_t used;             /* seq means something */
+    uint8_t listed;           /* in the list of packets that wait for an answer */
+    uint8_t unused;
+    uint16_t after, before;   /* its neighbours there */
+    uint16_t padding[3];      /* states are compared byte by byte */
+    uint64_t order;           /* of its latest transmission among all of this worker */
+};
+
+struct state {
+    struct ina_worker_config config;
+    struct ina_internet net;     /* of bare frames; net_values: of frames with values */
+    struct ina_internet net_values;
+    struct ina_address peer;     /* the switch, or the server */
+    uint64_t next;               /* first packet that has not been sent */
+    uint64_t sent, answered;     /* transmissions; the latest of them that was a packet's first and has its result */
+    uint64_t recover;            /* the window shrinks once for all packets before this one */
+    uint64_t window, threshold;  /* AIMD, in 1/ONE packets; below the threshold it grows fast */
+    uint32_t flying;             /* packets sent that have no result */
+    uint16_t first, last;        /* packets that wait for an answer, in the order of their transmissions; NONE */
+    /* then: struct slot [slots], uint64_t ready[words], struct ina_tensors */
+};
+
+struct tail {
+    struct ina_worker_stats stats;
+    struct ina_tensor_times times;
+    uint32_t cursor, reserved;   /* resends go round the slots */
+    struct ina_rto rto;
+};
+
+static_assert(sizeof(struct slot) == 40, "no padding");
+
+static inline size_t round_up(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
+
+static inline uint32_t ready_words(uint32_t slots)
+{
+    return (slots + 63) / 64;
+}
+
+static inline size_t tensors_offset(uint32_t slots)
+{
+    return sizeof(struct state) + slots * sizeof(struct slot) + ready_words(slots) * 8;
+}
+
+static inline size_t head_size(uint32_t slots)
+{
+    return round_up(tensors_offset(slots) + ina_tensors_size(slots));
+}
+
+static inline struct slot *slots_of(const struct state *st)
+{
+    return (struct slot *)(st + 1);
+}
+
+static inline uint64_t *ready_of(const struct state *st)
+{
+    return (uint64_t *)(slots_of(st) + st->config.slots);
+}
+
+static inline struct ina_tensors *tensors_of(const struct state *st)
+{
+    return (struct ina_tensors *)((uint8_t *)st + tensors_offset(st->config.slots));
+}
+
+static inline struct tail *tail_of(const struct state *st)
+{
+    return (struct tail *)((uint8_t *)st + head_size(st->config.slots));
+}
+
+#endif
