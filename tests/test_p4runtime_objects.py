@@ -117,6 +117,10 @@ def test_members_and_groups(world, names):
     assert client.read(p4.Entity(action_profile_group=p4.ActionProfileGroup())) == [p4.Entity(action_profile_group=both)]
     found = [e.table_entry for e in client.read(p4.Entity(table_entry=p4.TableEntry(table_id=names.ids["hop"])))]
     assert found == [by_member(names, 5, 2), by_group(names, 6, 1)]
+    for action, wanted in (({"action_profile_member_id": 2}, found[:1]), ({"action_profile_group_id": 1}, found[1:]),
+                           ({"action_profile_member_id": 1}, [])):  # fmt: skip
+        pattern = p4.TableEntry(table_id=names.ids["hop"], action=p4.TableAction(**action))
+        assert [e.table_entry for e in client.read(p4.Entity(table_entry=pattern))] == wanted
 
     client.set_pipeline("RECONCILE_AND_COMMIT", client.call(
         "GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config)

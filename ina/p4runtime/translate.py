@@ -310,15 +310,18 @@ class Translator:
         wanted = self.table_entry(e, key_only=True)
         key = self.key(wanted) if wanted.match else None
         action = None
-        if e.HasField("action"):
-            if e.action.WhichOneof("type") != "action":
-                raise EntityError(f"table {table.name}: entries cannot be read by member or group", "UNIMPLEMENTED")
+        kind = e.action.WhichOneof("type") if e.HasField("action") else None
+        if kind == "action":
             action = by_id("action", self.info.actions.values(), e.action.action.action_id).name
+        elif kind == "action_profile_action_set":
+            raise EntityError(f"table {table.name}: entries cannot be read by action set", "UNIMPLEMENTED")
         rows = switch.read([TableEntry(table.name, is_default=e.is_default_action)])
         return [
             r for r in rows
             if (key is None or self.key(r) == key)
             and (action is None or r.action == action)
+            and (kind != "action_profile_member_id" or r.member == e.action.action_profile_member_id)
+            and (kind != "action_profile_group_id" or r.group == e.action.action_profile_group_id)
             and e.priority in (0, r.priority)
             and e.metadata in (b"", r.metadata)
             and e.controller_metadata in (0, r.controller_metadata)
