@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from ina.experiment import config, data, launch, plan, record, report
+from ina.experiment import config, data, launch, plan, record, report, run
+from ina.experiment.places import described, server_host
 
 
 def test_unknown_key_names_file_and_nearest_key(tmp_path):
@@ -30,7 +31,7 @@ def test_unknown_key_names_file_and_nearest_key(tmp_path):
         ("workers = true", "workers = True: expected int"),
         ("values = 100", "values = 100: expected 32, 64"),
         ("slots = 48", "slots = 48: expected a power of two"),
-        ("backends = ['mpi']", "expected one or both of ina, gloo"),
+        ("backends = ['mpi']", "expected some of ina, switchml, atp, ps, gloo"),
         ("name = 'a/b'", "a name without '/'"),
         ("program = 'swichml'", "expected one of .*switchml"),
         ("name = 3", "name = 3: expected str"),
@@ -206,3 +207,23 @@ def test_a_rank_does_not_start_without_its_runner(tmp_path):
     rank = subprocess.run([sys.executable, "-m", "ina.experiment.rank", "no.json", "ina", str(tmp_path)],
                           env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert rank.returncode == 1 and f"the runner, process {gone.pid}, is gone" in rank.stderr
+
+
+def test_back_ends_are_protocols_each_in_its_network():
+    chosen = config.Config(backends=("gloo", "switchml", "ina", "atp", "ps"), world="testbed", workers=2)
+    worlds = [(there.protocol, names) for there, names in run._worlds(chosen)]
+    assert worlds == [("switchml", ["gloo", "switchml", "ina"]), ("atp", ["atp"]), ("ps", ["ps"])]
+    with pytest.raises(config.ConfigError, match="expected some of ina, switchml, atp, ps, gloo"):
+        config.Config(backends=("ina", "nccl"))
+
+
+def test_the_parameter_server_has_a_host_of_its_own():
+    chosen = config.Config(protocol="atp", world="testbed", workers=3)
+    assert len(described(chosen).hosts) == 4 and server_host(chosen, described(chosen)) == "h4"
+    nobody = config.Config(world="testbed")
+    assert server_host(nobody, described(nobody)) == ""
+    two = "leaf-spine leaves=2 spines=1 hosts=2"
+    placed = config.Config(protocol="atp", world="testbed", workers=3, topology=two, hosts="h2-h4")
+    assert server_host(placed, described(placed)) == "h1"
+    with pytest.raises(config.ConfigError, match="no host is left for the parameter server of atp"):
+        config.Config(protocol="atp", world="testbed", workers=4, topology=two)

@@ -34,6 +34,14 @@ def test_the_root_is_as_low_as_the_workers_allow(hosts, switches):
     assert tree.switches == switches and set(tree.workers) == set(hosts)
 
 
+def test_the_root_can_be_chosen():
+    """A parameter server is at one switch: the tree's root is there, as deep as it may be."""
+    (tree,) = place(FAT_TREE, ("h1", "h3"), ROOM, roots=["s2"])
+    assert tree.root == "s2" and set(tree.children("s2")) == {"h3", "s9"} and tree.parent["h1"] == "s1"
+    with pytest.raises(AdmissionError, match="s2, which h3 is connected to: no slots left"):
+        place(FAT_TREE, ("h1", "h3"), free(s2=0), roots=["s2"])
+
+
 def test_closed_switches_are_gone_round():
     hosts = ("h1", "h3")
     assert place(FAT_TREE, hosts, free(s9=0))[0].root == "s10"

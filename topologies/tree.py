@@ -54,16 +54,18 @@ def _number(name: str) -> int:
 
 
 def aggregation_tree(
-    topology: Topology, workers: Sequence[str], without: Collection[str] = (), load: Mapping[int, float] | None = None
-) -> Tree:
+    topology: Topology, workers: Sequence[str], without: Collection[str] = (), load: Mapping[int, float] | None = None,
+    roots: Collection[str] = (),
+) -> Tree:  # fmt: skip
     """The least deep tree that reaches all ``workers``; among these the one with fewest links, then least load, then the
     lowest root.
 
     Every switch of it lies on a shortest way from the root to a worker. In a fat-tree the root is the workers' edge switch, an
     aggregation switch of their pod or a core switch, whichever is enough. ``without``: switches to stay away from (failed,
     or out of slots). ``load``: of links, by number, from other jobs or trees, in any unit: the most loaded link of the tree
-    counts, then their sum. Only links that carry both directions are used. That the links are fewest is sure where ways
-    down from a root are unique (star, leaf-spine, fat-tree) and a greedy choice elsewhere.
+    counts, then their sum. ``roots``: one of these is to be the root; none: any switch. Only links that carry both
+    directions are used. That the links are fewest is sure where ways down from a root are unique (star, leaf-spine,
+    fat-tree) and a greedy choice elsewhere.
 
     Raises TopologyError: a worker is not a host of the topology or named twice, or no switch reaches all of them.
     """
@@ -84,11 +86,12 @@ def aggregation_tree(
     farthest = {
         switch: max(distance[edge][switch] for edge in edges)
         for switch in sorted(graph, key=_number)
-        if all(switch in distance[edge] for edge in edges)
+        if all(switch in distance[edge] for edge in edges) and (not roots or switch in roots)
     }
     if not farthest:
         hint = "; rings=undirected makes its links duplex" if any(link.simplex for link in topology.links) else ""
-        raise TopologyError(f"{topology.name}: no switch reaches all of {', '.join(workers)} over duplex links{hint}")
+        which = f"none of the switches {', '.join(sorted(roots))}" if roots else "no switch"
+        raise TopologyError(f"{topology.name}: {which} reaches all of {', '.join(workers)} over duplex links{hint}")
     nearest = min(farthest.values())
     best: tuple[tuple, dict[str, str], str] | None = None
     for candidate in (switch for switch, far in farthest.items() if far == nearest):

@@ -97,7 +97,8 @@ class Controller:
         failed = {switch: "it does not answer" for switch in self.unsure} | self.down
         try:
             return place(self.topology, hosts, {switch: len(self._ranges(switch, slots)) for switch in self.targets},
-                         running=[job.tree for job in self.jobs.values() if job.tree], load=load, failed=failed, stripes=stripes)
+                         running=[job.tree for job in self.jobs.values() if job.tree], load=load, failed=failed, stripes=stripes,
+                         roots=self.servers if self.program.needs_server else ())
         except AdmissionError as error:
             raise AdmissionError(error.code, f"job {name!r} asks for {slots} slots: {error}") from error
 

@@ -12,7 +12,7 @@ link, that link carries the whole tensor whatever the trees; stripes gain where 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ina.control.jobs import AdmissionError
 from topologies.model import Topology, TopologyError
@@ -24,12 +24,13 @@ NAMED = 8  # switches in an error
 def place(
     topology: Topology, hosts: Sequence[str], free: Mapping[str, int], *, running: Iterable[Tree] = (),
     load: Mapping[int, float] | None = None, failed: Mapping[str, str] | None = None, stripes: int = 1,
+    roots: Collection[str] = (),
 ) -> tuple[Tree, ...]:  # fmt: skip
     """``stripes`` trees over the workers at ``hosts``.
 
     ``free``: by switch, how many jobs of this one's slots it has room for; switches that are left out are not ours.
     ``running``: trees of other jobs. ``load``: of links by number beyond that, as the share of their time that is taken.
-    ``failed``: switches to stay away from, and why.
+    ``failed``: switches to stay away from, and why. ``roots``: the trees' roots are among these; none: any switch.
 
     Raises AdmissionError: ``full`` (where slots are missing, and how many fit), ``unreachable`` (failed switches, or no way
     at all), ``invalid`` (a host that is none, or is named twice).
@@ -46,7 +47,7 @@ def place(
         closed = {name: ("unreachable", why) for name, why in (failed or {}).items()}
         closed |= {s.name: ("unreachable", "not ours") for s in topology.switches if s.name not in free}
         closed |= {name: ("full", "no slots left") for name in free if room[name] <= 0 and name not in closed}
-        trees.append(_tree(topology, hosts, closed, taken))
+        trees.append(_tree(topology, hosts, closed, taken, roots))
         room.subtract(trees[-1].switches)
         for link in trees[-1].links:
             taken[link] += weight[link]
@@ -59,17 +60,20 @@ def _weights(topology: Topology) -> list[float]:
     return [fastest / link.rate if link.rate else 0.0 if fastest else 1.0 for link in topology.links]
 
 
-def _tree(topology: Topology, hosts: Sequence[str], closed: Mapping[str, tuple[str, str]], load: Mapping[int, float]) -> Tree:
+def _tree(
+    topology: Topology, hosts: Sequence[str], closed: Mapping[str, tuple[str, str]], load: Mapping[int, float],
+    roots: Collection[str],
+) -> Tree:  # fmt: skip
     """``closed``: code and reason by switch. Raises AdmissionError with the switch that is in the way, where it is one."""
     for host in hosts:
         if host in topology.hops and (edge := topology.switch_of(host)) in closed:
             code, why = closed[edge]
             raise AdmissionError(code, f"{edge}, which {host} is connected to: {why}")
     try:
-        return aggregation_tree(topology, hosts, closed, load)
+        return aggregation_tree(topology, hosts, closed, load, roots)
     except TopologyError as error:
         try:
-            usual = aggregation_tree(topology, hosts)
+            usual = aggregation_tree(topology, hosts, roots=roots)
         except TopologyError:
             code = "unreachable" if "no switch reaches" in str(error) else "invalid"
             raise AdmissionError(code, str(error)) from error

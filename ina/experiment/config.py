@@ -15,7 +15,7 @@ from ina import paths
 from ina.backend.settings import parse_faults
 from ina.control import kinds
 from ina.control.programs import program_named
-from ina.experiment.places import described, hosts_of
+from ina.experiment.places import described, hosts_of, server_host
 from ina.transport import protocols
 from ina.transport.config import VALUES
 from topologies import TopologyError
@@ -69,6 +69,7 @@ class Keys:
         """Keys of the testbed's network."""
         try:
             topology = described(self)
+            server_host(self, topology)
             hosts_of(self, topology)
             points(topology, filter(None, self.points.split(",")))
         except TopologyError as error:
@@ -92,7 +93,7 @@ class Config(Keys):
     kind: str = key("training", "what is done: training")
     name: str = key("fashion-mnist", "the results folder's name begins with it")
     world: str = key("local", "where: local (processes on this machine) or testbed (hosts of a Mininet network)")
-    backends: tuple[str, ...] = key(("ina", "gloo"), "which of ina, gloo, in this order")
+    backends: tuple[str, ...] = key(("ina", "gloo"), "of ina (with the protocol below), switchml, atp, ps, gloo; in this order")
     workers: int = key(4, "ranks")
     model: str = key("", "cnn (409,034 parameters) or small (39,418); empty: cnn, with BMv2 small")
     epochs: int = key(2, "passes over the training set")
@@ -122,6 +123,12 @@ class Config(Keys):
     cables: str = key("", "testbed: of what links between switches are: memory or veth; empty: memory where the switch can")
     points: str = key("", "testbed: captured into pcap as well: ports, links, hosts, switches (s1-eth1,h1-s1,h2,s2), or all")
 
+    def with_backend(self, backend: str) -> Config:
+        """The configuration by which one of the back ends runs."""
+        if backend in ("ina", "gloo"):
+            return self
+        return dataclasses.replace(self, protocol=backend, program="")
+
     def __post_init__(self) -> None:
         need = self.need
         need(self.kind == "training", "kind", "'training'")
@@ -149,7 +156,8 @@ class Config(Keys):
         need(0 <= self.delay <= 10, "delay", "seconds from 0 to 10")
         need(0 <= self.queue <= 1 << 30, "queue", "bytes from 0 (no limit) to 2^30")
         need(0 <= self.loss < 1, "loss", "a probability below 1")
-        need(len(self.backends) > 0 and set(self.backends) <= {"ina", "gloo"}, "backends", "one or both of ina, gloo")
+        known = ("ina", *protocols.names(), "gloo")
+        need(len(self.backends) > 0 and set(self.backends) <= set(known), "backends", "some of " + ", ".join(known))
         need(len(set(self.backends)) == len(self.backends), "backends", "each back end once")
         need(self.epochs >= 1, "epochs", "at least 1")
         need(self.steps >= 0, "steps", "0 or more")

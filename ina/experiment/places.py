@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import topologies
+from ina.control.programs import program_named
 from topologies.points import host_list
 
 
 def described(config: Any) -> topologies.Topology:
     """The network that ``config`` means. Raises TopologyError."""
-    number = {} if config.topology != "star" else {"hosts": config.workers}
+    number = {} if config.topology != "star" else {"hosts": config.workers + program_named(config.protocol).needs_server}
     topology = topologies.specified(config.topology, rate=config.rate, delay=config.delay, queue=config.queue,
                                     loss=config.loss, mtu=config.mtu, **number)  # fmt: skip
     if topology.mtu != config.mtu:
@@ -29,3 +30,14 @@ def hosts_of(config: Any, topology: topologies.Topology) -> list[str]:
         raise topologies.TopologyError(f"{config.workers} workers need {config.workers} hosts, each its own; {topology.name} "
                                        f"gives them: {', '.join(hosts)}")
     return hosts
+
+
+def server_host(config: Any, topology: topologies.Topology) -> str:
+    """Of the parameter server: the first host without a rank. "": the protocol has none. Raises TopologyError."""
+    if not program_named(config.protocol).needs_server:
+        return ""
+    ranks = hosts_of(config, topology)
+    for host in topology.hosts:
+        if host.name not in ranks:
+            return host.name
+    raise topologies.TopologyError(f"{topology.name}: no host is left for the parameter server of {config.protocol}")

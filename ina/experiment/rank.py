@@ -141,7 +141,7 @@ def train(config: Config, backend: str, folder: Path) -> None:
 
 def backend_stats(backend: str) -> dict[str, object]:
     """What this rank did, by path, and its worker's counters; empty for a back end that does not count them."""
-    if backend != "ina":
+    if backend == "gloo":
         return {}
     import ina.backend
 
@@ -152,7 +152,7 @@ def main() -> None:
     die_with_parent()
     torch.set_num_threads(1)
     config_path, backend, folder = sys.argv[1:]
-    config = from_dict(json.loads(Path(config_path).read_text()))
+    config = from_dict(json.loads(Path(config_path).read_text())).with_backend(backend)
     os.environ["INA_PROTOCOL"] = config.protocol
     os.environ["INA_PROGRAM"] = str(config.program_path.absolute())
     os.environ["INA_VALUES"], os.environ["INA_SLOTS"] = str(config.values), str(config.slots)
@@ -160,11 +160,11 @@ def main() -> None:
         os.environ["INA_FAULT"] = config.faults
     if config.pcap:
         os.environ["INA_CAPTURE"] = config.pcap
-    if backend == "ina":
+    if backend != "gloo":
         import ina.backend
 
         ina.backend.register()  # where the package is not installed, only checked out
-    dist.init_process_group(backend, timeout=timedelta(seconds=config.timeout))
+    dist.init_process_group("gloo" if backend == "gloo" else "ina", timeout=timedelta(seconds=config.timeout))
     try:
         train(config, backend, Path(folder))
     finally:

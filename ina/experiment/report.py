@@ -12,9 +12,10 @@ from rich.table import Table
 from ina.experiment.config import Sharing
 from ina.experiment.record import Folder, Reduction, Run
 
-COLOURS = {"ina": "#1668b8", "gloo": "#c65a11"}
-NAMES = {"ina": "ina (P4 switch)", "gloo": "gloo (loopback)"}
+COLOURS = {"ina": "#1668b8", "gloo": "#c65a11", "switchml": "#3a8a3a", "atp": "#8f3aa8", "ps": "#a8963a"}
+NAMES = {"ina": "ina (P4 switch)", "gloo": "gloo (loopback)", "switchml": "SwitchML", "atp": "ATP", "ps": "parameter server"}
 TESTBED_NAMES = {**NAMES, "gloo": "gloo (same links)"}
+LINES = ("-", "--", ":", "-.", (0, (1, 3)))  # the lower line shows through the gaps
 
 # kind -> (key of summary(), heading, heading where there is little room, format)
 COLUMNS = {
@@ -108,7 +109,7 @@ def smooth(values: list[float], width: int = 10) -> list[float]:
 
 def _plots(runs: list[Run]) -> list[tuple[str, str]]:
     def losses(axes) -> None:
-        for run, line in zip(runs, ("-", "--"), strict=False):  # the lower line shows through the dashes
+        for run, line in zip(runs, LINES, strict=False):
             steps = range(1, len(run.losses) + 1)
             axes.plot(steps, smooth(run.losses), line, color=COLOURS[run.backend], label=NAMES[run.backend])
         axes.set(xlabel="step", ylabel="training loss of rank 0 (mean of 10)", ylim=(0, None))
@@ -131,7 +132,7 @@ def _plots(runs: list[Run]) -> list[tuple[str, str]]:
         return draw
 
     return [
-        ("Training loss: two lines that lie on each other mean that the switch adds as Gloo does", svg(losses)),
+        ("Training loss: lines that lie on each other mean that the switch adds as Gloo does", svg(losses)),
         ("Time per step", svg(distribution("step_seconds", "time per step"))),
         (
             "Time in which an all-reduce was under way, per step",

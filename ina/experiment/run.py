@@ -59,15 +59,28 @@ def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str,
     assert isinstance(config, Config)
     runs: list[Run] = []
     try:
-        with _world(config, console) as network:
-            for backend in config.backends:
-                runs.append(_train(config, backend, folder, console, network))
-                folder.save(runs, {}, finished=False)
+        for there, backends in _worlds(config):
+            with _world(there, console) as network:
+                for backend in backends:
+                    runs.append(_train(there, backend, folder, console, network))
+                    folder.save(runs, {}, finished=False)
     finally:
         comparison = compare(config, folder, runs)
         if runs:
             _finish(folder, runs, comparison, finished=len(runs) == len(config.backends))
     return runs, comparison
+
+
+def _worlds(config: Config) -> list[tuple[Config, list[str]]]:
+    """Back ends that run one after the other in one network: those of one protocol, and Gloo in whichever it comes to."""
+    worlds: list[tuple[Config, list[str]]] = []
+    for backend in config.backends:
+        there = config.with_backend(backend)
+        if worlds and (backend == "gloo" or worlds[-1][0].program_path == there.program_path):
+            worlds[-1][1].append(backend)
+        else:
+            worlds.append((there, [backend]))
+    return worlds
 
 
 @contextmanager
@@ -151,18 +164,22 @@ def _train(config: Config, backend: str, folder: Folder, console: Console, netwo
 
 
 def compare(config: Config, folder: Folder, runs: list[Run]) -> dict[str, float]:
-    """How far the two back ends' trainings are apart; empty unless both ran."""
-    if {r.backend for r in runs} != {"ina", "gloo"}:
-        return {}
-    ours, gloo = sorted(runs, key=lambda r: r.backend != "ina")
-    step = min(config.compare_step, len(ours.losses))
-    a, b = (np.load(folder.path / f"parameters-{r.backend}-step{step}.npy") for r in (ours, gloo))
-    return {
-        f"relative L2 distance of the parameters after {step} steps": float(np.linalg.norm(a - b) / np.linalg.norm(b)),
-        "test accuracy, ina less gloo, points": 100 * (ours.accuracy - gloo.accuracy),  # type: ignore[operator]
-        "time in all-reduce, gloo over ina": sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds),
-        **_gain(config, ours, gloo),
-    }
+    """How far each back end's training is from Gloo's; empty unless that ran, too."""
+    gloo = next((r for r in runs if r.backend == "gloo"), None)
+    others = [r for r in runs if r is not gloo]
+    found: dict[str, float] = {}
+    for ours in others if gloo else []:
+        which = f", {ours.backend}" if len(others) > 1 else ""
+        step = min(config.compare_step, len(ours.losses))
+        a, b = (np.load(folder.path / f"parameters-{r.backend}-step{step}.npy") for r in (ours, gloo))
+        apart = float(np.linalg.norm(a - b) / np.linalg.norm(b))
+        found |= {
+            f"relative L2 distance of the parameters after {step} steps{which}": apart,
+            f"test accuracy, {ours.backend} less gloo, points": 100 * (ours.accuracy - gloo.accuracy),  # type: ignore[operator]
+            f"time in all-reduce, gloo over {ours.backend}": sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds),
+            **{f"{key}{which}": value for key, value in _gain(config.with_backend(ours.backend), ours, gloo).items()},
+        }
+    return found
 
 
 def _gain(config: Config, ours: Run, gloo: Run) -> dict[str, float]:

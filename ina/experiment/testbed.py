@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -10,14 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import topologies
+from ina import paths
 from ina.experiment.config import Config, ConfigError
 from ina.experiment.launch import Place
-from ina.experiment.places import described
+from ina.experiment.places import described, server_host
 from topologies.mininet import MininetMissing, Network, missing
 from topologies.state import Busy
 
 __all__ = ["Meter", "missing", "opened", "place", "processor_times"]
 
+SERVER_START = 60.0  # seconds
 STORE_PORT = 29500  # a host's ports are its own
 
 
@@ -29,7 +35,7 @@ def opened(config: Config) -> Iterator[Network]:
     """
     defines = {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
     capture = Path(config.pcap) if config.points else None
-    network = None
+    network = server = None
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         try:
@@ -40,13 +46,53 @@ def opened(config: Config) -> Iterator[Network]:
             if capture:
                 capture.mkdir(parents=True, exist_ok=True)
             network.start()
+            server = _parameter_server(network, server_host(config, topology))
         except (MininetMissing, Busy, topologies.TopologyError) as error:
             raise ConfigError(f"world = 'testbed', switch = {config.switch!r}: {error}") from error
         yield network
     finally:
+        if server is not None:
+            _end(server)
         if network is not None:
             network.stop()
         signal.signal(signal.SIGTERM, before)
+
+
+def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
+    """``ina ps`` in ``host``, when it serves. None: there is to be none. Raises ConfigError with what it said."""
+    if not host:
+        return None
+    with tempfile.TemporaryFile() as log:
+        command = [sys.executable, "-m", "ina.cli", "ps", "--switch", network.socket, "--port", "udp"]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(paths.PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
+        server = subprocess.Popen(network.command(host, command), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                  env=environment)  # fmt: skip
+        network.adopt(server.pid)
+        deadline = time.monotonic() + SERVER_START
+        while not _asked(network)["server"]:
+            if server.poll() is not None or time.monotonic() > deadline:
+                _end(server)
+                log.seek(0)
+                raise ConfigError(f"the parameter server in {host} does not serve: {log.read().decode(errors='replace')[-2000:]}")
+            time.sleep(0.05)
+    return server
+
+
+def _asked(network: Network) -> dict:
+    client = network.client()
+    try:
+        return client.ping()
+    finally:
+        client.close()
+
+
+def _end(server: subprocess.Popen) -> None:
+    server.terminate()
+    try:
+        server.wait(5)
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
 
 
 def _terminate(number: int, _frame: object) -> None:
