@@ -1,0 +1,199 @@
+"""ATP's worker and parameter server alone: frames in, frames out."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ina.transport import Worker, WorkerConfig, worker_address
+from ina.transport.config import ATP_SWITCH, SERVER
+from ina.transport.parameter_server import ParameterServer, ServerConfig
+
+
+def worker(index: int, workers: int, **options) -> Worker:
+    options = {"slots": 4, "values": 32, "protocol": "atp", "switch": ATP_SWITCH} | options
+    return Worker(WorkerConfig(index, workers, **options))
+
+
+def server(workers: int, **options) -> ParameterServer:
+    return ParameterServer(ServerConfig(workers, **{"slots": 4, "values": 32} | options))
+
+
+def relayed(frame: bytes) -> bytes:
+    """A worker's frame as the switch passes it on to the server."""
+    head = bytearray(frame)
+    head[26:34] = bytes([10, 0, 255, 254, 10, 0, 255, 253])
+    head[34:38] = ATP_SWITCH.port.to_bytes(2, "big") + SERVER.port.to_bytes(2, "big")
+    return bytes(head)
+
+
+def to_worker(frame: bytes, index: int) -> bytes:
+    """A server's frame as the switch passes it on."""
+    head, own = bytearray(frame), worker_address(0, index)
+    head[26:34] = bytes([10, 0, 255, 254, *map(int, own.ip.split("."))])
+    head[34:38] = ATP_SWITCH.port.to_bytes(2, "big") + own.port.to_bytes(2, "big")
+    return bytes(head)
+
+
+def test_a_plain_server_answers_each_worker_at_its_own_address():
+    """No switch at all between them."""
+    workers = [worker(i, 3, protocol="ps", server=SERVER) for i in range(3)]
+    ps = server(3, direct=True)
+    rows = np.random.default_rng(1).standard_normal((3, 1000)).astype(np.float32)
+    expected = rows.astype(np.float64).sum(axis=0)
+    for w, row in zip(workers, rows, strict=True):
+        w.submit(row)
+    for _ in range(100):
+        for w in workers:
+            for frame in w.frames_to_send(0):
+                ps.receive(frame, 0)
+        for frame in ps.frames_to_send(0):
+            workers[frame[33] - 1].receive(frame, 0)
+    assert [[e.code for e in w.events()] for w in workers] == [[0]] * 3
+    np.testing.assert_allclose(rows[0], expected, atol=1e-6)
+    stats = ps.stats
+    assert stats["drop_foreign"] == stats["overlaps"] == 0 and stats["tx_packets"] == 3 * stats["results"]
+
+
+def test_a_plain_server_hears_each_worker_only_from_its_own_address():
+    ps, first = server(3, direct=True), worker(0, 3, protocol="ps", server=SERVER)
+    first.submit(np.zeros(1, np.int32))
+    frame = bytearray(first.frames_to_send(0)[0])
+    frame[57] = 0b010
+    ps.receive(bytes(frame), 0)
+    frame[57] = 0b011
+    ps.receive(bytes(frame), 0)
+    assert ps.stats["drop_foreign"] == 2 and ps.frames_to_send(0) == []
+
+
+def test_parts_that_overlap_are_not_added_and_a_resend_hears_whom_the_server_has():
+    ps, workers = server(3), [worker(i, 3) for i in range(3)]
+    for w in workers:
+        w.submit(np.ones(20, np.int32))
+    frames = [relayed(w.frames_to_send(0)[0]) for w in workers]
+    part = bytearray(frames[0])
+    part[57] = 0b011
+    ps.receive(bytes(part), 0)
+    for resend in (0, 8):
+        again = bytearray(frames[1])
+        again[42] |= resend
+        ps.receive(bytes(again), 0)
+    (pending,) = ps.frames_to_send(0)
+    assert pending[42] >> 4 == 5 and pending[54:58] == bytes([0, 0, 0, 0b010]) and pending[58:62] == bytes([0, 0, 0, 0b011])
+    assert ps.stats["overlaps"] == 2 and ps.stats["merged_partial"] == 1
+    ps.receive(frames[2], 0)
+    (result,) = ps.frames_to_send(0)
+    assert result[42] >> 4 == 3 and result[57] == 0b111
+    again = bytearray(frames[1])
+    again[42] |= 8
+    ps.receive(bytes(again), 0)
+    (repeated,) = ps.frames_to_send(0)
+    assert repeated[:42] == result[:42] and repeated[57] == 0b010 and repeated[58:] == result[58:]
+
+
+def test_a_worker_that_the_server_lacks_sends_again_at_once():
+    w = worker(1, 3)
+    w.submit(np.ones(20, np.int32))
+    (frame,) = w.frames_to_send(0)
+    pending = bytearray(to_worker(relayed(frame), 1)[:58] + bytes(4))
+    pending[16:18], pending[38:40] = (48).to_bytes(2, "big"), (28).to_bytes(2, "big")
+    pending[42] = 0x50
+    for seen, dest, again in ((0b010, 0b111, 0), (0b001, 0b001, 0), (0b001, 0b010, 1), (0b101, 0b111, 1)):
+        pending[57], pending[61] = dest, seen
+        w.receive(bytes(pending), 0)
+        sent = w.frames_to_send(0)
+        assert [f[42] for f in sent] == [0x18] * again
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_any_bytes_are_dropped_and_counted(data):
+    """Random bytes, and real frames with bytes changed, cut and grown, into both machines."""
+    ps, workers = server(2), [worker(i, 2, reply_in_place=data.draw(st.booleans())) for i in range(2)]
+    for w in workers:
+        w.submit(np.zeros(100, np.float32))
+    up = [relayed(f) for w in workers for f in w.frames_to_send(0)]
+    down = []
+    for frame in up:
+        ps.receive(frame, 0)
+        down += [to_worker(f, 0) for f in ps.frames_to_send(0)]
+    before = ps.stats, workers[0].stats
+    count = data.draw(st.integers(1, 10))
+    for _ in range(count):
+        frame = bytearray(data.draw(st.sampled_from(up + down) | st.binary(max_size=200)))
+        for at in data.draw(st.lists(st.integers(0, 61), max_size=3)):
+            if at < len(frame):
+                frame[at] ^= 1 << data.draw(st.integers(0, 7))
+        frame = bytes(frame[: data.draw(st.integers(0, len(frame)))] if data.draw(st.booleans()) else frame)
+        ps.receive(frame, 1)
+        workers[0].receive(frame, 1)
+        ps.frames_to_send(1)
+        workers[0].frames_to_send(1)
+    outcomes = ("merged_raw", "merged_partial", "overlaps", "drop_malformed", "drop_foreign", "drop_stale")
+    assert sum(ps.stats[k] - before[0][k] for k in outcomes) == count
+    drops = ("results", "duplicates", "pending_replies", "drop_malformed", "drop_foreign", "drop_stale")
+    assert sum(workers[0].stats[k] - before[1][k] for k in drops) == count
+
+
+def test_states_are_values():
+    """Snapshots taken at any time go on to the same bytes."""
+    ps, workers = server(2), [worker(i, 2, window=2) for i in range(2)]
+    outs = [np.zeros(3000, np.float32) for _ in workers]
+    for i, w in enumerate(workers):
+        w.submit(np.arange(3000, dtype=np.float32) + i, outs[i])
+
+    def run(rounds: int) -> list[bytes]:
+        sent = []
+        for _ in range(rounds):
+            for w in workers:
+                for frame in w.frames_to_send(0):
+                    sent.append(frame)
+                    ps.receive(relayed(frame), 0)
+            for frame in ps.frames_to_send(0):
+                sent.append(frame)
+                for i, w in enumerate(workers):
+                    w.receive(to_worker(frame, i), 0)
+        return sent
+
+    run(5)
+    saved = [m.snapshot() for m in (ps, *workers)]
+    once, states = run(40), [m.snapshot() for m in (ps, *workers)]
+    for machine, snapshot in zip((ps, *workers), saved, strict=True):
+        machine.restore(snapshot)
+    assert run(40) == once and [m.snapshot() for m in (ps, *workers)] == states
+    assert len(once) > 30 and [e.code for e in workers[0].events()] == [0]
+    with pytest.raises(ValueError, match="of another configuration"):
+        ps.restore(saved[1])
+
+
+def test_the_congestion_window():
+    """It grows by a packet a result, halves once for what was on its way together, and never ends."""
+    ps, w = server(1, slots=64), worker(0, 1, slots=64, window=4)
+    w.submit(np.zeros(32 * 3000, np.int32))
+    windows = []
+    for n in range(30):
+        frames = w.frames_to_send(0)
+        windows.append(len(frames))
+        for frame in frames:
+            ps.receive(relayed(frame), 0)
+        for frame in ps.frames_to_send(0):
+            marked = bytearray(to_worker(frame, 0))
+            marked[42] |= 2 * (n in (5, 6, 20))
+            w.receive(bytes(marked), 0)
+    assert windows[:6] == [4, 8, 16, 32, 64, 64]
+    assert windows[6] == 32 and windows[7] == 16 and windows[8:13] == [16, 17, 18, 19, 20]
+    assert windows[21] == windows[20] // 2 and w.stats["marked"] > 3
+
+
+@pytest.mark.parametrize(
+    ("config", "text"),
+    [({"workers": 33}, "workers: 33"), ({"slots": 3}, "power of two"), ({"values": 100}, "values: 100"),
+     ({"job": 256}, "job: 256"), ({"worker_addresses": (SERVER,)}, "worker_addresses: 1, expected 2")],
+)  # fmt: skip
+def test_configuration_is_checked(config, text):
+    with pytest.raises(ValueError, match=text):
+        ServerConfig(**{"workers": 2} | config)
+    with pytest.raises(ValueError, match="window: 9000"):
+        WorkerConfig(0, 2, window=9000)
+    with pytest.raises(ValueError, match="exponent: 127"):
+        WorkerConfig(0, 2, exponent=127)
