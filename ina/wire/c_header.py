@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ina.wire.layout import HEAD, Header, Layout
 
 _TYPES = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t"}
 _SIGNED = {1: "int8_t", 2: "int16_t", 4: "int32_t", 8: "int64_t"}
 
 
-def generate(layout: Layout, source: str, prefix: str = "wire") -> str:
+def generate(layout: Layout, source: str, prefix: str = "wire", head: Sequence[str] = HEAD) -> str:
     """C11 text. Struct members are big endian on the wire; names are `prefix`_header and PREFIX_HEADER_FIELD_MASK."""
     upper = prefix.upper()
     lines = [
@@ -24,8 +26,8 @@ def generate(layout: Layout, source: str, prefix: str = "wire") -> str:
         "};",
         "",
         "enum { /* where a header starts in a frame */",
-        *(f"    {upper}_{name.upper()}_OFFSET = {layout.offset(name, HEAD)}," for name in HEAD),
-        f"    {upper}_PAYLOAD_OFFSET = {layout.size(HEAD)}",
+        *(f"    {upper}_{name.upper()}_OFFSET = {layout.offset(name, head)}," for name in head),
+        f"    {upper}_PAYLOAD_OFFSET = {layout.size(head)}",
         "};",
     ]
     for header in layout.headers.values():

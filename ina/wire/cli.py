@@ -6,6 +6,7 @@ import argparse
 import sys
 
 SOURCE = "p4/include/headers.p4"
+ATP_SOURCE = "p4/include/atp_headers.p4"
 
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
@@ -23,20 +24,39 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ina.wire import c_header, dissector, layout  # the compiler's front end: not for `ina --help`
+    from ina.wire import c_header, dissector, dissector_atp, layout  # the compiler's front end: not for `ina --help`
 
     if args.values not in layout.VALUES:
         known = ", ".join(map(str, layout.VALUES))
         print(f"ina: --values {args.values}: expected one of {known}", file=sys.stderr)
         return 2
-    wire = layout.load(args.values)
+    wire, atp = layout.load(args.values), layout.load_atp(args.values)
     if args.what == "c":
         print(c_header.generate(wire, SOURCE), end="")
+        print(c_header.generate(atp, ATP_SOURCE, "atp", layout.ATP_HEAD), end="")
     elif args.what == "lua":
         print(dissector.generate(wire, layout.size_codes(), SOURCE), end="")
+        print(dissector_atp.generate(atp, ATP_SOURCE), end="")
     else:
         print("\n".join(_table(wire)))
+        print("\nATP")
+        print("\n".join(_atp_table(atp)))
     return 0
+
+
+def _atp_table(wire) -> list[str]:
+    from ina.wire.layout import ATP_DATA, ATP_HEAD
+
+    lines = [_line(wire, name, field, wire.offset(name, ATP_DATA)) for name in ("atp", "values") for field in wire[name].fields]
+    for title, frame in (("data", ATP_DATA), ("without payload", ATP_HEAD)):
+        lines.append(f"{title}: {wire.size(frame)} bytes: {' | '.join(frame)}")
+    return lines
+
+
+def _line(wire, name: str, field, start: int) -> str:
+    width = f"{field.count} x {field.width}" if field.count > 1 else str(field.width)
+    byte, bit = divmod(8 * start + field.offset, 8)
+    return f"{name:10} {field.name:16} {byte:5} {bit:3} {width:>9}{'  signed' if field.signed else ''}"
 
 
 def _table(wire) -> list[str]:
@@ -46,10 +66,7 @@ def _table(wire) -> list[str]:
     lines = [f"{'header':10} {'field':16} {'byte':>5} {'bit':>3} {'width':>9}"]
     for name, header in wire.headers.items():
         start = wire.offset(name, PENDING if name == "pending" else DATA)
-        for field in header.fields:
-            width = f"{field.count} x {field.width}" if field.count > 1 else str(field.width)
-            byte, bit = divmod(8 * start + field.offset, 8)
-            lines.append(f"{name:10} {field.name:16} {byte:5} {bit:3} {width:>9}{'  signed' if field.signed else ''}")
+        lines += [_line(wire, name, field, start) for field in header.fields]
     for title, frame in (("data", DATA), ("without payload", HEAD), ("pending", PENDING)):
         lines.append(f"{title}: {wire.size(frame)} bytes: {' | '.join(frame)}")
     return lines

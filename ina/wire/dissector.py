@@ -12,7 +12,7 @@ from ina.wire.layout import Header, Layout, Unit
 
 _LABELS = {
     "msg_type": "message type", "overflow": "overflow", "size": "size code", "tsi": "packet number (tsi)",
-    "missing": "workers missing", "v": "values", "e0": "exponent e0", "e1": "exponent e1 (incarnation)",
+    "missing": "workers missing", "bitmap": "workers", "v": "values", "e0": "exponent e0", "e1": "exponent e1 (incarnation)",
 }  # fmt: skip
 _HEADERS = ("switchml", "exponents", "pending", "values")
 
@@ -20,7 +20,7 @@ _HEADERS = ("switchml", "exponents", "pending", "values")
 def generate(layout: Layout, sizes: Mapping[int, int], source: str) -> str:
     """Lua text for Wireshark 3 and later. `sizes`: integers in the payload by size code."""
     constants = layout.constants
-    fields = [line for name in _HEADERS for line in _fields(layout[name])]
+    fields = [line for name in _HEADERS for line in field_lines(layout[name], "switchml")]
     first, ports = constants["SWITCHML_PORT"], 0x10000 - constants["SWITCHML_MASK"]
     head = layout["switchml"]
     size, kind = head["size"], head["msg_type"]
@@ -44,8 +44,8 @@ def generate(layout: Layout, sizes: Mapping[int, int], source: str) -> str:
             f"    length = math.min({layout.size(('switchml', 'exponents'))} + length, buffer:len())",
             '    pinfo.cols.protocol = "SwitchML"',
             "    local t = tree:add(switchml, buffer(0, length))",
-            *_add(layout["switchml"], 0),
-            *_add(layout["exponents"], head.size),
+            *add_lines(layout["switchml"], 0),
+            *add_lines(layout["exponents"], head.size),
             *_payload(layout),
             f"    pinfo.cols.info = string.format('%s job %d tsi %u slot %d set %d', {_info(head)})",
             "    return length",
@@ -63,25 +63,29 @@ def _name(header: Header, field: str) -> str:
     return f"f.{header.name}_{field}"
 
 
-def _fields(header: Header) -> list[str]:
+def field_lines(header: Header, protocol: str) -> list[str]:
     """Declarations of the header's fields, with the mask of each in its unit."""
     lines = []
     for unit in header.units:
         for field in unit.fields:
             bits = 8 * unit.size if field.count == 1 else field.width
+            bits = bits if bits in (8, 16, 24, 32) else 64
             kind = f"{'int' if field.signed or header.name == 'values' else 'uint'}{bits}"
             label = _LABELS.get(field.name, field.name)
-            base = "base.HEX" if field.name == "missing" else "base.DEC"
+            base = "base.HEX" if field.name in ("missing", "bitmap") else "base.DEC"
             values = "kinds" if field.name == "msg_type" else "nil"
             mask = f", {unit.mask(field):#x}" if len(unit.fields) > 1 else ""
-            lines.append(f'{_name(header, field.name)} = ProtoField.{kind}("switchml.{field.name}", "{label}", {base}, '
+            lines.append(f'{_name(header, field.name)} = ProtoField.{kind}("{protocol}.{field.name}", "{label}", {base}, '
                          f"{values}{mask})")  # fmt: skip
     return lines
 
 
-def _add(header: Header, start: int, indent: str = "    ") -> list[str]:
+def add_lines(header: Header, start: int, indent: str = "    ") -> list[str]:
+    """Adds every field of the header that starts at byte `start`."""
+
     def place(unit: Unit) -> str:
-        return f"buffer({start + unit.offset}, {unit.size})"
+        here = f"buffer({start + unit.offset}, {unit.size})"
+        return here if unit.size in (1, 2, 3, 4, 8) else f"{here}, {here}:uint64()"
 
     return [f"{indent}t:add({_name(header, field.name)}, {place(unit)})" for unit in header.units for field in unit.fields]
 
@@ -93,7 +97,7 @@ def _payload(layout: Layout) -> list[str]:
     return [
         f"    if kind == {layout.constants['SWITCHML_PENDING']} then",
         f"        if length >= {start + layout['pending'].size} then",
-        *_add(layout["pending"], start, " " * 12),
+        *add_lines(layout["pending"], start, " " * 12),
         "        end",
         "    else",
         f"        for at = {start}, length - {step}, {step} do",

@@ -28,6 +28,8 @@ VALUES = (32, 64, 128, 256, 1024, 2048)  # payload sizes, in integers, that p4/i
 HEAD = ("ethernet", "ipv4", "udp", "switchml", "exponents")
 DATA = (*HEAD, "values")
 PENDING = (*HEAD, "pending")
+ATP_HEAD = ("ethernet", "ipv4", "udp", "atp")
+ATP_DATA = (*ATP_HEAD, "values")
 
 
 class LayoutError(ValueError):
@@ -215,6 +217,11 @@ def load(values: int = 256, path: Path | None = None, struct: str = "headers_t")
         if isinstance(d, ast.ConstDecl) and type(d.value.const) is int and not d.name.startswith("__")
     }
     return Layout(headers, constants)
+
+
+def load_atp(values: int = 256) -> Layout:
+    """Layout of ATP's frames, from p4/include/atp_headers.p4."""
+    return load(values, p4_dir() / "include" / "atp_headers.p4")
 
 
 def size_codes() -> dict[int, int]:

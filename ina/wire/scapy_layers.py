@@ -9,6 +9,8 @@ Importing this module binds the layers to SwitchML's UDP ports. The payload's le
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 try:
     from scapy.fields import BitField, Field, FieldListField
     from scapy.layers.inet import UDP
@@ -27,11 +29,11 @@ MOST = max(layout.VALUES)
 DEFAULTS = {"msg_type": _CONSTANTS["SWITCHML_DATA"], "size": _CONSTANTS["SIZE_CODE"]}
 
 
-def _fields(header: layout.Header) -> list:
+def described(header: layout.Header, defaults: Mapping[str, int] = DEFAULTS) -> list:
     """Scapy's description of a header's fields; a field of whole bytes at a whole byte is a number, others are bits."""
     found = []
     for field in header.fields:
-        default = DEFAULTS.get(field.name, 0)
+        default = defaults.get(field.name, 0)
         format_ = _FORMATS.get((field.width, field.signed))
         if field.count > 1:  # as many as the packet before says, or as there are
             found.append(FieldListField(field.name, [], Field("", 0, format_), count_from=_count, max_count=MOST))
@@ -51,7 +53,7 @@ class SwitchML(Packet):
     """Job, tsi, set and slot, message type and size code."""
 
     name = "SwitchML"
-    fields_desc = _fields(_WIRE["switchml"])
+    fields_desc = described(_WIRE["switchml"])
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         return Exponents if len(payload) >= _WIRE["exponents"].size else Raw
@@ -61,7 +63,7 @@ class Exponents(Packet):
     """Largest exponents; then the workers missing, values, or nothing, as the SwitchML header before says."""
 
     name = "SwitchML exponents"
-    fields_desc = _fields(_WIRE["exponents"])
+    fields_desc = described(_WIRE["exponents"])
 
     def guess_payload_class(self, payload: bytes) -> type[Packet]:
         head = self.underlayer
@@ -77,14 +79,14 @@ class Pending(Packet):
     """Bitmap of the workers that the slot has seen."""
 
     name = "SwitchML pending"
-    fields_desc = _fields(_WIRE["pending"])
+    fields_desc = described(_WIRE["pending"])
 
 
 class Values(Packet):
     """The integers, modulo 2^32."""
 
     name = "SwitchML values"
-    fields_desc = _fields(_WIRE["values"])
+    fields_desc = described(_WIRE["values"])
 
 
 for _port in range(_CONSTANTS["SWITCHML_PORT"], _CONSTANTS["SWITCHML_PORT"] + 0x10000 - _CONSTANTS["SWITCHML_MASK"]):
