@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { ACK_EVERY = 4, REORDERING = 3, FIRST_WINDOW = 10 /* RFC 6928 */, MOST_BACKOFF = 6, UNKNOWN = 16 /* least time-outs to wait before the first sample */ };
-static const double GAIN = 1.0 / 16; /* g of DCTCP §3.3 */
+enum { GAIN = 16, ONE = INA_FLOW_ONE }; /* 1 / g of DCTCP §3.3 */
 
 int ina_flow_init(struct ina_flow *flow, uint32_t window, uint32_t congestion, uint64_t rto)
 {
@@ -14,8 +14,8 @@ int ina_flow_init(struct ina_flow *flow, uint32_t window, uint32_t congestion, u
         .congestion = congestion,
         .rto = rto,
         .limit = window,
-        .cwnd = congestion == INA_DCTCP && window > FIRST_WINDOW ? FIRST_WINDOW : window,
-        .alpha = 1,
+        .cwnd = (uint64_t)(congestion == INA_DCTCP && window > FIRST_WINDOW ? FIRST_WINDOW : window) * ONE,
+        .alpha = ONE,
         .slow_start = congestion == INA_DCTCP,
         .out = calloc(window, sizeof *flow->out),
         .got = calloc(window, 1),
@@ -38,7 +38,7 @@ static struct ina_flow_packet *out_at(const struct ina_flow *flow, uint32_t numb
 
 static uint32_t may_send_below(const struct ina_flow *flow)
 {
-    uint32_t below = flow->una + (uint32_t)flow->cwnd;
+    uint32_t below = flow->una + (uint32_t)(flow->cwnd / ONE);
     below = below < flow->limit ? below : flow->limit;
     return below < flow->available ? below : flow->available;
 }
@@ -100,7 +100,7 @@ int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *pu
         }
         lose(flow, flow->una);
         if (flow->congestion == INA_DCTCP)
-            flow->cwnd = 1;
+            flow->cwnd = ONE;
     }
     uint32_t send = flow->next;
     if (flow->lost) {
@@ -119,7 +119,7 @@ int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *pu
     packet->times += packet->times < UINT8_MAX;
     flow->sent++;
     *number = send;
-    *push = packet->times > 1 || send + 1 == flow->available || flow->cwnd < 2 * ACK_EVERY;
+    *push = packet->times > 1 || send + 1 == flow->available || flow->cwnd < 2 * ACK_EVERY * ONE;
     return 1;
 }
 
@@ -130,16 +130,17 @@ static void dctcp(struct ina_flow *flow, uint32_t newly, uint32_t marked)
     flow->round_marked += marked;
     if (marked)
         flow->slow_start = 0;
-    flow->cwnd += flow->slow_start ? newly : newly / flow->cwnd;
+    flow->cwnd += flow->slow_start ? (uint64_t)newly * ONE : (uint64_t)newly * ONE * ONE / flow->cwnd;
     if (flow->una >= flow->round_end) {
-        double share = flow->round_packets ? (double)flow->round_marked / flow->round_packets : 0;
-        flow->alpha = (1 - GAIN) * flow->alpha + GAIN * (share < 1 ? share : 1);
+        uint64_t share = flow->round_packets ? (uint64_t)flow->round_marked * ONE / flow->round_packets : 0;
+        flow->alpha = flow->alpha - flow->alpha / GAIN + (share < ONE ? share : ONE) / GAIN;
         if (flow->round_marked)
-            flow->cwnd *= 1 - flow->alpha / 2;
+            flow->cwnd -= flow->cwnd * flow->alpha / (2 * ONE);
         flow->round_end = flow->next;
         flow->round_packets = flow->round_marked = 0;
     }
-    flow->cwnd = flow->cwnd < 1 ? 1 : flow->cwnd > flow->window ? flow->window : flow->cwnd;
+    uint64_t most = (uint64_t)flow->window * ONE;
+    flow->cwnd = flow->cwnd < ONE ? ONE : flow->cwnd > most ? most : flow->cwnd;
 }
 
 void ina_flow_acknowledged(struct ina_flow *flow, const struct ina_ack *ack, uint64_t now)

@@ -15,6 +15,7 @@
 
 #include <stdint.h>
 
+enum { INA_FLOW_ONE = 1 << 16 };
 enum ina_congestion { INA_IDEAL_WINDOW = 0, INA_DCTCP = 1 };
 
 struct ina_ack {
@@ -36,7 +37,7 @@ struct ina_flow {
     uint32_t available, next, una, limit;
     uint32_t lost;             /* packets to be sent again */
     uint64_t heard;            /* the last sign of life while a closed window stops this side */
-    double cwnd, alpha;
+    uint64_t cwnd, alpha;      /* packets, share of marked packets: in 1 / INA_FLOW_ONE (whole numbers: the same on any machine) */
     uint32_t round_end, round_packets, round_marked, slow_start;
     uint64_t srtt, deviation;  /* ps, 0: no sample yet */
     uint64_t sent, again, timeouts;

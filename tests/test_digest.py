@@ -1,0 +1,29 @@
+"""Same seed, same bytes: on this machine as on any other. What is compared is stored here.
+
+A digest covers every arrival's time, place and bytes. One that differs is a change of what is sent, or when: of a protocol, a
+program, the emulator. If that is meant, the test says what to store.
+"""
+
+import pytest
+from capabilities import need
+
+from ina.experiment import allreduce
+from ina.experiment.config import AllReduce
+
+FAULTY = {"loss": 0.01, "duplicate": 0.01, "reorder": 0.01, "rto_min": 50e-6, "elements": 20_000, "values": 32, "pool": 64}
+STORED = {
+    "switchml, star": ({}, 0x1e75a1d21330afe0),
+    "switchml, fat-tree, two jobs": ({"topology": "fat-tree k=4", "jobs": 2}, 0x1750ffa5483bea66),
+    "switchml, topoopt, four trees": ({"topology": "topoopt servers=8 degree=4", "stripes": 4}, 0x1c2a0c703cbfa128),
+    "ring, fat-tree": ({"topology": "fat-tree k=4", "algorithm": "ring", "stripes": 2}, 0x1b20c745dd109548),
+    "parameter server, dctcp": ({"algorithm": "parameter-server", "transport": "dctcp", "ecn": 20_000}, 0xd46540d3748f4b8b),
+}
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_stored_digest_comes_out_again(name):
+    need("cc")
+    keys, stored = STORED[name]
+    runs = allreduce.reduce(AllReduce(**{"workers": 8, **FAULTY, **keys}))
+    digest = runs[0].stats["network"]["digest"]
+    assert digest == stored, f"{name}: what is sent, or when, has changed; if it was meant to, store {digest:#018x}"
