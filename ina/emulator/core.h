@@ -107,6 +107,7 @@ struct ina_emulator {
     struct ina_completion *completions;
     struct ina_emulator_stats stats;
     uint64_t next_ticket;
+    int stop_at_completions;
     int error;                 /* -ENOMEM: sticky, ends every run */
 };
 

@@ -247,6 +247,8 @@ static void timer_fires(struct ina_emulator *em, uint32_t timer)
 int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_events)
 {
     for (uint64_t done = 0; done < max_events && !em->error; done++) {
+        if (em->stop_at_completions && em->completion_read < em->completion_count)
+            return 0;
         uint32_t timer = 0;
         uint64_t due = ina_timers_first(&em->timers, &timer);
         uint64_t next = em->arrivals.count ? em->arrivals.heap[0].time : UINT64_MAX;
@@ -267,6 +269,11 @@ int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_event
         }
     }
     return em->error;
+}
+
+void ina_emulator_stop_at_completions(struct ina_emulator *em, int stop)
+{
+    em->stop_at_completions = stop;
 }
 
 uint64_t ina_emulator_now(const struct ina_emulator *em)

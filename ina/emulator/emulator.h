@@ -86,6 +86,8 @@ int ina_emulator_add_machine(struct ina_emulator *em, uint32_t host, const struc
 int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const struct ina_tensor *tensor, uint64_t at);
 /* Runs until nothing is left to happen (1), or the next event is later than `until` or max_events have been handled (0). */
 int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_events);
+/* From now on, runs also end (0) when a completion waits to be read. */
+void ina_emulator_stop_at_completions(struct ina_emulator *em, int stop);
 uint64_t ina_emulator_now(const struct ina_emulator *em);
 int ina_emulator_completions(struct ina_emulator *em, struct ina_completion *out, int max); /* oldest first, once */
 void ina_emulator_get_stats(const struct ina_emulator *em, struct ina_emulator_stats *stats);

@@ -168,6 +168,10 @@ class Network:
         """Runs to `until` (ps) or until nothing is left to happen, which is True."""
         return bool(self._check(lib.ina_emulator_run(self.pointer, until, max_events), "emulator"))
 
+    def stop_at_completions(self) -> None:
+        """From now on, `run` also ends, with False, when there are completions."""
+        lib.ina_emulator_stop_at_completions(self.pointer, 1)
+
     def completions(self) -> list[Completion]:
         """Tensors that have finished since the last call, oldest first."""
         raw = ffi.new("struct ina_completion[]", 256)

@@ -5,34 +5,17 @@ No clock is read: the same configuration gives the same packets at the same pico
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 
-from ina import paths
-from ina.compiler.build import compile_program
-from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.network import Completion
 from ina.experiment import networks
 from ina.experiment.config import AllReduce
+from ina.experiment.networks import WrongSum
 from ina.experiment.record import Reduction
 from ina.transport.config import PS
-from ina.transport.ports import Faults
 
-LEAST_SLOTS = 512  # a program with more slots than the controller gives away is the same program, and compiled already
 EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
-CONGESTION = {"ideal": collectives.IDEAL, "dctcp": collectives.DCTCP}
-
-
-class WrongSum(RuntimeError):
-    """A worker got something else than the sum. Never, or the switch or the worker is broken."""
-
-
-def program(config: AllReduce) -> Path:
-    """The compiled switch program; it is compiled once."""
-    defines = {"VALUES": str(config.values), "SLOTS": str(max(LEAST_SLOTS, config.pool))}
-    return compile_program(config.program_path, defines=defines, include_dirs=[paths.p4_dir()]).so_path
 
 
 def reduce(config: AllReduce) -> list[Reduction]:
@@ -45,8 +28,8 @@ def reduce(config: AllReduce) -> list[Reduction]:
         ConfigError: the topology is none, or does not have enough hosts.
     """
     place = networks.place(config)
-    with _fabric(config, place, program(config)) as fabric:
-        jobs = [_admit(fabric, config, place, f"job {i}", hosts) for i, hosts in enumerate(place.hosts(config))]
+    with networks.fabric(config, place) as fabric:
+        jobs = networks.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
         tensors = [_tensors(rng, config) for _ in jobs]
         expected = [_expected(arrays) for arrays in tensors]
@@ -59,29 +42,6 @@ def reduce(config: AllReduce) -> list[Reduction]:
             _check(config, job, arrays, *right, done)
         fabric.check()
         return [_reduction(fabric, config, job, done) for job in jobs]
-
-
-def _fabric(config: AllReduce, place: networks.Place, compiled: Path) -> Fabric:
-    round_trip = 2 * config.delay + config.latency
-    faults = Faults(
-        config.loss, config.duplicate, config.reorder, config.corrupt, 10 * round_trip, 2 * round_trip, config.seed
-    )
-    return Fabric(
-        compiled, place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults, seed=config.seed,
-        ways=place.ways, protocol=config.protocol,
-    )  # fmt: skip
-
-
-def _admit(fabric: Fabric, config: AllReduce, place: networks.Place, name: str, hosts: list[str]) -> FabricJob:
-    if config.algorithm == "in-network":
-        return fabric.admit(
-            hosts, config.window, config.values, name=name, stripes=config.stripes,
-            rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout,
-        )  # fmt: skip
-    return fabric.collective(
-        hosts, networks.schedule(config, place, hosts), config.values, name=name, window=config.flow,
-        congestion=CONGESTION[config.transport], rto=config.rto_min,
-    )  # fmt: skip
 
 
 def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:
@@ -120,26 +80,16 @@ def _check(
 def _reduction(fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int, Completion]) -> Reduction:
     seconds = max(done[machine].time for machine in job.machines if machine in done) / PS
     whole = max(completion.time for completion in done.values()) / PS
-    stats = fabric.worker_stats if config.algorithm == "in-network" else fabric.collective_stats
-    counters = [stats(machine) for machine in job.machines]
     size = 4 * config.elements
-    busiest = fabric.busiest()
-    bit_rate = fabric.topology.links[busiest.link].rate
     star = config.topology.split()[0] == "star" and config.algorithm == "in-network"
     return Reduction(
         job=job.name,
         workers=config.workers,
         bytes=size,
         seconds=seconds,
-        busiest_link=busiest.name,
-        busiest_bytes=busiest.bytes,
-        link_use=8 * busiest.bytes / (bit_rate * whole) if bit_rate else None,
         ring_model_seconds=_ring(config, size) if config.rate and star else None,
-        stats={
-            "workers": {key: sum(s[key] for s in counters) for key in counters[0] if not key.endswith("_ps")},
-            "network": fabric.stats(),
-            "drops": fabric.drops(),
-        },
+        stats=networks.counters(fabric, config, job),
+        **networks.link_figures(fabric, whole),
     )
 
 

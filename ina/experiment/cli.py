@@ -23,8 +23,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     )
     run.add_argument(
         "--world",
-        choices=("auto", "local", "testbed"),
-        help="where: auto is the testbed where this machine can make one, else local (default: as the configuration says)",
+        choices=("auto", "local", "testbed", "virtual"),
+        help="where: auto is the testbed where this machine can make one, else local; virtual replays the model's layers on the "
+        "event clock, beside a ring (default: as the configuration says)",
     )
     run.add_argument("--switch", choices=SWITCHES, help="of the testbed (default: embedded); bmv2 is BMv2's simple_switch_grpc")
     run.add_argument("--workers", type=int, help="number of ranks")
@@ -59,6 +60,11 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                        help="points in virtual time that run at once (default: one a processor)")
     _common(start)
     start.set_defaults(main=_experiment)
+    take = verbs.add_parser("measure", help="write the training's layers, timed on this machine, as a workload for virtual time")
+    take.add_argument("file", type=Path, help="a .csv file, which the key `layers` takes")
+    take.add_argument("--model", default="cnn", help="one of the training's models (default: cnn)")
+    take.add_argument("--batch", type=int, default=64, help="images of a step (default: 64)")
+    take.set_defaults(main=_measure)
     every = verbs.add_parser("all", help="run every experiment in virtual time, one after the other; all of them are small")
     every.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="points that run at once")
     every.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
@@ -131,6 +137,14 @@ def _run(args: argparse.Namespace) -> int:
 
         overrides = _pairs(args.set, "--set")
         overrides |= {key: str(value) for key in RUN_KEYS if (value := getattr(args, key)) is not None}
+        if args.world == "virtual":
+            from ina.experiment import sweep
+
+            compared = {"algorithm": '["in-network", "ring"]'} if "algorithm" not in overrides else {}
+            replayed = plan.load(args.config, {"kind": "workload", **overrides}, compared)
+            _needs(replayed.base.kind)
+            sweep.sweep(replayed, args.results, Console(), new=True)
+            return
         if args.world or args.switch == "bmv2":
             overrides["world"] = _world(args.world or "auto", args.switch)
         chosen = plan.load(args.config, overrides).single
@@ -168,6 +182,22 @@ def _experiment(args: argparse.Namespace) -> int:
         sweep.sweep(chosen, args.results, Console(), args.resume, args.new, args.processes)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
+
+
+def _measure(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from ina.experiment.config import MODELS
+
+        _needs("training")
+        if args.model not in MODELS:
+            raise ConfigError(f"--model {args.model!r}: expected {' or '.join(MODELS)}")
+        from ina.experiment import measure
+
+        for layer in measure.write_fashion_mnist(args.file, args.model, args.batch):
+            print(f"{layer.name:<14} {layer.elements:>8} parameters {layer.forward / 1e6:>9.1f} us forward "
+                  f"{layer.backward / 1e6:>9.1f} us backward")  # fmt: skip
+
+    return _guarded(action, args.file)
 
 
 def _all(args: argparse.Namespace) -> int:

@@ -178,11 +178,11 @@ class Config(Keys):
 
 
 @dataclass(frozen=True)
-class AllReduce(Keys):
-    """All-reduces in virtual time: jobs of workers in a network, one tensor each, all at once."""
+class Virtual(Keys):
+    """What all-reduces and trainings in virtual time have in common: jobs of workers in a network, and how they reduce."""
 
-    kind: str = key("allreduce", "what is done: allreduce")
-    name: str = key("allreduce", "the results folder's name begins with it")
+    kind: str = key("", "what is done")
+    name: str = key("", "the results folder's name begins with it")
     world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit)")
     topology: str = key("star", "the network: star, or a topology and its parameters ('fat-tree k=4'), or a .toml file")
     algorithm: str = key("in-network", "in-network, or between the hosts: ring, halving-doubling, tree, parameter-server")
@@ -190,7 +190,6 @@ class AllReduce(Keys):
     placement: str = key("packed", "of the workers: packed (hosts in order) or spread (over the edge switches)")
     workers: int = key(8, "workers of each job, each at a host of its own")
     jobs: int = key(1, "jobs that share the network, at once")
-    elements: int = key(1_000_000, "of each job's tensor")
     dtype: str = key("int32", "int32 or float32")
     seed: int = key(1, "of the faults and of the tensors")
     rate: float = key(100e9, "of each wire, bit/s; not of a topology's file, nor between a topoopt server and its own element")
@@ -216,9 +215,7 @@ class AllReduce(Keys):
 
     def __post_init__(self) -> None:
         need = self.need
-        need(self.kind == "allreduce", "kind", "'allreduce'")
         self.check_common(("virtual",))
-        need(self.elements >= 1, "elements", "at least 1")
         need(self.dtype in ("int32", "float32"), "dtype", "int32 or float32")
         for name in ("delay", "latency", "queue", "rate"):
             need(getattr(self, name) >= 0, name, "0 or more")
@@ -250,6 +247,56 @@ class AllReduce(Keys):
         """Slots of each job and tree: as asked, or the largest power of two that all can have."""
         share = self.pool // (self.jobs * self.stripes)
         return min(8192, self.slots or (1 << share.bit_length() >> 1))
+
+
+@dataclass(frozen=True)
+class AllReduce(Virtual):
+    """All-reduces in virtual time: one tensor of each job, all at once."""
+
+    kind: str = key("allreduce", "what is done: allreduce")
+    name: str = key("allreduce", "the results folder's name begins with it")
+    elements: int = key(1_000_000, "of each job's tensor")
+
+    def __post_init__(self) -> None:
+        self.need(self.kind == "allreduce", "kind", "'allreduce'")
+        self.need(self.elements >= 1, "elements", "at least 1")
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class Workload(Virtual):
+    """Trainings in virtual time: layers compute for the times that a file gives, DDP's buckets are reduced meanwhile."""
+
+    kind: str = key("workload", "what is done: workload")
+    name: str = key("workload", "the results folder's name begins with it")
+    layers: str = key("fashion-mnist", "a CSV file of layers, or one of workloads/ by its name")
+    steps: int = key(4, "training steps")
+    bucket_mb: float = key(25.0, "DDP's gradient bucket, MiB")
+    first_bucket_mb: float = key(1.0, "DDP's first one, MiB")
+    compute: float = key(1.0, "times of the file are multiplied by this")
+    jitter: float = key(0.0, "of a step's compute time: uniform from none to this share more, by worker and step")
+    slow_worker: float = key(1.0, "compute time of worker 0, times that of the others")
+
+    def __post_init__(self) -> None:
+        need = self.need
+        need(self.kind == "workload", "kind", "'workload'")
+        need(self.layers_path.is_file(), "layers", f"one of {', '.join(known_workloads())}, or the path of a .csv file")
+        need(1 <= self.steps <= 10_000, "steps", "1 to 10000")
+        need(0 < self.bucket_mb < 1e6, "bucket_mb", "more than 0 and less than a million")
+        need(0 < self.first_bucket_mb < 1e6, "first_bucket_mb", "more than 0 and less than a million")
+        need(0 <= self.compute <= 1e6, "compute", "0 to a million")
+        need(0 <= self.jitter <= 100, "jitter", "0 to 100")
+        need(0 < self.slow_worker <= 1e6, "slow_worker", "more than 0, up to a million")
+        super().__post_init__()
+
+    @property
+    def layers_path(self) -> Path:
+        """The file that ``layers`` means."""
+        return Path(self.layers) if self.layers.endswith(".csv") else paths.root() / "workloads" / f"{self.layers}.csv"
+
+
+def known_workloads() -> list[str]:
+    return sorted(path.stem for path in (paths.root() / "workloads").glob("*.csv"))
 
 
 @dataclass(frozen=True)
@@ -311,7 +358,8 @@ class Sharing(Keys):
         return self.window if self.shared else min(self.window, 1 << part.bit_length() >> 1)
 
 
-KINDS: dict[str, type[Keys]] = {"training": Config, "allreduce": AllReduce, "sharing": Sharing}
+KINDS: dict[str, type[Keys]] = {"training": Config, "allreduce": AllReduce, "workload": Workload,
+                               "sharing": Sharing}
 
 
 def nearest(word: str, known: list[str]) -> str:

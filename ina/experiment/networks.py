@@ -1,15 +1,28 @@
-"""The network of an experiment in virtual time: its topology, its routes, where workers are, and what rings it offers."""
+"""The network of an experiment in virtual time: its topology, its routes, where workers are, how they reduce, and what its
+links did."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import topologies
+from ina import paths
+from ina.compiler.build import compile_program
 from ina.emulator import collectives
-from ina.experiment.config import AllReduce, ConfigError
+from ina.emulator.fabric import Fabric, FabricJob
+from ina.experiment.config import ConfigError, Virtual
+from ina.transport.ports import Faults
 from topologies import Topology, TopologyError, routes, topoopt
+
+LEAST_SLOTS = 512  # a program with more slots than the controller gives away is the same program, and compiled already
+CONGESTION = {"ideal": collectives.IDEAL, "dctcp": collectives.DCTCP}
+
+
+class WrongSum(RuntimeError):
+    """A worker got something else than the sum. Never, or the switch or the worker is broken."""
 
 
 @dataclass(frozen=True)
@@ -20,7 +33,7 @@ class Place:
     ways: routes.Tables | None = None
     rings: tuple[tuple[int, ...], ...] = ()
 
-    def hosts(self, config: AllReduce) -> list[list[str]]:
+    def hosts(self, config: Virtual) -> list[list[str]]:
         """The hosts of each job, worker by worker. Raises ConfigError: there are not enough."""
         names = [host.name for host in self.topology.hosts]
         wanted = config.workers * config.jobs
@@ -49,7 +62,7 @@ class Place:
         return found[:count]
 
 
-def place(config: AllReduce) -> Place:
+def place(config: Virtual) -> Place:
     """What ``config.topology`` says: a name and parameters, with the experiment's rate, delay and queue. Raises ConfigError."""
     number = {"hosts": config.workers * config.jobs} if config.topology == "star" else {}
     try:
@@ -64,7 +77,7 @@ def place(config: AllReduce) -> Place:
         raise ConfigError(f"topology = {config.topology!r}: {error}") from None
 
 
-def schedule(config: AllReduce, place: Place, hosts: Sequence[str]) -> collectives.Schedule:
+def schedule(config: Virtual, place: Place, hosts: Sequence[str]) -> collectives.Schedule:
     """Of the baseline that ``config.algorithm`` names. Raises ConfigError."""
     n = len(hosts)
     if config.algorithm == "ring":
@@ -74,3 +87,58 @@ def schedule(config: AllReduce, place: Place, hosts: Sequence[str]) -> collectiv
     if config.algorithm == "tree":
         return collectives.tree(n, config.slices)
     return collectives.parameter_server(n, config.stripes, config.slices)
+
+
+def program(config: Virtual) -> Path:
+    """The compiled switch program; it is compiled once."""
+    defines = {"VALUES": str(config.values), "SLOTS": str(max(LEAST_SLOTS, config.pool))}
+    return compile_program(config.program_path, defines=defines, include_dirs=[paths.p4_dir()]).so_path
+
+
+def fabric(config: Virtual, place: Place) -> Fabric:
+    """The network, with nothing on it yet."""
+    round_trip = 2 * config.delay + config.latency
+    faults = Faults(
+        config.loss, config.duplicate, config.reorder, config.corrupt, 10 * round_trip, 2 * round_trip, config.seed
+    )
+    return Fabric(
+        program(config), place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults,
+        seed=config.seed, ways=place.ways, protocol=config.protocol,
+    )  # fmt: skip
+
+
+def admit(fabric: Fabric, config: Virtual, place: Place) -> list[FabricJob]:
+    """All jobs, with their workers. Raises AdmissionError, ConfigError."""
+    jobs = []
+    for number, hosts in enumerate(place.hosts(config)):
+        name = f"job {number}"
+        if config.algorithm == "in-network":
+            jobs.append(fabric.admit(
+                hosts, config.window, config.values, name=name, stripes=config.stripes,
+                rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout,
+            ))  # fmt: skip
+        else:
+            jobs.append(fabric.collective(
+                hosts, schedule(config, place, hosts), config.values, name=name, window=config.flow,
+                congestion=CONGESTION[config.transport], rto=config.rto_min,
+            ))  # fmt: skip
+    return jobs
+
+
+def link_figures(fabric: Fabric, seconds: float) -> dict[str, object]:
+    """Of the busiest link and direction: its name, bytes with all headers, and its use within ``seconds``."""
+    busiest = fabric.busiest()
+    rate = fabric.topology.links[busiest.link].rate
+    return {"busiest_link": busiest.name, "busiest_bytes": busiest.bytes,
+            "link_use": 8 * busiest.bytes / (rate * seconds) if rate else None}  # fmt: skip
+
+
+def counters(fabric: Fabric, config: Virtual, job: FabricJob) -> dict[str, dict]:
+    """Sums over the job's workers, the whole network's, and packets that ended other than they should have, by reason."""
+    stats = fabric.worker_stats if config.algorithm == "in-network" else fabric.collective_stats
+    each = [stats(machine) for machine in job.machines]
+    return {
+        "workers": {key: sum(s[key] for s in each) for key in each[0] if not key.endswith("_ps")},
+        "network": fabric.stats(),
+        "drops": fabric.drops(),
+    }

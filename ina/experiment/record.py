@@ -185,6 +185,41 @@ class Reduction:
         }
 
 
+@dataclass
+class Training:
+    """What one job did in virtual time, step by step."""
+
+    job: str
+    workers: int
+    bytes: int  # of one worker's gradients
+    buckets: int
+    step_seconds: list[float]  # from the last worker's end of the step before to that of this one
+    compute_seconds: list[float]  # of the worker that computes longest
+    reduce_seconds: float  # in which the last worker had an all-reduce under way, of a step
+    busiest_link: str  # as of Reduction
+    busiest_bytes: int
+    link_use: float | None
+    spans: list[list[tuple[str, float, float]]]  # by worker: what it did, from when to when
+    stats: dict[str, dict] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, object]:
+        """Figures of the table: means over the steps."""
+        step, compute = statistics.mean(self.step_seconds), statistics.mean(self.compute_seconds)
+        worker = self.stats["workers"]
+        return {
+            "job": self.job,
+            "step_ms": 1e3 * step,
+            "compute_ms": 1e3 * compute,
+            "reduce_ms": 1e3 * self.reduce_seconds,
+            "exposed_ms": 1e3 * (step - compute),
+            "efficiency": compute / step,
+            "link_mb": 1e-6 * self.busiest_bytes / len(self.step_seconds),
+            "link_use": self.link_use,
+            "packets": worker["tx_packets"],
+            "retransmissions": worker["retransmissions"],
+        }
+
+
 def new_folder(root: Path, name: str) -> Path:
     """``root/<name>-<time>``, made."""
     stamp = time.strftime("%Y%m%d-%H%M%S")

@@ -9,7 +9,7 @@ from itertools import accumulate
 
 from rich.table import Table
 
-from ina.experiment.config import Sharing
+from ina.experiment.config import Sharing, Workload
 from ina.experiment.record import Folder, Reduction, Run
 
 COLOURS = {"ina": "#1668b8", "gloo": "#c65a11", "switchml": "#3a8a3a", "atp": "#8f3aa8", "ps": "#a8963a"}
@@ -37,6 +37,17 @@ COLUMNS = {
         ("link_mb", "on the busiest link, MB", "link MB", "{:.3f}"),
         ("link_use", "use of the busiest link", "use", "{:.1%}"),
         ("ring_model_ms", "ring at best (model), ms", "ring ms", "{:.4f}"),
+        ("packets", "packets sent (all workers)", "packets", "{:,}"),
+        ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+    ],
+    "workload": [
+        ("step_ms", "time per step, virtual ms", "ms/step", "{:.4f}"),
+        ("compute_ms", "of the slowest worker's compute, ms", "compute", "{:.4f}"),
+        ("reduce_ms", "an all-reduce under way, ms/step", "reduce", "{:.4f}"),
+        ("exposed_ms", "of it not behind compute, ms/step", "exposed", "{:.4f}"),
+        ("efficiency", "compute's share of the step", "efficiency", "{:.1%}"),
+        ("link_mb", "on the busiest link, MB/step", "link MB", "{:.3f}"),
+        ("link_use", "use of the busiest link", "use", "{:.1%}"),
         ("packets", "packets sent (all workers)", "packets", "{:,}"),
         ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
     ],
@@ -193,9 +204,11 @@ def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
             f"{config.pool} slots; {config.protocol}, {config.tensors} x {config.elements:,} elements, wires of "
             f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, slow worker {config.straggler:g} x, seed {config.seed}."
         )
+    what = (f"{config.steps} steps of {html.escape(config.layers)}" if isinstance(config, Workload)
+            else f"{config.elements:,} elements of {config.dtype}")  # fmt: skip
     return (
         f"{html.escape(config.topology)}, {html.escape(config.algorithm)} ({config.stripes}); "
-        f"{config.workers} workers in each of {config.jobs} jobs, {config.elements:,} elements of {config.dtype}, wires of "
+        f"{config.workers} workers in each of {config.jobs} jobs, {what}, wires of "
         f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, loss {config.loss:g}, world <code>{config.world}</code>, "
         f"seed {config.seed}."
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,13 +12,20 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ina.experiment import allreduce, launch, model, report, sharing
-from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sharing
+from ina.experiment import allreduce, launch, model, report, sharing, timeline, workload
+from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sharing, Workload
 from ina.experiment.places import hosts_of
 from ina.experiment.record import Folder, Reduction, Run, new_folder
 
 if TYPE_CHECKING:
     from topologies.mininet import Network
+
+
+VIRTUAL: dict[type[Keys], Callable] = {
+    AllReduce: lambda config: allreduce.reduce(config),
+    Workload: lambda config: workload.train(config),
+    Sharing: lambda config: sharing.share(config),
+}
 
 
 def run(config: Keys, root: Path, console: Console) -> Path:
@@ -52,8 +59,10 @@ def _where(config: Config) -> str:
 def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str, float]]:
     """Runs one experiment in the folder ``path``: its runs and how they compare. The folder is whole, or not `finished`."""
     folder = Folder(path, config)
-    if isinstance(config, AllReduce | Sharing):
-        results = allreduce.reduce(config) if isinstance(config, AllReduce) else sharing.share(config)
+    if type(config) in VIRTUAL:
+        results = VIRTUAL[type(config)](config)
+        if isinstance(config, Workload):
+            timeline.write(path / "trace.json", results)
         _finish(folder, results, {})
         return results, {}
     assert isinstance(config, Config)

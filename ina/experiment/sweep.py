@@ -21,9 +21,9 @@ from rich.console import Console
 
 from ina.control.jobs import AdmissionError
 from ina.emulator.fabric import Unbalanced
-from ina.experiment import allreduce, compare, launch, run
+from ina.experiment import compare, launch, networks, run
 from ina.experiment.allreduce import WrongSum
-from ina.experiment.config import AllReduce, ConfigError, Keys
+from ina.experiment.config import ConfigError, Keys, Virtual
 from ina.experiment.plan import Plan
 from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, sources, write_json
 from ina.transport.errors import JobError
@@ -170,8 +170,8 @@ def _finished(
             yield index, _point(plan.points[index].config, places[index], console)
         return
     for config in (point.config for point in plan.points):
-        if isinstance(config, AllReduce):
-            allreduce.program(config)  # before processes ask for it at once
+        if isinstance(config, Virtual):
+            networks.program(config)  # before processes ask for it at once
     pool = ProcessPoolExecutor(at_once, get_context("spawn"), _ignore_interrupts)
     try:
         under_way = {pool.submit(_point, plan.points[index].config, places[index], None): index for index in todo}

@@ -1,0 +1,82 @@
+"""Workloads: a model's layers with their sizes and compute times, and the gradient buckets that DDP makes of them.
+
+    name,elements,forward_ns,backward_ns       in the order of the forward pass; lines that begin with # are comments
+    conv1,9408,810000,1620000                  elements: parameters of the layer, 0: it has none
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ina.experiment.config import ConfigError
+
+COLUMNS = ("name", "elements", "forward_ns", "backward_ns")
+NS = 1000  # ps
+
+
+@dataclass(frozen=True)
+class Layer:
+    """``forward`` and ``backward`` in ps."""
+
+    name: str
+    elements: int
+    forward: int
+    backward: int
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """``ready``: ps after the backward pass began, when the last of its gradients is there."""
+
+    elements: int
+    ready: int
+
+
+def read(path: Path) -> list[Layer]:
+    """Raises ConfigError with file and line."""
+    try:
+        lines = [(number, line) for number, line in enumerate(path.read_text().splitlines(), start=1)
+                 if line.strip() and not line.startswith("#")]  # fmt: skip
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from None
+    if not lines or tuple(name.strip() for name in lines[0][1].split(",")) != COLUMNS:
+        raise ConfigError(f"{path}: expected the columns {','.join(COLUMNS)} in the first line")
+    layers = []
+    for (number, _), row in zip(lines[1:], csv.reader(line for _, line in lines[1:]), strict=True):
+        try:
+            name, elements, forward, backward = row
+            layer = Layer(name, int(elements), round(float(forward) * NS), round(float(backward) * NS))
+        except ValueError:
+            raise ConfigError(f"{path}:{number}: {','.join(row)!r}: expected a name and three numbers") from None
+        if layer.elements < 0 or layer.forward < 0 or layer.backward < 0:
+            raise ConfigError(f"{path}:{number}: {','.join(row)!r}: expected numbers of 0 or more")
+        layers.append(layer)
+    if not any(layer.elements for layer in layers):
+        raise ConfigError(f"{path}: no layer has elements: there is nothing to reduce")
+    return layers
+
+
+def write(path: Path, layers: Sequence[Layer], about: str) -> None:
+    rows = [f"{layer.name},{layer.elements},{layer.forward // NS},{layer.backward // NS}" for layer in layers]
+    path.write_text("\n".join([*(f"# {line}" for line in about.splitlines()), ",".join(COLUMNS), *rows]) + "\n")
+
+
+def buckets(layers: Sequence[Layer], first_bytes: float, bucket_bytes: float) -> list[Bucket]:
+    """As DDP fills them, in the order of the backward pass: a bucket is full when it has reached its size, float32; the first
+    one is smaller, so that communication begins early (torch.nn.parallel.DistributedDataParallel, bucket_cap_mb)."""
+    found: list[Bucket] = []
+    size, elapsed, ready, limit = 0, 0, 0, first_bytes
+    for layer in reversed(layers):
+        elapsed += layer.backward
+        if not layer.elements:
+            continue
+        size, ready = size + layer.elements, elapsed
+        if 4 * size >= limit:
+            found.append(Bucket(size, ready))
+            size, limit = 0, bucket_bytes
+    if size:
+        found.append(Bucket(size, ready))
+    return found

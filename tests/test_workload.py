@@ -1,0 +1,139 @@
+"""Trainings in virtual time: layers, DDP's buckets, overlap, and a timeline."""
+
+import json
+
+import pytest
+from capabilities import need
+from rich.console import Console
+
+from ina import cli
+from ina.experiment import layers, plan, run, workload
+from ina.experiment.config import ConfigError, Workload
+from ina.experiment.layers import Bucket, Layer
+from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
+
+MS = 10**9  # ps
+RATE = 10e9
+
+
+def model(tmp_path, rows):
+    path = tmp_path / "model.csv"
+    layers.write(path, [Layer(f"l{i}", *row) for i, row in enumerate(rows)], "a test")
+    return str(path)
+
+
+def train(tmp_path, rows, **keys):
+    config = Workload(layers=model(tmp_path, rows), **{"workers": 2, "rate": RATE, "rto_min": 1e-3, "first_bucket_mb": 0.001,
+                                                      "bucket_mb": 0.001, **keys})  # fmt: skip
+    (found,) = workload.train(config)
+    return found
+
+
+def reduce_ms(elements):
+    """S/R, and the packet ahead; latencies are small beside it."""
+    return 1e3 * 8 * (elements / 256 + 1) * (1024 + HEADERS + ETHERNET_OVERHEAD) / RATE
+
+
+def test_what_is_written_is_read_again(tmp_path):
+    rows = [(10, MS, 2 * MS), (0, 3 * MS, 0)]
+    found = layers.read(plan.Path(model(tmp_path, rows)))
+    assert [(layer.elements, layer.forward, layer.backward) for layer in found] == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,b\n", "expected the columns name,elements,forward_ns,backward_ns in the first line"),
+        ("# c\nname,elements,forward_ns,backward_ns\nx,1,2\n", r"w\.csv:3: 'x,1,2': expected a name and three numbers"),
+        ("name,elements,forward_ns,backward_ns\nx,-1,2,3\n", r"w\.csv:2: .*numbers of 0 or more"),
+        ("name,elements,forward_ns,backward_ns\nx,0,2,3\n", "no layer has elements"),
+    ],
+)
+def test_files_that_are_no_workload_are_refused(tmp_path, text, message):
+    path = tmp_path / "w.csv"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        layers.read(path)
+
+
+def test_buckets_are_filled_from_the_last_layer_on():
+    model = [Layer("a", 100, 0, 5), Layer("b", 0, 0, 7), Layer("c", 300, 0, 11), Layer("d", 200, 0, 13), Layer("e", 50, 0, 17)]
+    assert layers.buckets(model, 4 * 50, 4 * 400) == [Bucket(50, 17), Bucket(500, 41), Bucket(100, 53)]
+    assert layers.buckets(model, 4 * 51, 4 * 10_000) == [Bucket(250, 30), Bucket(400, 53)]
+    assert layers.buckets(model, 1e9, 1e9) == [Bucket(650, 53)]
+
+
+def test_shipped_workloads_are_the_models():
+    found = {name: sum(layer.elements for layer in layers.read(Workload(layers=name).layers_path))
+             for name in ("fashion-mnist", "resnet18")}  # fmt: skip
+    assert found == {"fashion-mnist": 409_034, "resnet18": 11_689_512}
+
+
+def test_what_is_behind_the_backward_pass_costs_nothing(tmp_path):
+    """The last layer's gradients are reduced in 3 ms, the first one takes 5 ms: only that one's own 0.02 ms are exposed."""
+    need("cc")
+    last, first = 256 * 3400, 256 * 24
+    found = train(tmp_path, [(first, MS, 5 * MS), (last, MS, MS)], steps=3)
+    assert 2 < reduce_ms(last) < 4 and found.buckets == 2
+    assert found.summary()["compute_ms"] == pytest.approx(8)
+    assert found.summary()["exposed_ms"] == pytest.approx(reduce_ms(first), rel=0.25)
+    assert found.step_seconds == pytest.approx([found.step_seconds[0]] * 3, rel=1e-3)
+
+
+def test_what_is_longer_is_exposed(tmp_path):
+    """The same, with nothing to hide behind."""
+    need("cc")
+    last, first = 256 * 3400, 256 * 24
+    found = train(tmp_path, [(first, MS, 0), (last, MS, MS)], steps=2)
+    assert found.summary()["exposed_ms"] == pytest.approx(reduce_ms(last + first), rel=0.05)
+    assert found.summary()["reduce_ms"] == pytest.approx(reduce_ms(last + first), rel=0.05)
+
+
+@pytest.mark.parametrize("algorithm", ["in-network", "ring", "parameter-server"])
+def test_all_wait_for_a_slow_worker(tmp_path, algorithm):
+    need("cc")
+    found = train(tmp_path, [(5000, MS, MS)], workers=4, slow_worker=3.0, steps=2, algorithm=algorithm, jitter=0.1)
+    assert 6 <= found.summary()["compute_ms"] <= 6.6
+    assert found.summary()["step_ms"] == pytest.approx(found.summary()["compute_ms"], rel=0.05)
+
+
+def test_jobs_and_stripes_keep_their_buckets_apart(tmp_path):
+    need("cc")
+    config = Workload(layers=model(tmp_path, [(3000, MS, MS), (700, 0, MS), (0, 0, 0), (9000, MS, MS)]), workers=4, jobs=2,
+                      stripes=2, topology="topoopt servers=8 degree=4", steps=3, bucket_mb=0.01, first_bucket_mb=0.001,
+                      loss=0.01)  # fmt: skip
+    found = workload.train(config)
+    assert [training.job for training in found] == ["job 0", "job 1"]
+    assert all(len(training.step_seconds) == 3 for training in found)
+    assert workload.train(config) == found
+
+
+def test_a_run_has_a_timeline(tmp_path):
+    need("cc", "matplotlib")
+    config = Workload(layers=model(tmp_path, [(3000, MS, MS), (5000, MS, MS)]), workers=2, steps=2, first_bucket_mb=0.001)
+    folder = run.run(config, tmp_path / "results", Console(quiet=True))
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    compute = [event for event in events if event["ph"] == "X"]
+    assert len(compute) == 2 * 2 * 2 and {event["tid"] for event in compute} == {0, 1}
+    assert sum(event["dur"] for event in compute) == pytest.approx(2 * 2 * 4e3)
+    begins = {event["id"]: event for event in events if event["ph"] == "b"}
+    ends = {event["id"]: event for event in events if event["ph"] == "e"}
+    assert len(begins) == 2 * 2 * 2 and all(ends[i]["ts"] > begins[i]["ts"] for i in begins)
+
+
+def test_make_run_in_virtual_time_compares_with_a_ring(tmp_path, capsys):
+    need("cc", "matplotlib")
+    assert cli.main(["run", "--world", "virtual", "--workers", "2", "--steps", "1", "--results", str(tmp_path)]) == 0
+    told = capsys.readouterr().out
+    assert "in-network" in told and "ring" in told and "efficiency" in told
+    assert cli.main(["run", "--world", "virtual", "--epochs", "2", "--results", str(tmp_path)]) == 2
+    assert "unknown key 'epochs'" in capsys.readouterr().err
+
+
+def test_the_model_can_be_measured(tmp_path, capsys):
+    need("cc", "torch")
+    path = tmp_path / "mine.csv"
+    assert cli.main(["experiment", "measure", str(path), "--model", "small", "--batch", "2"]) == 0
+    found = layers.read(path)
+    assert sum(layer.elements for layer in found) == 39_418
+    assert all(layer.forward > 0 for layer in found) and "us forward" in capsys.readouterr().out
