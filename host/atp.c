@@ -110,6 +110,8 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
 {
     struct state *st = state;
     uint32_t ignored;
+    if (handle >= 0 && handle < INA_MAX_OPS && tensors[handle].reduction != INA_SUM)
+        return -EINVAL; /* the parameter server only adds */
     const int result = ina_tensors_submit(tensors_of(st), &tail_of(st)->times, tensors, handle);
     if (result >= 0 && !st->flying)
         ina_tensors_status(tensors_of(st), &tail_of(st)->times, st->next, &ignored, now); /* its time starts */
@@ -478,6 +480,7 @@ static int events(void *state, struct ina_event *out, int max)
 
 const struct ina_protocol ina_atp = {
     .name = "atp",
+    .reductions = 1 << INA_SUM,
     .state_size = state_size,
     .stats_offset = stats_offset,
     .init = init_atp,
@@ -494,6 +497,7 @@ const struct ina_protocol ina_atp = {
 
 const struct ina_protocol ina_ps = {
     .name = "ps",
+    .reductions = 1 << INA_SUM,
     .state_size = state_size,
     .stats_offset = stats_offset,
     .init = init_ps,

@@ -29,11 +29,12 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
     return 0;
 }
 
-uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int with_values, uint32_t tsi,
-                         uint32_t slot, int set)
+uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int type, int with_values,
+                         uint32_t tsi, uint32_t slot, int set)
 {
     struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
     memcpy(h, with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
+    h->type_overflow_size = (uint8_t)(type << 4 | (h->type_overflow_size & INA_WIRE_SIZE));
     h->tsi = htonl(tsi);
     h->set_slot = htons((uint16_t)((set ? INA_WIRE_SET : 0) | slot));
     const uint32_t room = pkt->len + pkt->tailroom, len = ina_frame_length(frame, with_values);
@@ -62,7 +63,7 @@ enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct
     const uint32_t payload = type == INA_WIRE_PENDING ? INA_WIRE_PENDING_PAYLOAD
                              : size == INA_WIRE_SIZE_NONE ? 0 : 4 * frame->values;
     const uint32_t set_slot = ntohs(h->set_slot);
-    if ((type != INA_WIRE_DATA && type != INA_WIRE_PENDING)
+    if ((type != INA_WIRE_DATA && type != INA_WIRE_PENDING && type != INA_WIRE_MAXIMUM)
         || (size != INA_WIRE_SIZE_NONE && (size != frame->size_code || type == INA_WIRE_PENDING))
         || (uint32_t)told != INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload || (set_slot & INA_WIRE_RESERVED))
         return INA_FRAME_MALFORMED;
@@ -78,6 +79,7 @@ enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct
         .overflow = (h->type_overflow_size & INA_WIRE_OVERFLOW) != 0,
         .with_values = size != INA_WIRE_SIZE_NONE,
         .pending = type == INA_WIRE_PENDING,
+        .maximum = type == INA_WIRE_MAXIMUM,
         .e0 = h->e0,
         .values = pkt->data + INA_WIRE_PAYLOAD,
     };

@@ -14,10 +14,10 @@ struct ina_frame_template {  /* all that does not change from packet to packet; 
 
 /* 0 or -1: no such packet size. */
 int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config);
-/* Writes the headers of a packet to the switch and sets its length; returns where the values go. The caller has made
+/* Writes the headers of a packet of a type (INA_WIRE_DATA, INA_WIRE_MAXIMUM) to the switch and sets its length; returns where the values go. The caller has made
  * sure that the packet has room (ina_frame_length). */
-uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int with_values, uint32_t tsi,
-                         uint32_t slot, int set);
+uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int type, int with_values,
+                         uint32_t tsi, uint32_t slot, int set);
 static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, int with_values)
 {
     return INA_WIRE_PAYLOAD + (with_values ? 4 * frame->values : 0);
@@ -25,7 +25,7 @@ static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, 
 
 struct ina_frame_view {
     uint32_t tsi, slot;
-    uint8_t set, overflow, with_values, pending;
+    uint8_t set, overflow, with_values, pending, maximum;
     int8_t e0;
     uint32_t missing;        /* pending: bitmap of workers */
     const uint8_t *values;

@@ -15,6 +15,7 @@
 #include "packet.h"
 
 enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1 };
+enum ina_reduction { INA_SUM = 0, INA_MAX = 1 };
 enum { INA_MAX_WORKERS = 32, INA_MAX_OPS = 64 /* tensors in flight per worker */ };
 
 struct ina_address {         /* one end of the worker's flow, as the frames say it */
@@ -48,6 +49,8 @@ struct ina_tensor {          /* what submit takes; also the caller's table entry
     uint64_t count;          /* elements */
     uint32_t dtype;          /* enum ina_dtype */
     uint32_t average;        /* float32: 1 divides the sum by workers */
+    uint32_t reduction;      /* enum ina_reduction; INA_MAX: int32 only, and of protocols that have it */
+    uint32_t reserved;
     uint64_t tag;            /* mixed into the agreement check (operation, ordinal): must be equal on all workers */
 };
 
@@ -87,6 +90,7 @@ struct ina_worker_stats {
 
 struct ina_protocol {
     const char *name;        /* also of its switch program: p4/<name>.p4 */
+    uint32_t reductions;     /* bit i: it has enum ina_reduction i */
     size_t (*state_size)(const struct ina_worker_config *config);    /* 0: bad config */
     size_t (*stats_offset)(const struct ina_worker_config *config);
     int (*init)(void *state, const struct ina_worker_config *config, uint64_t now); /* 0 or -EINVAL */

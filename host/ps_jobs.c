@@ -144,6 +144,7 @@ static int events(void *state, struct ina_event *events, int max)
 
 const struct ina_protocol ina_ps_machine = {
     .name = "parameter server",
+    .reductions = 1 << INA_SUM,
     .receive = receive,
     .frames_to_send = frames_to_send,
     .next_timer = next_timer,

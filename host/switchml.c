@@ -109,10 +109,11 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     struct slot *slot = &slots_of(st)[index];
     const struct ina_tensors *ts = tensors_of(st);
     const int with_values = ina_tensors_has_values(ts, slot->op, slot->seq);
+    const int type = ina_tensors_reduction(ts, slot->op, slot->seq) == INA_MAX ? INA_WIRE_MAXIMUM : INA_WIRE_DATA;
     if (pkt->len + pkt->tailroom < ina_frame_length(&st->frame, with_values))
         return -1;
 
-    uint8_t *wire = ina_frame_write(pkt, &st->frame, with_values, (uint32_t)slot->seq, index,
+    uint8_t *wire = ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)slot->seq, index,
                                     slot->seq >> st->slots_log2 & 1);
     ((struct ina_wire_frame *)pkt->data)->e0 = (int8_t)ina_tensors_encode(ts, tensors, slot->op, slot->seq, wire);
 
@@ -252,6 +253,10 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         return 0;
     }
 
+    if (view.maximum != (ina_tensors_reduction(tensors_of(st), slot->op, seq) == INA_MAX)) {
+        stats->drop_malformed++;
+        return 0;
+    }
     const struct ina_result result = {view.with_values ? view.values : NULL, view.e0, view.overflow, 0};
     uint64_t unblocked;
     int culprit;
@@ -302,6 +307,7 @@ static int events(void *state, struct ina_event *out, int max)
 
 const struct ina_protocol ina_switchml = {
     .name = "switchml",
+    .reductions = 1 << INA_SUM | 1 << INA_MAX,
     .state_size = state_size,
     .stats_offset = stats_offset,
     .init = init,

@@ -108,7 +108,7 @@ static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_
         uint64_t h = mix(0x9e3779b97f4a7c15ull * (i + 1));
         h = mix(h ^ t->count);
         h = mix(h + t->tag);
-        h = mix(h ^ ((uint64_t)t->dtype << 32 | t->average));
+        h = mix(h ^ ((uint64_t)t->dtype << 32 | t->reduction << 1 | t->average));
         words[i] = (uint32_t)(h >> (64 - FINGERPRINT_BITS));
     }
 }
@@ -123,6 +123,7 @@ int ina_tensors_next_handle(const struct ina_tensors *ts)
 int ina_tensor_valid(const struct ina_tensor *t)
 {
     return t->dtype <= INA_FLOAT32 && t->average <= 1 && (!t->average || t->dtype == INA_FLOAT32)
+           && t->reduction <= INA_MAX && (t->reduction == INA_SUM || t->dtype == INA_INT32)
            && (!t->count || (t->in && t->out)) && t->count <= UINT64_MAX / 8;
 }
 
@@ -142,7 +143,9 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->count = t->count;
     op->dtype = (uint8_t)t->dtype;
     op->average = (uint8_t)t->average;
-    op->is_inline = t->count <= (t->dtype == INA_FLOAT32 ? room / INA_EXACT_WORDS : room);
+    op->reduction = (uint8_t)t->reduction;
+    op->is_inline = !t->count
+                    || (t->reduction == INA_SUM && t->count <= (t->dtype == INA_FLOAT32 ? room / INA_EXACT_WORDS : room));
     op->blocks = op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
     op->ahead = has_exponents(ts, op) ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
     op->packets = op->unanswered = op->ahead + op->blocks;
@@ -158,6 +161,12 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
 }
 
 /* ---- what a packet carries --------------------------------------------------------------------------------------- */
+
+enum ina_reduction ina_tensors_reduction(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
+{
+    const struct ina_op *op = &ts->op[handle];
+    return is_block(op, seq - op->first) ? (enum ina_reduction)op->reduction : INA_SUM;
+}
 
 int ina_tensors_has_values(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {

@@ -3,7 +3,7 @@
  *
  * Packets are numbered over the life of the job. A tensor is a run of them, number p = q - first:
  *
- *     p = 0        open: fingerprint of the tensor; and the whole tensor if it fits (int32 as it is, float32 exact)
+ *     p = 0        open: fingerprint of the tensor; and all of it, if it fits and is summed (int32 as it is, float32 exact)
  *     0 < p < m    float32: exponent of block p, no values; m = min(blocks, window). int32: none, m = 1
  *     p = m + j    block j
  *
@@ -26,7 +26,8 @@ struct ina_op {                   /* a tensor in flight */
     uint64_t ahead;               /* m: packets before the first block */
     uint32_t fingerprint[INA_FINGERPRINT_WORDS];
     uint8_t dtype, average, is_inline, overflow;
-    uint8_t opened, mismatch, reserved[2]; /* its open packet is answered; and the workers do not agree */
+    uint8_t opened, mismatch;     /* its open packet is answered; and the workers do not agree */
+    uint8_t reduction, reserved;
 };
 
 struct ina_tensors {
@@ -63,6 +64,8 @@ enum ina_packet_status { INA_PACKET_NONE, INA_PACKET_BLOCKED, INA_PACKET_READY }
  * tensor has started. */
 enum ina_packet_status ina_tensors_status(const struct ina_tensors *ts, struct ina_tensor_times *times, uint64_t seq,
                                           uint32_t *handle, uint64_t now);
+/* What is wanted of packet seq's values (the open packet's are always summed). */
+enum ina_reduction ina_tensors_reduction(const struct ina_tensors *ts, uint32_t handle, uint64_t seq);
 int ina_tensors_has_values(const struct ina_tensors *ts, uint32_t handle, uint64_t seq);
 /* Writes the values of packet seq (4 * values bytes; none: wire is not touched); returns its exponent. */
 int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,

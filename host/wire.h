@@ -36,6 +36,7 @@ enum {
     INA_WIRE_FRAGMENT = 0x3fff, /* more fragments, or an offset */
     INA_WIRE_DATA = 1,          /* message types */
     INA_WIRE_PENDING = 2,
+    INA_WIRE_MAXIMUM = 3,
     INA_WIRE_OVERFLOW = 0x08,
     INA_WIRE_SIZE = 0x07,
     INA_WIRE_SIZE_NONE = 7,

@@ -16,7 +16,7 @@ HEADER = struct.Struct(">6s6sH BBHHHBBHII HHHH BBIH bb")  # Ethernet, IPv4, UDP,
 assert HEADER.size == 52
 SIZE_CODES = {32: 0, 64: 1, 128: 2, 256: 3, 1024: 4, 2048: 5}
 NO_VALUES = 7
-DATA, PENDING = 1, 2
+DATA, PENDING, MAXIMUM = 1, 2, 3
 
 
 def binary(address) -> tuple[bytes, int, int]:
@@ -65,6 +65,7 @@ class Row:
 
     tsi: int
     incarnation: int
+    type: int
     size: int
     missing: int
     seen: int = 0
@@ -109,11 +110,12 @@ class ModelSwitch:
         known = size in (NO_VALUES, SIZE_CODES[self.values])
         pending = (kind >> 4, size) == (PENDING, NO_VALUES)
         payload = 4 if pending else 4 * self.values if size == SIZE_CODES[self.values] else 0
-        if (known and kind >> 4 == DATA or pending) and len(frame) < 52 + payload:
+        data = kind >> 4 in (DATA, MAXIMUM)
+        if (known and data or pending) and len(frame) < 52 + payload:
             return "malformed"
         if ip_checksum(frame[14:24] + bytes(2) + frame[26:34]) != checksum:
             return "malformed"
-        if (kind >> 4 != DATA and not pending) or set_slot & 0x4000:
+        if not (data or pending) or set_slot & 0x4000:
             return "malformed"
         if not known:
             return "wrong size"
@@ -142,12 +144,12 @@ class ModelSwitch:
                 return "stale"
         else:
             fresh = False
-            if row.size != size and not pending:
+            if (row.type, row.size) != (kind >> 4, size) and not pending:
                 return "wrong size"
         if bit == ABOVE:
             return "stale" if fresh else self._from_above(job, row, frame, pending)
         if fresh:
-            row = self.rows[index] = Row(tsi, job.incarnation, size, job.children)
+            row = self.rows[index] = Row(tsi, job.incarnation, kind >> 4, size, job.children)
         if not job.strict:  # SwitchML's bitmaps: using one set clears the other
             other = self.rows.get(index ^ 1)
             if other is not None:
@@ -165,9 +167,13 @@ class ModelSwitch:
         row.exponents = (max(row.exponents[0], e0), max(row.exponents[1], e1))
         if size != NO_VALUES:
             given = np.frombuffer(frame, ">i4", self.values, 52).astype(np.int64)
-            total = given if fresh else row.values + given
-            row.values = total.astype(np.int32).astype(np.int64)  # modulo 2**32
-            row.overflow |= bool((row.values != total).any()) or bool(kind & 8)
+            if kind >> 4 == MAXIMUM:
+                row.overflow |= fresh and bool(kind & 8)
+                row.values = given if fresh else np.maximum(row.values, given)
+            else:
+                total = given if fresh else row.values + given
+                row.values = total.astype(np.int32).astype(np.int64)  # modulo 2**32
+                row.overflow |= bool((row.values != total).any()) or bool(kind & 8)
         if row.missing:
             return []
         return self._up(job, row, frame) if job.has_parent else self._down(job, row, frame)
@@ -236,7 +242,7 @@ def _padding(frame: bytes, values: int) -> bytes:
 
 def _reply(frame: bytes, row: Row, values: int, to: Address | None = None, own: Address | None = None) -> bytes:
     fields = _turned(frame, to, own)
-    fields[17] = DATA << 4 | row.overflow << 3 | row.size
+    fields[17] = row.type << 4 | row.overflow << 3 | row.size
     fields[21:23] = row.exponents
     return _sealed(fields, row.values.astype(">i4").tobytes(), _padding(frame, values))
 

@@ -190,7 +190,7 @@ FAULTS = {"INA_FAULT": "loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=3", "I
 def test_allreduce(tmp_path, env):
     for said in succeed(run(tmp_path, 3, ALLREDUCE, **env)):
         stats = said["stats"]
-        assert stats["reasons"] == {"allreduce: sums of float64": 1}
+        assert stats["reasons"] == {"allreduce: SUM of float64": 1}
         assert stats["switch"]["calls"] > 170 and stats["switch"]["seconds"] > 0
         assert stats["worker"]["results"] > 400
         assert "INA_FAULT" not in env or stats["worker"]["retransmissions"] > 0
@@ -229,6 +229,15 @@ flag = torch.tensor([rank == 1, False]); dist.all_reduce(flag); assert flag.toli
 half = torch.full((5,), rank + 0.5, dtype=torch.float16); dist.all_reduce(half, op=R.AVG); assert (half == n / 2).all()
 scaled = torch.ones(5) * (rank + 1); dist.all_reduce(scaled, op=dist._make_nccl_premul_sum(0.5))
 assert (scaled == n * (n + 1) / 4).all()
+# maxima and minima: exact, and a NaN wins
+for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int32, torch.uint8):
+    for op, wanted in ((R.MAX, n), (R.MIN, 1)):
+        tensor = torch.full((5000,), rank + 1).to(dtype); dist.all_reduce(tensor, op=op); assert (tensor == wanted).all()
+tensor = torch.tensor([-1.5 * (rank + 1), float("nan") if rank == 1 else 1.0]); dist.all_reduce(tensor, op=R.MIN)
+assert tensor[0] == -1.5 * n and tensor[1].isnan()
+part = torch.zeros(2); dist.reduce_scatter_tensor(part, torch.arange(2.0 * n) * (rank + 1), op=R.MAX)
+assert part.tolist() == [2 * rank * n, (2 * rank + 1) * n]
+tensor = torch.full((3,), rank); dist.reduce(tensor.int(), 0, op=R.MAX)
 # broadcast: any type, any strides, from any rank
 for root in range(n):
     view = torch.zeros(4, 5, dtype=torch.float64).t()[::2]; view += rank; dist.broadcast(view, root); assert (view == root).all()
@@ -293,7 +302,7 @@ def test_every_collective(tmp_path):
         assert set(through["calls"]) >= {"allreduce", "broadcast", "reduce", "allgather", "_allgather_base", "barrier",
                                          "allgather_into_tensor_coalesced", "reduce_scatter", "_reduce_scatter_base"}
         reasons = each["stats"]["reasons"]
-        for reason, count in {"allreduce: sums of float64": 1, "allreduce: operation MAX": 1, "allreduce: operation BAND": 1,
+        for reason, count in {"allreduce: SUM of float64": 1, "allreduce: MAX of float64": 1, "allreduce: operation BAND": 1,
                               "gather: not a sum": 1, "scatter: not a sum": 1, "alltoall: not a sum": 1}.items():
             assert reasons[reason] == count
         assert "BAND" in each["refused"]

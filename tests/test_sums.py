@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="the back end needs torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from ina.backend.sums import placement, reduction, summable, words  # noqa: E402
+from ina.backend.sums import extremum, ordered, placement, reduction, summable, words  # noqa: E402
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.complex64]
@@ -19,7 +19,8 @@ FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.complex64]
 def switch(sums) -> None:
     """What the switch and its workers do to the ranks' buffers."""
     wide = torch.int64 if sums[0].buffer.dtype == torch.int32 else torch.float64
-    total = torch.stack([each.buffer.to(wide) for each in sums]).sum(0)
+    stacked = torch.stack([each.buffer.to(wide) for each in sums])
+    total = stacked.amax(0) if sums[0].maximum else stacked.sum(0)
     for each in sums:
         assert each.buffer.is_contiguous() and each.buffer.dim() == 1 and each.average == sums[0].average
         each.buffer.copy_(total / len(sums) if each.average else total)
@@ -59,6 +60,30 @@ def test_reduction_is_the_sum(dtype, n, shape, seed, strided, in_place):
             assert torch.equal(result, expected.to(torch.complex64 if dtype == torch.complex64 else torch.float32).to(dtype))
     if not in_place:
         assert all(torch.equal(a, b) for a, b in zip(sources, kept, strict=True)), "inputs changed"
+
+
+@given(dtype=st.sampled_from([d for d in [*INTEGERS, *FLOATS, torch.bool] if ordered(d)]), n=st.integers(1, 6),
+       count=st.integers(0, 20), seed=st.integers(0, 2**32), largest=st.booleans(), special=st.booleans())  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_extremum_is_exact(dtype, n, count, seed, largest, special):
+    generator = np.random.default_rng(seed)
+    if dtype == torch.bool:
+        sources = [torch.from_numpy(generator.integers(0, 2, count)).bool() for _ in range(n)]
+    else:
+        sources = [random(dtype, [count], generator) for _ in range(n)]
+    if special and dtype.is_floating_point and count:
+        odd = torch.tensor([float("inf"), -float("inf"), float("nan"), -float("nan"), 0.0, -0.0, 1e-40, -1e-40]).to(dtype)
+        for source in sources:
+            at = generator.integers(0, count)
+            source[at] = odd[generator.integers(0, len(odd))]
+    stacked = torch.stack([source.to(torch.int64 if not dtype.is_floating_point else torch.float64) for source in sources])
+    expected = (stacked.amax(0) if largest else stacked.amin(0)).to(dtype)  # a NaN wins both
+    kept = [source.clone() for source in sources]
+    results = [torch.empty_like(source) for source in sources]
+    switch([extremum(s, r, largest) for s, r in zip(sources, results, strict=True)])
+    for result in results:
+        assert torch.equal(result.isnan(), expected.isnan()) and torch.equal(result.nan_to_num(), expected.nan_to_num())
+    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(sources, kept, strict=True)), "inputs changed"
 
 
 def test_bool_is_any_and_averages_round_towards_zero():
@@ -126,4 +151,5 @@ def test_broadcast_reaches_where_it_belongs(count):
 
 
 def test_what_is_not_summable():
+    assert not any(map(ordered, (torch.float64, torch.int64, torch.complex64)))
     assert not any(map(summable, (torch.float64, torch.complex128))) and all(map(summable, [*INTEGERS, *FLOATS, torch.bool]))

@@ -45,8 +45,9 @@ class Packet:
 # All frames begin as right ones of a small world, so that phases complete; some are then spoiled.
 HEADER_CHANGES = st.sampled_from(
     [
-        ("switchml", "msg_type", 2), ("switchml", "overflow", 1), ("switchml", "reserved", 1), ("switchml", "size", 1),
-        ("switchml", "size", 7), ("switchml", "size", 0), ("switchml", "job", 0), ("switchml", "job", 9),
+        ("switchml", "msg_type", 2), ("switchml", "msg_type", 3), ("switchml", "overflow", 1),
+        ("switchml", "reserved", 1), ("switchml", "size", 1), ("switchml", "size", 7),
+        ("switchml", "size", 0), ("switchml", "job", 0), ("switchml", "job", 9),
         ("ethernet", "src_addr", 0x42), ("ethernet", "dst_addr", 0x2), ("ethernet", "dst_addr", 0xFFFFFFFFFFFF),
         ("ethernet", "ethertype", 0x0806), ("ipv4", "ihl", 6), ("ipv4", "frag_offset", 9), ("ipv4", "protocol", 6),
         ("ipv4", "tos", 3), ("ipv4", "ttl", 0), ("ipv4", "total_len", 38), ("ipv4", "hdr_checksum", 0),
@@ -134,6 +135,8 @@ class Network:
         values = None if packet.values is None else (packet.values * VALUES)[:VALUES]
         tsi = (now + packet.step) % 2**32
         headers = job.fields(worker, tsi, values, packet.e0, slot=slot, set_=set_, e1=packet.e1)
+        if tsi % 3 == 2:
+            headers["switchml"]["msg_type"] = job.world.wire.constants["SWITCHML_MAXIMUM"]
         for header, name, value in packet.fields:
             headers[header][name] = value
         frame = bytearray(self.world.bytes(headers))

@@ -123,6 +123,35 @@ def test_both_sets(world, job):
     check_result(job, job.send(2, 0, first[2]), total(*first), 0)
 
 
+def maximum(job: Job, worker: int, tsi: int, values, **kwargs) -> list[tuple[int, bytes]]:
+    headers = job.fields(worker, tsi, values, **kwargs)
+    headers["switchml"]["msg_type"] = job.world.wire.constants["SWITCHML_MAXIMUM"]
+    return job.world.send(job.world.bytes(headers), job.ports[worker])
+
+
+def test_the_largest_of_each_value(world, job):
+    """Signed, whatever the order; a retransmission gets them, a later sum in the same row starts anew."""
+    vectors = [numbers(world, SMALL), numbers(world, -5, 3), [7, BIG, -BIG, SMALL] * (world.values // 4)]
+    expected = [max(each) for each in zip(*vectors, strict=True)]
+    assert maximum(job, 2, 0, vectors[2]) == maximum(job, 0, 0, vectors[0]) == []
+    sent = maximum(job, 1, 0, vectors[1])
+    again = maximum(job, 0, 0, vectors[1])
+    assert [port for port, _ in sent] == job.ports and [port for port, _ in again] == job.ports[:1]
+    for _, frame in (*sent, *again):
+        headers = world.parse(frame)
+        assert (headers["switchml"]["msg_type"], headers["switchml"]["overflow"]) == (3, 0)
+        assert signed(headers["values"]["v"]) == expected
+    reduce(job, 4)
+    reduce(job, 8)
+    assert world.drops() == {}
+
+
+def test_sums_and_maxima_do_not_mix(world, job):
+    assert job.send(0, 0, numbers(world, 1)) == []
+    assert maximum(job, 1, 0, numbers(world, 5)) == []
+    assert world.drops() == {"WRONG_SIZE": 1}
+
+
 def test_slot_reuse(job):
     for tsi in (0, 4, 8, 12, 16, 24, 20):
         reduce(job, tsi)
@@ -422,7 +451,7 @@ def test_wrong_ipv4_checksum(world, job, bit):
     dropped(world, job, "MALFORMED", lambda h: h["ipv4"].update(hdr_checksum=right ^ 1 << bit))
 
 
-@pytest.mark.parametrize("kind", [0, 2, 3, 8, 15])
+@pytest.mark.parametrize("kind", [0, 2, 4, 8, 15])
 def test_unknown_message_type(world, job, kind):
     dropped(world, job, "MALFORMED", lambda h: h["switchml"].update(msg_type=kind))
 

@@ -448,8 +448,10 @@ def compare(names: list[str], switch: str, steps: list[Step]) -> None:
         reference = members[0]
         peer = reference.up if step.who < 0 else reference.below[step.who % len(reference.below)]
         values = None if step.values is None or step.missing is not None else (step.values * 32)[:32]
-        frame = bytearray(reference.frame(peer, (8 + i // 6 * 4 + step.step) % 2**32, values, step.e0, missing=step.missing,
-                                          switchml__overflow=step.overflow))  # fmt: skip
+        tsi = (8 + i // 6 * 4 + step.step) % 2**32
+        kind = {"switchml__msg_type": 3} if tsi // 4 % 3 == 1 and step.missing is None else {}
+        frame = bytearray(reference.frame(peer, tsi, values, step.e0, missing=step.missing, switchml__overflow=step.overflow,
+                                          **kind))  # fmt: skip
         if step.flip:
             frame[step.flip[0] % len(frame)] ^= step.flip[1]
         port = peer.port if step.port is None else step.port

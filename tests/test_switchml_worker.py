@@ -73,6 +73,25 @@ def test_sums(workers, size, dtype, average, faults, slots, values, in_place, se
     check_sum(before, after, values, average)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    workers=st.integers(1, 16), size=sizes, faults=st.sampled_from(FAULTS), slots=st.sampled_from([1, 2, 8, 64]),
+    values=st.sampled_from([32, 256]), seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_maxima(workers, size, faults, slots, values, seed):
+    """Between sums, in the same slots."""
+    rows = [tensors(workers, size, np.int32, seed + i) for i in range(3)]
+    before = [each.copy() for each in rows]
+    network = Network(workers, faults, seed=seed, slots=slots, values=values)
+    for number, each in enumerate(rows):
+        reduce(network, each, maximum=number == 1)
+    all_done(network, 3)
+    for number in (0, 2):
+        check_sum(before[number], rows[number], values)
+    assert (rows[1] == before[1].max(axis=0)).all()
+    assert all(worker.stats["overflows"] == network.workers[0].stats["overflows"] for worker in network.workers)
+
+
 @pytest.mark.parametrize("values", [128, 1024, 2048])
 def test_large_frames_and_long_tensors(values):
     for dtype in (np.int32, np.float32):
@@ -201,6 +220,8 @@ MISMATCHES = {
     "dtype": lambda i: (np.zeros(100, np.float32 if i == 1 else np.int32), {}),
     "average": lambda i: (np.zeros(100, np.float32), {"average": i == 1}),
     "order": lambda i: (np.zeros(100, np.float32), {"tag": int(i == 1)}),
+    "sum and maximum": lambda i: (np.zeros(100, np.int32), {"maximum": i == 1}),
+    "small sum and maximum": lambda i: (np.zeros(2, np.int32), {"maximum": i == 1}),
     "all different": lambda i: (np.zeros(100 + i, np.float32), {}),
     "two groups": lambda i: (np.zeros(100 + i % 2, np.float32), {}),
 }
@@ -443,6 +464,7 @@ def test_configuration_is_checked(config, text):
         (lambda w: w.submit(np.zeros(4)), TypeError, "float64"),
         (lambda w: w.submit(np.zeros((4, 4), np.float32).T[::2]), ValueError, "contiguous"),
         (lambda w: w.submit(np.zeros(4, np.int32), average=True), ValueError, "average"),
+        (lambda w: w.submit(np.zeros(4, np.float32), maximum=True), ValueError, "maximum: only of int32"),
         (lambda w: w.submit(np.zeros(4, np.int32), np.zeros(5, np.int32)), ValueError, "int32 x 4"),
         (lambda w: w.submit(np.zeros(4, np.int32), np.zeros(4, np.float32)), ValueError, "float32"),
     ],

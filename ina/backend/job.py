@@ -21,7 +21,7 @@ from ina.backend.counters import COUNTERS
 from ina.backend.settings import Settings
 from ina.control.client import Client, ControlError
 from ina.control.ports import open_worker_port
-from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig
+from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig, protocols
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left in peace
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
@@ -46,6 +46,7 @@ class Job:
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else why not; None: not asked yet
         self.failure = ""  # why the job is over
+        self.has_maximum = False  # once admitted: whether its protocol has maxima too
         self._switch, self._switch_pid = switch, switch_pid
         self._pid = os.getpid()
         self._lock = threading.Lock()  # of the connection and of opening
@@ -101,6 +102,7 @@ class Job:
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch,
             server=attachment.switch)  # the switch relays what is for it
+        self.has_maximum = protocols.has_maximum(attachment.protocol)
         port = open_worker_port(attachment, self.settings.faults)
         try:
             if self.settings.capture:
@@ -113,8 +115,10 @@ class Job:
             self.failure = f"ina: job {self.name!r}: {error}"
             raise RuntimeError(self.failure) from error
 
-    def submit(self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0) -> tuple[int, int]:
-        """Reduce a contiguous tensor in place. Returns ticket and number of the operation.
+    def submit(
+        self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0, maximum: bool = False
+    ) -> tuple[int, int]:
+        """Reduce a contiguous tensor in place: its sum, or ``maximum``, over the ranks. Returns ticket and number.
 
         ``mark``: 32 bits, what else the ranks must agree on beyond the tensor's type and size and ``average``.
         ``stay``: drive the packets in this thread for so many seconds, if it has nothing else to do: a small tensor
@@ -127,7 +131,7 @@ class Job:
             number = self._tag
             try:
                 ticket = self._endpoint.submit_at(pointer, pointer, tensor.numel(), DTYPES[tensor.dtype], tensor,
-                                                  average=average, tag=number << 32 | mark, stay=stay)
+                                                  average=average, tag=number << 32 | mark, maximum=maximum, stay=stay)
             except (JobError, OSError) as error:
                 raise RuntimeError(self._over(f"collective #{number} was not begun: {self._reason(error)}")) from error
             self._tag += 1

@@ -33,6 +33,7 @@ from ina.codec import MAX_WORKERS
 
 GLOO = dist.ProcessGroup.BackendType.GLOO
 SUMS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM)
+EXTREMA = (dist.ReduceOp.MAX, dist.ReduceOp.MIN)
 _open_groups: WeakSet[InaProcessGroup] = WeakSet()
 
 
@@ -250,13 +251,17 @@ class InaProcessGroup(dist.ProcessGroup):
 
     def _reduce(self, collective: str, sources, results, opts, starts=None, root: int | None = None):
         average = opts.reduceOp == dist.ReduceOp.AVG
+        largest = opts.reduceOp == dist.ReduceOp.MAX
+        extremum = largest or opts.reduceOp == dist.ReduceOp.MIN
         factor = opts.reduceOp.__getstate__()[1] if opts.reduceOp == dist.ReduceOp.PREMUL_SUM else None
 
         def encode() -> list[sums.Sum]:
-            return [sums.reduction(source, result, self.size(), average, factor, start)
-                    for source, result, start in zip(sources, results, starts or [0] * len(sources), strict=True)]
+            tasks = zip(sources, results, starts or [0] * len(sources), strict=True)
+            if extremum:
+                return [sums.extremum(source, result, largest, start) for source, result, start in tasks]
+            return [sums.reduction(source, result, self.size(), average, factor, start) for source, result, start in tasks]
 
-        agreed = f"{'AVG' if average else 'SUM'} of {','.join(str(source.dtype) for source in sources)}"
+        agreed = f"{_name(opts.reduceOp)} of {','.join(str(source.dtype) for source in sources)}"
         agreed += "" if root is None else f" to {root}"
         return self._through_switch(collective, [r for r in results if r is not None], encode, opts, agreed)
 
@@ -274,12 +279,14 @@ class InaProcessGroup(dist.ProcessGroup):
         return work
 
     def _why_not_reduce(self, tensors: list[torch.Tensor], op) -> str:
-        if not any(op == each for each in SUMS):  # in this order: a ReduceOp knows its kinds, not they it
+        extremum = any(op == each for each in EXTREMA)  # in this order: a ReduceOp knows its kinds, not they it
+        if not extremum and not any(op == each for each in SUMS):
             return f"operation {_name(op)}"
         for tensor in tensors:
-            if not sums.summable(tensor.dtype):
-                return f"sums of {str(tensor.dtype).removeprefix('torch.')}"
-        return self._why_not(tensors)
+            if not (sums.ordered if extremum else sums.summable)(tensor.dtype):
+                return f"{_name(op)} of {str(tensor.dtype).removeprefix('torch.')}"
+        reason = self._why_not(tensors)
+        return reason or ("operation that its protocol lacks" if extremum and not self._job.has_maximum else "")
 
     def _why_not(self, tensors: list[torch.Tensor]) -> str:
         """"" for the switch, else why not: from what all ranks have in common. Asks the switch once per group.

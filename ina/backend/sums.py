@@ -17,6 +17,9 @@ int64                  three int32 (24, 24, 16 bit) exact, modulo 2^64
 =====================  ===========================  =====================================================================
 
 An average of integers is the quotient, rounded towards zero.
+
+Maxima and minima are exact for all of these but complex64 and int64: a value travels as the int32 that is ordered as it
+is, and the switch keeps the largest; for a minimum, as the complement. A NaN wins both.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import torch
 
 LIMB_BITS = 24  # sums of 32 limbs fit an int32
 _LIMB = (1 << LIMB_BITS) - 1
+_NAN = 0x7FFFFFFF  # above +infinity; its complement is below -infinity; both are NaNs as float32
 _TRAVELS_AS = {
     torch.float32: torch.float32, torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex64: torch.float32,
     torch.int32: torch.int32, torch.int64: torch.int32, torch.int16: torch.int32, torch.int8: torch.int32,
@@ -43,6 +47,12 @@ class Sum:
     buffer: torch.Tensor
     average: bool = False
     decode: Callable[[], None] | None = None
+    maximum: bool = False  # the largest over the ranks instead of the sum; int32 only
+
+
+def ordered(dtype: torch.dtype) -> bool:
+    """Whether the switch can find the largest or smallest of tensors of ``dtype``."""
+    return dtype in _TRAVELS_AS and dtype not in (torch.complex64, torch.int64)
 
 
 def summable(dtype: torch.dtype) -> bool:
@@ -73,6 +83,37 @@ def reduction(
             result.detach().copy_(total[start : start + result.numel()].view(result.shape))
 
     return Sum(buffer, average and floating, decode)
+
+
+def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, start: int = 0) -> Sum:
+    """The largest, or smallest, over the ranks of each element of ``source`` (ordered dtypes); ``result`` as in reduction."""
+    key = _key(source.detach().reshape(-1), largest)
+
+    def decode() -> None:
+        found = _unkey(key[start : start + result.numel()], source.dtype, largest)
+        result.detach().copy_(found.view(result.shape))
+
+    return Sum(key, decode=None if result is None else decode, maximum=True)
+
+
+def _key(flat: torch.Tensor, largest: bool) -> torch.Tensor:
+    """New int32, ordered as the values are, or the other way round. Floats: their bits, of negative ones all but the sign
+    turned round."""
+    if _TRAVELS_AS[flat.dtype] == torch.int32:
+        key = flat.to(torch.int32, copy=True)
+    else:
+        floats = flat.to(torch.float32)
+        bits = floats.view(torch.int32)
+        key = bits ^ (bits >> 31 & 0x7FFFFFFF)
+        key[floats.isnan()] = _NAN if largest else ~_NAN
+    return key if largest else key.bitwise_not_()
+
+
+def _unkey(key: torch.Tensor, dtype: torch.dtype, largest: bool) -> torch.Tensor:
+    key = key if largest else ~key
+    if _TRAVELS_AS[dtype] == torch.int32:
+        return key.to(dtype)
+    return (key ^ (key >> 31 & 0x7FFFFFFF)).view(torch.float32).to(dtype)
 
 
 def _encode(tensor: torch.Tensor) -> torch.Tensor:

@@ -186,7 +186,7 @@ class SwitchWork(LazyWork):
     def _submit(self, asynchronous: bool) -> None:
         for part in self.parts:
             stay = SLICE if part is self.parts[-1] and not asynchronous else 0.0
-            ticket, number = self._job.submit(part.buffer, part.average, self._mark, stay)
+            ticket, number = self._job.submit(part.buffer, part.average, self._mark, stay, part.maximum)
             self._waiting.append((ticket, number, part))
 
     def _look(self, seconds: float) -> bool:

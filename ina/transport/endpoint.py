@@ -44,26 +44,30 @@ class Endpoint:
         self._arrays: dict[int, object] = {}  # buffers of tickets not known to be done
 
     def submit(
-        self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0
-    ) -> int:
+        self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
+        maximum: bool = False,
+    ) -> int:  # fmt: skip
         """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns a ticket.
 
-        Blocks while MAX_OPS tensors are in flight. Raises JobError if the job has failed.
+        ``maximum``: of each int32 the largest is wanted, not the sum; ValueError: the protocol has only sums. Blocks while
+        MAX_OPS tensors are in flight. Raises JobError if the job has failed.
         """
         tensor = ffi.new("struct ina_tensor *")
         out = source if out is None else out
-        fill_tensor(tensor, source, out, average, tag)
+        fill_tensor(tensor, source, out, average, tag, self._maximum(maximum))
         return self._submit(tensor, (source, out))
 
     def submit_at(
         self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
-        tag: int = 0, stay: float = 0.0,
+        tag: int = 0, maximum: bool = False, stay: float = 0.0,
     ) -> int:  # fmt: skip
         """As ``submit`` for ``count`` contiguous elements at two addresses, which ``owner`` keeps valid.
 
         ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before coming back.
         """
-        return self._submit(_tensor_at(source, out, count, dtype, average, tag), owner, stay)
+        tensor = _tensor_at(source, out, count, dtype, average, tag)
+        tensor.reduction = lib.INA_MAX if self._maximum(maximum) else lib.INA_SUM
+        return self._submit(tensor, owner, stay)
 
     def run(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
@@ -81,6 +85,11 @@ class Endpoint:
     ) -> Event:  # fmt: skip
         """As ``run`` for ``count`` contiguous elements at two addresses, which ``owner`` keeps valid."""
         return self._run(_tensor_at(source, out, count, dtype, average, tag), owner, timeout)
+
+    def _maximum(self, wanted: bool) -> bool:
+        if wanted and not protocols.has_maximum(self.config.protocol):
+            raise ValueError(f"maximum: the protocol {self.config.protocol!r} has only sums")
+        return wanted
 
     def wait(self, ticket: int, timeout: float | None = None) -> Event:
         """Waits for a tensor (None: as long as its deadline allows). JobError: it failed; TimeoutError: not yet."""

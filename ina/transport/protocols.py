@@ -61,6 +61,11 @@ def frame_bytes(name: str, values: int) -> int:
     return size
 
 
+def has_maximum(name: str) -> bool:
+    """Whether the protocol finds maxima too (``lib.INA_MAX``), not only sums."""
+    return bool(named(name).reductions >> lib.INA_MAX & 1)
+
+
 def program(name: str) -> Path:
     """The protocol's switch program. ValueError: there is no protocol of that name."""
     named(name)

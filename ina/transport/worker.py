@@ -36,8 +36,9 @@ class Worker:
         self._packet = ffi.new("struct ina_packet *")
 
     def submit(
-        self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0
-    ) -> int:
+        self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0,
+        maximum: bool = False,
+    ) -> int:  # fmt: skip
         """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns its handle.
 
         BlockingIOError: MAX_OPS tensors are in flight; BrokenPipeError: the job has failed.
@@ -46,7 +47,7 @@ class Worker:
         handle = self._protocol.next_handle(self._state)
         if handle < 0:
             raise OSError(-handle, "the job has failed" if handle == -errno.EPIPE else f"{MAX_OPS} tensors in flight")
-        fill_tensor(self._tensors[handle], source, out, average, tag)
+        fill_tensor(self._tensors[handle], source, out, average, tag, maximum)
         result = self._protocol.submit(self._state, self._tensors, handle, now)
         if result < 0:
             raise OSError(-result, "submit refused")

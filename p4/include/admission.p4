@@ -53,7 +53,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             payload = PENDING_LENGTH;
         }
         if (standard.parser_error != error.NoError || standard.checksum_error == 1 || hdr.switchml.reserved != 0
-                || (hdr.switchml.msg_type != SWITCHML_DATA
+                || (hdr.switchml.msg_type != SWITCHML_DATA && hdr.switchml.msg_type != SWITCHML_MAXIMUM
                     && (hdr.switchml.msg_type != SWITCHML_PENDING || hdr.switchml.size != SIZE_NONE
                         || standard.packet_length < PENDING_FRAME))) {
             meta.drop = Drop.MALFORMED;
@@ -63,7 +63,7 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             meta.drop = Drop.MALFORMED;
         } else if (!job.apply().hit) {
             meta.drop = Drop.UNKNOWN_JOB;
-        } else if (!worker.apply().hit || (hdr.switchml.msg_type != SWITCHML_DATA && meta.worker != 0)) {
+        } else if (!worker.apply().hit || (hdr.switchml.msg_type == SWITCHML_PENDING && meta.worker != 0)) {
             meta.drop = Drop.WRONG_SOURCE;
         } else if (meta.strict == 1 && (bit<8>)hdr.exponents.e1 != meta.incarnation[7:0]) {
             meta.drop = Drop.OLD_INCARNATION;

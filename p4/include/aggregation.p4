@@ -1,4 +1,4 @@
-/* Aggregation: the row's sums, its largest exponent and its overflow flag; a result from above takes their place. */
+/* Aggregation: the row's sums or maxima, its largest exponent and its overflow flag; a result from above takes their place. */
 #ifndef INA_AGGREGATION_P4
 #define INA_AGGREGATION_P4
 
@@ -56,6 +56,12 @@ control Values(inout headers_t hdr, in metadata_t meta) {
         overflows.write(meta.row, overflow);
     }
 
+    action maximum() {
+#define MAXIMUM(i) { bit<32> old; value##i.read(old, meta.row); \
+                     value##i.write(meta.row, (int<32>)old > (int<32>)hdr.values.v##i ? old : hdr.values.v##i); }
+        FOR_EACH_VALUE(MAXIMUM)
+    }
+
     action load() {
         bit<32> overflow;
         overflows.read(overflow, meta.row);
@@ -69,7 +75,11 @@ control Values(inout headers_t hdr, in metadata_t meta) {
             if (meta.first == 1) {
                 store();
             } else if (meta.repeated == 0) {
-                add();
+                if (hdr.switchml.msg_type == SWITCHML_MAXIMUM) {
+                    maximum();
+                } else {
+                    add();
+                }
             }
             if (meta.complete == 1) {
                 load();

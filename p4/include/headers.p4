@@ -15,7 +15,7 @@ const bit<16> SWITCHML_MASK  = 0xFFF0;
  * +-------+-+-----+---------------+-+-+---------------------------+
  * :              tsi              |S|0|            slot           |
  * +-------------------------------+-+-+---------------------------+
- * type  1 data, 2 pending (down only: "yours is here, others are missing")
+ * type  1 data to be summed, 2 pending (down only: "yours is here, others are missing"), 3 data of which the largest is wanted
  * O     a signed overflow happened in what is summed here (the published header leaves this bit unused)
  * size  payload: 0 = 128 B, 1 = 256, 2 = 512, 3 = 1024, 4 = 4096, 5 = 8192, 7 = none
  * tsi   number of this packet in the life of the job, modulo 2^32 (published clients: anything)
@@ -23,6 +23,7 @@ const bit<16> SWITCHML_MASK  = 0xFFF0;
  */
 const bit<4> SWITCHML_DATA    = 1;
 const bit<4> SWITCHML_PENDING = 2;
+const bit<4> SWITCHML_MAXIMUM = 3;
 const bit<3> SIZE_NONE        = 7;
 
 // What IPv4 and UDP say of their lengths, payload not counted: SwitchML 8, exponents 2, UDP 8, IPv4 20.

@@ -10,7 +10,7 @@ const bit<32> ROWS = 2 * SLOTS;  // a row is one set of one slot
 enum bit<8> Drop {
     NONE            = 0,
     MALFORMED       = 1,  // too short, bad IPv4 header, wrong length in IPv4 or UDP, unknown type
-    WRONG_SIZE      = 2,  // not the payload size of this program, or not that of the other packets of its phase
+    WRONG_SIZE      = 2,  // not the payload size of this program, or not the size and type of the other packets of its phase
     UNKNOWN_JOB     = 3,
     WRONG_SOURCE    = 4,  // no child of that job has this address, port and ingress port; nor, for pending frames, its parent
     OLD_INCARNATION = 5,  // of an earlier job with the same number

@@ -7,7 +7,7 @@
  *   - if the row is free (never used by this incarnation of the job, or complete) and the packet is newer.
  * A worker sends the next packet of a slot only when it has the result of this one, so a newer packet proves that no
  * worker needs the row that it takes: nothing has to be cleared (docs/protocol.md has the proof).
- * All packets of a phase have one size: with or without payload, as the first one says.
+ * All packets of a phase are of one kind, type and size, as the first one says: with or without payload, sums or maxima.
  *
  * In a tree of switches a row of the root, and of a switch alone, is *collecting* while `missing` > 0, then *final*. Below
  * the root the parent is waited for like one more child that answers last: `missing` > 1 collecting, 1 *sent up*, 0 *final*.
@@ -26,19 +26,20 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(ROWS) tsis;
     register<bit<32>>(ROWS) bitmaps;
     register<bit<8>>(ROWS) missing;  // children, and the parent, that this phase still waits for
-    register<bit<8>>(ROWS) sizes;
+    register<bit<8>>(ROWS) kinds;
 
     apply {
         bit<32> incarnation;
         bit<32> tsi;
         bit<32> seen;
         bit<8> left;
-        bit<8> size;
+        bit<8> kind;
+        bit<8> own = hdr.switchml.msg_type ++ 1w0 ++ hdr.switchml.size;
         incarnations.read(incarnation, meta.row);
         tsis.read(tsi, meta.row);
         bitmaps.read(seen, meta.row);
         missing.read(left, meta.row);
-        sizes.read(size, meta.row);
+        kinds.read(kind, meta.row);
 
         bool used = incarnation == meta.incarnation && seen != 0;
         bool fresh = !used;
@@ -49,8 +50,7 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                 meta.drop = Drop.STALE;
             }
         }
-        if (meta.drop == Drop.NONE && !fresh && size != (bit<8>)hdr.switchml.size
-                && hdr.switchml.msg_type == SWITCHML_DATA) {
+        if (meta.drop == Drop.NONE && !fresh && kind != own && hdr.switchml.msg_type != SWITCHML_PENDING) {
             meta.drop = Drop.WRONG_SIZE;
         }
 
@@ -59,7 +59,7 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                 meta.drop = Drop.STALE;
             } else if (left == 0) {
                 meta.drop = Drop.REPEATED;
-            } else if (hdr.switchml.msg_type == SWITCHML_DATA) {
+            } else if (hdr.switchml.msg_type != SWITCHML_PENDING) {
                 missing.write(meta.row, 0);
                 meta.first = 1;
                 meta.complete = 1;
@@ -95,7 +95,7 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                 tsis.write(meta.row, hdr.switchml.tsi);
                 bitmaps.write(meta.row, seen);
                 missing.write(meta.row, left);
-                sizes.write(meta.row, (bit<8>)hdr.switchml.size);
+                kinds.write(meta.row, own);
                 if (left == 0) {
                     meta.complete = 1;
                     meta.to = To.CHILDREN;

@@ -55,6 +55,7 @@ static inline uint32_t model_switch_process(struct model_switch *m, uint32_t wor
             return 0;
         *row = (struct model_row){.tsi = tsi, .exponent = -128, .used = 1, .values = row->values};
     }
+    const int maximum = h->type_overflow_size >> 4 == INA_WIRE_MAXIMUM;
     uint32_t to = 1u << worker;
     if (!(row->seen & to)) {
         int32_t *values = row->values;
@@ -63,8 +64,8 @@ static inline uint32_t model_switch_process(struct model_switch *m, uint32_t wor
             uint32_t v;
             memcpy(&v, h->payload + 4 * i, 4);
             const uint32_t a = row->seen ? (uint32_t)values[i] : 0, b = ntohl(v), sum = a + b;
-            overflow |= (a ^ sum) & (b ^ sum);
-            values[i] = (int32_t)sum;
+            overflow |= maximum ? 0 : (a ^ sum) & (b ^ sum);
+            values[i] = maximum && row->seen ? ((int32_t)b > values[i] ? (int32_t)b : values[i]) : (int32_t)sum;
         }
         row->overflow |= overflow >> 31;
         row->exponent = h->e0 > row->exponent ? h->e0 : row->exponent;
