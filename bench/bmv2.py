@@ -6,10 +6,13 @@ switches are given their tables by the same controller, BMv2 over P4Runtime. Nee
 
 from __future__ import annotations
 
+import os
 import statistics
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.common import Measurement, console
@@ -24,16 +27,31 @@ from ina.transport.namespaces import own_namespace
 from ina.transport.ports import open_packet
 from topologies.mininet import missing
 
-WORKERS, TURNS, SECONDS = 4, 5, 1.0
+WORKERS, TURNS, SECONDS = 4, 5, 0.5
 PORTS = range(1, WORKERS + 1)  # BMv2's P4Runtime server takes no replica at port 0
 WINDOWS = (8, 32)  # packets of each worker; each switch has the one that suits it better
 MTU = 1500
 PROBE = 2000  # packets
+VALUES = (32, 64, 128, 256)
+
+
+@dataclass
+class Place:
+    """A running switch: ``target`` for the controller, ``far`` ends of PORTS, and the processor time that it has taken, s."""
+
+    target: object
+    far: list
+    spent: Callable[[], float]
+
+
+def processor_time(pid: int) -> float:
+    """Of a process, in seconds: user and system (proc(5), fields 14 and 15)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def embedded(program: Path, defines: dict[str, str], folder: Path) -> Iterator[tuple[object, list]]:
-    """A target for the controller, and the far ends of PORTS."""
+def embedded(program: Path, defines: dict[str, str], folder: Path) -> Iterator[Place]:
     with ExitStack() as stack:
         switch = stack.enter_context(Switch(compile_program(program, defines=defines).so_path, max_frame=MTU + bmv2.HEADROOM))
         with own_namespace():
@@ -43,76 +61,75 @@ def embedded(program: Path, defines: dict[str, str], folder: Path) -> Iterator[t
         for number, port in zip(PORTS, near, strict=True):
             switch.add_port(number, port.handle)
         switch.start(yields=0, nap=50e-6)  # as in the testbed
-        yield switch, far
+        yield Place(switch, far, lambda: time.process_time() - time.thread_time())  # all threads but the workers'
         switch.close()  # before its ports
 
 
 @contextmanager
-def real(program: Path, defines: dict[str, str], folder: Path) -> Iterator[tuple[object, list]]:
-    """The same with BMv2."""
+def real(program: Path, defines: dict[str, str], folder: Path) -> Iterator[Place]:
     made = bmv2.compile_bmv2(program, defines)
     with bmv2.Bmv2(PORTS, folder / "bmv2", mtu=MTU) as switch, switch.remote(made) as remote:
-        yield remote, [switch.port(number) for number in PORTS]
+        yield Place(remote, [switch.port(number) for number in PORTS], lambda: processor_time(switch.pid))
 
 
 KINDS = {"bmv2": real, "embedded": embedded}
 
 
-class Bench:
-    """One switch with one job, whose workers `turn` lets exchange."""
-
-    def __init__(self, target: object, far: list, values: int, slots: int, native: object, ffi_of: object):
-        self._native, self._slots = native, slots
-        controller = Controller(target, 1024)
-        job = controller.admit("bench", WORKERS, slots)
-        self._b = b = ffi_of.new("struct bench *")
-        self._headers = ffi_of.new("uint8_t[]", b"".join(header(controller, job, w, values, PORTS[w]) for w in range(WORKERS)))
-        b.header, b.workers, b.values, b.slots = self._headers, WORKERS, values, slots
-        for worker, port in enumerate(far):
-            b.host[worker] = ffi_of.cast("struct ina_port *", int(ffi.cast("uintptr_t", port.handle)))
-
-    def turn(self, packets: int) -> float:
-        """Packets per second into the switch; as many come out of it. 0: one of them was lost."""
-        b = self._b
-        b.rounds = max(2, packets // (WORKERS * self._slots))
-        lost = self._native.exchange(b)
-        if lost < 0 or b.wrong:
-            raise SystemExit(f"bmv2 benchmark: {b.wrong} of {b.results} results wrong, {b.packets} packets sent")
-        return 0.0 if lost else b.packets / b.elapsed_ps * 1e12
+def prepared(place: Place, values: int, slots: int, native: object, ffi_of: object) -> tuple[object, object]:
+    """The workers of one job: a struct bench, and what it points at."""
+    controller = Controller(place.target, 1024)
+    job = controller.admit("bench", WORKERS, slots)
+    b = ffi_of.new("struct bench *")
+    headers = ffi_of.new("uint8_t[]", b"".join(header(controller, job, w, values, PORTS[w]) for w in range(WORKERS)))
+    b.header, b.workers, b.values, b.slots = headers, WORKERS, values, slots
+    for worker, port in enumerate(place.far):
+        b.host[worker] = ffi_of.cast("struct ina_port *", int(ffi.cast("uintptr_t", port.handle)))
+    return b, headers
 
 
-def rate(kind: str, values: int, slots: int, native: object, ffi_of: object, folder: Path) -> float:
-    """Packets per second of one turn; 0: with so many packets under way one was lost."""
-    defines, found = {"VALUES": str(values), "SLOTS": "1024"}, float(PROBE)
+def turn(kind: str, values: int, slots: int, native: object, ffi_of: object, folder: Path) -> tuple[float, float]:
+    """Packets per second into the switch (as many results come out of it), and its processor time for each, s. Zeros: with so
+    many packets under way one was lost."""
+    defines, rate, spent = {"VALUES": str(values), "SLOTS": "1024"}, float(PROBE), 0.0
     for seconds in (1.0, SECONDS):  # of a switch each: packets are numbered from 0, and the first says how many the second needs
-        with KINDS[kind](paths.p4_dir() / "switchml.p4", defines, folder) as (target, far):
-            found = Bench(target, far, values, slots, native, ffi_of).turn(round(seconds * found))
-        if not found:
-            break
-    return found
+        with KINDS[kind](paths.p4_dir() / "switchml.p4", defines, folder) as place:
+            b, _headers = prepared(place, values, slots, native, ffi_of)
+            b.rounds = max(2, round(seconds * rate) // (WORKERS * slots))
+            before = place.spent()
+            lost = native.exchange(b)
+            spent = (place.spent() - before) / max(1, b.packets)
+            if lost < 0 or b.wrong:
+                raise SystemExit(f"bmv2 benchmark: {b.wrong} of {b.results} results wrong, {b.packets} packets sent")
+            if lost:
+                return 0.0, 0.0
+            rate = b.packets / b.elapsed_ps * 1e12
+    return rate, spent
 
 
 def measure() -> list[Measurement]:
-    if reason := missing() or bmv2.missing():
+    if reason := missing("bmv2"):
         console.print(f"bmv2: not measured: {reason}", highlight=False)
         return []
-    said = bmv2.versions()
     result = Measurement(
-        "bmv2: BMv2 {simple_switch_grpc} (p4c {p4c-bm2-ss}) and the embedded switch over veth: ".format(**said)
+        "bmv2: BMv2 {simple_switch_grpc} (p4c {p4c-bm2-ss}) and the embedded switch over veth: ".format(**bmv2.versions())
         + f"p4/switchml.p4, {WORKERS} workers",
-        ["values", "bmv2 kpps", "window", "embedded kpps", "window", "ratio"],
-        "embedded over BMv2, packets into the switch without loss; as many results come out",
+        ["values", "bmv2 kpps", "window", "us/packet", "embedded kpps", "window", "us/packet", "of processor time", "ratio"],
+        "embedded over BMv2, packets into the switch without loss (as many results come out); us: processor time of the switch",
         "15 and more where BMv2 is an optimised build without logging",
     )
     with tempfile.TemporaryDirectory() as folder:
         ffi_of, native = compiled(Path(folder), "bmv2")
-        for values in (32, 64, 128, 256):
-            turns = {(kind, slots): [] for kind in KINDS for slots in WINDOWS}
+        for values in VALUES:
+            turns: dict[tuple[str, int], list[tuple[float, float]]] = {(k, slots): [] for k in KINDS for slots in WINDOWS}
             for _ in range(TURNS):
-                for (kind, slots), rates in turns.items():
-                    rates.append(1e-3 * rate(kind, values, slots, native, ffi_of, Path(folder)))
-            row: list[object] = [values]
+                for (kind, slots), found in turns.items():
+                    found.append(turn(kind, values, slots, native, ffi_of, Path(folder)))
+            rows = {}
             for kind in KINDS:
-                row += max((statistics.median(turns[kind, slots]), slots) for slots in WINDOWS)
-            result.add(*row, row[3] / row[1])  # type: ignore[operator]
+                medians = {slots: [statistics.median(figures) for figures in zip(*turns[kind, slots], strict=True)]
+                           for slots in WINDOWS}  # fmt: skip
+                slots = max(WINDOWS, key=lambda slots: medians[slots][0])
+                rows[kind] = (1e-3 * medians[slots][0], slots, 1e6 * medians[slots][1])
+            slow, fast = rows["bmv2"], rows["embedded"]
+            result.add(values, *slow, *fast, slow[2] / fast[2], fast[0] / slow[0])
     return [result]

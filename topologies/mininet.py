@@ -42,8 +42,8 @@ class MininetMissing(RuntimeError):
     """This machine cannot run Mininet networks, or switches of that kind; the message says why and what to install."""
 
 
-def missing() -> str:
-    """Why networks cannot be made real here; empty: they can."""
+def missing(kind: str = "embedded") -> str:
+    """Why networks of switches of that kind cannot be made real here; empty: they can."""
     if os.geteuid() != 0:
         return "not running as root (network namespaces and packet sockets need it)"
     for command in ("mnexec", "ip", "ethtool"):
@@ -54,7 +54,7 @@ def missing() -> str:
     except MininetMissing as error:
         return str(error)
     done = subprocess.run(["unshare", "-n", "true"], capture_output=True, text=True)
-    return "" if done.returncode == 0 else f"no network namespaces here: {done.stderr.strip()}"
+    return KINDS[kind].missing() if done.returncode == 0 else f"no network namespaces here: {done.stderr.strip()}"
 
 
 def _library() -> ModuleType:
@@ -141,7 +141,7 @@ class Network:
     def start(self) -> Network:
         """Raises MininetMissing, state.Busy, TopologyError, OSError and the switch process's ControlError."""
         began = time.monotonic()
-        if reason := missing() or KINDS[self._kind].missing():
+        if reason := missing(self._kind):
             raise MininetMissing(reason)
         self._state = State(self.topology.name)
         self.cleaned = self._state.cleaned

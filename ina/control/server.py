@@ -26,6 +26,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from ina.compiler.build import BuildError
 from ina.compiler.errors import CompileError
 from ina.control import http
 from ina.control.channel import Channel, ChannelClosed, listen, peer_pid
@@ -224,7 +225,7 @@ def main(argv: list[str] | None = None) -> int:
             host = EmbeddedSwitch(program, defines)
     except Exception as error:  # told to every client: they must not be left with a connection that says nothing
         failure = f"the switch process cannot run {args.program}: {error}"
-        log.error("%s", failure, exc_info=not isinstance(error, (CompileError, OSError)))
+        log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, OSError)))
         if args.starter_fd < 0:
             return 1
     server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots,

@@ -97,13 +97,14 @@ def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int
     """Runs it; everything that a user can do something about becomes one message and an exit status."""
     from ina.compiler.build import BuildError
     from ina.compiler.errors import CompileError
+    from ina.control.client import ControlError
     from ina.control.jobs import AdmissionError
     from ina.emulator.fabric import Unbalanced
     from ina.experiment import allreduce, launch, record, sweep
     from ina.transport.errors import JobError
 
     failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, allreduce.WrongSum, Unbalanced, AdmissionError,
-                JobError, BuildError)  # fmt: skip
+                JobError, BuildError, ControlError)  # fmt: skip
     try:
         action()
     except ConfigError as error:

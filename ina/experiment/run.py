@@ -100,7 +100,7 @@ def _world(config: Config, console: Console) -> Iterator[Network | None]:
         return
     from ina.experiment import testbed
 
-    if config.switch == "bmv2":
+    if config.switch == "bmv2" and not testbed.missing(config.switch):
         console.print(_forecast(config), highlight=False)
     with testbed.opened(config) as network:
         switches, hosts = len(network.topology.switches), len(network.topology.hosts)
