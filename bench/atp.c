@@ -1,0 +1,177 @@
+/* For bench/atp.py, one thread. run(): workers' ends and the server's end of a switch in memory: every round each worker sends
+ * one distinct packet for each aggregator, the server turns every sum round, every worker checks every value of every result;
+ * the switch alone is timed. serve(): the same packets into a parameter server, which alone is timed.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "port.h"
+
+struct ina_switch;
+
+struct bench {
+    struct ina_switch *sw;
+    void (*input)(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now);
+    void *server;
+    int (*receive)(void *state, struct ina_packet *pkt, uint64_t now);
+    int (*frames_to_send)(void *state, struct ina_packet *pkts, int n, uint64_t now);
+    struct ina_port *host[33], *port[33]; /* of each worker, then of the server */
+    const uint8_t *header;   /* of each worker's packets, then of a result: 58 bytes, Ethernet to bitmap */
+    uint8_t *frames;         /* serve: room for workers * slots + 1 frames */
+    uint32_t workers, values, slots, batch;
+    uint64_t rounds;
+    uint64_t elapsed_ps, packets, results, wrong; /* out */
+};
+
+enum { HEADER = 58, KIND = 42, INDEX = 44, SEQUENCE = 50, RESULT = 0x30 };
+
+static uint32_t value(uint32_t worker, uint32_t sequence, uint32_t k)
+{
+    return (sequence * 2654435761u + k * 40503u) ^ worker * 0x5bd1e995u;
+}
+
+static void store32(uint8_t *p, uint32_t v)
+{
+    v = __builtin_bswap32(v);
+    memcpy(p, &v, 4);
+}
+
+static uint32_t load32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, 4);
+    return __builtin_bswap32(v);
+}
+
+/* ps that this thread had a processor: others on the machine take none of it. */
+static uint64_t cpu_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
+}
+
+static void write_frame(const struct bench *b, uint8_t *frame, uint32_t worker, uint64_t round, uint32_t slot)
+{
+    const uint32_t sequence = (uint32_t)round * b->slots + slot;
+    memcpy(frame, b->header + worker * HEADER, HEADER);
+    store32(frame + SEQUENCE, sequence);
+    frame[INDEX] = (uint8_t)(slot >> 8);
+    frame[INDEX + 1] = (uint8_t)slot;
+    for (uint32_t k = 0; k < b->values; k++)
+        store32(frame + HEADER + 4 * k, value(worker, sequence, k));
+}
+
+static void check(struct bench *b, const uint8_t *frame, uint32_t len)
+{
+    const uint32_t sequence = load32(frame + SEQUENCE);
+    uint32_t diff = len != HEADER + 4 * b->values || (frame[KIND] & 0xf0) != RESULT;
+    for (uint32_t k = 0; k < b->values && !diff; k++) {
+        uint32_t sum = 0;
+        for (uint32_t w = 0; w < b->workers; w++)
+            sum += value(w, sequence, k);
+        diff |= sum ^ load32(frame + HEADER + 4 * k);
+    }
+    b->wrong += diff != 0;
+    b->results++;
+}
+
+static int send(struct bench *b, uint32_t worker, uint64_t round)
+{
+    struct ina_port *port = b->host[worker];
+    struct ina_packet pkts[64];
+    for (uint32_t slot = 0; slot < b->slots;) {
+        int want = b->slots - slot < 64 ? (int)(b->slots - slot) : 64;
+        if (port->ops->tx_get(port, pkts, want) != want)
+            return -1;
+        for (int i = 0; i < want; i++, slot++) {
+            write_frame(b, pkts[i].data, worker, round, slot);
+            pkts[i].len = pkts[i].wire_len = HEADER + 4 * b->values;
+        }
+        port->ops->tx_put(port, pkts, want, 0);
+    }
+    return 0;
+}
+
+static void drive(struct bench *b, uint32_t first, uint32_t last, uint64_t now)
+{
+    const uint64_t start = cpu_time();
+    for (unsigned busy = 1; busy;) {
+        busy = 0;
+        for (uint32_t w = first; w <= last; w++) {
+            struct ina_packet pkts[64];
+            const int n = b->port[w]->ops->rx(b->port[w], pkts, (int)b->batch, now);
+            if (n <= 0)
+                continue;
+            for (int i = 0; i < n; i++)
+                pkts[i].ingress_port = (uint16_t)w;
+            b->input(b->sw, pkts, (unsigned)n, now);
+            b->port[w]->ops->rx_done(b->port[w], n);
+            busy = 1;
+        }
+    }
+    b->elapsed_ps += cpu_time() - start;
+}
+
+static int turn_round(struct bench *b)
+{
+    struct ina_port *port = b->host[b->workers];
+    struct ina_packet in[64], out[64];
+    for (int n; (n = port->ops->rx(port, in, 64, 0)) > 0; port->ops->rx_done(port, n)) {
+        if (port->ops->tx_get(port, out, n) != n)
+            return -1;
+        for (int i = 0; i < n; i++) {
+            memcpy(out[i].data, in[i].data, in[i].len);
+            memcpy(out[i].data, b->header + b->workers * HEADER, KIND + 1);
+            out[i].len = out[i].wire_len = in[i].len;
+        }
+        port->ops->tx_put(port, out, n, 0);
+    }
+    return 0;
+}
+
+int run(struct bench *b)
+{
+    for (uint64_t round = 0; round < b->rounds; round++) {
+        for (uint32_t w = 0; w < b->workers; w++)
+            if (send(b, w, round))
+                return -1;
+        drive(b, 0, b->workers - 1, round);
+        if (turn_round(b))
+            return -1;
+        drive(b, b->workers, b->workers, round);
+        b->packets += (uint64_t)b->workers * b->slots;
+        for (uint32_t w = 0; w < b->workers; w++) {
+            struct ina_port *port = b->host[w];
+            struct ina_packet pkts[64];
+            for (int n; (n = port->ops->rx(port, pkts, 64, 0)) > 0; port->ops->rx_done(port, n))
+                for (int i = 0; i < n; i++)
+                    check(b, pkts[i].data, pkts[i].len);
+        }
+    }
+    return 0;
+}
+
+int serve(struct bench *b)
+{
+    const uint32_t len = HEADER + 4 * b->values, count = b->workers * b->slots;
+    uint8_t *answer = b->frames + (size_t)count * len;
+    for (uint64_t round = 0; round < b->rounds; round++) {
+        for (uint32_t i = 0; i < count; i++)
+            write_frame(b, b->frames + (size_t)i * len, i % b->workers, round, i / b->workers);
+        uint64_t start = cpu_time();
+        for (uint32_t i = 0; i < count; i++) {
+            struct ina_packet pkt = {.data = b->frames + (size_t)i * len, .len = len, .wire_len = len};
+            b->receive(b->server, &pkt, round);
+            pkt = (struct ina_packet){.data = answer, .tailroom = len};
+            if (b->frames_to_send(b->server, &pkt, 1, round) && i % 61 == 60) {
+                const uint64_t now = cpu_time();
+                check(b, answer, pkt.len);
+                start += cpu_time() - now;
+            }
+        }
+        b->elapsed_ps += cpu_time() - start;
+        b->packets += count;
+    }
+    return 0;
+}
