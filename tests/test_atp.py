@@ -187,6 +187,25 @@ def test_fixed_point_overflow_is_sent_again_as_floats():
     assert all(rows[0].tobytes() == row.tobytes() for row in rows)
 
 
+@settings(max_examples=30, deadline=None)
+@given(
+    workers=st.integers(1, 6), size=sizes, exponent=st.integers(-10, 10), average=st.booleans(), faults=st.sampled_from(FAULTS),
+    pool=st.sampled_from([1, 64]), leaves=st.sampled_from([0, 2]), seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_fixed_point_sums(workers, size, exponent, average, faults, pool, leaves, seed):
+    """Whatever the one exponent is: blocks that fit are within its bound, others are summed as floats."""
+    rng = np.random.default_rng(seed)
+    before = (rng.standard_normal((workers, size)) * np.exp2(rng.integers(-12, 12, (workers, size)))).astype(np.float32)
+    after = before.copy()
+    network = Network([JobSpec(workers, 8, options={"exponent": exponent})], pool=pool, leaves=leaves, faults=faults, seed=seed)
+    network.submit(0, after, average=average)
+    all_done(network.run()[0], 1)
+    assert all(after[0].tobytes() == row.tobytes() for row in after)
+    exact = before.astype(np.float64).sum(axis=0) / (workers if average else 1)
+    bound = codec.error_bound(exponent, workers, average) + np.abs(before.astype(np.float64)).sum(axis=0) * 2**-22
+    assert (np.abs(after[0] - exact) <= bound).all()
+
+
 def test_averages():
     for exponent in (None, 2):
         rows = np.random.default_rng(2).standard_normal((3, 500)).astype(np.float32)

@@ -1,15 +1,21 @@
 """ATP in virtual time: links with rates and queues, trees over several switches, and what it does to throughput."""
 
+import errno
+import random
+
 import numpy as np
 import pytest
 from capabilities import need
 
+from ina._native import ffi
 from ina.control.programs.atp import ATP
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Wire
 from ina.emulator.servers import Servers
 from ina.emulator.shared import Shared
-from ina.transport.ports import Faults
+from ina.transport import Worker, WorkerConfig
+from ina.transport.config import ATP_SWITCH
+from ina.transport.ports import Address, Faults
 from topologies import load
 
 need("cc")
@@ -95,6 +101,72 @@ def test_throughput_declines_gracefully_to_that_of_the_servers(program):
     assert all(min(rates) > 0.9 * plain for rates in shares)
     assert all(min(rates) > 0.6 * max(rates) for rates in shares)
     assert means[2] > 0.8 * alone
+
+
+class Mean:
+    """A machine that sends a frame every ``gap`` ps, whatever comes back: numbers of its own job that never complete, in all
+    aggregators, and garbage with its job's or the victim's number."""
+
+    def __init__(self, network: Shared, job, victim: int, gap: int):
+        self.gap, self.due, self.sent, self._random = gap, 0, 0, random.Random(1)
+        host = next(h for h in network.topology.hosts if h.name == job.hosts[0])
+        worker = Worker(WorkerConfig(0, 2, job=job.job.number, incarnation=job.job.incarnation, slots=64, values=VALUES,
+                                     protocol="atp", switch=ATP_SWITCH,
+                                     address=Address(host.mac, host.ip, 4000 + job.job.number)))  # fmt: skip
+        worker.submit(np.zeros(1, np.int32))
+        (self._own,) = worker.frames_to_send(0)
+        self._victim = victim
+        does = {"next_handle": lambda state: -errno.EINVAL, "receive": lambda *_: 0, "events": lambda *_: 0,
+                "frames_to_send": self._send, "next_timer": lambda state: self.due}  # fmt: skip
+        types = dict(ffi.typeof("struct ina_protocol").fields)
+        self._callbacks = {name: ffi.callback(types[name].type, function) for name, function in does.items()}
+        self.protocol = ffi.new("struct ina_protocol *", self._callbacks)
+        self.state = ffi.new("uint64_t[]", 8)
+        self.machine = network.add_machine(network.host(job.hosts[0]), self.protocol, self.state, 9, 2)
+        network.submit(self.machine, np.zeros(1, np.int32))  # it refuses, but has been woken
+
+    def _send(self, state, tensors, packets, n, now) -> int:
+        if now < self.due or not n:
+            return 0
+        self.due, self.sent = now + self.gap, self.sent + 1
+        frame = bytearray(self._own)
+        frame[44:46] = self._random.randbytes(2)
+        frame[49:54] = self.sent.to_bytes(5, "big")
+        if self.sent % 8 == 0:
+            frame[48] = self._victim
+        if self.sent % 8 == 1:
+            frame[42:58] = self._random.randbytes(16)
+        ffi.memmove(packets[0].data, bytes(frame), len(frame))
+        packets[0].len = packets[0].wire_len = len(frame)
+        packets[0].tailroom -= len(frame)
+        return 1
+
+
+def test_a_flood_leaves_others_the_rate_of_their_servers(program):
+    """A third of its link's rate in packets that take every aggregator and never let go."""
+    rates = {}
+    for pool, mean in ((16, False), (16, True), (0, True)):
+        protocol = ATP(ecn_depth=16, lifetime=1.0)
+        protocol.aggregates = pool > 0
+        with Shared(program(16), protocol, hosts=8, wire=Wire(rate=10e9, delay=1e-6), pool=16) as network:
+            victim = network.admit("victim", 4, 64, VALUES, rto_min=200e-6, rto_max=5e-3)
+            bad = network.admit("bad", 2, 64, VALUES)
+            if mean:
+                flood = Mean(network, bad, victim.job.number, gap=500_000)
+                network.run(until=100 * 10**6)  # it has them all when the victim comes
+            rows = rows_of(4, 32_000)
+            expected = rows.sum(axis=0, dtype=np.int32)
+            began = network.now
+            for machine, row in zip(victim.machines, rows, strict=True):
+                network.submit(machine, row)
+            network.run(until=began + 10**10)
+            done = [c for c in network.completions() if c.machine in victim.machines]
+            assert len(done) == 4 and all(c.event.code == 0 for c in done)
+            assert (rows == expected).all()
+            rates[pool, mean] = 32_000 * 32e12 / (max(c.time for c in done) - began)
+            if mean:
+                assert flood.sent > 1000
+    assert rates[16, True] > 0.9 * rates[0, True] and rates[16, True] < rates[16, False], rates
 
 
 def test_ecn_keeps_queues_short(program):

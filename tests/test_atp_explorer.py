@@ -50,6 +50,7 @@ class Tensor:
     elements: int = 7  # 7: one packet; 32: two; 64: three
     dtype: type = np.int32
     workers: int = 2
+    exponent: int | None = None  # of fixed point: 0 is too small for what is summed here, so that blocks go again as floats
 
 
 def explorer(
@@ -57,7 +58,7 @@ def explorer(
 ) -> Explorer:
     """A job for each tensor, built as tests/atp_network.py does."""
     options = {"rto_min": 1.0, "rto_max": 1.0, "timeout": 1e5, "first_packet": 1}  # 0 is what empty aggregators say
-    specs = [JobSpec(t.workers, slots, options=options) for t in tensors]
+    specs = [JobSpec(t.workers, slots, options=options | {"exponent": t.exponent}) for t in tensors]
     network = Network(specs, pool=pool, leaves=leaves, lifetime=LIFETIME, compiled=program)
     names = {"switch": "s{}", "worker": "job {} worker {}", "server": "server {}"}
 
@@ -128,6 +129,12 @@ def test_windows_of_two():
 
 def test_floats_with_agreed_exponents():
     check(explorer([Tensor(32, np.float32)]).explore(16, Budget(losses=1, duplicates=1, timeouts=1), 80_000), 3000)
+
+
+def test_blocks_that_go_again_as_floats():
+    """One worker may have heard that integers did not do, another not, and a third phase may come before it has."""
+    fixed = Tensor(32, np.float32, exponent=0)
+    check(explorer([fixed]).explore(18, Budget(losses=1, duplicates=1, timeouts=1), 80_000), 3000)
 
 
 # ---- what the walk finds when something is wrong
