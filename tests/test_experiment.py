@@ -165,6 +165,8 @@ def test_the_cost_model_counts_headers():
     from ina.experiment import model
 
     assert model.in_network_seconds(1024, 8e6, 256) == pytest.approx(1100e-6)
+    alone, helped = (model.in_network_seconds(1024, 8e6, 256, protocol, workers=4) for protocol in ("ps", "atp"))
+    assert alone == 4 * helped
     assert model.ring_seconds(4, 1448, 8e6, 1500) == pytest.approx(1.5 * 1538e-6)
     assert model.speed_up(8, 2048, 9000) == pytest.approx(2 * 7 / 8 * (9038 / 8948) / (8268 / 8192))
 

@@ -1,6 +1,8 @@
 """Protocols by name: one list in C, the same names for switch programs; and a user's own, in a folder of his."""
 
+import ast
 import os
+import re
 import threading
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from ina.experiment import sharing
 from ina.experiment.config import Sharing
 from ina.transport import Endpoint, Worker, WorkerConfig, protocols
 
-LOCKSTEP = Path(__file__).resolve().parent.parent / "examples" / "lockstep"
+ROOT = Path(__file__).resolve().parent.parent
+LOCKSTEP = ROOT / "examples" / "lockstep"
 
 
 def test_every_protocol_says_its_name_and_has_a_program():
@@ -39,6 +42,22 @@ def test_a_worker_speaks_the_protocol_of_its_configuration(name):
     worker.submit(np.ones(1000, np.int32))
     frames = worker.frames_to_send(0)
     assert frames and max(map(len, frames)) <= config.frame_bytes
+
+
+def test_nobody_else_knows_a_protocol_by_name():
+    """Only its own files do, the list in host/protocols.c, and what says which one is the default."""
+    names = set(protocols.names()) - {"ps"}  # a command, too
+    allowed = ("ina/control/programs/", "ina/wire/", "ina/transport/protocols.py", "ina/emulator/explorable.py")
+    for path in sorted((ROOT / "ina").rglob("*.py")):
+        where = str(path.relative_to(ROOT))
+        if not where.startswith(allowed):
+            for node in ast.walk(ast.parse(path.read_text())):
+                said = node.value if isinstance(node, ast.Constant) else node.attr if isinstance(node, ast.Attribute) else None
+                assert said not in names | {f"ina_{name}" for name in names}, f"{where}:{node.lineno}: {said}"
+    own = re.compile(rf"\bina_({'|'.join(sorted(names))})\b(?! *\()")
+    for path in [*(ROOT / "host").glob("*.[ch]"), *(ROOT / "ina").rglob("*.[ch]")]:
+        if path.name not in {"protocols.c", "protocols.h", *(f"{name}.c" for name in names), "_native.c"}:
+            assert not own.search(path.read_text()), path
 
 
 # ---- a protocol of the user's: examples/lockstep

@@ -9,7 +9,7 @@ from ina.experiment.allreduce import WrongSum
 from ina.experiment.config import ConfigError, Sharing
 from ina.experiment.plan import load
 
-SMALL = {"jobs": 2, "workers": 4, "window": 32, "elements": 40_000}
+SMALL = {"protocol": "atp", "jobs": 2, "workers": 4, "window": 32, "elements": 40_000}
 
 
 def run(**changes) -> sharing.Shares:

@@ -11,7 +11,7 @@ from ina.switch.p4info import P4Info
 
 
 class Lockstep(JobProgram):
-    name = "lockstep"
+    name = title = "lockstep"
     tables = ("job", "worker", "replica")
     max_workers, max_jobs, max_slots = 32, 256, 8192
     udp_port = 0xBEC0

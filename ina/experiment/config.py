@@ -93,7 +93,9 @@ class Config(Keys):
     kind: str = key("training", "what is done: training")
     name: str = key("fashion-mnist", "the results folder's name begins with it")
     world: str = key("local", "where: local (processes on this machine) or testbed (hosts of a Mininet network)")
-    backends: tuple[str, ...] = key(("ina", "gloo"), "of ina (with the protocol below), switchml, atp, ps, gloo; in this order")
+    backends: tuple[str, ...] = key(
+        ("ina", "gloo"), f"of ina (with the protocol below), {', '.join(protocols.names())}, gloo; in this order"
+    )
     workers: int = key(4, "ranks")
     model: str = key("", "cnn (409,034 parameters) or small (39,418); empty: cnn, with BMv2 small")
     epochs: int = key(2, "passes over the training set")
@@ -306,7 +308,7 @@ class Sharing(Keys):
     kind: str = key("sharing", "what is done: sharing")
     name: str = key("sharing", "the results folder's name begins with it")
     world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit)")
-    protocol: str = key("atp", "what switch and workers speak")
+    protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
     share: float = key(1.0, "slots that the switch has, of those that all jobs need for their windows; at most 1")
     jobs: int = key(8, "jobs, each with hosts and wires of its own, one more host for its parameter server")
     workers: int = key(8, "of each job")

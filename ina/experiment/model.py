@@ -1,7 +1,7 @@
 """What an all-reduce costs where the links are the bottleneck: the time in which one worker's link sends its share.
 
     ring        2 (n-1)/n * S bytes per worker (Patarasuk and Yuan, 2009, §3), as TCP segments
-    in-network  S bytes per worker, as the protocol's packets
+    in-network  S bytes per worker, as the protocol's packets; n times as many at a parameter server that has no help of a switch
 
 Both with all headers and Ethernet's own 24 bytes per frame; without latency, exponents ahead of a tensor, or losses.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+from ina.control.programs import program_named
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 
@@ -24,15 +25,18 @@ def ring_seconds(workers: int, size: float, rate: float, mtu: int) -> float:
     return 8 * 2 * (workers - 1) / workers * size * overhead / rate
 
 
-def in_network_seconds(size: float, rate: float, values: int, protocol: str = protocols.DEFAULT) -> float:
-    """``values``: integers per packet."""
+def in_network_seconds(
+    size: float, rate: float, values: int, protocol: str = protocols.DEFAULT, workers: int = 1
+) -> float:
+    """``values``: integers per packet. ``workers``: of moment where all packets go to a parameter server."""
     overhead = (protocols.frame_bytes(protocol, values) + ETHERNET_OVERHEAD) / (4 * values)
-    return 8 * size * overhead / rate
+    copies = 1 if program_named(protocol).multicasts else workers
+    return 8 * copies * size * overhead / rate
 
 
 def speed_up(workers: int, values: int, mtu: int, protocol: str = protocols.DEFAULT) -> float:
     """How much sooner an in-network all-reduce ends than a ring: 2(n-1)/n, and the difference of the headers."""
-    return ring_seconds(workers, 1, 1, mtu) / in_network_seconds(1, 1, values, protocol)
+    return ring_seconds(workers, 1, 1, mtu) / in_network_seconds(1, 1, values, protocol, workers)
 
 
 def bmv2_seconds(backend: str, workers: int, parameters: int, values: int, mtu: int) -> float:

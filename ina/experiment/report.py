@@ -9,11 +9,14 @@ from itertools import accumulate
 
 from rich.table import Table
 
+from ina.control.programs import programs
 from ina.experiment.config import Sharing, Workload
 from ina.experiment.record import Folder, Reduction, Run
+from ina.transport import protocols
 
-COLOURS = {"ina": "#1668b8", "gloo": "#c65a11", "switchml": "#3a8a3a", "atp": "#8f3aa8", "ps": "#a8963a"}
-NAMES = {"ina": "ina (P4 switch)", "gloo": "gloo (loopback)", "switchml": "SwitchML", "atp": "ATP", "ps": "parameter server"}
+OTHERS = ("#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
+COLOURS = {"ina": "#1668b8", "gloo": "#c65a11", **dict(zip(protocols.names(), OTHERS, strict=False))}
+NAMES = {"ina": "ina (P4 switch)", "gloo": "gloo (loopback)", **{program.name: program.title for program in programs()}}
 TESTBED_NAMES = {**NAMES, "gloo": "gloo (same links)"}
 LINES = ("-", "--", ":", "-.", (0, (1, 3)))  # the lower line shows through the gaps
 

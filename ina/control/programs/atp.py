@@ -22,6 +22,7 @@ class ATP(JobProgram):
     a job may take over an aggregator that another one holds: longer than any packet or retransmission is under way."""
 
     name = "atp"
+    title = "ATP"
     tables = ("job", "worker", "parent", "replica", "one")
     max_workers = 32  # bits of an aggregator's bitmap
     max_jobs = 256  # the header's job number has 8 bits

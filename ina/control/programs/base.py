@@ -67,6 +67,7 @@ class JobProgram(ABC):
     """One protocol's tables. Stateless: what it returns depends on its arguments only."""
 
     name: str  # the protocol's, as in WorkerConfig
+    title: str  # for people
     tables: tuple[str, ...]  # those whose entries are the controller's, every one of them
     max_workers: int  # of one job
     max_jobs: int  # job numbers are 0..max_jobs-1

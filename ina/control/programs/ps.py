@@ -7,6 +7,7 @@ from ina.control.programs.atp import ATP
 
 class ParameterServer(ATP):
     name = "ps"
+    title = "parameter server"
     aggregates = False
     multicasts = False
 

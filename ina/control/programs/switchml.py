@@ -18,6 +18,7 @@ from ina.transport import Address
 
 class SwitchML(JobProgram):
     name = "switchml"
+    title = "SwitchML"
     tables = ("job", "worker", "parent", "replica")
     max_workers = 32  # bits of a slot's bitmap
     max_jobs = 256  # the header's job number has 8 bits
