@@ -16,7 +16,7 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run experiment experiments test conformance bench lint clean data mininet
+.PHONY: help run experiment experiments figures test conformance bench lint clean data mininet
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ experiment: $(VENV)/built $(if $(filter bmv2,$(SWITCH)),$(VENV)/p4runtime) ## ru
 
 experiments: $(VENV)/built ## run every experiment in virtual time: figures of all of them in a few minutes
 	@$(RUN) -m ina.cli experiment all $(ARGS)
+
+figures: $(VENV)/built ## make published figures again in virtual time, beside what was published
+	@$(RUN) -m ina.cli figures $(ARGS)
 
 test: $(VENV)/built $(VENV)/tested-with ## run the tests
 	@$(RUN) -m pytest -q -ra $(TESTS) $(ARGS)

@@ -70,6 +70,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     every.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
     every.set_defaults(main=_all)
 
+    figures = commands.add_parser("figures", help="published figures, made again in virtual time, beside what was published")
+    figures.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
+    figures.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="points that run at once")
+    figures.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
+    figures.set_defaults(main=_figures)
+
     report = commands.add_parser("report", help="compare results folders, of runs or sweeps, in one HTML page")
     report.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     report.add_argument("--output", type=Path, help="default: comparison.html, in the folder or beside several")
@@ -181,6 +187,22 @@ def _experiment(args: argparse.Namespace) -> int:
         chosen = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
         _needs(chosen.base.kind)
         sweep.sweep(chosen, args.results, Console(), args.resume, args.new, args.processes)
+
+    return _guarded(action, args.results, "; the same command goes on with what is missing")
+
+
+def _figures(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.experiment import figures
+
+        _needs("allreduce")
+        known = [figure.name for figure in figures.FIGURES]
+        for name in args.names:
+            if name not in known:
+                raise ConfigError(f"no figure {name!r}; there are: {', '.join(known)}")
+        figures.make(args.results, Console(), args.names, args.processes)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
 

@@ -67,7 +67,7 @@ def grouped(results: Sequence[Result]) -> list[Group]:
     return groups
 
 
-def _said(value: object) -> str:
+def said(value: object) -> str:
     if isinstance(value, (tuple, list)):
         return ", ".join(map(str, value))
     return f"{value:g}" if isinstance(value, float) else str(value) or "none"
@@ -77,7 +77,7 @@ def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
     """Headings and, for each row, what distinguishes it: its folder where no key does."""
     head = [*group.keys, "back end" if group.kind == "training" else "job"]
     rows = [
-        [*(_said(getattr(result.config, key)) for key in group.keys), report.row_name(summary)]
+        [*(said(getattr(result.config, key)) for key in group.keys), report.row_name(summary)]
         for result, summary in group.rows()
     ]
     if len({tuple(row) for row in rows}) < len(rows):
@@ -123,7 +123,7 @@ def _lines(group: Group, across: str | None, figure: str) -> dict[str, list[tupl
         y = summary.get(figure)
         if y is None:
             continue
-        parts = [f"{key} {_said(getattr(result.config, key))}" for key in by]
+        parts = [f"{key} {said(getattr(result.config, key))}" for key in by]
         if len(group.names) > 1 or not parts:
             parts.append(report.row_name(summary))
         name = ", ".join(parts)
@@ -162,7 +162,7 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
     if wide:
         axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
     if len(places) <= 10:
-        axes.set_xticks(places, [_said(x) for x in places])
+        axes.set_xticks(places, [said(x) for x in places])
         axes.minorticks_off()
     axes.set(xlabel=across, ylabel=heading)
     high = [y for line in lines.values() for _, y in line if y > 0]
@@ -187,7 +187,7 @@ def _bars(axes, lines: dict[str, list[tuple[object, float]]], places: list, acro
             axes.bar_label(drawn, [f"{y:.3g}"], fontsize=7)
         ticks.append(at + (len(here) - 1) / 2)
         at += len(here) + 1
-    axes.set_xticks(ticks, [_said(place) for place in places])
+    axes.set_xticks(ticks, [said(place) for place in places])
     axes.set(xlabel=across, ylabel=heading)
     if len(lines) > 1:
         axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))

@@ -108,11 +108,12 @@ def open_folder(plan: Plan, root: Path, resume: Path | None, new: bool) -> tuple
 
 
 def sweep(
-    plan: Plan, root: Path, console: Console, resume: Path | None = None, new: bool = False, processes: int = 1
-) -> Path:
+    plan: Plan, root: Path, console: Console, resume: Path | None = None, new: bool = False, processes: int = 1,
+    tables: bool = True,
+) -> Path:  # fmt: skip
     """Runs what is not finished, also writes the report when interrupted; returns the results folder.
 
-    ``processes``: points in virtual time that run at once; others run one by one.
+    ``tables``: printed at the end. ``processes``: points in virtual time that run at once; others run one by one.
 
     Raises:
         ResultsError: ``resume`` does not fit.
@@ -131,7 +132,7 @@ def sweep(
             if any(map(finished, places)):
                 results = compare.points(folder)
                 (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
-        if any(map(finished, places)):
+        if tables and any(map(finished, places)):
             for table in compare.tables(plan.base.name, results):
                 console.print(table)
             console.print(f"Report: {folder / 'report.html'}", highlight=False)

@@ -1,0 +1,199 @@
+"""Figures of published systems, made again in virtual time: `ina figures`, one page with what was published beside it.
+
+Published values and where they are from stand here; what was only computed or remembered says so. Experiments are those of
+experiments/, so that each figure can also be run, changed and compared alone.
+"""
+
+from __future__ import annotations
+
+import html
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from ina.experiment import compare, plan, report, sweep
+from ina.experiment.record import Result, new_folder
+from ina.transport import protocols
+from ina.transport.config import ETHERNET_OVERHEAD
+
+Value = Callable[[Result, dict], float]
+TOLERATED = 0.05  # deviations above are explained
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One plot: ``value`` of the runs of ``experiment`` over key ``across``, a line for each combination of ``by``.
+
+    ``published``: by the words of ``by``'s values, points (across, value). ``source``: of these. ``why``: what explains
+    deviations.
+    """
+
+    name: str
+    title: str
+    experiment: str
+    across: str
+    by: tuple[str, ...]
+    heading: str
+    value: Value
+    published: Mapping[tuple[str, ...], Mapping[float, float]] = field(default_factory=dict)
+    source: str = ""
+    why: str = ""
+    relative_to: float | None = None  # values are ratios to those at this point of `across`
+
+
+def elements_per_second(result: Result, summary: dict) -> float:
+    """Aggregated tensor elements per second, in millions."""
+    return 1e-6 * result.config.elements / (1e-3 * summary["time_ms"])
+
+
+def milliseconds(result: Result, summary: dict) -> float:
+    return summary["time_ms"]
+
+
+def ceiling(rate: float, values: int) -> float:
+    """Millions of elements per second that fit through a link in SwitchML's frames."""
+    return 1e-6 * rate * values / (8 * (protocols.frame_bytes("switchml", values) + ETHERNET_OVERHEAD))
+
+
+def _ceilings(rates: Sequence[float], values: Sequence[int], workers: Sequence[int]) -> dict:
+    return {(f"{rate:g}", f"{k}"): {n: ceiling(rate, k) for n in workers} for rate in rates for k in values}
+
+
+FIGURES = (
+    Figure(
+        "switchml-rate", "SwitchML: aggregated tensor elements per second", "switchml-rate", "workers", ("rate", "values"),
+        "10^6 elements/s", elements_per_second, _ceilings((10e9, 100e9), (32, 64, 256), (4, 8, 16)),
+        "the line-rate ceiling R k / 8(4k + 76), computed (SwitchML NSDI'21 reports its measured rates near it)",
+        "The ceiling has no first packet and no last round trip, which are 0.3 % of 2 million elements at most. It does not "
+        "depend on the number of workers, neither here nor there.",
+    ),
+    Figure(
+        "switchml-pool", "SwitchML: tensor aggregation time by pool size", "switchml-pool", "pool", ("rate",),
+        "ms", milliseconds, source="published pools are 128 slots at 10 Gb/s and 512 at 100 Gb/s (remembered)",
+        why="Time falls with 1/slots to where slots cover the bandwidth-delay product, and is flat from there on: with this "
+        "round trip of 8 us and 332 bytes a packet, 32 slots at 10 Gb/s and 303 at 100 Gb/s. Published pools answer the round "
+        "trip of their hosts and switch, which is not known here.",
+    ),
+    Figure(
+        "switchml-loss", "SwitchML: inflation of tensor aggregation time by loss rate", "switchml-loss", "loss", ("rto_min",),
+        "times the time without loss", milliseconds, relative_to=0.0,
+        source="the setting: uniform loss on every link, time-out 1 ms, 8 workers (remembered); values are not known here",
+        why="A lost packet holds its slot for a time-out. A tensor of 4 MB takes 4.2 ms here, so that 1 ms is a quarter of it; "
+        "published tensors are larger, and the same loss then costs a smaller share. With 100 us nearly all of it is gone.",
+    ),
+    Figure(
+        "switchml-ring", "SwitchML beside a ring by workers, 100 Gb/s", "switchml-ring", "workers", ("algorithm",),
+        "10^6 elements/s", elements_per_second,
+        {("in-network",): {4: 2830, 8: 2820, 16: 2810}, ("ring",): {4: 1380, 8: 1255, 16: 970}},
+        "read in the published implementation's documentation (RDMA, NCCL-RDMA)",
+        "SwitchML's published rates are those of RDMA frames, whose headers are 26 bytes longer (RoCEv2, ICRC): that ceiling is "
+        "2842. NCCL's ring is far below what the links allow, which is what is computed here: an ideal window "
+        "and hosts that cost nothing. 2(n-1)/n of the tensor must pass a link, so a ring cannot exceed 1930, 1650 and 1540.",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Point:
+    """``ours``: median over repetitions; ``published``: None, if not known."""
+
+    line: tuple[str, ...]
+    across: float
+    ours: float
+    published: float | None
+
+    @property
+    def deviation(self) -> float | None:
+        return None if self.published is None else self.ours / self.published - 1
+
+
+def points(figure: Figure, results: Sequence[Result]) -> list[Point]:
+    """Of a figure's runs, line by line."""
+    found: dict[tuple[tuple[str, ...], float], list[float]] = {}
+    for result in results:
+        line = tuple(compare.said(getattr(result.config, key)) for key in figure.by)
+        for summary in result.summary:
+            found.setdefault((line, getattr(result.config, figure.across)), []).append(figure.value(result, summary))
+    medians = {key: statistics.median(values) for key, values in found.items()}
+    if figure.relative_to is not None:
+        medians = {(line, x): y / medians[line, figure.relative_to] for (line, x), y in medians.items()}
+    return [Point(line, x, y, figure.published.get(line, {}).get(x)) for (line, x), y in sorted(medians.items())]
+
+
+def plot(figure: Figure, found: Sequence[Point]) -> str:
+    """Inline SVG: ours with lines, what was published as hollow marks of the same colour."""
+    across = sorted({point.across for point in found})
+    wide = len(across) > 2 and across[-1] / max(min(x for x in across if x > 0), 1e-12) >= 8
+
+    def draw(axes) -> None:
+        for index, line in enumerate(dict.fromkeys(point.line for point in found)):
+            mine = [point for point in found if point.line == line]
+            style = {"color": compare.SERIES[index % len(compare.SERIES)], "marker": compare.MARKERS[index % 8]}
+            name = ", ".join(f"{key} {value}" for key, value in zip(figure.by, line, strict=True))
+            axes.plot([p.across for p in mine], [p.ours for p in mine], label=name, **style)
+            told = [p for p in mine if p.published is not None]
+            if told:
+                axes.plot([p.across for p in told], [p.published for p in told], linestyle="none", markersize=11,
+                          markerfacecolor="none", **style)  # fmt: skip
+        if wide:
+            least = min(x for x in across if x > 0)
+            axes.set_xscale("symlog", linthresh=least) if across[0] <= 0 else axes.set_xscale("log")
+        values = [point.ours for point in found]
+        if max(values) / min(values) > 30:
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        axes.set_xticks(across, [compare.said(x) for x in across])
+        axes.minorticks_off()
+        axes.set(xlabel=figure.across, ylabel=figure.heading)
+        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+
+    return report.svg(draw)
+
+
+def rows(figure: Figure, found: Sequence[Point]) -> tuple[list[str], list[list[str]]]:
+    """A table's head and rows."""
+    told = any(point.published is not None for point in found)
+    head = [*figure.by, figure.across, f"here, {figure.heading}", *(["published", "deviation"] if told else [])]
+    body = []
+    for point in found:
+        row = [*point.line, compare.said(point.across), f"{point.ours:.4g}"]
+        if told:
+            row += ["—", "—"] if point.published is None else [f"{point.published:.4g}", f"{point.deviation:+.1%}"]
+        body.append(row)
+    return head, body
+
+
+def make(root: Path, console: Console, names: Sequence[str] = (), processes: int = 1) -> Path:
+    """Runs the figures' experiments, what is not there yet, and writes ``figures-<time>/index.html`` with a plot of each as SVG.
+
+    Raises what sweep does.
+    """
+    folder = new_folder(root, "figures")
+    parts = []
+    for figure in FIGURES:
+        if names and figure.name not in names:
+            continue
+        console.rule(figure.title)
+        runs = sweep.sweep(plan.load(plan.find(figure.experiment)), root, console, processes=processes, tables=False)
+        found = points(figure, compare.points(runs))
+        drawn = plot(figure, found)
+        (folder / f"{figure.name}.svg").write_text('<?xml version="1.0" encoding="utf-8"?>\n' + drawn)
+        head, body = rows(figure, found)
+        (folder / f"{figure.name}.md").write_text(markdown(head, body))
+        off = [point for point in found if point.deviation is not None and abs(point.deviation) > TOLERATED]
+        notes = f"<p>Published: {html.escape(figure.source)}. {html.escape(figure.why)}</p>"
+        note = f"<p>{len(off)} of {len(found)} points deviate by more than {TOLERATED:.0%}.</p>" if figure.published else ""
+        parts.append(f"<h2>{html.escape(figure.title)}</h2>{drawn}{report.html_table(head, body)}{note}{notes}")
+        console.print(f"{figure.name}: {len(found)} points, {len(off)} deviate by more than {TOLERATED:.0%}", highlight=False)
+    (folder / "index.html").write_text(report.html_page("Published figures in virtual time", "".join(parts)))
+    console.print(f"Figures: {folder / 'index.html'}", highlight=False)
+    return folder
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *body)]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,56 @@
+"""Published figures: what is compared with what, and one made small."""
+
+from capabilities import need
+from rich.console import Console
+
+from ina import cli
+from ina.experiment import figures, plan
+from ina.experiment.config import AllReduce
+from ina.experiment.record import Result
+
+
+def result(**keys):
+    return Result(None, AllReduce(**keys), {}, [{"time_ms": keys["elements"] / 1e6}], {}, [], True)
+
+
+def test_every_figure_is_of_an_experiment_and_has_an_explanation():
+    for figure in figures.FIGURES:
+        found = plan.load(plan.find(figure.experiment))
+        assert {figure.across, *figure.by} <= set(found.axes)
+        assert figure.source and figure.why
+        lines = {tuple(figures.compare.said(getattr(p.config, key)) for key in figure.by) for p in found.points}
+        assert set(figure.published) <= lines, "published lines are lines of the plot"
+        for line in figure.published.values():
+            assert set(line) <= {getattr(p.config, figure.across) for p in found.points}
+
+
+def test_repetitions_are_medians_and_ratios_are_to_one_point():
+    published = {("2",): {0.1: 4.0}}
+    figure = figures.Figure("f", "F", "e", "loss", ("workers",), "ms", figures.milliseconds, published, relative_to=0.0)
+    runs = [result(loss=x, seed=seed, workers=2, elements=n)
+            for x, seed, n in ((0.0, 1, 1000), (0.1, 1, 1000), (0.1, 2, 3000), (0.1, 3, 90_000))]  # fmt: skip
+    found = figures.points(figure, runs)
+    assert [(p.across, p.ours, p.published) for p in found] == [(0.0, 1.0, None), (0.1, 3.0, 4.0)]
+    assert found[1].deviation == -0.25
+    assert figures.rows(figure, found)[1][1] == ["2", "0.1", "3", "4", "-25.0%"]
+
+
+def test_the_ceiling_is_the_known_one():
+    known = {(10e9, 32): 196, (10e9, 64): 241, (10e9, 256): 291, (100e9, 32): 1961, (100e9, 64): 2410, (100e9, 256): 2909}
+    assert {key: round(figures.ceiling(*key)) for key in known} == known
+
+
+def test_a_figure_is_made(tmp_path, monkeypatch):
+    need("cc", "matplotlib")
+    small = plan.load(plan.find("switchml-ring"), {"elements": "100000"}, {"workers": "[4]"})
+    monkeypatch.setattr(plan, "load", lambda path: small)
+    folder = figures.make(tmp_path, Console(quiet=True), ["switchml-ring"])
+    page = (folder / "index.html").read_text()
+    assert page.count("<svg") == 1 and "NCCL" in page and "2830" in page
+    assert (folder / "switchml-ring.svg").exists() and "| ring | 4 |" in (folder / "switchml-ring.md").read_text()
+
+
+def test_unknown_figures_are_refused(capsys):
+    need("matplotlib")
+    assert cli.main(["figures", "switchml"]) == 2
+    assert "there are: switchml-rate" in capsys.readouterr().err
