@@ -16,8 +16,9 @@ from capabilities import need
 from rich.console import Console
 
 from ina import cli
-from ina.experiment import allreduce, compare, plan, record, report, sweep
+from ina.experiment import allreduce, compare, plan, processes, record, report, sweep
 from ina.experiment.config import KINDS, AllReduce, Config, ConfigError
+from ina.experiment.launch import JobFailed
 from ina.transport.errors import JobTimeout
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -80,7 +81,7 @@ def test_the_command_line_overrides_keys_and_sweeps(trial):
         ('[sweep]\nname = ["a"]', "cannot be swept"),
         ('[sweep]\nkind = ["training"]', "cannot be swept"),
         ("[sweep]\nsteps = [" + ",".join(map(str, range(1001))) + "]", "more than 1000 points"),
-        ('kind = "allreduce"\nworld = "local"', "world = 'local': expected 'virtual'"),
+        ('kind = "allreduce"\nworld = "moon"', "world = 'moon': expected 'virtual' or 'local' or 'testbed'"),
         ('kind = "allreduce"\npool = 64\nslots = 64\njobs = 2', "pool = 64: expected room for 2 jobs"),
         ('kind = "allreduce"\nrto_min = 1.0', "no more than rto_max"),
         ('kind = "allreduce"\nloss = 1.0', "a probability below 1"),
@@ -123,6 +124,33 @@ def test_list_and_show(capsys):
     assert "did you mean 'two-jobs'" in capsys.readouterr().err
 
 
+# ---- processes
+
+
+def test_reductions_by_processes_are_checked_and_counted():
+    need("cc")
+    found = processes.reduce(AllReduce(world="local", workers=2, jobs=2, elements=5000, values=32, loss=0.05, pool=64))
+    assert [(r.job, r.workers, r.bytes, r.busiest_link) for r in found] == [("job 0", 2, 20000, ""), ("job 1", 2, 20000, "")]
+    for reduction in found:
+        summary = reduction.summary()
+        assert summary["packets"] - summary["retransmissions"] >= 2 * 5000 // 32 and summary["retransmissions"] > 0
+        assert summary["link_use"] is summary["link_mb"] is summary["ring_model_ms"] is None
+    assert set(summary) == set(allreduce.reduce(AllReduce(elements=100, workers=2))[0].summary()), "one schema"
+
+
+def test_a_worker_that_fails_is_named():
+    need("cc")
+    said = r"process \d \(pid \d+\) exited with status 1; its log ends:\n(.*\n)*.*JobTimeout: Timed out"
+    with pytest.raises(JobFailed, match=said):
+        processes.reduce(AllReduce(world="local", workers=2, elements=50_000, values=32, loss=0.9, pool=64, timeout=0.5))
+
+
+@pytest.mark.parametrize(("key", "value"), [("algorithm", "ring"), ("stripes", 2), ("latency", 1e-6), ("ecn", 9000)])
+def test_what_processes_cannot_do_is_refused(key, value):
+    with pytest.raises(ConfigError, match=f"{key} = {value!r}: expected .* in world = 'testbed'"):
+        AllReduce(world="testbed", **{key: value})
+
+
 # ---- virtual time ------------------------------------------------------------------------------------------------
 
 
@@ -161,8 +189,8 @@ def test_the_whole_pool_is_used():
 
 def test_a_wrong_sum_is_found(monkeypatch):
     need("cc")
-    right = allreduce._expected
-    monkeypatch.setattr(allreduce, "_expected", lambda arrays: (right(arrays)[0] + 1, 0.0))
+    right = allreduce.expected
+    monkeypatch.setattr(allreduce, "expected", lambda arrays: (right(arrays)[0] + 1, 0.0))
     with pytest.raises(allreduce.WrongSum, match="job 0: worker 0's result is off by 1"):
         allreduce.reduce(AllReduce(workers=2, elements=10, values=32))
 

@@ -192,6 +192,17 @@ def test_a_training_in_the_testbed_is_that_of_gloo_beside_it(tmp_path):
     assert not state.interface_exists("s1-eth1")
 
 
+def test_all_reduces_in_the_testbed_have_the_schema_of_virtual_time(tmp_path):
+    done = ina("experiment", "run", "two-jobs", "--world", "testbed", "--set", "elements=20000", "--set", "workers=2", "--set",
+               "rate=1e9", "--sweep", "pool=[64]", "--set", "placement=spread", "--set",
+               "topology=leaf-spine leaves=2 spines=1 hosts=2", "--results", str(tmp_path))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    summaries = [json.loads(path.read_text())["summary"] for path in sorted(tmp_path.glob("*/*/metrics.json"))]
+    assert [len(jobs) for jobs in summaries] == [1, 2]
+    for jobs in summaries:
+        assert all(job["link_mb"] > 0.08 * len(jobs) and job["packets"] >= 2 * 20_000 // 256 for job in jobs), "both cross a link"
+
+
 def test_an_interrupted_training_leaves_nothing(tmp_path):
     need("torch", "matplotlib")
     command = [sys.executable, "-m", "ina.cli", "run", "--world", "testbed", "--workers", "2", "--results", str(tmp_path)]

@@ -45,8 +45,6 @@ def _up(args: argparse.Namespace) -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         topology = topologies.load(args.name, **{key: value for key in args.keys if (value := getattr(args, key)) is not None})
-        if args.pcap:
-            args.pcap.mkdir(parents=True, exist_ok=True)
         network = Network(topology, paths.p4_dir() / "switchml.p4", {"VALUES": str(args.values), "SLOTS": "1024"},
                           capture=args.pcap, points=args.at.split(","), kind=args.switch,
                           cables=args.cables)  # fmt: skip

@@ -145,6 +145,8 @@ class Network:
             raise MininetMissing(reason)
         self._state = State(self.topology.name)
         self.cleaned = self._state.cleaned
+        for path in self._captures.values():
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
             self._check_names()
             self._make()

@@ -32,13 +32,13 @@ def reduce(config: AllReduce) -> list[Reduction]:
         jobs = networks.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
         tensors = [_tensors(rng, config) for _ in jobs]
-        expected = [_expected(arrays) for arrays in tensors]
+        sums = [expected(arrays) for arrays in tensors]
         for job, arrays in zip(jobs, tensors, strict=True):
             fabric.submit_all(job, arrays)
         while not fabric.run(max_events=EVENTS_AT_ONCE):
             pass
         done = {completion.machine: completion for completion in fabric.completions()}
-        for job, arrays, right in zip(jobs, tensors, expected, strict=True):
+        for job, arrays, right in zip(jobs, tensors, sums, strict=True):
             _check(config, job, arrays, *right, done)
         fabric.check()
         return [_reduction(fabric, config, job, done) for job in jobs]
@@ -50,7 +50,7 @@ def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:
     return [rng.standard_normal(config.elements, np.float32) for _ in range(config.workers)]
 
 
-def _expected(arrays: list[np.ndarray]) -> tuple[np.ndarray, float]:
+def expected(arrays: list[np.ndarray]) -> tuple[np.ndarray, float]:
     """The exact sum (int32 wraps) and how far off a result may be: docs/protocol.md, "off by at most"."""
     if arrays[0].dtype == np.int32:
         return np.sum(arrays, axis=0, dtype=np.int32), 0.0
@@ -87,13 +87,13 @@ def _reduction(fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int
         workers=config.workers,
         bytes=size,
         seconds=seconds,
-        ring_model_seconds=_ring(config, size) if config.rate and star else None,
+        ring_model_seconds=ring_model(config, size) if config.rate and star else None,
         stats=networks.counters(fabric, config, job),
         **networks.link_figures(fabric, whole),
     )
 
 
-def _ring(config: AllReduce, size: int) -> float:
+def ring_model(config: AllReduce, size: int) -> float:
     """2(n-1) steps of size/n bytes, each over two wires and the switch (Patarasuk and Yuan, 2009, §3)."""
     steps = 2 * (config.workers - 1)
     return steps * (8 * size / config.workers / config.rate + 2 * config.delay + config.latency)

@@ -211,13 +211,16 @@ class Virtual(Keys):
     slices: int = key(8, "of what a step of ring, tree or parameter-server moves: what has come is passed on before the rest")
     flow: int = key(256, "window of a flow between two hosts, packets")
     transport: str = key("ideal", "of these flows: ideal (the window is always full) or dctcp (which needs ecn)")
-    rto_min: float = key(100e-6, "least retransmission time-out, s")
-    rto_max: float = key(10e-3, "largest, s")
-    timeout: float = key(30.0, "virtual seconds after which a tensor has failed")
+    rto_min: float = key(0.0, "least retransmission time-out, s; 0: 100 us in virtual time, 10 ms in processes")
+    rto_max: float = key(0.0, "largest, s; 0: 10 ms in virtual time, 500 ms in processes")
+    timeout: float = key(30.0, "seconds after which a tensor has failed")
 
     def __post_init__(self) -> None:
         need = self.need
-        self.check_common(("virtual",))
+        usual = (100e-6, 10e-3) if self.world == "virtual" else (10e-3, 500e-3)
+        for name, default in zip(("rto_min", "rto_max"), usual, strict=True):
+            object.__setattr__(self, name, getattr(self, name) or default)
+        self.check_common(self.worlds)
         need(self.dtype in ("int32", "float32"), "dtype", "int32 or float32")
         for name in ("delay", "latency", "queue", "rate"):
             need(getattr(self, name) >= 0, name, "0 or more")
@@ -245,6 +248,10 @@ class Virtual(Keys):
         need(0 < self.rto_min <= self.rto_max, "rto_min", "more than 0, and no more than rto_max")
 
     @property
+    def worlds(self) -> tuple[str, ...]:
+        return ("virtual",)
+
+    @property
     def window(self) -> int:
         """Slots of each job and tree: as asked, or the largest power of two that all can have."""
         share = self.pool // (self.jobs * self.stripes)
@@ -253,16 +260,29 @@ class Virtual(Keys):
 
 @dataclass(frozen=True)
 class AllReduce(Virtual):
-    """All-reduces in virtual time: one tensor of each job, all at once."""
+    """All-reduces: one tensor of each job, all at once."""
 
     kind: str = key("allreduce", "what is done: allreduce")
     name: str = key("allreduce", "the results folder's name begins with it")
+    world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit), or in processes: "
+                     "local (one machine, shared memory), testbed (hosts of a Mininet network)")  # fmt: skip
     elements: int = key(1_000_000, "of each job's tensor")
 
     def __post_init__(self) -> None:
         self.need(self.kind == "allreduce", "kind", "'allreduce'")
         self.need(self.elements >= 1, "elements", "at least 1")
         super().__post_init__()
+        if self.world != "virtual":
+            need, where = self.need, f"in world = {self.world!r}"
+            need(self.algorithm == "in-network", "algorithm", f"in-network {where}")
+            need(self.stripes == 1, "stripes", f"1 {where}")
+            need(self.latency == 0 == self.ecn, "latency" if self.latency else "ecn", f"0 {where}")
+            need(self.world == "testbed" or self.topology == "star", "topology", f"star {where}")
+            need(not program_named(self.protocol).needs_server, "protocol", f"one without a parameter server {where}")
+
+    @property
+    def worlds(self) -> tuple[str, ...]:
+        return ("virtual", "local", "testbed")
 
 
 @dataclass(frozen=True)

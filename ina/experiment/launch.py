@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import selectors
@@ -41,11 +42,19 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _tail(path: Path, lines: int = 12) -> str:
+def die_with_parent() -> None:
+    """Ask the kernel for SIGTERM when the runner goes away, however it goes (prctl(2), PR_SET_PDEATHSIG = 1)."""
+    runner = os.environ.get("INA_RUNNER")  # the kernel says nothing of one that has gone before it was asked
+    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
+    if runner and os.getppid() != int(runner):
+        raise SystemExit(f"the runner, process {runner}, is gone")
+
+
+def tail(path: Path, lines: int = 12) -> str:
     return "\n".join("    " + line for line in path.read_text(errors="replace").splitlines()[-lines:])
 
 
-def _end(ranks: list[subprocess.Popen]) -> None:
+def end(ranks: list[subprocess.Popen]) -> None:
     """Ends the processes that this job started, by their own pids: TERM, then KILL after five seconds."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for process in ranks:
@@ -87,7 +96,7 @@ def run(
             place.started(ranks[-1].pid)
         _listen(ranks, logs, label, silence, on_message)
     finally:
-        _end(ranks)
+        end(ranks)
 
 
 def _listen(
@@ -115,7 +124,7 @@ def _listen(
                 _raise_failed(ranks, logs, label)
             if time.monotonic() - last > silence:
                 raise JobFailed(
-                    f"{label}: rank 0 has said nothing for {silence:.0f} s; its log ends:\n{_tail(logs[0])}"
+                    f"{label}: rank 0 has said nothing for {silence:.0f} s; its log ends:\n{tail(logs[0])}"
                 )
     stdout.close()
 
@@ -126,6 +135,6 @@ def _raise_failed(ranks: list[subprocess.Popen], logs: list[Path], label: str) -
         code = process.poll()
         if code not in (None, 0):
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-            said = f"; its log ends:\n{_tail(logs[rank])}" if len(parts) == 0 else f"; see {logs[rank]}"
+            said = f"; its log ends:\n{tail(logs[rank])}" if len(parts) == 0 else f"; see {logs[rank]}"
             parts.append(f"rank {rank} (pid {process.pid}) {how}{said}")
     raise JobFailed(f"{label}: " + "\n".join(parts))

@@ -4,10 +4,8 @@ Rank 0 tells the runner what happens as JSON lines on standard output; everythin
 (No postponed annotations here: torch looks at the hook's.)
 """
 
-import ctypes
 import json
 import os
-import signal
 import sys
 import time
 from datetime import timedelta
@@ -21,18 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ina.experiment import data
 from ina.experiment.config import Config, from_dict
+from ina.experiment.launch import die_with_parent
 
 
 def say(kind: str, **fields: object) -> None:
     print(json.dumps({"kind": kind, **fields}), flush=True)
-
-
-def die_with_parent() -> None:
-    """Ask the kernel for SIGTERM when the runner goes away, however it goes (prctl(2), PR_SET_PDEATHSIG = 1)."""
-    runner = os.environ.get("INA_RUNNER")  # the kernel says nothing of one that has gone before it was asked
-    ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
-    if runner and os.getppid() != int(runner):
-        raise SystemExit(f"the runner, process {runner}, is gone")
 
 
 def cnn(channels: int, hidden: int) -> nn.Module:

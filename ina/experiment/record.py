@@ -158,13 +158,13 @@ class Run:
 
 @dataclass
 class Reduction:
-    """What one job did in virtual time; ``seconds`` from its submission to its last worker's result."""
+    """What one job did; ``seconds`` from its submission to its last worker's result."""
 
     job: str
     workers: int
     bytes: int  # of one worker's tensor
     seconds: float
-    busiest_link: str  # the direction of a link that worked longest, with all jobs' packets
+    busiest_link: str  # the direction of a link that worked longest, with all jobs' packets; empty: links are memory
     busiest_bytes: int  # on it, headers and Ethernet's own included
     link_use: float | None  # of that link, until the last job was done
     ring_model_seconds: float | None  # a ring all-reduce on these wires at best: no headers, no losses
@@ -177,7 +177,7 @@ class Reduction:
             "job": self.job,
             "time_ms": 1e3 * self.seconds,
             "goodput_gbps": 8e-9 * self.bytes / self.seconds,
-            "link_mb": 1e-6 * self.busiest_bytes,
+            "link_mb": 1e-6 * self.busiest_bytes if self.busiest_link else None,
             "link_use": self.link_use,
             "ring_model_ms": None if self.ring_model_seconds is None else 1e3 * self.ring_model_seconds,
             "packets": worker["tx_packets"],

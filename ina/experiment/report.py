@@ -35,7 +35,7 @@ COLUMNS = {
         ("bound", "bound by", "bound", "{}"),
     ],
     "allreduce": [
-        ("time_ms", "all-reduce, virtual ms", "ms", "{:.4f}"),
+        ("time_ms", "all-reduce, ms", "ms", "{:.4f}"),
         ("goodput_gbps", "goodput, Gb/s", "Gb/s", "{:.2f}"),
         ("link_mb", "on the busiest link, MB", "link MB", "{:.3f}"),
         ("link_use", "use of the busiest link", "use", "{:.1%}"),

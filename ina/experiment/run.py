@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from topologies.mininet import Network
 
 
-VIRTUAL: dict[type[Keys], Callable] = {
-    AllReduce: lambda config: allreduce.reduce(config),
+WHOLE: dict[type[Keys], Callable] = {
+    AllReduce: lambda config: _reduce(config),
     Workload: lambda config: workload.train(config),
     Sharing: lambda config: sharing.share(config),
 }
@@ -59,8 +59,8 @@ def _where(config: Config) -> str:
 def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str, float]]:
     """Runs one experiment in the folder ``path``: its runs and how they compare. The folder is whole, or not `finished`."""
     folder = Folder(path, config)
-    if type(config) in VIRTUAL:
-        results = VIRTUAL[type(config)](config)
+    if type(config) in WHOLE:
+        results = WHOLE[type(config)](config)
         if isinstance(config, Workload):
             timeline.write(path / "trace.json", results)
         _finish(folder, results, {})
@@ -78,6 +78,14 @@ def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str,
         if runs:
             _finish(folder, runs, comparison, finished=len(runs) == len(config.backends))
     return runs, comparison
+
+
+def _reduce(config: AllReduce) -> list[Reduction]:
+    if config.world == "virtual":
+        return allreduce.reduce(config)
+    from ina.experiment import processes
+
+    return processes.reduce(config)
 
 
 def _worlds(config: Config) -> list[tuple[Config, list[str]]]:
@@ -102,7 +110,7 @@ def _world(config: Config, console: Console) -> Iterator[Network | None]:
 
     if config.switch == "bmv2" and not testbed.missing(config.switch):
         console.print(_forecast(config), highlight=False)
-    with testbed.opened(config) as network:
+    with testbed.training(config) as network:
         switches, hosts = len(network.topology.switches), len(network.topology.hosts)
         many = f" and {switches} switches" if switches > 1 else ""
         console.print(f"Network {network.topology.name} of {hosts} hosts{many} is up after {network.up_seconds:.1f} s",

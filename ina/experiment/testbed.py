@@ -21,40 +21,48 @@ from ina.experiment.places import described, server_host
 from topologies.mininet import MininetMissing, Network, missing
 from topologies.state import Busy
 
-__all__ = ["Meter", "missing", "opened", "place", "processor_times"]
+__all__ = ["Meter", "missing", "opened", "place", "processor_times", "training"]
 
 SERVER_START = 60.0  # seconds
 STORE_PORT = 29500  # a host's ports are its own
 
 
 @contextmanager
-def opened(config: Config) -> Iterator[Network]:
-    """The network of ``config``, up. SIGTERM takes it down as Ctrl-C does.
+def training(config: Config) -> Iterator[Network]:
+    """The network of a training, up. Raises ConfigError."""
+    defines = {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
+    capture = Path(config.pcap) if config.points else None
+    try:
+        topology = described(config)
+        network = Network(topology, config.program_path, defines, seed=config.seed, job_slots=config.slots,
+                          kind=config.switch, cables=config.cables or None, capture=capture,
+                          points=config.points.split(","))  # fmt: skip
+        host = server_host(config, topology)
+    except topologies.TopologyError as error:
+        raise ConfigError(f"topology, switch, cables: {error}") from error
+    with opened(network, host):
+        yield network
+
+
+@contextmanager
+def opened(network: Network, server_host: str = "") -> Iterator[Network]:
+    """``network``, up, with a parameter server in ``server_host``. SIGTERM takes it down as Ctrl-C does.
 
     Raises ConfigError where it cannot be made, saying why.
     """
-    defines = {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
-    capture = Path(config.pcap) if config.points else None
-    network = server = None
+    server = None
     before = signal.signal(signal.SIGTERM, _terminate)
     try:
         try:
-            topology = described(config)
-            network = Network(topology, config.program_path, defines, seed=config.seed, job_slots=config.slots,
-                              kind=config.switch, cables=config.cables or None, capture=capture,
-                              points=config.points.split(","))  # fmt: skip
-            if capture:
-                capture.mkdir(parents=True, exist_ok=True)
             network.start()
-            server = _parameter_server(network, server_host(config, topology))
+            server = _parameter_server(network, server_host)
         except (MininetMissing, Busy, topologies.TopologyError) as error:
-            raise ConfigError(f"world = 'testbed', switch = {config.switch!r}: {error}") from error
+            raise ConfigError(f"world = 'testbed': {error}") from error
         yield network
     finally:
         if server is not None:
             _end(server)
-        if network is not None:
-            network.stop()
+        network.stop()
         signal.signal(signal.SIGTERM, before)
 
 
