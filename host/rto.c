@@ -126,7 +126,8 @@ void ina_rto_duplicate(struct ina_rto *rto, uint32_t index, uint64_t now)
 void ina_rto_pending(struct ina_rto *rto, uint32_t index, uint64_t now)
 {
     struct ina_rto_slot *slot = &rto->slot[index];
-    /* The switch never answers a first packet so: with exactly two sent, this is the answer to the second. */
+    /* A first packet is never answered so: with exactly two sent, this is the answer to the second (in a tree perhaps to that of
+     * another worker, which was sent about then). */
     if (slot->sent == 2 && slot->level != INA_RTO_WAITING && slot->list != IDLE)
         sample(rto, now - slot->since);
     ina_rto_stop(rto, index);

@@ -8,6 +8,7 @@ import sys
 from ina import __version__
 from ina.control import cli as control
 from ina.control import daemon, parameter_server
+from ina.emulator import cli as explore
 from ina.experiment import cli as experiments
 from ina.experiment import doctor
 from ina.p4 import cli as p4
@@ -33,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     networks.add_arguments(commands)
     show.add_arguments(commands)
     wire.add_arguments(commands)
+    explore.add_arguments(commands)
     return top
 
 

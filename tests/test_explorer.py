@@ -1,12 +1,18 @@
 """Every interleaving of small jobs, over the real compiled program and the real worker."""
 
+import re
+import shutil
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from capabilities import need
 
 from ina import paths
+from ina.compiler.build import compile_program
 from ina.emulator.explorable import job
 from ina.emulator.explorer import Budget, Explorer, Machine, Report
+from ina.switch.embedded import Program
 from topologies import Link, Node, Topology, load
 
 need("cc")
@@ -14,9 +20,6 @@ need("cc")
 
 @pytest.fixture(scope="module")
 def program():
-    from ina.compiler.build import compile_program
-    from ina.switch.embedded import Program
-
     built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"})
     return Program(built.so_path)
 
@@ -28,13 +31,25 @@ def check(report: Report, states: int) -> None:
 
 PAIR = load("star", hosts=2)
 LEAVES = load("leaf-spine", leaves=2, spines=1, hosts=1)
+ODD = Topology(  # two workers at one leaf, of which one has the partial sum sent up again; one at the other
+    "odd",
+    tuple(map(Node, ("h1", "h2", "h3", "s1", "s2", "s3"))),
+    (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), Link("s1", "s3"), Link("s2", "s3")),
+)
+
+
+DEEP = Topology(  # root s2: a leaf s1; an inner switch s3 with a leaf s4 and a worker
+    "three levels",
+    tuple(map(Node, ("h1", "h2", "h3", "s1", "s2", "s3", "s4"))),
+    (Link("h1", "s1"), Link("h2", "s4"), Link("h3", "s3"), Link("s1", "s2"), Link("s2", "s3"), Link("s3", "s4")),
+)
 
 
 @pytest.mark.parametrize(
     "slots, depth, budget",
     [
         (1, 20, Budget(losses=1, duplicates=1, timeouts=2)),
-        (1, 16, Budget(losses=2, duplicates=2, timeouts=2)),
+        (1, 13, Budget(losses=2, duplicates=2, timeouts=2)),
         (2, 11, Budget(losses=1, duplicates=1, timeouts=1)),
     ],
 )
@@ -66,11 +81,19 @@ def test_a_tensor_in_one_packet(program):
     assert report.complete
 
 
-def test_leaves_of_different_size(program):
-    """Two workers at one leaf, of which one has the partial sum sent up again; one at the other."""
-    nodes = tuple(map(Node, ("h1", "h2", "h3", "s1", "s2", "s3")))
-    links = (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), Link("s1", "s3"), Link("s2", "s3"))
-    check(job(program, Topology("odd", nodes, links)).explore(11, Budget(1, 0, 1)), 1000)
+@pytest.mark.parametrize(
+    "topology, slots, elements, dtype, states",
+    [
+        (PAIR, 1, 128, np.int32, 829), (PAIR, 2, 64, np.int32, 1217), (LEAVES, 1, 64, np.int32, 538),
+        (LEAVES, 2, 32, np.float32, 200), (ODD, 1, 64, np.int32, 14_635), (DEEP, 1, 32, np.int32, 4958),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)  # fmt: skip
+def test_any_number_of_faults(program, topology, slots, elements, dtype, states):
+    """No bound on anything: every frame that was ever sent may come at any time, any number of times, or never."""
+    report = job(program, topology, slots=slots, elements=elements, dtype=dtype).saturate()
+    check(report, states - 1)
+    assert report.complete
 
 
 def test_the_explorer_finds_what_one_version_bit_lets_through(program):
@@ -78,6 +101,58 @@ def test_the_explorer_finds_what_one_version_bit_lets_through(program):
     report = job(program, PAIR, strict=False).explore(16, Budget(losses=0, duplicates=1, timeouts=1))
     assert report.violation is not None and ("wrong sum" in report.violation or "failed" in report.violation)
     assert any(step.startswith("duplicated") or step.startswith("times out") for step in report.steps)
+
+
+# ---- seeded defects: the walks are worth something because they find these
+
+
+@dataclass(frozen=True)
+class Defect:
+    """In p4/include/`file`, `old` becomes `new`; `found` is what the walk says then."""
+
+    file: str
+    old: str
+    new: str
+    found: str
+    topology: Topology = LEAVES
+
+
+WRONG, STUCK = "finished with a wrong sum|failed: workers do not agree", "does not finish"
+DEFECTS = {
+    "a new phase keeps the bits of the old one": Defect("phase.p4", "seen = 0;", "", STUCK, PAIR),
+    "a duplicate is added": Defect("phase.p4", "if (seen & meta.worker != 0)", "if (false)", WRONG, PAIR),
+    "an older packet takes a row": Defect("phase.p4", "(int<32>)(hdr.switchml.tsi - tsi) > 0", "true", STUCK, PAIR),
+    "a packet is added to any phase": Defect("phase.p4", "hdr.switchml.tsi != tsi", "false", WRONG, PAIR),
+    "a new phase adds to the old sum": Defect("aggregation.p4", "if (meta.first == 1) {\n                store",
+                                              "if (false) {\n                store", WRONG, PAIR),
+    "a result of another phase is taken": Defect("phase.p4", "hdr.switchml.tsi != tsi",
+                                                 "meta.worker != 0 && hdr.switchml.tsi != tsi", WRONG),
+    "a result of another phase is taken while collecting": Defect(
+        "phase.p4", "bool fresh = !used;",
+        "bool fresh = !used; if (meta.worker == 0 && left > 0) { left = 1; tsi = hdr.switchml.tsi; }", WRONG),
+    "the partial sum stays in the row": Defect("aggregation.p4", "if (meta.first == 1) {\n                store",
+                                               "if (meta.first == 1 && meta.worker != 0) {\n                store", WRONG),
+    "children get the partial sum": Defect("phase.p4", "} else if (left == 0) {\n                    meta.complete",
+                                           "} else if (left <= 1) {\n                    meta.complete", WRONG, ODD),
+    "nobody has the partial sum sent up again": Defect("phase.p4", "meta.worker & meta.full & -meta.full != 0", "false", STUCK),
+    "the result from above is not remembered": Defect("phase.p4", "missing.write(meta.row, 0);", "", STUCK),
+    "what goes up is the last packet": Defect("phase.p4", "meta.parent == 1) {\n                    meta.complete = 1;",
+                                              "meta.parent == 1) {", WRONG, ODD),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_seeded_defects_are_found(name, tmp_path):
+    defect = DEFECTS[name]
+    folder = shutil.copytree(paths.p4_dir(), tmp_path / "p4")
+    file = folder / "include" / defect.file
+    text = file.read_text()
+    assert text.count(defect.old) == 1
+    file.write_text(text.replace(defect.old, defect.new))
+    built = compile_program(folder / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"}, cflags=["-O1"])
+    report = job(Program(built.so_path), defect.topology).saturate(max_states=20_000)
+    assert report.violation is not None and re.search(defect.found, report.violation), report
+    assert report.steps or defect.found == STUCK  # a network may be stuck from the start
 
 
 # ---- the walk itself, over machines that are easy to see through
@@ -158,8 +233,62 @@ def test_a_dead_end_comes_with_the_way_to_it():
     assert report.steps == ("arrives: ?, caller to oracle", "lost: !, oracle to caller")
 
 
+def test_any_number_of_faults_without_counting_them():
+    """However many frames are under way: what was sent may come again, or may not have come at all."""
+    wires = [(("caller", 0), ("oracle", 3))]
+    report = Explorer([Caller(), Oracle(9)], wires, bytes.decode).saturate()
+    assert report.violation == "answered twice"
+    assert report.steps == ("arrives: ?, caller to oracle",) + 2 * ("arrives: !, oracle to caller",)
+
+    class Patient(Caller):
+        violation = Machine.violation
+
+        def receive(self, port, frame):
+            self.answers = 1
+            return []
+
+    report = Explorer([Patient(), Oracle(3)], wires, bytes.decode).saturate()
+    assert "does not finish" in report.violation and report.states == 7  # 0 to 3 answers left, 0 to 2 when one came
+    assert report.steps == 3 * ("arrives: ?, caller to oracle",)
+
+
 def test_frames_go_where_wires_lead():
     with pytest.raises(ValueError, match="port 0, which has no wire"):
         Explorer([Caller(), Oracle()], [])
     with pytest.raises(ValueError, match="two wires"):
         Explorer([Caller(), Oracle()], [(("caller", 0), ("oracle", port)) for port in (1, 2)])
+
+
+# ---- the command
+
+
+def explore(*args: str) -> int:
+    from ina.cli import main
+
+    return main(["explore", *args])
+
+
+def test_the_command_walks_and_says_what_it_saw(capsys):
+    assert explore("--topology", "leaf-spine leaves=2 spines=1 hosts=1") == 0
+    out = capsys.readouterr().out
+    assert "2 workers, 3 switches; any number of faults" in out and "538 states (all of them)" in out
+    assert explore("--losses", "1", "--timeouts", "1", "--depth", "9") == 0
+    out = capsys.readouterr().out
+    assert "1 losses, 0 duplicates, 1 time-outs" in out and "not all of them, 9 steps deep" in out
+
+
+def test_the_command_says_how_it_went_wrong(capsys):
+    assert explore("--published") == 1
+    out = capsys.readouterr().out
+    assert "violation: h2 finished with a wrong sum\n  1. arrives: packet 0, h1 to s1\n" in out
+
+
+@pytest.mark.parametrize("args, message", [
+    (("--topology", "ring"), "no topology 'ring'"),
+    (("--slots", "3"), "a power of two"),
+    (("--published", "--topology", "leaf-spine leaves=2 spines=1 hosts=1"), "no tree"),
+    (("--program", "nowhere.p4"), "nowhere.p4"),
+])  # fmt: skip
+def test_the_command_refuses_what_makes_no_sense(capsys, args, message):
+    assert explore(*args) == 2
+    assert message in capsys.readouterr().err

@@ -9,16 +9,21 @@ first violation found is a shortest one. Checked:
 - from every state that was reached all machines can finish: frames arrive in order, and what runs expires when nothing
   is on its way any more.
 
+There is a second walk, `saturate`, with no bound on faults or steps: whatever was ever sent may arrive at any time, any
+number of times, or never. Its states are fewer, because it does not matter how many of a frame are under way.
+
 A state is the states of all machines (without statistics and times) and the frames on their way: all of them values. What
 a machine does is a function of its state and of what happens to it, so it is asked once for each such pair and its answer
 is kept: the real code decides every step, and a walk over millions of states asks it a few thousand times.
 
     explorer = Explorer([worker0, worker1, switch], [(("h1", 0), ("s1", 1)), (("h2", 0), ("s1", 2))])
     report = explorer.explore(depth=20, budget=Budget(losses=1))
+    report = explorer.saturate()
 """
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from array import array
 from bisect import insort
@@ -77,8 +82,9 @@ class Budget:
 class Report:
     """What a walk saw. ``violation`` is None, or says what went wrong, and ``steps`` lead there.
 
-    ``states``: distinct ones; ``depth``: steps from the start that were walked; ``complete``: there are no more states within
-    the budget; ``local``: distinct states of each machine; ``asked``: steps that machines were asked for.
+    ``states``: distinct ones that were walked from; ``depth``: steps from the start that were walked; ``complete``: there
+    are no more states within the budget; ``local``: distinct states of each machine; ``asked``: steps that machines were
+    asked for.
     """
 
     states: int
@@ -222,12 +228,12 @@ class Explorer:
             rest = list(frames)
             rest.remove(frame)
             if (*_applied(parts, tuple(rest), machine, self._ask(machine, parts[machine], frame)), budget) == after:
-                return f"arrives: {self._name(frame)}"
+                return self._event(machine, frame)
         for machine, subject in enumerate(self.machines):
             for timer in subject.timers:
                 outcome = self._ask(machine, parts[machine], ~timer)
                 if outcome is not None and _applied(parts, frames, machine, outcome) == after[:2]:
-                    return f"times out: {subject.name}, timer {timer}"
+                    return self._event(machine, ~timer)
         raise AssertionError("no step leads there")
 
     def _name(self, frame: int) -> str:
@@ -246,10 +252,7 @@ class Explorer:
         level, walked, complete = [start], 0, True
 
         def report(violation: str | None = None, steps: tuple[str, ...] = ()) -> Report:
-            local = dict.fromkeys((machine.name for machine in self.machines), 0)
-            for machine, _ in self._parts:
-                local[self.machines[machine].name] += 1
-            return Report(len(known), walked, complete and violation is None, local, len(self._outcomes), violation, steps)
+            return self._report(len(known), walked, complete, violation, steps)
 
         def way(state: _State) -> list[_State]:
             keys, states = list(known), [state]
@@ -286,6 +289,77 @@ class Explorer:
             if stuck := self._finish(self._unpacked(key), finishing):
                 return report(stuck, steps(way(self._unpacked(key))))
         return report()
+
+    def saturate(self, max_states: int = 10**6) -> Report:
+        """Walks all states that any number of faults can lead to.
+
+        Whatever was ever sent may arrive at any time, any number of times, or never, and timers expire at any time. So a
+        state is the machines' states and the set of frames sent so far, which only grows. Of two states that differ in the
+        set alone, the one with more frames can do all that the other can, and only it is walked from; the job can finish
+        from both if it can when all frames are lost. Violations come with a short way to them, not always a shortest one.
+        """
+        parts, frames = self._start
+        start = (parts, _set(frames))
+        known: dict[tuple[tuple[int, ...], int], tuple[tuple[tuple[int, ...], int], int, int] | None] = {start: None}
+        largest = {parts: [start[1]]}  # sets of frames, none of which is part of another
+        level, states, walked, complete = [start], 0, 0, True
+
+        def report(violation: str | None = None, *last: str, at: tuple[tuple[int, ...], int] = start) -> Report:
+            steps = [*last]
+            while (link := known[at]) is not None:
+                at, machine, what = link
+                steps.append(self._event(machine, what))
+            return self._report(states, walked, complete, violation, tuple(reversed(steps)))
+
+        while level:
+            walked += 1
+            following = []
+            for state in level:
+                parts, sent = state
+                if sent not in largest[parts]:
+                    continue
+                if states == max_states:
+                    complete = False
+                    break
+                states += 1
+                for machine, what in self._events(sent):
+                    outcome = self._ask(machine, parts[machine], what)
+                    if outcome is None:
+                        continue
+                    if outcome.violation:
+                        return report(outcome.violation, self._event(machine, what), at=state)
+                    after, more = _applied(parts, (), machine, outcome)
+                    successor = after, sent | _set(more)
+                    sets = largest.setdefault(after, [])
+                    if not any(successor[1] | other == other for other in sets):
+                        largest[after] = [other for other in sets if other | successor[1] != successor[1]] + [successor[1]]
+                        known[successor] = state, machine, what
+                        following.append(successor)
+            level = following if complete else []
+        finishing: set[bytes] = set()
+        for state in known:
+            if stuck := self._finish((state[0], (), _NOTHING_LEFT), finishing):
+                return report(stuck, at=state)
+        return report()
+
+    def _events(self, sent: int) -> Iterator[tuple[int, int]]:
+        """All that may happen: machine, and frame of the set ``sent`` or ~timer."""
+        while sent:
+            frame = (sent & -sent).bit_length() - 1
+            yield self._frames[frame][0], frame
+            sent &= sent - 1
+        for machine, subject in enumerate(self.machines):
+            for timer in subject.timers:
+                yield machine, ~timer
+
+    def _event(self, machine: int, what: int) -> str:
+        return f"times out: {self.machines[machine].name}, timer {~what}" if what < 0 else f"arrives: {self._name(what)}"
+
+    def _report(self, states: int, walked: int, complete: bool, violation: str | None, steps: tuple[str, ...]) -> Report:
+        local = dict.fromkeys((machine.name for machine in self.machines), 0)
+        for machine, _ in self._parts:
+            local[self.machines[machine].name] += 1
+        return Report(states, walked, complete and violation is None, local, len(self._outcomes), violation, steps)
 
     def _unpacked(self, key: bytes) -> _State:
         numbers, count = array("i", key), len(self.machines)
@@ -343,6 +417,10 @@ def _applied(
     if outcome.part == parts[machine]:
         return parts, frames
     return (*parts[:machine], outcome.part, *parts[machine + 1 :]), frames
+
+
+def _set(frames: Iterable[int]) -> int:
+    return functools.reduce(lambda bits, frame: bits | 1 << frame, frames, 0)
 
 
 def _packed(state: _State) -> bytes:

@@ -1,0 +1,73 @@
+"""`ina explore`: every interleaving of a small job, over the compiled program and the real workers."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+
+def add_arguments(subparsers: argparse._SubParsersAction) -> None:
+    """Add the command `explore` to `ina`; it sets `main`, a function of the parsed arguments."""
+    explore = subparsers.add_parser(
+        "explore",
+        help="walk every interleaving of a small job: is a wrong sum, or a job that cannot finish, possible?",
+        description="Walks every state of a small SwitchML job that arrival, loss, duplication and time-outs can lead to, with "
+        "the compiled switch program and the real worker. Without a budget of faults there is no bound on them: whatever was "
+        "sent may come at any time, any number of times, or never.",
+    )
+    explore.add_argument("--topology", default="star hosts=2", metavar="'NAME KEY=VALUE ...'",
+                         help="with a worker at each host, along the aggregation tree (default: star hosts=2)")  # fmt: skip
+    explore.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: p4/switchml.p4)")
+    explore.add_argument("--slots", type=int, default=1, help="of the job, a power of two (default: 1)")
+    explore.add_argument("--elements", type=int, default=64, help="of the tensor; a packet has 32 (default: 64)")
+    explore.add_argument("--dtype", choices=("int32", "float32"), default="int32")
+    explore.add_argument("--published", action="store_true", help="the rules for published clients: one bit for the phase")
+    explore.add_argument("--max-states", type=int, default=1_000_000, metavar="N", help="stop there (default: 1000000)")
+    budget = explore.add_argument_group("a budget of faults, for a walk that counts every copy of a frame")
+    for name in ("losses", "duplicates", "timeouts"):
+        budget.add_argument(f"--{name}", type=int, metavar="N", help="on one path")
+    budget.add_argument("--depth", type=int, metavar="N", help="steps from the start (default: all)")
+    explore.set_defaults(main=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    import numpy as np
+
+    from ina import paths
+    from ina.compiler.build import BuildError, compile_program
+    from ina.compiler.errors import CompileError
+    from ina.control.controller import AdmissionError
+    from ina.emulator.explorable import job
+    from ina.emulator.explorer import Budget
+    from ina.switch.program import Program
+    from topologies import TopologyError, specified
+
+    try:
+        network = specified(args.topology)
+        pool = 1 << max(1, args.slots - 1).bit_length()
+        built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)})
+        explorer = job(Program(built.so_path), network, slots=args.slots, elements=args.elements, dtype=getattr(np, args.dtype),
+                       strict=not args.published)  # fmt: skip
+    except (TopologyError, AdmissionError, CompileError, BuildError, OSError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 2
+    began = time.monotonic()
+    counts = {name: getattr(args, name) for name in ("losses", "duplicates", "timeouts")}
+    if args.depth is None and all(count is None for count in counts.values()):
+        print(f"{network.name}: {len(network.hosts)} workers, {len(network.switches)} switches; any number of faults")
+        report = explorer.saturate(args.max_states)
+    else:
+        budget = Budget(**{name: count or 0 for name, count in counts.items()})
+        print(f"{network.name}: {len(network.hosts)} workers, {len(network.switches)} switches; at most {budget.losses} losses, "
+              f"{budget.duplicates} duplicates, {budget.timeouts} time-outs")  # fmt: skip
+        report = explorer.explore(args.depth or sys.maxsize, budget, args.max_states)
+    extent = "all of them" if report.complete else f"not all of them, {report.depth} steps deep"
+    print(f"{report.states} states ({extent}), {report.asked} steps of machines, {time.monotonic() - began:.1f} s")
+    print("states of " + ", ".join(f"{name}: {count}" for name, count in report.local.items()))
+    if report.violation is None:
+        print("no wrong sum; the job can finish from every state")
+        return 0
+    print(f"violation: {report.violation}", *(f"  {i}. {step}" for i, step in enumerate(report.steps, 1)), sep="\n")
+    return 1
