@@ -9,13 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ina import paths
-from ina.control.controller import Controller, Job, switch_address
 from ina.emulator.fabric import Fabric, FabricJob
-from ina.transport.config import WorkerConfig
 from ina.transport.ports import Faults
 from ina.wire import layout
 from topologies import load
-from topologies.tree import Tree, aggregation_tree
 
 need("cc")
 
@@ -38,22 +35,6 @@ PLACES = {  # one and two workers at a leaf; with the core as root, and within a
     "three levels": (THREE_LEVELS, ("h1", "h2", "h3", "h5", "h9", "h10")),
     "one pod": (THREE_LEVELS, ("h1", "h3", "h4")),
 }
-
-
-def plant(fabric: Fabric, hosts: tuple[str, ...], slots: int = 4, **options) -> tuple[FabricJob, Tree]:
-    """A job with a worker at each of `hosts`, along their aggregation tree."""
-    topology = fabric.topology
-    tree = aggregation_tree(topology, hosts)
-    controller = Controller(fabric.switch_at, fabric.pool, topology=topology)
-    job: Job = controller.admit("tree", len(hosts), slots, tree=tree, hosts=hosts)
-    machines = []
-    for worker, host in enumerate(hosts):
-        config = WorkerConfig(
-            worker=worker, workers=len(hosts), job=job.number, incarnation=job.incarnation, slots=slots, values=VALUES,
-            address=controller.attach(job, worker).address, switch=switch_address(tree.parent[host]), **options,
-        )  # fmt: skip
-        machines.append(fabric.add_worker(fabric.host(host), config))
-    return FabricJob(job, hosts, tuple(machines)), tree
 
 
 def tensors(workers: int, elements: int, dtype: type, seed: int) -> list[np.ndarray]:
@@ -96,7 +77,7 @@ FAULTS = st.builds(
 def test_sums_are_numpys_whatever_happens_on_the_way(program, place, faults, slots, sizes, dtype):
     topology, hosts = PLACES[place]
     with Fabric(program, topology, pool=16, faults=faults, seed=faults.seed) as fabric:
-        job, _ = plant(fabric, hosts, slots, rto_min=50e-6, rto_max=2e-3, timeout=60.0)
+        job = fabric.admit(hosts, slots, VALUES, rto_min=50e-6, rto_max=2e-3, timeout=60.0)
         for number, elements in enumerate(sizes):
             check_sums(fabric, job, elements, dtype, faults.seed + number)
 
@@ -108,7 +89,7 @@ def test_one_tensor_up_and_one_down_each_link_of_the_tree(program, place, dtype)
     topology, hosts = PLACES[place]
     elements, slots = 10 * VALUES, 4
     with Fabric(program, topology, pool=16) as fabric:
-        job, tree = plant(fabric, hosts, slots, rto_min=1.0, rto_max=1.0, timeout=60.0)
+        job = fabric.admit(hosts, slots, VALUES, rto_min=1.0, rto_max=1.0, timeout=60.0)
         check_sums(fabric, job, elements, dtype, 1)
         fabric.check()
         head = layout.load(VALUES).offset("values") + 24  # with Ethernet's overhead
@@ -118,14 +99,14 @@ def test_one_tensor_up_and_one_down_each_link_of_the_tree(program, place, dtype)
         else:
             packets, size = 14, 11 * whole + 3 * head  # the other first slots' exponents travel alone
         for traffic in fabric.links():
-            up = traffic.link in tree.links
-            assert (traffic.packets, traffic.bytes) == ((packets, size) if up else (0, 0)), traffic
+            used = traffic.link in job.jobs[0].tree.links
+            assert (traffic.packets, traffic.bytes) == ((packets, size) if used else (0, 0)), traffic
 
 
 def test_overflow_at_a_leaf_is_told_everywhere(program):
     topology, hosts = PLACES["two levels"]
     with Fabric(program, topology, pool=16) as fabric:
-        job, _ = plant(fabric, hosts, rto_min=1.0, rto_max=1.0, timeout=60.0)
+        job = fabric.admit(hosts, 4, VALUES, rto_min=1.0, rto_max=1.0, timeout=60.0)
         arrays = [np.full(100, 2**30 if worker < 2 else 0, np.int32) for worker in range(len(hosts))]
         outcome = fabric.all_reduce(job, arrays)
         assert all(completion.event.overflow for completion in outcome.completions)
@@ -135,7 +116,7 @@ def test_overflow_at_a_leaf_is_told_everywhere(program):
 def test_not_finite_anywhere_is_not_finite_everywhere(program):
     topology, hosts = PLACES["three levels"]
     with Fabric(program, topology, pool=16) as fabric:
-        job, _ = plant(fabric, hosts, rto_min=1.0, rto_max=1.0, timeout=60.0)
+        job = fabric.admit(hosts, 4, VALUES, rto_min=1.0, rto_max=1.0, timeout=60.0)
         arrays = tensors(len(hosts), 3 * VALUES, np.float32, 1)
         arrays[3][VALUES + 5] = np.inf
         expected = np.sum(arrays, axis=0)
@@ -150,9 +131,9 @@ def test_who_is_missing_is_known_at_other_leaves(program):
     """A worker that never comes: those at its leaf name it, the others all workers of its leaf."""
     topology, hosts = PLACES["two levels"]  # two workers at s1, one at s2, two at s3
     with Fabric(program, topology, pool=16) as fabric:
-        job, _ = plant(fabric, hosts, rto_min=50e-6, rto_max=1e-3, timeout=0.05)
+        job = fabric.admit(hosts, 4, VALUES, rto_min=50e-6, rto_max=1e-3, timeout=0.05)
         for worker in (0, 1, 2, 3):
             fabric.submit(job.machines[worker], np.ones(10, np.int32))
         fabric.run()
-        missing = {c.machine: c.event.missing for c in fabric.completions()}
-        assert missing == {job.machines[0]: (3, 4), job.machines[1]: (3, 4), job.machines[2]: (3, 4), job.machines[3]: (4,)}
+        missing = {job.machines.index(c.machine): c.event.missing for c in fabric.completions()}
+        assert missing == {0: (3, 4), 1: (3, 4), 2: (3, 4), 3: (4,)}
