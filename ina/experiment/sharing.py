@@ -23,7 +23,8 @@ from ina.transport.config import PS
 
 @dataclass
 class Shares:
-    """What all jobs of one run got. ``seconds``: of every tensor of every job, from its first submission to its last result."""
+    """What all jobs of one run got. ``seconds``: of every tensor of every job, from its start, or the end of the one before
+    it if that is later, to its last result."""
 
     protocol: str
     workers: int
@@ -36,8 +37,8 @@ class Shares:
 
     @property
     def goodputs(self) -> list[float]:
-        """Gb/s by job: a tensor's bits over the mean time of one."""
-        return [8e-9 * self.bytes / statistics.mean(times) for times in self.seconds]
+        """Gb/s by job, of its last tensor: windows, and aggregators that do not collide, have been found by then."""
+        return [8e-9 * self.bytes / times[-1] for times in self.seconds]
 
     def summary(self) -> dict[str, object]:
         """Figures of the table, over the jobs; with a straggler, over those that have none."""
@@ -117,11 +118,15 @@ def _check(completion: Completion, result: np.ndarray, right: np.ndarray, starte
 
 
 def _seconds(config: Sharing, done: Sequence[Completion], started: dict[int, tuple[int, int, int]]) -> list[list[float]]:
-    ends = [[0] * config.tensors for _ in range(config.jobs)]
+    ends, starts = ([[0] * config.tensors for _ in range(config.jobs)] for _ in range(2))
     for completion in done:
         number, turn, at = started[completion.ticket]
-        ends[number][turn] = max(ends[number][turn], completion.time - at)
-    return [[end / PS for end in times] for times in ends]
+        ends[number][turn] = max(ends[number][turn], completion.time)
+        starts[number][turn] = at
+    return [
+        [(end - max(start, before)) / PS for start, before, end in zip(begun, [0, *ended], ended, strict=False)]
+        for begun, ended in zip(starts, ends, strict=True)
+    ]
 
 
 def _shares(network: Shared, config: Sharing, jobs: Sequence[SharedJob], seconds: list[list[float]]) -> Shares:
