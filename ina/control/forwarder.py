@@ -92,6 +92,7 @@ class PortedSwitch:
         self._description = description
         self._opened: dict[int, Port] = {}
         self._from_host: set[int] = set()
+        self._lossy: set[int] = set()
         self.switch = Switch(program, buffers=BUFFERS, max_frame=description.max_frame)
         try:
             for port in description.ports:
@@ -133,6 +134,8 @@ class PortedSwitch:
 
     def _add(self, number: int, port: Port, interface: str, wire: Wire) -> None:
         self._opened[number] = port
+        if wire.loss:
+            self._lossy.add(number)
         if path := self._description.captures.get(interface):
             port.with_capture(path)
         self.switch.add_port(number, port.handle, wire.egress)
@@ -149,7 +152,7 @@ class PortedSwitch:
             received = stats["rx_packets"], stats["rx_bytes"] + ETHERNET_OVERHEAD * stats["rx_packets"], 0
         return PortCounts(
             *received, out.tx_packets, out.tx_bytes + ETHERNET_OVERHEAD * out.tx_packets, out.drops["tail"],
-            lost=sum(side.lost for side in port.faults.values()),
+            lost=sum(side.lost for side in port.faults.values()) if number in self._lossy else 0,
             errors={key: stats[key] for key in ("errors", "tx_full", "rx_malformed", "tx_malformed")},
         )  # fmt: skip
 

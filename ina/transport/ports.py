@@ -177,9 +177,9 @@ class Port:
 
     @property
     def faults(self) -> dict[str, FaultCounts]:
-        """Counters of ``rx`` and ``tx`` faults since :meth:`with_faults`; empty without."""
+        """Counters of ``rx`` and ``tx`` faults since :meth:`with_faults`."""
         if self._faults is None or self._handle is None:
-            return {}
+            raise ValueError(f"port {self.name} has no faults: call with_faults first")
         report = ffi.new("struct ina_fault_report *")
         lib.ina_port_fault_report(self._faults, report)
         return {

@@ -1,0 +1,179 @@
+#define _GNU_SOURCE 1 /* recvmmsg, sendmmsg */
+#include "port_socket.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "segment.h"
+
+enum { MAX_BATCH_FRAMES = 4096 };
+
+/* ---- receive --------------------------------------------------------------------------------------------------- */
+
+uint32_t ina_socket_receive(struct ina_socket_port *p, int max, uint32_t *first)
+{
+    uint32_t room = p->frames - (p->lend.next - p->lend.done), want = max > 0 ? (uint32_t)max : 0;
+    *first = p->lend.next & p->lend.mask;
+    want = want < room ? want : room;
+    want = want < p->frames - *first ? want : p->frames - *first;
+    if (!want)
+        return 0;
+    if (p->senders)
+        for (uint32_t i = *first; i < *first + want; i++)
+            p->rx_msgs[i].msg_hdr.msg_namelen = sizeof *p->senders;
+    int got = recvmmsg(p->port.fd, &p->rx_msgs[*first], want, MSG_DONTWAIT, NULL);
+    if (got < 0) {
+        p->port.stats.errors += errno != EAGAIN && errno != EINTR; /* such as: the interface went down, or away */
+        return 0;
+    }
+    return (uint32_t)got;
+}
+
+void ina_socket_lend(struct ina_socket_port *p, uint32_t slot, struct ina_packet *pkt)
+{
+    pkt->data = p->rx_frames + (size_t)slot * p->stride + INA_PORT_HEADROOM;
+    pkt->len = pkt->wire_len = p->before + p->rx_msgs[slot].msg_len;
+    pkt->headroom = INA_PORT_HEADROOM;
+    pkt->tailroom = p->area - INA_PORT_HEADROOM - pkt->len;
+    p->port.stats.rx_bytes += pkt->len;
+    p->lend.next++;
+}
+
+int ina_socket_received(struct ina_socket_port *p, int n)
+{
+    p->port.stats.rx_packets += (uint64_t)n;
+    ina_lend_return(&p->lend, 0); /* what was skipped before the first that is lent */
+    return n;
+}
+
+void ina_socket_rx_done(struct ina_port *port, int n)
+{
+    if (n > 0)
+        ina_lend_return(&((struct ina_socket_port *)port)->lend, (uint32_t)n);
+}
+
+int ina_socket_arm(struct ina_port *port)
+{
+    (void)port;
+    return 0; /* a socket with messages is readable: poll returns at once */
+}
+
+/* ---- send ------------------------------------------------------------------------------------------------------ */
+
+int ina_socket_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
+{
+    struct ina_socket_port *p = (struct ina_socket_port *)port;
+    uint32_t n = want > 0 ? (uint32_t)want : 0;
+    if (n > p->frames) {
+        port->stats.tx_full++;
+        n = p->frames;
+    }
+    p->tx_lent = n;
+    for (uint32_t i = 0; i < n; i++) {
+        pkts[i].data = p->tx_frames + (size_t)i * p->stride + INA_PORT_HEADROOM;
+        pkts[i].len = pkts[i].wire_len = 0;
+        pkts[i].headroom = INA_PORT_HEADROOM;
+        pkts[i].tailroom = p->area - INA_PORT_HEADROOM;
+    }
+    return (int)n;
+}
+
+int ina_socket_fits(const struct ina_socket_port *p, uint32_t i, const struct ina_packet *pkt)
+{
+    uintptr_t offset = (uintptr_t)pkt->data - (uintptr_t)(p->tx_frames + (size_t)i * p->stride);
+    return pkt->len >= p->before && pkt->len <= p->port.max_frame && offset <= p->area - pkt->len;
+}
+
+void ina_socket_send(struct ina_socket_port *p, uint32_t n)
+{
+    struct ina_port_stats *stats = &p->port.stats;
+    uint32_t at = 0, refused = 0;
+    while (at < n) {
+        int sent = sendmmsg(p->port.fd, &p->tx_msgs[at], n - at, MSG_DONTWAIT);
+        for (int i = 0; i < sent; i++)
+            stats->tx_bytes += p->before + p->tx_msgs[at + (uint32_t)i].msg_len;
+        if (sent > 0) {
+            stats->tx_packets += (uint64_t)sent;
+            at += (uint32_t)sent;
+        } else if (errno == EAGAIN || errno == ENOBUFS) {
+            stats->tx_full += n - at; /* lost, as in a full queue */
+            return;
+        } else if (errno == EINTR || (errno == ECONNREFUSED && refused < n)) {
+            stats->errors += errno == ECONNREFUSED; /* an earlier message's error: this one has not been tried */
+            refused += errno == ECONNREFUSED;
+        } else if (errno == EMSGSIZE) {
+            stats->tx_malformed++; /* longer than the interface's MTU */
+            at++;
+        } else {
+            stats->errors++; /* the interface is down, or away: this one is lost */
+            at++;
+        }
+    }
+}
+
+uint64_t ina_socket_next_due(const struct ina_port *port)
+{
+    (void)port;
+    return UINT64_MAX;
+}
+
+/* ---- open and close -------------------------------------------------------------------------------------------- */
+
+void ina_socket_buffers(int fd, int bytes)
+{
+    /* Beyond the system's limit if we may, else up to it (the kernel clips; it is not an error). */
+    if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof bytes) < 0)
+        setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
+    if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof bytes) < 0)
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
+}
+
+int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, uint32_t max_frame, uint32_t frames,
+                    int with_senders)
+{
+    p->port = (struct ina_port){.ops = ops, .fd = -1, .max_frame = max_frame};
+    if (!frames || frames > MAX_BATCH_FRAMES || max_frame < INA_PORT_MIN_FRAME || max_frame > INA_PORT_MAX_FRAME)
+        return -EINVAL;
+    for (p->frames = 1; p->frames < frames;)
+        p->frames *= 2;
+    const uint32_t n = p->frames;
+    p->lend.mask = n - 1;
+    p->stride = ina_segment_stride(max_frame);
+    p->area = INA_PORT_HEADROOM + max_frame;
+    p->lend.skip = calloc(n, 1);
+    p->rx_msgs = calloc(n, sizeof *p->rx_msgs);
+    p->tx_msgs = calloc(n, sizeof *p->tx_msgs);
+    p->rx_iovs = calloc(n, sizeof *p->rx_iovs);
+    p->tx_iovs = calloc(n, sizeof *p->tx_iovs);
+    p->senders = with_senders ? calloc(n, sizeof *p->senders) : NULL;
+    p->rx_frames = calloc(n, p->stride);
+    p->tx_frames = calloc(n, p->stride);
+    if (!p->lend.skip || !p->rx_msgs || !p->tx_msgs || !p->rx_iovs || !p->tx_iovs || (with_senders && !p->senders)
+        || !p->rx_frames || !p->tx_frames)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < n; i++) {
+        uint8_t *message = p->rx_frames + (size_t)i * p->stride + INA_PORT_HEADROOM + p->before;
+        p->rx_iovs[i] = (struct iovec){message, max_frame - p->before};
+        p->rx_msgs[i].msg_hdr = (struct msghdr){
+            .msg_name = with_senders ? &p->senders[i] : NULL, .msg_iov = &p->rx_iovs[i], .msg_iovlen = 1};
+        p->tx_msgs[i].msg_hdr = (struct msghdr){.msg_iov = &p->tx_iovs[i], .msg_iovlen = 1};
+    }
+    return 0;
+}
+
+void ina_socket_close(struct ina_port *port)
+{
+    struct ina_socket_port *p = (struct ina_socket_port *)port;
+    if (port->fd >= 0)
+        close(port->fd);
+    free(p->lend.skip);
+    free(p->rx_msgs);
+    free(p->tx_msgs);
+    free(p->rx_iovs);
+    free(p->tx_iovs);
+    free(p->senders);
+    free(p->rx_frames);
+    free(p->tx_frames);
+    free(p);
+}

@@ -1,0 +1,51 @@
+/* Inside host/: what ports over sockets share (port_udp.c, port_packet.c): batches of messages in buffers that are lent, one
+ * system call for each batch, and no error that ends the port.
+ *
+ * A message is a frame without its first `before` bytes: 0, or the headers that the kernel makes. */
+#ifndef INA_PORT_SOCKET_H
+#define INA_PORT_SOCKET_H
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "lend.h"
+#include "port.h"
+
+struct ina_socket_port {
+    struct ina_port port;
+    uint32_t before;                   /* bytes */
+    uint32_t frames, stride, area;     /* buffers each way; bytes of one, and of its part that is used */
+    uint32_t tx_lent;
+    struct ina_lend lend;
+    struct mmsghdr *rx_msgs, *tx_msgs; /* `frames` each, as all arrays below */
+    struct iovec *rx_iovs, *tx_iovs;
+    struct sockaddr_in *senders;       /* of received messages */
+    uint8_t *rx_frames, *tx_frames;
+};
+
+/* Buffers for batches of `frames` in `p`, which is zeroed but for `before`; its descriptor is -1, until the caller has one. 0, or
+ * -errno (-EINVAL: numbers out of range); ina_socket_close frees what is there in any case. */
+int ina_socket_init(struct ina_socket_port *p, const struct ina_port_ops *ops, uint32_t max_frame, uint32_t frames,
+                    int with_senders);
+void ina_socket_buffers(int fd, int bytes); /* as large as the system allows, both ways */
+
+/* Messages received, at most max, in slots *first and on; the caller lends or skips each of them in order, and then says
+ * ina_socket_received. */
+uint32_t ina_socket_receive(struct ina_socket_port *p, int max, uint32_t *first);
+/* Lends the frame in `slot`; its first `before` bytes are the caller's to write. */
+void ina_socket_lend(struct ina_socket_port *p, uint32_t slot, struct ina_packet *pkt);
+int ina_socket_received(struct ina_socket_port *p, int n); /* n: lent of these; returns it */
+
+/* Whether the frame lies in lent buffer i and is no longer than the port's longest. */
+int ina_socket_fits(const struct ina_socket_port *p, uint32_t i, const struct ina_packet *pkt);
+/* Sends the messages in tx_iovs[0..n), all or as many as the socket takes; counts each frame once. */
+void ina_socket_send(struct ina_socket_port *p, uint32_t n);
+
+/* Operations that need nothing more. */
+void ina_socket_rx_done(struct ina_port *port, int n);
+int ina_socket_tx_get(struct ina_port *port, struct ina_packet *pkts, int want);
+int ina_socket_arm(struct ina_port *port);
+uint64_t ina_socket_next_due(const struct ina_port *port);
+void ina_socket_close(struct ina_port *port);
+
+#endif
