@@ -50,8 +50,8 @@ static void pop(struct fifo *fifo, uint32_t capacity, struct ina_link_item *head
 {
     *item = *head;
     memset(head, 0, sizeof *head);
-    fifo->first = fifo->first + 1 < capacity ? fifo->first + 1 : 0;
     fifo->count--;
+    fifo->first = fifo->count && fifo->first + 1 < capacity ? fifo->first + 1 : 0; /* an empty one begins anew: few pages */
 }
 
 size_t ina_link_size(uint32_t capacity)
@@ -62,6 +62,11 @@ size_t ina_link_size(uint32_t capacity)
 void ina_link_init(struct ina_link *link, const struct ina_link_config *config, uint32_t capacity)
 {
     memset(link, 0, ina_link_size(capacity));
+    ina_link_start(link, config, capacity);
+}
+
+void ina_link_start(struct ina_link *link, const struct ina_link_config *config, uint32_t capacity)
+{
     link->config = *config;
     link->capacity = capacity;
 }

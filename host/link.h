@@ -47,6 +47,8 @@ struct ina_link;
 
 size_t ina_link_size(uint32_t capacity);
 void ina_link_init(struct ina_link *link, const struct ina_link_config *config, uint32_t capacity);
+/* The same on storage that is zero already: what is never used is never touched. */
+void ina_link_start(struct ina_link *link, const struct ina_link_config *config, uint32_t capacity);
 int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uint64_t now); /* enum ina_enqueue */
 /* Head of the queue once the transmitter is free at `now`: 1 and *item, or 0. */
 int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *item);

@@ -135,6 +135,24 @@ def test_four_striped_trees_halve_the_time_on_topoopt(program):
     assert seconds[1] / seconds[4] == pytest.approx(2, rel=0.1)
 
 
+def test_a_thousand_hosts(program):
+    """fat_tree(16): 1,024 hosts, 320 switches, eight jobs over trees of their own at once."""
+    topology = topologies.load("fat-tree", k=16, rate=100e9, delay=1e-6)
+    with Fabric(program, topology, pool=64, max_frame=256) as net:
+        hosts = [host.name for host in topology.hosts]
+        jobs = [net.admit(hosts[i::32], 8, VALUES, rto_min=1e-3) for i in range(8)]
+        assert all(job.jobs[0].tree.depth == 3 for job in jobs), "each has workers in all pods"
+        source, out = np.arange(VALUES * 20, dtype=np.int32), np.zeros(VALUES * 20, np.int32)
+        for job in jobs:
+            for worker in range(32):
+                net.submit_one(job, worker, source, out)  # all workers have the same sum: one array takes them all
+        assert net.run()
+        net.check()
+        assert {completion.event.error() for completion in net.completions()} == {None}
+        np.testing.assert_array_equal(out, 32 * source)
+        assert net.drops() == {} and sum(net.worker_stats(m)["retransmissions"] for job in jobs for m in job.machines) == 0
+
+
 def test_two_runs_of_one_seed_are_equal_to_the_bit(program):
     def run(seed):
         with fabric(program, "fat-tree", pool=64, faults=Faults(0.02, 0.02, 0.02, 0, 60e-6, 20e-6), seed=seed) as net:

@@ -98,18 +98,27 @@ void ina_wire_cross(struct ina_emulator *em, struct ina_wire *wire, uint32_t fra
     }
 }
 
+/* FNV-1a with words in the place of bytes, and four of them side by side, which do not wait for each other. */
 static void add_digest(struct ina_emulator *em, const void *data, size_t size)
 {
+    enum { LANES = 4 };
+    static const uint64_t prime = 0x100000001b3u;
     const uint8_t *bytes = data;
-    uint64_t h = em->stats.digest;
-    for (; size >= 8; size -= 8, bytes += 8) { /* FNV-1a, a word at a time */
-        uint64_t word;
-        memcpy(&word, bytes, 8);
-        h = (h ^ word) * 0x100000001b3u;
-        h ^= h >> 29;
-    }
+    uint64_t lane[LANES];
+    for (unsigned i = 0; i < LANES; i++)
+        lane[i] = em->stats.digest + i;
+    for (; size >= 8 * LANES; size -= 8 * LANES, bytes += 8 * LANES)
+        for (unsigned i = 0; i < LANES; i++) {
+            uint64_t word;
+            memcpy(&word, bytes + 8 * i, 8);
+            lane[i] = (lane[i] ^ word) * prime;
+            lane[i] ^= lane[i] >> 29;
+        }
+    uint64_t h = lane[0];
+    for (unsigned i = 1; i < LANES; i++)
+        h = (h ^ lane[i]) * prime;
     for (; size; size--)
-        h = (h ^ *bytes++) * 0x100000001b3u;
+        h = (h ^ *bytes++) * prime;
     em->stats.digest = h;
 }
 
@@ -186,7 +195,7 @@ static int open_direction(struct ina_emulator *em, struct ina_wire_end from, str
         if (ina_switch_execute(em->node[from.node]->sw, &add))
             return add.result;
     } else if (direction) {
-        ina_link_init(em->host[from.node]->nic, &direction->link, em->host[from.node]->nic_packets);
+        ina_link_start(em->host[from.node]->nic, &direction->link, em->host[from.node]->nic_packets);
     }
     if (!direction)
         return 0;

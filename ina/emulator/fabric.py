@@ -134,12 +134,22 @@ class Fabric(Network):
         for number, link in enumerate(topology.links):
             a, b = (self.end(number, side) for side in (0, 1))
             self.connect(a, b, self.wire(number, 0), None if link.simplex else self.wire(number, 1))
-        self._forward(routes.tables(topology) if ways is None else ways)
+        self._ways, self._forwards = ways, False
         self.controller = Controller(self.switch_at, pool, protocol=protocol, topology=topology)
 
-    def _forward(self, ways: routes.Tables) -> None:
+    def add_machine(self, host: int, protocol, state, udp_port: int, workers: int) -> int:
+        """As Network's; switches forward between hosts from now on."""
+        self._forward()
+        return super().add_machine(host, protocol, state, udp_port, workers)
+
+    def _forward(self) -> None:
+        """Writes forwarding tables, once, and only where hosts send to each other: a thousand hosts at 320 switches take a
+        while."""
+        if self._forwards:
+            return
+        self._forwards = True
         macs = {host.name: host.mac for host in self.topology.hosts}
-        for name, table in ways.items():
+        for name, table in (routes.tables(self.topology) if self._ways is None else self._ways).items():
             self.switch_at[name].write(forwarding({macs[host]: hop.port for host, hop in table.items()}))
 
     def wire(self, link: int, direction: int) -> Wire:

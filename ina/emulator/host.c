@@ -86,10 +86,10 @@ static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_mac
 {
     uint32_t frame[SEND_BATCH];
     struct ina_packet pkts[SEND_BATCH];
-    int sent, lent;
+    int sent, lent, want = 2; /* mostly one answers one */
     do {
         lent = 0;
-        for (; lent < SEND_BATCH && (frame[lent] = ina_frames_get(&em->frames)) != UINT32_MAX; lent++)
+        for (; lent < want && (frame[lent] = ina_frames_get(&em->frames)) != UINT32_MAX; lent++)
             ina_frames_blank(&em->frames, frame[lent], &pkts[lent]);
         if (!lent) {
             em->error = -ENOMEM;
@@ -102,6 +102,7 @@ static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_mac
         }
         for (int i = sent; i < lent; i++)
             ina_frames_put(&em->frames, frame[i]);
+        want = SEND_BATCH;
     } while (sent == lent);
 }
 
@@ -175,14 +176,14 @@ int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets)
     struct ina_host *h = calloc(1, sizeof *h);
     if (!h)
         return -ENOMEM;
-    h->nic = aligned_alloc(64, (ina_link_size(nic_packets) + 63) & ~(size_t)63);
+    h->nic = calloc(1, ina_link_size(nic_packets));
     int timer = h->nic ? ina_emulator_add_timer(em, INA_TIMER_NIC, em->hosts) : -ENOMEM;
     if (timer < 0) {
         ina_host_destroy(h);
         return timer;
     }
     struct ina_link_config unlimited = {0};
-    ina_link_init(h->nic, &unlimited, nic_packets);
+    ina_link_start(h->nic, &unlimited, nic_packets);
     h->nic_packets = nic_packets;
     h->nic_timer = (uint32_t)timer;
     em->host[em->hosts] = h;

@@ -14,6 +14,7 @@ from ina.compiler.build import compile_program
 from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.experiment.config import ConfigError, Virtual
+from ina.transport import protocols
 from ina.transport.ports import Faults
 from topologies import Topology, TopologyError, routes, topoopt
 
@@ -103,8 +104,13 @@ def fabric(config: Virtual, place: Place) -> Fabric:
     )
     return Fabric(
         program(config), place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults,
-        seed=config.seed, ways=place.ways, protocol=config.protocol,
+        seed=config.seed, ways=place.ways, protocol=config.protocol, max_frame=_longest(config),
     )  # fmt: skip
+
+
+def _longest(config: Virtual) -> int:
+    """The longest frame, bytes: memory is what the runs of large networks need most."""
+    return max(protocols.frame_bytes(config.protocol, config.values), collectives.HEADERS + 4 * config.values, 256)
 
 
 def admit(fabric: Fabric, config: Virtual, place: Place) -> list[FabricJob]:

@@ -42,10 +42,10 @@ static int add_port(struct ina_switch *sw, const struct ina_command *c)
     if (port->present)
         return -EEXIST;
     if (c->link) {
-        port->link = malloc(ina_link_size(sw->config.buffers));
+        port->link = calloc(1, ina_link_size(sw->config.buffers));
         if (!port->link)
             return -ENOMEM;
-        ina_link_init(port->link, c->link, sw->config.buffers);
+        ina_link_start(port->link, c->link, sw->config.buffers);
         sw->linked[sw->linked_count++] = (uint16_t)c->id;
     }
     port->port = c->port;
