@@ -22,7 +22,7 @@ class Unused(nn.Module):
 
 
 def train(net: nn.Module, accumulate: bool = False, **options) -> list[float]:
-    net = DistributedDataParallel(net, bucket_cap_mb=0.01, **options)
+    net = DistributedDataParallel(net, bucket_cap_mb=0.003, **options)
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
     losses = []
     for step in range(STEPS):

@@ -1,11 +1,15 @@
-"""Communication hooks of DistributedDataParallel: gradients in 16 bits, and PowerSGD's low-rank ones."""
+"""Communication hooks of DistributedDataParallel: gradients in 16 bits, PowerSGD, and a choice for each bucket."""
 
 import common
 import torch
+import torch.distributed as dist
 from common import RATE, STEPS, batch
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
+
+import ina.backend
+from ina.backend.hooks import Choice, per_bucket
 
 
 def bfloat16(state, bucket):
@@ -14,7 +18,7 @@ def bfloat16(state, bucket):
 
 
 def train(hook, state=None) -> list[float]:
-    net = DistributedDataParallel(common.model(), bucket_cap_mb=0.01)
+    net = DistributedDataParallel(common.model(), bucket_cap_mb=0.003)
     net.register_comm_hook(state, hook)
     optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
     losses = []
@@ -35,4 +39,13 @@ common.compare("hook: float16", train(default_hooks.fp16_compress_hook), expecte
 common.compare("hook: bfloat16", train(bfloat16), expected, 2e-2)
 state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=3)
 common.compare("hook: PowerSGD, rank 4", train(powerSGD_hook.powerSGD_hook, state), expected, 5e-2)
+others = dist.new_group(pg_options=ina.backend.Options(values=64, slots=8) if dist.get_backend() == "ina" else None)
+
+
+def choose(bucket) -> Choice:
+    """The last layers' gradients, which are ready first, in a group with short packets; the others in bfloat16."""
+    return Choice(group=others) if bucket.index() == 0 else Choice(codec="bfloat16")
+
+
+common.compare("hook: a choice for each bucket", train(per_bucket, choose), expected, 2e-2)
 common.finish()
