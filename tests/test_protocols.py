@@ -4,17 +4,23 @@ import ast
 import os
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ina._native import ffi
+from ina.compiler.build import compile_program
 from ina.control.client import Client, ControlError, start_server
+from ina.control.controller import Controller
 from ina.control.ports import open_worker_port
+from ina.emulator.explorable import SwitchMachine, WorkerMachine
+from ina.emulator.explorer import Budget, Explorer
 from ina.experiment import sharing
 from ina.experiment.config import Sharing
-from ina.transport import Endpoint, Worker, WorkerConfig, protocols
+from ina.switch.embedded import Switch
+from ina.transport import SWITCH, Endpoint, Worker, WorkerConfig, protocols
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKSTEP = ROOT / "examples" / "lockstep"
@@ -102,6 +108,29 @@ def test_an_own_protocol_in_the_local_world():
 def test_an_own_protocol_in_virtual_time():
     (found,) = sharing.share(Sharing(protocol=str(LOCKSTEP / "lockstep.p4"), jobs=2, workers=3, window=16, elements=10_000))
     assert len(found.goodputs) == 2 and found.stats["workers"]["retransmissions"] == 0
+
+
+def test_every_interleaving_of_an_own_protocol():
+    """Two workers, three packets each, with a loss, a duplicate and two time-outs anywhere: no wrong sum, and it finishes."""
+    name = str(LOCKSTEP / "lockstep.p4")
+    built = compile_program(name, defines={"VALUES": "32", "JOBS": "1"}, include_dirs=[ROOT / "p4"])
+    switch = Switch(built.so_path)
+    controller = Controller(switch, 1, protocol=name)
+    job = controller.admit("explored", 2, 1)
+    inputs = [np.arange(64, dtype=np.int32) * (i + 1) - 2**30 for i in range(2)]
+    machines, wires = [], []
+    for i in range(2):
+        switch.add_port(i)
+        child = controller.attach(job, i, i)
+        address = replace(SWITCH, port=controller.program.udp_port)
+        config = WorkerConfig(i, 2, incarnation=job.incarnation, values=32, slots=1, protocol=name, address=child.address,
+                              switch=address, rto_min=1.0, rto_max=1.0, timeout=1e5)
+        machines.append(WorkerMachine(f"h{i}", Worker(config), inputs[i], np.sum(inputs, axis=0, dtype=np.int32)))
+        wires.append(((f"h{i}", 0), ("s1", i)))
+    explorer = Explorer([*machines, SwitchMachine("s1", switch)], wires, lambda frame: frame[42:50].hex())
+    report = explorer.explore(24, Budget(losses=1, duplicates=1, timeouts=2))
+    assert report.violation is None, "\n".join((report.violation, *report.steps))
+    assert report.states > 200
 
 
 @pytest.mark.parametrize(("worker", "message"), [

@@ -25,6 +25,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     group = up.add_argument_group("parameters of topologies (ina topo list shows the defaults)")
     for key, (kind, owners) in sorted(parameters().items()):
         group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
+    up.add_argument("--protocol", default="switchml", help="what switches and workers speak: switchml (the default), atp, ps, or "
+                    "the path of your own program")  # fmt: skip
     up.add_argument("--values", type=int, default=256, help="integers per packet of the switch program (default: 256)")
     up.add_argument("--switch", default="embedded", help="embedded: all switches in one process (the default); process: each "
                     "in one; bmv2: BMv2's simple_switch_grpc")  # fmt: skip
@@ -38,14 +40,14 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 
 def _up(args: argparse.Namespace) -> int:
-    from ina import paths
     from ina.control.client import ControlError
+    from ina.transport import protocols
     from topologies.mininet import MininetMissing, Network
 
     signal.signal(signal.SIGTERM, _terminate)
     try:
         topology = topologies.load(args.name, **{key: value for key in args.keys if (value := getattr(args, key)) is not None})
-        network = Network(topology, paths.p4_dir() / "switchml.p4", {"VALUES": str(args.values), "SLOTS": "1024"},
+        network = Network(topology, protocols.program(args.protocol), {"VALUES": str(args.values), "SLOTS": "1024"},
                           capture=args.pcap, points=args.at.split(","), kind=args.switch,
                           cables=args.cables)  # fmt: skip
         with network:
@@ -55,7 +57,7 @@ def _up(args: argparse.Namespace) -> int:
                   f"{', '.join(f'{h.name} {h.ip}' for h in topology.hosts)}; "
                   f"INA_SWITCH={network.socket}", flush=True)  # fmt: skip
             network.prompt(args.command)
-    except (MininetMissing, state.Busy, topologies.TopologyError, ControlError, OSError) as error:
+    except (MininetMissing, state.Busy, topologies.TopologyError, ControlError, OSError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:

@@ -8,7 +8,10 @@
 #include "include/frame.p4"
 
 const bit<16> LOCKSTEP_PORT = 0xBEC0;
-const bit<32> ROWS = 512;
+#ifndef JOBS
+#define JOBS 256
+#endif
+const bit<32> ROWS = 2 * JOBS;
 
 /* +---------------+---------------+---------------+---------------+
  * |      job      |  incarnation  |   exponent    |       0       |

@@ -12,7 +12,9 @@ from pathlib import Path
 from ina.experiment import plan
 from ina.experiment.config import KINDS, SWITCHES, ConfigError
 
-RUN_KEYS = ("switch", "workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap")  # flags of their own
+RUN_KEYS = (  # flags of their own
+    "switch", "protocol", "workers", "epochs", "steps", "backends", "data", "seed", "name", "faults", "pcap",
+)
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
@@ -31,7 +33,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument("--workers", type=int, help="number of ranks")
     run.add_argument("--epochs", type=int, help="passes over the training set")
     run.add_argument("--steps", type=int, help="stop after this many steps")
-    run.add_argument("--backends", help="comma-separated: ina,gloo")
+    run.add_argument("--protocol", help="what switch and workers speak (default: switchml)")
+    run.add_argument("--backends", help="comma-separated: ina,gloo, or protocols by name")
     run.add_argument("--data", help="folder with Fashion-MNIST's IDX files")
     run.add_argument("--seed", type=int)
     run.add_argument("--name", help="the results folder's name begins with it")
