@@ -110,8 +110,6 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
 {
     struct state *st = state;
     uint32_t ignored;
-    if (handle >= 0 && handle < INA_MAX_OPS && tensors[handle].reduction != INA_SUM)
-        return -EINVAL; /* the parameter server only adds */
     const int result = ina_tensors_submit(tensors_of(st), &tail_of(st)->times, tensors, handle);
     if (result >= 0 && !st->flying)
         ina_tensors_status(tensors_of(st), &tail_of(st)->times, st->next, &ignored, now); /* its time starts */
@@ -213,7 +211,9 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     const uint32_t payload = with_values ? 4 * st->config.values : 0;
     if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
         return -1;
-    uint8_t *wire = ina_atp_write(pkt, with_values ? &st->net_values : &st->net, slot->floats ? INA_ATP_FLOATS : INA_ATP_DATA,
+    const uint32_t type = slot->floats ? INA_ATP_FLOATS
+                          : ina_tensors_reduction(ts, slot->op, slot->seq) == INA_MAX ? INA_ATP_MAXIMA : INA_ATP_DATA;
+    uint8_t *wire = ina_atp_write(pkt, with_values ? &st->net_values : &st->net, type,
                                   slot->resend ? INA_ATP_RESEND : 0, 0, slot->index,
                                   ina_atp_identity(st->config.incarnation, st->config.job, slot->seq),
                                   1u << st->config.worker, payload);
@@ -395,7 +395,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 
     stats->rx_packets++;
     stats->rx_bytes += pkt->len;
-    if (ina_atp_parse(&view, pkt, st->config.values) < 0 || view.type < INA_ATP_RESULT) {
+    if (ina_atp_parse(&view, pkt, st->config.values) < 0 || ina_atp_upwards(view.type)) {
         stats->drop_malformed++;
         return 0;
     }
@@ -480,7 +480,7 @@ static int events(void *state, struct ina_event *out, int max)
 
 const struct ina_protocol ina_atp = {
     .name = "atp",
-    .reductions = 1 << INA_SUM,
+    .reductions = 1 << INA_SUM | 1 << INA_MAX,
     .state_size = state_size,
     .stats_offset = stats_offset,
     .init = init_atp,
@@ -497,7 +497,7 @@ const struct ina_protocol ina_atp = {
 
 const struct ina_protocol ina_ps = {
     .name = "ps",
-    .reductions = 1 << INA_SUM,
+    .reductions = 1 << INA_SUM | 1 << INA_MAX,
     .state_size = state_size,
     .stats_offset = stats_offset,
     .init = init_ps,

@@ -11,7 +11,7 @@ int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint3
     memcpy(&h, pkt->data, INA_ATP_PAYLOAD);
     const int payload = ina_internet_payload(&h.net, pkt->len) - (INA_ATP_PAYLOAD - INA_INTERNET_SIZE);
     const uint32_t type = h.type_flags >> 4;
-    if (type < INA_ATP_DATA || type > INA_ATP_PENDING)
+    if (type < INA_ATP_DATA || type > INA_ATP_MAXIMA)
         return -1;
     if (type == INA_ATP_PENDING ? payload != INA_ATP_PENDING_PAYLOAD : payload != 0 && payload != (int)(4 * values))
         return -1;

@@ -18,7 +18,8 @@ struct ina_atp_wire {
     uint8_t payload[];
 } __attribute__((packed));
 
-enum { INA_ATP_DATA = 1, INA_ATP_FLOATS = 2, INA_ATP_RESULT = 3, INA_ATP_FLOAT_RESULT = 4, INA_ATP_PENDING = 5 };
+enum { INA_ATP_DATA = 1, INA_ATP_FLOATS = 2, INA_ATP_RESULT = 3, INA_ATP_FLOAT_RESULT = 4, INA_ATP_PENDING = 5,
+       INA_ATP_MAXIMA = 6 };
 enum { INA_ATP_RESEND = 8, INA_ATP_COLLISION = 4, INA_ATP_ECN = 2, INA_ATP_OVERFLOW = 1, INA_ATP_FLAGS = 15 };
 enum { INA_ATP_PAYLOAD = 58, INA_ATP_PENDING_PAYLOAD = 4, INA_ATP_SEQUENCE_BITS = 40 };
 #define INA_ATP_SEQUENCE_MASK ((1ull << INA_ATP_SEQUENCE_BITS) - 1)
@@ -40,6 +41,11 @@ struct ina_atp_view {
 /* The only door for received bytes. 0: the frame is whole, of a known type, with K values, none, or a pending's bitmap; -1: it
  * is not. Whose it is, the caller looks at. */
 int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint32_t values);
+
+static inline int ina_atp_upwards(uint32_t type)
+{
+    return type == INA_ATP_DATA || type == INA_ATP_FLOATS || type == INA_ATP_MAXIMA;
+}
 
 static inline uint64_t ina_atp_identity(uint32_t incarnation, uint32_t job, uint64_t seq)
 {

@@ -19,7 +19,8 @@ struct row {
     uint32_t bitmap;         /* workers in the sum; 0: the row was never used */
     uint32_t ask;            /* workers to be answered */
     uint16_t index;          /* aggregator that the result frees */
-    uint8_t floats, with_values, flags;
+    uint8_t floats, flags;
+    uint8_t kind;            /* type of the packets in the sum; 0: they have no values */
     uint8_t integer_flags;   /* floats: what the result in integers said */
     uint8_t ask_integers;    /* floats: answer that integers did not do */
     uint8_t queued;
@@ -116,7 +117,7 @@ int ina_ps_job_of(const struct ina_packet *pkt)
         return -1;
     memcpy(&h, pkt->data, INA_ATP_PAYLOAD);
     const uint32_t type = h.type_flags >> 4;
-    if (ina_internet_payload(&h.net, pkt->len) < 0 || (type != INA_ATP_DATA && type != INA_ATP_FLOATS))
+    if (ina_internet_payload(&h.net, pkt->len) < 0 || !ina_atp_upwards(type))
         return -1;
     return (int)(__builtin_bswap64(h.identity) >> 40 & 0xff);
 }
@@ -175,6 +176,14 @@ static int add_integers(uint32_t *restrict sums, const uint8_t *restrict wire, u
     return (int)(overflow >> 31);
 }
 
+static void take_maxima(int32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        const int32_t value = (int32_t)load_be32(wire + 4 * i);
+        sums[i] = first || value > sums[i] ? value : sums[i];
+    }
+}
+
 static void add_floats(double *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
 {
     for (uint32_t i = 0; i < count; i++) {
@@ -191,16 +200,19 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
     struct row *row = row_at(st, number);
     struct ina_ps_stats *stats = stats_of(st);
     const int first = !row->bitmap, single = !(view->bitmap & (view->bitmap - 1));
+    const uint8_t kind = view->values ? view->type : 0;
     if (first) {
         row->exponent = view->exponent;
-        row->with_values = view->values != NULL;
-    } else if (row->with_values != (view->values != NULL)) {
+        row->kind = kind;
+    } else if (row->kind != kind) {
         stats->drop_malformed++;
         return;
     }
-    if (view->values && row->floats)
+    if (kind == INA_ATP_FLOATS)
         add_floats(sums_at(st, number), view->values, st->config.values, first);
-    else if (view->values && add_integers(sums_at(st, number), view->values, st->config.values, first))
+    else if (kind == INA_ATP_MAXIMA)
+        take_maxima(sums_at(st, number), view->values, st->config.values, first);
+    else if (kind && add_integers(sums_at(st, number), view->values, st->config.values, first))
         row->flags |= INA_ATP_OVERFLOW;
     row->flags |= view->flags & (INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW);
     row->exponent = view->exponent > row->exponent ? view->exponent : row->exponent;
@@ -232,7 +244,7 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
     struct ina_atp_view view;
     stats->rx_packets++;
     stats->rx_bytes += pkt->len;
-    if (ina_atp_parse(&view, pkt, st->config.values) < 0 || view.type > INA_ATP_FLOATS) {
+    if (ina_atp_parse(&view, pkt, st->config.values) < 0 || !ina_atp_upwards(view.type)) {
         stats->drop_malformed++;
         return 0;
     }
@@ -293,7 +305,7 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
     struct row *row = row_at(st, number);
     const int complete = row->bitmap == st->full, integers = row->floats && row->ask_integers;
     const uint32_t type = integers ? INA_ATP_RESULT : !complete ? INA_ATP_PENDING : row->floats ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT;
-    const uint32_t payload = type == INA_ATP_PENDING ? INA_ATP_PENDING_PAYLOAD : !integers && row->with_values ? 4 * c->values : 0;
+    const uint32_t payload = type == INA_ATP_PENDING ? INA_ATP_PENDING_PAYLOAD : !integers && row->kind ? 4 * c->values : 0;
     if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
         return -1;
     struct ina_internet net;

@@ -92,6 +92,20 @@ def test_jobs_that_collide_in_a_small_pool(jobs, pool, leaves, faults, seed):
             check_sum(b, a, 32)
 
 
+@settings(max_examples=20, deadline=None)
+@given(
+    workers=st.integers(1, 5), size=sizes, faults=st.sampled_from(FAULTS), pool=st.sampled_from([1, 64]),
+    leaves=st.sampled_from([0, 2]), plain=st.booleans(), seed=st.integers(0, 2**32),
+)  # fmt: skip
+def test_maxima(workers, size, faults, pool, leaves, plain, seed):
+    before = tensors(workers, size, np.int32, seed)
+    after = before.copy()
+    network = Network([JobSpec(workers, 8, plain)], pool=pool, leaves=leaves, faults=faults, seed=seed)
+    network.submit(0, after, maximum=True)
+    all_done(network.run()[0], 1)
+    assert (after == before.max(axis=0)).all()
+
+
 @pytest.mark.parametrize("leaves", [0, 2])
 def test_a_job_alone_is_summed_by_the_switches(leaves):
     """One packet up from the root for each number; nothing raw, nothing sent again."""

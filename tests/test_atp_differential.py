@@ -47,7 +47,7 @@ COMMON = {
     "job": st.integers(0, 1), "index": st.sampled_from([5, 5, 5, 6, 21]), "resend": st.sampled_from([0, 0, 0, 1]),
     "part": st.integers(0, 3), "exponent": st.integers(-128, 127), "flags": st.sampled_from([0, 0, 0, 1, 2, 4, 7]),
 }  # fmt: skip
-UP = st.builds(Packet, child=st.integers(0, 2), kind=st.sampled_from([DATA] * 6 + [FLOATS]),
+UP = st.builds(Packet, child=st.integers(0, 2), kind=st.sampled_from([DATA] * 6 + [6, 6, FLOATS]),
                step=st.sampled_from([0, 0, 0, 0, 1, -1]), values=VECTORS | VECTORS | VECTORS | st.none(), **COMMON)  # fmt: skip
 DOWN = st.builds(Packet, child=st.none(), kind=st.sampled_from([RESULT, RESULT, FLOAT_RESULT, PENDING]),
                  step=st.sampled_from([0, 0, -1, -2]), values=VECTORS | st.none(), **COMMON)  # fmt: skip

@@ -222,6 +222,16 @@ def test_packets_without_values(world, job):
     check_up(job, job.send(2, 0, exponent=1), None, 0b111, 0, exponent=3)
 
 
+def test_maxima(world, job):
+    vectors = [[BIG, -1, 5, *numbers(7)[3:]], [-BIG, -2, 6, *numbers(-7)[3:]], [0, -(2**31), -6, *numbers(0)[3:]]]
+    largest = [max(v) for v in zip(*vectors, strict=True)]
+    for child in (0, 2):
+        assert job.send(child, 0, vectors[child], msg_type=6) == []
+    assert job.send(1, 0, vectors[1]) == []
+    assert world.drops() == {"WRONG_SIZE": 1}, "sums and maxima do not mix"
+    check_up(job, job.send(1, 0, vectors[1], msg_type=6), largest, 0b111, 0, msg_type=6)
+
+
 def test_floats_are_passed_on(world, job):
     for child in range(3):
         frame = job.data(child, 0, numbers(child))
@@ -308,7 +318,7 @@ def test_truncated(world, job, length):
 @pytest.mark.parametrize(
     ("header", "field", "value"),
     [("ipv4", "hdr_checksum", 1), ("ipv4", "total_len", 171), ("ipv4", "total_len", 4000), ("atp", "msg_type", 0),
-     ("atp", "msg_type", 6), ("atp", "msg_type", 15)],
+     ("atp", "msg_type", 7), ("atp", "msg_type", 15)],
 )  # fmt: skip
 def test_malformed(world, job, header, field, value):
     headers = job.fields(job.addresses[0], 1, 0, 1, 4 * VALUES)

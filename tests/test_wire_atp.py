@@ -26,7 +26,7 @@ def over_udp(body: bytes) -> bytes:
 def test_places():
     assert (WIRE.size(ATP_HEAD), WIRE.size(ATP_DATA)) == (58, 186)
     assert WIRE["atp"].unpack(WIRE.pack(atp=HEAD)) == HEAD
-    assert dissector_atp.kinds() == {"DATA": 1, "FLOATS": 2, "RESULT": 3, "FLOAT_RESULT": 4, "PENDING": 5}
+    assert dissector_atp.kinds() == {"DATA": 1, "FLOATS": 2, "RESULT": 3, "FLOAT_RESULT": 4, "PENDING": 5, "MAXIMA": 6}
 
 
 # what host/atp_frame.h says -> what the P4 program says

@@ -1,4 +1,4 @@
-/* Aggregation: the sum that an aggregator holds, with its largest exponent and its flags. */
+/* Aggregation: the sum (or the maxima) that an aggregator holds, with its largest exponent and its flags. */
 #ifndef INA_ATP_AGGREGATION_P4
 #define INA_ATP_AGGREGATION_P4
 
@@ -29,6 +29,12 @@ control Sums(inout headers_t hdr, in metadata_t meta) {
                  value##i.write(meta.row, sum); }
         FOR_EACH_VALUE(ADD)
         overflows.write(meta.row, overflow);
+    }
+
+    action maximum() {
+#define MAXIMUM(i) { bit<32> old; value##i.read(old, meta.row); \
+                     value##i.write(meta.row, (int<32>)hdr.values.v##i > (int<32>)old ? hdr.values.v##i : old); }
+        FOR_EACH_VALUE(MAXIMUM)
     }
 
     action load() {
@@ -65,6 +71,8 @@ control Sums(inout headers_t hdr, in metadata_t meta) {
             if (hdr.values.isValid()) {
                 if (meta.store == 1) {
                     store();
+                } else if (meta.add == 1 && hdr.atp.msg_type == Type.MAXIMA) {
+                    maximum();
                 } else if (meta.add == 1) {
                     add();
                 }

@@ -19,18 +19,18 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metad
     register<bit<64>>(SLOTS) owners;   // incarnation, job and sequence, as the header has them
     register<bit<32>>(SLOTS) bitmaps;  // workers in the sum; 0: none
     register<bit<32>>(SLOTS) stamps;   // when it was claimed, us
-    register<bit<8>>(SLOTS) sizes;     // 1: with values
+    register<bit<8>>(SLOTS) kinds;     // type of the packets in the sum; 0: they have no values
 
     apply {
         meta.row = (bit<32>)hdr.atp.index & (SLOTS - 1);
         bit<64> owner;
         bit<32> held;
         bit<32> stamp;
-        bit<8> size;
+        bit<8> kind;
         owners.read(owner, meta.row);
         bitmaps.read(held, meta.row);
         stamps.read(stamp, meta.row);
-        sizes.read(size, meta.row);
+        kinds.read(kind, meta.row);
 
         bit<64> own = hdr.atp.incarnation ++ hdr.atp.job ++ hdr.atp.sequence;
         if (meta.downwards == 1) {  // the result of this number is there: free
@@ -40,16 +40,16 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metad
         } else {
             bit<32> now = (bit<32>)standard.ingress_global_timestamp;
             bit<32> bitmap = hdr.atp.bitmap;
-            bit<8> with_values = 0;
+            bit<8> own_kind = 0;
             if (hdr.values.isValid()) {
-                with_values = 1;
+                own_kind = (bit<8>)(bit<4>)hdr.atp.msg_type;
             }
             bool alive = now - stamp <= meta.lifetime;
             bit<40> newer = hdr.atp.sequence - owner[39:0];
             meta.fate = Fate.PASSED;
-            if (hdr.atp.msg_type == Type.DATA && meta.aggregate == 1) {
+            if (hdr.atp.msg_type != Type.FLOATS && meta.aggregate == 1) {
                 if (alive && owner == own) {
-                    if (held != 0 && size != with_values) {
+                    if (held != 0 && kind != own_kind) {
                         meta.drop = Drop.WRONG_SIZE;
                     } else if (held != 0 && held & bitmap == 0) {
                         bitmap = held | bitmap;
@@ -83,7 +83,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metad
                     }
                     owners.write(meta.row, own);
                     stamps.write(meta.row, now);
-                    sizes.write(meta.row, with_values);
+                    kinds.write(meta.row, own_kind);
                 }
                 if (meta.store == 1 || meta.add == 1 || meta.load == 1) {
                     if (meta.fate == Fate.EVICTED) {

@@ -19,7 +19,8 @@ const bit<16> ATP_MASK = 0xFFF0;
  * +---------------------------------------------------------------+
  * |                             bitmap                            |
  * +---------------------------------------------------------------+
- * type         1 data, 2 floats (both upwards); 3 result, 4 result in floats, 5 pending (all downwards)
+ * type         1 data, 2 floats, 6 maxima: data of which the largest of each value counts (upwards);
+ *              3 result, 4 result in floats, 5 pending (downwards)
  * R            resend: the worker has waited for the result; a switch gives away what it holds of this number
  * C            collision: some switch had the aggregator taken by something else; workers then choose another
  * E            ECN: some queue on the way was long
@@ -35,7 +36,8 @@ enum bit<4> Type {
     FLOATS       = 2,
     RESULT       = 3,
     FLOAT_RESULT = 4,
-    PENDING      = 5
+    PENDING      = 5,
+    MAXIMA       = 6
 }
 
 // What IPv4 and UDP say of their lengths, payload not counted: ATP 16, UDP 8, IPv4 20.
@@ -63,7 +65,7 @@ struct headers_t {
     ipv4_t     ipv4;
     udp_t      udp;
     atp_t      atp;
-    values_t   values;  // of data packets only: what else has values is passed on as it is
+    values_t   values;  // of data and maxima only: what else has values is passed on as it is
 }
 
 #endif

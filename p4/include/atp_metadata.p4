@@ -8,7 +8,7 @@
 enum bit<8> Drop {
     NONE            = 0,
     MALFORMED       = 1,  // too short, bad IPv4 header, wrong length in IPv4 or UDP, unknown type
-    WRONG_SIZE      = 2,  // not the payload size of this program, or not that of the others of its number
+    WRONG_SIZE      = 2,  // not the payload size of this program, or not the kind of the others of its number
     UNKNOWN_JOB     = 3,
     WRONG_SOURCE    = 4,  // nobody of that job has this address, port and ingress port, or may send this type
     WRONG_WORKERS   = 5,  // it speaks for workers that are not behind its source

@@ -31,6 +31,7 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
         packet.extract(hdr.atp);
         transition select(hdr.atp.msg_type, hdr.udp.length) {
             (Type.DATA, UDP_LENGTH + VALUES_LENGTH): values;
+            (Type.MAXIMA, UDP_LENGTH + VALUES_LENGTH): values;
             default: accept;
         }
     }
