@@ -142,3 +142,19 @@ def test_an_interrupted_training_leaves_nothing(tmp_path):
     assert run.returncode == 130
     assert all(ended(pid) for pid, _ in record["processes"])
     assert not state.interface_exists("s1-eth1") and list(state.run_dir().iterdir()) == []
+
+
+def test_a_training_whose_bmv2_ends_says_so(tmp_path):
+    need("torch", "matplotlib", "sklearn")
+    with ina("--workers", "2", "--results", str(tmp_path), "--set", "values=64", "--backends", "ina") as run:
+        for line in run.stdout:
+            if line.startswith("Training on"):
+                break
+        bmv2 = next(child for pid, _ in state.read()["processes"] for child in children(pid)
+                    if "simple_switch_grpc" in Path(f"/proc/{child}/cmdline").read_text())  # fmt: skip
+        os.kill(bmv2, signal.SIGKILL)
+        said = run.stdout.read()
+    assert run.returncode == 1, said
+    (log,) = tmp_path.glob("*/ina-rank0.log")
+    assert "simple_switch_grpc has ended with status -9" in said + log.read_text(), "from who asks first: the runner or a rank"
+    assert not state.interface_exists("s1-eth1")

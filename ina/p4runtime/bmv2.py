@@ -216,7 +216,7 @@ class Bmv2:
     def remote(self, program: Bmv2Program | None = None, timeout: float = START_DEADLINE) -> RemoteSwitch:
         """Its primary controller; with a `program` it loads that first. The caller closes it."""
         self.check()
-        remote = RemoteSwitch(self.address, self.device_id, rollback=False, timeout=timeout)
+        remote = RemoteSwitch(self.address, self.device_id, timeout=timeout)
         try:
             if program is not None:
                 remote.set_pipeline(program.p4info.message, program.config.read_bytes())

@@ -36,17 +36,17 @@ class RemoteSwitch(SwitchTarget):
     """The primary controller of device `device_id` at `address`, with `election_id`; None: one that only reads.
 
     Raises EntityError: the switch refuses (PERMISSION_DENIED: there is a primary with a higher id); TimeoutError: it does
-    not answer within `timeout` seconds. `rollback` False is for switches that do not serve ROLLBACK_ON_ERROR (BMv2): there what
-    was made of a batch that failed is taken back from here.
+    not answer within `timeout` seconds. Of a server that does not know ROLLBACK_ON_ERROR (BMv2's says UNIMPLEMENTED), what was
+    made of a batch that failed is taken back from here.
     """
 
     def __init__(
-        self, address: str, device_id: int = 1, election_id: int | None = 1, *, rollback: bool = True, timeout: float = 10.0,
+        self, address: str, device_id: int = 1, election_id: int | None = 1, *, timeout: float = 10.0,
     ):  # fmt: skip
         self.address = address
         self.device_id = device_id
         self._election = None
-        self._rollback = rollback
+        self._rollback = True  # the server knows ROLLBACK_ON_ERROR, as far as is known
         self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1),
                                                                 ("grpc.max_metadata_size", METADATA)])
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -127,8 +127,13 @@ class RemoteSwitch(SwitchTarget):
     def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
         updates = list(updates)
         if self._rollback:
-            self._write(updates, p4.WriteRequest.ROLLBACK_ON_ERROR, timeout)
-            return
+            try:
+                self._write(updates, p4.WriteRequest.ROLLBACK_ON_ERROR, timeout)
+                return
+            except EntityError as error:
+                if error.code != "UNIMPLEMENTED" or error.update is not None:
+                    raise
+                self._rollback = False
         before = [self._found(update) for update in updates]
         try:
             self._write(updates, p4.WriteRequest.CONTINUE_ON_ERROR, timeout)
