@@ -6,9 +6,9 @@ Real UDP and TCP through kernel sockets, veth pairs and one embedded switch. Nee
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -55,21 +55,17 @@ for turn in range(-1, turns):
 dist.destroy_process_group()
 """
 
-# Sends frames of the size in argv[2] out of the interface in argv[1], 64 at a time, as fast as it can.
-SENDER = """
-import sys, time
-from ina._native import ffi, lib
-from ina.transport import ports
-frame = bytes.fromhex(sys.argv[3] + "00000000000188b5").ljust(int(sys.argv[2]), b"x")
-port, pkts = ports.open_packet(sys.argv[1], 9014, 64), ffi.new("struct ina_packet[64]")
-until = time.monotonic() + float(sys.argv[4])
-while time.monotonic() < until:
-    lib.ina_port_tx_get(port.handle, pkts, 64)
-    for i in range(64):
-        pkts[i].len = pkts[i].wire_len = len(frame)
-        ffi.memmove(pkts[i].data, frame, len(frame))
-    lib.ina_port_tx_put(port.handle, pkts, 64, 0)
-print(port.stats["tx_packets"])
+# Two cables in a network namespace of their own; frames go into the first and are taken, or passed on into the second.
+RAW = """
+set -e
+for i in 1 2; do
+    ip link add near$i mtu 9000 type veth peer name far$i mtu 9000
+    ip link set near$i up; ip link set far$i up
+done
+{packets} {taker} &
+sleep 0.2
+{packets} send far1 00:00:00:00:00:02 {size} {seconds} > /dev/null
+wait
 """
 
 
@@ -123,26 +119,51 @@ def _times(topology: topologies.Topology, values: int, size: int) -> tuple[dict,
 
 def _forwarding() -> Measurement:
     result = Measurement(
-        "testbed forwarding: one hop through the switch, AF_PACKET on both sides",
-        ["frame bytes", "sent kpps", "forwarded kpps", "ratio"],
-        "forwarded over sent by one sender that never stops",
-        "as much as the sender sends, which takes one of two processors: some 300 kpps",
-    )
-    for size in (100, 1500, 9014):
-        with _network(topologies.load("star", hosts=2, rate=0, mtu=9000, queue=0), 256) as network:
-            before = network.counters()["links"]["h2"]["down_packets"]
-            sent = _send(network, "h2", size)
-            forwarded = (network.counters()["links"]["h2"]["down_packets"] - before) / SECONDS
-        result.add(size, 1e-3 * sent, 1e-3 * forwarded, forwarded / sent)
+        "testbed forwarding: packet sockets on veths, one sender that never stops",
+        ["frame bytes", "taken, busy, kpps", "taken, blocking, kpps", "passed on, kpps", "us/frame", "by the switch, kpps",
+         "us/frame", "ratio"],
+        "the switch's frames over those that a loop of recvmmsg and sendmmsg passes on (both blocking), in the same run",
+        "300 kpps, and most of what that loop can; us/frame is processor time of who passes on, the receiver's kernel included",
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder:
+        packets = str(Path(folder) / "packets")
+        subprocess.run(["cc", "-O2", str(Path(__file__).parent / "packets.c"), "-o", packets], check=True)
+        for size in (100, 1500, 9014):
+            taken = [_raw(packets, f"sink near1 {SECONDS + 0.6} {mode}", size)[0] for mode in ("busy", "block")]
+            passed, cost = _raw(packets, f"forward near1 near2 {SECONDS + 0.6} block", size)
+            with _network(topologies.load("star", hosts=2, rate=0, mtu=9000, queue=0), 256) as network:
+                ours, own_cost = _switched(network, packets, size)
+            result.add(size, *(1e-3 * rate for rate in (*taken, passed)), 1e6 * cost, 1e-3 * ours, 1e6 * own_cost, ours / passed)
     return result
 
 
-def _send(network: Network, to: str, size: int) -> float:
-    mac = next(host.mac for host in network.topology.hosts if host.name == to).replace(":", "")
-    sender = network.command("h1", [sys.executable, "-c", SENDER, "h1-eth0", str(size), mac, str(SECONDS)])
-    sent = int(subprocess.run(sender, capture_output=True, text=True, check=True).stdout) / SECONDS
+def _raw(packets: str, taker: str, size: int) -> tuple[float, float]:
+    """Frames per second without a switch, and processor seconds for each."""
+    script = RAW.format(packets=packets, taker=taker, size=size, seconds=SECONDS)
+    done = subprocess.run(["unshare", "-n", "sh", "-c", script], capture_output=True, text=True, check=True)
+    frames, seconds, spent = map(float, done.stdout.split())
+    return frames / seconds, spent / frames
+
+
+def _switched(network: Network, packets: str, size: int) -> tuple[float, float]:
+    """Frames per second from h1 to h2, and processor seconds of the switch process for each."""
+    mac = next(host.mac for host in network.topology.hosts if host.name == "h2")
+
+    def passed() -> int:
+        return network.counters()["links"]["h2"]["down_packets"]
+
+    before, spent = passed(), _spent(network.switch_pid)
+    sender = network.command("h1", [packets, "send", "h1-eth0", mac, str(size), str(SECONDS)])
+    seconds = float(subprocess.run(sender, capture_output=True, text=True, check=True).stdout.split()[1])
+    rate = (passed() - before) / seconds
     time.sleep(0.2)
-    return sent
+    return rate, (_spent(network.switch_pid) - spent) / max(1, passed() - before)
+
+
+def _spent(pid: int) -> float:
+    """Processor seconds of a process (proc(5), utime and stime)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager

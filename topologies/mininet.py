@@ -233,6 +233,11 @@ class Network:
 
     # ---- in use
 
+    @property
+    def switch_pid(self) -> int:
+        """The switch process; where each switch has one, their parent."""
+        return self._process.pid
+
     def pid(self, host: str) -> int:
         """The process that keeps a host's namespaces."""
         return self.net[host].pid
