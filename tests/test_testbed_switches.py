@@ -108,7 +108,8 @@ def test_a_model_is_trained_through_a_tree_over_real_cables(tmp_path):
     (folder,) = tmp_path.iterdir()
     (ours,) = json.loads((folder / "metrics.json").read_text())["runs"]
     links, gradients = ours["network"]["links"], sum(ours["allreduce_bytes"])
-    assert set(links) == {"h1", "h2", "h3", "h4", "s1-s3", "s2-s3"} and ours["stats"]["switch"]["bytes"] == gradients
+    assert set(links) == {"h1", "h2", "h3", "h4", "s1-s3", "s2-s3"}
+    assert ours["stats"]["switch"]["bytes"] == gradients + gradients // 3, "and the parameters, which DDP broadcasts at first"
     assert all(min(link["up_bytes"], link["down_bytes"]) >= gradients for link in links.values())
 
 
