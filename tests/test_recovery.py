@@ -89,11 +89,11 @@ def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, sta
 
 def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
     begun(Service(network, state=state), 1, 3)
-    monkeypatch.setattr("ina.control.service.COMING_BACK", 0.0)
+    monkeypatch.setattr("ina.control.watch.COMING_BACK", 0.0)
     new = Service(network, state=state)
     first = Someone(new, 1)
     assert first.ask("attach", job="job", worker=0, token="t")["ok"]
-    new.tick()
+    new.watch.tick()
     assert "workers 1 of job 'job' have not come back within 0 s" in first.said[-1]["reason"]
     new.gone(first, "")
     assert new.controller.jobs == {} and not any(held(network).values())
@@ -119,8 +119,8 @@ def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(netw
     new = Service(network, state=state)
     assert new.controller.unsure == {"s3"} and "job" in new.controller.jobs
     network.targets["s3"].failing = None
-    monkeypatch.setattr("ina.control.service.CHECK", 0.0)
-    new.tick()
+    monkeypatch.setattr("ina.control.watch.CHECK", 0.0)
+    new.watch.tick()
     assert new.controller.unsure == set()
 
 
@@ -152,7 +152,7 @@ def test_state_of_other_switches(network, state):
 
 @pytest.fixture
 def watched(network, monkeypatch):
-    monkeypatch.setattr("ina.control.service.CHECK", 0.0)
+    monkeypatch.setattr("ina.control.watch.CHECK", 0.0)
     return Service(network, job_slots=16)
 
 
@@ -160,9 +160,9 @@ def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
     far, near = begun(watched, 1, 3, job="far"), begun(watched, 2, job="near")
     network.targets["s3"].failing = TimeoutError("no answer within 5 s")
     for _ in range(2):
-        watched.tick()
+        watched.watch.tick()
     assert "event" not in far[0].said[-1], "a switch may be silent for a moment"
-    watched.tick()
+    watched.watch.tick()
     assert all(worker.said[-1] == {"event": "failed", "reason": "switch s3 is lost: no answer within 5 s"} for worker in far)
     assert "event" not in near[0].said[-1]
     assert near[0].ask("switches")["switches"]["s3"]["state"] == "no answer within 5 s"
@@ -173,7 +173,7 @@ def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
         worker.ask("join", job="again", worker=index)
     assert "s3: no answer within 5 s" in again[0].ask("admit", job="again", workers=2, slots=16)["error"]
     network.targets["s3"].failing = None
-    watched.tick()
+    watched.watch.tick()
     assert network.targets["s3"].entities == {}, "what it kept of the lost job is gone"
     begun(watched, 4, 1, job="third")
 
@@ -181,7 +181,7 @@ def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
 def test_a_switch_that_refuses_the_connection_is_lost_at_once(watched, network):
     workers = begun(watched, 1, 3)
     network.targets["s2"].read = lambda entities: (_ for _ in ()).throw(EntityError("s2: connection refused", "UNAVAILABLE"))
-    watched.tick()
+    watched.watch.tick()
     assert workers[0].said[-1]["reason"] == "switch s2 is lost: s2: connection refused"
 
 
@@ -189,12 +189,51 @@ def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
     """Its registers are gone: jobs at it cannot go on, others get their entries back."""
     workers = begun(watched, 1, 3)
     network.targets["s1"].entities.clear()
-    watched.tick()
+    watched.watch.tick()
     assert "switch s1 is lost: it has lost the entries of job: it was started anew" in workers[0].said[-1]["reason"]
     assert watched.controller.down == {}, "it works"
     for worker in workers:
         watched.gone(worker, "")
     assert not any(held(network).values())
+
+
+def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
+    monkeypatch.setattr("ina.control.watch.CHECK", 0.0)
+    network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=2, hosts=2))
+    service = Service(network, state=state)
+    workers = [Someone(service, 1), Someone(service, 3)]
+    for index, worker in enumerate(workers):
+        worker.ask("join", job="job", worker=index)
+    for index, worker in enumerate(workers):
+        worker.ask("admit", job="job", workers=2, slots=16)
+        assert worker.ask("attach", job="job", worker=index, moves=True)["moves"] is True
+    assert service.controller.jobs["job"].root.switch == "s3"
+    network.targets["s3"].failing = EntityError("connection refused", "UNAVAILABLE")
+    network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(network.targets["s3"].failing)
+    service.watch.tick()
+    reason = "switch s3 is lost: connection refused; job job goes on over s4, s1, s2"
+    assert all(worker.said[-1] == {"event": "moved", "reason": reason} for worker in workers)
+    assert [worker.ask("attach", job="job", worker=i, moves=True)["incarnation"] for i, worker in enumerate(workers)] == [2, 2]
+    assert StateFile(state.path).load()["controller"]["jobs"][0]["incarnation"] == 2
+    service.watch.tick()
+    assert "event" not in workers[0].said[-1], "it is moved once"
+    network.targets["s1"].entities.clear()  # started anew: the workers' own switch works, the job begins again there
+    service.watch.tick()
+    assert "goes on over s4, s1, s2" in workers[0].said[-1]["reason"]
+    network.targets["s4"].read = network.targets["s3"].read
+    for index, worker in enumerate(workers):
+        worker.ask("attach", job="job", worker=index, moves=True)
+    service.watch.tick()
+    assert workers[0].said[-1]["event"] == "failed"
+    assert "s4 is lost: connection refused; and there is no other way: job 'job' asks for 16" in workers[0].said[-1]["reason"]
+
+
+def test_a_job_with_a_worker_that_cannot_go_on_is_over(watched, network):
+    workers = begun(watched, 1, 3)
+    assert workers[0].said[-1]["moves"] is False
+    network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(EntityError("refused", "UNAVAILABLE"))
+    watched.watch.tick()
+    assert workers[0].said[-1]["event"] == "failed"
 
 
 # ---- real processes

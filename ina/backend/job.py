@@ -18,10 +18,12 @@ import torch
 
 from ina.backend import world
 from ina.backend.counters import COUNTERS
+from ina.backend.moving import Mover
 from ina.backend.settings import Settings
-from ina.control.client import Client, ControlError
+from ina.control.client import Attachment, Client, ControlError
 from ina.control.ports import open_worker_port
 from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig, protocols
+from ina.transport.failover import Movable, array_at
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left in peace
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
@@ -41,7 +43,8 @@ class Job:
     """One per process group and rank. Methods may be called from any thread, except that ``close`` must come last."""
 
     def __init__(self, switch: str, switch_pid: int, name: str, rank: int, size: int, timeout: float,
-                 settings: Settings, token: str = ""):
+                 settings: Settings, token: str = "", store=None):
+        """``store``: the group's own, for the ranks to agree in when a switch fails."""
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else why not; None: not asked yet
@@ -51,7 +54,9 @@ class Job:
         self._pid = os.getpid()
         self._lock = threading.Lock()  # of the connection and of opening
         self._submit_lock = threading.Lock()
-        self._endpoint: Endpoint | None = None
+        self._endpoint: Endpoint | Movable | None = None
+        self._store = store
+        self._mover: Mover | None = None
         self._tag = 0
         self._last_stats: dict[str, int] = {}
         try:
@@ -71,23 +76,40 @@ class Job:
             if self.refusal is None:
                 try:
                     self._client.admit(self.name, self.size)
-                    attachment = self._client.attach(self.name, self.rank, self.settings.port)
+                    attachment = self._attach()
                 except ControlError as error:
                     if error.code in ("full", "too_many_workers"):
                         self.refusal = str(error)
                         return self.refusal
                     self.failure = f"ina: {error}{world.log_tail(self._switch)}"
                     raise RuntimeError(self.failure) from error
-                try:
-                    self._start(attachment)
-                finally:
-                    for fd in attachment.fds:
-                        os.close(fd)
+                endpoint: Endpoint | Movable = self._open(attachment)
+                if attachment.moves:
+                    endpoint = Movable(endpoint, attachment.slots, attachment.values)
+                    self._mover = Mover(self._client, self._lock, endpoint, self._store, self.rank, self.size, self._reopen,
+                                        self._over)  # fmt: skip
+                self._endpoint = endpoint
                 self.refusal = ""
                 COUNTERS.job_opened(self)
             return self.refusal
 
-    def _start(self, attachment) -> None:
+    def _attach(self) -> Attachment:
+        return self._client.attach(self.name, self.rank, self.settings.port, moves=self._store is not None)
+
+    def _reopen(self) -> Endpoint:
+        """Where the job has been moved to. Raises ControlError, RuntimeError."""
+        with self._lock:
+            return self._open(self._attach())
+
+    def _open(self, attachment: Attachment) -> Endpoint:
+        try:
+            return self._start(attachment)
+        finally:
+            for fd in attachment.fds:
+                os.close(fd)
+
+    def _start(self, attachment: Attachment) -> Endpoint:
+        """Raises RuntimeError: the job is over."""
         if self.settings.faults is not None:
             rto_min = RTO_MIN_FAULTS
         else:
@@ -109,7 +131,7 @@ class Job:
                 folder = Path(self.settings.capture)
                 folder.mkdir(parents=True, exist_ok=True)
                 port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
-            self._endpoint = Endpoint(config, port, self._client.fileno())
+            return Endpoint(config, port, self._client.fileno())
         except OSError as error:
             port.close()
             self.failure = f"ina: job {self.name!r}: {error}"
@@ -130,8 +152,13 @@ class Job:
                 raise RuntimeError(self.failure)
             number = self._tag
             try:
-                ticket = self._endpoint.submit_at(pointer, pointer, tensor.numel(), DTYPES[tensor.dtype], tensor,
-                                                  average=average, tag=number << 32 | mark, maximum=maximum, stay=stay)
+                options = {"average": average, "tag": number << 32 | mark, "maximum": maximum}
+                if isinstance(self._endpoint, Movable):
+                    array = array_at(pointer, tensor.numel(), DTYPES[tensor.dtype])
+                    ticket = self._endpoint.submit(array, array, owner=tensor, **options)
+                else:
+                    ticket = self._endpoint.submit_at(pointer, pointer, tensor.numel(), DTYPES[tensor.dtype], tensor, stay=stay,
+                                                      **options)
             except (JobError, OSError) as error:
                 raise RuntimeError(self._over(f"collective #{number} was not begun: {self._reason(error)}")) from error
             self._tag += 1
@@ -213,6 +240,8 @@ class Job:
         with self._submit_lock:
             self._over("the process group has been destroyed")
         COUNTERS.job_closed(self)
+        if self._mover is not None:
+            self._mover.close()
         with self._lock:
             if in_peace:
                 try:

@@ -90,7 +90,8 @@ class InaProcessGroup(dist.ProcessGroup):
             spans.trace.watch(agreed.switch)
         try:
             self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
-                            self._timeout.total_seconds(), settings, agreed.token)
+                            self._timeout.total_seconds(), settings, agreed.token,
+                            dist.PrefixStore("job", store))
         except BaseException:
             world.release(self._switch)
             raise

@@ -38,6 +38,7 @@ class Attachment:
     protocol: str
     address: Address
     switch: Address
+    moves: bool  # the job is moved when a switch fails: `Client.moved` then says so, and the worker attaches anew
     port: dict
     fds: list[int]
 
@@ -55,6 +56,7 @@ class Client:
         self.timeout = timeout
         self.failure = ""  # the reason that the switch process gave, once it has
         self.gone = False  # the switch process ended without a reason
+        self.moved: list[str] = []  # why the job was moved to other switches, each time
         self.left: dict[int, float] = {}  # workers that left in peace: when we heard of it, monotonic seconds
         self._unanswered = 0  # replies to requests that nobody waits for
         self._unanswered_error: ControlError | None = None
@@ -86,12 +88,15 @@ class Client:
         """
         return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token)[0]
 
-    def attach(self, job: str, worker: int, port: str = "shm", protocol: str = "", values: int = 0) -> Attachment:
+    def attach(self, job: str, worker: int, port: str = "shm", protocol: str = "", values: int = 0,
+               moves: bool = False) -> Attachment:
         """Attach worker ``worker`` with a port of kind ``shm`` or ``udp``; the caller owns the descriptors.
 
         ``protocol`` and ``values`` per packet: refused if the switch's program has others; default: whatever it has.
+        ``moves``: this worker goes on when its job is moved (ina/transport/failover.py).
         """
-        reply, fds = self._call("attach", job=job, worker=worker, port=port, token=self.token, protocol=protocol, values=values)
+        reply, fds = self._call("attach", job=job, worker=worker, port=port, token=self.token, protocol=protocol, values=values,
+                                moves=moves)
         reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
         return Attachment(job=job, fds=fds, **reply)
 
@@ -155,6 +160,8 @@ class Client:
             os.close(fd)
         if kind == "failed":
             self.failure = message["reason"]
+        elif kind == "moved":
+            self.moved.append(message["reason"])
         elif kind == "left":
             self.left.setdefault(message["worker"], time.monotonic())
         elif kind is None:

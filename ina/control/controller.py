@@ -155,6 +155,21 @@ class Controller:
 
     # ---- after a crash
 
+    def move(self, name: str) -> Job:
+        """Give a job another tree, number and incarnation, on switches that work; its workers attach anew.
+
+        Raises AdmissionError: there is no such job, or no other tree for it; then it is released.
+        """
+        old = self.jobs.get(name)
+        if old is None or old.tree is None:
+            raise AdmissionError("unknown", f"there is no job {name!r} on a tree")
+        self.release(name)
+        for switch in self.unsure.intersection(old.branches).difference(self.down):
+            with suppress(*REFUSED):
+                self.repair(switch)
+        (tree,) = self.place(name, old.hosts, old.slots)
+        return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts)
+
     def missing(self, switch: str) -> list[str]:
         """Jobs whose own entries are not at ``switch`` where they should be. Raises what its target raises."""
         here = self._at(switch)

@@ -82,7 +82,8 @@ class Server:
                 if key.fileobj in self.selector.get_map():  # not gone through an earlier event of this round
                     key.data()
             self.service.retry()
-            self.service.tick()
+            if self.service.watch is not None:
+                self.service.watch.tick()
             now = time.monotonic()
             for connection in [c for c in self.connections if c.session.hang_up_at and c.session.hang_up_at <= now]:
                 self._drop(connection, "")
@@ -90,7 +91,7 @@ class Server:
     def close(self) -> None:
         """Hang up every client and take the switch down; jobs that are remembered go on without this process."""
         for connection in list(self.connections):
-            if self.service.state is None:
+            if self.service.watch is None or self.service.watch.state is None:
                 self._drop(connection, "")
             else:
                 connection.channel.hang_up()

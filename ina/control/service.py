@@ -5,7 +5,8 @@
     join     job worker                           -> this connection is that worker of that job: its end will be told
     admit    job workers [slots] [strict] [hosts] -> number, incarnation, slot_base, slots (all workers ask; the first creates,
                                                      all get the same answer, a refusal too)
-    attach   job worker port [protocol] [values]  -> the worker's configuration, and the port's descriptors
+    attach   job worker port [protocol] [values]  -> the worker's configuration, and the port's descriptors; whether the job is
+             [moves]                                 moved when a switch fails, where its workers say that they can be
     release                                       -> this connection's worker leaves its job in peace
     end      job                                  -> the job is over: its workers are told, as if one were lost
     serve    port                                 -> this connection is the parameter server, and is called from now on
@@ -27,7 +28,7 @@ import hmac
 import logging
 import os
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 
@@ -37,13 +38,9 @@ from ina.control.host import SwitchHost
 from ina.control.jobs import Job
 from ina.control.state import StateFile
 from ina.control.upstream import ServerGone, Upstream
-from ina.control.writing import REFUSED
-from ina.switch.p4info import EntityError
+from ina.control.watch import Watch
 
 JOINING = 30.0  # seconds for all workers of a job in a network to join
-COMING_BACK = 30.0  # seconds for workers to come back to a controller that has been started anew
-CHECK = 2.0  # seconds between two looks at the switches of a network
-SILENCES = 3  # looks without an answer after which a switch is lost; one that nobody listens at is lost at once
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
 DEFAULT_SLOTS = 128
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
@@ -62,6 +59,7 @@ class Session:
     index: int = -1  # as which worker
     host: str = ""  # where the worker is, if that matters
     attached: bool = False
+    moves: bool = False  # it goes on when its job is moved
     released: bool = False
     hang_up_at: float = 0.0  # monotonic seconds, 0: no
 
@@ -105,18 +103,12 @@ class Service:
         self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
         self.failures: OrderedDict[tuple[str, str], str] = OrderedDict()
         self.pending: list[Pending] = []
-        self.state = state
-        self.awaited: dict[str, set[int]] = {}  # by job: workers that an earlier controller had, until they come back
-        self.awaited_until = 0.0  # monotonic seconds
-        self.checked_at = time.monotonic()  # the switches
-        self.silent: Counter[str] = Counter()  # by switch: checks without an answer, one after the other
-        if state is not None and self.controller is not None:
-            self._restore(state.load())
         self.operations = {
             "ping": self.ping, "join": self.join, "admit": self.admit, "attach": self.attach, "release": self.release,
             "end": self.end, "serve": self.serve, "jobs": self.jobs, "switches": self.switches, "counters": self.counters,
             "stop": self.stop,
         }  # fmt: skip
+        self.watch = Watch(self, state) if self.controller is not None else None
 
     # ---- answers
 
@@ -157,7 +149,7 @@ class Service:
     def due(self) -> float | None:
         """When something is to be done without anybody asking (monotonic seconds); None: nothing is."""
         times = [p.deadline for p in self.pending] + [s.hang_up_at for s in self.sessions if s.hang_up_at]
-        times += [self.awaited_until] * any(self.awaited.values()) + [self.checked_at + CHECK] * self._watches
+        times += [due] if self.watch is not None and (due := self.watch.due()) is not None else []
         return min(times, default=None)
 
     def call(self, session: Session, fds: list[int], op: str, arguments: dict) -> dict:
@@ -179,7 +171,7 @@ class Service:
         return {"jobs": {name: self._job(job) for name, job in self.controller.jobs.items()}}
 
     def _job(self, job: Job) -> dict:
-        processes = {s.index: s.pid for s in self._members(job.name)}
+        processes = {s.index: s.pid for s in self.members(job.name)}
         return {
             "number": job.number, "incarnation": job.incarnation, "workers": job.workers, "slots": job.slots,
             "strict": job.strict, "open": not self.tokens.get(job.name), "root": job.root.switch,
@@ -219,7 +211,7 @@ class Service:
                 raise AdmissionError("duplicate", f"processes {other.pid} and {session.pid} both say that they are "
                                                   f"worker {worker} of job {job!r}; ranks must differ")
         host = session.host or self.host.host_of(session.pid, host)
-        for other in self._members(job):
+        for other in self.members(job):
             if host and other is not session and other.host == host:
                 raise AdmissionError("duplicate", f"{host} has a worker of this job already ({other.index}): each worker of a "
                                                   "job needs a host of its own")
@@ -250,7 +242,7 @@ class Service:
                     _remember(self.refusals, (job, token), Refusal(str(error), error.code, asked=1))
                 raise
             self.tokens.setdefault(job, token)
-            self._save()
+            self.watch.save()
             log.info("job %s: number %d, incarnation %d, %d workers, %d slots at %s", job, admitted.number,
                      admitted.incarnation, workers, slots, ", ".join(admitted.branches))
         elif (admitted.workers, admitted.slots, admitted.strict) != (workers, slots, strict):
@@ -272,7 +264,7 @@ class Service:
 
     def _hosts(self, job: str, workers: int) -> tuple[str, ...]:
         """Of the job's workers in a network, in order. Raises NotYet, until all have joined."""
-        joined = {s.index: s.host for s in self._members(job)}
+        joined = {s.index: s.host for s in self.members(job)}
         if not joined:
             raise AdmissionError("invalid", f"job {job!r}: in a network its workers join before they are admitted, for its tree "
                                             "is to reach their hosts; or say hosts")
@@ -281,7 +273,7 @@ class Service:
         return tuple(joined[index] for index in range(workers))
 
     def attach(self, session: Session, fds: list[int], job: str, worker: int, port: str = "shm", token: str = "",
-               protocol: str = "", values: int = 0) -> dict:
+               protocol: str = "", values: int = 0, moves: bool = False) -> dict:
         self.join(session, fds, job, worker, token)
         admitted = self.controller.jobs.get(job)
         if admitted is None:
@@ -293,21 +285,20 @@ class Service:
                                                  f"{about['program']} with {what}={about[what]}; start both alike")
         plug = self.host.open_port(port, admitted.number, worker, admitted.slots, session.host)
         fds += plug.fds
-        if worker in self.awaited.get(job, ()):  # it was attached before this process began
-            self.awaited[job].discard(worker)
-        else:
+        if not self.watch.came_back(job, worker):
             try:
                 self.controller.attach(admitted, worker, plug.number, plug.address)
             except AdmissionError:
                 self.host.close_port(plug.number, admitted.number)
                 raise
-            self._save()
-        session.attached = True
+            self.watch.save()
+        session.attached, session.moves = True, moves
         self.ports.setdefault(job, []).append(plug.number)
         log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, port)
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "slots": admitted.slots, "values": about["values"],
-                "protocol": about["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch)}
+                "protocol": about["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
+                "moves": moves and self.watch.can_move(admitted)}
 
     def release(self, session: Session, fds: list[int]) -> dict:
         if not session.job:
@@ -315,7 +306,7 @@ class Service:
         session.released = True
         for other in self._others(session):
             other.send({"event": "left", "worker": session.index, "pid": session.pid}, [])
-        self._over(session.job)
+        self.over(session.job)
         return {}
 
     def end(self, session: Session, fds: list[int], job: str, token: str = "") -> dict:
@@ -323,7 +314,7 @@ class Service:
         if job not in self.controller.jobs:
             raise AdmissionError("unknown", f"there is no job {job!r}")
         self.fail(job, f"job {job!r} was ended by process {session.pid}")
-        self._over(job)
+        self.over(job)
         return {}
 
     def _authenticate(self, job: str, token: str) -> None:
@@ -357,74 +348,6 @@ class Service:
             for job in list(self.controller.jobs):
                 self.fail(job, reason)
 
-    # ---- crashes of this process, and of switches
-
-    def _restore(self, state: dict | None) -> None:
-        """Have the jobs of an earlier process; their workers come back, or are lost."""
-        if state is None:
-            return
-        self.controller.restore(state["controller"])
-        self.tokens = dict(state["tokens"])
-        self.awaited = {name: set(job.attached) for name, job in self.controller.jobs.items()}
-        self.awaited_until = time.monotonic() + COMING_BACK
-        for switch in self.controller.targets:
-            self._look_at(switch)
-        log.info("%d jobs of an earlier controller", len(self.awaited))
-
-    def _save(self) -> None:
-        """Nothing that was answered is forgotten: this comes before every answer that tells of a change."""
-        if self.state is not None:
-            self.state.save({"controller": self.controller.snapshot(), "tokens": self.tokens})
-
-    @property
-    def _watches(self) -> bool:
-        return self.controller is not None and self.controller.topology is not None
-
-    def tick(self) -> None:
-        """What time brings: workers that have not come back are lost, switches are looked at."""
-        now = time.monotonic()
-        if any(self.awaited.values()) and now >= self.awaited_until:
-            for job, workers in self.awaited.items():
-                if workers:
-                    missing = ", ".join(map(str, sorted(workers)))
-                    self.fail(job, f"workers {missing} of job {job!r} have not come back within {COMING_BACK:g} s after the "
-                                   "controller was started anew")
-            lost, self.awaited = [job for job, workers in self.awaited.items() if workers], {}
-            for job in lost:
-                self._over(job)
-        if self._watches and now >= self.checked_at + CHECK:
-            for switch in self.controller.targets:
-                self._look_at(switch)
-            self.checked_at = time.monotonic()
-
-    def _look_at(self, switch: str) -> None:
-        """Does it answer, and hold what it should? Jobs whose sums are lost with it are over."""
-        controller = self.controller
-        try:
-            missing = controller.missing(switch)
-            if missing:
-                self._switch_lost(switch, f"it has lost the entries of {', '.join(missing)}: it was started anew", missing)
-            if missing or switch in controller.down or switch in controller.unsure:
-                changed = controller.repair(switch)
-                log.info("switch %s is here; %d entries were not as they should be", switch, changed)
-        except REFUSED as error:
-            self.silent[switch] += 1
-            if isinstance(error, EntityError) or self.silent[switch] >= SILENCES:
-                self._switch_lost(switch, str(error), [job.name for job in controller.jobs.values() if switch in job.branches])
-            return
-        self.silent[switch] = 0
-        controller.down.pop(switch, None)
-
-    def _switch_lost(self, switch: str, why: str, jobs: list[str]) -> None:
-        if switch not in self.controller.down:
-            log.warning("switch %s is lost: %s", switch, why)
-        self.controller.down[switch] = why
-        for job in jobs:
-            if (job, self.tokens.get(job, "")) not in self.failures:
-                self.fail(job, f"switch {switch} is lost: {why}")
-                self.awaited.pop(job, None)
-                self._over(job)
-
     # ---- ends
 
     def deserted(self) -> bool:
@@ -442,38 +365,41 @@ class Service:
             reason = f"worker {session.index} of job {session.job!r} (process {session.pid}) is lost: {why}"
             log.warning("%s", reason)
             self.fail(session.job, reason)
-        self._over(session.job)
+        self.over(session.job)
 
     def fail(self, job: str, reason: str) -> None:
         """The job cannot go on: its workers are told, and hung up after GRACE, so that results which are under way arrive."""
         _remember(self.failures, (job, self.tokens.get(job, "")), reason)
-        for member in self._members(job):
+        for member in self.members(job):
             member.send({"event": "failed", "reason": reason}, [])
             member.hang_up_at = member.hang_up_at or time.monotonic() + GRACE
 
-    def _members(self, job: str) -> Iterator[Session]:
+    def members(self, job: str) -> Iterator[Session]:
         """Workers of the job that are here and have not left."""
         return (s for s in self.sessions if s.job == job and not s.released)
 
     def _others(self, session: Session) -> list[Session]:
-        return [s for s in self._members(session.job) if s is not session]
+        return [s for s in self.members(session.job) if s is not session]
 
-    def _over(self, job: str) -> None:
+    def over(self, job: str) -> None:
         """The last worker that leaves a job releases it; until then ports stay, results may be under way."""
-        if any(True for _ in self._members(job)) or self.awaited.get(job):
+        if any(True for _ in self.members(job)) or self.watch.awaited.get(job):
             return
-        self.awaited.pop(job, None)
+        self.watch.awaited.pop(job, None)
         self.tokens.pop(job, None)
         if job not in self.controller.jobs:
             return
-        number = self.controller.jobs[job].number
+        ended = self.controller.jobs[job]
         self.controller.release(job)
         if self.upstream:
-            self.upstream.remove(number)
-        for port in self.ports.pop(job, []):
-            self.host.close_port(port, number)
-        self._save()
+            self.upstream.remove(ended.number)
+        self.close_ports(ended)
+        self.watch.save()
         log.info("job %s is over", job)
+
+    def close_ports(self, job: Job) -> None:
+        for port in self.ports.pop(job.name, []):
+            self.host.close_port(port, job.number)
 
 
 def _remember(memory: OrderedDict, key: object, what: object) -> None:

@@ -1,0 +1,140 @@
+"""What happens to jobs when this process, or a switch, ends: they are remembered, moved to other switches, or over."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from ina.control.jobs import AdmissionError, Job
+from ina.control.state import StateFile
+from ina.control.writing import REFUSED
+
+if TYPE_CHECKING:
+    from ina.control.service import Service
+
+COMING_BACK = 30.0  # seconds for workers to come back to a controller that has been started anew
+CHECK = 2.0  # seconds between two looks at the switches of a network
+SILENCES = 3  # looks without an answer after which a switch is lost; one that nobody listens at is lost at once
+
+log = logging.getLogger("ina.switch")
+
+
+class Watch:
+    """``state``: where jobs are remembered; None: they end with this process. Raises StateError for one of other switches."""
+
+    def __init__(self, service: Service, state: StateFile | None):
+        self.service, self.state = service, state
+        self.controller = service.controller
+        self.awaited: dict[str, set[int]] = {}  # by job: workers that an earlier controller had, until they come back
+        self.awaited_until = 0.0  # monotonic seconds
+        self._checked_at = time.monotonic()
+        self._silent: Counter[str] = Counter()  # by switch: looks without an answer, one after the other
+        if state is not None:
+            self._restore(state.load())
+
+    # ---- this process
+
+    def _restore(self, state: dict | None) -> None:
+        """Have the jobs of an earlier process; their workers come back, or are lost."""
+        if state is None:
+            return
+        self.controller.restore(state["controller"])
+        self.service.tokens = dict(state["tokens"])
+        self.awaited = {name: set(job.attached) for name, job in self.controller.jobs.items()}
+        self.awaited_until = time.monotonic() + COMING_BACK
+        for switch in self.controller.targets:
+            self._look_at(switch)
+        log.info("%d jobs of an earlier controller", len(self.awaited))
+
+    def save(self) -> None:
+        """Nothing that was answered is forgotten: this comes before every answer that tells of a change."""
+        if self.state is not None:
+            self.state.save({"controller": self.controller.snapshot(), "tokens": self.service.tokens})
+
+    def came_back(self, job: str, worker: int) -> bool:
+        """Whether it was attached before this process began, and is awaited."""
+        if worker not in self.awaited.get(job, ()):
+            return False
+        self.awaited[job].discard(worker)
+        return True
+
+    # ---- time
+
+    def due(self) -> float | None:
+        """When ``tick`` has something to do (monotonic seconds)."""
+        times = [self.awaited_until] * any(self.awaited.values()) + [self._checked_at + CHECK] * self._looks
+        return min(times, default=None)
+
+    @property
+    def _looks(self) -> bool:
+        return self.controller.topology is not None
+
+    def tick(self) -> None:
+        """Workers that have not come back are lost; switches are looked at."""
+        now = time.monotonic()
+        if any(self.awaited.values()) and now >= self.awaited_until:
+            lost, self.awaited = {job: workers for job, workers in self.awaited.items() if workers}, {}
+            for job, workers in lost.items():
+                missing = ", ".join(map(str, sorted(workers)))
+                self.service.fail(job, f"workers {missing} of job {job!r} have not come back within {COMING_BACK:g} s after the "
+                                       "controller was started anew")
+                self.service.over(job)
+        if self._looks and now >= self._checked_at + CHECK:
+            for switch in self.controller.targets:
+                self._look_at(switch)
+            self._checked_at = time.monotonic()
+
+    # ---- switches
+
+    def _look_at(self, switch: str) -> None:
+        """Does it answer, and hold what it should? Sums of its jobs are lost with it."""
+        controller = self.controller
+        try:
+            missing = controller.missing(switch)
+            if missing:
+                self._lost(switch, f"it has lost the entries of {', '.join(missing)}: it was started anew", missing)
+            if missing or switch in controller.down or switch in controller.unsure:
+                changed = controller.repair(switch)
+                log.info("switch %s is here; %d entries were not as they should be", switch, changed)
+        except REFUSED as error:
+            self._silent[switch] += 1
+            if not isinstance(error, TimeoutError) or self._silent[switch] >= SILENCES:
+                controller.down[switch] = str(error)
+                self._lost(switch, str(error), [job.name for job in controller.jobs.values() if switch in job.branches])
+            return
+        self._silent[switch] = 0
+        controller.down.pop(switch, None)
+
+    def _lost(self, switch: str, why: str, jobs: list[str]) -> None:
+        service = self.service
+        for job in jobs:
+            reason = f"switch {switch} is lost: {why}"
+            if (job, service.tokens.get(job, "")) not in service.failures and (stays := self._move(job, reason)) is not None:
+                service.fail(job, reason + stays)
+                self.awaited.pop(job, None)
+                service.over(job)
+
+    def can_move(self, job: Job) -> bool:
+        """A parameter server would have to move with it."""
+        return job.tree is not None and len(self.controller.targets) > 1 and not self.controller.program.needs_server
+
+    def _move(self, name: str, why: str) -> str | None:
+        """To a tree of switches that work, if all of its workers are here and can go on there. None, or why it stays."""
+        service, job = self.service, self.controller.jobs[name]
+        members = list(service.members(name))
+        if not self.can_move(job) or len(members) < job.workers or not all(m.attached and m.moves for m in members):
+            return ""
+        service.close_ports(job)
+        try:
+            moved = self.controller.move(name)
+        except AdmissionError as error:
+            return f"; and there is no other way: {error}"
+        self.save()
+        reason = f"{why}; job {name} goes on over {', '.join(moved.branches)}"
+        log.warning("%s", reason)
+        for member in members:
+            member.attached = False
+            member.send({"event": "moved", "reason": reason}, [])
+        return None
