@@ -43,11 +43,10 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         bit<16> payload = hdr.udp.length - UDP_LENGTH;
         bool result = hdr.atp.msg_type == Type.RESULT || hdr.atp.msg_type == Type.FLOAT_RESULT;
         bool pending = hdr.atp.msg_type == Type.PENDING;
-        bool data = hdr.atp.msg_type == Type.DATA || hdr.atp.msg_type == Type.MAXIMA || hdr.atp.msg_type == Type.FLOATS;
         if (standard.parser_error != error.NoError || standard.checksum_error == 1
                 || hdr.ipv4.total_len != hdr.udp.length + (IPV4_LENGTH - UDP_LENGTH)
                 || (bit<32>)hdr.ipv4.total_len + 14 > standard.packet_length
-                || !(data || result || pending)) {
+                || (bit<4>)hdr.atp.msg_type == 0 || (bit<4>)hdr.atp.msg_type > LAST_TYPE) {
             meta.drop = Drop.MALFORMED;
         } else if (pending ? payload != PENDING_LENGTH : payload != 0 && payload != VALUES_LENGTH) {
             meta.drop = Drop.WRONG_SIZE;

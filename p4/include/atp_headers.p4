@@ -39,6 +39,7 @@ enum bit<4> Type {
     PENDING      = 5,
     MAXIMA       = 6
 }
+const bit<4> LAST_TYPE = 6;
 
 // What IPv4 and UDP say of their lengths, payload not counted: ATP 16, UDP 8, IPv4 20.
 const bit<16> UDP_LENGTH     = 24;
