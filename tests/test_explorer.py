@@ -96,6 +96,12 @@ def test_any_number_of_faults(program, topology, slots, elements, dtype, states)
     assert report.complete
 
 
+def test_maxima(program):
+    report = job(program, LEAVES, maximum=True).saturate()
+    check(report, 500)
+    assert report.complete
+
+
 def test_the_explorer_finds_what_one_version_bit_lets_through(program):
     """Without the tsi check a duplicate that is late by two phases is taken for a first write."""
     report = job(program, PAIR, strict=False).explore(16, Budget(losses=0, duplicates=1, timeouts=1))

@@ -110,7 +110,7 @@ class Member:
         return self.send(self.below[-1], tsi, vectors[-1], e0)
 
     def check(self, sent, to: list[Peer], tsi: int, values, e0: int = -96, *, overflow: int = 0,
-              missing: int | None = None) -> None:  # fmt: skip
+              missing: int | None = None, kind: int = 1) -> None:  # fmt: skip
         """`sent` is one frame to each of `to`, from the switch's own address."""
         assert [port for port, _ in sent] == sorted(peer.port for peer in to)
         frames, wire = dict(sent), self.world.wire
@@ -129,7 +129,7 @@ class Member:
             assert got["udp"] == {"src_port": self.own.port, "dst_port": peer.address.port, "length": 18 + payload,
                                   "checksum": 0}  # fmt: skip
             assert got["switchml"] == {
-                "msg_type": 1 if missing is None else 2, "overflow": overflow, "size": 7 if values is None else 0,
+                "msg_type": kind if missing is None else 2, "overflow": overflow, "size": 7 if values is None else 0,
                 "job": self.job.number, "tsi": tsi, "set": tsi // 4 % 2, "reserved": 0, "slot": tsi % 4,
             }  # fmt: skip
             assert got["exponents"] == {"e0": e0, "e1": self.job.incarnation}
@@ -288,6 +288,18 @@ def test_the_result_is_taken_once(member):
     assert member.send(member.up, 0, missing=1) == []
     assert member.drops() == {"REPEATED": 2}
     member.check(member.send(member.below[1], 0, result), [member.below[1]], 0, result)
+
+
+def test_maxima_go_up_and_come_down_as_such(member):
+    vectors = [[i - 2, -i, BIG - i, -BIG - 1 + i, *[0] * 28] for i in range(len(member.below))]
+    for peer, vector in zip(member.below, vectors, strict=True):
+        sent = member.send(peer, 0, vector, switchml__msg_type=3)
+    largest = [max(column) for column in zip(*vectors, strict=True)]
+    member.check(sent, [member.up], 0, largest, kind=3)
+    assert member.send(member.up, 0, largest) == []
+    assert member.drops() == {"WRONG_SIZE": 1}
+    member.check(member.send(member.up, 0, [7] * 32, switchml__msg_type=3), member.below, 0, [7] * 32, kind=3)
+    member.check(member.send(member.below[1], 0, [9] * 32, switchml__msg_type=3), [member.below[1]], 0, [7] * 32, kind=3)
 
 
 # ---- what does not fit

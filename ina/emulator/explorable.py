@@ -42,12 +42,13 @@ class SwitchMachine(Machine):
 
 @dataclass
 class WorkerMachine(Machine):
-    """A worker that all-reduces ``source``; ``expected`` is the sum that it must get, to the bit. Its port is 0."""
+    """A worker that all-reduces ``source``; ``expected`` is the sum, or maximum, that it must get, to the bit. Its port is 0."""
 
     name: str
     worker: Worker
     source: np.ndarray
     expected: np.ndarray
+    maximum: bool = False
     out: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,7 +57,7 @@ class WorkerMachine(Machine):
         self._wrong: str | None = None
 
     def start(self) -> Sent:
-        self.worker.submit(self.source, self.out)
+        self.worker.submit(self.source, self.out, maximum=self.maximum)
         return self._speak()
 
     def receive(self, port: int, frame: bytes) -> Sent:
@@ -110,12 +111,13 @@ class ServerMachine(Machine):
 
 def job(
     program, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
-    strict: bool = True,
+    strict: bool = True, maximum: bool = False,
 ) -> Explorer:  # fmt: skip
     """One SwitchML job of a worker at each host, along the topology's aggregation tree.
 
     ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``strict`` False, with one switch only: as for unmodified
-    SwitchML clients, without the tsi check. float32 tensors are of integers that every sum has exactly.
+    SwitchML clients, without the tsi check. float32 tensors are of integers that every sum has exactly. ``maximum``: of int32,
+    not sums but maxima.
     """
     hosts = [host.name for host in topology.hosts]
     switches = {node.name: Switch(program) for node in topology.switches}
@@ -125,7 +127,7 @@ def job(
     rng = np.random.default_rng(1)
     span = 2**31 if dtype is np.int32 else 2**20
     inputs = [rng.integers(-span, span, elements, dtype=np.int64).astype(dtype) for _ in hosts]
-    expected = np.sum(inputs, axis=0, dtype=dtype)
+    expected = np.max(inputs, axis=0) if maximum else np.sum(inputs, axis=0, dtype=dtype)
     wires, machines = [], []
     for link, (a, b) in zip(topology.links, topology.ends, strict=True):
         wires.append(((link.a, a.port), (link.b, b.port)))
@@ -140,7 +142,7 @@ def job(
             worker=index, workers=len(hosts), job=admitted.number, incarnation=admitted.incarnation, slots=slots, values=values,
             address=child.address, switch=switch_address(at.node), rto_min=1.0, rto_max=1.0, timeout=1e5,
         )  # fmt: skip
-        machines.append(WorkerMachine(host, Worker(config), inputs[index], expected))
+        machines.append(WorkerMachine(host, Worker(config), inputs[index], expected, maximum))
     return Explorer([*machines, *(SwitchMachine(name, switch) for name, switch in switches.items())], wires, describe)
 
 
