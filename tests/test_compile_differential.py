@@ -11,7 +11,7 @@ from v1_program import source
 
 from ina import paths
 
-WORKERS = 3
+WORKERS = PARENT = 3
 SLOTS = 4
 
 
@@ -23,10 +23,12 @@ def checksum(header: bytes) -> int:
 
 
 def aggregation_frame(rng: random.Random, values: int, size_code: int) -> tuple[bytes, int]:
-    """A SwitchML frame, now and then wrong somewhere; and the port it comes in on."""
-    worker = rng.randrange(WORKERS)
+    """A SwitchML frame, now and then wrong somewhere; and the port it comes in on. Job 2 has a parent, sender PARENT."""
+    job = rng.choice([1, 1, 2])
+    worker = rng.randrange(WORKERS + (job == 2))
     payload_code = rng.choice([size_code] * 8 + [7])
-    words = 0 if payload_code == 7 else values
+    kind = 2 if worker == PARENT and payload_code == 7 else rng.choice([1] * 7 + [3])
+    words = 1 if kind == 2 else 0 if payload_code == 7 else values
     total = 20 + 8 + 8 + 2 + 4 * words
     ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, total, rng.randrange(1 << 16), 0, 64, 17, 0,
                      bytes([10, 0, 0, 1 + worker]), bytes([10, 0, 255, 254]))  # fmt: skip
@@ -37,18 +39,18 @@ def aggregation_frame(rng: random.Random, values: int, size_code: int) -> tuple[
     frame = (
         bytes([2, 0, 0, 0, 0xFF, 0xFE]) + bytes([0, 0, 0, 0, 0, worker + 1]) + b"\x08\0" + ip
         + struct.pack("!HHHH", 4001, 0xBEE0 + rng.randrange(16), total - 20, 0)
-        + struct.pack("!BBIH", 0x10 | payload_code, 1, tsi, version << 15 | slot)
+        + struct.pack("!BBIH", kind << 4 | payload_code, job, tsi, version << 15 | slot)
         + struct.pack("!bB", rng.randrange(-96, 127), 5)
         + struct.pack(f"!{words}I", *values_) + rng.randbytes(rng.choice([0, 0, 0, 3]))
     )  # fmt: skip
-    kind = rng.random()
-    if kind < 0.1:
+    fault = rng.random()
+    if fault < 0.1:
         broken = bytearray(frame)
         broken[rng.randrange(min(54, len(broken)))] ^= 1 << rng.randrange(8)
         frame = bytes(broken)
-    elif kind < 0.15:
+    elif fault < 0.15:
         frame = frame[: rng.randrange(len(frame))]
-    elif kind < 0.2:
+    elif fault < 0.2:
         frame = rng.randbytes(12) + b"\x08\x06" + rng.randbytes(28)
     return frame, worker + 1
 
@@ -57,12 +59,20 @@ def aggregation_frame(rng: random.Random, values: int, size_code: int) -> tuple[
 def test_switchml(values, size_code, strict):
     switch = Shadowed(paths.p4_dir() / "switchml.p4", {"VALUES": str(values), "SLOTS": "8"})
     tables = switch.tables
-    tables["admission.job"].insert({"hdr.switchml.job": 1}, "set_job", [7, WORKERS - 1, 2, SLOTS - 1, 5, 9, strict, 0])
-    for w in range(WORKERS):
-        worker = {"hdr.switchml.job": 1, "hdr.ipv4.src_addr": 0x0A000001 + w, "hdr.udp.src_port": 4001}
-        tables["admission.worker"].insert({**worker, "standard.ingress_port": w + 1}, "set_worker", [1 << w])
-        replica = {"hdr.switchml.job": 1, "standard.egress_rid": w}
-        tables["replicas.replica"].insert(replica, "to_worker", [w + 1, 0x0A000001 + w, 4001])
+    for job, base in ((1, 0), (2, 4)):
+        job_entry = [7, WORKERS - 1, base, SLOTS - 1, 5, 9, strict, job - 1]
+        tables["admission.job"].insert({"hdr.switchml.job": job}, "set_job", job_entry)
+        for w in range(WORKERS + (job == 2)):
+            worker = {"hdr.switchml.job": job, "hdr.ipv4.src_addr": 0x0A000001 + w, "hdr.udp.src_port": 4001,
+                      "standard.ingress_port": w + 1}  # fmt: skip
+            if w == PARENT:
+                tables["admission.worker"].insert(worker, "set_parent", [])
+                continue
+            tables["admission.worker"].insert(worker, "set_worker", [1 << w])
+            replica = {"hdr.switchml.job": job, "standard.egress_rid": w}
+            tables["replicas.replica"].insert(replica, "to_worker", [w + 1, 0x0A000001 + w, 4001])
+    above = [PARENT + 1, 4, 0x0A000004, 4001, 0x02FF00000001, 0x0AFF0001, 0xBEE0]
+    tables["reply.parent"].insert({"hdr.switchml.job": 2}, "to_parent", above)
     tables["forwarding.l2"].insert({"hdr.ethernet.dst_addr": 0x020000000102}, "forward", [3])
     tables["forwarding.l2"].set_default("flood", [10])
     switch.multicast_groups[9] = [(w + 1, w) for w in range(WORKERS)]

@@ -157,7 +157,7 @@ def run(name: str, packets: int) -> tuple[int, int, int]:
 
 
 def admit(switch) -> None:
-    """Job 1 of three workers, and the forwarding of one more address."""
+    """Job 1 of three workers, job 2 of three below a switch at port 4, and the forwarding of one more address."""
     from ina.switch import MulticastGroupEntry, Replica, TableEntry, insert
 
     info = {a.name.split(".")[-1]: [p.name for p in a.params] for a in switch.p4info.actions.values()}
@@ -165,12 +165,19 @@ def admit(switch) -> None:
     def entry(table: str, match: dict, action: str, *values: int) -> TableEntry:
         return TableEntry(table, match, action, dict(zip(info[action], values, strict=True)))
 
-    rows = [entry("admission.job", {"hdr.switchml.job": 1}, "set_job", 7, 2, 2, 3, 5, 9, 1, 0)]
-    for w in range(3):
-        key = {"hdr.switchml.job": 1, "hdr.ipv4.src_addr": 0x0A000001 + w, "hdr.udp.src_port": 4001}
-        rows.append(entry("admission.worker", {**key, "standard.ingress_port": w + 1}, "set_worker", 1 << w))
-        replica = {"hdr.switchml.job": 1, "standard.egress_rid": w}
-        rows.append(entry("replicas.replica", replica, "to_worker", w + 1, 0x0A000001 + w, 4001))
+    rows = []
+    for job in (1, 2):
+        rows.append(entry("admission.job", {"hdr.switchml.job": job}, "set_job", 7, 2, 4 - 2 * job, 3, 5, 9, 1, job - 1))
+        for w in range(2 + job):
+            key = {"hdr.switchml.job": job, "hdr.ipv4.src_addr": 0x0A000001 + w, "hdr.udp.src_port": 4001}
+            key["standard.ingress_port"] = w + 1
+            if w == 3:
+                rows.append(entry("admission.worker", key, "set_parent"))
+                continue
+            rows.append(entry("admission.worker", key, "set_worker", 1 << w))
+            replica = {"hdr.switchml.job": job, "standard.egress_rid": w}
+            rows.append(entry("replicas.replica", replica, "to_worker", w + 1, 0x0A000001 + w, 4001))
+    rows.append(entry("reply.parent", {"hdr.switchml.job": 2}, "to_parent", 4, 4, 0x0A000004, 4001, 5, 0x0AFF0001, 0xBEE0))
     rows.append(entry("forwarding.l2", {"hdr.ethernet.dst_addr": 0x020000000102}, "forward", 3))
     switch.write(insert(MulticastGroupEntry(9, tuple(Replica(w + 1, w) for w in range(3))), *rows))
 
@@ -230,8 +237,8 @@ def test_mutated_packets(name: str) -> None:
     from capabilities import need
 
     need("sanitizers")
-    sent, dropped, again = sanitized(name, 20_000, 240)
-    assert sent > 200 and dropped > 1000  # most frames of a job of three workers wait for others
+    sent, dropped, again = sanitized(name, 50_000, 240)
+    assert sent > 200 and dropped > 1000  # most frames of jobs of three workers wait for others
     assert again > 1000 or name != "everything"
 
 
