@@ -1,13 +1,16 @@
 """The parameter server on a port, and as a process of its own; its machine alone is tests/test_atp*.py."""
 
+import io
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from ina import paths
-from ina.control.client import start_server
+from ina.control.cli import counters_tables
+from ina.control.client import Client, start_server
 from ina.transport import SERVER, Endpoint, WorkerConfig, worker_address
 from ina.transport.ports import memory_pair
 from ina.transport.server import Server, ServerConfig
@@ -71,3 +74,23 @@ def test_a_switch_process_has_one_parameter_server_at_most():
             process.close()
     done = serve("ina-nobody")
     assert done.returncode == 1 and "no switch process at socket" in done.stderr
+
+
+def test_the_server_is_among_the_counters():
+    """By job: `ina counters` shows what it did."""
+    process = start_server(paths.p4_dir() / "atp.p4", {"VALUES": "32", "SLOTS": "32"})
+    client = Client(process.name)
+    try:
+        client.join("job", 0)
+        number = client.admit("job", 2, 4)["number"]
+        counters = client.counters()
+        assert counters["server"]["jobs"][str(number)]["rx_packets"] == 0
+        assert client.ping()["server"] > 0
+        shown = Console(width=400, file=io.StringIO())
+        shown.print(counters_tables(counters, client.ping()))
+        assert "server's job" in shown.file.getvalue() and "merged_partial" in shown.file.getvalue()
+        client.release()
+        assert client.counters()["server"]["jobs"] == {}
+    finally:
+        client.close()
+        process.close()

@@ -130,7 +130,8 @@ def switches_table(said: dict, about: dict) -> Table:
 
 
 def counters_tables(said: dict, about: dict) -> Group:
-    """The program's cells that are not zero, by the names that the program gives them; then ports and links."""
+    """The program's cells that are not zero, by the names that the program gives them; then ports, links, and what the
+    parameter server did for each job, by number."""
     table = _table("counter", "cell", "packets>", "bytes>")
     for counter, cells in said["program"].items():
         names = labels(about["program"], counter, len(cells)) if any(map(any, cells)) else []
@@ -138,11 +139,12 @@ def counters_tables(said: dict, about: dict) -> Group:
             if packets or size:
                 table.add_row(counter, names[number], str(packets), str(size) if size else "")
     parts: list[RenderableType] = [table]
-    for kind in ("ports", "links"):
-        if rows := said.get(kind):
+    tables = {"port": said.get("ports"), "link": said.get("links"), "server's job": said.get("server", {}).get("jobs")}
+    for kind, rows in tables.items():
+        if rows:
             flat = {name: _flat(row) for name, row in rows.items()}
             columns = list(dict.fromkeys(key for row in flat.values() for key in row))
-            table = _table(kind[:-1], *(f"{column}>" for column in columns))
+            table = _table(kind, *(f"{column}>" for column in columns))
             for name, row in flat.items():
                 table.add_row(str(name), *(f"{row.get(column, 0):.10g}" for column in columns))
             parts.append(table)
