@@ -9,6 +9,7 @@ import sys
 
 import numpy as np
 import pytest
+from capabilities import need
 
 from ina import cli, paths
 from ina.control import find
@@ -124,6 +125,29 @@ def test_sockets_of_others_are_left_alone(tmp_path, monkeypatch):
 ])
 def test_errors(argv, text, capsys):
     assert cli.main(argv) == 1
+    assert text in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("command", "text"), [
+    ("jobs", "jobs with their switches, slots and workers"), ("switches", "switches with their pools"),
+    ("counters", "what the switch programs, ports and links have counted"), ("top", "--once"),
+    ("controller", "It can be ended and started anew under"),
+])
+def test_help(command, text, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main([command, "--help"])
+    assert end.value.code == 0 and text in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(("arguments", "text"), [
+    (["--topology", "star", "--switch", "s1"], "--switch s1: expected NAME=HOST:PORT"),
+    (["--topology", "star", "--switch", "s7=127.0.0.1:1"], "star has no switch 's7'; it has: s1"),
+    (["--topology", "stars", "--switch", "s1=127.0.0.1:1"], "there is no topology 'stars'"),
+    (["--topology", "star", "--switch", "s1=127.0.0.1:1"], "no P4Runtime server answers at 127.0.0.1:1"),
+])
+def test_a_controller_that_cannot_be(arguments, text, tmp_path, capsys):
+    need("p4runtime")
+    assert cli.main(["controller", *arguments, "--name", "ina-test-nowhere", "--state", str(tmp_path / "jobs.json")]) == 1
     assert text in capsys.readouterr().err
 
 
