@@ -237,3 +237,18 @@ def test_what_does_not_fit_is_said(program):
         collectives.parameter_server(4, 5)
     with star(program, 3) as fabric, pytest.raises(ValueError, match="expected 4"):
         fabric.collective(names(3), collectives.ring([range(4)]))
+
+
+@pytest.mark.parametrize("congestion", [collectives.IDEAL, collectives.DCTCP])
+def test_packets_without_their_values_take_the_same_time_and_bytes(program, congestion):
+    """The optional mode for scale: what is on the wire has its length, but no payload."""
+    faults = Faults(0.01, 0.01, 0.01, 0, 50e-6, 10e-6)
+    for schedule in schedules(4):
+        found = []
+        for bare in (False, True):
+            with star(program, 4, faults=faults, ecn=20_000, seed=2) as fabric:
+                job = fabric.collective(names(4), schedule, 256, bare=bare, rto=50e-6, congestion=congestion)
+                outcome = fabric.all_reduce(job, [np.ones(30_000, np.int32) for _ in range(4)])
+                fabric.check()
+                found.append((outcome.seconds, [t.bytes for t in fabric.links()], fabric.stats()["events"]))
+        assert found[0] == found[1]

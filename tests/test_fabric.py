@@ -76,3 +76,32 @@ def test_what_is_still_on_its_way_is_noticed(program):
         star.run(max_events=100)
         with pytest.raises(Unbalanced, match="frames are left"):
             star.check()
+
+
+def test_a_host_of_one_core_sends_and_receives_as_fast_as_that_works(program):
+    """Each packet of a window takes the core twice, once out and once in; four cores are four times as fast."""
+    wire, seconds = Wire(rate=100e9, delay=1e-6), {}
+    for cores in (1, 4):
+        with Star(program, hosts=2, up=wire, down=wire, pool=64) as star:
+            for host in range(2):
+                star.set_cpu(host, packet=1e-6, byte=1e-9, cores=cores)
+            job = star.admit(2, 64, 32, rto_min=1e-2)
+            outcome = star.all_reduce(job, [np.ones(32 * 2000, np.int32) for _ in range(2)])
+            outcome.raise_failed()
+            star.check()
+            seconds[cores] = outcome.seconds
+            assert star.cpu_busy(0) / 1e12 == pytest.approx(2 * 2001 * (1e-6 + 180e-9))
+    assert seconds[1] == pytest.approx(2 * 2001 * 1.18e-6, rel=0.02)
+    assert seconds[1] / seconds[4] == pytest.approx(4, rel=0.05)
+
+
+def test_a_processor_that_takes_no_time_changes_nothing(program):
+    digests = []
+    for packet in (None, 0.0):
+        with Star(program, hosts=3, pool=64) as star:
+            if packet is not None:
+                star.set_cpu(0, packet=packet)
+            job = star.admit(3, 8, 32)
+            star.all_reduce(job, [np.ones(5000, np.int32) for _ in range(3)]).raise_failed()
+            digests.append(star.stats()["digest"])
+    assert digests[0] == digests[1]

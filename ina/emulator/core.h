@@ -73,11 +73,17 @@ struct ina_machine {           /* what a host runs */
     int failed, owned;         /* owned: the state is the emulator's */
 };
 
+/* What waits in the arrivals beside frames at the ends of wires: frames that a host's processor is done with. */
+enum { INA_AT_MACHINE = 2, INA_AT_NIC = 3 };
+
 struct ina_host {
+    struct ina_cpu_config cpu;
+    uint64_t *core_free;       /* by core, ps; NULL: processing takes no time */
+    uint64_t cpu_busy;
     struct ina_link *nic;
     struct ina_wire wire;
     uint32_t *machines;
-    uint32_t machine_count, nic_packets, nic_timer;
+    uint32_t machine_count, nic_packets, nic_timer, index;
 };
 
 struct ina_node {              /* a switch */
@@ -116,7 +122,8 @@ int ina_emulator_add_timer(struct ina_emulator *em, enum ina_timer_kind kind, ui
 void ina_wire_cross(struct ina_emulator *em, struct ina_wire *wire, uint32_t frame, uint64_t time);
 
 /* ---- host.c: NICs and machines */
-void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame); /* takes the frame */
+void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame); /* from the wire; takes the frame */
+void ina_host_processed(struct ina_emulator *em, uint32_t kind, uint32_t host, uint32_t frame); /* INA_AT_...; takes it */
 void ina_host_poll(struct ina_emulator *em, struct ina_host *host);            /* its NIC */
 void ina_machine_run(struct ina_emulator *em, uint32_t machine); /* everything it does at one instant after something happened */
 void ina_host_destroy(struct ina_host *host);

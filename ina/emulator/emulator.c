@@ -225,6 +225,10 @@ int ina_emulator_connect(struct ina_emulator *em, struct ina_wire_end a, struct 
 static void arrive(struct ina_emulator *em, const struct ina_arrival *arrival)
 {
     struct ina_packet pkt;
+    if (arrival->at.kind >= INA_AT_MACHINE) {
+        ina_host_processed(em, arrival->at.kind, arrival->at.node, arrival->frame);
+        return;
+    }
     ina_frames_lend(&em->frames, arrival->frame, &pkt);
     uint64_t place[2] = {em->now, (uint64_t)arrival->at.kind << 48 | (uint64_t)arrival->at.node << 16 | arrival->at.port};
     add_digest(em, place, sizeof place);

@@ -22,6 +22,11 @@
 
 enum ina_node_kind { INA_NODE_HOST = 0, INA_NODE_SWITCH = 1 };
 
+struct ina_cpu_config {      /* what a host's processors take for each frame that it receives or sends; all zero: nothing */
+    uint64_t packet_ps, byte_fs; /* per frame; per byte of it, femtoseconds */
+    uint32_t cores;          /* frames that are worked on at once; 0: 1 */
+};
+
 struct ina_wire_end {
     uint32_t kind;           /* enum ina_node_kind */
     uint32_t node;           /* index among the hosts, or among the switches */
@@ -70,6 +75,9 @@ void ina_emulator_destroy(struct ina_emulator *em);  /* switches stay the caller
 int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint64_t latency_ps);
 /* A host whose NIC holds up to nic_packets, waiting and in flight. Index, or -errno. */
 int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets);
+/* From now on frames wait for a core of the host, in the order in which they come. 0 or -errno. */
+int ina_emulator_set_cpu(struct ina_emulator *em, uint32_t host, const struct ina_cpu_config *config);
+uint64_t ina_emulator_cpu_busy(const struct ina_emulator *em, uint32_t host); /* ps, of all its cores */
 /* A wire from a to b and, unless b_to_a is NULL, back. 0 or -errno (-EINVAL: no such node, -EEXIST: that end has a wire). */
 int ina_emulator_connect(struct ina_emulator *em, struct ina_wire_end a, struct ina_wire_end b,
                          const struct ina_wire_direction *a_to_b, const struct ina_wire_direction *b_to_a);

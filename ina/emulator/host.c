@@ -9,6 +9,25 @@ enum { SEND_BATCH = 32 };
 
 /* ---- the NIC */
 
+/* The processor works on a frame as soon as a core is free; what is next happens then. 0: it takes no time. */
+static int process(struct ina_emulator *em, struct ina_host *h, uint32_t frame, uint32_t bytes, uint32_t next)
+{
+    if (!h->core_free)
+        return 0;
+    uint32_t core = 0;
+    for (uint32_t i = 1; i < h->cpu.cores; i++)
+        core = h->core_free[i] < h->core_free[core] ? i : core;
+    uint64_t work = h->cpu.packet_ps + h->cpu.byte_fs * bytes / 1000;
+    h->core_free[core] = (h->core_free[core] > em->now ? h->core_free[core] : em->now) + work;
+    h->cpu_busy += work;
+    struct ina_wire_end at = {.kind = next, .node = h->index};
+    if (ina_arrivals_push(&em->arrivals, h->core_free[core], frame, at)) {
+        ina_frames_put(&em->frames, frame);
+        em->error = -ENOMEM;
+    }
+    return 1;
+}
+
 static void nic_enqueue(struct ina_emulator *em, struct ina_host *h, uint32_t frame, const struct ina_packet *pkt)
 {
     uint32_t bytes = pkt->wire_len < pkt->len ? pkt->len : pkt->wire_len;
@@ -35,6 +54,13 @@ void ina_host_poll(struct ina_emulator *em, struct ina_host *h)
             break;
     }
     ina_timers_set(&em->timers, h->nic_timer, ina_link_next_due(h->nic));
+}
+
+/* A machine sends. */
+static void hand_over(struct ina_emulator *em, struct ina_host *h, uint32_t frame, const struct ina_packet *pkt)
+{
+    if (!process(em, h, frame, pkt->wire_len < pkt->len ? pkt->len : pkt->wire_len, INA_AT_NIC))
+        nic_enqueue(em, h, frame, pkt);
 }
 
 /* ---- machines */
@@ -98,7 +124,7 @@ static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_mac
         sent = m->protocol->frames_to_send(m->state, m->tensors, pkts, lent, em->now);
         for (int i = 0; i < sent; i++) {
             ina_frames_store(&em->frames, frame[i], &pkts[i]);
-            nic_enqueue(em, h, frame[i], &pkts[i]);
+            hand_over(em, h, frame[i], &pkts[i]);
         }
         for (int i = sent; i < lent; i++)
             ina_frames_put(&em->frames, frame[i]);
@@ -142,9 +168,8 @@ static uint32_t addressee(const struct ina_emulator *em, const struct ina_host *
     return UINT32_MAX;
 }
 
-void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame)
+static void claim(struct ina_emulator *em, struct ina_host *h, uint32_t frame)
 {
-    struct ina_host *h = em->host[host];
     struct ina_packet pkt;
     ina_frames_lend(&em->frames, frame, &pkt);
     uint32_t index = addressee(em, h, &pkt);
@@ -156,11 +181,33 @@ void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame)
     struct ina_machine *m = em->machine[index];
     if (m->protocol->receive(m->state, m->tensors, &pkt, em->now)) {
         ina_frames_store(&em->frames, frame, &pkt);
-        nic_enqueue(em, h, frame, &pkt);
+        hand_over(em, h, frame, &pkt);
     } else {
         ina_frames_put(&em->frames, frame);
     }
     ina_machine_run(em, index);
+}
+
+void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame)
+{
+    struct ina_host *h = em->host[host];
+    struct ina_packet pkt;
+    ina_frames_lend(&em->frames, frame, &pkt);
+    if (!process(em, h, frame, pkt.wire_len, INA_AT_MACHINE))
+        claim(em, h, frame);
+}
+
+void ina_host_processed(struct ina_emulator *em, uint32_t kind, uint32_t host, uint32_t frame)
+{
+    struct ina_host *h = em->host[host];
+    struct ina_packet pkt;
+    if (kind == INA_AT_MACHINE) {
+        claim(em, h, frame);
+        return;
+    }
+    ina_frames_lend(&em->frames, frame, &pkt);
+    nic_enqueue(em, h, frame, &pkt);
+    ina_host_poll(em, h);
 }
 
 /* ---- building */
@@ -186,12 +233,14 @@ int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets)
     ina_link_start(h->nic, &unlimited, nic_packets);
     h->nic_packets = nic_packets;
     h->nic_timer = (uint32_t)timer;
+    h->index = em->hosts;
     em->host[em->hosts] = h;
     return (int)em->hosts++;
 }
 
 void ina_host_destroy(struct ina_host *h)
 {
+    free(h->core_free);
     free(h->machines);
     free(h->nic);
     free(h);
@@ -207,6 +256,26 @@ void ina_machine_destroy(struct ina_machine *m)
     if (m->owned)
         free(m->state);
     free(m);
+}
+
+int ina_emulator_set_cpu(struct ina_emulator *em, uint32_t host, const struct ina_cpu_config *config)
+{
+    if (host >= em->hosts || config->cores > 1024)
+        return -EINVAL;
+    struct ina_host *h = em->host[host];
+    free(h->core_free);
+    h->core_free = NULL;
+    h->cpu = *config;
+    h->cpu.cores = config->cores ? config->cores : 1;
+    if (!config->packet_ps && !config->byte_fs)
+        return 0;
+    h->core_free = calloc(h->cpu.cores, sizeof *h->core_free);
+    return h->core_free ? 0 : -ENOMEM;
+}
+
+uint64_t ina_emulator_cpu_busy(const struct ina_emulator *em, uint32_t host)
+{
+    return host < em->hosts ? em->host[host]->cpu_busy : 0;
 }
 
 int ina_emulator_add_machine(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol, void *state,

@@ -115,6 +115,17 @@ class Network:
         """A host, whose NIC holds up to `nic_packets`, waiting and in flight."""
         return self._check(lib.ina_emulator_add_host(self.pointer, nic_packets), "host")
 
+    def set_cpu(self, host: int, packet: float = 0.0, byte: float = 0.0, cores: int = 1) -> None:
+        """From now on each frame that the host receives or sends takes one of its cores `packet` + `byte` a byte, in s."""
+        config = ffi.new(
+            "struct ina_cpu_config *", {"packet_ps": round(packet * PS), "byte_fs": round(byte * PS * 1000), "cores": cores}
+        )
+        self._check(lib.ina_emulator_set_cpu(self.pointer, host, config), f"processor of host {host}")
+
+    def cpu_busy(self, host: int) -> int:
+        """Time that the host's cores have worked, or will have, all together, ps."""
+        return lib.ina_emulator_cpu_busy(self.pointer, host)
+
     def connect(self, a: End, b: End, there: Wire, back: Wire | None) -> None:
         """A wire between two ends; `back` None: it carries frames from a to b only."""
         result = lib.ina_emulator_connect(

@@ -85,6 +85,11 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     report.set_defaults(main=_report)
 
 
+    why = commands.add_parser("why", help="what bounds a run: link, processor, compute, straggler, recovery, window or latency")
+    why.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders, of runs or sweeps")
+    why.set_defaults(main=_why)
+
+
 def _common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="any key of the configuration")
     parser.add_argument(
@@ -260,6 +265,18 @@ def _show(args: argparse.Namespace) -> int:
             print(plan.show(type(chosen.base), chosen))
 
     return _guarded(action, Path())
+
+
+def _why(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from ina.experiment import compare, why
+
+        for folder in args.folders:
+            results = compare.points(folder)
+            names = [result.path.name if result.path != folder else "" for result in results]
+            print("\n".join(why.lines(results, names)))
+
+    return _guarded(action, args.folders[0])
 
 
 def _report(args: argparse.Namespace) -> int:

@@ -199,6 +199,9 @@ class Virtual(Keys):
     latency: float = key(0.0, "of each switch, s")
     queue: int = key(0, "of each wire, bytes; 0: no limit; not of a topology's file")
     ecn: int = key(0, "bytes that wait when a packet is marked; 0: never")
+    host_packet: float = key(0.0, "s that a host's core takes for each packet that it sends or receives")
+    host_byte: float = key(0.0, "s for each byte of it, headers included")
+    host_cores: int = key(1, "of each host, which work on packets side by side")
     loss: float = key(0.0, "probability that a wire loses a packet, each way")
     duplicate: float = key(0.0, "probability that a packet comes twice, the second up to ten round trips late")
     reorder: float = key(0.0, "probability that a packet is up to two round trips late")
@@ -222,8 +225,9 @@ class Virtual(Keys):
             object.__setattr__(self, name, getattr(self, name) or default)
         self.check_common(self.worlds)
         need(self.dtype in ("int32", "float32"), "dtype", "int32 or float32")
-        for name in ("delay", "latency", "queue", "rate"):
+        for name in ("delay", "latency", "queue", "rate", "host_packet", "host_byte"):
             need(getattr(self, name) >= 0, name, "0 or more")
+        need(1 <= self.host_cores <= 1024, "host_cores", "1 to 1024")
         for name in ("loss", "duplicate", "reorder", "corrupt"):
             need(0 <= getattr(self, name) < 1, name, "a probability below 1")
         for name in ("pool", "slots"):

@@ -97,15 +97,18 @@ def program(config: Virtual) -> Path:
 
 
 def fabric(config: Virtual, place: Place) -> Fabric:
-    """The network, with nothing on it yet."""
+    """The network, with nothing on it yet but its hosts' processors."""
     round_trip = 2 * config.delay + config.latency
     faults = Faults(
         config.loss, config.duplicate, config.reorder, config.corrupt, 10 * round_trip, 2 * round_trip, config.seed
     )
-    return Fabric(
+    made = Fabric(
         program(config), place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults,
         seed=config.seed, ways=place.ways, protocol=config.protocol, max_frame=_longest(config),
     )  # fmt: skip
+    for host in place.topology.hosts:
+        made.set_cpu(made.host(host.name), config.host_packet, config.host_byte, config.host_cores)
+    return made
 
 
 def _longest(config: Virtual) -> int:
@@ -140,11 +143,14 @@ def link_figures(fabric: Fabric, seconds: float) -> dict[str, object]:
 
 
 def counters(fabric: Fabric, config: Virtual, job: FabricJob) -> dict[str, dict]:
-    """Sums over the job's workers, the whole network's, and packets that ended other than they should have, by reason."""
+    """Sums over the job's workers, the whole network's, packets that ended other than they should have, by reason, and the use
+    of the busiest host's cores."""
     stats = fabric.worker_stats if config.algorithm == "in-network" else fabric.collective_stats
     each = [stats(machine) for machine in job.machines]
+    busy = max(fabric.cpu_busy(fabric.host(host)) for host in job.hosts)
     return {
         "workers": {key: sum(s[key] for s in each) for key in each[0] if not key.endswith("_ps")},
         "network": fabric.stats(),
         "drops": fabric.drops(),
+        "hosts": {"cpu_use": busy / max(1, fabric.now * config.host_cores)},
     }

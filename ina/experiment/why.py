@@ -1,0 +1,104 @@
+"""What bounds a run: `ina why FOLDER` names it, with the figures that show it.
+
+    link        the busiest link sent most of the time: fewer bytes, more links or a higher rate would help
+    processor   a host's cores worked most of the time: larger packets, more cores
+    compute     a training's steps are compute: a faster network changes nothing
+    straggler   one worker computes longer than the others, and all wait for it
+    recovery    packets were lost, and their slots or flows stood still for a time-out
+    window      every slot (or flow) had its packet under way: more of them would help
+    latency     the tensor is over in a few round trips: nothing is full
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ina.experiment.config import Virtual, Workload
+from ina.experiment.record import Result
+from ina.transport import protocols
+from ina.transport.config import ETHERNET_OVERHEAD
+
+BUSY = 0.85  # of the time: the bottleneck
+FEW = 4  # windows of a tensor: below, round trips decide
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``bound``: one of the words above; ``shown``: the figures."""
+
+    job: str
+    bound: str
+    shown: str
+
+
+def explain(result: Result) -> list[Finding]:
+    """One finding a job or back end. What a run has no figures for is not guessed: `unknown`."""
+    if isinstance(result.config, Virtual) and result.config.world == "virtual":
+        return [_virtual(result.config, run, summary) for run, summary in zip(result.runs, result.summary, strict=True)]
+    found = []
+    for summary in result.summary:
+        name = str(summary.get("backend", summary.get("job")))
+        if summary.get("bound") is None:
+            found.append(Finding(name, "unknown", f"no link or processor was measured in world {result.config.world}"))
+        else:
+            use = f", the busiest link was used for {summary['link_use']:.0%} of it" if summary["link_use"] is not None else ""
+            found.append(Finding(name, str(summary["bound"]), f"{summary['allreduce_ms']:.2f} ms a step in all-reduce{use}"))
+    return found
+
+
+def _virtual(config: Virtual, run: dict, summary: dict) -> Finding:
+    if isinstance(config, Workload):
+        step, exposed = summary["step_ms"], summary["exposed_ms"]
+        computing = f"{summary['compute_ms']:.3f} of {step:.3f} ms a step are compute"
+        if (slow := _straggler(run)) is not None:
+            return Finding(run["job"], "straggler", f"{computing}; {slow}")
+        if summary["efficiency"] >= BUSY:
+            return Finding(run["job"], "compute", f"{computing}, {exposed:.3f} ms of all-reduce are not hidden behind it")
+        inner = _network(config, run, summary, summary["reduce_ms"] / step)
+        return Finding(run["job"], inner.bound, f"{exposed:.3f} of {step:.3f} ms a step are exposed all-reduce; {inner.shown}")
+    return _network(config, run, summary, 1.0)
+
+
+def _straggler(run: dict) -> str | None:
+    """The worker that computes longest, if by a tenth longer than most."""
+    compute = [sum(end - begin for name, begin, end in spans if not name.startswith("all-reduce")) for spans in run["spans"]]
+    slowest, usual = max(compute), statistics.median(compute)
+    if slowest <= 1.1 * usual or len(compute) < 3:
+        return None
+    return f"worker {compute.index(slowest)} computes {slowest / usual:.2f} times as long as the median"
+
+
+def _network(config: Virtual, run: dict, summary: dict, share: float) -> Finding:
+    """``share``: of the run in which an all-reduce was under way."""
+    job, worker = run["job"], run["stats"]["workers"]
+    link, cpu = (run["link_use"] or 0) / share, run["stats"].get("hosts", {}).get("cpu_use", 0) / share
+    again = worker["retransmissions"] / max(1, worker["tx_packets"])
+    lost = run["stats"]["network"]["lost"] + run["stats"]["network"]["corrupted"] + sum(run["stats"]["drops"].values())
+    each = worker["tx_packets"] / config.workers
+    window = config.window * config.stripes if config.algorithm == "in-network" else config.flow
+    told = [f"the busiest link, {run['busiest_link']}, sent for {link:.0%} of the time", f"hosts' cores worked for {cpu:.0%}"]
+    if cpu >= BUSY and cpu >= link:
+        return Finding(job, "processor", "; ".join(reversed(told)))
+    if link >= BUSY:
+        return Finding(job, "link", told[0])
+    if lost and worker["timeouts"]:
+        shown = f"{lost} packets were lost, {worker['timeouts']} time-outs, {again:.2%} of the packets were sent again"
+        return Finding(job, "recovery", f"{shown}; {told[0]}")
+    if each < FEW * window:
+        return Finding(job, "latency", f"a worker sends {each:.0f} packets, and may have {window} under way; {told[0]}")
+    if config.algorithm == "in-network" and config.rate:
+        seconds = 1e-3 * (summary.get("time_ms") or summary["reduce_ms"] * config.steps)
+        answered = window * seconds / each
+        frame = protocols.frame_bytes(config.protocol, config.values) + ETHERNET_OVERHEAD
+        needed = answered * config.rate / (8 * frame)
+        shown = f"each of {window} slots waits {1e6 * answered:.1f} us for its answer; {needed:.0f} of them would fill a link"
+        return Finding(job, "window", f"{shown}; {told[0]}")
+    return Finding(job, "window", f"{told[0]}, and nothing was lost: flows of {window} packets, or the order of the steps")
+
+
+def lines(results: Sequence[Result], names: Sequence[str]) -> list[str]:
+    """One line a finding; ``names``: of the results."""
+    return [f"{name + ': ' if name else ''}{finding.job}: {finding.bound} — {finding.shown}"
+            for name, result in zip(names, results, strict=True) for finding in explain(result)]  # fmt: skip
