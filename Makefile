@@ -4,6 +4,7 @@
 #   PYTHON   interpreter that makes it (python3)   TESTS    what make test runs (tests)
 #   NAME     experiment (make experiment)          WORLD    where it runs: local, testbed, auto (make run), virtual
 #   SWITCH   of the testbed: embedded, bmv2
+#   PROTOCOL what switch and workers speak (make run): switchml, atp, ps, or the path of your own program
 
 VENV    ?= .venv
 PYTHON  ?= python3
@@ -11,6 +12,7 @@ ARGS    ?=
 NAME    ?=
 WORLD   ?=
 SWITCH  ?=
+PROTOCOL?=
 TESTS   ?= tests
 RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
@@ -23,7 +25,7 @@ help: ## list the targets
 	@echo '  ina --help      the command line, in $(VENV)/bin once one of them ran'
 
 run: $(VENV)/built data $(if $(filter local,$(WORLD)),,mininet) $(if $(filter bmv2,$(SWITCH)),$(VENV)/p4runtime) ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
-	@$(RUN) -m ina.cli run --world $(or $(WORLD),auto) $(if $(SWITCH),--switch $(SWITCH)) $(ARGS)
+	@$(RUN) -m ina.cli run --world $(or $(WORLD),auto) $(if $(SWITCH),--switch $(SWITCH)) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(ARGS)
 
 experiment: $(VENV)/built $(if $(filter bmv2,$(SWITCH)),$(VENV)/p4runtime) ## run an experiment of experiments/: NAME=loss-sweep [WORLD=virtual]; without NAME, list them
 	@$(RUN) -m ina.cli experiment $(if $(NAME),run $(NAME) $(if $(WORLD),--world $(WORLD)) $(if $(SWITCH),--switch $(SWITCH)) $(ARGS),list)
