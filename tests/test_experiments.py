@@ -354,6 +354,22 @@ def test_worker_scaling(tmp_path):
     assert times[1] == pytest.approx(times[0], rel=0.01) and ring[1] > 1.3 * ring[0]
 
 
+def test_four_ways(tmp_path):
+    """In the switch once, over a ring nearly twice, at a server as often as there are workers; ATP's sums go on to its server."""
+    need("cc", "matplotlib")
+    overrides = {"elements": "100000", "delay": "0.1e-6"}
+    folder = sweep.sweep(plan.load(plan.find("four-ways"), overrides, {"workers": "[8]"}), tmp_path, quiet())
+    rows = [(r.config.algorithm, r.config.protocol, r.summary[0]["time_ms"]) for r in compare.points(folder)]
+    times = {protocol if algorithm == "in-network" else algorithm: ms for algorithm, protocol, ms in rows}
+    assert times["switchml"] < times["atp"] < 1.5 * times["switchml"] < times["ring"] < 2.5 * times["switchml"]
+    assert 6 * times["switchml"] < times["ps"] < 10 * times["switchml"]
+
+
+def test_a_parameter_server_needs_a_host():
+    with pytest.raises(ConfigError, match="has no host left for the parameter server of atp"):
+        allreduce.reduce(AllReduce(protocol="atp", topology="leaf-spine leaves=2 spines=1 hosts=2", workers=4, elements=1000))
+
+
 def test_two_jobs(tmp_path):
     """Two jobs are each as fast as one alone while the slots suffice, and not below."""
     need("cc", "matplotlib")

@@ -237,9 +237,10 @@ class Fabric(Network):
         node = Node(host)
         address = Address(node.mac, node.ip, worker_address(job.number, index).port)
         self.controller.attach(job, index, port, address)
+        above = switch_address(switch, self.controller.program.udp_port)  # which also relays what is for a parameter server
         config = WorkerConfig(
             worker=index, workers=job.workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
-            address=address, switch=switch_address(switch, self.controller.program.udp_port), protocol=self.protocol, **options,
+            address=address, switch=above, server=above, protocol=self.protocol, **options,
         )  # fmt: skip
         return self.add_worker(self.host(host), config)
 

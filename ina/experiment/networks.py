@@ -11,8 +11,10 @@ from pathlib import Path
 import topologies
 from ina import paths
 from ina.compiler.build import compile_program
+from ina.control.programs import program_named
 from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, FabricJob
+from ina.emulator.servers import Servers
 from ina.experiment.config import ConfigError, Virtual
 from ina.transport import protocols
 from ina.transport.ports import Faults
@@ -65,7 +67,7 @@ class Place:
 
 def place(config: Virtual) -> Place:
     """What ``config.topology`` says: a name and parameters, with the experiment's rate, delay and queue. Raises ConfigError."""
-    number = {"hosts": config.workers * config.jobs} if config.topology == "star" else {}
+    number = {"hosts": config.workers * config.jobs + _needs_server(config)} if config.topology == "star" else {}
     try:
         name, given = topologies.parameters(config.topology, rate=config.rate, delay=config.delay, queue=config.queue, **number)
         topology = topologies.load(name, **given)
@@ -92,7 +94,8 @@ def schedule(config: Virtual, place: Place, hosts: Sequence[str]) -> collectives
 
 def program(config: Virtual) -> Path:
     """The compiled switch program; it is compiled once."""
-    defines = {"VALUES": str(config.values), "SLOTS": str(max(LEAST_SLOTS, config.pool))}
+    slots = max(LEAST_SLOTS, config.pool) if program_named(config.protocol).reserves else config.pool
+    defines = {"VALUES": str(config.values), "SLOTS": str(slots)}
     return compile_program(config.program_path, defines=defines, include_dirs=[paths.p4_dir()]).so_path
 
 
@@ -118,7 +121,7 @@ def _longest(config: Virtual) -> int:
 
 def admit(fabric: Fabric, config: Virtual, place: Place) -> list[FabricJob]:
     """All jobs, with their workers. Raises AdmissionError, ConfigError."""
-    jobs = []
+    jobs, servers = [], _servers(fabric, config, place) if _needs_server(config) else None
     for number, hosts in enumerate(place.hosts(config)):
         name = f"job {number}"
         if config.algorithm == "in-network":
@@ -126,12 +129,29 @@ def admit(fabric: Fabric, config: Virtual, place: Place) -> list[FabricJob]:
                 hosts, config.window, config.values, name=name, stripes=config.stripes,
                 rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout,
             ))  # fmt: skip
+            if servers:
+                servers.serve(jobs[-1], config.window, config.values)
         else:
             jobs.append(fabric.collective(
                 hosts, schedule(config, place, hosts), config.values, name=name, window=config.flow,
                 congestion=CONGESTION[config.transport], rto=config.rto_min,
             ))  # fmt: skip
     return jobs
+
+
+def _needs_server(config: Virtual) -> bool:
+    return config.algorithm == "in-network" and program_named(config.protocol).needs_server
+
+
+def _servers(fabric: Fabric, config: Virtual, place: Place) -> Servers:
+    """The parameter server of all jobs, at the first host without a worker. Raises ConfigError: there is none."""
+    taken = {host for hosts in place.hosts(config) for host in hosts}
+    free = [host.name for host in place.topology.hosts if host.name not in taken]
+    if not free:
+        raise ConfigError(f"topology = {config.topology!r} has no host left for the parameter server of {config.protocol}")
+    servers = Servers(fabric)
+    servers.add(free[0])
+    return servers
 
 
 def link_figures(fabric: Fabric, seconds: float) -> dict[str, object]:
