@@ -13,6 +13,7 @@ struct ina_link {
     struct ina_link_config config;
     uint64_t free_at;       /* when the transmitter has sent its last bit */
     uint64_t backlog;       /* bytes waiting */
+    uint64_t looked_at;     /* when queue_ps was brought up to date */
     struct fifo waiting, flying;
     uint32_t capacity;
     uint32_t reserved;
@@ -54,6 +55,14 @@ static void pop(struct fifo *fifo, uint32_t capacity, struct ina_link_item *head
     fifo->first = fifo->count && fifo->first + 1 < capacity ? fifo->first + 1 : 0; /* an empty one begins anew: few pages */
 }
 
+static void count_queue(struct ina_link *link, uint64_t now)
+{
+    if (now > link->looked_at) {
+        link->stats.queue_ps += link->waiting.count * (now - link->looked_at);
+        link->looked_at = now;
+    }
+}
+
 size_t ina_link_size(uint32_t capacity)
 {
     return sizeof(struct ina_link) + 2 * (size_t)capacity * sizeof(struct ina_link_item);
@@ -79,6 +88,7 @@ int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uin
         link->stats.tail_drops++;
         return INA_TAIL_DROP;
     }
+    count_queue(link, now);
     int marked = config->ecn_bytes && link->backlog > config->ecn_bytes;
     *waiting_at(link, link->waiting.count) = (struct ina_link_item){
         .handle = handle, .enq_time = now, .bytes = bytes, .enq_qdepth = link->waiting.count};
@@ -93,8 +103,10 @@ int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *
 {
     if (!link->waiting.count || now < link->free_at || now < waiting_at(link, 0)->enq_time)
         return 0;
+    count_queue(link, now);
     pop(&link->waiting, link->capacity, waiting_at(link, 0), item);
     link->backlog -= item->bytes;
+    link->stats.waited_ps += now - item->enq_time;
     return 1;
 }
 

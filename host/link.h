@@ -41,6 +41,8 @@ struct ina_link_stats {
     uint64_t tail_drops, ecn_marks;
     uint64_t busy_ps;                /* time spent serialising */
     uint64_t max_queue_bytes;
+    uint64_t waited_ps;              /* by all packets that left the queue, together */
+    uint64_t queue_ps;               /* packets waiting, integrated over time: once the queue is empty, the same (Little's law) */
 };
 
 struct ina_link;

@@ -105,3 +105,17 @@ def test_a_processor_that_takes_no_time_changes_nothing(program):
             star.all_reduce(job, [np.ones(5000, np.int32) for _ in range(3)]).raise_failed()
             digests.append(star.stats()["digest"])
     assert digests[0] == digests[1]
+
+
+def test_queues_are_as_long_as_little_says(program):
+    """Packets that wait on average are the rate of arrivals times a packet's wait: measured apart from each other."""
+    up, down = Wire(rate=40e9, delay=1e-6), Wire(rate=10e9, delay=1e-6)
+    with Star(program, hosts=4, up=up, down=down, pool=64) as star:
+        job = star.admit(4, 64, 32, rto_min=1e-2)
+        star.all_reduce(job, [np.ones(32 * 2000, np.int32) for _ in range(4)]).raise_failed()
+        star.check()
+        busy = [traffic for traffic in star.links() if traffic.source == "s1"]
+        for traffic in busy:
+            arrivals = traffic.packets / (star.now / 1e12)
+            assert traffic.mean_queue == pytest.approx(arrivals * traffic.mean_wait)
+            assert 10 < traffic.mean_queue < 64, "the window waits before the slow link"

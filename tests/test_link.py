@@ -51,7 +51,7 @@ class Model:
         self.capacity, self.rate, self.delay, self.limit, self.mark = (
             capacity, rate_bps, delay_ps, queue_bytes, ecn_bytes)  # fmt: skip
         self.waiting, self.flying, self.free_at, self.stats = deque(), deque(), 0, dict.fromkeys(
-            ("packets", "bytes", "tail_drops", "ecn_marks", "busy_ps", "max_queue_bytes"), 0)  # fmt: skip
+            ("packets", "bytes", "tail_drops", "ecn_marks", "busy_ps", "max_queue_bytes", "waited_ps", "queue_ps"), 0)  # fmt: skip
 
     def backlog(self):
         return sum(size for _, size, _ in self.waiting)
@@ -62,6 +62,7 @@ class Model:
             self.stats["tail_drops"] += 1
             return lib.INA_TAIL_DROP
         self.waiting.append((handle, size, now))
+        self.look(now)
         self.stats["max_queue_bytes"] = max(self.stats["max_queue_bytes"], waits + size)
         if self.mark and waits > self.mark:
             self.stats["ecn_marks"] += 1
@@ -69,7 +70,16 @@ class Model:
         return lib.INA_ENQUEUED
 
     def dequeue(self, now):
-        return self.waiting.popleft() if self.waiting and now >= self.free_at else None
+        if not self.waiting or now < self.free_at:
+            return None
+        item = self.waiting.popleft()
+        self.stats["waited_ps"] += now - item[2]
+        self.look(now)
+        return item
+
+    def look(self, now):
+        """Little's law: the queue's length over time is what those waited who left, and those who wait have waited so far."""
+        self.stats["queue_ps"] = self.stats["waited_ps"] + sum(now - enqueued for _, _, enqueued in self.waiting)
 
     def transmit(self, handle, size, now):
         lasts = ceil(Fraction(size * 8 * 10**12, self.rate)) if self.rate else 0

@@ -47,7 +47,8 @@ class Unbalanced(RuntimeError):
 class Traffic:
     """One direction of a link, from the run's begin to now: bytes with all headers and Ethernet's overhead.
 
-    ``utilisation``: share of the time in which it sent; None without a rate. ``max_queue``: bytes that waited at most.
+    ``utilisation``: share of the time in which it sent; None without a rate. ``max_queue``: bytes that waited at most;
+    ``mean_queue``: packets that waited on average; ``mean_wait``: of a packet, s.
     ``dropped``: packets that the queue refused; ``lost``: packets lost on the wire; ``marked``: met a queue over the ECN
     threshold.
     """
@@ -59,6 +60,8 @@ class Traffic:
     bytes: int
     utilisation: float | None
     max_queue: int
+    mean_queue: float
+    mean_wait: float
     dropped: int
     lost: int
     marked: int
@@ -292,6 +295,7 @@ class Fabric(Network):
         busy = stats["link_busy_ps"] / self.now if self.now and self.wire(link, side).rate else None
         return Traffic(
             source, target, link, stats["link_packets"], stats["link_bytes"], busy, stats["link_max_queue_bytes"],
+            stats["link_queue_ps"] / max(1, self.now), stats["link_waited_ps"] / PS / max(1, stats["link_packets"]),
             stats["link_tail_drops"], stats["lost"] + stats["corrupted"], stats["link_ecn_marks"],
         )  # fmt: skip
 
@@ -308,8 +312,8 @@ class Fabric(Network):
         return {why: n for why, n in found.items() if n}
 
     def check(self) -> None:
-        """Packets and bytes are conserved on every wire, and no link sent for longer than time has passed. To be called when
-        nothing is left to happen. Raises Unbalanced."""
+        """Packets and bytes are conserved on every wire, waiting times and queue lengths agree (Little's law), and no link
+        sent for longer than time has passed. To be called when nothing is left to happen. Raises Unbalanced."""
         if self.frames_held:
             raise Unbalanced(f"{self.topology.name}: {self.frames_held} frames are left when nothing is left to happen")
         for link, side in self._directions:
@@ -321,6 +325,9 @@ class Fabric(Network):
             left = stats["link_bytes"] + stats["duplicated_bytes"] - stats["lost_bytes"]
             if left != stats["arrived_bytes"]:
                 raise Unbalanced(f"{name}: {left} bytes should have arrived, {stats['arrived_bytes']} did")
+            if stats["link_waited_ps"] != stats["link_queue_ps"]:
+                waited, queue = stats["link_waited_ps"], stats["link_queue_ps"]
+                raise Unbalanced(f"{name}: packets waited for {waited} ps, the queue's length over time says {queue} ps")
             if stats["link_busy_ps"] > self.now:
                 raise Unbalanced(f"{name}: sent for {stats['link_busy_ps']} ps in {self.now} ps")
 
