@@ -144,28 +144,33 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
         p->armed = 0;
         atomic_store_explicit(&p->rx.control->armed, 0, memory_order_relaxed);
     }
-    while (n < max && p->lend.next != p->rx_head) {
-        uint32_t slot = p->lend.next & p->mask;
-        struct ina_ring_desc *desc = &p->rx.desc[slot];
+    const uint32_t mask = p->mask, stride = p->stride, area = p->area, max_frame = port->max_frame, head = p->rx_head;
+    struct ina_ring_desc *const descs = p->rx.desc;
+    uint8_t *const frames = p->rx.frames;
+    uint64_t bytes = 0;
+    while (n < max && p->lend.next != head) {
+        uint32_t slot = p->lend.next & mask;
+        struct ina_ring_desc *desc = &descs[slot];
         /* Each field is read once: what was checked is what is used. */
         uint32_t len = __atomic_load_n(&desc->len, __ATOMIC_RELAXED);
         uint32_t wire_len = __atomic_load_n(&desc->wire_len, __ATOMIC_RELAXED);
         uint32_t offset = __atomic_load_n(&desc->offset, __ATOMIC_RELAXED);
-        if (!len || len > port->max_frame || offset > p->area - len || wire_len < len || wire_len > port->max_frame) {
+        if (!len || len > max_frame || offset > area - len || wire_len < len || wire_len > max_frame) {
             port->stats.rx_malformed += len || wire_len || offset; /* all zero: a frame that its sender gave up */
             ina_lend_skip(&p->lend);
             continue;
         }
         struct ina_packet *pkt = &pkts[n++];
-        pkt->data = p->rx.frames + (size_t)slot * p->stride + offset;
+        pkt->data = frames + (size_t)slot * stride + offset;
         __builtin_prefetch(pkt->data, 1);
         pkt->len = len;
         pkt->wire_len = wire_len;
         pkt->headroom = offset;
-        pkt->tailroom = p->area - offset - len;
-        port->stats.rx_bytes += len;
+        pkt->tailroom = area - offset - len;
+        bytes += len;
         p->lend.next++;
     }
+    port->stats.rx_bytes += bytes;
     port->stats.rx_packets += (uint64_t)n;
     if (p->lend.skipped)
         rx_release(p, 0);
@@ -213,12 +218,13 @@ static int segment_tx_get(struct ina_port *port, struct ina_packet *pkts, int wa
         }
     }
     p->tx_lent = n;
+    const uint32_t head = p->tx_head, mask = p->mask, stride = p->stride, room = p->area - INA_PORT_HEADROOM;
+    uint8_t *const first = p->tx.frames + INA_PORT_HEADROOM;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t slot = (p->tx_head + i) & p->mask;
-        pkts[i].data = p->tx.frames + (size_t)slot * p->stride + INA_PORT_HEADROOM;
+        pkts[i].data = first + (size_t)((head + i) & mask) * stride;
         pkts[i].len = pkts[i].wire_len = 0;
         pkts[i].headroom = INA_PORT_HEADROOM;
-        pkts[i].tailroom = p->area - INA_PORT_HEADROOM;
+        pkts[i].tailroom = room;
     }
     return (int)n;
 }
@@ -246,20 +252,25 @@ static void segment_tx_put(struct ina_port *port, struct ina_packet *pkts, int n
         n--;
     if (n <= 0)
         return;
+    const uint32_t head = p->tx_head, mask = p->mask, stride = p->stride, area = p->area, max_frame = port->max_frame;
+    struct ina_ring_desc *const descs = p->tx.desc;
+    const uintptr_t frames = (uintptr_t)p->tx.frames;
+    uint64_t packets = 0, bytes = 0;
     for (int i = 0; i < n; i++) {
-        uint32_t slot = (p->tx_head + (uint32_t)i) & p->mask;
-        uintptr_t offset = (uintptr_t)pkts[i].data - (uintptr_t)(p->tx.frames + (size_t)slot * p->stride);
+        uint32_t slot = (head + (uint32_t)i) & mask;
+        uintptr_t offset = (uintptr_t)pkts[i].data - (frames + (size_t)slot * stride);
         uint32_t len = pkts[i].len, wire_len = pkts[i].wire_len > len ? pkts[i].wire_len : len;
-        struct ina_ring_desc desc = {.len = len, .wire_len = wire_len, .offset = (uint32_t)offset};
-        if (!len || len > port->max_frame || wire_len > port->max_frame || offset > p->area - len) {
+        if (!len || wire_len > max_frame || offset > area - len) {
             port->stats.tx_malformed += len != 0;
-            desc = (struct ina_ring_desc){0};
-        } else {
-            port->stats.tx_packets++;
-            port->stats.tx_bytes += len;
+            descs[slot] = (struct ina_ring_desc){0};
+            continue;
         }
-        p->tx.desc[slot] = desc;
+        descs[slot] = (struct ina_ring_desc){.len = len, .wire_len = wire_len, .offset = (uint32_t)offset};
+        packets++;
+        bytes += len;
     }
+    port->stats.tx_packets += packets;
+    port->stats.tx_bytes += bytes;
     p->tx_head += (uint32_t)n;
     atomic_store_explicit(&p->tx.control->head, p->tx_head, memory_order_release);
     wake_peer(p);

@@ -36,6 +36,7 @@ struct ina_switch_port {
     bool present;
     bool active;           /* has emissions in the current batch */
     int32_t first, last;   /* those */
+    uint32_t copies;       /* how many */
     struct ina_switch_port_stats stats;
 };
 

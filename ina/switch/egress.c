@@ -49,21 +49,17 @@ void ina_send(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, u
 void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
                     uint64_t now)
 {
-    uint32_t left_out[INA_BATCH]; /* payload that exists on the wire only */
-    for (unsigned i = 0; i < n; i++)
-        left_out[i] = pkts[i].wire_len - pkts[i].len;
     sw->program->egress(sw->state, sw->tables, pkts, n, now);
     for (unsigned i = 0; i < n; i++) {
         struct ina_packet *pkt = &pkts[i];
-        if (pkt->clone) { /* whole: only this packet is cut */
-            pkt->wire_len = pkt->len + left_out[i];
+        if (pkt->verdict == INA_UNICAST && !pkt->clone && !pkt->digest && !pkt->truncate_len && !sw->trace)
+            continue;
+        if (pkt->clone) /* whole: only this packet is cut */
             ina_loop_push(sw, pkt, INA_EGRESS_CLONE, passes[i]);
-        }
-        if (pkt->truncate_len && pkt->len + left_out[i] > pkt->truncate_len) {
+        if (pkt->truncate_len && pkt->wire_len > pkt->truncate_len) {
             pkt->len = pkt->len < pkt->truncate_len ? pkt->len : pkt->truncate_len;
-            left_out[i] = pkt->truncate_len - pkt->len;
+            pkt->wire_len = pkt->truncate_len;
         }
-        pkt->wire_len = pkt->len + left_out[i];
         if (sw->trace)
             ina_trace_add(sw, pkt, number, 1, now);
         if (pkt->digest)
@@ -97,15 +93,21 @@ static void describe(struct ina_packet *to, const struct ina_packet *from, const
     to->clone = to->digest = 0;
 }
 
+/* Metadata: whole cache lines on both sides. */
+static inline void copy_lines(uint8_t *to, const uint8_t *from, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes; at += 64)
+        memcpy(to + at, from + at, 64);
+}
+
 /* Copies of one chunk straight into the port's frames; the emission after the chunk. */
 static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct ina_packet *batch, int32_t at, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[number];
     struct ina_packet *out = sw->out;
     uint8_t passes[INA_BATCH];
-    unsigned want = 0, n = 0;
-    for (int32_t e = at; e != INA_NONE && want < INA_BATCH; e = sw->emissions[e].next)
-        want++;
+    unsigned want = port->copies < INA_BATCH ? port->copies : INA_BATCH, n = 0;
+    port->copies -= want;
     unsigned lent = ina_lend(sw, number, out, want);
     for (unsigned k = 0; k < want; k++) {
         const struct ina_emission *e = &sw->emissions[at];
@@ -125,7 +127,7 @@ static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct i
         memcpy(to->data, from->data, from->len);
         if (uses) { /* the last copy may have the metadata itself */
             to->meta = sw->egress_meta + (size_t)n * sw->meta_stride;
-            memcpy(to->meta, from->meta, sw->program->meta_size);
+            copy_lines(to->meta, from->meta, sw->program->meta_size);
         }
         to->enq_time = to->deq_time = now;
         passes[n++] = sw->passes[e->source];
@@ -157,6 +159,7 @@ void ina_emit(struct ina_switch *sw, struct ina_packet *batch, uint64_t now)
             ina_link_push(sw, number, &copy, sw->passes[e->source], now);
             at = e->next;
         }
+        port->copies = 0;
     }
     sw->active_count = 0;
     sw->emission_count = 0;

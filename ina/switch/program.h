@@ -7,7 +7,8 @@
  * ingress: for each packet: parser, checksum verification, ingress control; leaves headers and metadata in pkt->meta
  *   (the frame's bytes may stay where they are) and a verdict.
  * egress: for each packet (a replica has its own copy of meta and of the frame, at any address): egress control,
- *   checksum update, deparser; data/len are then the frame to send, and the verdict INA_UNICAST or INA_DROP.
+ *   checksum update, deparser; data/len are then the frame to send, and the verdict INA_UNICAST or INA_DROP. wire_len
+ *   has grown and shrunk with len.
  *   The frame of a replica is copied by the runtime with the same headroom before egress, byte for byte.
  *
  * A frame that enters again has `instance_type` INA_RESUBMITTED, INA_RECIRCULATED, INA_INGRESS_CLONE or INA_EGRESS_CLONE,

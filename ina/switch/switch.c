@@ -161,6 +161,7 @@ static void emit_one(struct ina_switch *sw, struct ina_packet *batch, unsigned s
         sw->emissions[port->last].next = index;
     }
     port->last = index;
+    port->copies++;
     sw->uses[source]++;
 }
 
@@ -282,22 +283,31 @@ static void settle(struct ina_switch *sw, uint64_t now)
 static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n)
 {
     unsigned kept = 0;
-    for (unsigned i = 0; i < n; i++) {
-        struct ina_packet *pkt = &pkts[i];
-        if (pkt->ingress_port >= INA_SWITCH_PORTS)
-            continue; /* no such number: nothing to count on */
-        struct ina_switch_port_stats *stats = &sw->ports[pkt->ingress_port].stats;
-        stats->rx_packets++;
-        stats->rx_bytes += pkt->wire_len;
-        if (!sw->ports[pkt->ingress_port].present) {
-            stats->drops[INA_DROPPED_NO_PORT]++;
-        } else if (!pkt->len || pkt->headroom < INA_HEADROOM || pkt->wire_len < pkt->len) {
-            stats->drops[INA_DROPPED_MALFORMED]++;
-        } else {
-            if (kept != i)
-                pkts[kept] = *pkt;
-            kept++;
+    for (unsigned i = 0; i < n;) {
+        const uint16_t number = pkts[i].ingress_port;
+        if (number >= INA_SWITCH_PORTS) { /* no such number: nothing to count on */
+            i++;
+            continue;
         }
+        struct ina_switch_port_stats *stats = &sw->ports[number].stats;
+        const bool present = sw->ports[number].present;
+        uint64_t packets = 0, bytes = 0;
+        for (; i < n && pkts[i].ingress_port == number; i++) { /* mostly all of them */
+            struct ina_packet *pkt = &pkts[i];
+            packets++;
+            bytes += pkt->wire_len;
+            if (!present) {
+                stats->drops[INA_DROPPED_NO_PORT]++;
+            } else if (!pkt->len || pkt->headroom < INA_HEADROOM || pkt->wire_len < pkt->len) {
+                stats->drops[INA_DROPPED_MALFORMED]++;
+            } else {
+                if (kept != i)
+                    pkts[kept] = *pkt;
+                kept++;
+            }
+        }
+        stats->rx_packets += packets;
+        stats->rx_bytes += bytes;
     }
     return kept;
 }

@@ -130,6 +130,7 @@ static void egress(void *state, const struct ina_tables *tables, struct ina_pack
         case PUSH: /* replication id and instance type in front */
             pkt->data -= 4;
             pkt->len += 4;
+            pkt->wire_len += 4;
             pkt->headroom -= 4;
             pkt->data[0] = (uint8_t)(pkt->rid >> 8);
             pkt->data[1] = (uint8_t)pkt->rid;
