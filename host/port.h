@@ -20,8 +20,10 @@
 
 #include "packet.h"
 
-/* What a port can be asked for: bytes of a frame, frames per direction; and the headroom that it lends with a frame. */
-enum { INA_PORT_MIN_FRAME = 64, INA_PORT_MAX_FRAME = 9728, INA_PORT_MAX_FRAMES = 1 << 20, INA_PORT_HEADROOM = 128 };
+/* What a port can be asked for: bytes of a frame, frames per direction; and the headroom that it lends with a frame: two
+ * cache lines and so much that behind 52 bytes of headers (Ethernet, IPv4, UDP and 10 more) a line begins. Vectors of
+ * values that lie across lines would take twice as many loads and stores. */
+enum { INA_PORT_MIN_FRAME = 64, INA_PORT_MAX_FRAME = 9728, INA_PORT_MAX_FRAMES = 1 << 20, INA_PORT_HEADROOM = 128 + 12 };
 
 struct ina_port_stats {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;

@@ -147,9 +147,10 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
     const uint32_t mask = p->mask, stride = p->stride, area = p->area, max_frame = port->max_frame, head = p->rx_head;
     struct ina_ring_desc *const descs = p->rx.desc;
     uint8_t *const frames = p->rx.frames;
+    uint32_t next = p->lend.next;
     uint64_t bytes = 0;
-    while (n < max && p->lend.next != head) {
-        uint32_t slot = p->lend.next & mask;
+    while (n < max && next != head) {
+        uint32_t slot = next & mask;
         struct ina_ring_desc *desc = &descs[slot];
         /* Each field is read once: what was checked is what is used. */
         uint32_t len = __atomic_load_n(&desc->len, __ATOMIC_RELAXED);
@@ -157,7 +158,9 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
         uint32_t offset = __atomic_load_n(&desc->offset, __ATOMIC_RELAXED);
         if (!len || len > max_frame || offset > area - len || wire_len < len || wire_len > max_frame) {
             port->stats.rx_malformed += len || wire_len || offset; /* all zero: a frame that its sender gave up */
+            p->lend.next = next;
             ina_lend_skip(&p->lend);
+            next = p->lend.next;
             continue;
         }
         struct ina_packet *pkt = &pkts[n++];
@@ -168,8 +171,9 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
         pkt->headroom = offset;
         pkt->tailroom = area - offset - len;
         bytes += len;
-        p->lend.next++;
+        next++;
     }
+    p->lend.next = next;
     port->stats.rx_bytes += bytes;
     port->stats.rx_packets += (uint64_t)n;
     if (p->lend.skipped)

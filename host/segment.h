@@ -13,7 +13,7 @@
 
 #include "port.h"
 
-enum { INA_LINE = 64, INA_LINE_PAIR = 128, INA_SEGMENT_ABI = 1 };
+enum { INA_LINE = 64, INA_LINE_PAIR = 128, INA_SEGMENT_ABI = 2 };
 
 struct ina_segment_header {
     uint64_t magic;

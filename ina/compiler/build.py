@@ -126,12 +126,14 @@ def compile_program(
         except CompileError as error:
             error.sources.update(sources)
             raise
-        _write(c, c_text.encode())
-        _compile(command, c, so, cflags)
-        described = {"p4info": p4info, "layout": layout, "source_hash": digest, "bytes": so.stat().st_size}
-        _write(meta, json.dumps(described).encode())  # last: it says that the rest is there
+        with paths.cache_problems(cache):
+            _write(c, c_text.encode())
+            _compile(command, c, so, cflags)
+            described = {"p4info": p4info, "layout": layout, "source_hash": digest, "bytes": so.stat().st_size}
+            _write(meta, json.dumps(described).encode())  # last: it says that the rest is there
     files = {str(Path(f).absolute()): _digest(Path(f)) for f in sources}
-    _write(known, json.dumps({"stem": stem, "name": Path(path).name, "files": files}).encode())
+    with paths.cache_problems(cache):
+        _write(known, json.dumps({"stem": stem, "name": Path(path).name, "files": files}).encode())
     found = _described(cache, stem, Path(path).name)
     if found is None:
         raise OSError(errno.EIO, "the compiled program cannot be read back", str(so))

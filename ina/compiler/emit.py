@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ina.compiler import ir, layout
+from ina.compiler import ir, layout, places
 from ina.compiler.emit_expressions import array_type, c_type, cell, cell_bytes
 from ina.compiler.emit_names import Origins, accessors
 from ina.compiler.emit_statements import Statements
@@ -151,9 +151,26 @@ class Emitter(Statements):
         self.line("pkt->verdict = (uint8_t)verdict;")
         self.line(f"if (verdict != INA_DROP{wanted}) {{")
         self.depth += 1
+        for stays in stmt.targets:
+            self._stays(self.name(stays), *stmt.data)
         self._store(list(keep.values()))
         self.depth -= 1
         self.line("}")
+
+    def _stays(self, stays: str, headers: list[places.Header], cursor: ir.Var) -> None:
+        """Whether the headers that the deparser emits lie one after the other before the rest of the frame."""
+        known = used_storage(self.module.ingress.body)
+        self.line("uint32_t at = 0; /* do all headers stay where they are? */")
+        self.line(f"{stays} = 1;")
+        for header in headers:
+            region = header.region
+            if id(header.valid) not in known:
+                continue  # it is never valid
+            self.line(f"if ({self.c(header.valid)}) {{")
+            self.line(f"    {stays} &= {self.name(region)} == data + at;")
+            self.line(f"    at += {region.size};")
+            self.line("}")
+        self.line(f"{stays} &= at == {self.name(cursor)};")
 
     def x_preserve(self, stmt: ir.Extern) -> None:
         if self._preserved():
@@ -318,9 +335,7 @@ def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Var 
     return used
 
 
-def places_leaves(header: Any) -> list[ir.Expr]:
-    from ina.compiler import places
-
+def places_leaves(header: places.Header) -> list[ir.Expr]:
     return [leaf for leaf in places.leaves(header) if isinstance(leaf, ir.Expr)]
 
 

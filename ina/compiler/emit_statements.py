@@ -8,6 +8,7 @@ from ina.compiler import fold, ir
 from ina.compiler.emit_bytes import Bytes
 from ina.compiler.emit_expressions import c_type, cell, number
 from ina.compiler.emit_names import Origins
+from ina.compiler.optimise_bounds import in_range
 from ina.compiler.optimise_rows import key
 
 
@@ -94,14 +95,15 @@ class Statements(Bytes):
             return
         if not stmt.then:
             stmt = ir.If(fold.lnot(stmt.condition), stmt.otherwise)
-        head = f"if ({self.test(stmt.condition)}) {{"
+        condition = self.test(stmt.condition)
+        head = f"if (ina_likely({condition})) {{" if stmt.likely else f"if ({condition}) {{"
         while True:
             self.wrapped(head)
             self.depth += 1
             self.block(stmt.then)
             self.depth -= 1
             match stmt.otherwise:
-                case [ir.If(then=[_, *_]) as stmt]:
+                case [ir.If(then=[_, *_], likely=False) as stmt]:
                     comment = self.origins.comment(stmt.origin)
                     head = f"}} else if ({self.test(stmt.condition)}) {{" + (f" {comment}" if comment else "")
                 case []:
@@ -164,7 +166,7 @@ class Statements(Bytes):
         value = self._cell(register, stmt.index, stmt.step)
         if register.bytes < 4:
             value = f"({c_type(register.width)}){value}"
-        if self.rows is None and not self.in_range(register, stmt.index):
+        if self.rows is None and not stmt.inside and not in_range(register, stmt.index):
             value = f"({self.c(stmt.index)} < {register.size}u ? {value} : {number(0, register.width)})"
         self.set(stmt.target, value)
 
@@ -172,26 +174,19 @@ class Statements(Bytes):
         register = stmt.register
         value = self._narrow_cell(register, stmt.value)
         store = f"{self._cell(register, stmt.index, stmt.step)} = {value};"
-        if self.rows is None and not self.in_range(register, stmt.index):
+        if self.rows is None and not stmt.inside and not in_range(register, stmt.index):
             store = f"if ({self.c(stmt.index)} < {register.size}u) {{ {store} }}"
         self.line(store)
 
     def _narrow_cell(self, register: ir.Register, value: ir.Expr) -> str:
         return f"(uint{8 * register.bytes}_t)({self.whole(value)})" if register.bytes < 4 else self.whole(value)
 
-    @staticmethod
-    def in_range(register: ir.Register, index: ir.Expr) -> bool:
-        """Whether the index is inside by its value or its width."""
-        if isinstance(index, ir.Const):
-            return index.value < register.size
-        return index.width < 32 and (1 << index.width) <= register.size
-
     # --- rolled loops -----------------------------------------------------------------------------------------------
 
     def _roll(self, stmt: ir.Roll) -> None:
         """A loop in two versions: one for the usual case that all its rows exist, one that checks each access."""
         regions: dict[int, ir.Region] = {}
-        indices: dict[tuple[int, object], tuple[ir.Register, ir.Expr]] = {}
+        indices: dict[tuple[int, object], ir.RegRead | ir.RegWrite] = {}
         for inner in ir.walk(stmt.body):
             for e in (*ir.reads(inner), *ir.writes(inner)):
                 for leaf in ir.leaves(e):
@@ -201,13 +196,15 @@ class Statements(Bytes):
                 if isinstance(e, ir.Elem) and e.array.region:
                     self.own(e.array.region)
             if isinstance(inner, ir.RegRead | ir.RegWrite):
-                indices.setdefault((inner.register.group, key(inner.index)), (inner.register, inner.index))
-        checks = [f"{self.c(i)} < {r.size}u" for r, i in indices.values() if not self.in_range(r, i)]
+                indices.setdefault((inner.register.group, key(inner.index)), inner)
+        unknown = [a for a in indices.values() if not a.inside and not in_range(a.register, a.index)]
+        checks = [f"{self.c(a.index)} < {a.register.size}u" for a in unknown]
         self.line(f"if (ina_likely({' && '.join(checks)})) {{" if checks else "{")
         self.depth += 1
         rows = {}
-        for n, (place, (register, index)) in enumerate(indices.items()):
-            self.line(f"uint8_t *const r{n} = state + (uint64_t)({self.whole(index)}) * {register.stride};")
+        for n, (place, access) in enumerate(indices.items()):
+            stride = access.register.stride
+            self.line(f"uint8_t *const r{n} = state + (uint64_t)({self.whole(access.index)}) * {stride};")
             rows[place] = f"r{n}"
         self.bases = {id(region): f"b{n}" for n, region in enumerate(regions.values())}
         for n, region in enumerate(regions.values()):
@@ -251,7 +248,8 @@ class Statements(Bytes):
             self.line(f"const struct ina_entry *const e = {call};")
             self.line(f"{hit} = e != 0;")
             self.line(f"{action} = e ? e->action : t->default_action;")
-            self.line(f"p{n} = e ? e->words + t->param_offset : t->default_params;")
+            params = table.key_words if table.kind == "exact" else 2 * table.key_words
+            self.line(f"p{n} = e ? e->words + {params} : t->default_params;")
             if stmt.selector is not None:
                 self._select_member(stmt)
             if table.meter:
@@ -335,11 +333,12 @@ class Statements(Bytes):
     def x_describe(self, stmt: ir.Extern) -> None:
         clone, session, field_list, digest = stmt.args
         self.line("/* what the program asked of the switch */")
-        self.line(f"pkt->clone = (uint8_t){self.c(clone)};")
-        self.line(f"pkt->clone_session = {self.c(session)};")
         if isinstance(clone, ir.Var):
+            self.line(f"pkt->clone = (uint8_t){self.c(clone)};")
+            self.line(f"pkt->clone_session = {self.c(session)};")
             self.line(f"if ({self.test(clone)}) pkt->clone_list = {self.c(field_list)};")
-        self.line(f"pkt->digest = (uint8_t){self.c(digest)};")
+        if isinstance(digest, ir.Var):
+            self.line(f"pkt->digest = (uint8_t){self.c(digest)};")
 
     def x_resubmit(self, stmt: ir.Extern) -> None:
         self.line("verdict = INA_RESUBMIT;")

@@ -217,12 +217,15 @@ class Assign(Stmt):
 
 @dataclass(eq=False, slots=True)
 class RegRead(Stmt):
-    """Out of range: 0. Within a `Roll`: cell `index` of the register `step * i` bytes further on in the row."""
+    """Out of range: 0. Within a `Roll`: cell `index` of the register `step * i` bytes further on in the row. `inside`: the
+    index is known to be in range.
+    """
 
     target: Var | Elem
     register: Register
     index: Expr
     step: int = 0
+    inside: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -233,6 +236,7 @@ class RegWrite(Stmt):
     index: Expr
     value: Expr
     step: int = 0
+    inside: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -240,6 +244,7 @@ class If(Stmt):
     condition: Expr
     then: list[Stmt]
     otherwise: list[Stmt] = field(default_factory=list)
+    likely: bool = False
 
 
 @dataclass(eq=False, slots=True)

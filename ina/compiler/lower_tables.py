@@ -52,7 +52,7 @@ class Tables(Parsers):
         cursor = self.cursors
         self.cursors += 1
         if table.index >= 0:
-            key_words = [w for key in keys for w in self._words(key)] if not table.const_entries else []
+            key_words = self._key_words(table, keys) if not table.const_entries else []
             color = self.colors.get(id(table.meter))
             self.emit(ir.Lookup(table, key_words, hit, action, cursor, color, selector))
         else:
@@ -65,6 +65,17 @@ class Tables(Parsers):
     def _words(self, e: ir.Expr) -> list[ir.Expr]:
         unsigned = fold.cast(e, e.width)
         return [fold.cast(fold.slice_bits(unsigned, min(lo + 63, e.width - 1), lo), 64) for lo in range(0, e.width, 64)]
+
+    def _key_words(self, table: ir.Table, keys: list[ir.Expr]) -> list[ir.Expr]:
+        """Fields of exact tables share words, as the table's description says."""
+        found: list[ir.Expr | None] = [None] * table.key_words
+        for key, spec in zip(keys, table.keys, strict=True):
+            for i, word in enumerate(self._words(key), spec["word"]):
+                before = found[i]
+                if shift := spec["shift"]:
+                    word = ir.Op("shl", (word, fold.const(shift, 32)), 64)
+                found[i] = word if before is None else ir.Op("or", (before, word), 64)
+        return [word for word in found if word is not None]
 
     def _run_actions(
         self, decl: ast.TableDecl, table: ir.Table, params: list[list[Any]], action: ir.Var, hit: ir.Var, cursor: int
@@ -157,7 +168,7 @@ class Tables(Parsers):
 
     def _table(self, decl: ast.TableDecl, owner: Instance) -> ir.Table:
         name = owner.cp_names.get(decl.name, decl.name)
-        keys, offset, kinds = [], 0, set()
+        keys, kinds = [], set()
         for key in decl.keys:
             if key.match_kind == "selector":
                 continue
@@ -168,12 +179,12 @@ class Tables(Parsers):
                 raise self.unsupported(key, f"match kind '{key.match_kind}'")
             if key.match_kind == "range" and shape[0] > 64:
                 raise self.unsupported(key, "a range key of more than 64 bits")
-            keys.append({"name": key.cp_name, "width": shape[0], "match": key.match_kind, "word": offset})
+            keys.append({"name": key.cp_name, "width": shape[0], "match": key.match_kind})
             kinds.add(key.match_kind)
-            offset += words(shape[0])
+        kind = "exact" if kinds <= {"exact"} else "range" if "range" in kinds else "ternary"
+        offset = self._place_keys(keys, packed=kind == "exact")
         if offset > 64:
             raise self.unsupported(decl, f"a key of {offset} words")
-        kind = "exact" if kinds <= {"exact"} else "range" if "range" in kinds else "ternary"
         actions = [self._action(ref, owner) for ref in decl.actions]
         table = ir.Table(
             name,
@@ -202,6 +213,18 @@ class Tables(Parsers):
         if table.index >= 0 and max([table.param_words] + [len(table.default_params)]) > MAX_DEFAULT_WORDS:
             raise self.unsupported(decl, f"action parameters of more than {MAX_DEFAULT_WORDS * 64} bits")
         return table
+
+    @staticmethod
+    def _place_keys(keys: list[dict[str, Any]], packed: bool) -> int:
+        """Gives each field its word and bit; the number of words. `packed`: fields that fit share a word."""
+        word = bit = 0
+        for key in keys:
+            if bit and (not packed or bit + key["width"] > 64):
+                word, bit = word + 1, 0
+            key["word"], key["shift"] = word, bit
+            whole = words(key["width"]) - 1
+            word, bit = word + whole, 64 if whole else bit + key["width"]
+        return word + 1 if keys else 0
 
     def _attach(self, table: ir.Table, name: str, instance: Instance, prop: ast.Property) -> None:
         """The object of a table property."""

@@ -126,11 +126,10 @@ class V1Model(Externs):
             dropped_now = dropped
         self.emit(ir.If(dropped_now, [ir.Extern("drop", [], [])]))
         self._control(compute, top[:2])
-        self.emit(ir.Assign(self.out_length, fold.const(0, 32)))
-        self._control(deparser, [packet, self.headers])
+        deparse = self.block(lambda: self._deparse(deparser))
+        stays = self._stays(deparse)
+        self.out += deparse if stays is None else [ir.If(fold.lnot(stays), deparse)]
         grow = self._max_grow()
-        args = [self.cursor, self.out_length, *(place for _, place in self.emitted)]
-        self.emit(ir.Extern("deparse", [], args, [(h, place) for h, place in self.emitted]))
         self._egress_verdict(dropped)
         egress_body, self.out = self.out, []
 
@@ -138,7 +137,8 @@ class V1Model(Externs):
             ingress_body[clones:clones] = self.block(lambda: self._parsed_clone(end))
             ingress_body.append(ir.Label(end))
         kept = [self.flags[k] for k in ("ingress_clone", "ingress_digest") if k in self.flags]
-        ingress_body.append(ir.Extern("save", [], kept))
+        order = [header for header, _ in self.emitted]
+        ingress_body.append(ir.Extern("save", [] if stays is None else [stays], kept, (order, self.cursor)))
         for region in self.storage.regions:
             if self.needs_original:
                 region.in_place = False
@@ -166,6 +166,35 @@ class V1Model(Externs):
         for name, root in (("hdr", self.headers), ("meta", self.meta), ("standard_metadata", self.standard)):
             self._name_fields(module.fields, name, root)
         return module
+
+    def _deparse(self, deparser: Instance) -> None:
+        self.emit(ir.Assign(self.out_length, fold.const(0, 32)))
+        self._control(deparser, ["packet", self.headers])
+        args = [self.cursor, self.out_length, *(place for _, place in self.emitted)]
+        self.emit(ir.Extern("deparse", [], args, [(h, place) for h, place in self.emitted]))
+
+    def _stays(self, deparse: list[ir.Stmt]) -> ir.Var | None:
+        """Where egress leaves all headers where they are, ingress can tell once for all copies of a packet whether the
+        deparser has anything to move: a variable that is true if not. None: it takes more than that.
+        """
+        headers = [header for header, _ in self.emitted]
+        if not headers or any(h.region is None or not isinstance(h.valid, ir.Var) for h in headers):
+            return None
+        valid = {id(h.valid) for h in headers}
+        for stmt in ir.walk(self.out):
+            if isinstance(stmt, ir.Extern) and (isinstance(stmt.data, ir.Region) or stmt.op == "copy_region"):
+                return None
+            if any(id(target) in valid for target in ir.writes(stmt)):
+                return None
+        given = {id(place) for _, place in self.emitted} | {id(self.out_length)}
+        for stmt in ir.walk(deparse):
+            plain = isinstance(stmt, ir.Label) or isinstance(stmt, ir.If) and id(stmt.condition) in valid
+            if not plain and not (isinstance(stmt, ir.Assign) and id(stmt.target) in given):
+                if not (isinstance(stmt, ir.Extern) and stmt.op == "deparse"):
+                    return None
+        if sum(isinstance(stmt, ir.If) for stmt in deparse) != len(headers):
+            return None
+        return ir.Var("headers_stay", 1)
 
     def _max_grow(self) -> int:
         """Bytes: headers that came out of this frame do not make it longer, those that came to life otherwise do."""

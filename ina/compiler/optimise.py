@@ -1,13 +1,15 @@
 """Passes over the IR before emission. The C compiler does what it is good at; these do what it cannot see.
 
 `propagate` makes equal index expressions look equal; `optimise_dead` drops what is then unused; `optimise_rows` fuses
-registers; `optimise_roll` turns runs into loops, for which `optimise_arrays` puts variables side by side.
+registers; `optimise_roll` turns runs into loops, for which `optimise_arrays` puts variables side by side;
+`optimise_bounds` looks at an index once for many accesses.
 """
 
 from __future__ import annotations
 
 from ina.compiler import ir, layout
 from ina.compiler.optimise_arrays import make_arrays
+from ina.compiler.optimise_bounds import split
 from ina.compiler.optimise_dead import drop_dead
 from ina.compiler.optimise_propagate import propagate
 from ina.compiler.optimise_roll import roll
@@ -26,6 +28,7 @@ def optimise(module: ir.Module) -> None:
         pass
     # Now it is known which registers loops run over: those move to the end of the row, onto a cache line.
     layout.place_state(module, rows, bulk_registers(module))
+    split(module)
 
 
 def bulk_registers(module: ir.Module) -> set[int]:

@@ -105,10 +105,8 @@ INA_INLINE ina_u128 ina_satsub_s(ina_u128 a, ina_u128 b, unsigned w)
 INA_INLINE const struct ina_entry *ina_lookup_exact(const struct ina_table *t, const uint64_t *key, uint32_t words)
 {
     const uint32_t *bucket = ina_table_buckets(t);
-    if (!t->entries)
-        return 0;
     for (uint64_t b = ina_key_hash(key, words) & t->bucket_mask; bucket[b] != ~0u; b = (b + 1) & t->bucket_mask) {
-        const struct ina_entry *e = ina_table_entry(t, bucket[b]);
+        const struct ina_entry *e = ina_table_at(t, bucket[b]);
         uint64_t diff = 0;
         for (uint32_t w = 0; w < words; w++)
             diff |= e->words[w] ^ key[w];
@@ -132,11 +130,10 @@ static inline __attribute__((unused)) uint64_t ina_csum_add(uint64_t sum, const 
 
 INA_INLINE uint32_t ina_csum_fold(uint64_t sum)
 {
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffffffff) + (sum >> 32);
-    sum = (sum & 0xffff) + (sum >> 16);
-    sum = (sum & 0xffff) + (sum >> 16);
-    return (uint32_t)~sum & 0xffff;
+    sum += sum << 32 | sum >> 32; /* the upper half of x + (its halves exchanged) is their sum with the carry added */
+    uint32_t half = (uint32_t)(sum >> 32);
+    half += half << 16 | half >> 16;
+    return ~half >> 16;
 }
 
 /* Two rates, three colours, colour-blind (RFC 2698 section 3). Rates in units per second, bursts and tokens in units. */

@@ -26,6 +26,14 @@ static int set_members(struct ina_members **table, const struct ina_command *c)
         members->count = c->count;
         members->truncate = (uint32_t)c->size;
         memcpy(members->member, c->data, c->count * sizeof(struct ina_replica));
+        bool seen[INA_SWITCH_PORTS] = {false};
+        members->one_each = true;
+        for (uint32_t i = 0; i < c->count; i++) {
+            uint32_t port = members->member[i].port;
+            members->one_each &= port < INA_SWITCH_PORTS && !seen[port];
+            if (port < INA_SWITCH_PORTS)
+                seen[port] = true;
+        }
     } else if (!table[c->id]) {
         return -ENOENT;
     }

@@ -11,6 +11,7 @@ enum { INA_NONE = -1, INA_EMISSIONS = 4096 };
 struct ina_members { /* multicast group or clone session */
     uint32_t count;
     uint32_t truncate;
+    bool one_each; /* no port has two */
     struct ina_replica member[];
 };
 
@@ -104,6 +105,9 @@ void ina_link_drop_all(struct ina_switch *sw, uint16_t port);
 void ina_run_egress(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
                     uint64_t now);
 void ina_emit(struct ina_switch *sw, struct ina_packet *batch, uint64_t now); /* all emissions of the batch */
+/* Copies of `n` packets of the batch, at `sources`, to each member of a group with one copy for each port. */
+void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, const struct ina_packet *batch,
+                    const uint8_t *sources, unsigned n, uint64_t now);
 unsigned ina_lend(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned want);
 void ina_send(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, uint64_t now);
 

@@ -75,8 +75,8 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
 }
 
 /* The descriptor of a copy of `from` in the memory that `to` already describes. */
-static void describe(struct ina_packet *to, const struct ina_packet *from, const struct ina_emission *e, uint16_t port,
-                     bool lent_by_port)
+static inline void describe(struct ina_packet *to, const struct ina_packet *from, struct ina_replica replica,
+                            uint8_t instance_type, bool lent_by_port)
 {
     uint8_t *data = to->data;
     uint32_t headroom = to->headroom, capacity = to->len + to->tailroom, tag = to->tag;
@@ -86,9 +86,9 @@ static void describe(struct ina_packet *to, const struct ina_packet *from, const
     to->tailroom = capacity - from->len;
     if (lent_by_port)
         to->tag = tag;
-    to->egress_port = port;
-    to->rid = e->rid;
-    to->instance_type = e->instance_type;
+    to->egress_port = replica.port;
+    to->rid = replica.rid;
+    to->instance_type = instance_type;
     to->verdict = INA_UNICAST;
     to->clone = to->digest = 0;
 }
@@ -98,6 +98,26 @@ static inline void copy_lines(uint8_t *to, const uint8_t *from, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes; at += 64)
         memcpy(to + at, from + at, 64);
+}
+
+/* A copy of `from` into `to`, which is frame `n` of what the port lent; with metadata of its own unless it may have the
+ * packet's. False: it does not fit. */
+static inline bool copy(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *from,
+                        struct ina_replica replica, uint8_t instance_type, bool own_meta, uint64_t now)
+{
+    struct ina_switch_port *port = &sw->ports[replica.port];
+    if (from->len > to->len + to->tailroom) {
+        port->stats.drops[INA_DROPPED_TOO_LONG]++;
+        return false;
+    }
+    describe(to, from, replica, instance_type, port->port != NULL);
+    memcpy(to->data, from->data, from->len);
+    if (own_meta) {
+        to->meta = sw->egress_meta + (size_t)n * sw->meta_stride;
+        copy_lines(to->meta, from->meta, sw->program->meta_size);
+    }
+    to->enq_time = to->deq_time = now;
+    return true;
 }
 
 /* Copies of one chunk straight into the port's frames; the emission after the chunk. */
@@ -111,32 +131,39 @@ static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct i
     unsigned lent = ina_lend(sw, number, out, want);
     for (unsigned k = 0; k < want; k++) {
         const struct ina_emission *e = &sw->emissions[at];
-        const struct ina_packet *from = &batch[e->source];
         at = e->next;
-        uint32_t uses = --sw->uses[e->source];
-        if (n == lent) {
+        uint32_t uses = --sw->uses[e->source]; /* the last copy may have the metadata itself */
+        if (n == lent)
             port->stats.drops[INA_DROPPED_BACK_PRESSURE]++;
-            continue;
-        }
-        struct ina_packet *to = &out[n];
-        if (from->len > to->len + to->tailroom) {
-            port->stats.drops[INA_DROPPED_TOO_LONG]++;
-            continue;
-        }
-        describe(to, from, e, number, port->port != NULL);
-        memcpy(to->data, from->data, from->len);
-        if (uses) { /* the last copy may have the metadata itself */
-            to->meta = sw->egress_meta + (size_t)n * sw->meta_stride;
-            copy_lines(to->meta, from->meta, sw->program->meta_size);
-        }
-        to->enq_time = to->deq_time = now;
-        passes[n++] = sw->passes[e->source];
+        else if (copy(sw, &out[n], n, &batch[e->source], (struct ina_replica){number, e->rid}, e->instance_type, uses, now))
+            passes[n++] = sw->passes[e->source];
     }
     if (n)
         ina_run_egress(sw, number, out, n, passes, now);
     if (lent)
         ina_send(sw, number, out, n, now);
     return at;
+}
+
+void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, const struct ina_packet *batch,
+                    const uint8_t *sources, unsigned count, uint64_t now)
+{
+    for (uint32_t m = 0; m < group->count; m++) {
+        const struct ina_replica replica = group->member[m];
+        const bool own_meta = m + 1 < group->count;
+        struct ina_packet *out = sw->out;
+        uint8_t passes[INA_BATCH];
+        unsigned lent = ina_lend(sw, replica.port, out, count), n = 0;
+        for (unsigned k = 0; k < count; k++)
+            if (n == lent)
+                sw->ports[replica.port].stats.drops[INA_DROPPED_BACK_PRESSURE]++;
+            else if (copy(sw, &out[n], n, &batch[sources[k]], replica, INA_REPLICATED, own_meta, now))
+                passes[n++] = sw->passes[sources[k]];
+        if (n)
+            ina_run_egress(sw, replica.port, out, n, passes, now);
+        if (lent)
+            ina_send(sw, replica.port, out, n, now);
+    }
 }
 
 void ina_emit(struct ina_switch *sw, struct ina_packet *batch, uint64_t now)
@@ -154,7 +181,7 @@ void ina_emit(struct ina_switch *sw, struct ina_packet *batch, uint64_t now)
             }
             const struct ina_emission *e = &sw->emissions[at];
             struct ina_packet copy = batch[e->source];
-            describe(&copy, &batch[e->source], e, number, false);
+            describe(&copy, &batch[e->source], (struct ina_replica){number, e->rid}, e->instance_type, false);
             sw->uses[e->source]--;
             ina_link_push(sw, number, &copy, sw->passes[e->source], now);
             at = e->next;

@@ -28,11 +28,21 @@ def words_of(value: int, width: int) -> list[int]:
 
 def key_hash(keys: np.ndarray) -> np.ndarray:
     """`ina_key_hash` of table.h for keys of shape (n, words), uint64."""
-    h = np.full(len(keys), 0x9E3779B97F4A7C15, np.uint64)
-    for w in range(keys.shape[1]):
-        h = (h ^ keys[:, w]) * np.uint64(0xFF51AFD7ED558CCD)
-        h ^= h >> np.uint64(32)
+    h = np.zeros(len(keys), np.uint64)
+    nothing = np.zeros(len(keys), np.uint64)
+    for w in range(0, keys.shape[1], 2):
+        other = keys[:, w + 1] if w + 1 < keys.shape[1] else nothing
+        a, b = keys[:, w] ^ np.uint64(0x9E3779B97F4A7C15), other ^ np.uint64(0xFF51AFD7ED558CCD)
+        h = (h << np.uint64(23) | h >> np.uint64(41)) ^ a * b ^ _high_half(a, b)
     return h
+
+
+def _high_half(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Bits 127..64 of the products of 64-bit numbers."""
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    cross, other = (a & low) * (b >> half), (a >> half) * (b & low)
+    carry = ((a & low) * (b & low) >> half) + (cross & low) + (other & low)
+    return (a >> half) * (b >> half) + (cross >> half) + (other >> half) + (carry >> half)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +58,8 @@ class ImageRow:
 def build(
     keys: list[dict[str, Any]], key_words: int, param_words: int, rows: Sequence[ImageRow], default: Bound
 ) -> Any:
-    """The image as cffi-owned 64-bit words. `keys`: width, match and first word of each field, as in the layout; the
-    first of `rows` wins.
+    """The image as cffi-owned 64-bit words. `keys`: width, match, first word (and bit in it) of each field, as in the
+    layout; the first of `rows` wins.
     """
     kind = max((KINDS[k["match"]] for k in keys), default=EXACT)
     exact = kind == EXACT
@@ -72,6 +82,9 @@ def build(
         words = [0] * entry_words
         for k, (value, mask) in zip(keys, row.key, strict=True):
             at, length = 1 + k["word"], len(words_of(0, k["width"]))
+            if exact and length == 1:
+                words[at] |= value << k.get("shift", 0)
+                continue
             words[at : at + length] = words_of(value, k["width"])
             if not exact:
                 words[at + kw : at + kw + length] = words_of(mask, k["width"])
@@ -91,7 +104,7 @@ def build(
         for i, at in enumerate((key_hash(body[:, 1 : 1 + kw]) & np.uint64(bucket_mask)).tolist()):
             while buckets[at] != _EMPTY:
                 at = (at + 1) & bucket_mask
-            buckets[at] = i
+            buckets[at] = 4 * len(buckets) + i * entry_words * 8
     header = np.zeros(_HEADER_WORDS, np.uint64)
     header[:4].view(np.uint32)[:] = [kind, kw, param_offset, entry_words * 8, n, bucket_mask, default[0], 0]
     header[4] = sum(1 << k["word"] for k in keys if k["match"] == "range")

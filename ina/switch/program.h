@@ -5,7 +5,7 @@
  * without pointers: registers and other stateful externs first, statistics (counters) in a tail from `stats_offset`.
  *
  * ingress: for each packet: parser, checksum verification, ingress control; leaves headers and metadata in pkt->meta
- *   (the frame's bytes may stay where they are) and a verdict.
+ *   (the frame's bytes may stay where they are) and a verdict. What asks for more (clone, digest) is zero before.
  * egress: for each packet (a replica has its own copy of meta and of the frame, at any address): egress control,
  *   checksum update, deparser; data/len are then the frame to send, and the verdict INA_UNICAST or INA_DROP. wire_len
  *   has grown and shrunk with len.

@@ -212,6 +212,37 @@ static void route_clone(struct ina_switch *sw, struct ina_packet *batch, unsigne
     emit_all(sw, batch, i, members, batch[i].instance_type, now);
 }
 
+/* The common case of aggregation: packets of one port, all of which end here or go to one group with a copy for each of
+ * its ports. False: it is not that, and nothing has been done. */
+static bool to_one_group(struct ina_switch *sw, const struct ina_packet *batch, unsigned n, uint64_t now)
+{
+    const struct ina_members *group = NULL;
+    uint8_t sources[INA_BATCH];
+    unsigned count = 0;
+    for (unsigned i = 0; i < n; i++) {
+        const struct ina_packet *pkt = &batch[i];
+        if (pkt->clone || pkt->digest || pkt->ingress_port != batch[0].ingress_port)
+            return false;
+        if (pkt->verdict == INA_DROP)
+            continue;
+        if (pkt->verdict != INA_MULTICAST || (count && pkt->mcast_grp != batch[sources[0]].mcast_grp))
+            return false;
+        sources[count++] = (uint8_t)i;
+    }
+    if (count) {
+        group = sw->groups[batch[sources[0]].mcast_grp];
+        if (!group || !group->one_each)
+            return false;
+        for (uint32_t m = 0; m < group->count; m++)
+            if (!sw->ports[group->member[m].port].present || sw->ports[group->member[m].port].link)
+                return false;
+    }
+    sw->ports[batch[0].ingress_port].stats.drops[INA_DROPPED_INGRESS] += n - count;
+    if (count)
+        ina_emit_group(sw, group, batch, sources, count, now);
+    return true;
+}
+
 /* Ingress and all that follows. Metadata, instance types and sw->passes are set; `again` holds the buffers of packets
  * that enter again, NULL for packets from ports. */
 static void process(struct ina_switch *sw, struct ina_packet *batch, unsigned n, const uint32_t *again, uint64_t now)
@@ -227,6 +258,8 @@ static void process(struct ina_switch *sw, struct ina_packet *batch, unsigned n,
             record->verdict = batch[i].verdict;
             record->target = batch[i].verdict == INA_MULTICAST ? batch[i].mcast_grp : batch[i].egress_port;
         }
+    if (!again && to_one_group(sw, batch, n, now))
+        return;
     for (unsigned i = 0; i < n; i++) {
         sw->uses[i] = 1; /* ours, while copies are being added */
         const struct ina_packet *before = again ? &ina_buffer_at(sw, again[i])->pkt : NULL;
@@ -283,6 +316,7 @@ static void settle(struct ina_switch *sw, uint64_t now)
 static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n)
 {
     unsigned kept = 0;
+    _Static_assert(INA_NORMAL == 0 && INA_DROP == 0 && INA_NO_TIME == 0, "a fresh descriptor is zero");
     for (unsigned i = 0; i < n;) {
         const uint16_t number = pkts[i].ingress_port;
         if (number >= INA_SWITCH_PORTS) { /* no such number: nothing to count on */
@@ -318,11 +352,9 @@ void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n
         unsigned taken = n < INA_BATCH ? n : INA_BATCH;
         unsigned kept = admit(sw, pkts, taken);
         for (unsigned i = 0; i < kept; i++) {
-            struct ina_packet *pkt = &pkts[i];
-            reset(pkt);
-            pkt->instance_type = INA_NORMAL;
-            pkt->field_list = 0;
-            pkt->ingress_time = now;
+            struct ina_packet *pkt = &pkts[i], fresh = {.ingress_port = pkt->ingress_port, .ingress_time = now};
+            memcpy(&pkt->ingress_port, &fresh.ingress_port,
+                   offsetof(struct ina_packet, meta) - offsetof(struct ina_packet, ingress_port));
             pkt->meta = sw->ingress_meta + (size_t)i * sw->meta_stride;
             sw->passes[i] = 1;
         }

@@ -3,7 +3,9 @@
  * A key is an array of 64-bit words: each key field takes ceil(width / 64) words, least significant word first.
  * An entry's parameters likewise, in declaration order. Layout JSON of the program names widths and offsets.
  *
- *   image:  struct ina_table | buckets or order (uint32) | entries | groups of an action selector
+ * In tables whose keys are all exact, fields share words: each begins at the bit that the layout calls `shift`.
+ *
+ *   image:  struct ina_table | buckets (uint32) | entries | groups of an action selector
  *   entry:  struct ina_entry | key words | mask words (ternary, lpm, range: high bounds) | parameter words
  *   group:  for each member: action | parameter words
  *
@@ -36,7 +38,8 @@ struct ina_table {
     uint32_t reserved;
     uint64_t range_words;  /* bit i: key word i is a range (value..mask as low..high), else value/mask */
     uint64_t default_params[64];
-    /* uint32_t bucket[bucket_mask + 1] (exact only), padded to 8 bytes; then entries, highest priority first */
+    /* uint32_t bucket[bucket_mask + 1] (exact only, at least one empty): where the entry lies, in bytes from here; padded to 8 bytes. Then
+     * entries, highest priority first. */
 };
 
 struct ina_tables {
@@ -51,10 +54,11 @@ _Static_assert(sizeof(struct ina_table) == 40 + 64 * 8, "ina_table");
 
 static inline uint64_t ina_key_hash(const uint64_t *key, uint32_t words)
 {
-    uint64_t h = 0x9e3779b97f4a7c15u;
-    for (uint32_t i = 0; i < words; i++) {
-        h = (h ^ key[i]) * 0xff51afd7ed558ccdu;
-        h ^= h >> 32;
+    uint64_t h = 0;
+    for (uint32_t i = 0; i < words; i += 2) { /* two words in one multiplication, both halves of the product */
+        uint64_t other = i + 1 < words ? key[i + 1] : 0;
+        unsigned __int128 product = (unsigned __int128)(key[i] ^ 0x9e3779b97f4a7c15u) * (other ^ 0xff51afd7ed558ccdu);
+        h = (h << 23 | h >> 41) ^ (uint64_t)product ^ (uint64_t)(product >> 64);
     }
     return h;
 }
@@ -64,22 +68,18 @@ static inline const uint32_t *ina_table_buckets(const struct ina_table *t)
     return (const uint32_t *)(t + 1);
 }
 
-static inline const struct ina_entry *ina_table_entry(const struct ina_table *t, uint32_t i)
+static inline const struct ina_entry *ina_table_at(const struct ina_table *t, uint32_t bytes)
 {
-    uint64_t buckets = t->kind == INA_MATCH_EXACT ? ((uint64_t)t->bucket_mask + 1) * 4 : 0;
-    const uint8_t *base = (const uint8_t *)(t + 1) + ((buckets + 7) & ~7ull);
-    return (const struct ina_entry *)(base + (uint64_t)i * t->entry_bytes);
+    return (const struct ina_entry *)((const uint8_t *)(t + 1) + bytes);
 }
 
 /* The entry that matches, or NULL (then default_action, default_params apply). Tables are never NULL. */
 static inline const struct ina_entry *ina_table_lookup(const struct ina_table *t, const uint64_t *key)
 {
     if (t->kind == INA_MATCH_EXACT) {
-        if (!t->entries)
-            return 0;
         const uint32_t *bucket = ina_table_buckets(t);
         for (uint64_t b = ina_key_hash(key, t->key_words) & t->bucket_mask; bucket[b] != ~0u; b = (b + 1) & t->bucket_mask) {
-            const struct ina_entry *e = ina_table_entry(t, bucket[b]);
+            const struct ina_entry *e = ina_table_at(t, bucket[b]);
             uint64_t diff = 0;
             for (uint32_t w = 0; w < t->key_words; w++)
                 diff |= e->words[w] ^ key[w];
@@ -89,7 +89,7 @@ static inline const struct ina_entry *ina_table_lookup(const struct ina_table *t
         return 0;
     }
     for (uint32_t i = 0; i < t->entries; i++) {
-        const struct ina_entry *e = ina_table_entry(t, i);
+        const struct ina_entry *e = ina_table_at(t, i * t->entry_bytes);
         uint32_t w = 0;
         for (; w < t->key_words; w++) {
             uint64_t value = e->words[w], mask = e->words[t->key_words + w];

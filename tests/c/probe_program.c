@@ -75,10 +75,10 @@ static void ingress(void *state, const struct ina_tables *tables, struct ina_pac
             pkt->clone_session = meta->op[1];
             break;
         case TABLE: {
-            uint64_t key = 0;
+            uint64_t key[2] = {0}; /* one word: the table says how many */
             for (int b = 0; b < 6; b++)
-                key = key << 8 | pkt->data[b];
-            const struct ina_entry *e = ina_table_lookup(tables->table[0], &key);
+                key[0] = key[0] << 8 | pkt->data[b];
+            const struct ina_entry *e = ina_table_lookup(tables->table[0], key);
             uint32_t action = e ? e->action : tables->table[0]->default_action;
             if (action == 1) {
                 pkt->verdict = INA_UNICAST;

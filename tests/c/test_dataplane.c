@@ -86,10 +86,13 @@ int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 3;
     struct world w = {0};
-    struct ina_table table = {.kind = INA_MATCH_EXACT, .key_words = 1, .param_offset = 1, .entry_bytes = 24};
+    struct {
+        struct ina_table table;
+        uint32_t bucket[2];
+    } image = {{.kind = INA_MATCH_EXACT, .key_words = 1, .param_offset = 1, .entry_bytes = 24}, {~0u, ~0u}};
     struct ina_tables *tables = calloc(1, sizeof *tables + sizeof(void *));
     tables->count = 1;
-    tables->table[0] = &table;
+    tables->table[0] = &image.table;
     struct ina_switch *sw = ina_switch_create(&ina_program, tables, NULL);
     check(sw != NULL, "create");
     for (uint32_t p = 0; p < PORTS; p++) {

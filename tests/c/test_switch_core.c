@@ -79,12 +79,15 @@ int main(int argc, char **argv)
     unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 20000;
     rng = argc > 2 ? (uint64_t)atoll(argv[2]) : 1;
 
-    struct ina_table table = {.kind = INA_MATCH_EXACT, .key_words = 1, .param_offset = 1, .entry_bytes = 24,
-                              .default_action = 1, .default_params = {5}};
+    struct {
+        struct ina_table table;
+        uint32_t bucket[2];
+    } image = {{.kind = INA_MATCH_EXACT, .key_words = 1, .param_offset = 1, .entry_bytes = 24, .default_action = 1,
+                .default_params = {5}}, {~0u, ~0u}};
     struct ina_tables *tables = malloc(sizeof *tables + sizeof(void *));
     tables->count = 1;
     tables->reserved = 0;
-    tables->table[0] = &table;
+    tables->table[0] = &image.table;
     struct ina_switch_config config = {.buffers = 40, .max_frame = 1600, .max_passes = 9, .digests = 7, .seed = 3};
     struct ina_switch *sw = ina_switch_create(&ina_program, tables, &config);
     check(sw != NULL, "create");
