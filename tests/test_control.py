@@ -34,6 +34,7 @@ class FakeHost(FakeTarget):
     def __init__(self):
         super().__init__()
         self.targets = {"s1": self}
+        self.outlives = False
         self.ports = {}
         self.closed = False
 

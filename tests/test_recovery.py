@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,8 @@ from ina.control.service import Service
 from ina.control.state import StateError, StateFile
 from ina.switch.entities import TableEntry
 from ina.switch.p4info import EntityError
-from ina.transport import worker_address
+from ina.transport import Endpoint, WorkerConfig, worker_address
+from ina.transport.ports import bound_port, open_udp
 
 ROOT = Path(__file__).parent.parent
 ADDRESS = switch_address("s1")
@@ -85,6 +88,16 @@ def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, sta
     new = Service(network, state=state)
     assert Someone(new, 1).ask("attach", job="job", worker=0, token="mine")["code"] == "token"
     assert Someone(new, 1).ask("attach", job="job", worker=0)["ok"]
+
+
+def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
+    first, _ = begun(Service(network, state=state), 1, 3)
+    assert first.ask("release")["ok"]
+    new = Service(network, state=state)
+    assert new.watch.awaited == {"job": {1}}
+    second = Someone(new, 3)
+    second.ask("attach", job="job", worker=1, token="t")
+    assert second.ask("release")["ok"] and new.controller.jobs == {} and not any(held(network).values())
 
 
 def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
@@ -212,7 +225,7 @@ def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
     network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(network.targets["s3"].failing)
     service.watch.tick()
     reason = "switch s3 is lost: connection refused; job job goes on over s4, s1, s2"
-    assert all(worker.said[-1] == {"event": "moved", "reason": reason} for worker in workers)
+    assert all(worker.said[-1] == {"event": "moved", "incarnation": 2, "reason": reason} for worker in workers)
     assert [worker.ask("attach", job="job", worker=i, moves=True)["incarnation"] for i, worker in enumerate(workers)] == [2, 2]
     assert StateFile(state.path).load()["controller"]["jobs"][0]["incarnation"] == 2
     service.watch.tick()
@@ -255,54 +268,75 @@ class Process:
         self.process.stderr.close()
 
 
-def test_sums_go_on_while_the_controller_is_killed_and_started_anew(tmp_path):
-    """A real switch over P4Runtime, two workers at its ports; the controller is killed with -9 between and during all-reduces."""
+@pytest.fixture
+def running(tmp_path):
+    """A real switch over P4Runtime with two hosts at UDP ports, and its controller, which ``begin`` starts (again)."""
     need("cc", "p4runtime")
-    from ina.transport import Endpoint, WorkerConfig
-    from ina.transport.ports import bound_port, open_udp
+    return Running(tmp_path)
 
-    topology = tmp_path / "net.toml"
-    topology.write_text('[[link]]\nends = ["h2-h3", "s1"]\n')
-    ports = [open_udp(("127.0.0.1", 0), None, source=ADDRESS, destination=worker(i), max_frame=512, frames=256) for i in (1, 2)]
-    where = [f"-i{i}@udp:127.0.0.1:0,127.0.0.1:{bound_port(port)}" for i, port in enumerate(ports, 1)]
-    switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", *where, "--grpc", "127.0.0.1:0")
-    address = switch.said.split()[1].rstrip(",")
-    inside = [int(part.split("127.0.0.1:")[1].split(",")[0].split()[0]) for part in switch.said.split("@UDP ")[1:]]
-    arguments = ("controller", "--topology", topology, "--switch", f"s1={address}", "--name", tmp_path / "socket",
-                 "--state", tmp_path / "jobs.json", "--job-slots", "16")  # fmt: skip
-    controller, endpoints, clients = Process(*arguments), [], []
-    try:
-        attached = connect(tmp_path / "socket", clients)
+
+class Running:
+    def __init__(self, folder):
+        self.name = str(folder / "socket")
+        topology = folder / "net.toml"
+        topology.write_text('[[link]]\nends = ["h2-h3", "s1"]\n')
+        ports = [open_udp(("127.0.0.1", 0), None, source=ADDRESS, destination=worker(i), max_frame=512, frames=8) for i in (1, 2)]
+        self.own = [bound_port(port) for port in ports]
+        where = [f"-i{i}@udp:127.0.0.1:0,127.0.0.1:{own}" for i, own in enumerate(self.own, 1)]
+        self.switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", *where, "--grpc", "127.0.0.1:0")
+        address = self.switch.said.split()[1].rstrip(",")
+        self.inside = [int(number) for number in re.findall(r"@UDP 127\.0\.0\.1:(\d+)", self.switch.said)]
+        self.arguments = ("controller", "--topology", topology, "--switch", f"s1={address}", "--name", self.name,
+                          "--state", folder / "jobs.json", "--job-slots", "16")  # fmt: skip
         for port in ports:
             port.close()
-        for i, a in enumerate(attached):
-            assert (a.address, a.switch) == (worker(i + 1), ADDRESS)
+        self.begin()
+
+    def begin(self):
+        self.controller = Process(*self.arguments)
+
+    def port(self, attachment, faults=None):
+        """The worker's end, on loopback, where its host's address is not."""
+        i = attachment.worker
+        return open_udp(("127.0.0.1", self.own[i]), ("127.0.0.1", self.inside[i]), source=attachment.switch,
+                        destination=attachment.address, max_frame=512, frames=256)  # fmt: skip
+
+    def end(self):
+        for process in (self.controller, self.switch):
+            if process.process.poll() is None:
+                process.kill()
+
+
+def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp_path):
+    """It is killed with -9 during all-reduces."""
+    endpoints, clients = [], []
+    try:
+        for i, a in enumerate(connect(running.name, clients)):
+            assert (a.address, a.switch, a.outlives) == (worker(i + 1), ADDRESS, True)
             config = WorkerConfig(worker=i, workers=2, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,
                                   address=a.address, switch=a.switch, rto_min=20e-3, timeout=20.0)  # fmt: skip
-            own = int(where[i].rpartition(":")[2])
-            port = open_udp(("127.0.0.1", own), ("127.0.0.1", inside[i]), source=a.switch, destination=a.address,
-                            max_frame=512, frames=256)  # fmt: skip
-            endpoints.append(Endpoint(config, port))
+            endpoints.append(Endpoint(config, running.port(a)))
         total(endpoints, 10_000)
         for _ in range(2):
             arrays = [np.arange(2_000_000, dtype=np.int32) for _ in endpoints]
             tickets = [endpoint.submit(array) for endpoint, array in zip(endpoints, arrays, strict=True)]
-            controller.kill()
+            running.controller.kill()
             with pytest.raises(ControlError, match="ended"):
                 clients[0].ping()
-            controller = Process(*arguments)
+            running.begin()
             for client in clients:
                 client.close()
             clients.clear()
-            assert [(a.number, a.incarnation) for a in connect(tmp_path / "socket", clients)] == [(0, 1), (0, 1)]
+            assert [(a.number, a.incarnation) for a in connect(running.name, clients)] == [(0, 1), (0, 1)]
             for endpoint, ticket in zip(endpoints, tickets, strict=True):
                 endpoint.wait(ticket, 20)
             assert all((array == 2 * np.arange(2_000_000, dtype=np.int32)).all() for array in arrays)
         assert clients[0].ask("jobs")["jobs"]["job"]["members"]["1"]["host"] == "h3"
+        assert len(clients[0].counters()["program"]["SwitchIngress.drops"]) == 10
         for client in clients:
             client.release()
         assert clients[0].ask("jobs") == {"jobs": {}}
-        controller.kill(signal.SIGTERM)
+        running.controller.kill(signal.SIGTERM)
         assert json.loads((tmp_path / "jobs.json").read_text())["controller"]["jobs"] == []
         assert not (tmp_path / "socket").exists()
     finally:
@@ -310,9 +344,49 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(tmp_path):
             endpoint.close()
         for client in clients:
             client.close()
-        for process in (controller, switch):
-            if process.process.poll() is None:
-                process.kill()
+        running.end()
+
+
+def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
+    """The back end's job of two ranks, in this process; nobody but the jobs does anything about the controller's end."""
+    need("torch")
+    import torch
+
+    from ina.backend import job as backend
+    from ina.backend.settings import Settings
+
+    monkeypatch.setattr(backend, "open_worker_port", running.port)
+    settings, jobs = Settings(program=Path("p4/switchml.p4"), protocol="switchml", switch=running.name), []
+    try:
+        for rank in range(2):
+            monkeypatch.setenv("INA_HOST", f"h{rank + 2}")
+            jobs.append(backend.Job(running.name, running.controller.process.pid, "group", rank, 2, 60.0, settings, "secret"))
+        assert [job.admit() for job in jobs] == ["", ""]
+        for step in range(3):
+            if step:
+                running.controller.kill()
+            tensors = [torch.full((100_000,), float(rank + step)) for rank in range(2)]
+            tickets = [job.submit(tensor, False, 0) for job, tensor in zip(jobs, tensors, strict=True)]
+            for job, ticket in zip(jobs, tickets, strict=True):
+                assert job.wait(*ticket, "all-reduce", 30)
+            assert all((tensor == 1 + 2 * step).all() for tensor in tensors)
+            if step:
+                running.begin()
+                probe = Client(running.name)
+                deadline = time.monotonic() + 20
+                while sum(m["pid"] == os.getpid() for m in probe.ask("jobs")["jobs"]["group"]["members"].values()) < 2:
+                    assert time.monotonic() < deadline, "they do not come back"
+                    time.sleep(0.05)
+                probe.close()
+        for job in jobs:
+            job.close(in_peace=True)
+        probe = Client(running.name)
+        assert probe.ask("jobs") == {"jobs": {}}
+        probe.close()
+    finally:
+        for job in jobs:
+            job.close(in_peace=False)
+        running.end()
 
 
 def total(endpoints, count):
@@ -325,11 +399,9 @@ def total(endpoints, count):
 
 def connect(name, clients):
     """Both workers of the job, each in its host: (again) at the controller."""
-    clients += [Client(str(name), 20, token="secret") for _ in range(2)]
+    clients += [Client(name, 20, token="secret", host=f"h{i + 2}") for i in range(2)]
     for i, client in enumerate(clients):
-        os.environ["INA_HOST"] = f"h{i + 2}"
         client.join("job", i)
-    del os.environ["INA_HOST"]
     for client in clients:
         client.admit("job", 2)
     return [client.attach("job", i) for i, client in enumerate(clients)]

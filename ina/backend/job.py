@@ -18,7 +18,7 @@ import torch
 
 from ina.backend import world
 from ina.backend.counters import COUNTERS
-from ina.backend.moving import Mover
+from ina.backend.moving import Keeper
 from ina.backend.settings import Settings
 from ina.control.client import Attachment, Client, ControlError
 from ina.control.ports import open_worker_port
@@ -52,16 +52,16 @@ class Job:
         self.has_maximum = False  # once admitted: whether its protocol has maxima too
         self._switch, self._switch_pid = switch, switch_pid
         self._pid = os.getpid()
-        self._lock = threading.Lock()  # of the connection and of opening
+        self.lock = threading.Lock()  # of the connection and of opening
         self._submit_lock = threading.Lock()
         self._endpoint: Endpoint | Movable | None = None
         self._store = store
-        self._mover: Mover | None = None
+        self._keeper: Keeper | None = None
         self._tag = 0
         self._last_stats: dict[str, int] = {}
         try:
-            self._client = Client(switch, max(timeout, START_TIMEOUT), token)
-            self._client.join(name, rank)
+            self.client = Client(switch, max(timeout, START_TIMEOUT), token)
+            self.client.join(name, rank)
         except ControlError as error:
             raise RuntimeError(f"ina: {error}{world.log_tail(switch)}") from error
 
@@ -70,12 +70,12 @@ class Job:
 
         Raises RuntimeError when there is no switch any more, or another rank is lost.
         """
-        with self._lock:
+        with self.lock:
             if self.failure:
                 raise RuntimeError(self.failure)
             if self.refusal is None:
                 try:
-                    self._client.admit(self.name, self.size)
+                    self.client.admit(self.name, self.size)
                     attachment = self._attach()
                 except ControlError as error:
                     if error.code in ("full", "too_many_workers"):
@@ -83,23 +83,37 @@ class Job:
                         return self.refusal
                     self.failure = f"ina: {error}{world.log_tail(self._switch)}"
                     raise RuntimeError(self.failure) from error
-                endpoint: Endpoint | Movable = self._open(attachment)
-                if attachment.moves:
-                    endpoint = Movable(endpoint, attachment.slots, attachment.values)
-                    self._mover = Mover(self._client, self._lock, endpoint, self._store, self.rank, self.size, self._reopen,
-                                        self._over)  # fmt: skip
-                self._endpoint = endpoint
+                endpoint = self._open(attachment)
+                movable = Movable(endpoint, attachment.slots, attachment.values) if attachment.moves else None
+                self._endpoint = movable or endpoint
+                if attachment.moves or attachment.outlives:
+                    self._keeper = Keeper(self, movable, self._store, attachment.outlives)
                 self.refusal = ""
                 COUNTERS.job_opened(self)
             return self.refusal
 
     def _attach(self) -> Attachment:
-        return self._client.attach(self.name, self.rank, self.settings.port, moves=self._store is not None)
+        return self.client.attach(self.name, self.rank, self.settings.port, moves=self._store is not None)
 
-    def _reopen(self) -> Endpoint:
+    def reopen(self) -> Endpoint:
         """Where the job has been moved to. Raises ControlError, RuntimeError."""
-        with self._lock:
+        with self.lock:
             return self._open(self._attach())
+
+    def reconnect(self) -> None:
+        """To a new controller; the endpoint goes on as it is. Raises ControlError."""
+        client = Client(self._switch, self.client.timeout, self.client.token, self.client.host)
+        try:
+            client.join(self.name, self.rank)
+            attachment = client.attach(self.name, self.rank, self.settings.port, moves=self._store is not None)
+        except ControlError:
+            client.close()
+            raise
+        for fd in attachment.fds:
+            os.close(fd)
+        with self.lock:
+            self.client.close()
+            self.client = client
 
     def _open(self, attachment: Attachment) -> Endpoint:
         try:
@@ -131,7 +145,7 @@ class Job:
                 folder = Path(self.settings.capture)
                 folder.mkdir(parents=True, exist_ok=True)
                 port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
-            return Endpoint(config, port, self._client.fileno())
+            return Endpoint(config, port, -1 if attachment.outlives else self.client.fileno())
         except OSError as error:
             port.close()
             self.failure = f"ina: job {self.name!r}: {error}"
@@ -179,9 +193,9 @@ class Job:
 
     def _watch(self) -> None:
         """An operation takes long: has a worker left that it may be waiting for?"""
-        with self._lock:
-            self._client.poll()
-            gone = [w for w, since in self._client.left.items() if time.monotonic() - since > LEFT_GRACE]
+        with self.lock:
+            self.client.poll()
+            gone = [w for w, since in self.client.left.items() if time.monotonic() - since > LEFT_GRACE]
         if gone and not self.failure:
             self.abort(f"ina: rank {gone[0]} has left group {self.name!r} (destroy_process_group), but a collective "
                        "still waits for it")
@@ -203,9 +217,9 @@ class Job:
         return reason or f"the connection to the switch process {self._switch_pid} was lost"
 
     def _poll(self) -> str:
-        with self._lock:
-            reason = self._client.poll()
-        if self._client.gone:
+        with self.lock:
+            reason = self.client.poll()
+        if self.client.gone:
             return f"the switch process {self._switch_pid} ended{world.log_tail(self._switch)}"
         return reason
 
@@ -235,21 +249,21 @@ class Job:
 
         Nobody may be in ``wait`` or ``submit`` any more.
         """
-        if self._client is None or os.getpid() != self._pid:  # a forked child owns nothing of this
+        if self.client is None or os.getpid() != self._pid:  # a forked child owns nothing of this
             return
         with self._submit_lock:
             self._over("the process group has been destroyed")
         COUNTERS.job_closed(self)
-        if self._mover is not None:
-            self._mover.close()
-        with self._lock:
+        if self._keeper is not None:
+            self._keeper.close()
+        with self.lock:
             if in_peace:
                 try:
-                    self._client.release()
+                    self.client.release()
                 except ControlError:  # the switch process is gone, or has given up the job: nothing left to release
                     in_peace = False
             endpoint, self._endpoint = self._endpoint, None
             if endpoint is not None:
                 endpoint.close()
-            self._client.close()
-            self._client = None
+            self.client.close()
+            self.client = None

@@ -1,7 +1,10 @@
-"""When a switch fails, a job moves: the ranks tell each other through the group's store what they have, and go on elsewhere.
+"""What a rank's job does when a switch or the controller fails, in a thread of its own: it moves, or it comes back.
 
-A thread of each rank listens for the news, for a rank that waits for nothing has results that others may lack. The store's
-blocking calls would keep other threads from it, so it is only ever asked for what is there.
+When a switch fails, the job moves: the ranks tell each other through the group's store what they have, and go on elsewhere. A
+rank that waits for nothing has results that others may lack; hence the thread. The store's blocking calls would keep other
+threads from it, so it is only ever asked for what is there.
+
+When a controller ends that the switches outlive, packets go on; the rank connects again when there is a new one.
 """
 
 from __future__ import annotations
@@ -11,13 +14,14 @@ import select
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from typing import Protocol
 
-from ina.control.client import Client
+from ina.control.client import Client, ControlError
 from ina.transport import Endpoint
 from ina.transport.failover import Movable, MoveFailed
 
 PATIENCE = 60.0  # seconds for all ranks to say what they have, and for parts to come
+COMING_BACK = 25.0  # seconds for a new controller; it waits for its workers a little longer
 LOOK = 0.2  # seconds between two looks at the connection
 PAUSE = 0.005  # seconds between two looks at the store
 
@@ -26,72 +30,114 @@ class Superseded(Exception):
     """The job has been moved once more, before this move was through."""
 
 
-class Mover:
-    """Moves one rank's job. ``reopen``: attaches anew and gives the new endpoint; ``failed``: is told why the job is over."""
+class Member(Protocol):
+    """One rank's job (job.py)."""
 
-    def __init__(self, client: Client, lock: threading.Lock, movable: Movable, store, rank: int, size: int,
-                 reopen: Callable[[], Endpoint], failed: Callable[[str], None]):
-        self._client, self._lock, self._movable, self._store = client, lock, movable, store
-        self._rank, self._size, self._reopen, self._failed = rank, size, reopen, failed
+    rank: int
+    size: int
+    client: Client
+    lock: threading.Lock  # of the client
+
+    def reopen(self) -> Endpoint:
+        """Attach anew, where the job is now. Raises ControlError, RuntimeError."""
+
+    def reconnect(self) -> None:
+        """A new client, as the same member. Raises ControlError."""
+
+    def abort(self, reason: str) -> None:
+        """The job is over."""
+
+
+class Keeper:
+    """``movable`` and ``store``: of a job that moves. ``comes_back``: to a new controller."""
+
+    def __init__(self, member: Member, movable: Movable | None, store, comes_back: bool):
+        self._member, self._movable, self._store, self._comes_back = member, movable, store, comes_back
         self._moves = 0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="ina-mover", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name="ina-keeper", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Waits for a move that is under way."""
+        """Waits for what is under way."""
         self._stop.set()
         self._thread.join(PATIENCE)
 
     def _watch(self) -> None:
-        poller = select.poll()
-        poller.register(self._client.fileno(), select.POLLIN)
         while not self._stop.is_set():
-            if not poller.poll(LOOK * 1000) and len(self._client.moved) == self._moves:
+            client = self._member.client
+            poller = select.poll()
+            poller.register(client.fileno(), select.POLLIN)
+            if not poller.poll(LOOK * 1000) and len(client.moved) == self._moves and not client.failure:
                 continue
-            with self._lock:
-                over = self._client.poll()
-            if len(self._client.moved) > self._moves:
-                self._move()
+            with self._member.lock:
+                over = client.poll()
+            if self._movable is not None and len(client.moved) > self._moves:
+                self._move(self._movable)
+            elif client.gone and self._comes_back:
+                if not self._come_back(over):
+                    return
             elif over:
+                if self._comes_back:  # the endpoint does not look at the connection
+                    self._member.abort(f"ina: {over}")
                 return
             else:
                 time.sleep(PAUSE)  # what came was for somebody else, who is taking it
 
-    def _move(self) -> None:
-        self._moves = len(self._client.moved)
-        reason = self._client.moved[-1]
+    # ---- to a new controller
+
+    def _come_back(self, why: str) -> bool:
+        deadline = time.monotonic() + COMING_BACK
+        while not self._stop.is_set():
+            try:
+                self._member.reconnect()
+                self._moves = 0
+                return True
+            except ControlError as error:
+                if error.code not in ("gone", "timeout") or time.monotonic() > deadline:
+                    self._member.abort(f"ina: {why}; the job could not come back: {error}")
+                    return False
+                time.sleep(LOOK)
+        return False
+
+    # ---- to other switches
+
+    def _move(self, movable: Movable) -> None:
+        client = self._member.client
+        self._moves = len(client.moved)
+        incarnation, reason = client.moved[-1]
         try:
             began = time.monotonic()
-            again, copied = self._exchange()
+            again, copied = self._exchange(movable, f"move/{incarnation}")
         except Superseded:
             return
         except Exception as error:  # whatever it is, nobody may wait for the rest of it
-            self._failed(f"ina: {reason}; but it could not: {error}")
-            self._movable.give_up()
+            self._member.abort(f"ina: {reason}; but it could not: {error}")
+            movable.give_up()
             return
         warnings.warn(f"ina: {reason}: {again} parts of tensors begin again, {copied} come from other ranks, after "
                       f"{time.monotonic() - began:.2f} s", RuntimeWarning, stacklevel=2)  # fmt: skip
 
-    def _exchange(self) -> tuple[int, int]:
-        movable, place = self._movable, f"move/{self._moves}"
-        self._store.set(f"{place}/rank/{self._rank}", json.dumps(movable.halt()))
-        reports = [json.loads(self._get(f"{place}/rank/{rank}", f"rank {rank} to say what it has")) for rank in range(self._size)]
-        for (tensor, part), data in movable.give(self._rank, reports).items():
+    def _exchange(self, movable: Movable, place: str) -> tuple[int, int]:
+        rank = self._member.rank
+        self._store.set(f"{place}/rank/{rank}", json.dumps(movable.halt()))
+        reports = [json.loads(self._get(f"{place}/rank/{other}", f"rank {other} to say what it has"))
+                   for other in range(self._member.size)]  # fmt: skip
+        for (tensor, part), data in movable.give(rank, reports).items():
             self._store.set(f"{place}/part/{tensor}/{part}", data)
         given = {(tensor, part): self._get(f"{place}/part/{tensor}/{part}", f"part {part} of tensor {tensor}")
                  for tensor, part in movable.wanted(reports)}  # fmt: skip
-        return movable.resume(self._reopen(), reports, given), len(given)
+        return movable.resume(self._member.reopen(), reports, given), len(given)
 
     def _get(self, key: str, what: str) -> bytes:
-        deadline = time.monotonic() + PATIENCE
+        client, deadline = self._member.client, time.monotonic() + PATIENCE
         while not self._store.check([key]):
             if time.monotonic() > deadline:
                 raise MoveFailed(f"waited {PATIENCE:g} s for {what}")
-            with self._lock:
-                if over := self._client.poll():
+            with self._member.lock:
+                if over := client.poll():
                     raise MoveFailed(f"meanwhile {over}")
-            if len(self._client.moved) > self._moves:
+            if len(client.moved) > self._moves:
                 raise Superseded
             time.sleep(PAUSE)
         return self._store.get(key)

@@ -38,6 +38,7 @@ class Attachment:
     protocol: str
     address: Address
     switch: Address
+    outlives: bool  # the switches outlive the controller: packets go on without it
     moves: bool  # the job is moved when a switch fails: `Client.moved` then says so, and the worker attaches anew
     port: dict
     fds: list[int]
@@ -47,16 +48,18 @@ class Client:
     """One connection to the switch process at ``name`` (abstract, or a path with a "/"): at most one worker of one job.
 
     ``token``: the job's; all its workers bring the same. A job whose first worker brought none is open to everyone who reaches
-    the socket. Not thread-safe. Every call takes its time-out in seconds; a dead switch process is a ControlError at once.
+    the socket. ``host``: of the network, that this process is in, for a controller that cannot see it; default: INA_HOST. Not
+    thread-safe. Every call takes its time-out in seconds; a dead switch process is a ControlError at once.
     """
 
-    def __init__(self, name: str, timeout: float = 60.0, token: str = ""):
+    def __init__(self, name: str, timeout: float = 60.0, token: str = "", host: str | None = None):
         self.name = name
         self.token = token
+        self.host = os.environ.get("INA_HOST", "") if host is None else host
         self.timeout = timeout
         self.failure = ""  # the reason that the switch process gave, once it has
         self.gone = False  # the switch process ended without a reason
-        self.moved: list[str] = []  # why the job was moved to other switches, each time
+        self.moved: list[tuple[int, str]] = []  # each time the job was moved to other switches: its incarnation there, and why
         self.left: dict[int, float] = {}  # workers that left in peace: when we heard of it, monotonic seconds
         self._unanswered = 0  # replies to requests that nobody waits for
         self._unanswered_error: ControlError | None = None
@@ -78,7 +81,7 @@ class Client:
 
     def join(self, job: str, worker: int) -> None:
         """Be worker ``worker`` of ``job`` from now on, without waiting for the answer (attach would tell)."""
-        self._send({"op": "join", "job": job, "worker": worker, "token": self.token, "host": os.environ.get("INA_HOST", "")})
+        self._send({"op": "join", "job": job, "worker": worker, "token": self.token, "host": self.host})
         self._unanswered += 1
 
     def admit(self, job: str, workers: int, slots: int | None = None, strict: bool = True) -> dict:
@@ -161,7 +164,7 @@ class Client:
         if kind == "failed":
             self.failure = message["reason"]
         elif kind == "moved":
-            self.moved.append(message["reason"])
+            self.moved.append((message["incarnation"], message["reason"]))
         elif kind == "left":
             self.left.setdefault(message["worker"], time.monotonic())
         elif kind is None:

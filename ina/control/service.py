@@ -100,6 +100,7 @@ class Service:
             self.controller = Controller(host.targets, about["slots"], protocol=about["protocol"], topology=host.topology)
         self.ports: dict[str, list[int]] = {}  # open ports by job
         self.tokens: dict[str, str] = {}
+        self.left: dict[str, set[int]] = {}  # by job: workers that have left in peace
         self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
         self.failures: OrderedDict[tuple[str, str], str] = OrderedDict()
         self.pending: list[Pending] = []
@@ -298,12 +299,14 @@ class Service:
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "slots": admitted.slots, "values": about["values"],
                 "protocol": about["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
-                "moves": moves and self.watch.can_move(admitted)}
+                "outlives": self.host.outlives, "moves": moves and self.watch.can_move(admitted)}
 
     def release(self, session: Session, fds: list[int]) -> dict:
         if not session.job:
             raise AdmissionError("unknown", "this connection has joined no job")
         session.released = True
+        self.left.setdefault(session.job, set()).add(session.index)
+        self.watch.save()
         for other in self._others(session):
             other.send({"event": "left", "worker": session.index, "pid": session.pid}, [])
         self.over(session.job)
@@ -387,6 +390,7 @@ class Service:
             return
         self.watch.awaited.pop(job, None)
         self.tokens.pop(job, None)
+        self.left.pop(job, None)
         if job not in self.controller.jobs:
             return
         ended = self.controller.jobs[job]

@@ -42,7 +42,9 @@ class Watch:
             return
         self.controller.restore(state["controller"])
         self.service.tokens = dict(state["tokens"])
-        self.awaited = {name: set(job.attached) for name, job in self.controller.jobs.items()}
+        self.service.left = {name: set(workers) for name, workers in state["left"].items()}
+        left = self.service.left
+        self.awaited = {name: set(job.attached) - left.get(name, set()) for name, job in self.controller.jobs.items()}
         self.awaited_until = time.monotonic() + COMING_BACK
         for switch in self.controller.targets:
             self._look_at(switch)
@@ -51,7 +53,8 @@ class Watch:
     def save(self) -> None:
         """Nothing that was answered is forgotten: this comes before every answer that tells of a change."""
         if self.state is not None:
-            self.state.save({"controller": self.controller.snapshot(), "tokens": self.service.tokens})
+            left = {job: sorted(workers) for job, workers in self.service.left.items()}
+            self.state.save({"controller": self.controller.snapshot(), "tokens": self.service.tokens, "left": left})
 
     def came_back(self, job: str, worker: int) -> bool:
         """Whether it was attached before this process began, and is awaited."""
@@ -136,5 +139,5 @@ class Watch:
         log.warning("%s", reason)
         for member in members:
             member.attached = False
-            member.send({"event": "moved", "reason": reason}, [])
+            member.send({"event": "moved", "incarnation": moved.incarnation, "reason": reason}, [])
         return None
