@@ -1,7 +1,7 @@
 /* What a SwitchML frame looks like, as p4/include/headers.p4 draws it: the one place of the host's C code that knows
  * where a field is. Multi-byte fields are big endian.
  *
- *     Ethernet 14 | IPv4 20 | UDP 8 | SwitchML 8 | exponents 2 | values 4 K, or pending bitmap 4, or nothing
+ *     Ethernet 14 | IPv4 20 | UDP 8 | SwitchML 8 | exponents 2 | values 4 K, or workers missing 4, or nothing
  */
 #ifndef INA_WIRE_H
 #define INA_WIRE_H

@@ -102,6 +102,16 @@ def test_maxima(program):
     assert report.complete
 
 
+@pytest.mark.parametrize("topology, elements", [(PAIR, 64), (LEAVES, 7)], ids=["one switch", "tree"])
+def test_no_wrong_sum_when_switches_lose_their_state(program, topology, elements):
+    """The job may be stuck then, and has to begin again with another incarnation; but what it gets is right."""
+    explorer = job(program, topology, elements=elements, restarts=True)
+    report = explorer.saturate(finish=False)
+    check(report, 1000)
+    assert report.complete
+    assert "does not finish" in explorer.saturate().violation
+
+
 def test_the_explorer_finds_what_one_version_bit_lets_through(program):
     """Without the tsi check a duplicate that is late by two phases is taken for a first write."""
     report = job(program, PAIR, strict=False).explore(16, Budget(losses=0, duplicates=1, timeouts=1))

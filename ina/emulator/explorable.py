@@ -22,12 +22,21 @@ from topologies.tree import aggregation_tree
 
 
 class SwitchMachine(Machine):
-    """A switch with a compiled program (a small one: its state is saved whole). Its tables do not change any more."""
+    """A switch with a compiled program (a small one: its state is saved whole). Its tables do not change any more.
 
-    def __init__(self, name: str, switch: Switch):
+    ``restarts``: at any time it may lose all that its registers hold (which a timer stands for), as when it has been off.
+    """
+
+    def __init__(self, name: str, switch: Switch, restarts: bool = False):
         self.name, self.switch = name, switch
+        self.timers = (0,) if restarts else ()
         size, self._head = switch.program.pointer.state_size, switch.program.pointer.stats_offset
         self._state = ffi.buffer(lib.ina_switch_state(switch.pointer), size)
+        self._new = bytes(self._state)
+
+    def expire(self, timer: int) -> Sent | None:
+        self._state[:] = self._new
+        return []
 
     def receive(self, port: int, frame: bytes) -> Sent:
         return self.switch.step(frame, port, 0)
@@ -111,13 +120,13 @@ class ServerMachine(Machine):
 
 def job(
     program, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
-    strict: bool = True, maximum: bool = False,
+    strict: bool = True, maximum: bool = False, restarts: bool = False,
 ) -> Explorer:  # fmt: skip
     """One SwitchML job of a worker at each host, along the topology's aggregation tree.
 
     ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``strict`` False, with one switch only: as for unmodified
     SwitchML clients, without the tsi check. float32 tensors are of integers that every sum has exactly. ``maximum``: of int32,
-    not sums but maxima.
+    not sums but maxima. ``restarts``: of switches, at any time.
     """
     hosts = [host.name for host in topology.hosts]
     switches = {node.name: Switch(program) for node in topology.switches}
@@ -143,7 +152,7 @@ def job(
             address=child.address, switch=switch_address(at.node), rto_min=1.0, rto_max=1.0, timeout=1e5,
         )  # fmt: skip
         machines.append(WorkerMachine(host, Worker(config), inputs[index], expected, maximum))
-    return Explorer([*machines, *(SwitchMachine(name, switch) for name, switch in switches.items())], wires, describe)
+    return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, describe)
 
 
 def describe(frame: bytes) -> str:

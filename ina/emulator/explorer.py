@@ -290,13 +290,14 @@ class Explorer:
                 return report(stuck, steps(way(self._unpacked(key))))
         return report()
 
-    def saturate(self, max_states: int = 10**6) -> Report:
+    def saturate(self, max_states: int = 10**6, finish: bool = True) -> Report:
         """Walks all states that any number of faults can lead to.
 
         Whatever was ever sent may arrive at any time, any number of times, or never, and timers expire at any time. So a
         state is the machines' states and the set of frames sent so far, which only grows. Of two states that differ in the
         set alone, the one with more frames can do all that the other can, and only it is walked from; the job can finish
-        from both if it can when all frames are lost. Violations come with a short way to them, not always a shortest one.
+        from both if it can when all frames are lost (``finish`` False: that it can is not asked). Violations come with a short
+        way to them, not always a shortest one.
         """
         parts, frames = self._start
         start = (parts, _set(frames))
@@ -337,7 +338,7 @@ class Explorer:
                         following.append(successor)
             level = following if complete else []
         finishing: set[bytes] = set()
-        for state in known:
+        for state in known if finish else ():
             if stuck := self._finish((state[0], (), _NOTHING_LEFT), finishing):
                 return report(stuck, at=state)
         return report()
