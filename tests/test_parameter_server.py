@@ -6,11 +6,15 @@ import sys
 
 import numpy as np
 import pytest
+from fake_target import FakeTarget
 from rich.console import Console
 
 from ina import paths
 from ina.control.cli import counters_tables
 from ina.control.client import Client, start_server
+from ina.control.controller import Controller
+from ina.control.programs.atp import ATP
+from ina.control.upstream import Upstream
 from ina.transport import SERVER, Endpoint, WorkerConfig, worker_address
 from ina.transport.ports import memory_pair
 from ina.transport.server import Server, ServerConfig
@@ -94,3 +98,14 @@ def test_the_server_is_among_the_counters():
     finally:
         client.close()
         process.close()
+
+
+def test_a_server_that_cannot_start_is_not_started_again_and_again(monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    welcomed = []
+    upstream = Upstream(Controller(FakeTarget(), 64, protocol=ATP()), 32, lambda sock, pid: welcomed.append(sock) or sock, True)
+    assert upstream.expected() and len(welcomed) == 1
+    upstream.lost()  # as the switch process finds out from its connection
+    assert not upstream.expected() and upstream.failure == f"the parameter server (process {upstream.pid}) ended before it served"
+    upstream.close()
+    welcomed[0].close()

@@ -230,6 +230,8 @@ class Service:
                 del self.refusals[job, token]
             raise AdmissionError(refusal.code, refusal.text)
         admitted = self.controller.jobs.get(job)
+        if admitted is None and self.upstream and self.upstream.failure:
+            raise AdmissionError("failed", self.upstream.failure)
         if admitted is None and self.upstream and self.upstream.expected():
             self.upstream.start()
             raise NotYet("the parameter server to start")

@@ -39,6 +39,7 @@ class Upstream:
         self.needed = controller.program.needs_server
         self.session: object = None  # its connection, as the switch process knows it
         self.ready = False
+        self.failure = ""  # why there will be none
         self._controller, self._values, self._welcome = controller, values, welcome
         self._starts = starts and self.needed
         self._child: subprocess.Popen | None = None
@@ -67,7 +68,7 @@ class Upstream:
 
     def expected(self) -> bool:
         """It does not serve yet, but will."""
-        return self._starts and not self.ready
+        return self._starts and not self.ready and not self.failure
 
     def serve(
         self, session: object, channel: Channel, pid: int, open_port: Callable[[], tuple[str, Plug]]
@@ -109,7 +110,9 @@ class Upstream:
         return {"server": {"jobs": answer["jobs"], "port": answer["port"]}}
 
     def lost(self) -> None:
-        """Its connection is over."""
+        """Its connection is over. One that ended before it served would do so again."""
+        if self._starts and not self.ready:
+            self.failure = f"the parameter server (process {self.pid}) ended before it served"
         self.session, self._channel, self.ready = None, None, False
         self._controller.servers.clear()
 
