@@ -85,20 +85,24 @@ int ina_socket_fits(const struct ina_socket_port *p, uint32_t i, const struct in
     return pkt->len >= p->before && pkt->len <= p->port.max_frame && offset <= p->area - pkt->len;
 }
 
-void ina_socket_send(struct ina_socket_port *p, uint32_t n)
+uint32_t ina_socket_send(struct ina_socket_port *p, uint32_t n)
 {
     struct ina_port_stats *stats = &p->port.stats;
     uint32_t at = 0, refused = 0;
     while (at < n) {
         int sent = sendmmsg(p->port.fd, &p->tx_msgs[at], n - at, MSG_DONTWAIT);
-        for (int i = 0; i < sent; i++)
-            stats->tx_bytes += p->before + p->tx_msgs[at + (uint32_t)i].msg_len;
+        for (uint32_t i = at; (int)(i - at) < sent; i++) {
+            const size_t frames = p->tx_msgs[i].msg_hdr.msg_iovlen;
+            stats->tx_packets += frames;
+            stats->tx_bytes += frames * p->before + p->tx_msgs[i].msg_len;
+        }
         if (sent > 0) {
-            stats->tx_packets += (uint64_t)sent;
             at += (uint32_t)sent;
         } else if (errno == EAGAIN || errno == ENOBUFS) {
-            stats->tx_full += n - at; /* lost, as in a full queue */
-            return;
+            for (; at < n; at++)
+                stats->tx_full += p->tx_msgs[at].msg_hdr.msg_iovlen; /* lost, as in a full queue */
+        } else if (p->tx_msgs[at].msg_hdr.msg_iovlen > 1 && (errno == EIO || errno == EINVAL || errno == EMSGSIZE)) {
+            return at;
         } else if (errno == EINTR || (errno == ECONNREFUSED && refused < n)) {
             stats->errors += errno == ECONNREFUSED; /* an earlier message's error: this one has not been tried */
             refused += errno == ECONNREFUSED;
@@ -110,6 +114,7 @@ void ina_socket_send(struct ina_socket_port *p, uint32_t n)
             at++;
         }
     }
+    return n;
 }
 
 uint64_t ina_socket_next_due(const struct ina_port *port)

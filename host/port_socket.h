@@ -38,8 +38,9 @@ int ina_socket_received(struct ina_socket_port *p, int n); /* n: lent of these; 
 
 /* Whether the frame lies in lent buffer i and is no longer than the port's longest. */
 int ina_socket_fits(const struct ina_socket_port *p, uint32_t i, const struct ina_packet *pkt);
-/* Sends the messages in tx_iovs[0..n), all or as many as the socket takes; counts each frame once. */
-void ina_socket_send(struct ina_socket_port *p, uint32_t n);
+/* Sends tx_msgs[0..n), all or as many as the socket takes; counts each frame once (a message has one in each of its iovs). Returns
+ * how many it is done with: fewer than n, if the kernel does not take messages of several frames. */
+uint32_t ina_socket_send(struct ina_socket_port *p, uint32_t n);
 
 /* Operations that need nothing more. */
 void ina_socket_rx_done(struct ina_port *port, int n);

@@ -233,6 +233,19 @@ def test_udp_strips_and_adds_the_headers(payloads):
             assert stats["tx_full"] == stats["errors"] == stats["rx_malformed"] == stats["rx_foreign"] == 0
 
 
+def test_udp_frames_that_travel_as_one_message_arrive_one_by_one():
+    """More than one message takes, shorter ones at the end of a run, longer ones after it, empty ones, more than 64 KiB."""
+    lengths = [100] * 150 + [50, 0, 0, 300, 300, 299, 300, *[8000] * 20, 7000, 8000, 8000, 1]
+    frames = [udp_frame(bytes([i % 256]) * length) for i, length in enumerate(lengths)]
+    switch, host = udp_pair(9216, frames=256)
+    with switch, host:
+        assert host.send(frames) == len(frames)
+        assert receive_all(switch, len(frames)) == frames
+        assert host.stats["tx_packets"] == switch.stats["rx_packets"] == len(frames)
+        assert host.stats["tx_bytes"] == switch.stats["rx_bytes"] == sum(map(len, frames))
+        assert host.stats["errors"] == host.stats["tx_full"] == host.stats["tx_malformed"] == 0
+
+
 def test_udp_jumbo_frames():
     switch, host = udp_pair(9216)
     with switch, host:

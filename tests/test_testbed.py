@@ -172,10 +172,10 @@ def test_net_up_gives_mininets_prompt_and_net_down_takes_it_away():
 
 def test_a_training_in_the_testbed_is_that_of_gloo_beside_it(tmp_path):
     need("torch", "matplotlib", "sklearn")
-    done = ina("run", "--world", "testbed", "--workers", "2", "--steps", "3", "--set", "loss=0.002", "--set", "rate=1e9",
+    done = ina("run", "--world", "testbed", "--workers", "2", "--steps", "3", "--set", "loss=0.01", "--set", "rate=1e9",
                "--set", "mtu=9000", "--results", str(tmp_path))  # fmt: skip
     assert done.returncode == 0, done.stderr
-    for words in ("links of 1000 Mb/s, MTU 9000, loss 0.002", "gloo (same links)", "bound by", "predicted by the cost model"):
+    for words in ("links of 1000 Mb/s, MTU 9000, loss 0.01", "gloo (same links)", "bound by", "predicted by the cost model"):
         assert words in " ".join(done.stdout.split()), done.stdout
     (folder,) = tmp_path.iterdir()
     metrics = json.loads((folder / "metrics.json").read_text())
