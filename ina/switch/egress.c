@@ -100,6 +100,20 @@ static inline void copy_lines(uint8_t *to, const uint8_t *from, uint64_t bytes)
         memcpy(to + at, from + at, 64);
 }
 
+/* Frames that lie alike on their cache lines, as those of ports do: whole lines but for both ends. */
+static inline void copy_frame(uint8_t *restrict to, const uint8_t *restrict from, uint32_t len)
+{
+    if (len < 64) {
+        memcpy(to, from, len);
+        return;
+    }
+    memcpy(to, from, 64);
+    uint32_t at = 64 - ((uintptr_t)to & 63);
+    for (; at + 64 < len; at += 64)
+        memcpy(to + at, from + at, 64);
+    memcpy(to + len - 64, from + len - 64, 64);
+}
+
 /* A copy of `from` into `to`, which is frame `n` of what the port lent; with metadata of its own unless it may have the
  * packet's. False: it does not fit. */
 static inline bool copy(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *from,
@@ -111,7 +125,7 @@ static inline bool copy(struct ina_switch *sw, struct ina_packet *to, unsigned n
         return false;
     }
     describe(to, from, replica, instance_type, port->port != NULL);
-    memcpy(to->data, from->data, from->len);
+    copy_frame(to->data, from->data, from->len);
     if (own_meta) {
         to->meta = sw->egress_meta + (size_t)n * sw->meta_stride;
         copy_lines(to->meta, from->meta, sw->program->meta_size);
