@@ -111,6 +111,9 @@ def test_what_must_fail(checked, text: str, failure: str):
         ("add t data.a:77 out_to(port:1)", "0x, 0o or 0b"),
         ("add u data.a:1", "expected an action"),
         ("remove 3", "only 'remove all'"),
+        ("value_set numbers 1", "value set 'numbers' is unknown"),
+        ("member shared set(v:1) = m", "action profile 'shared' is unknown"),
+        ("direct_meter_set_rates u five 1:1 1:1", "entry 'five' is unknown"),
     ],
 )
 def test_files_that_cannot_be_run(checked, text: str, message: str):
