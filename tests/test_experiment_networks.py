@@ -107,3 +107,12 @@ def test_several_sweeps_follow_each_other(tmp_path):
     assert [str(point) for point in one.points] == ["algorithm=ring", "algorithm=in-network"]
     same = plan.load(path, {"algorithm": "ring", "stripes": "1"})
     assert len(same.points) == 1 and same.sweeps == [], "points that have become one are run once"
+
+
+def test_baselines_have_as_many_workers_as_the_network_has_hosts():
+    need("cc")
+    config = AllReduce(topology="topoopt servers=48 degree=4", algorithm="ring", stripes=4, workers=48, elements=50_000)
+    (run,) = allreduce.reduce(config)
+    assert run.stats["workers"]["retransmissions"] == 0
+    with pytest.raises(ConfigError, match="workers = 48: expected 1 to 32"):
+        AllReduce(topology="topoopt servers=48 degree=4", workers=48)

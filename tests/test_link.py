@@ -51,7 +51,8 @@ class Model:
         self.capacity, self.rate, self.delay, self.limit, self.mark = (
             capacity, rate_bps, delay_ps, queue_bytes, ecn_bytes)  # fmt: skip
         self.waiting, self.flying, self.free_at, self.stats = deque(), deque(), 0, dict.fromkeys(
-            ("packets", "bytes", "tail_drops", "ecn_marks", "busy_ps", "max_queue_bytes", "waited_ps", "queue_ps"), 0)  # fmt: skip
+            ("packets", "bytes", "tail_drops", "ecn_marks", "busy_ps", "max_queue_bytes", "waited_ps", "queue_ps"), 0
+        )
 
     def backlog(self):
         return sum(size for _, size, _ in self.waiting)

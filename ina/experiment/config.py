@@ -56,7 +56,7 @@ class Keys:
         """Keys that every kind has."""
         need = self.need
         need(self.world in worlds, "world", " or ".join(map(repr, worlds)))
-        need(1 <= self.workers <= 32, "workers", "1 to 32")
+        need(1 <= self.workers <= self.most_workers, "workers", f"1 to {self.most_workers}")
         need(self.seed >= 0, "seed", "0 or more")
         need(self.values in VALUES, "values", ", ".join(map(str, VALUES)))
         need(0 < self.timeout < 1e6, "timeout", "more than 0 and less than a million seconds")
@@ -74,6 +74,11 @@ class Keys:
             points(topology, filter(None, self.points.split(",")))
         except TopologyError as error:
             raise ConfigError(f"topology, hosts, points: {error}") from None
+
+    @property
+    def most_workers(self) -> int:
+        """Of a job: what the switches' bitmaps have bits for."""
+        return 32
 
     @property
     def program_path(self) -> Path:
@@ -240,7 +245,7 @@ class Virtual(Keys):
         need(self.algorithm != "parameter-server" or self.stripes <= self.workers, "stripes", "no more servers than workers")
         power = self.workers & (self.workers - 1) == 0
         need(self.algorithm != "halving-doubling" or power, "workers", "a power of two with halving-doubling")
-        need(self.algorithm == "in-network" or self.workers >= 2, "workers", f"2 to 32 with {self.algorithm}")
+        need(self.algorithm == "in-network" or self.workers >= 2, "workers", f"at least 2 with {self.algorithm}")
         need(self.placement in ("packed", "spread"), "placement", "packed or spread")
         need(self.ecn >= 0, "ecn", "0 or more")
         need(1 <= self.slices <= 256, "slices", "1 to 256")
@@ -254,6 +259,10 @@ class Virtual(Keys):
     @property
     def worlds(self) -> tuple[str, ...]:
         return ("virtual",)
+
+    @property
+    def most_workers(self) -> int:
+        return 32 if self.algorithm == "in-network" else 1024
 
     @property
     def window(self) -> int:
