@@ -117,16 +117,18 @@ def ina(*arguments: str) -> subprocess.Popen:
     return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
-def test_a_training_through_bmv2_is_that_through_the_embedded_switch_to_the_bit(tmp_path):
+@pytest.mark.parametrize("protocol", ["switchml", "atp"])
+def test_a_training_through_bmv2_is_that_through_the_embedded_switch_to_the_bit(tmp_path, protocol):
     need("torch", "matplotlib", "sklearn")
-    options = ["--world", "testbed", "--workers", "2", "--steps", "3", "--backends", "ina", "--set", "rate=0",
-               "--set", "loss=0.01", "--set", "model=small", "--set", "values=64", "--results", str(tmp_path)]  # fmt: skip
+    options = ["--world", "testbed", "--workers", "2", "--steps", "2", "--backends", "ina", "--set", "rate=0",
+               "--set", "loss=0.01", "--set", "model=small", "--set", "values=64", "--set", "slots=8",
+               "--set", f"protocol={protocol}", "--results", str(tmp_path)]  # fmt: skip
     for switch in ("bmv2", "embedded"):
         done = ina(*options, "--switch", switch, "--name", switch)
         said = done.communicate(timeout=200)[0]
         assert done.returncode == 0, said
     (bmv2,), (embedded,) = tmp_path.glob("bmv2-*"), tmp_path.glob("embedded-*")
-    parameters = "parameters-ina-step3.npy"
+    parameters = "parameters-ina-step2.npy"
     assert (bmv2 / parameters).read_bytes() == (embedded / parameters).read_bytes()
 
 

@@ -126,7 +126,7 @@ def _forecast(config: Config) -> str:
     parameters = MODELS[config.model]
     seconds = {name: config.steps * model.bmv2_seconds(name, config.workers, parameters, config.values, config.mtu)
                for name in config.backends}  # fmt: skip
-    shown = " and ".join(f"{seconds[name]:.0f} s for {name}" for name in seconds)
+    shown = " and ".join(f"{max(1, round(seconds[name]))} s for {name}" for name in seconds)
     packet = 1e6 * (model.BMV2_FRAME + model.BMV2_VALUE * config.values)
     return (f"BMv2 takes some {packet:.0f} us for a packet of {config.values} integers: expect about {shown} ({config.steps} "
             f"steps, {parameters:,} parameters), and half a minute for p4c to compile the program the first time")  # fmt: skip
