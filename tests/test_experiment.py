@@ -200,6 +200,25 @@ def test_packets_and_window_follow_the_world(monkeypatch):
     assert plan.load(None, {"world": "testbed", "mtu": "9000", "slots": "16"}).base.values == 2048
 
 
+def test_a_training_on_bmv2_is_small_and_says_how_long_it_takes():
+    chosen = plan.load(None, {"world": "testbed", "switch": "bmv2"}).base
+    assert (chosen.model, chosen.steps, chosen.slots) == ("small", 100, 8) and config.MODELS["small"] <= 50_000
+    said = run._forecast(chosen)
+    assert "expect about 16 s for ina and" in said and "100 steps, 39,418 parameters" in said
+    assert plan.load(None, {"world": "testbed", "switch": "bmv2", "model": "cnn", "steps": "7"}).base.steps == 7
+    for other in ({"switch": "bmv2"}, {"kind": "allreduce", "switch": "bmv2"}):
+        with pytest.raises(config.ConfigError, match="switch = 'bmv2': expected 'embedded'"):
+            plan.load(None, other)
+
+
+def test_models_have_the_parameters_that_they_are_said_to_have():
+    need("torch")
+    from ina.experiment import rank
+
+    for name, parameters in config.MODELS.items():
+        assert sum(p.numel() for p in rank.cnn(*rank.MODELS[name]).parameters()) == parameters
+
+
 def test_a_rank_does_not_start_without_its_runner(tmp_path):
     """The runner may be killed while its ranks still import: nobody would end them."""
     need("torch")

@@ -26,6 +26,7 @@ STRIPED = ("in-network", "ring", "parameter-server")
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
 MODELS = {"cnn": 409_034, "small": 39_418}  # what can be trained (rank.py), and its parameters
 SWITCHES = tuple(kinds.KINDS)
+BMV2_WINDOW = 8  # it takes 0.1 ms and more for a packet: what waits longer is sent again for nothing
 
 
 class ConfigError(ValueError):
@@ -154,7 +155,7 @@ class Config(Keys):
         if self.values == 0:
             object.__setattr__(self, "values", max(fits) if testbed else from_environment("INA_VALUES", 2048))
         if self.slots == 0:
-            window = 8 if bmv2 else 32  # BMv2 takes 0.1 ms and more for a packet: what waits longer is sent again for nothing
+            window = BMV2_WINDOW if bmv2 else 32
             object.__setattr__(self, "slots", window if testbed else from_environment("INA_SLOTS", 64))
         self.check_common(("local", "testbed"))
         need(self.values in fits, "values", f"at most {max(fits)}, which fits mtu = {self.mtu}")
@@ -280,9 +281,14 @@ class AllReduce(Virtual):
     world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit), or in processes: "
                      "local (one machine, shared memory), testbed (hosts of a Mininet network)")  # fmt: skip
     elements: int = key(1_000_000, "of each job's tensor")
+    switch: str = key("embedded", "testbed: embedded (all switches in one process), process (each in one) or bmv2 (BMv2)")
 
     def __post_init__(self) -> None:
         self.need(self.kind == "allreduce", "kind", "'allreduce'")
+        self.need(self.switch in SWITCHES, "switch", " or ".join(map(repr, SWITCHES)))
+        self.need(self.switch == "embedded" or self.world == "testbed", "switch", "'embedded' outside world = 'testbed'")
+        if self.switch == "bmv2" and self.slots == 0:
+            object.__setattr__(self, "slots", BMV2_WINDOW)
         self.need(self.elements >= 1, "elements", "at least 1")
         super().__post_init__()
         if self.world != "virtual":

@@ -42,6 +42,6 @@ def speed_up(workers: int, values: int, mtu: int, protocol: str = protocols.DEFA
 def bmv2_seconds(backend: str, workers: int, parameters: int, values: int, mtu: int) -> float:
     """About how long one all-reduce of float32 keeps a BMv2 busy (an optimised build, on the machine of docs/benchmarks.md): a
     switch that is slower than its links. For each packet and value in it; Gloo's ring is forwarded segment by segment."""
-    if backend == "ina":
+    if backend != "gloo":
         return workers * math.ceil(parameters / values) * (BMV2_FRAME + BMV2_VALUE * values)
     return 2 * (workers - 1) * math.ceil(4 * parameters / (mtu - TCP_HEADERS)) * BMV2_FORWARD

@@ -50,7 +50,7 @@ def reduce(config: AllReduce) -> list[Reduction]:
     links = tuple(replace(link, loss=config.loss or link.loss) for link in place.topology.links)
     mtu = max(place.topology.mtu, protocols.frame_bytes(config.protocol, config.values) - ETHERNET)
     topology = replace(place.topology, links=links, mtu=mtu)
-    with testbed.opened(Network(topology, config.program_path, defines, seed=config.seed)) as network:
+    with testbed.opened(Network(topology, config.program_path, defines, seed=config.seed, kind=config.switch)) as network:
         there = testbed.place(network, hosts)
         return _run(config, replace(base, switch=network.socket, port="udp"), faults, there, network)
 
