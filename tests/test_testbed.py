@@ -125,16 +125,30 @@ def test_admission_waits_until_all_workers_have_joined():
                 second.stdin.close()
 
 
-def test_a_killed_network_is_cleaned_up_by_the_next_start(tmp_path):
+def test_a_network_in_another_namespace_is_left_alone():
+    code = (
+        "from topologies import load\nfrom topologies.mininet import Network\n"
+        f"Network(load('star'), {str(PROGRAM)!r}, {DEFINES!r}).start()"
+    )
+    with Network(star(hosts=2), PROGRAM, DEFINES) as network:
+        other = subprocess.run(["unshare", "-n", sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
+        assert f"(process {os.getpid()}, in another network namespace)" in other.stderr
+        assert network.counters()["links"]["h1"]["up_packets"] == 0, "it is there as before"
+
+
+@pytest.mark.parametrize("kind", ["embedded", "process"])
+def test_a_killed_network_is_cleaned_up_by_the_next_start(kind):
+    """The second one has interfaces between its switches, and a process for each."""
     code = (
         "import subprocess, sys, time\nfrom topologies import load\nfrom topologies.mininet import Network\n"
-        f"network = Network(load('star', hosts=2), {str(PROGRAM)!r}, {DEFINES!r}).start()\n"
+        "network = Network(load('leaf-spine', leaves=2, spines=1, hosts=1), "
+        f"{str(PROGRAM)!r}, {DEFINES!r}, kind={kind!r}).start()\n"
         "job = subprocess.Popen(network.command('h1', ['sleep', '100'])); network.adopt(job.pid)\n"
         "print(job.pid, network._process.pid, flush=True); time.sleep(100)"
     )
     with subprocess.Popen([sys.executable, "-c", code], env=environment(), stdout=subprocess.PIPE, text=True) as runner:
         job, switch = map(int, runner.stdout.readline().split())
-        assert state.interface_exists("s1-eth1")
+        assert state.interface_exists("s1-eth1") and state.interface_exists("s3-eth2") == (kind == "process")
         with pytest.raises(state.Busy, match=rf"process {runner.pid}"):
             Network(star(), PROGRAM, DEFINES).start()
         runner.send_signal(signal.SIGKILL)
@@ -144,7 +158,7 @@ def test_a_killed_network_is_cleaned_up_by_the_next_start(tmp_path):
     deadline = time.monotonic() + 10
     while state.start_time(switch) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert state.start_time(switch) == 0 and left_behind(network) == []
+    assert state.start_time(switch) == 0 and left_behind(network) == [] and not state.interface_exists("s3-eth2")
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
