@@ -101,8 +101,8 @@ FIGURES = (
     Figure(
         "atp-sharing", "ATP, SwitchML and a parameter server: goodput of a job by jobs and aggregators", "sharing",
         "jobs", ("protocol", "share"), "Gb/s", goodput,
-        source="ATP's training throughput is up to 38 to 66 % higher than others' with many jobs (NSDI'21); per-job rates are not "
-        "known here",
+        source="ATP's training throughput is up to 38 to 66 % higher than others' with many jobs (NSDI'21); rates of single "
+        "jobs are not known here",
         why="`share` is that of the aggregators that all jobs' windows need together. ATP's jobs take what is free and send the "
         "rest to their servers, SwitchML's are given fewer slots each and are bound by the round trip. All jobs send all the "
         "time here, for which fixed shares are the best case; docs/experiments.md has jobs in turns.",
