@@ -59,8 +59,8 @@ class State:
         pid, since = record.get("owner", (0, 0))
         if since and pid != os.getpid() and start_time(pid) == since:  # in another network namespace, where the lock is another
             self._lock.close()
-            raise Busy(f"a network is up already (process {pid}, in another network namespace), with its files in {run_dir()}; take "
-                       "it down with: ina net down, or choose another folder with INA_RUN_DIR")
+            raise Busy(f"a network is up already (process {pid}, in another network namespace), with its files in {run_dir()}; "
+                       "take it down with: ina net down, or choose another folder with INA_RUN_DIR")
         self.cleaned = clean_up(record)
         self._record: dict = {
             "name": name, "owner": [os.getpid(), start_time(os.getpid())], "processes": [], "interfaces": [], "files": [],
