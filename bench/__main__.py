@@ -1,4 +1,4 @@
-"""``python -m bench [codec switch atp bmv2 emulator allreduce testbed]``: measures, prints tables, keeps JSON and plots."""
+"""``python -m bench [codec switch atp bmv2 emulator allreduce protocols testbed]``: measures, prints tables, keeps JSON and plots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import common
 
-NAMES = ("codec", "switch", "atp", "bmv2", "emulator", "allreduce", "testbed")
+NAMES = ("codec", "switch", "atp", "bmv2", "emulator", "allreduce", "protocols", "testbed")
 
 
 def main() -> None:
