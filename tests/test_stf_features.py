@@ -13,7 +13,7 @@ from capabilities import need
 from ina.compiler import frontend, p4info, stf
 from ina.compiler.build import compile_program
 from ina.compiler.interpreter import Interpreter
-from ina.p4.stf import tests_in
+from ina.p4 import stf as folders
 from ina.p4.stf_target import InterpreterTarget, SwitchTarget
 
 FOLDER = Path(__file__).with_name("stf")
@@ -96,7 +96,7 @@ def test_bmv2(path: Path, tmp_path: Path) -> None:
 
 def test_a_folder_has_these_programs() -> None:
     """They include v1model.p4 through another file."""
-    assert [program for program, _ in tests_in(FOLDER)] == PROGRAMS
+    assert [program for program, _ in folders.tests_in(FOLDER)] == PROGRAMS
 
 
 def test_each_program_has_its_file_and_its_line_in_the_docs() -> None:
