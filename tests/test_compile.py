@@ -261,6 +261,12 @@ def test_the_c_text_reads_like_the_program(tmp_path):
     assert "unread" not in text
 
 
+def test_a_parser_that_extracts_nothing(tmp_path):
+    """Then no header has a place, and the whole frame is what leaves."""
+    program = Direct(write(tmp_path, "hdr.data.a = 5;", parser="state start { transition accept; }"))
+    assert program.send(data(a=1) + b"tail") == data(a=1) + b"tail"
+
+
 def test_runs_that_are_no_loops_stay_as_they_are(tmp_path):
     """Neighbours that depend on each other, values used later, one statement that differs: all in program order."""
     n = 16

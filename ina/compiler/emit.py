@@ -170,7 +170,7 @@ class Emitter(Statements):
             self.line(f"    {stays} &= {self.name(region)} == data + at;")
             self.line(f"    at += {region.size};")
             self.line("}")
-        self.line(f"{stays} &= at == {self.name(cursor)};")
+        self.line(f"{stays} &= at == {self.name(cursor) if id(cursor) in known else 0};")
 
     def x_preserve(self, stmt: ir.Extern) -> None:
         if self._preserved():
