@@ -121,6 +121,22 @@ def test_a_run_has_a_timeline(tmp_path):
     assert len(begins) == 2 * 2 * 2 and all(ends[i]["ts"] > begins[i]["ts"] for i in begins)
 
 
+def test_sampling_links_shows_them_and_changes_nothing(tmp_path):
+    need("cc", "matplotlib")
+    keys = {"layers": model(tmp_path, [(30_000, MS, MS), (50_000, MS, MS)]), "workers": 2, "steps": 2, "rate": RATE}
+    (plain,), (sampled,) = workload.train(Workload(**keys)), workload.train(Workload(**keys, sample=20e-6))
+    assert plain.links == {} and plain.step_seconds == sampled.step_seconds and plain.stats == sampled.stats
+    for samples in sampled.links.values():
+        assert len(samples) > 100 and samples[-1][0] >= sum(sampled.step_seconds)
+        spans = [end - begin for (end, _, _), begin in zip(samples, [0.0, *(end for end, _, _ in samples)], strict=False)]
+        carried = sum(use * span for (_, use, _), span in zip(samples, spans, strict=True))
+        assert all(-1e-9 <= use <= 1.05 for _, use, _ in samples), "a packet of 0.9 us counts where its sending begins"
+        assert carried == pytest.approx(sampled.link_use * sum(sampled.step_seconds), rel=0.01), "all carry the same here"
+    folder = run.run(Workload(**keys, sample=20e-6), tmp_path / "results", Console(quiet=True))
+    counters = [e for e in json.loads((folder / "trace.json").read_text())["traceEvents"] if e["ph"] == "C"]
+    assert {event["name"] for event in counters} >= {"h1>s1 use", "s1>h2 packets waiting"}
+
+
 def test_make_run_in_virtual_time_compares_with_a_ring(tmp_path, capsys):
     need("cc", "matplotlib")
     assert cli.main(["run", "--world", "virtual", "--workers", "2", "--steps", "1", "--results", str(tmp_path)]) == 0

@@ -317,6 +317,7 @@ class Workload(Virtual):
     compute: float = key(1.0, "times of the file are multiplied by this")
     jitter: float = key(0.0, "of a step's compute time: uniform from none to this share more, by worker and step")
     slow_worker: float = key(1.0, "compute time of worker 0, times that of the others")
+    sample: float = key(0.0, "s between two looks at every link, which trace.json then shows; 0: none")
 
     def __post_init__(self) -> None:
         need = self.need
@@ -328,6 +329,7 @@ class Workload(Virtual):
         need(0 <= self.compute <= 1e6, "compute", "0 to a million")
         need(0 <= self.jitter <= 100, "jitter", "0 to 100")
         need(0 < self.slow_worker <= 1e6, "slow_worker", "more than 0, up to a million")
+        need(self.sample == 0 or 1e-9 <= self.sample <= 1, "sample", "0, or 1e-9 to 1")
         super().__post_init__()
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.emulator.fabric import Fabric, FabricJob
+from ina.emulator.network import NEVER
 from ina.experiment import layers, networks
 from ina.experiment.config import Workload
 from ina.experiment.networks import WrongSum
@@ -22,6 +23,30 @@ from ina.transport.config import PS
 
 EVENTS_AT_ONCE = 100_000
 MIB = 1 << 20
+
+
+@dataclass
+class Sampler:
+    """Looks at every link each ``every`` ps (0: never). A packet counts for a link's use where its sending begins."""
+
+    every: int
+    next: int = 0
+    before: dict[str, tuple[int, int]] = field(default_factory=dict)  # busy and queue, cumulative
+    found: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
+    last: int = 0
+
+    def look(self, fabric: Fabric) -> None:
+        """What each link did since the look before."""
+        now = fabric.now
+        if not self.every or now <= self.last:
+            return
+        for traffic in fabric.links():
+            busy, queue = (traffic.utilisation or 0) * now, traffic.mean_queue * now
+            was_busy, was_queue = self.before.get(traffic.name, (0, 0))
+            span = now - self.last
+            self.found.setdefault(traffic.name, []).append((now / PS, (busy - was_busy) / span, (queue - was_queue) / span))
+            self.before[traffic.name] = busy, queue
+        self.last, self.next = now, now + self.every
 
 
 @dataclass
@@ -51,13 +76,14 @@ def train(config: Workload) -> list[Training]:
         jobs = networks.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
         workers = [_worker(config, job, rank, buckets, rng) for job in jobs for rank in range(config.workers)]
-        _run(config, fabric, workers, model, buckets)
+        sampler = Sampler(round(config.sample * PS), round(config.sample * PS))
+        _run(config, fabric, workers, model, buckets, sampler)
         fabric.check()
         seconds = max(worker.ends[-1] for worker in workers) / PS
         figures = networks.link_figures(fabric, seconds)
         return [
             _training(config, model, buckets, [w for w in workers if w.job is job], figures,
-                      networks.counters(fabric, config, job))
+                      networks.counters(fabric, config, job), sampler.found)
             for job in jobs
         ]  # fmt: skip
 
@@ -75,14 +101,16 @@ def _worker(
 
 def _run(
     config: Workload, fabric: Fabric, workers: Sequence[Worker], model: Sequence[layers.Layer],
-    buckets: Sequence[layers.Bucket],
+    buckets: Sequence[layers.Bucket], sampler: Sampler,
 ) -> None:  # fmt: skip
     fabric.stop_at_completions()
     owners: dict[int, Worker] = {}
     for worker in workers:
         _begin(fabric, worker, 0, model, buckets, owners)
     while True:
-        idle = fabric.run(max_events=EVENTS_AT_ONCE)
+        idle = fabric.run(sampler.next if sampler.every else NEVER - 1, EVENTS_AT_ONCE)
+        if idle or fabric.now >= sampler.next:
+            sampler.look(fabric)
         for completion in fabric.completions():
             if (error := completion.event.error()) is not None:
                 raise error
@@ -140,7 +168,7 @@ def _covered(spans: Sequence[tuple[str, int, int]]) -> int:
 
 def _training(
     config: Workload, model: Sequence[layers.Layer], buckets: Sequence[layers.Bucket], workers: Sequence[Worker],
-    figures: dict, stats: dict,
+    figures: dict, stats: dict, links: dict,
 ) -> Training:  # fmt: skip
     ends = [max(worker.ends[step] for worker in workers) for step in range(config.steps)]
     reductions = [span for span in workers[-1].spans if span[0].startswith("all-reduce")]
@@ -153,6 +181,7 @@ def _training(
         compute_seconds=[max(worker.busy[step] for worker in workers) / PS for step in range(config.steps)],
         reduce_seconds=_covered(reductions) / PS / config.steps,
         spans=[[(name, begin / PS, end / PS) for name, begin, end in worker.spans] for worker in workers],
+        links=links,
         stats=stats,
         **figures,
     )
