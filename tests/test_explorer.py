@@ -291,6 +291,7 @@ def test_the_command_walks_and_says_what_it_saw(capsys):
     assert explore("--losses", "1", "--timeouts", "1", "--depth", "9") == 0
     out = capsys.readouterr().out
     assert "1 losses, 0 duplicates, 1 time-outs" in out and "not all of them, 9 steps deep" in out
+    assert out.endswith("the job can finish from every one of these states\n")
 
 
 def test_the_command_says_how_it_went_wrong(capsys):
@@ -304,6 +305,10 @@ def test_the_command_says_how_it_went_wrong(capsys):
     (("--slots", "3"), "a power of two"),
     (("--published", "--topology", "leaf-spine leaves=2 spines=1 hosts=1"), "no tree"),
     (("--program", "nowhere.p4"), "nowhere.p4"),
+    (("--elements", "0"), "--elements 0: expected 1 or more"),
+    (("--depth", "0"), "--depth 0: expected 1 or more"),
+    (("--losses", "-1"), "--losses -1: expected 0 or more"),
+    (("--max-states", "0"), "--max-states 0: expected 1 or more"),
 ])  # fmt: skip
 def test_the_command_refuses_what_makes_no_sense(capsys, args, message):
     assert explore(*args) == 2

@@ -32,6 +32,17 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     explore.set_defaults(main=main)
 
 
+class _Bounds(ValueError):
+    """A bound of the walk that makes no sense."""
+
+
+def _check(args: argparse.Namespace) -> None:
+    for name, least in (("elements", 1), ("max_states", 1), ("depth", 1), ("losses", 0), ("duplicates", 0), ("timeouts", 0)):
+        value = getattr(args, name)
+        if value is not None and value < least:
+            raise _Bounds(f"--{name.replace('_', '-')} {value}: expected {least} or more")
+
+
 def main(args: argparse.Namespace) -> int:
     import numpy as np
 
@@ -45,12 +56,13 @@ def main(args: argparse.Namespace) -> int:
     from topologies import TopologyError, specified
 
     try:
+        _check(args)
         network = specified(args.topology)
         pool = 1 << max(1, args.slots - 1).bit_length()
         built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)})
         explorer = job(Program(built.so_path), network, slots=args.slots, elements=args.elements, dtype=getattr(np, args.dtype),
                        strict=not args.published)  # fmt: skip
-    except (TopologyError, AdmissionError, CompileError, BuildError, OSError) as error:
+    except (_Bounds, TopologyError, AdmissionError, CompileError, BuildError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
     began = time.monotonic()
@@ -67,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
     print(f"{report.states} states ({extent}), {report.asked} steps of machines, {time.monotonic() - began:.1f} s")
     print("states of " + ", ".join(f"{name}: {count}" for name, count in report.local.items()))
     if report.violation is None:
-        print("no wrong sum; the job can finish from every state")
+        print(f"no wrong sum; the job can finish from every {'state' if report.complete else 'one of these states'}")
         return 0
     print(f"violation: {report.violation}", *(f"  {i}. {step}" for i, step in enumerate(report.steps, 1)), sep="\n")
     return 1
