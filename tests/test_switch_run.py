@@ -143,6 +143,17 @@ def test_only_a_local_server_takes_compiled_programs(address, local):
     assert cli.is_local(address) is local
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1", "127.0.0.1:", ":9559", "localhost:p4", "localhost:-1"])
+def test_addresses_that_grpc_would_make_others_of_are_refused(address):
+    with pytest.raises(ValueError, match="expected HOST:PORT"):
+        cli.check_address(address)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:9559", "switch.example:65535", "unix:/run/s1"])
+def test_addresses_for_grpc(address):
+    cli.check_address(address)
+
+
 @pytest.mark.parametrize("arguments, says", [
     (["no-such.p4"], "no-such.p4"),
     ([str(SOURCE), "-i", "1@no-such-interface"], "no-such-interface"),

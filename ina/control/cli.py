@@ -162,6 +162,8 @@ def _flat(row: dict) -> dict[str, float]:
 def _top(args: argparse.Namespace) -> int:
     if args.delay <= 0:
         raise ValueError(f"--delay {args.delay:g}: expected a positive number of seconds")
+    if args.count < 0:
+        raise ValueError(f"--count {args.count}: expected how many looks, or 0 for all until Ctrl-C")
     count = 1 if args.once else args.count
     console = Console()
     with nullcontext() if args.json else Live(console=console, auto_refresh=False) as live:

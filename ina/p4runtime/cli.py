@@ -80,6 +80,7 @@ def _run(args: argparse.Namespace) -> None:
     ports = dict(parse_interface(text) for text in args.interface)
     if len(ports) != len(args.interface):
         raise ValueError("-i: a port number is given twice")
+    check_address(args.grpc)
     local = is_local(args.grpc)
     with contextlib.ExitStack() as stack:
         device = stack.enter_context(Device(args.device_id, args.cpu_port or None, native=local, yields=0, nap=NAP))
@@ -110,6 +111,15 @@ def _run(args: argparse.Namespace) -> None:
         stack.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, stopped)
         print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}", flush=True)
         signal.sigwait(stopped)
+
+
+def check_address(address: str) -> None:
+    """Raises ValueError: gRPC takes a port of more than 16 bits modulo 65536, and one that is missing as 443."""
+    if address.startswith("unix"):
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"--grpc {address}: expected HOST:PORT, with a port of 0..65535 (0: any that is free), or unix:PATH")
 
 
 def is_local(address: str) -> bool:
