@@ -1,4 +1,4 @@
-"""``python -m bench [codec switch atp bmv2 emulator allreduce protocols testbed]``: measures, prints tables, keeps JSON and plots."""
+"""``python -m bench [codec switch atp bmv2 emulator allreduce protocols testbed]``: measures, prints, keeps JSON and plots."""
 
 from __future__ import annotations
 

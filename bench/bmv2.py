@@ -114,7 +114,7 @@ def measure() -> list[Measurement]:
         "bmv2: BMv2 {simple_switch_grpc} (p4c {p4c-bm2-ss}) and the embedded switch over veth: ".format(**bmv2.versions())
         + f"p4/switchml.p4, {WORKERS} workers",
         ["values", "bmv2 kpps", "window", "us", "embedded kpps", "window", "us", "us ratio", "ratio"],
-        "embedded over BMv2, packets into the switch without loss (as many results come out); us: the switch's processor time for each",
+        "embedded over BMv2, packets into the switch without loss (as many results come out); us: its processor time for each",
         "15 and more where BMv2 is an optimised build without logging",
     )
     with tempfile.TemporaryDirectory() as folder:
