@@ -41,12 +41,6 @@ struct ina_collective {
     const struct ina_tensor *tensor; /* under way, NULL: none */
 };
 
-uint32_t ina_collective_frame_size(const struct ina_collective_config *config)
-{
-    uint32_t data = DATA + 4 * config->values;
-    return data > ACK ? data : ACK;
-}
-
 void ina_collective_get_stats(const struct ina_collective *c, struct ina_worker_stats *stats)
 {
     *stats = c->stats;

@@ -47,7 +47,6 @@ struct ina_collective *ina_collective_create(const struct ina_collective_config 
                                              const struct ina_transfer *transfers, uint32_t count);
 void ina_collective_destroy(struct ina_collective *collective);
 void ina_collective_get_stats(const struct ina_collective *collective, struct ina_worker_stats *stats);
-uint32_t ina_collective_frame_size(const struct ina_collective_config *config); /* longest frame, bytes */
 
 extern const struct ina_protocol ina_collective_machine;
 

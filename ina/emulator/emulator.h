@@ -102,6 +102,5 @@ void ina_emulator_get_stats(const struct ina_emulator *em, struct ina_emulator_s
 uint64_t ina_emulator_frames_held(const struct ina_emulator *em); /* on wires and in NICs: 0 when nothing is left to happen */
 int ina_emulator_wire_stats(const struct ina_emulator *em, struct ina_wire_end from, struct ina_wire_stats *stats);
 int ina_emulator_worker_stats(const struct ina_emulator *em, uint32_t machine, struct ina_worker_stats *stats);
-void *ina_emulator_machine_state(struct ina_emulator *em, uint32_t machine); /* the protocol's state block */
 
 #endif

@@ -366,8 +366,3 @@ int ina_emulator_worker_stats(const struct ina_emulator *em, uint32_t machine, s
     memcpy(stats, (const uint8_t *)em->machine[machine]->state + em->machine[machine]->stats_offset, sizeof *stats);
     return 0;
 }
-
-void *ina_emulator_machine_state(struct ina_emulator *em, uint32_t machine)
-{
-    return machine < em->machines ? em->machine[machine]->state : NULL;
-}

@@ -235,11 +235,6 @@ class Device:
             raise EntityError("no forwarding pipeline has been set", "FAILED_PRECONDITION")
         return pipeline
 
-    def require_pipeline(self) -> None:
-        """Raises EntityError (FAILED_PRECONDITION) without a pipeline."""
-        with self._lock:
-            self._current()
-
     # ---- updates
 
     def write(self, updates: Iterable[Any], atomic: bool) -> None:

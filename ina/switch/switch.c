@@ -131,11 +131,6 @@ void ina_switch_set_output(struct ina_switch *sw,
     sw->output_context = context;
 }
 
-const struct ina_program *ina_switch_program(const struct ina_switch *sw)
-{
-    return sw->program;
-}
-
 void *ina_switch_state(struct ina_switch *sw)
 {
     return sw->state;

@@ -131,7 +131,6 @@ int ina_switch_execute(struct ina_switch *sw, struct ina_command *command); /* c
 /* In order, to the end; `stop_on_error` cancels those after the first that fails. Number that failed. */
 unsigned ina_switch_execute_all(struct ina_switch *sw, struct ina_command *commands, unsigned n, int stop_on_error);
 
-const struct ina_program *ina_switch_program(const struct ina_switch *sw);
 void *ina_switch_state(struct ina_switch *sw); /* program->state_size bytes, 64-byte aligned */
 
 /* ina_table_lookup (table.h) as a function, for bindings: the entry that matches, or NULL. */

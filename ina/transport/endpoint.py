@@ -79,13 +79,6 @@ class Endpoint:
         fill_tensor(tensor, source, out, average, tag)
         return self._run(tensor, (source, out), timeout)
 
-    def run_at(
-        self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
-        tag: int = 0, timeout: float | None = None,
-    ) -> Event:  # fmt: skip
-        """As ``run`` for ``count`` contiguous elements at two addresses, which ``owner`` keeps valid."""
-        return self._run(_tensor_at(source, out, count, dtype, average, tag), owner, timeout)
-
     def _maximum(self, wanted: bool) -> bool:
         if wanted and not protocols.has_maximum(self.config.protocol):
             raise ValueError(f"maximum: the protocol {self.config.protocol!r} has only sums")
