@@ -71,4 +71,12 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, monkeypatch):
     with pytest.raises(launch.JobFailed):
         launch.run(["-c", RANK], 2, tmp_path, "capture", 60, lambda message: None)
     logs = "".join(path.read_text() for path in tmp_path.glob("*.log"))  # whoever fails first, ends the other
-    assert f"Not a directory: '{tmp_path / 'file' / 'pcap'}'" in logs
+    assert f"INA_CAPTURE={tmp_path / 'file' / 'pcap'} cannot be made" in logs and "Not a directory" in logs
+
+
+def test_a_trace_that_cannot_be_written_is_named(tmp_path):
+    from ina.backend.spans import open_trace
+
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RuntimeError, match="INA_TRACE=.*file/trace.json cannot be written: .*(Not a directory|File exists)"):
+        open_trace(str(tmp_path / "file" / "trace.json"), 0)

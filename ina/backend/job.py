@@ -143,7 +143,10 @@ class Job:
         try:
             if self.settings.capture:
                 folder = Path(self.settings.capture)
-                folder.mkdir(parents=True, exist_ok=True)
+                try:
+                    folder.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise OSError(f"INA_CAPTURE={folder} cannot be made: {error}") from error
                 port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
             return Endpoint(config, port, -1 if attachment.outlives else self.client.fileno())
         except OSError as error:

@@ -125,10 +125,13 @@ trace: Trace | None = None  # of this process
 
 
 def open_trace(path: str, rank: int) -> None:
-    """From the first group that asks for it, to the end of the process."""
+    """From the first group that asks for it, to the end of the process. RuntimeError: the file cannot be written."""
     global trace
     if path and (trace is None or trace._pid != os.getpid()):
-        trace = Trace(Path(path), rank)
+        try:
+            trace = Trace(Path(path), rank)
+        except OSError as error:
+            raise RuntimeError(f"ina: INA_TRACE={path} cannot be written: {error}") from error
         atexit.register(trace.close)
 
 
