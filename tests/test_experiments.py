@@ -65,6 +65,13 @@ def test_the_command_line_overrides_keys_and_sweeps(trial):
     assert list(found.axes) == ["loss"]
 
 
+@pytest.mark.parametrize("count", ["0", "-2", "two"])
+def test_a_number_of_processes_that_makes_no_sense(count, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["experiment", "run", "loss-sweep", "--processes", count])
+    assert f"{count}: expected 1 or more" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "text, message",
     [
@@ -437,6 +444,9 @@ def test_what_cannot_be_compared_is_named(tmp_path, capsys):
         (folder / "metrics.json").write_text(json.dumps(metrics | change))
         assert cli.main(["report", str(folder)]) == 1
         assert message in capsys.readouterr().err
-    (folder / "metrics.json").write_text("{")
-    assert cli.main(["report", str(folder)]) == 1
-    assert "metrics.json" in capsys.readouterr().err
+    for name, text, message in (("metrics.json", "{", "metrics.json"), ("metrics.json", "[1]", "expected an object"),
+                                ("metrics.json", '{"schema": 2}', "has no key 'summary'"),
+                                ("experiment.json", "{}", "expected 'points'")):  # fmt: skip
+        (folder / name).write_text(text)
+        assert cli.main(["report", str(folder)]) == 1
+        assert message in capsys.readouterr().err

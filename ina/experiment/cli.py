@@ -59,7 +59,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     which = start.add_mutually_exclusive_group()
     which.add_argument("--resume", type=Path, metavar="FOLDER", help="go on in this folder (default: newest unfinished)")
     which.add_argument("--new", action="store_true", help="a new folder, even if an unfinished one is there")
-    start.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N",
+    start.add_argument("--processes", type=_count, default=os.cpu_count() or 1, metavar="N",
                        help="points in virtual time that run at once (default: one a processor)")
     _common(start)
     start.set_defaults(main=_experiment)
@@ -69,13 +69,13 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     take.add_argument("--batch", type=int, default=64, help="images of a step (default: 64)")
     take.set_defaults(main=_measure)
     every = verbs.add_parser("all", help="run every experiment in virtual time, one after the other; all of them are small")
-    every.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="points that run at once")
+    every.add_argument("--processes", type=_count, default=os.cpu_count() or 1, metavar="N", help="points that run at once")
     every.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
     every.set_defaults(main=_all)
 
     figures = commands.add_parser("figures", help="published figures, made again in virtual time, beside what was published")
     figures.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
-    figures.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N", help="points that run at once")
+    figures.add_argument("--processes", type=_count, default=os.cpu_count() or 1, metavar="N", help="points that run at once")
     figures.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
     figures.set_defaults(main=_figures)
 
@@ -88,6 +88,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     why = commands.add_parser("why", help="what bounds a run: link, processor, compute, straggler, recovery, window or latency")
     why.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders, of runs or sweeps")
     why.set_defaults(main=_why)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
+    return int(text)
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

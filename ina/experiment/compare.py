@@ -44,7 +44,11 @@ def points(folder: Path) -> list[Result]:
         ResultsError: it is no results folder, or no run in it is finished.
     """
     if (folder / "experiment.json").exists():
-        listed = [folder / point["folder"] for point in read_json(folder / "experiment.json")["points"]]
+        plan = read_json(folder / "experiment.json")
+        try:
+            listed = [folder / point["folder"] for point in plan["points"]]
+        except (KeyError, TypeError):
+            raise ResultsError(f"{folder / 'experiment.json'}: expected 'points', each with its 'folder'") from None
         found = [load(path) for path in listed if (path / "metrics.json").exists()]
     elif (folder / "metrics.json").exists():
         found = [load(folder)]

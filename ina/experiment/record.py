@@ -243,13 +243,16 @@ def write_json(target: Path, value: object) -> None:
 
 
 def read_json(path: Path) -> dict:
-    """Raises ResultsError: not there, or no JSON."""
+    """Raises ResultsError: not there, or no JSON object."""
     try:
-        return json.loads(path.read_text())
+        found = json.loads(path.read_text())
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise ResultsError(f"{path}: {error}") from None
+    if not isinstance(found, dict):
+        raise ResultsError(f"{path}: a {type(found).__name__}, expected an object with keys")
+    return found
 
 
 class Folder:
@@ -304,5 +307,8 @@ def load(path: Path) -> Result:
         raise ResultsError(f"{path / 'metrics.json'}: schema {metrics.get('schema')!r}, expected {SCHEMA}: run it again")
     config = from_dict(read_json(path / "config.json"))
     environment = read_json(path / "environment.json")
-    return Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["runs"],
-                  metrics["finished"])  # fmt: skip
+    try:
+        return Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["runs"],
+                      metrics["finished"])  # fmt: skip
+    except KeyError as error:
+        raise ResultsError(f"{path / 'metrics.json'}: has no key {error}") from None
