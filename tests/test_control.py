@@ -171,7 +171,7 @@ def test_two_ranks_alike(served):
 
 @pytest.mark.parametrize(("request_", "text"), [
     ({"op": "fly"}, "unknown operation 'fly'; expected one of ping, join, admit"),
-    ({"op": "admit", "job": "x"}, "admit: .*missing 1 required positional argument: 'workers'"),
+    ({"op": "admit", "job": "x"}, "admit: .*missing a required argument: 'workers'"),
     ({"op": "attach", "job": "x", "worker": 0}, "no job 'x'"),
     ({"op": "release"}, "joined no job"),
 ])

@@ -153,6 +153,11 @@ def test_files_that_are_no_state(state, network, text, error):
         Service(network, state=state)
 
 
+def test_a_place_where_no_state_can_be_kept_is_refused_at_the_start(network, tmp_path):
+    with pytest.raises(StateError, match="nowhere/jobs.json: a file cannot be made in .*nowhere; expected a folder"):
+        Service(network, state=StateFile(tmp_path / "nowhere" / "jobs.json"))
+
+
 def test_state_of_other_switches(network, state):
     begun(Service(network, state=state), 1, 3)
     smaller = FakeNetwork(topologies.load("star", hosts=2))

@@ -247,7 +247,7 @@ def test_a_job_by_http(service, network):
     ("GET", "/nothing", None, 404, "GET / says what there is"),
     ("GET", "/jobs/none", None, 404, "no job 'none'"),
     ("POST", "/switches", {}, 405, "only GET"),
-    ("POST", "/jobs", {"job": "a"}, 400, "missing 1 required positional argument: 'workers'"),
+    ("POST", "/jobs", {"job": "a"}, 400, "admit: missing a required argument: 'workers'"),
     ("POST", "/jobs", [], 400, "expected a JSON object"),
     ("POST", "/jobs", {"job": "a", "workers": 2}, 400, "or say hosts"),
     ("POST", "/jobs", {"job": "a", "workers": 2, "hosts": ["h1", "h9"]}, 400, "there is no host 'h9'"),

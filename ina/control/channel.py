@@ -8,6 +8,7 @@ reach as far as one network namespace, so where clients are in others, the name 
 from __future__ import annotations
 
 import array
+import errno
 import json
 import os
 import select
@@ -123,6 +124,6 @@ def listen(name: str) -> socket.socket:
         sock.listen(128)
     except OSError as error:
         sock.close()
-        raise OSError(error.errno, f"cannot listen at socket {shown(name)}: {error.strerror}; "
-                      "is another switch process using that name?") from error
+        hint = "; is another switch process using that name?" if error.errno == errno.EADDRINUSE else ""
+        raise OSError(error.errno, f"cannot listen at socket {shown(name)}: {error.strerror}{hint}") from error
     return sock

@@ -25,6 +25,7 @@ dead-lock.
 from __future__ import annotations
 
 import hmac
+import inspect
 import logging
 import os
 import time
@@ -159,7 +160,12 @@ class Service:
             raise AdmissionError("failed", self.failure)
         if op not in self.operations:
             raise AdmissionError("invalid", f"unknown operation {op!r}; expected one of {', '.join(self.operations)}")
-        return self.operations[op](session, fds, **arguments)
+        operation = self.operations[op]
+        try:
+            inspect.signature(operation).bind(session, fds, **arguments)
+        except TypeError as error:  # names what is missing or unknown, and nothing of this program
+            raise AdmissionError("invalid", f"{op}: {error}") from None
+        return operation(session, fds, **arguments)
 
     # ---- about the switches
 

@@ -31,10 +31,13 @@ class StateFile:
         self.path = path
 
     def load(self) -> dict | None:
-        """What was saved last; None: nothing. Raises StateError, OSError."""
+        """What was saved last; None: nothing, and it can be saved there. Raises StateError, OSError."""
         try:
             state = json.loads(self.path.read_text())
         except FileNotFoundError:
+            if not os.access(self.path.parent, os.W_OK):
+                raise StateError(f"{self.path}: a file cannot be made in {self.path.parent}; expected a folder that can be "
+                                 "written") from None  # fmt: skip
             return None
         except ValueError as error:
             raise StateError(f"{self.path}: not a controller's state: {error}; move it away to begin without jobs") from error
