@@ -247,6 +247,11 @@ def test_boxes_do_not_overlap_and_edges_point_downwards(program):
         assert e.back or e.source.y < e.target.y, (e.source.name, e.target.name)
 
 
+def test_what_protocols_share_is_found_without_a_flag(capsys):
+    assert cli.main(["explain", str(ROOT / "examples" / "lockstep" / "lockstep.p4")]) == 0
+    assert "hdr.ethernet" in capsys.readouterr().out
+
+
 def test_explain_shows_every_kind_of_object(capsys):
     assert ina("explain", ROOT / "tests/programs/meters.p4") == 0
     out = capsys.readouterr().out

@@ -59,7 +59,8 @@ def main(args: argparse.Namespace) -> int:
         _check(args)
         network = specified(args.topology)
         pool = 1 << max(1, args.slots - 1).bit_length()
-        built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)})
+        built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)},
+                                include_dirs=[paths.p4_dir()])  # fmt: skip
         explorer = job(Program(built.so_path), network, slots=args.slots, elements=args.elements, dtype=getattr(np, args.dtype),
                        strict=not args.published)  # fmt: skip
     except (_Bounds, TopologyError, AdmissionError, CompileError, BuildError, OSError) as error:

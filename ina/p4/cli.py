@@ -57,8 +57,16 @@ def _preprocessing(command: argparse.ArgumentParser) -> None:
         "-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro"
     )
     command.add_argument(
-        "-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder"
+        "-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER",
+        help="include folder; after them, that of the package's own programs is searched",
     )
+
+
+def _folders(args: argparse.Namespace) -> list[Path]:
+    """As wherever a protocol's program is compiled: what all protocols share is found without being asked for."""
+    from ina import paths
+
+    return [*args.include, paths.p4_dir()]
 
 
 def _defines(args: argparse.Namespace) -> dict[str, str]:
@@ -97,7 +105,7 @@ def _compile(args: argparse.Namespace) -> int:
     for path in args.p4info:
         p4info_files.check_name(path)
     started = time.perf_counter()
-    compiled = build.compile_program(args.program, defines=_defines(args), include_dirs=args.include)
+    compiled = build.compile_program(args.program, defines=_defines(args), include_dirs=_folders(args))
     seconds = time.perf_counter() - started
     for path in args.p4info:
         p4info_files.write(compiled.p4info, path)
@@ -120,14 +128,14 @@ def _stf(args: argparse.Namespace) -> int:
         tests = stf.tests_in(args.program)
     else:
         tests = [(args.program, args.test or args.program.with_suffix(".stf"))]
-    return stf.report(tests, targets, _defines(args), args.include)
+    return stf.report(tests, targets, _defines(args), _folders(args))
 
 
 def _explain(args: argparse.Namespace) -> int:
     from ina.compiler import frontend
     from ina.p4 import explain, parser_graph
 
-    program = frontend.load(args.program, defines=_defines(args), include_dirs=args.include)
+    program = frontend.load(args.program, defines=_defines(args), include_dirs=_folders(args))
     print("\n".join(explain.lines(program)))
     if args.svg:
         args.svg.write_text(parser_graph.svg(parser_graph.graphs(explain.parser_of(program))), encoding="utf-8")
@@ -138,7 +146,7 @@ def _trace(args: argparse.Namespace) -> int:
     from ina.compiler import frontend
     from ina.p4 import trace
 
-    program = frontend.load(args.program, defines=_defines(args), include_dirs=args.include)
+    program = frontend.load(args.program, defines=_defines(args), include_dirs=_folders(args))
     entries = args.entries.read_text(encoding="utf-8") if args.entries else ""
     tracer = trace.Tracer(program, entries)
     for number, (seconds, frame) in enumerate(trace.packets(args.packets, args.limit), start=1):

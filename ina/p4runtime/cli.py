@@ -72,6 +72,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> None:
+    from ina import paths
     from ina.compiler.build import compile_program
     from ina.p4runtime.device import Device
     from ina.p4runtime.service import Server
@@ -86,7 +87,7 @@ def _run(args: argparse.Namespace) -> None:
         device = stack.enter_context(Device(args.device_id, args.cpu_port or None, native=local, yields=0, nap=NAP))
         if args.program is not None and args.program.suffix == ".p4":
             defines = {key: value or "1" for key, _, value in (item.partition("=") for item in args.define)}
-            path = compile_program(args.program, defines=defines, include_dirs=args.include).so_path
+            path = compile_program(args.program, defines=defines, include_dirs=[*args.include, paths.p4_dir()]).so_path
             device.load(Program(path))
         elif args.program is not None:
             device.load(Program(args.program))
