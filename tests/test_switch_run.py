@@ -158,6 +158,8 @@ def test_addresses_for_grpc(address):
     (["no-such.p4"], "no-such.p4"),
     ([str(SOURCE), "-i", "1@no-such-interface"], "no-such-interface"),
     ([str(SOURCE), "--grpc", "nonsense"], "nonsense"),
+    ([str(SOURCE), "-i", "510@lo"], "-i 510@lo: this port is for packet-in"),
+    ([str(SOURCE), "--device-id", "-1"], "--device-id -1: expected 0"),
 ])  # fmt: skip
 def test_what_is_wrong_is_told(arguments, says):
     command = [sys.executable, "-m", "ina.cli", "switch", "run", *arguments]

@@ -81,6 +81,11 @@ def _run(args: argparse.Namespace) -> None:
     ports = dict(parse_interface(text) for text in args.interface)
     if len(ports) != len(args.interface):
         raise ValueError("-i: a port number is given twice")
+    if args.cpu_port and args.cpu_port in ports:
+        raise ValueError(f"-i {args.cpu_port}@{ports[args.cpu_port]}: this port is for packet-in and packet-out; "
+                         "another number, or --cpu-port")
+    if not 0 <= args.device_id < 1 << 64:
+        raise ValueError(f"--device-id {args.device_id}: expected 0 to 2^64 - 1, as in P4Runtime's messages")
     check_address(args.grpc)
     local = is_local(args.grpc)
     with contextlib.ExitStack() as stack:
