@@ -9,6 +9,7 @@ import pytest
 from capabilities import need
 
 from ina import paths
+from ina import paths
 from ina.compiler.build import compile_program
 from ina.emulator.explorable import job
 from ina.emulator.explorer import Budget, Explorer, Machine, Report
@@ -307,6 +308,7 @@ def test_the_command_says_how_it_went_wrong(capsys):
     (("--program", "nowhere.p4"), "nowhere.p4"),
     (("--elements", "0"), "--elements 0: expected 1 or more"),
     (("--depth", "0"), "--depth 0: expected 1 or more"),
+    (("--program", str(paths.p4_dir() / "atp.p4")), "atp.p4: not SwitchML's registers and tables"),
     (("--losses", "-1"), "--losses -1: expected 0 or more"),
     (("--max-states", "0"), "--max-states 0: expected 1 or more"),
 ])  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
+from collections import Counter
 from pathlib import Path
 
 import topologies
@@ -46,6 +47,17 @@ def _list(_: argparse.Namespace) -> int:
     return 0
 
 
+def _free(topology: topologies.Topology, signature: inspect.Signature, given: dict) -> float:
+    """Of TopoOpt's interfaces, those that the least connected server does not use: a transmitter or a receiver is half of one."""
+    degree = given.get("degree", signature.parameters["degree"].default)
+    used = Counter()
+    for link in topology.links:
+        if link.a[0] == link.b[0] == "s":
+            for end in (link.a, link.b):
+                used[end] += 0.5 if link.simplex else 1
+    return degree - max(used.values())
+
+
 def _show(args: argparse.Namespace) -> int:
     from topologies import draw
     from topologies.tree import aggregation_tree
@@ -55,6 +67,8 @@ def _show(args: argparse.Namespace) -> int:
         topology = topologies.load(args.name, **given)
         tree = aggregation_tree(topology, host_list(args.job)) if args.job else None
         print(draw.text(topology, tree), end="")
+        if args.name == "topoopt" and (free := _free(topology, inspect.signature(topologies.maker("topoopt")), given)):
+            print(f"{free:g} of each server's interfaces are free: there are no more rings or demands for them")
         if args.svg:
             args.svg.write_text(draw.svg(topology, tree))
     except TopologyError as error:

@@ -33,7 +33,7 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
 
 
 class _Bounds(ValueError):
-    """A bound of the walk that makes no sense."""
+    """What was asked for makes no sense."""
 
 
 def _check(args: argparse.Namespace) -> None:
@@ -50,6 +50,7 @@ def main(args: argparse.Namespace) -> int:
     from ina.compiler.build import BuildError, compile_program
     from ina.compiler.errors import CompileError
     from ina.control.controller import AdmissionError
+    from ina.control.programs import recognise
     from ina.emulator.explorable import job
     from ina.emulator.explorer import Budget
     from ina.switch.program import Program
@@ -61,7 +62,11 @@ def main(args: argparse.Namespace) -> int:
         pool = 1 << max(1, args.slots - 1).bit_length()
         built = compile_program(args.program or paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": str(pool)},
                                 include_dirs=[paths.p4_dir()])  # fmt: skip
-        explorer = job(Program(built.so_path), network, slots=args.slots, elements=args.elements, dtype=getattr(np, args.dtype),
+        program = Program(built.so_path)
+        found = recognise(program.p4info, args.program)
+        if found is None or found[0].name != "switchml":
+            raise _Bounds(f"{args.program}: not SwitchML's registers and tables, which are what this command explores")
+        explorer = job(program, network, slots=args.slots, elements=args.elements, dtype=getattr(np, args.dtype),
                        strict=not args.published)  # fmt: skip
     except (_Bounds, TopologyError, AdmissionError, CompileError, BuildError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
