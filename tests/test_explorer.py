@@ -9,7 +9,6 @@ import pytest
 from capabilities import need
 
 from ina import paths
-from ina import paths
 from ina.compiler.build import compile_program
 from ina.emulator.explorable import job
 from ina.emulator.explorer import Budget, Explorer, Machine, Report
