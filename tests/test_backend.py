@@ -317,7 +317,8 @@ def test_distributed_data_parallel_trains_as_over_gloo(tmp_path):
         def train(hook=False):
             torch.manual_seed(0)
             model = torch.nn.Sequential(torch.nn.Linear(20, 300), torch.nn.ReLU(), torch.nn.Linear(300, 2))
-            model = DistributedDataParallel(model, bucket_cap_mb=0.01)
+            # PowerSGD's callbacks start all-reduces: with several buckets their order would be each rank's own
+            model = DistributedDataParallel(model, bucket_cap_mb=25 if hook else 0.01)
             if hook:
                 state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=2, start_powerSGD_iter=2)
                 model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
