@@ -109,7 +109,8 @@ def test_a_model_is_trained_through_a_tree_over_real_cables(tmp_path):
     (ours,) = json.loads((folder / "metrics.json").read_text())["runs"]
     links, gradients = ours["network"]["links"], sum(ours["allreduce_bytes"])
     assert set(links) == {"h1", "h2", "h3", "h4", "s1-s3", "s2-s3"}
-    assert ours["stats"]["switch"]["bytes"] == gradients + gradients // 3, "and the parameters, which DDP broadcasts at first"
+    beside = ours["stats"]["switch"]["bytes"] - gradients - gradients // 3  # the parameters, which DDP broadcasts at first
+    assert 0 <= beside < 4096, "barriers, and what DDP compares of the ranks' models"
     assert all(min(link["up_bytes"], link["down_bytes"]) >= gradients for link in links.values())
 
 

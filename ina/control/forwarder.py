@@ -241,7 +241,7 @@ class ForkedForwarder:
             raise TimeoutError(f"switch {self.name} (process {self.pid}) does not answer: {what}, after {PATIENCE:g} s")
         try:
             ok, answer = self._channel.recv()
-        except EOFError:
+        except (EOFError, ConnectionError):  # a reset, if it ended with the question unread
             raise OSError(f"switch {self.name} (process {self.pid}) ended: {what}") from None
         if not ok:
             raise answer
