@@ -16,7 +16,7 @@ def test_torch_s_distributed_suite():
     passed = [case for case, record in gloo.items() if record["result"] == "passed"]
     assert len(passed) >= 85, "Gloo itself passes too few cases to judge by"
     assert not compare(gloo, ina)
-    assert sum(ina[case]["switch"] for case in passed if case not in EXCEPTIONS) > 1000
+    assert sum(ina[case]["switch"] for case in passed if case not in EXCEPTIONS) > 500
     assert sum(bool(SUMS_FLOATS.match(case)) for case in passed) >= 6
 
 
