@@ -54,6 +54,7 @@ def main(args: argparse.Namespace) -> int:
     from ina.emulator.explorable import job
     from ina.emulator.explorer import Budget
     from ina.switch.program import Program
+    from ina.transport import protocols
     from topologies import TopologyError, specified
 
     try:
@@ -64,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
                                 include_dirs=[paths.p4_dir()])  # fmt: skip
         program = Program(built.so_path)
         found = recognise(program.p4info, args.program)
-        if found is None or found[0].name != "switchml":
+        if found is None or found[0].name != protocols.DEFAULT:
             raise _Bounds(f"{args.program}: not SwitchML's registers and tables, which are what this command explores")
         explorer = job(program, network, slots=args.slots, elements=args.elements, dtype=getattr(np, args.dtype),
                        strict=not args.published)  # fmt: skip
