@@ -101,11 +101,6 @@ static int init_ps(void *state, const struct ina_worker_config *config, uint64_t
     return start(state, config, &config->server);
 }
 
-static int next_handle(const void *state)
-{
-    return ina_tensors_next_handle(tensors_of(state));
-}
-
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
 {
     struct state *st = state;
@@ -141,14 +136,14 @@ static void shrink(struct state *st, uint64_t seq)
 static void set_ready(struct state *st, uint32_t index)
 {
     slots_of(st)[index].state = READY;
-    ready_of(st)[index / 64] |= 1ull << index % 64;
+    mark_ready(st, index);
 }
 
 static void clear_ready(struct state *st, uint32_t index)
 {
     if (slots_of(st)[index].state == READY)
         slots_of(st)[index].state = FLYING;
-    ready_of(st)[index / 64] &= ~(1ull << index % 64);
+    unmark_ready(st, index);
 }
 
 /* The list of packets that wait for an answer, in the order of their transmissions (ATP NSDI'21 §3.5: three results out of
@@ -230,22 +225,6 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     return 0;
 }
 
-/* The next slot with something to send again, going round from the cursor; -1: none. */
-static int next_ready(const struct state *st, uint32_t cursor)
-{
-    const uint64_t *ready = ready_of(st);
-    const uint32_t words = ready_words(st->config.slots);
-    uint32_t word = cursor / 64;
-    uint64_t bits = ready[word] & ~0ull << cursor % 64;
-    for (uint32_t i = 0; i <= words; i++) {
-        if (bits)
-            return (int)(word * 64 + (uint32_t)__builtin_ctzll(bits));
-        word = word + 1 < words ? word + 1 : 0;
-        bits = ready[word];
-    }
-    return -1;
-}
-
 /* Sends what is to be sent again, else the next packet in order if the window lets it. In order: the oldest packet that is
  * not summed is on its way, or has its turn, at every worker, however small the windows are. 1: pkt is filled. */
 static int send_one(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
@@ -300,11 +279,6 @@ static void fail(struct state *st, uint32_t code, uint32_t handle)
     ina_tensors_fail(ts, code, handle);
 }
 
-static uint64_t deadline(const struct state *st)
-{
-    return ina_tensors_deadline(tensors_of(st), &tail_of(st)->times, st->config.timeout_ps);
-}
-
 static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct state *st = state;
@@ -326,15 +300,6 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     while (filled < n && send_one(st, tensors, &pkts[filled], now))
         filled++;
     return filled;
-}
-
-static uint64_t next_timer(const void *state)
-{
-    const struct state *st = state;
-    if (tensors_of(st)->failed)
-        return UINT64_MAX;
-    const uint64_t timer = ina_rto_next(&tail_of(st)->rto), end = deadline(st);
-    return timer < end ? timer : end;
 }
 
 static int expire(void *state, uint32_t index, uint64_t now)
@@ -471,11 +436,6 @@ static int abort_job(void *state, uint32_t code, uint64_t now)
     if (!tensors_of(st)->failed)
         fail(st, code, ina_tensors_oldest(tensors_of(st)));
     return 0;
-}
-
-static int events(void *state, struct ina_event *out, int max)
-{
-    return ina_tensors_events(tensors_of(state), &tail_of(state)->times, out, max);
 }
 
 const struct ina_protocol ina_atp = {

@@ -74,14 +74,9 @@ static void settle(struct state *st, uint32_t index, uint64_t now)
     switch (ina_tensors_status(tensors_of(st), &tail_of(st)->times, slot->seq, &handle, now)) {
     case INA_PACKET_NONE: break;
     case INA_PACKET_BLOCKED: slot->state = BLOCKED; break;
-    case INA_PACKET_READY: slot->state = READY; set_ready(st, index); break;
+    case INA_PACKET_READY: slot->state = READY; mark_ready(st, index); break;
     }
     slot->op = (uint8_t)handle;
-}
-
-static int next_handle(const void *state)
-{
-    return ina_tensors_next_handle(tensors_of(state));
 }
 
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
@@ -117,29 +112,13 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
                                     slot->seq >> st->slots_log2 & 1);
     ((struct ina_wire_frame *)pkt->data)->e0 = (int8_t)ina_tensors_encode(ts, tensors, slot->op, slot->seq, wire);
 
-    clear_ready(st, index);
+    unmark_ready(st, index);
     tail->stats.tx_packets++;
     tail->stats.tx_bytes += pkt->len;
     tail->stats.retransmissions += slot->state == FLYING;
     slot->state = FLYING;
     ina_rto_sent(&tail->rto, index, now);
     return 0;
-}
-
-/* The next slot with something to send, going round from the cursor; -1: none. */
-static int next_ready(const struct state *st, uint32_t cursor)
-{
-    const uint64_t *ready = ready_of(st);
-    const uint32_t words = ready_words(st->config.slots);
-    uint32_t word = cursor / 64;
-    uint64_t bits = ready[word] & ~0ull << cursor % 64;
-    for (uint32_t i = 0; i <= words; i++) {
-        if (bits)
-            return (int)(word * 64 + (uint32_t)__builtin_ctzll(bits));
-        word = word + 1 < words ? word + 1 : 0;
-        bits = ready[word];
-    }
-    return -1;
 }
 
 /* The job is over. Remembers the oldest unanswered packet of the tensor, which fails first. */
@@ -160,11 +139,6 @@ static void fail(struct state *st, uint32_t code, uint32_t handle)
     ina_tensors_fail(ts, code, handle);
 }
 
-static uint64_t deadline(const struct state *st)
-{
-    return ina_tensors_deadline(tensors_of(st), &tail_of(st)->times, st->config.timeout_ps);
-}
-
 static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct state *st = state;
@@ -176,7 +150,7 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
         return 0;
     }
     for (int index, probe; (index = ina_rto_expired(&tail->rto, now, &probe)) >= 0;) {
-        set_ready(st, (uint32_t)index);
+        mark_ready(st, (uint32_t)index);
         tail->stats.timeouts += !probe;
         tail->stats.probes += (uint64_t)probe;
     }
@@ -191,15 +165,6 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     return filled;
 }
 
-static uint64_t next_timer(const void *state)
-{
-    const struct state *st = state;
-    if (tensors_of(st)->failed)
-        return UINT64_MAX;
-    const uint64_t timer = ina_rto_next(&tail_of(st)->rto), end = deadline(st);
-    return timer < end ? timer : end;
-}
-
 static int expire(void *state, uint32_t index, uint64_t now)
 {
     struct state *st = state;
@@ -207,7 +172,7 @@ static int expire(void *state, uint32_t index, uint64_t now)
     if (tensors_of(st)->failed || index >= st->config.slots || slots_of(st)[index].state != FLYING)
         return -ENOENT;
     ina_rto_stop(&tail_of(st)->rto, index);
-    set_ready(st, index);
+    mark_ready(st, index);
     return 0;
 }
 
@@ -247,7 +212,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         slot->asked = 1;
         if (view.missing) /* a leaf that misses nobody does not know whom a switch above it misses: what that said stays */
             slot->missing = view.missing;
-        clear_ready(st, view.slot);
+        unmark_ready(st, view.slot);
         ina_rto_pending(&tail->rto, view.slot, now);
         publish_rto(tail);
         return 0;
@@ -267,14 +232,14 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         if (culprit >= 0)
             fail(st, INA_ERR_MISMATCH, (uint32_t)culprit);
         slot->state = BLOCKED; /* for good */
-        clear_ready(st, view.slot);
+        unmark_ready(st, view.slot);
         ina_rto_stop(&tail->rto, view.slot);
         return 0;
     default: stats->drop_malformed++; return 0;
     }
 
     tail->times.last_rx = now;
-    clear_ready(st, view.slot);
+    unmark_ready(st, view.slot);
     ina_rto_result(&tail->rto, view.slot, now);
     publish_rto(tail);
     slot->seq = seq + st->config.slots;
@@ -298,11 +263,6 @@ static int abort_job(void *state, uint32_t code, uint64_t now)
     if (!tensors_of(st)->failed)
         fail(st, code, ina_tensors_oldest(tensors_of(st)));
     return 0;
-}
-
-static int events(void *state, struct ina_event *out, int max)
-{
-    return ina_tensors_events(tensors_of(state), &tail_of(state)->times, out, max);
 }
 
 const struct ina_protocol ina_switchml = {

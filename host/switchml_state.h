@@ -33,54 +33,6 @@ struct tail {
     struct ina_rto rto;
 };
 
-static inline size_t round_up(size_t n)
-{
-    return (n + 63) & ~(size_t)63;
-}
-
-static inline uint32_t ready_words(uint32_t slots)
-{
-    return (slots + 63) / 64;
-}
-
-static inline size_t tensors_offset(uint32_t slots)
-{
-    return sizeof(struct state) + slots * sizeof(struct slot) + ready_words(slots) * 8;
-}
-
-static inline size_t head_size(uint32_t slots)
-{
-    return round_up(tensors_offset(slots) + ina_tensors_size(slots));
-}
-
-static inline struct slot *slots_of(const struct state *st)
-{
-    return (struct slot *)(st + 1);
-}
-
-static inline uint64_t *ready_of(const struct state *st)
-{
-    return (uint64_t *)(slots_of(st) + st->config.slots);
-}
-
-static inline struct ina_tensors *tensors_of(const struct state *st)
-{
-    return (struct ina_tensors *)((uint8_t *)st + tensors_offset(st->config.slots));
-}
-
-static inline struct tail *tail_of(const struct state *st)
-{
-    return (struct tail *)((uint8_t *)st + head_size(st->config.slots));
-}
-
-static inline void set_ready(struct state *st, uint32_t slot)
-{
-    ready_of(st)[slot / 64] |= 1ull << slot % 64;
-}
-
-static inline void clear_ready(struct state *st, uint32_t slot)
-{
-    ready_of(st)[slot / 64] &= ~(1ull << slot % 64);
-}
+#include "slots.h"
 
 #endif

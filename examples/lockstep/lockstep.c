@@ -180,7 +180,6 @@ static int events(void *state, struct ina_event *out, int max)
 const struct ina_protocol ina_lockstep = {
     .name = "lockstep",
     .reductions = 1 << INA_SUM,
-    .reductions = 1 << INA_SUM,
     .state_size = state_size,
     .stats_offset = stats_offset,
     .init = init,

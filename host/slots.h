@@ -1,0 +1,102 @@
+/* Inside host/: what follows from the state of a worker with slots, for protocols that lay theirs out as
+ *
+ *     struct state (with config first) | struct slot [slots] | bitmap of ready slots | struct ina_tensors     the head
+ *     struct tail (stats, times, rto)                                                                        the tail
+ *
+ * Included once those three structures are defined: layout, the bitmap, and the calls of struct ina_protocol that are the
+ * tensors' and the timers' alone.
+ */
+#ifndef INA_SLOTS_H
+#define INA_SLOTS_H
+
+static inline size_t round_up(size_t n)
+{
+    return (n + 63) & ~(size_t)63;
+}
+
+static inline uint32_t ready_words(uint32_t slots)
+{
+    return (slots + 63) / 64;
+}
+
+static inline size_t tensors_offset(uint32_t slots)
+{
+    return sizeof(struct state) + slots * sizeof(struct slot) + ready_words(slots) * 8;
+}
+
+static inline size_t head_size(uint32_t slots)
+{
+    return round_up(tensors_offset(slots) + ina_tensors_size(slots));
+}
+
+static inline struct slot *slots_of(const struct state *st)
+{
+    return (struct slot *)(st + 1);
+}
+
+static inline uint64_t *ready_of(const struct state *st)
+{
+    return (uint64_t *)(slots_of(st) + st->config.slots);
+}
+
+static inline struct ina_tensors *tensors_of(const struct state *st)
+{
+    return (struct ina_tensors *)((uint8_t *)st + tensors_offset(st->config.slots));
+}
+
+static inline struct tail *tail_of(const struct state *st)
+{
+    return (struct tail *)((uint8_t *)st + head_size(st->config.slots));
+}
+
+static inline void mark_ready(struct state *st, uint32_t slot)
+{
+    ready_of(st)[slot / 64] |= 1ull << slot % 64;
+}
+
+static inline void unmark_ready(struct state *st, uint32_t slot)
+{
+    ready_of(st)[slot / 64] &= ~(1ull << slot % 64);
+}
+
+/* The next slot with something to send, going round from the cursor; -1: none. */
+static inline int next_ready(const struct state *st, uint32_t cursor)
+{
+    const uint64_t *ready = ready_of(st);
+    const uint32_t words = ready_words(st->config.slots);
+    uint32_t word = cursor / 64;
+    uint64_t bits = ready[word] & ~0ull << cursor % 64;
+    for (uint32_t i = 0; i <= words; i++) {
+        if (bits)
+            return (int)(word * 64 + (uint32_t)__builtin_ctzll(bits));
+        word = word + 1 < words ? word + 1 : 0;
+        bits = ready[word];
+    }
+    return -1;
+}
+
+static inline uint64_t deadline(const struct state *st)
+{
+    return ina_tensors_deadline(tensors_of(st), &tail_of(st)->times, st->config.timeout_ps);
+}
+
+static inline uint64_t next_timer(const void *state)
+{
+    const struct state *st = state;
+    if (tensors_of(st)->failed)
+        return UINT64_MAX;
+    const uint64_t timer = ina_rto_next(&tail_of(st)->rto), end = deadline(st);
+    return timer < end ? timer : end;
+}
+
+static inline int next_handle(const void *state)
+{
+    return ina_tensors_next_handle(tensors_of(state));
+}
+
+static inline int events(void *state, struct ina_event *out, int max)
+{
+    return ina_tensors_events(tensors_of(state), &tail_of(state)->times, out, max);
+}
+
+#endif
