@@ -29,6 +29,7 @@ HEADERS = [
     "host/endpoint.h",
     "ina/switch/table.h",
     "ina/switch/program.h",
+    "ina/switch/tna.h",
     "ina/switch/switch.h",
     "ina/emulator/emulator.h",
     "ina/emulator/flow.h",

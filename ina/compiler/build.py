@@ -82,7 +82,7 @@ def _toolchain(command: tuple[str, ...]) -> str:
         )
     own = [*Path(__file__).parent.glob("*.py"), *Path(__file__).parent.glob("*.h")]
     for directory in paths.include_dirs():
-        own += [directory / name for name in ("packet.h", "program.h", "table.h")]
+        own += [directory / name for name in ("packet.h", "program.h", "table.h", "tna.h")]
     for file in sorted(own):
         if file.exists():
             digest.update(file.read_bytes())

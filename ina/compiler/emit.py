@@ -266,6 +266,8 @@ class Emitter(Statements):
                 '__attribute__((visibility("default"))) const struct ina_program ina_program = {',
                 "    .abi = INA_PROGRAM_ABI,",
                 f"    .table_count = {tables},",
+                "    .architecture = INA_V1MODEL,",
+                '    .pipeline = "",',
                 f"    .name = {c_string(Path(self.module.name).name)},",
                 f"    .source_hash = {c_string(source_hash)},",
                 f"    .p4info =\n    {c_string(json.dumps(p4info, separators=(',', ':')))},",

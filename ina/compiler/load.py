@@ -21,9 +21,9 @@ class LoadError(RuntimeError):
 
 @functools.cache
 def _ffi() -> cffi.FFI:
-    """The structures of packet.h, program.h and table.h."""
+    """The structures of packet.h, program.h, table.h and tna.h."""
     text = []
-    for name in ("packet.h", "program.h", "table.h"):
+    for name in ("packet.h", "program.h", "table.h", "tna.h"):
         path = next(d / name for d in paths.include_dirs() if (d / name).exists())
         source = path.read_text(encoding="utf-8")
         source = re.sub(r"#ifndef INA_CDEF.*?#endif", "", source, flags=re.S)

@@ -15,6 +15,11 @@
  * the metadata of its former pass in `meta` and the list to preserve in `field_list` (a clone's comes from `clone_list`). For the two clones `ingress` only
  * parses: they go where their session says. A program that resubmits or clones in ingress leaves the frame's bytes alone
  * there; a clone of egress is the deparsed frame.
+ *
+ * All this is v1model's. Of a TNA program both phases are complete (parser, control, deparser) and nothing but the frame
+ * is carried from one to the other; tna.h says what stands in front of the frame and what the program asks for. A
+ * `Switch` of several pipelines is a list of programs by `next`, each with tables, state and layout of its own; a switch
+ * has a state block for each of its pipes (port >> 7), also where they run the same pipeline.
  */
 #ifndef INA_PROGRAM_H
 #define INA_PROGRAM_H
@@ -24,17 +29,28 @@
 
 #include "packet.h"
 
-enum { INA_PROGRAM_ABI = 1 };
+enum { INA_PROGRAM_ABI = 2 };
 enum { INA_HEADROOM = 128 }; /* at least this much before the frame when ingress is called */
+
+enum ina_architecture { INA_V1MODEL = 0, INA_TNA = 1 };
+
+/* flags */
+enum {
+    INA_PROGRAM_KEEP_INGRESS = 1 /* TNA: ingress may mirror or resubmit: the runtime keeps a copy of the frame as it came */
+};
 
 struct ina_tables; /* table.h */
 
 struct ina_program {
     uint32_t abi;          /* INA_PROGRAM_ABI */
     uint32_t table_count;
+    uint32_t architecture; /* enum ina_architecture */
+    uint32_t flags;
+    const struct ina_program *next; /* TNA: the next pipeline of the Switch; NULL: this is the last */
+    const char *pipeline;  /* TNA: what the program calls this pipeline ("pipe"); else "" */
     const char *name;      /* of the source file, for people only */
     const char *source_hash; /* hex SHA-256 of the preprocessed source without line markers */
-    const char *p4info;    /* P4Info in protobuf's JSON mapping */
+    const char *p4info;    /* P4Info in protobuf's JSON mapping, of the whole Switch */
     const char *layout;    /* JSON: where registers and counters lie in state, key and parameter words of tables */
     uint64_t state_size, stats_offset;
     uint64_t meta_size;    /* bytes of pkt->meta, 64-byte aligned by the caller */
