@@ -18,7 +18,7 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run experiment experiments figures test conformance bench lint clean data mininet
+.PHONY: help run experiment experiments figures test conformance bench dpdk lint clean data mininet
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -44,6 +44,10 @@ conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed 
 
 bench: $(VENV)/built ## measure the switch, the codec, all-reduce and the emulator against their peers and limits
 	@$(RUN) -m bench $(ARGS)
+
+dpdk: $(VENV)/built ## build the ports over DPDK; says what to install where it is not there
+	@.ci/system dpdk
+	@$(RUN) -m ina.transport.dpdk
 
 lint: $(VENV)/tested-with ## check the Python style
 	@$(VENV)/bin/ruff check .

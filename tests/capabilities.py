@@ -67,6 +67,12 @@ def _netns() -> str:
     return "" if done.returncode == 0 else f"no network namespaces with veth pairs: {done.stderr.strip()}"
 
 
+def _dpdk() -> str:
+    from ina.transport import dpdk
+
+    return dpdk.missing()
+
+
 def _mininet() -> str:
     from topologies.mininet import missing as missing_for_networks
 
@@ -109,6 +115,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "netns": _netns,
     "tshark": _command("INA_TSHARK", "tshark"),
     "mininet": _mininet,
+    "dpdk": _dpdk,
     "p4runtime": _p4runtime,
     "finsy": _python_with("INA_FINSY_PYTHON", "finsy"),
     "p4runtime-shell": _python_with("INA_P4RUNTIME_SHELL_PYTHON", "p4runtime_sh"),

@@ -1,0 +1,259 @@
+/* A port over one queue pair of a device: mbufs lent where they lie.
+ *
+ *     rx:   burst ─> lent[begin..end) ─ rx_done ─> pool            tx:  pool ─> staged ─ tx_get, tx_put ─> late ─> device
+ *
+ * `lent` are frames that the owner looks at, oldest first. `staged` mbufs stay from one tx_get to the next, so asking for
+ * frames and sending none costs nothing. `late` is what the device had no room for: it goes first, and nothing is lent while
+ * anything is there, so back-pressure reaches the owner and no frame is lost. */
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <rte_ethdev.h>
+#include <rte_lcore.h>
+#include <rte_mbuf.h>
+
+#include "device.h"
+#include "port.h"
+
+enum { LENT = 1024, STAGED = 256 };
+
+struct dpdk_port {
+    struct ina_port port;
+    uint16_t device, queue;
+    uint32_t room;                       /* bytes that a lent frame may have behind its headroom */
+    struct rte_mempool *pool;
+    uint32_t lent_begin, lent_end;       /* both run freely */
+    uint32_t staged_count, tx_lent, late_begin, late_end;
+    struct rte_mbuf *lent[LENT];
+    struct rte_mbuf *staged[STAGED];
+    struct rte_mbuf *late[STAGED];
+};
+
+/* ---- threads ------------------------------------------------------------------------------------------------------
+ * A pool has a cache for each thread that DPDK knows; every other thread would pay for the pool's ring with each mbuf. */
+
+static __thread int known;
+static pthread_key_t ends;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void forget(void *registered)
+{
+    (void)registered;
+    rte_thread_unregister();
+}
+
+static void make_key(void)
+{
+    pthread_key_create(&ends, forget);
+}
+
+static __attribute__((noinline)) void introduce(void)
+{
+    known = 1;
+    if (rte_lcore_id() == LCORE_ID_ANY && rte_thread_register() == 0) { /* else slower, and right all the same */
+        pthread_once(&once, make_key);
+        pthread_setspecific(ends, &known);
+    }
+}
+
+static inline void greet(void)
+{
+    if (__builtin_expect(!known, 0))
+        introduce();
+}
+
+/* ---- receive ------------------------------------------------------------------------------------------------------ */
+
+static void send_late(struct dpdk_port *p)
+{
+    p->late_begin += rte_eth_tx_burst(p->device, p->queue, &p->late[p->late_begin], (uint16_t)(p->late_end - p->late_begin));
+    if (p->late_begin == p->late_end)
+        p->late_begin = p->late_end = 0;
+}
+
+/* A frame in several mbufs is put together; 0: it cannot be lent. */
+static __attribute__((noinline)) int mend(const struct dpdk_port *p, struct rte_mbuf *m)
+{
+    if (m->nb_segs > 1 && rte_pktmbuf_linearize(m))
+        return 0;
+    return m->data_len && m->data_len <= p->port.max_frame;
+}
+
+static int dpdk_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now)
+{
+    struct dpdk_port *p = (struct dpdk_port *)port;
+    struct rte_mbuf *burst[INA_DPDK_QUEUES];
+    (void)now;
+    greet();
+    if (p->late_end)
+        send_late(p);
+    int n = 0;
+    while (n < max) {
+        uint32_t want = (uint32_t)(max - n), room = LENT - (p->lent_end - p->lent_begin);
+        want = want < room ? want : room;
+        want = want < RTE_DIM(burst) ? want : RTE_DIM(burst);
+        const uint16_t got = rte_eth_rx_burst(p->device, p->queue, burst, (uint16_t)want);
+        uint64_t bytes = 0;
+        for (uint16_t i = 0; i < got; i++)
+            rte_prefetch0(rte_pktmbuf_mtod(burst[i], void *));
+        for (uint16_t i = 0; i < got; i++) {
+            struct rte_mbuf *m = burst[i];
+            if (__builtin_expect(m->nb_segs > 1 || !m->data_len || m->data_len > port->max_frame, 0) && !mend(p, m)) {
+                port->stats.rx_malformed++;
+                rte_pktmbuf_free(m);
+                continue;
+            }
+            struct ina_packet *pkt = &pkts[n++];
+            pkt->data = rte_pktmbuf_mtod(m, uint8_t *);
+            pkt->len = pkt->wire_len = m->data_len;
+            pkt->headroom = m->data_off;
+            pkt->tailroom = (uint32_t)m->buf_len - m->data_off - m->data_len;
+            bytes += m->data_len;
+            p->lent[p->lent_end++ % LENT] = m;
+        }
+        port->stats.rx_bytes += bytes;
+        if (got < want || !want)
+            break;
+    }
+    port->stats.rx_packets += (uint64_t)n;
+    return n;
+}
+
+static void dpdk_rx_done(struct ina_port *port, int n)
+{
+    struct dpdk_port *p = (struct dpdk_port *)port;
+    uint32_t out = p->lent_end - p->lent_begin, count = n > 0 ? (uint32_t)n : 0;
+    for (count = count < out ? count : out; count;) {
+        const uint32_t at = p->lent_begin % LENT, straight = count < LENT - at ? count : LENT - at;
+        rte_pktmbuf_free_bulk(&p->lent[at], straight);
+        p->lent_begin += straight;
+        count -= straight;
+    }
+}
+
+static int dpdk_arm(struct ina_port *port)
+{
+    (void)port;
+    return 0; /* nothing rings: whoever sleeps looks again */
+}
+
+/* ---- send --------------------------------------------------------------------------------------------------------- */
+
+static int dpdk_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
+{
+    struct dpdk_port *p = (struct dpdk_port *)port;
+    uint32_t n = want > 0 ? (uint32_t)want : 0;
+    greet();
+    if (p->late_end) {
+        send_late(p);
+        if (p->late_end)
+            n = 0;
+    }
+    n = n < STAGED ? n : STAGED;
+    if (n > p->staged_count) {
+        if (rte_pktmbuf_alloc_bulk(p->pool, &p->staged[p->staged_count], n - p->staged_count) == 0)
+            p->staged_count = n;
+        else
+            n = p->staged_count;
+    }
+    p->tx_lent = n;
+    port->stats.tx_full += (int)n < want;
+    for (uint32_t i = 0; i < n; i++) {
+        pkts[i].data = (uint8_t *)p->staged[i]->buf_addr + RTE_PKTMBUF_HEADROOM;
+        pkts[i].len = pkts[i].wire_len = 0;
+        pkts[i].headroom = RTE_PKTMBUF_HEADROOM;
+        pkts[i].tailroom = p->room;
+    }
+    return (int)n;
+}
+
+static void dpdk_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now)
+{
+    struct dpdk_port *p = (struct dpdk_port *)port;
+    struct rte_mbuf *out[STAGED];
+    uint32_t count = 0, kept = 0;
+    uint64_t bytes = 0;
+    (void)now;
+    if (n > (int)p->tx_lent)
+        n = (int)p->tx_lent;
+    p->tx_lent = 0;
+    for (int i = 0; i < n; i++) {
+        struct rte_mbuf *m = p->staged[i];
+        const uint32_t len = pkts[i].len;
+        const uintptr_t offset = (uintptr_t)pkts[i].data - (uintptr_t)m->buf_addr;
+        if (len < RTE_ETHER_HDR_LEN || len > port->max_frame || offset > (uintptr_t)m->buf_len - len) {
+            port->stats.tx_malformed += len != 0;
+            p->staged[kept++] = m;
+            continue;
+        }
+        m->data_off = (uint16_t)offset;
+        m->data_len = (uint16_t)len;
+        m->pkt_len = len;
+        bytes += len;
+        out[count++] = m;
+    }
+    if (!count)
+        return;
+    for (uint32_t i = (uint32_t)n; i < p->staged_count; i++)
+        p->staged[kept++] = p->staged[i];
+    p->staged_count = kept;
+    port->stats.tx_packets += count;
+    port->stats.tx_bytes += bytes;
+    const uint32_t sent = rte_eth_tx_burst(p->device, p->queue, out, (uint16_t)count);
+    for (uint32_t i = sent; i < count; i++)
+        p->late[p->late_end++] = out[i];
+}
+
+static uint64_t dpdk_next_due(const struct ina_port *port)
+{
+    (void)port;
+    return UINT64_MAX; /* nothing is ever delayed */
+}
+
+/* ---- open and close ------------------------------------------------------------------------------------------------ */
+
+uint32_t ina_dpdk_port_held(const struct ina_port *port)
+{
+    const struct dpdk_port *p = (const struct dpdk_port *)port;
+    return p->lent_end - p->lent_begin + p->staged_count + p->late_end - p->late_begin;
+}
+
+static void dpdk_close(struct ina_port *port)
+{
+    struct dpdk_port *p = (struct dpdk_port *)port;
+    greet();
+    dpdk_rx_done(port, LENT);
+    rte_pktmbuf_free_bulk(p->staged, p->staged_count);
+    rte_pktmbuf_free_bulk(&p->late[p->late_begin], p->late_end - p->late_begin);
+    free(p);
+}
+
+static const struct ina_port_ops DPDK_OPS = {
+    .rx = dpdk_rx,
+    .rx_done = dpdk_rx_done,
+    .tx_get = dpdk_tx_get,
+    .tx_put = dpdk_tx_put,
+    .arm = dpdk_arm,
+    .next_due = dpdk_next_due,
+    .close = dpdk_close,
+};
+
+struct ina_port *ina_dpdk_port(struct ina_dpdk_device *device, uint32_t queue)
+{
+    if (queue >= device->queues) {
+        errno = EINVAL;
+        return NULL;
+    }
+    struct dpdk_port *p = aligned_alloc(128, (sizeof *p + 127) & ~(size_t)127);
+    if (!p)
+        return NULL;
+    memset(p, 0, sizeof *p);
+    p->port = (struct ina_port){.ops = &DPDK_OPS, .fd = -1, .max_frame = device->pool->max_frame};
+    p->device = device->id;
+    p->queue = (uint16_t)queue;
+    p->pool = device->pool->mbufs;
+    p->room = device->pool->max_frame;
+    return &p->port;
+}

@@ -1,0 +1,264 @@
+"""DPDK: ports over Ethernet devices that DPDK drives (``host/dpdk/dpdk.h``).
+
+    dpdk.start(["--no-huge", "-m", "256", "--no-pci"])        # EAL, once in a process; its own arguments
+    with dpdk.Pool(4096, max_frame=1100) as pool, dpdk.open_device("net_memif0,role=client,socket=/run/ina.sock", pool) as device:
+        port = device.port()                                  # a Port as any other
+
+The library is compiled when it is first needed, against the DPDK that pkg-config finds, and cached by what it was made from;
+nothing else of ina needs or links DPDK.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from cffi import FFI
+
+from ina import paths
+from ina._native import ffi as native
+
+from .ports import MAX_FRAME, MIN_FRAME, Port
+
+INSTALL = "install DPDK 22.11 or newer with its headers (Debian and Ubuntu: apt install dpdk libdpdk-dev pkg-config)"
+_ERROR = 512
+
+
+class DpdkError(OSError):
+    """DPDK is not there, or refuses; the text says what and what to do."""
+
+
+# ---- the library ---------------------------------------------------------------------------------------------------
+
+
+def missing() -> str:
+    """Why this machine cannot build and load the library; "": it can, as far as can be seen."""
+    if not shutil.which("pkg-config"):
+        return f"there is no pkg-config: {INSTALL}"
+    done = subprocess.run(["pkg-config", "--atleast-version=22.11", "libdpdk"], capture_output=True, text=True)
+    if done.returncode:
+        return f"pkg-config finds no libdpdk of 22.11 or newer: {INSTALL}"
+    return ""
+
+
+def flags(what: str) -> list[str]:
+    """What pkg-config says of libdpdk: ``--cflags`` or ``--libs``. Raises DpdkError."""
+    if reason := missing():
+        raise DpdkError(f"dpdk: {reason}")
+    said = subprocess.run(["pkg-config", what, "libdpdk"], capture_output=True, text=True, check=True).stdout.split()
+    # Drivers that are called by name are beside the libraries, and not among what pkg-config says.
+    return said + ["-lrte_net_ring"] if what == "--libs" else said
+
+
+def sources() -> list[Path]:
+    return sorted((paths.root() / "host" / "dpdk").glob("*.c"))
+
+
+def build() -> Path:
+    """The shared object, compiled unless it is in the cache. Raises DpdkError with what the compiler said."""
+    from ina.compiler.build import CC_DEADLINE, BuildError, c_compiler
+
+    if reason := missing():
+        raise DpdkError(f"dpdk: {reason}")
+    try:
+        compiler = c_compiler()
+    except BuildError as error:
+        raise DpdkError(f"dpdk: {error}") from error
+    host = paths.root() / "host"
+    march = os.environ.get("INA_MARCH", "native")
+    extra = os.environ.get("INA_CFLAGS", "").split()
+    command = [*compiler, "-std=gnu11", "-O3", "-g1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-shared", "-fPIC",
+               *flags("--cflags"), f"-march={march}", *extra, f"-I{host}"]  # fmt: skip
+    libraries = flags("--libs")
+    digest = hashlib.sha256(repr((command, libraries)).encode())
+    version = subprocess.run(["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True).stdout
+    digest.update(version.encode())
+    for file in (*sources(), *sorted((host / "dpdk").glob("*.h")), *sorted(host.glob("*.h"))):
+        digest.update(file.read_bytes())
+    target = paths.cache_dir() / f"dpdk-{digest.hexdigest()[:32]}.so"
+    if target.exists():
+        return target
+    handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
+    try:
+        done = subprocess.run([*command, "-o", part, *map(str, sources()), *libraries], capture_output=True, text=True,
+                              timeout=CC_DEADLINE, check=False)  # fmt: skip
+        if done.returncode:
+            raise DpdkError(f"dpdk: host/dpdk does not compile against DPDK {version.strip()}:\n{done.stderr[-4000:]}")
+        os.replace(part, target)
+    finally:
+        Path(part).unlink(missing_ok=True)
+    return target
+
+
+ffi = FFI()
+
+
+@functools.cache
+def library():
+    """The library, loaded. Raises DpdkError."""
+    header = (paths.root() / "host" / "dpdk" / "dpdk.h").read_text()
+    ffi.cdef("\n".join(line for line in header.splitlines() if not line.startswith("#")))
+    path = build()
+    try:
+        return ffi.dlopen(str(path))
+    except OSError as error:
+        raise DpdkError(f"dpdk: {path} does not load: {error}; {INSTALL}") from error
+
+
+# ---- the environment -----------------------------------------------------------------------------------------------
+
+_started: list[str] | None = None
+
+
+def start(arguments: Sequence[str]) -> int:
+    """Starts EAL with its own command line; how many of ``arguments`` it took. Raises DpdkError.
+
+    Once in a process: later calls with the same arguments do nothing, with others they are errors.
+    """
+    global _started
+    lib = library()
+    if _started is not None:
+        if list(arguments) != _started:
+            raise DpdkError(f"dpdk: EAL runs already in this process with {' '.join(_started)!r}; it cannot be started again "
+                            f"with {' '.join(arguments)!r}")
+        return len(_started)
+    argv = [ffi.new("char[]", text.encode()) for text in ("ina", *arguments)]
+    error = ffi.new("char[]", _ERROR)
+    taken = lib.ina_dpdk_init(len(argv), ffi.new("char *[]", argv), error, _ERROR)
+    if taken < 0:
+        raise DpdkError(f"dpdk: {_text(error)} (arguments: {' '.join(arguments) or 'none'}; what it says of it stands above)")
+    _started = list(arguments)
+    return taken
+
+
+def version() -> str:
+    return ffi.string(library().ina_dpdk_version()).decode()
+
+
+def cpus() -> list[int]:
+    """Processors of the lcores that EAL was given."""
+    found = ffi.new("int[]", 1024)
+    return list(found[0 : library().ina_dpdk_cpus(found, 1024)])
+
+
+def _text(error) -> str:
+    return ffi.string(error).decode(errors="replace")
+
+
+# ---- pools and devices -----------------------------------------------------------------------------------------------
+
+
+class Pool:
+    """mbufs that the ports of a process share: ``mbufs`` of frames up to ``max_frame`` bytes. Raises DpdkError."""
+
+    def __init__(self, mbufs: int, max_frame: int):
+        if not MIN_FRAME <= max_frame <= MAX_FRAME:
+            raise ValueError(f"dpdk: max_frame is {max_frame}, expected {MIN_FRAME} to {MAX_FRAME}")
+        error = ffi.new("char[]", _ERROR)
+        self.pointer = library().ina_dpdk_pool_create(mbufs, max_frame, error, _ERROR)
+        if self.pointer == ffi.NULL:
+            raise DpdkError(f"dpdk: {_text(error)}")
+        self.mbufs, self.max_frame = mbufs, max_frame
+
+    @property
+    def in_use(self) -> int:
+        """mbufs that are not in the pool: in devices' queues, lent, or ready to be lent."""
+        return library().ina_dpdk_pool_in_use(self.pointer)
+
+    def close(self) -> None:
+        """After the devices that use it. Twice is once."""
+        pointer, self.pointer = self.pointer, ffi.NULL
+        library().ina_dpdk_pool_free(pointer)
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Device:
+    """An Ethernet device that has been started. Its ports end before it does, and it before its pool."""
+
+    def __init__(self, pointer, name: str, pool: Pool):
+        self.pointer, self.name, self.pool = pointer, name, pool
+
+    def port(self, queue: int = 0) -> Port:
+        """A port on one of its queues, driven by one thread at a time. Raises DpdkError."""
+        pointer = library().ina_dpdk_port(self.pointer, queue)
+        if pointer == ffi.NULL:
+            raise DpdkError(f"dpdk: device {self.name} has no queue {queue}")
+        return Port(native.cast("struct ina_port *", int(ffi.cast("uintptr_t", pointer))), self.name)
+
+    @property
+    def up(self) -> bool:
+        """The link; of memif: the peer is there."""
+        return bool(library().ina_dpdk_link_up(self.pointer))
+
+    @property
+    def bps(self) -> int:
+        """The link's bit/s; 0: unknown."""
+        return library().ina_dpdk_link_bps(self.pointer)
+
+    @property
+    def stats(self) -> dict[str, int]:
+        """The device's own counters (``struct ina_dpdk_device_stats``)."""
+        raw = ffi.new("struct ina_dpdk_device_stats *")
+        library().ina_dpdk_stats(self.pointer, raw)
+        return {name: getattr(raw, name) for name, _ in ffi.typeof(raw).item.fields}
+
+    def close(self) -> None:
+        """Stops it, and takes it away if it is a virtual one. Twice is once."""
+        pointer, self.pointer = self.pointer, ffi.NULL
+        library().ina_dpdk_close(pointer)
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def held(port: Port) -> int:
+    """mbufs that a port of a device (without wrappers) holds at the moment."""
+    return library().ina_dpdk_port_held(ffi.cast("struct ina_port *", int(native.cast("uintptr_t", port.handle))))
+
+
+def open_device(name: str, pool: Pool, queues: int = 1, descriptors: int = 0) -> Device:
+    """Starts a device: a PCI address that EAL may use, or a virtual device with its arguments, ``net_memif0,role=server``.
+
+    ``descriptors`` of each queue: 0 takes 1024. Raises DpdkError.
+    """
+    if not re.match(r"^[^,\s]+(,[^\s]*)?$", name):
+        raise ValueError(f"dpdk: {name!r} names no device; expected a PCI address, or a virtual device with its arguments, such "
+                         "as net_memif0,role=client,socket=/run/ina.sock")
+    config = ffi.new("struct ina_dpdk_config *", {"queues": queues, "rx_desc": descriptors, "tx_desc": descriptors})
+    error = ffi.new("char[]", _ERROR)
+    pointer = library().ina_dpdk_open(name.encode(), pool.pointer, config, error, _ERROR)
+    if pointer == ffi.NULL:
+        raise DpdkError(f"dpdk: {_text(error)}")
+    return Device(pointer, name.partition(",")[0], pool)
+
+
+def ring_pair(name: str, pool: Pool, frames: int = 1024) -> tuple[Device, Device]:
+    """Two devices of this process, connected by rte_rings of ``frames`` (a power of two) each way. Raises DpdkError."""
+    pair, error = ffi.new("struct ina_dpdk_device *[2]"), ffi.new("char[]", _ERROR)
+    if library().ina_dpdk_ring_pair(name.encode(), pool.pointer, frames, pair, error, _ERROR):
+        raise DpdkError(f"dpdk: {_text(error)}")
+    return Device(pair[0], f"{name}_a", pool), Device(pair[1], f"{name}_b", pool)
+
+
+if __name__ == "__main__":
+    try:
+        built = build()
+        print(f"{version()}: {built}")
+    except DpdkError as problem:
+        raise SystemExit(f"error: {problem}") from None
