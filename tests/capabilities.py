@@ -92,6 +92,14 @@ def _sanitizers(names: str) -> str:
     return ""
 
 
+def _ns3() -> str:
+    if not shutil.which("c++"):
+        return "no C++ compiler (c++) on PATH"
+    include = '#include "ns3/point-to-point-module.h"\nint main() {}\n'
+    done = subprocess.run(["c++", "-x", "c++", "-fsyntax-only", "-w", "-"], input=include, capture_output=True, text=True)
+    return "" if done.returncode == 0 else "ns-3 is not installed (Debian: libns3-dev)"
+
+
 # name -> probe: an empty string where it is there, else what is missing
 PROBES: dict[str, Callable[[], str]] = {
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
@@ -112,6 +120,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "bmv2": _command("INA_SIMPLE_SWITCH", "simple_switch"),
     "curl": lambda: "" if shutil.which("curl") else "no curl on PATH",
     "simple_switch_grpc": _command("INA_SIMPLE_SWITCH_GRPC", "simple_switch_grpc"),
+    "ns3": _ns3,
     "netns": _netns,
     "tshark": _command("INA_TSHARK", "tshark"),
     "mininet": _mininet,

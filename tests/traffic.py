@@ -1,0 +1,81 @@
+"""UDP traffic in virtual time: machines that send datagrams when they are told to and note when others come."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+
+import numpy as np
+
+from ina._native import ffi
+from ina.emulator.fabric import Fabric
+from ina.transport.config import ETHERNET_OVERHEAD
+
+PORT = 9
+HEADERS = 42  # Ethernet, IPv4, UDP
+NEVER = 2**64 - 1
+
+
+@dataclass(frozen=True)
+class Datagram:
+    """``wire``: bytes that it lasts on a wire, with all headers and Ethernet's overhead; ``time``: ps."""
+
+    time: int
+    source: str
+    target: str
+    wire: int
+    number: int
+
+
+class Sender:
+    """At one host: sends ``datagrams``, in their order of time; ``got``: number -> ps at which it came here."""
+
+    def __init__(self, fabric: Fabric, host: str, datagrams: Iterable[Datagram]):
+        self.todo = sorted(datagrams, key=lambda d: (d.time, d.number))
+        self.got: dict[int, int] = {}
+        self._nodes = {node.name: node for node in fabric.topology.hosts}
+        self._host, self._sent = host, 0
+        protocol = ffi.new("struct ina_protocol *")
+        types = dict(ffi.typeof("struct ina_protocol").fields)
+        functions = {
+            "next_handle": lambda state: -errno.EAGAIN, "events": lambda state, events, most: 0, "next_timer": self._due,
+            "receive": self._receive, "frames_to_send": self._send,
+        }  # fmt: skip
+        self._kept = {name: ffi.callback(types[name].type, function) for name, function in functions.items()}
+        for name, function in self._kept.items():
+            setattr(protocol, name, function)
+        self._protocol = protocol
+        self.machine = fabric.add_machine(fabric.host(host), protocol, ffi.NULL, PORT, 1)
+        fabric.submit(self.machine, np.zeros(1, np.int32))  # wakes it; it takes no tensor
+
+    def _due(self, _state) -> int:
+        return self.todo[self._sent].time if self._sent < len(self.todo) else NEVER
+
+    def _send(self, _state, _tensors, packets, most: int, now: int) -> int:
+        count = 0
+        while count < most and self._due(None) <= now:
+            datagram = self.todo[self._sent]
+            frame = self._frame(datagram)
+            ffi.memmove(packets[count].data, frame, len(frame))
+            packets[count].len = packets[count].wire_len = len(frame)
+            self._sent += 1
+            count += 1
+        return count
+
+    def _frame(self, datagram: Datagram) -> bytes:
+        own, to = self._nodes[self._host], self._nodes[datagram.target]
+        size = datagram.wire - ETHERNET_OVERHEAD - HEADERS
+        mac = b"".join(bytes.fromhex(node.mac.replace(":", "")) for node in (to, own))
+        addresses = b"".join(IPv4Address(node.ip).packed for node in (own, to))
+        ip = struct.pack("!BBHHHBBH", 0x45, 0, 28 + size, 0, 0, 64, 17, 0) + addresses
+        udp = struct.pack("!HHHH", PORT, PORT, 8 + size, 0)
+        return mac + b"\x08\x00" + ip + udp + struct.pack("!I", datagram.number) + bytes(size - 4)
+
+    def _receive(self, _state, _tensors, packet, now: int) -> int:
+        (number,) = struct.unpack("!I", ffi.buffer(packet.data, packet.len)[HEADERS : HEADERS + 4])
+        assert number not in self.got
+        self.got[number] = now
+        return 0
