@@ -1,11 +1,13 @@
 """Fabrics in virtual time: any topology's links, counted and balanced."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from capabilities import need
 
 import topologies
-from ina import paths
+from ina import cli, paths
 from ina.emulator.fabric import Fabric, Star, Unbalanced
 from ina.emulator.network import Wire
 from ina.transport.config import ETHERNET_OVERHEAD
@@ -119,3 +121,49 @@ def test_queues_are_as_long_as_little_says(program):
             arrivals = traffic.packets / (star.now / 1e12)
             assert traffic.mean_queue == pytest.approx(arrivals * traffic.mean_wait)
             assert 10 < traffic.mean_queue < 64, "the window waits before the slow link"
+
+
+LAWS = {
+    "link_packets": "h1-eth0 to s1-eth1: 100 packets should have arrived, 101 did",
+    "arrived_bytes": r"h1-eth0 to s1-eth1: \d+ bytes should have arrived, \d+ did",
+    "link_waited_ps": r"h1-eth0 to s1-eth1: packets waited for \d+ ps, the queue's length over time says \d+ ps",
+    "link_busy_ps": r"h1-eth0 to s1-eth1: sent for \d+ ps in \d+ ps",
+}
+
+
+@pytest.mark.parametrize("key", LAWS)
+def test_a_law_that_is_broken_is_an_error_that_names_the_link(program, monkeypatch, key):
+    wire = Wire(rate=10e9, delay=1e-6)
+    with Star(program, hosts=2, up=wire, down=wire, pool=64) as star:
+        job = star.admit(2, 64, 32, rto_min=1e-3)
+        star.all_reduce(job, [np.ones(3200, np.int32) for _ in range(2)]).raise_failed()
+        star.check()
+        true = star.wire_stats
+        off = {"link_packets": -1, "link_busy_ps": star.now}.get(key, 1)
+        monkeypatch.setattr(star, "wire_stats", lambda end: {**true(end), key: true(end)[key] + off})
+        with pytest.raises(Unbalanced, match=LAWS[key]):
+            star.check()
+
+
+def test_a_switch_that_counts_otherwise_than_its_link_is_noticed(program, monkeypatch):
+    wire = Wire(rate=10e9, delay=1e-6)
+    with Star(program, hosts=2, up=wire, down=wire, pool=64) as star:
+        job = star.admit(2, 64, 32, rto_min=1e-3)
+        star.all_reduce(job, [np.ones(3200, np.int32) for _ in range(2)]).raise_failed()
+        true = star.switch.port_stats
+        monkeypatch.setattr(star.switch, "port_stats", lambda port: replace(true(port), rx_packets=7))
+        with pytest.raises(Unbalanced, match="h1-eth0 to s1-eth1: 101 packets on the wire, port 1 of s1 counts 7"):
+            star.check()
+
+
+def test_an_experiment_ends_with_that_error(monkeypatch, tmp_path, capsys):
+    """Every run in virtual time looks; the sweep names point and link, and the command fails."""
+    need("matplotlib")
+    true = Fabric.wire_stats
+    monkeypatch.setattr(Fabric, "wire_stats", lambda fabric, end: {**true(fabric, end), "link_busy_ps": 2 * fabric.now})
+    for kind in ("allreduce", "workload", "sharing"):
+        small = ["--set", "kind=" + kind, "--set", "workers=2"]
+        small += ["--set", "steps=1"] if kind == "workload" else ["--set", "elements=1000"]
+        (tmp_path / "x.toml").write_text("")
+        command = ["experiment", "run", str(tmp_path / "x.toml"), *small, "--results", str(tmp_path / kind), "--processes", "1"]
+        assert cli.main(command) == 1 and "h1-eth0 to s1-eth1: sent for" in capsys.readouterr().err

@@ -312,8 +312,10 @@ class Fabric(Network):
         return {why: n for why, n in found.items() if n}
 
     def check(self) -> None:
-        """Packets and bytes are conserved on every wire, waiting times and queue lengths agree (Little's law), and no link
-        sent for longer than time has passed. To be called when nothing is left to happen. Raises Unbalanced."""
+        """Packets and bytes are conserved on every wire and through every port, waiting times and queue lengths agree
+        (Little's law), and no link sent for longer than time has passed. To be called when nothing is left to happen.
+
+        Raises Unbalanced, with the direction of the link that breaks a law, and both figures."""
         if self.frames_held:
             raise Unbalanced(f"{self.topology.name}: {self.frames_held} frames are left when nothing is left to happen")
         for link, side in self._directions:
@@ -330,6 +332,16 @@ class Fabric(Network):
                 raise Unbalanced(f"{name}: packets waited for {waited} ps, the queue's length over time says {queue} ps")
             if stats["link_busy_ps"] > self.now:
                 raise Unbalanced(f"{name}: sent for {stats['link_busy_ps']} ps in {self.now} ps")
+            self._check_switches(link, side, stats, name)
+
+    def _check_switches(self, link: int, side: int, stats: dict[str, int], name: str) -> None:
+        """A switch's own counters, kept apart from its links', say the same at both ends of a direction."""
+        source, target = (self.topology.ends[link][s] for s in (side, 1 - side))
+        for end, counter, wire in ((source, "tx_packets", "link_packets"), (target, "rx_packets", "arrived")):
+            if end.node in self.switch_at:
+                counted = getattr(self.switch_at[end.node].port_stats(end.port), counter)
+                if counted != stats[wire]:
+                    raise Unbalanced(f"{name}: {stats[wire]} packets on the wire, port {end.port} of {end.node} counts {counted}")
 
 
 class Star(Fabric):
