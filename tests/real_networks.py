@@ -60,6 +60,12 @@ def environment() -> dict[str, str]:
     return dict(os.environ, PYTHONPATH=str(ROOT))
 
 
+def ina(*arguments: str, cwd: Path = ROOT, timeout: float = 200) -> subprocess.CompletedProcess:
+    """The command line."""
+    command = [sys.executable, "-m", "ina.cli", *arguments]
+    return subprocess.run(command, env=environment(), cwd=cwd, capture_output=True, text=True, timeout=timeout)
+
+
 def run_workers(network: Network, count: int, hosts: list[str] | None = None, **variables: str) -> list[dict]:
     """Workers of one job in ``hosts`` (default: all), each with ``count`` integers; they check the sums. Their statistics."""
     hosts = hosts or [host.name for host in network.topology.hosts]

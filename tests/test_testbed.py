@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import need
-from real_networks import DEFINES, PROGRAM, ROOT, alone, environment, left_behind, run_workers
+from real_networks import DEFINES, PROGRAM, alone, environment, ina, left_behind, run_workers
 
 from ina.control.client import ControlError
 from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
@@ -162,11 +162,6 @@ def test_a_killed_network_is_cleaned_up_by_the_next_start(kind):
 
 
 # ---- the command line ------------------------------------------------------------------------------------------------
-
-
-def ina(*arguments: str, cwd: Path = ROOT, timeout: float = 200) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "ina.cli", *arguments]
-    return subprocess.run(command, env=environment(), cwd=cwd, capture_output=True, text=True, timeout=timeout)
 
 
 def test_net_up_gives_mininets_prompt_and_net_down_takes_it_away():

@@ -63,6 +63,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                        help="points in virtual time that run at once (default: one a processor)")
     _common(start)
     start.set_defaults(main=_experiment)
+    both = verbs.add_parser("agree", help="run an experiment under Mininet and in virtual time, and say whether they agree")
+    both.add_argument("name", help="an all-reduce experiment's name, or a TOML file; ten-megabits is made for it")
+    both.add_argument("--sweep", action="append", default=[], metavar="KEY=[...]", help="values to sweep, in place of the file's")
+    both.add_argument("--processes", type=_count, default=os.cpu_count() or 1, metavar="N", help="of virtual time, at once")
+    _common(both)
+    both.set_defaults(main=_agree)
     take = verbs.add_parser("measure", help="write the training's layers, timed on this machine, as a workload for virtual time")
     take.add_argument("file", type=Path, help="a .csv file, which the key `layers` takes")
     take.add_argument("--model", default="cnn", help="one of the training's models (default: cnn)")
@@ -83,7 +89,6 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     report.add_argument("folders", nargs="+", type=Path, metavar="FOLDER")
     report.add_argument("--output", type=Path, help="default: comparison.html, in the folder or beside several")
     report.set_defaults(main=_report)
-
 
     why = commands.add_parser("why", help="what bounds a run: link, processor, compute, straggler, recovery, window or latency")
     why.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders, of runs or sweeps")
@@ -120,11 +125,11 @@ def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int
     from ina.control.client import ControlError
     from ina.control.jobs import AdmissionError
     from ina.emulator.fabric import Unbalanced
-    from ina.experiment import allreduce, launch, record, sweep
+    from ina.experiment import agree, allreduce, launch, record, sweep
     from ina.transport.errors import JobError
 
-    failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, allreduce.WrongSum, Unbalanced, AdmissionError,
-                JobError, BuildError, ControlError)  # fmt: skip
+    failures = (launch.JobFailed, record.ResultsError, sweep.SweepFailed, allreduce.WrongSum, Unbalanced, agree.Disagreement,
+                AdmissionError, JobError, BuildError, ControlError)  # fmt: skip
     try:
         action()
     except ConfigError as error:
@@ -201,6 +206,19 @@ def _experiment(args: argparse.Namespace) -> int:
         chosen = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
         _needs(chosen.base.kind)
         sweep.sweep(chosen, args.results, Console(), args.resume, args.new, args.processes)
+
+    return _guarded(action, args.results, "; the same command goes on with what is missing")
+
+
+def _agree(args: argparse.Namespace) -> int:
+    def action() -> None:
+        from rich.console import Console
+
+        from ina.experiment import agree
+
+        _needs("allreduce")
+        overrides, sweeps = _pairs(args.set, "--set"), _pairs(args.sweep, "--sweep")
+        agree.agree(plan.find(args.name), overrides, sweeps, args.results, Console(), args.processes)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
 

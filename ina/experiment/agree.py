@@ -1,0 +1,92 @@
+"""Do two worlds agree? One experiment under Mininet, by the clock on the wall, and in virtual time, point by point.
+
+Where links are slow enough for this machine to keep their pace (10 Mb/s is), times must be within ``TOLERATED`` of each
+other; where nothing was lost, every worker must have sent the same number of packets in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from ina.experiment import compare, plan, sweep
+from ina.experiment.config import ConfigError
+from ina.experiment.record import Result
+
+TOLERATED = 0.10  # of the time in virtual time
+WORLDS = ("testbed", "virtual")
+
+
+class Disagreement(RuntimeError):
+    """Worlds differ by more than they may; the message names point, job and figures."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One job at one point of the sweep: seconds and packets (sums over its workers) in either world."""
+
+    point: str
+    job: str
+    seconds: tuple[float, float]  # testbed, virtual
+    packets: tuple[int, int]
+    lossless: bool
+
+    @property
+    def apart(self) -> float:
+        """How much longer it took in the testbed; negative: shorter."""
+        return self.seconds[0] / self.seconds[1] - 1
+
+    @property
+    def wrong(self) -> str:
+        """What does not agree; empty if all does."""
+        if abs(self.apart) > TOLERATED:
+            return f"times are {self.apart:+.1%} apart, expected at most {TOLERATED:.0%}"
+        if self.lossless and self.packets[0] != self.packets[1]:
+            return f"{self.packets[0]} and {self.packets[1]} packets were sent, expected the same number: nothing was lost"
+        return ""
+
+
+def pairs(real: Sequence[Result], virtual: Sequence[Result], names: Sequence[str]) -> list[Pair]:
+    """``names``: of the points, in the order of both lists."""
+    found = []
+    for name, there, here in zip(names, real, virtual, strict=True):
+        lossless = here.config.loss == here.config.corrupt == here.config.duplicate == here.config.reorder == 0
+        for a, b in zip(there.summary, here.summary, strict=True):
+            found.append(Pair(name, a["job"], (1e-3 * a["time_ms"], 1e-3 * b["time_ms"]), (a["packets"], b["packets"]), lossless))
+    return found
+
+
+def table(found: Sequence[Pair]) -> Table:
+    result = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
+    for heading in ("point", "testbed ms", "virtual ms", "apart", "packets", "packets"):
+        result.add_column(heading, justify="left" if heading == "point" else "right")
+    for pair in found:
+        jobs = f" {pair.job}" if pair.job != "job 0" else ""
+        result.add_row(pair.point + jobs, *(f"{1e3 * s:.2f}" for s in pair.seconds), f"{pair.apart:+.1%}",
+                       *(f"{n:,}" for n in pair.packets))  # fmt: skip
+    return result
+
+
+def agree(path: Path, overrides: dict[str, str], sweeps: dict[str, str], root: Path, console: Console, processes: int) -> None:
+    """Runs the experiment in both worlds and prints what each measured.
+
+    Raises:
+        Disagreement: a point differs by more than it may.
+        ConfigError: the experiment cannot run in both worlds. Also what sweep does.
+    """
+    if "world" in overrides:
+        raise ConfigError(f"world = {overrides['world']!r}: expected none: the experiment runs in {' and '.join(WORLDS)}")
+    plans = [plan.load(path, {**overrides, "world": world}, sweeps) for world in WORLDS]
+    if plans[0].base.kind != "allreduce":
+        raise ConfigError(f"kind = {plans[0].base.kind!r}: expected 'allreduce', which both worlds have")
+    results = [compare.points(sweep.sweep(each, root, console, processes=processes, tables=False)) for each in plans]
+    found = pairs(*results, [str(point) for point in plans[0].points])
+    console.print(table(found))
+    if wrong := [f"{pair.point} {pair.job}: {pair.wrong}" for pair in found if pair.wrong]:
+        raise Disagreement("\n".join([f"{len(wrong)} of {len(found)} do not agree", *wrong]))
+    console.print(f"All {len(found)} agree: times within {TOLERATED:.0%}, as many packets where nothing was lost")

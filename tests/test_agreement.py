@@ -1,0 +1,53 @@
+"""Worlds agree: one experiment file under Mininet at 10 Mb/s and in virtual time, on times and on packets."""
+
+import re
+
+import pytest
+from capabilities import need
+from real_networks import alone, ina
+from rich.console import Console
+
+from ina import cli
+from ina.experiment import agree
+from ina.experiment.config import AllReduce, ConfigError
+from ina.experiment.record import Result
+
+__all__ = ["alone"]  # a fixture
+
+
+def result(milliseconds: float, packets: int, **keys) -> Result:
+    return Result(None, AllReduce(**keys), {}, [{"job": "job 0", "time_ms": milliseconds, "packets": packets}], {}, [], True)
+
+
+@pytest.mark.parametrize(
+    ("real", "virtual", "loss", "wrong"),
+    [
+        ((108.0, 50), (100.0, 50), 0.0, ""),
+        ((92.0, 50), (100.0, 50), 0.0, ""),
+        ((112.0, 50), (100.0, 50), 0.0, r"times are \+12.0% apart, expected at most 10%"),
+        ((100.0, 51), (100.0, 50), 0.0, "51 and 50 packets were sent, expected the same number: nothing was lost"),
+        ((100.0, 51), (100.0, 50), 0.01, ""),
+    ],
+)
+def test_what_agrees_and_what_does_not(real, virtual, loss, wrong):
+    (pair,) = agree.pairs([result(*real, loss=loss)], [result(*virtual, loss=loss)], ["loss"])
+    assert re.fullmatch(wrong, pair.wrong)
+
+
+def test_what_cannot_run_in_both_worlds_is_refused(tmp_path, capsys):
+    need("matplotlib")
+    with pytest.raises(ConfigError, match="world = 'local': expected none"):
+        agree.agree(tmp_path / "no.toml", {"world": "local"}, {}, tmp_path, Console(quiet=True), 1)
+    assert cli.main(["experiment", "agree", "switchml-ring", "--results", str(tmp_path)]) == 2
+    assert "algorithm = 'ring': expected in-network in world = 'testbed'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_mininet_at_ten_megabits_and_virtual_time_agree(tmp_path):
+    """All three shapes of the file: a star, small packets, and a tree of three switches."""
+    need("matplotlib")
+    small = ["--sweep", "workers=[4]", "--set", "dtype=int32"]
+    done = ina("experiment", "agree", "ten-megabits", *small, "--results", str(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "All 3 agree" in done.stdout
+    assert len(list(tmp_path.glob("ten-megabits-*/experiment.json"))) == 2
