@@ -31,6 +31,7 @@ HEADERS = [
     "ina/switch/program.h",
     "ina/switch/tna.h",
     "ina/switch/switch.h",
+    "ina/switch/tna_switch.h",
     "ina/emulator/emulator.h",
     "ina/emulator/flow.h",
     "ina/emulator/collective.h",

@@ -282,11 +282,13 @@ def test_loading_what_is_no_program(tmp_path):
         Program(old)
 
 
-def run_sanitized(folder: Path, name: str, sanitizers: str, *runs: tuple[str, ...]) -> None:
+def run_sanitized(
+    folder: Path, name: str, sanitizers: str, *runs: tuple[str, ...], probe: str = "probe_program"
+) -> None:
     program = folder / name
     sources = sorted((ROOT / "ina/switch").glob("*.c"))
     sources += [ROOT / "host" / f"{n}.c" for n in ("idle", "link", "port", "port_mem", "segment")]
-    sources += [ROOT / "tests/c/probe_program.c", ROOT / f"tests/c/{name}.c"]
+    sources += [ROOT / f"tests/c/{probe}.c", ROOT / f"tests/c/{name}.c"]
     options = ["-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
     if sanitizers == "thread":
         options.append("-Wno-tsan")  # fences are not modelled; the ring's indices are atomic beside them

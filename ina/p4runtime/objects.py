@@ -7,6 +7,7 @@ from typing import Any
 
 from ina.p4runtime.action_sets import FIRST
 from ina.p4runtime.messages import p4
+from ina.p4runtime.pipes import together
 from ina.switch import (
     DirectMeterEntry,
     EntityError,
@@ -230,7 +231,8 @@ class Objects:
         used = {m["name"] for m in switch.program.layout.get("meters", ())}
         chosen = [by_id("meter", self.meters, e.meter_id)] if e.meter_id else [m for m in self.meters if m.name in used]
         for meter in chosen:
-            for cell in switch.read([MeterEntry(meter.name, self._t.index(e, meter) if e.meter_id else None)]):
+            index = self._t.index(e, meter) if e.meter_id else None
+            for cell in together(switch.read([MeterEntry(meter.name, index)])):
                 message = p4.MeterEntry(meter_id=meter.id, index=p4.Index(index=cell.index))
                 if cell.config is not None:
                     message.config.CopyFrom(meter_message(cell.config))
@@ -263,7 +265,7 @@ class Objects:
 
     def direct_config(self, row: TableEntry, switch: Any) -> Any | None:
         """The MeterConfig of an entry's direct meter; None: it is green."""
-        (found,) = switch.read([DirectMeterEntry(TableEntry(row.table, row.match, priority=row.priority))])
+        (found,) = together(switch.read([DirectMeterEntry(TableEntry(row.table, row.match, priority=row.priority))]))
         return meter_message(found.config) if found.config is not None else None
 
     def _value_set_message(self, entry: ValueSetEntry) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ina.p4runtime.messages import p4
 from ina.p4runtime.objects import KINDS, by_id
+from ina.p4runtime.pipes import together
 from ina.p4runtime.translate import Translator, unserved
 from ina.switch import (
     CloneSessionEntry,
@@ -70,7 +71,8 @@ class Reader:
         return not row.is_default and not row.is_const
 
     def _count(self, row: TableEntry) -> Any:
-        (counted,) = self.switch.read([DirectCounterEntry(TableEntry(row.table, row.match, priority=row.priority))])
+        entry = TableEntry(row.table, row.match, priority=row.priority)
+        (counted,) = together(self.switch.read([DirectCounterEntry(entry)]))
         return p4.CounterData(packet_count=counted.packets, byte_count=counted.bytes)
 
     def _direct_counters(self, e: Any) -> Iterator[Any]:
@@ -95,7 +97,8 @@ class Reader:
         if e.counter_id:
             wanted = [by_id("counter", translator.counters, e.counter_id)]
         for info in wanted:
-            for cell in self.switch.read([CounterEntry(info.name, translator.index(e, info) if e.counter_id else None)]):
+            index = translator.index(e, info) if e.counter_id else None
+            for cell in together(self.switch.read([CounterEntry(info.name, index)])):
                 message = p4.CounterEntry(counter_id=info.id)
                 message.index.index = cell.index
                 message.data.packet_count, message.data.byte_count = cell.packets, cell.bytes
@@ -109,7 +112,7 @@ class Reader:
             wanted = [translator.register(e.register_id)]
         for info in wanted:
             index = translator.index(e, info) if e.register_id else None
-            for cell in self.switch.read([RegisterEntry(info.name, index)]):
+            for cell in together(self.switch.read([RegisterEntry(info.name, index)])):
                 yield translator.register_message(cell)
 
     def _replication(self, e: Any) -> Iterator[Any]:

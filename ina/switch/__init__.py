@@ -24,10 +24,22 @@ from ina.switch.observation import Digest, PortStats, TraceRecord
 from ina.switch.p4info import EntityError, P4Info
 from ina.switch.program import Program
 from ina.switch.target import SwitchTarget
+from ina.switch.tna_entities import (
+    MirrorSession,
+    MulticastEcmp,
+    MulticastLag,
+    MulticastNode,
+    MulticastPort,
+    MulticastPrune,
+    MulticastTree,
+    PortMetadata,
+    ReplicationConfig,
+)
 
 __all__ = [
     "CloneSessionEntry", "CounterEntry", "Digest", "DirectCounterEntry", "DirectMeterEntry", "EntityError", "Link",
-    "MeterConfig", "MeterEntry", "MulticastGroupEntry", "P4Info", "PortStats", "ProfileGroup", "ProfileMember", "Program",
-    "RegisterEntry", "Replica", "Switch", "SwitchTarget", "TableEntry", "TraceRecord", "Update", "ValueSetEntry", "delete",
-    "insert", "modify",
+    "MeterConfig", "MeterEntry", "MirrorSession", "MulticastEcmp", "MulticastGroupEntry", "MulticastLag", "MulticastNode",
+    "MulticastPort", "MulticastPrune", "MulticastTree", "P4Info", "PortMetadata", "PortStats", "ProfileGroup",
+    "ProfileMember", "Program", "RegisterEntry", "Replica", "ReplicationConfig", "Switch", "SwitchTarget", "TableEntry",
+    "TraceRecord", "Update", "ValueSetEntry", "delete", "insert", "modify",
 ]  # fmt: skip

@@ -26,8 +26,12 @@ _METER = struct.Struct("<Q6dQ")  # struct ina_meter of the compiled program (pre
 
 
 class Cells:
-    def __init__(self, program: Program) -> None:
+    """`pipes` of a switch, `stride` bytes of state apart (a program without pipes: one)."""
+
+    def __init__(self, program: Program, pipes: int = 1, stride: int = 0) -> None:
         self.program = program
+        self.pipes = pipes
+        self.stride = stride
 
     def layout(self, kind: str, name: str | int) -> dict[str, Any]:
         """Of a counter, meter or register."""
@@ -37,43 +41,61 @@ class Cells:
                 return layout
         raise EntityError(f"{kind} {info.name}: the program declares it and never uses it", "NOT_FOUND")
 
-    def place(self, kind: str, name: str | int, index: int | None) -> dict[str, int]:
-        """Cell `index` of an array, None: all cells, as a command's offset, stride, size and count."""
+    def pipes_of(self, layout: dict[str, Any], pipe: int | None) -> list[int]:
+        """Pipes that run the pipeline of what `layout` is of: `pipe`, or (None) all of them."""
+        pipelines = len(self.program.pipelines)
+        found = [p for p in range(self.pipes) if p % pipelines == layout.get("pipeline", 0)]
+        if pipe is None:
+            return found
+        if pipe not in found:
+            raise EntityError(f"{layout['name']}: pipe {pipe}: it is in {', '.join(map(str, found))}")
+        return [pipe]
+
+    def places(self, kind: str, name: str | int, index: int | None, pipe: int | None = None) -> dict[int, dict[str, int]]:
+        """By pipe: cell `index` of an array, None: all cells, as a command's offset, stride, size and count."""
         layout = self.layout(kind, name)
         size = CELL_BYTES.get(kind) or layout["bytes"]
         stride = layout["stride"] if kind == "register" else size
-        where = {"offset": layout["offset"], "stride": stride, "size": size, "count": layout["size"]}
+        offset, count = layout["offset"], layout["size"]
         if index is not None:
             if not 0 <= index < layout["size"]:
                 raise EntityError(f"{kind} {layout['name']}: index {index}: expected 0..{layout['size'] - 1}")
-            where |= {"offset": layout["offset"] + index * stride, "count": 1}
-        return where
+            offset, count = offset + index * stride, 1
+        return {
+            p: {"offset": offset + p * self.stride, "stride": stride, "size": size, "count": count}
+            for p in self.pipes_of(layout, pipe)
+        }
 
-    def _fill(self, kind: str, name: str | int, index: int | None, cell: bytes, keep: list[Any]) -> dict[str, Any]:
-        where = self.place(kind, name, index)
-        data = ffi.new("uint8_t[]", cell * where["count"])
-        keep.append(data)
-        return {"op": lib.INA_WRITE_STATE, "data": data, **where}
+    def _fill(
+        self, kind: str, name: str | int, index: int | None, pipe: int | None, cell: bytes, keep: list[Any]
+    ) -> list[dict[str, Any]]:
+        commands = []
+        for where in self.places(kind, name, index, pipe).values():
+            data = ffi.new("uint8_t[]", cell * where["count"])
+            keep.append(data)
+            commands.append({"op": lib.INA_WRITE_STATE, "data": data, **where})
+        return commands
 
-    def clear(self, kind: str, name: str, index: int, keep: list[Any]) -> dict[str, Any]:
-        return self._fill(kind, name, index, bytes(CELL_BYTES[kind]), keep)
+    def clear(self, kind: str, name: str, index: int, keep: list[Any]) -> list[dict[str, Any]]:
+        return self._fill(kind, name, index, None, bytes(CELL_BYTES[kind]), keep)
 
-    def write(self, entity: Any, tables: Tables, keep: list[Any]) -> dict[str, Any]:
-        """The command that an entry asks for; `keep` gets the memory that it points to."""
+    def write(self, entity: Any, tables: Tables, keep: list[Any]) -> list[dict[str, Any]]:
+        """The commands that an entry asks for; `keep` gets the memory that they point to."""
         if isinstance(entity, RegisterEntry):
             layout = self.layout("register", entity.register)
             value = as_int(entity.value, layout["width"], f"register {layout['name']}")
-            return self._fill("register", layout["name"], entity.index, value.to_bytes(layout["bytes"], "little"), keep)
+            cell = value.to_bytes(layout["bytes"], "little")
+            return self._fill("register", layout["name"], entity.index, entity.pipe, cell, keep)
         if isinstance(entity, (MeterEntry, DirectMeterEntry)):
             cell = meter_cell(entity.config)
             if isinstance(entity, MeterEntry):
-                return self._fill("meter", entity.meter, entity.index, cell, keep)
-            return self._fill("meter", *tables.direct_meter(entity.entry), cell, keep)
+                return self._fill("meter", entity.meter, entity.index, entity.pipe, cell, keep)
+            return self._fill("meter", *tables.direct_meter(entity.entry), entity.pipe, cell, keep)
         counts = (entity.packets, entity.bytes)
         cell = b"".join(as_int(n, 64, "counter").to_bytes(8, "little") for n in counts)
         if isinstance(entity, DirectCounterEntry):
-            return self._fill("counter", *tables.direct_counter(entity.entry), cell, keep)
-        return self._fill("counter", entity.counter, entity.index, cell, keep)
+            return self._fill("counter", *tables.direct_counter(entity.entry), entity.pipe, cell, keep)
+        return self._fill("counter", entity.counter, entity.index, entity.pipe, cell, keep)
 
 
 def meter_cell(config: MeterConfig | None) -> bytes:

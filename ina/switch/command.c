@@ -8,6 +8,8 @@
 
 static int set_tables(struct ina_switch *sw, const struct ina_command *c)
 {
+    if (sw->tna)
+        return ina_tna_execute(sw, c);
     if (!c->tables || c->tables->count != sw->program->table_count)
         return -EINVAL;
     sw->tables = c->tables;
@@ -44,7 +46,7 @@ static int set_members(struct ina_members **table, const struct ina_command *c)
 
 static int add_port(struct ina_switch *sw, const struct ina_command *c)
 {
-    if (c->id >= INA_SWITCH_PORTS || c->id == INA_DROP_PORT)
+    if (c->id >= INA_SWITCH_PORTS || c->id == INA_DROP_PORT || (sw->tna && !ina_tna_has(sw->tna, c->id)))
         return -EINVAL;
     struct ina_switch_port *port = &sw->ports[c->id];
     if (port->present)
@@ -77,13 +79,13 @@ static int remove_port(struct ina_switch *sw, const struct ina_command *c)
         memmove(&sw->linked[i], &sw->linked[i + 1], (--sw->linked_count - i) * sizeof sw->linked[0]);
     }
     port->port = NULL;
-    port->present = false;
+    port->present = port->loopback = false;
     return 0;
 }
 
 static int copy_state(struct ina_switch *sw, const struct ina_command *c, bool write)
 {
-    uint64_t limit = sw->program->state_size;
+    uint64_t limit = sw->state_size;
     if (!c->count || !c->size || !c->data || c->size > limit || c->offset > limit - c->size)
         return -EINVAL;
     if (c->count > 1 && (c->stride < c->size || (limit - c->size - c->offset) / c->stride < c->count - 1))
@@ -130,13 +132,13 @@ int ina_switch_execute(struct ina_switch *sw, struct ina_command *c)
         c->offset = lost;
         return c->result = sw->trace ? 0 : -ENOENT;
     case INA_READ_DIGESTS:
-        if (!c->data || c->stride < sizeof(struct ina_digest) + sw->program->meta_size)
+        if (!c->data || c->stride < sizeof(struct ina_digest) + sw->meta_size)
             return c->result = -EINVAL;
         c->count = ina_digest_drain(sw, c->data, c->stride, c->count, &lost);
         c->offset = lost;
         return c->result = 0;
     default:
-        return c->result = -EINVAL;
+        return c->result = sw->tna ? ina_tna_execute(sw, c) : -EINVAL;
     }
 }
 

@@ -21,6 +21,7 @@ struct ina_buffer {
     uint32_t next; /* free list, loop queue */
     uint8_t passes;
     uint8_t marked; /* ECN */
+    uint32_t enq_backlog; /* bytes that waited on the link when it was queued */
 };
 
 /* One copy to make of a packet of the current batch. */
@@ -35,6 +36,7 @@ struct ina_switch_port {
     struct ina_port *port; /* NULL: the output callback */
     struct ina_link *link; /* NULL: straight through */
     bool present;
+    bool loopback;         /* TNA: what leaves by it enters by it again */
     bool active;           /* has emissions in the current batch */
     int32_t first, last;   /* those */
     uint32_t copies;       /* how many */
@@ -44,7 +46,11 @@ struct ina_switch_port {
 struct ina_switch {
     const struct ina_program *program;
     const struct ina_tables *tables;
-    uint8_t *state;
+    uint8_t *state;            /* TNA: of all pipes, state_stride apart */
+    uint64_t state_size, state_stride;
+    uint64_t meta_size;        /* TNA: the largest of all pipelines */
+    uint64_t carried;          /* bytes of metadata that go from ingress to egress with a packet */
+    struct ina_tna_runtime *tna; /* NULL: the program is v1model's */
     void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now);
     void *output_context;
     struct ina_switch_config config;
@@ -95,7 +101,10 @@ static inline void ina_count_drop(struct ina_switch *sw, uint16_t port, enum ina
 /* queue.c */
 uint32_t ina_buffer_take(struct ina_switch *sw, const struct ina_packet *pkt); /* a copy, or INA_NO_BUFFER */
 void ina_buffer_give(struct ina_switch *sw, uint32_t i);
-void ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type, unsigned passes);
+/* The frame's place among those that enter again; NULL: it was dropped, and counted. */
+struct ina_buffer *ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type,
+                                 unsigned passes);
+void ina_loop_back(struct ina_switch *sw, uint16_t port, const struct ina_packet *pkt, unsigned passes); /* of a loopback port */
 void ina_link_push(struct ina_switch *sw, uint16_t port, const struct ina_packet *pkt, uint8_t passes, uint64_t now);
 void ina_links_poll(struct ina_switch *sw, uint64_t now);
 void ina_link_drop_all(struct ina_switch *sw, uint16_t port);
@@ -111,9 +120,23 @@ void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, cons
 unsigned ina_lend(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned want);
 void ina_send(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, uint64_t now);
 
+/* switch.c: one more copy of packet `source` of the batch; ina_emit makes it. */
+void ina_copy_to(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
+                 uint8_t instance_type, uint64_t now);
+
+/* tna_pipes.c: what process and ina_run_egress are for v1model */
+int ina_tna_create(struct ina_switch *sw); /* before the switch's blocks are made, which it may enlarge: 0 or an errno */
+int ina_tna_boot(struct ina_switch *sw);   /* after that */
+void ina_tna_destroy(struct ina_tna_runtime *tna);
+void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n, const uint32_t *again, uint64_t now);
+void ina_tna_run_egress(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
+                        uint64_t now);
+bool ina_tna_has(const struct ina_tna_runtime *tna, uint32_t port); /* some pipe's */
+int ina_tna_execute(struct ina_switch *sw, const struct ina_command *c); /* tna_control.c */
+
 /* observe.c */
 void ina_trace_add(struct ina_switch *sw, const struct ina_packet *pkt, uint16_t port, uint8_t direction, uint64_t now);
-void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint64_t now);
+void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint32_t number, uint64_t now);
 unsigned ina_trace_drain(struct ina_switch *sw, struct ina_trace_record *into, unsigned max, uint64_t *lost);
 unsigned ina_digest_drain(struct ina_switch *sw, uint8_t *into, uint64_t stride, unsigned max, uint64_t *lost);
 int ina_trace_start(struct ina_switch *sw, uint32_t records);

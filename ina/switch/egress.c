@@ -49,6 +49,10 @@ void ina_send(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, u
 void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
                     uint64_t now)
 {
+    if (sw->tna) {
+        ina_tna_run_egress(sw, number, pkts, n, passes, now);
+        return;
+    }
     sw->program->egress(sw->state, sw->tables, pkts, n, now);
     for (unsigned i = 0; i < n; i++) {
         struct ina_packet *pkt = &pkts[i];
@@ -63,7 +67,7 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
         if (sw->trace)
             ina_trace_add(sw, pkt, number, 1, now);
         if (pkt->digest)
-            ina_digest_add(sw, pkt, now);
+            ina_digest_add(sw, pkt, pkt->digest, now);
         if (pkt->verdict == INA_UNICAST)
             continue;
         if (pkt->verdict == INA_RECIRCULATE)
@@ -128,7 +132,7 @@ static inline bool copy(struct ina_switch *sw, struct ina_packet *to, unsigned n
     copy_frame(to->data, from->data, from->len);
     if (own_meta) {
         to->meta = sw->egress_meta + (size_t)n * sw->meta_stride;
-        copy_lines(to->meta, from->meta, sw->program->meta_size);
+        copy_lines(to->meta, from->meta, sw->carried);
     }
     to->enq_time = to->deq_time = now;
     return true;

@@ -34,11 +34,14 @@ from ina.switch.entities import (
     ValueSetEntry,
     as_int,
 )
-from ina.switch.observation import DROP_REASONS, VERDICTS, Digest, PortStats, TraceRecord
+from ina.switch.observation import DROP_REASONS, PortStats
 from ina.switch.p4info import EntityError, P4Info
 from ina.switch.program import Program
 from ina.switch.tables import TableImage, Tables
 from ina.switch.target import SwitchTarget
+from ina.switch.tna_entities import TnaEntity
+from ina.switch.traffic_manager import TrafficManager
+from ina.switch.watching import Watched
 
 PS = 10**12
 _GROUPS = 65535
@@ -54,11 +57,12 @@ class Link:
     ecn: int = 0
 
 
-class Switch(SwitchTarget):
+class Switch(Watched, SwitchTarget):
     """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
 
     `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffers`: frames that queues,
-    clones and recirculation may hold. `max_frame`: bytes. `seed`: of the program's random numbers.
+    clones and recirculation may hold. `max_frame`: bytes. `seed`: of the program's random numbers. `pipes`, of a TNA
+    program: 1 to 4, of 128 ports each; 0: 2, or as many as it has pipelines.
     """
 
     def __init__(
@@ -69,30 +73,38 @@ class Switch(SwitchTarget):
         max_frame: int = 0,
         max_passes: int = 0,
         seed: int = 0,
+        pipes: int = 0,
     ):
         if not isinstance(program, Program):
             program = Program(getattr(program, "so_path", program))
         self.program: Program = program
         self._tables = Tables(program.p4info, program.layout)
-        self._image: TableImage = self._tables.image()
+        self._images: list[TableImage] = [self._tables.image(n) for n in range(len(program.pipelines))]
         self._groups: dict[int, MulticastGroupEntry] = {}
         self._sessions: dict[int, CloneSessionEntry] = {}
         self._ports: dict[int, Any] = {}
-        self._cells = Cells(program)
         self._lock = threading.RLock()
         self._dataplane: Any = None
         self._process = os.getpid()
         config = ffi.new(
             "struct ina_switch_config *",
-            {"buffers": buffers, "max_frame": max_frame, "max_passes": max_passes, "seed": seed},
+            {"buffers": buffers, "max_frame": max_frame, "max_passes": max_passes, "seed": seed, "pipes": pipes},
         )
-        self.pointer = lib.ina_switch_create(program.pointer, self._image.pointer, config)
+        next_tables = ffi.new("struct ina_tables *[]", [image.pointer for image in self._images[1:]] or 1)
+        config.next_tables = next_tables
+        if program.architecture != "tna" and pipes:
+            raise ValueError(f"{program.name}: a v1model program has no pipes")
+        self.pointer = lib.ina_switch_create(program.pointer, self._images[0].pointer, config)
         if self.pointer == ffi.NULL:
             raise OSError(
                 ffi.errno,
                 f"cannot create a switch for {program.path}: {os.strerror(ffi.errno)} "
-                f"({program.pointer.table_count} tables in the program, {self._image.pointer.count} in its layout)",
+                f"({program.pointer.table_count} tables in the program, {self._images[0].pointer.count} in its layout"
+                f"{f'; {len(program.pipelines)} pipelines for {pipes} pipes' if pipes else ''})",
             )
+        self.pipes = int(lib.ina_switch_pipes(self.pointer))
+        self._cells = Cells(program, max(1, self.pipes), lib.ina_switch_state_stride(self.pointer))
+        self._manager = TrafficManager(self.pipes, program.layout.get("port_metadata", ())) if self.pipes else None
         self._collector = ffi.new("struct ina_collector *")
         self._collected = ffi.new("uint8_t[]", 1 << 20)
         self._collector.data, self._collector.size = self._collected, len(self._collected)
@@ -186,11 +198,12 @@ class Switch(SwitchTarget):
 
     # ---- ports
 
-    def add_port(self, number: int, port: Any = None, link: Link | None = None) -> None:
+    def add_port(self, number: int, port: Any = None, link: Link | None = None, loopback: bool = False) -> None:
         """Makes `port` (a `struct ina_port *`, or an object that has one as `handle`) port `number`, 0..510.
 
         The switch drives it from now on and never closes it. None: frames come and go through `step`. What goes through
-        a port is captured by wrapping it first (`Port.with_capture`).
+        a port is captured by wrapping it first (`Port.with_capture`). `loopback` (TNA): what leaves by it enters by it
+        again; ports 68 to 71 of each pipe do so from the start (with a `link`, at its rate, once they are added).
         """
         handle = ffi.NULL if port is None else getattr(port, "handle", port)
         config = ffi.NULL
@@ -209,7 +222,17 @@ class Switch(SwitchTarget):
         with self._lock:
             if number in self._ports:
                 raise ValueError(f"port {number} is there already: remove it first")
-            self._execute([{"op": lib.INA_ADD_PORT, "id": number, "port": handle, "link": config}])
+            if self.pipes and number >= self.pipes * lib.INA_TNA_PIPE_PORTS:
+                raise ValueError(f"port {number}: expected 0..{self.pipes * lib.INA_TNA_PIPE_PORTS - 1}: "
+                                 f"the switch has {self.pipes} pipes of {lib.INA_TNA_PIPE_PORTS} ports")
+            if loopback and (not self.pipes or port is not None):
+                raise ValueError(f"port {number}: a loopback port is TNA's, and has no memory of its own")
+            commands: list[dict[str, Any]] = [{"op": lib.INA_ADD_PORT, "id": number, "port": handle, "link": config}]
+            if loopback:
+                commands.append({"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": 1})
+            if self.pipes and lib.INA_TNA_LOOPBACK <= number % lib.INA_TNA_PIPE_PORTS < lib.INA_TNA_LOOPBACK + 4:
+                commands.insert(0, {"op": lib.INA_REMOVE_PORT, "id": number})
+            self._execute(commands)
             self._ports[number] = port
 
     def remove_port(self, number: int) -> Any:
@@ -219,6 +242,15 @@ class Switch(SwitchTarget):
                 raise ValueError(f"port {number} is not there; there are: {sorted(self._ports)}")
             self._execute([{"op": lib.INA_REMOVE_PORT, "id": number}])
             return self._ports.pop(number)
+
+    def set_loopback(self, number: int, loopback: bool) -> None:
+        """Makes a port that has no memory of its own a loopback port (TNA), or one that goes to `step` again."""
+        with self._lock:
+            if not self.pipes:
+                raise ValueError(f"{self.program.name}: loopback ports are TNA's")
+            if self._ports.get(number) is not None:
+                raise ValueError(f"port {number} has memory of its own, and cannot loop back")
+            self._execute([{"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": int(loopback)}])
 
     @property
     def ports(self) -> list[int]:
@@ -239,6 +271,7 @@ class Switch(SwitchTarget):
         """Makes all updates between two bursts of packets, in order, or none of them."""
         with self._lock:
             tables, groups, sessions = self._tables, dict(self._groups), dict(self._sessions)
+            manager = self._manager.copy() if self._manager else None
             commands: list[dict[str, Any]] = []
             keep: list[Any] = []  # memory that commands point to
             for i, update in enumerate(updates):
@@ -250,6 +283,9 @@ class Switch(SwitchTarget):
                         if tables is self._tables:
                             tables = tables.copy()
                         tables.apply(update.type, entity)
+                    elif manager and type(entity) in manager.KINDS:
+                        manager.apply(update.type, entity, keep)
+                        commands += manager.commands(keep)
                     elif isinstance(entity, MulticastGroupEntry):
                         what = f"multicast group {entity.group_id}"
                         commands.append(self._members(update.type, entity.group_id, entity, groups, what, keep))
@@ -264,19 +300,24 @@ class Switch(SwitchTarget):
                     elif isinstance(entity, CELL_ENTRIES):
                         if update.type != "MODIFY":
                             raise EntityError(f"{type(entity).__name__}: only MODIFY is possible")
-                        commands.append(self._cells.write(entity, tables, keep))
+                        commands += self._cells.write(entity, tables, keep)
+                    elif isinstance(entity, TnaEntity):
+                        raise EntityError(f"{type(entity).__name__}: {self.program.name} is no TNA program", "UNIMPLEMENTED")
                     else:
                         raise EntityError(f"{entity!r} is no entity of this switch")
                 except EntityError as error:
                     raise EntityError(f"update {i}: {error}", error.code, i) from None
-            image = self._image
+            images = self._images
             if tables is not self._tables:
-                image = tables.image()
-                commands.insert(0, {"op": lib.INA_SET_TABLES, "tables": image.pointer})
-                commands[0:0] = [self._cells.clear(kind, n, i, keep) for kind, n, i in tables.reused()]
+                images = [tables.image(n) for n in range(len(images))]
+                commands[0:0] = [
+                    {"op": lib.INA_SET_TABLES, "id": n, "tables": image.pointer} for n, image in enumerate(images)
+                ]
+                commands[0:0] = [c for kind, n, i in tables.reused() for c in self._cells.clear(kind, n, i, keep)]
             if commands:
                 self._execute(commands, timeout)
-            self._tables, self._image, self._groups, self._sessions = tables, image, groups, sessions
+            self._tables, self._images, self._groups, self._sessions = tables, images, groups, sessions
+            self._manager = manager
 
     @staticmethod
     def _members(
@@ -308,29 +349,41 @@ class Switch(SwitchTarget):
             "op": op, "id": number, "count": len(pairs), "data": data, "size": getattr(entity, "packet_length", 0),
         }  # fmt: skip
 
-    def _read_cells(self, where: dict[str, int], timeout: float) -> bytes:
-        data = ffi.new("uint8_t[]", where["size"] * where["count"])
-        with self._lock:
-            self._execute([{"op": lib.INA_READ_STATE, "data": data, **where}], timeout)
-        return bytes(ffi.buffer(data))
-
-    def counter(self, name: str | int, index: int | None = None, timeout: float = 5.0) -> np.ndarray:
-        """Cells of a counter as (n, 2) uint64: packets, bytes."""
-        raw = self._read_cells(self._cells.place("counter", name, index), timeout)
-        return np.frombuffer(raw, "<u8").reshape(-1, 2)
+    def counter(
+        self, name: str | int, index: int | None = None, timeout: float = 5.0, pipe: int | None = None
+    ) -> np.ndarray:
+        """Cells of a counter as (n, 2) uint64: packets, bytes; of one pipe or of all together."""
+        places = self._cells.places("counter", name, index, pipe).values()
+        raw = [np.frombuffer(self._read_cells(where, timeout), "<u8").reshape(-1, 2) for where in places]
+        return sum(raw[1:], raw[0])
 
     def counters(self) -> dict[str, np.ndarray]:
         """All counters that the program uses, by full name."""
         return {c["name"]: self.counter(c["name"]) for c in self.program.layout["counters"]}
 
-    def register(self, name: str | int, index: int | None = None, timeout: float = 5.0) -> np.ndarray:
-        """Cells of a register: (n,) unsigned integers, or Python integers (dtype object) if wider than 64 bits."""
+    def register(
+        self, name: str | int, index: int | None = None, timeout: float = 5.0, pipe: int | None = None
+    ) -> np.ndarray:
+        """Cells of a register: (n,) unsigned integers, or Python integers (dtype object) if wider than 64 bits.
+
+        Of a TNA program: those of `pipe`, or of all pipes that have the register, (pipes, n).
+        """
         layout = self._cells.layout("register", name)
-        raw = self._read_cells(self._cells.place("register", name, index), timeout)
         size = layout["bytes"]
-        if size <= 8:
-            return np.frombuffer(raw, f"<u{size}")
-        return np.array([int.from_bytes(raw[i : i + size], "little") for i in range(0, len(raw), size)], object)
+        found = []
+        for where in self._cells.places("register", name, index, pipe).values():
+            raw = self._read_cells(where, timeout)
+            if size <= 8:
+                found.append(np.frombuffer(raw, f"<u{size}"))
+            else:
+                cells = [int.from_bytes(raw[i : i + size], "little") for i in range(0, len(raw), size)]
+                found.append(np.array(cells, object))
+        return found[0] if pipe is not None or not self.pipes else np.stack(found)
+
+    def _read_by_pipe(self, kind: str, name: str, index: int | None, pipe: int | None, timeout: float) -> list[tuple[Any, bytes]]:
+        """(pipe, bytes of the cells); pipe None: the program has no pipes."""
+        places = self._cells.places(kind, name, index, pipe)
+        return [(p if self.pipes else None, self._read_cells(where, timeout)) for p, where in places.items()]
 
     def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
         """What is there: of a TableEntry's table (with a match: that entry), of a group or session (id 0: all), of a
@@ -349,29 +402,38 @@ class Switch(SwitchTarget):
                         if r.is_default == e.is_default
                         and (not e.match or (r.match == e.match and r.priority == e.priority))
                     ]
+                elif self._manager and type(e) in self._manager.KINDS:
+                    found += self._manager.read(e)
                 elif isinstance(e, MulticastGroupEntry):
                     found += [g for i, g in self._groups.items() if e.group_id in (0, i)]
                 elif isinstance(e, CloneSessionEntry):
                     found += [s for i, s in self._sessions.items() if e.session_id in (0, i)]
-                elif isinstance(e, CounterEntry):
-                    name = self.p4info.counter(e.counter).name
-                    cells = self.counter(name, e.index, timeout).tolist()
-                    found += [CounterEntry(name, (e.index or 0) + i, p, b) for i, (p, b) in enumerate(cells)]
-                elif isinstance(e, DirectCounterEntry):
-                    name, index = self._tables.direct_counter(e.entry)
-                    ((packets, octets),) = self.counter(name, index, timeout).tolist()
-                    found.append(DirectCounterEntry(e.entry, packets, octets))
+                elif isinstance(e, (CounterEntry, DirectCounterEntry)):
+                    direct = isinstance(e, DirectCounterEntry)
+                    indirect = None if direct else (self.p4info.counter(e.counter).name, e.index)
+                    name, index = indirect or self._tables.direct_counter(e.entry)
+                    for pipe, raw in self._read_by_pipe("counter", name, index, e.pipe, timeout):
+                        cells = np.frombuffer(raw, "<u8").reshape(-1, 2).tolist()
+                        if direct:
+                            found.append(DirectCounterEntry(e.entry, *cells[0], pipe))
+                        else:
+                            found += [CounterEntry(name, (index or 0) + i, *c, pipe) for i, c in enumerate(cells)]
                 elif isinstance(e, RegisterEntry):
                     name = self.p4info.register(e.register).name
-                    values = self.register(name, e.index, timeout).tolist()
-                    found += [RegisterEntry(name, (e.index or 0) + i, v) for i, v in enumerate(values)]
-                elif isinstance(e, MeterEntry):
-                    name = self.p4info.meter(e.meter).name
-                    configs = meter_configs(self._read_cells(self._cells.place("meter", name, e.index), timeout))
-                    found += [MeterEntry(name, (e.index or 0) + i, c) for i, c in enumerate(configs)]
-                elif isinstance(e, DirectMeterEntry):
-                    where = self._cells.place("meter", *self._tables.direct_meter(e.entry))
-                    found.append(DirectMeterEntry(e.entry, *meter_configs(self._read_cells(where, timeout))))
+                    for pipe in self._cells.places("register", name, e.index, e.pipe):
+                        values = self.register(name, e.index, timeout, pipe).tolist()
+                        number = pipe if self.pipes else None
+                        found += [RegisterEntry(name, (e.index or 0) + i, v, number) for i, v in enumerate(values)]
+                elif isinstance(e, (MeterEntry, DirectMeterEntry)):
+                    direct = isinstance(e, DirectMeterEntry)
+                    indirect = None if direct else (self.p4info.meter(e.meter).name, e.index)
+                    name, index = indirect or self._tables.direct_meter(e.entry)
+                    for pipe, raw in self._read_by_pipe("meter", name, index, e.pipe, timeout):
+                        configs = meter_configs(raw)
+                        if direct:
+                            found.append(DirectMeterEntry(e.entry, configs[0], pipe))
+                        else:
+                            found += [MeterEntry(name, (index or 0) + i, c, pipe) for i, c in enumerate(configs)]
                 elif isinstance(e, ProfileMember):
                     found += [m for m in self._tables.profiles.members.values() if self._is(e, m, "member_id")]
                 elif isinstance(e, ProfileGroup):
@@ -387,82 +449,6 @@ class Switch(SwitchTarget):
         """Of the pattern's profile, and with its number (0: any)."""
         profile = self.p4info.profile(pattern.profile).name
         return entity.profile == profile and getattr(pattern, number) in (0, getattr(entity, number))
-
-    def messages(self) -> dict[str, int]:
-        """How often each `log_msg` of the program was reached, by place and text."""
-        found = {}
-        for m in self.program.layout.get("messages", ()):
-            where = {"offset": m["offset"], "stride": 16, "size": 16, "count": 1}
-            found[f"{m['where']}: {m['text']}"] = int.from_bytes(self._read_cells(where, 5.0)[:8], "little")
-        return found
-
-    # ---- observation
-
-    def trace_start(self, records: int = 4096) -> None:
-        """Keeps the newest `records` frames in and out of the pipeline."""
-        with self._lock:
-            self._execute([{"op": lib.INA_TRACE_START, "count": records}])
-
-    def trace_stop(self) -> None:
-        with self._lock:
-            self._execute([{"op": lib.INA_TRACE_STOP}])
-
-    def trace(self, limit: int = 4096) -> tuple[list[TraceRecord], int]:
-        """Up to `limit` records since the last call, oldest first, and how many were overwritten before."""
-        raw = ffi.new("struct ina_trace_record[]", limit)
-        with self._lock:
-            done = self._execute([{"op": lib.INA_READ_TRACE, "count": limit, "data": raw}])
-        records = [
-            TraceRecord(
-                r.time, r.port, "out" if r.direction else "in", VERDICTS[r.verdict], r.target, r.instance_type, r.len,
-                bytes(ffi.buffer(r.bytes, r.stored)),
-            )
-            for r in raw[0 : done[0].count]
-        ]  # fmt: skip
-        return records, done[0].offset
-
-    def digests(self, limit: int = 256) -> tuple[list[Digest], int]:
-        """Up to `limit` digests since the last call, oldest first, and how many were overwritten before."""
-        head, meta = ffi.sizeof("struct ina_digest"), self.program.pointer.meta_size
-        stride = head + meta
-        raw = ffi.new("uint8_t[]", limit * stride)
-        with self._lock:
-            done = self._execute([{"op": lib.INA_READ_DIGESTS, "count": limit, "stride": stride, "data": raw}])
-        found = []
-        for i in range(done[0].count):
-            d = ffi.cast("struct ina_digest *", raw + i * stride)
-            data = bytes(ffi.buffer(raw + i * stride + head, meta))
-            name, fields = "", {}
-            for layout in self.program.layout.get("digests", ()):
-                if layout["number"] == d.number:
-                    name = layout["name"]
-                    for f in layout["fields"]:
-                        fields[f["name"]] = int.from_bytes(data[f["offset"] : f["offset"] + f["bytes"]], "little")
-            found.append(Digest(d.time, d.ingress_port, name, fields, data))
-        return found, done[0].offset
-
-    def dataplane_stats(self) -> dict[str, int]:
-        """bursts, packets, sleeps and commands of the running data plane."""
-        with self._lock:
-            self._need(running=True)
-            raw = ffi.new("struct ina_dataplane_stats *")
-            lib.ina_dataplane_get_stats(self._dataplane, raw)
-            return {"bursts": raw.bursts, "packets": raw.packets, "sleeps": raw.sleeps, "commands": raw.commands}
-
-    def snapshot(self) -> bytes:
-        """The program's whole state: registers, then statistics."""
-        size = self.program.pointer.state_size
-        return self._read_cells({"offset": 0, "stride": size, "size": size, "count": 1}, 5.0)
-
-    def restore(self, state: bytes) -> None:
-        """The reverse of snapshot."""
-        size = self.program.pointer.state_size
-        if len(state) != size:
-            raise ValueError(f"{len(state)} bytes: this program's state has {size}")
-        data = ffi.from_buffer(state)
-        with self._lock:
-            if size:
-                self._execute([{"op": lib.INA_WRITE_STATE, "size": size, "stride": size, "count": 1, "data": data}])
 
     # ---- stepped
 

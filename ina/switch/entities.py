@@ -10,6 +10,9 @@ Values of match fields and parameters are non-negative integers; `bytes` (big en
     optional    value
 
 A field that is left out matches anything, except an exact one, which must be there.
+
+Counters, meters and registers of a TNA program are there once for each pipe: `pipe` says which, None all of them (what is
+written goes to each, what is read comes as one entity for each). Other programs have no pipes.
 """
 
 from __future__ import annotations
@@ -91,6 +94,7 @@ class MeterEntry:
     meter: str | int
     index: int | None = None
     config: MeterConfig | None = None
+    pipe: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ class DirectMeterEntry:
 
     entry: TableEntry
     config: MeterConfig | None = None
+    pipe: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +140,7 @@ class CounterEntry:
     index: int | None = None
     packets: int = 0
     bytes: int = 0
+    pipe: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +150,7 @@ class DirectCounterEntry:
     entry: TableEntry
     packets: int = 0
     bytes: int = 0
+    pipe: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,7 @@ class RegisterEntry:
     register: str | int
     index: int | None = None
     value: int = 0
+    pipe: int | None = None
 
 
 Entity = (

@@ -56,12 +56,12 @@ unsigned ina_trace_drain(struct ina_switch *sw, struct ina_trace_record *into, u
     return n;
 }
 
-void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint64_t now)
+void ina_digest_add(struct ina_switch *sw, const struct ina_packet *pkt, uint32_t number, uint64_t now)
 {
     uint8_t *at = sw->digests + (sw->digest_written++ % sw->config.digests) * sw->digest_stride;
-    struct ina_digest digest = {now, pkt->ingress_port, pkt->digest};
+    struct ina_digest digest = {now, pkt->ingress_port, number};
     memcpy(at, &digest, sizeof digest);
-    memcpy(at + sizeof digest, pkt->meta, sw->program->meta_size);
+    memcpy(at + sizeof digest, pkt->meta, sw->meta_size);
 }
 
 unsigned ina_digest_drain(struct ina_switch *sw, uint8_t *into, uint64_t stride, unsigned max, uint64_t *lost)
@@ -70,6 +70,6 @@ unsigned ina_digest_drain(struct ina_switch *sw, uint8_t *into, uint64_t stride,
     sw->digest_read = oldest(sw->digest_read, sw->digest_written, sw->config.digests, lost);
     for (; n < max && sw->digest_read < sw->digest_written; n++, sw->digest_read++)
         memcpy(into + n * stride, sw->digests + (sw->digest_read % sw->config.digests) * sw->digest_stride,
-               sizeof(struct ina_digest) + sw->program->meta_size);
+               sizeof(struct ina_digest) + sw->meta_size);
     return n;
 }

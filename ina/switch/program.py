@@ -11,7 +11,11 @@ from ina.switch.p4info import P4Info
 
 
 class Program:
-    """A compiled program in this process, until the process ends. `path`: its shared object."""
+    """A compiled program in this process, until the process ends. `path`: its shared object.
+
+    `pointer` is its `struct ina_program`, `pipelines` those of all pipelines (a v1model program has one); `layout` and
+    `p4info` are of all of them.
+    """
 
     def __init__(self, path: str | os.PathLike[str]):
         handle, error = ffi.new("void **"), ffi.new("char[]", 512)
@@ -24,7 +28,32 @@ class Program:
         self.name = _text(self.pointer.name)
         self.source_hash = _text(self.pointer.source_hash)
         self.p4info = P4Info(json.loads(_text(self.pointer.p4info) or "{}"))
-        self.layout: dict[str, Any] = json.loads(_text(self.pointer.layout) or "{}")
+        self.pipelines = [self.pointer]
+        while self.pipelines[-1].next != ffi.NULL:
+            self.pipelines.append(self.pipelines[-1].next)
+        self.layout = _merged([json.loads(_text(p.layout) or "{}") for p in self.pipelines])
+
+    @property
+    def architecture(self) -> str:
+        """What the program is written for: "v1model" or "tna"."""
+        return "tna" if self.pointer.architecture == lib.INA_TNA else "v1model"
+
+    @property
+    def meta_size(self) -> int:
+        """Bytes of metadata that a digest may come with."""
+        return max(p.meta_size for p in self.pipelines)
+
+
+def _merged(layouts: list[dict[str, Any]]) -> dict[str, Any]:
+    """One layout of all pipelines: what is a list there has everyone's items, each with its `pipeline`."""
+    if len(layouts) == 1:
+        return layouts[0]
+    merged: dict[str, Any] = {}
+    for number, layout in enumerate(layouts):
+        for section, value in layout.items():
+            if isinstance(value, list):
+                merged.setdefault(section, []).extend({**item, "pipeline": number} for item in value)
+    return merged
 
 
 def _text(pointer: Any) -> str:

@@ -20,7 +20,7 @@ static void fill(struct ina_switch *sw, struct ina_buffer *b, const struct ina_p
     b->pkt = *pkt;
     b->pkt.meta = meta;
     if (pkt->meta)
-        memcpy(meta, pkt->meta, sw->program->meta_size);
+        memcpy(meta, pkt->meta, sw->carried);
     b->pkt.data = meta + sw->meta_stride + INA_HEADROOM;
     b->pkt.headroom = INA_HEADROOM;
     b->pkt.tailroom = sw->config.max_frame - pkt->len;
@@ -41,16 +41,17 @@ void ina_buffer_give(struct ina_switch *sw, uint32_t i)
     sw->buffer_free = i;
 }
 
-void ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type, unsigned passes)
+struct ina_buffer *ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type,
+                                 unsigned passes)
 {
     if (passes >= sw->config.max_passes) {
         ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_PASSES);
-        return;
+        return NULL;
     }
     uint32_t i = ina_buffer_take(sw, pkt);
     if (i == INA_NO_BUFFER) {
         ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_NO_BUFFER);
-        return;
+        return NULL;
     }
     struct ina_buffer *b = ina_buffer_at(sw, i);
     b->pkt.instance_type = instance_type;
@@ -63,6 +64,20 @@ void ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t 
     else
         sw->loop_head = i;
     sw->loop_tail = i;
+    return b;
+}
+
+void ina_loop_back(struct ina_switch *sw, uint16_t number, const struct ina_packet *pkt, unsigned passes)
+{
+    struct ina_switch_port_stats *stats = &sw->ports[number].stats;
+    struct ina_packet entering = *pkt;
+    entering.ingress_port = number;
+    stats->tx_packets++;
+    stats->tx_bytes += pkt->wire_len;
+    if (!ina_loop_push(sw, &entering, INA_RECIRCULATED, passes))
+        return;
+    stats->rx_packets++;
+    stats->rx_bytes += pkt->wire_len;
 }
 
 void ina_link_push(struct ina_switch *sw, uint16_t number, const struct ina_packet *pkt, uint8_t passes, uint64_t now)
@@ -77,6 +92,7 @@ void ina_link_push(struct ina_switch *sw, uint16_t number, const struct ina_pack
         port->stats.drops[INA_DROPPED_NO_BUFFER]++;
         return;
     }
+    uint64_t backlog = ina_link_backlog(port->link);
     int queued = ina_link_enqueue(port->link, i, pkt->wire_len + INA_ETHERNET_OVERHEAD, now);
     if (queued == INA_TAIL_DROP) {
         port->stats.drops[INA_DROPPED_TAIL]++;
@@ -87,6 +103,7 @@ void ina_link_push(struct ina_switch *sw, uint16_t number, const struct ina_pack
     fill(sw, b, pkt);
     b->passes = passes;
     b->marked = queued == INA_ENQUEUED_MARKED;
+    b->enq_backlog = backlog < UINT32_MAX ? (uint32_t)backlog : UINT32_MAX;
 }
 
 /* ECN (RFC 3168 section 5): a frame of an ECN-capable transport that met a long queue says "congestion experienced". */
@@ -117,6 +134,10 @@ static void transmit(struct ina_switch *sw, uint16_t number, uint64_t now)
         b->pkt.enq_qdepth = item.enq_qdepth;
         b->pkt.deq_time = now;
         b->pkt.deq_qdepth = ina_link_depth(link);
+        if (sw->tna) { /* there in bytes */
+            b->pkt.enq_qdepth = b->enq_backlog;
+            b->pkt.deq_qdepth = (uint32_t)ina_link_backlog(link);
+        }
         ina_run_egress(sw, number, &b->pkt, 1, &b->passes, now);
         if (!b->pkt.len) {
             ina_buffer_give(sw, (uint32_t)item.handle);
@@ -141,7 +162,12 @@ static void deliver(struct ina_switch *sw, uint16_t number, uint64_t now)
             arrived[n++] = (uint32_t)item.handle;
         if (!n)
             return;
-        if (!port->port) {
+        if (port->loopback) {
+            for (unsigned i = 0; i < n; i++) {
+                struct ina_buffer *b = ina_buffer_at(sw, arrived[i]);
+                ina_loop_back(sw, number, &b->pkt, b->passes);
+            }
+        } else if (!port->port) {
             for (unsigned i = 0; i < n; i++)
                 ina_send(sw, number, &ina_buffer_at(sw, arrived[i])->pkt, 1, now);
         } else {

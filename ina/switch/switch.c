@@ -49,7 +49,8 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     static const struct ina_tables no_tables;
     if (!tables)
         tables = &no_tables;
-    if (!program || program->abi != INA_PROGRAM_ABI || tables->count != program->table_count) {
+    const bool tna = program && program->abi == INA_PROGRAM_ABI && program->architecture == INA_TNA;
+    if (!program || program->abi != INA_PROGRAM_ABI || (!tna && tables->count != program->table_count)) {
         errno = EINVAL;
         return NULL;
     }
@@ -68,13 +69,23 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
         sw->config.max_passes = 64;
     if (!sw->config.digests)
         sw->config.digests = 256;
-    sw->meta_stride = spread(align64(program->meta_size));
+    sw->meta_size = sw->carried = program->meta_size;
+    sw->state_size = sw->state_stride = program->state_size;
+    if (tna) {
+        int error = ina_tna_create(sw);
+        if (error) {
+            free(sw);
+            errno = error;
+            return NULL;
+        }
+    }
+    sw->meta_stride = spread(align64(sw->meta_size));
     sw->frame_stride = spread(align64(INA_HEADROOM + (uint64_t)sw->config.max_frame));
     sw->buffer_stride = align64(sizeof(struct ina_buffer)) + sw->meta_stride + sw->frame_stride;
-    sw->digest_stride = align64(sizeof(struct ina_digest) + program->meta_size);
+    sw->digest_stride = align64(sizeof(struct ina_digest) + sw->meta_size);
     sw->buffer_free = INA_NO_BUFFER;
 
-    sw->state = zeroed(program->state_size);
+    sw->state = zeroed(sw->state_size);
     sw->ingress_meta = zeroed((size_t)sw->meta_stride * INA_BATCH);
     sw->egress_meta = zeroed((size_t)sw->meta_stride * INA_BATCH);
     sw->frames = zeroed((size_t)sw->frame_stride * INA_BATCH);
@@ -92,8 +103,16 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     }
     for (unsigned i = 0; i < INA_SWITCH_PORTS; i++)
         sw->ports[i].first = sw->ports[i].last = INA_NONE;
-    if (program->init)
+    if (tna) {
+        int error = ina_tna_boot(sw);
+        if (error) {
+            ina_switch_destroy(sw);
+            errno = error;
+            return NULL;
+        }
+    } else if (program->init) {
         program->init(sw->state, sw->config.seed);
+    }
     return sw;
 }
 
@@ -114,12 +133,13 @@ void ina_switch_destroy(struct ina_switch *sw)
     free(sw->emissions);
     free(sw->out);
     free(sw->trace);
-    release(sw->state, sw->program->state_size);
+    release(sw->state, sw->state_size);
     release(sw->ingress_meta, (size_t)sw->meta_stride * INA_BATCH);
     release(sw->egress_meta, (size_t)sw->meta_stride * INA_BATCH);
     release(sw->frames, (size_t)sw->frame_stride * INA_BATCH);
     release(sw->buffers, (size_t)sw->buffer_stride * sw->config.buffers);
     release(sw->digests, (size_t)sw->digest_stride * sw->config.digests);
+    ina_tna_destroy(sw->tna);
     free(sw);
 }
 
@@ -136,8 +156,18 @@ void *ina_switch_state(struct ina_switch *sw)
     return sw->state;
 }
 
-static void emit_one(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
-                     uint8_t instance_type, uint64_t now)
+uint64_t ina_switch_state_size(const struct ina_switch *sw)
+{
+    return sw->state_size;
+}
+
+uint64_t ina_switch_state_stride(const struct ina_switch *sw)
+{
+    return sw->state_stride;
+}
+
+void ina_copy_to(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
+                 uint8_t instance_type, uint64_t now)
 {
     if (to.port >= INA_SWITCH_PORTS || !sw->ports[to.port].present) {
         ina_count_drop(sw, batch[source].ingress_port, INA_DROPPED_NO_PORT);
@@ -164,7 +194,7 @@ static void emit_all(struct ina_switch *sw, struct ina_packet *batch, unsigned s
                      uint8_t instance_type, uint64_t now)
 {
     for (uint32_t m = 0; m < members->count; m++)
-        emit_one(sw, batch, source, members->member[m], instance_type, now);
+        ina_copy_to(sw, batch, source, members->member[m], instance_type, now);
 }
 
 /* What the verdict of ingress asks for. */
@@ -174,10 +204,10 @@ static void route(struct ina_switch *sw, struct ina_packet *batch, unsigned i, u
     if (pkt->clone)
         ina_loop_push(sw, pkt, INA_INGRESS_CLONE, sw->passes[i]);
     if (pkt->digest)
-        ina_digest_add(sw, pkt, now);
+        ina_digest_add(sw, pkt, pkt->digest, now);
     switch (pkt->verdict) {
     case INA_UNICAST:
-        emit_one(sw, batch, i, (struct ina_replica){pkt->egress_port, 0}, INA_NORMAL, now);
+        ina_copy_to(sw, batch, i, (struct ina_replica){pkt->egress_port, 0}, INA_NORMAL, now);
         break;
     case INA_MULTICAST: {
         const struct ina_members *group = sw->groups[pkt->mcast_grp];
@@ -242,6 +272,10 @@ static bool to_one_group(struct ina_switch *sw, const struct ina_packet *batch, 
  * that enter again, NULL for packets from ports. */
 static void process(struct ina_switch *sw, struct ina_packet *batch, unsigned n, const uint32_t *again, uint64_t now)
 {
+    if (sw->tna) {
+        ina_tna_process(sw, batch, n, again, now);
+        return;
+    }
     uint64_t traced = sw->trace_written;
     if (sw->trace)
         for (unsigned i = 0; i < n; i++)

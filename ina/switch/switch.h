@@ -6,6 +6,9 @@
  *
  * One thread drives a switch. The same code serves real time (dataplane.c) and virtual time. The program's state is one
  * pointer-free block (`ina_switch_state`): with empty queues it is all that a snapshot needs.
+ *
+ * That is the way of a v1model program; with one of TNA (tna_switch.h) the switch has pipes of 128 ports, each with a
+ * pipeline and state of its own, a traffic manager with a replication engine between them, and loopback ports.
  */
 #ifndef INA_SWITCH_H
 #define INA_SWITCH_H
@@ -38,7 +41,7 @@ enum ina_drop_reason {
     INA_DROPPED_TOO_LONG = 7,      /* (to) longer than the port takes */
     INA_DROPPED_PASSES = 8,        /* (from) resubmitted, recirculated or cloned too often */
     INA_DROPPED_NO_BUFFER = 9,     /* (either) queues, clones and recirculation hold all buffers */
-    INA_DROPPED_MALFORMED = 10,    /* (from) no bytes, no headroom, or longer than on the wire */
+    INA_DROPPED_MALFORMED = 10,    /* (from) no bytes, no headroom, or longer than on the wire; refused by a TNA parser */
     INA_DROPPED_ASSERTION = 11,    /* an assert or assume of the program was false */
     INA_DROP_REASONS = 12
 };
@@ -55,6 +58,8 @@ struct ina_switch_config { /* 0 takes the default */
     uint32_t max_passes;   /* of a packet through ingress, at most 255: 64 */
     uint32_t digests;      /* digests that wait to be read: 256 */
     uint64_t seed;         /* of the program's random numbers */
+    uint32_t pipes;        /* TNA, at most INA_TNA_PIPES: 2, or as many as the program has pipelines */
+    const struct ina_tables *const *next_tables; /* TNA: of the pipelines after the first, in order */
 };
 
 struct ina_replica {
@@ -82,7 +87,7 @@ struct ina_digest {        /* followed by the metadata, meta_size bytes */
 
 /* One operation of the control plane. `ina_switch_execute` runs it at once; a data plane (below) runs it between bursts. */
 enum ina_command_op {
-    INA_SET_TABLES = 0,     /* tables; the old image may be freed afterwards */
+    INA_SET_TABLES = 0,     /* tables (TNA: of pipeline id); the old image may be freed afterwards */
     INA_SET_GROUP = 1,      /* multicast group id = count replicas at data; count 0 removes it */
     INA_SET_SESSION = 2,    /* clone session likewise; size: truncate clones to so many bytes, 0: whole */
     INA_ADD_PORT = 3,       /* id; port (lent, never closed; NULL: the output callback), link (NULL: straight through) */
@@ -110,7 +115,7 @@ struct ina_command {
 
 struct ina_switch;
 
-/* NULL + errno: EINVAL (ABI, number of tables), ENOMEM. `tables` may be NULL only if the program has none. */
+/* NULL + errno: EINVAL (ABI, number of tables or pipes), ENOMEM, ENOSPC (a TNA program needs more room before frames). `tables` may be NULL only if the program has none. */
 struct ina_switch *ina_switch_create(const struct ina_program *program, const struct ina_tables *tables,
                                      const struct ina_switch_config *config);
 void ina_switch_destroy(struct ina_switch *sw);
@@ -131,7 +136,10 @@ int ina_switch_execute(struct ina_switch *sw, struct ina_command *command); /* c
 /* In order, to the end; `stop_on_error` cancels those after the first that fails. Number that failed. */
 unsigned ina_switch_execute_all(struct ina_switch *sw, struct ina_command *commands, unsigned n, int stop_on_error);
 
-void *ina_switch_state(struct ina_switch *sw); /* program->state_size bytes, 64-byte aligned */
+void *ina_switch_state(struct ina_switch *sw); /* ina_switch_state_size bytes, 64-byte aligned */
+uint64_t ina_switch_state_size(const struct ina_switch *sw);
+uint32_t ina_switch_pipes(const struct ina_switch *sw);        /* 0: the program has none */
+uint64_t ina_switch_state_stride(const struct ina_switch *sw); /* from one pipe's state to the next one's (TNA) */
 
 /* ina_table_lookup (table.h) as a function, for bindings: the entry that matches, or NULL. */
 const struct ina_entry *ina_table_find(const struct ina_table *table, const uint64_t *key);

@@ -210,7 +210,7 @@ class Tables:
         self._tables = {t["name"]: _Table(p4info.table(t["name"]), p4info, t) for t in in_image}
         self.profiles = Profiles(p4info)
         self.value_sets = ValueSets(p4info, layout.get("value_sets", ()))
-        self._order = {t["index"]: t["name"] for t in in_image}
+        self._order = {(t.get("pipeline", 0), t["index"]): t["name"] for t in in_image}
         self._const: dict[str, list[TableEntry]] = {}
         self._layouts = {t["name"]: t for t in layout.get("tables", ())}
         for t in self._layouts.values():
@@ -345,9 +345,12 @@ class Tables:
         twin.profiles, twin.value_sets = self.profiles.copy(), self.value_sets.copy()
         return twin
 
-    def image(self) -> TableImage:
-        parts: dict[int, Any] = self.value_sets.images()
-        for index, name in self._order.items():
+    def image(self, pipeline: int = 0) -> TableImage:
+        """Of the tables of one pipeline (TNA; other programs have only the first)."""
+        parts: dict[int, Any] = self.value_sets.images(pipeline)
+        for (owner, index), name in self._order.items():
+            if owner != pipeline:
+                continue
             table = self._tables[name]
             if table.bytes is None:
                 table.bytes = table.build(self.profiles)

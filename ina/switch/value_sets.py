@@ -61,10 +61,11 @@ class ValueSets:
                 key.append((0, full if k["match"] == "range" else 0))
         return tuple(key)
 
-    def images(self) -> dict[int, Any]:
-        """By index."""
-        for name, layout in self.layouts.items():
+    def images(self, pipeline: int = 0) -> dict[int, Any]:
+        """Those of a pipeline by index."""
+        own = {name: v for name, v in self.layouts.items() if v.get("pipeline", 0) == pipeline}
+        for name, layout in own.items():
             if name not in self._images:
                 rows = [ImageRow(key, i, None) for i, key in enumerate(dict.fromkeys(self.keys[name]))]
                 self._images[name] = build(layout["keys"], layout["key_words"], 0, rows, (0, []))
-        return {v["index"]: self._images[v["name"]] for v in self.layouts.values()}
+        return {v["index"]: self._images[v["name"]] for v in own.values()}

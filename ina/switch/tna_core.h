@@ -1,0 +1,35 @@
+/* What the files of TNA's runtime share. Not for Python, not for others. */
+#ifndef INA_TNA_CORE_H
+#define INA_TNA_CORE_H
+
+#include "core.h"
+#include "tna_switch.h"
+
+enum { INA_TNA_FIRST = 0x80 /* in instance_type of a replica: egress_rid_first */ };
+
+struct ina_tna_lag {
+    uint32_t before, count, after; /* members elsewhere, here, elsewhere again: h % all of them chooses */
+    uint16_t port[INA_SWITCH_PORTS];
+};
+
+struct ina_tna_runtime {
+    struct ina_tna_replication replication;
+    struct ina_tna_port port[INA_SWITCH_PORTS];
+    struct ina_tna_session *session[INA_TNA_SESSIONS];
+    uint64_t prune[INA_TNA_PRUNES][INA_SWITCH_PORTS / 64]; /* a bit for each port */
+    struct ina_tna_lag *lag[INA_TNA_LAGS];
+    uint32_t **group;           /* INA_SWITCH_GROUPS images */
+    uint8_t *originals;         /* INA_BATCH frames as they came, for programs that mirror or resubmit them */
+    uint32_t pipes;
+    struct ina_tna_pipe {
+        const struct ina_program *program;
+        const struct ina_tables *tables;
+        uint8_t *state;
+        uint32_t pipeline;      /* which of the Switch's: the program's place in the list */
+    } pipe[INA_TNA_PIPES];
+};
+
+/* tna_replication.c: a copy of packet i of the batch for each leaf of the group that is not pruned. */
+void ina_tna_replicate(struct ina_switch *sw, struct ina_packet *batch, unsigned i, uint32_t group, uint64_t now);
+
+#endif

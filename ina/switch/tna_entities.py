@@ -1,0 +1,128 @@
+"""What a control plane writes into a switch that runs a TNA program, beside entities.py: the replication engine, mirror
+sessions, ports.
+
+Meanings are those of Intel's "P4-16 Tofino Native Architecture" (sections 5.4, 5.7, 7.10), names those of BFRuntime's
+fixed tables (`$pre.node` is MulticastNode, `$mirror.cfg` MirrorSession, ...).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ina.switch.entities import Value
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastNode:
+    """A level-1 node: a copy for each of `ports`, and for one port of each of `lags`; egress sees `rid`."""
+
+    node_id: int
+    rid: int = 0
+    ports: tuple[int, ...] = ()
+    lags: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastEcmp:
+    """Level-1 nodes of which `level1_mcast_hash` chooses one. Each has one of 32 slots, which a MODIFY leaves it: member
+    h % 32, or if that slot is empty, the (h % members)-th.
+    """
+
+    ecmp_id: int
+    nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastTree:
+    """Multicast group `group_id`: (node, exclusion id) and (ECMP group, exclusion id); a copy with that
+    `level1_exclusion_id` leaves the branch out, None: never.
+    """
+
+    group_id: int
+    nodes: tuple[tuple[int, int | None], ...] = ()
+    ecmps: tuple[tuple[int, int | None], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastLag:
+    """Ports of which `level2_mcast_hash` chooses one, counted in order of their numbers after `remote_lsb` and before
+    `remote_msb` members on other devices.
+    """
+
+    lag_id: int
+    ports: tuple[int, ...] = ()
+    remote_msb: int = 0
+    remote_lsb: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastPrune:
+    """Ports that a packet with this `level2_exclusion_id` is not copied to, at nodes whose rid is the packet's."""
+
+    l2_xid: int
+    ports: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastPort:
+    """A port as replication sees it: while it is not `up`, LAGs choose another member and `backup` gets its copies (if
+    ReplicationConfig has port_protection). `copy_to_cpu`: it is the port to which copy_to_cpu goes.
+    """
+
+    port: int
+    backup: int | None = None
+    up: bool = True
+    copy_to_cpu: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationConfig:
+    """`global_rid`: a packet with this rid is pruned at every node."""
+
+    global_rid: int = 0
+    port_protection: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorSession:
+    """Where mirrored copies with this session go (1..1023): `port`, multicast groups, the CPU.
+
+    `direction`: whose copies it takes: "INGRESS", "EGRESS" or "BOTH". `max_length` cuts mirror header and frame, in bytes;
+    0: whole. `queue`, `cos` and `color` (0 green, 1 yellow, 3 red) are told to egress or kept.
+    """
+
+    session_id: int
+    enabled: bool = True
+    direction: str = "BOTH"
+    port: int | None = None
+    mcast_a: int | None = None
+    mcast_b: int | None = None
+    queue: int = 0
+    cos: int = 0
+    color: int = 0
+    level1_hash: int = 0
+    level2_hash: int = 0
+    l1_xid: int = 0
+    l2_xid: int = 0
+    rid: int = 0
+    copy_to_cpu: bool = False
+    cpu_cos: int = 0
+    max_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PortMetadata:
+    """What the ingress parser finds in front of the frames of `port`: values of the program's fields by name.
+
+    `parser`: which (its `$PORT_METADATA` table, or the parser's name), where pipelines have different ones.
+    """
+
+    port: int
+    fields: dict[str, Value] = field(default_factory=dict)
+    parser: str = ""
+
+
+TnaEntity = (
+    MulticastNode | MulticastEcmp | MulticastTree | MulticastLag | MulticastPrune | MulticastPort | ReplicationConfig
+    | MirrorSession | PortMetadata
+)  # fmt: skip

@@ -1,0 +1,194 @@
+/* TNA's runtime under sanitizers: random packets ask tna_probe.c for everything there is, in and out of both pipes, over
+ * links, loopback ports and the callback, while groups, LAGs, prunes, sessions and ports change. No buffer may leak, and
+ * images that point outside themselves are refused.
+ *
+ * usage: test_tna_core ROUNDS SEED
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core.h"
+#include "table.h"
+#include "tna_switch.h"
+
+extern const struct ina_program ina_program;
+
+static const uint16_t PORTS[] = {0, 1, 2, 128, 129, 200};
+enum { N_PORTS = sizeof PORTS / sizeof *PORTS, OPERATIONS = 34 };
+
+static uint64_t rng;
+
+static uint32_t pick(uint32_t below)
+{
+    rng = rng * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(rng >> 33) % below;
+}
+
+static void check(bool holds, const char *what)
+{
+    if (holds)
+        return;
+    fprintf(stderr, "broken: %s\n", what);
+    exit(1);
+}
+
+static uint64_t delivered;
+
+static void output(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now)
+{
+    (void)context, (void)now, (void)port;
+    volatile uint8_t first = pkt->data[0], last = pkt->data[pkt->len - 1]; /* must be readable */
+    (void)first, (void)last;
+    delivered++;
+}
+
+static int command(struct ina_switch *sw, struct ina_command c)
+{
+    return ina_switch_execute(sw, &c);
+}
+
+static uint16_t some_port(void)
+{
+    return pick(8) ? PORTS[pick(N_PORTS)] : pick(2) ? (uint16_t)(68 + pick(4) + 128 * pick(2)) : (uint16_t)pick(512);
+}
+
+static void set_group(struct ina_switch *sw, uint32_t id)
+{
+    uint32_t image[400], words = 0, branches = pick(5);
+    image[words++] = branches;
+    words += branches;
+    for (uint32_t b = 0; b < branches; b++) {
+        const uint32_t by_hash = pick(2), choices = by_hash ? 1 + pick(4) : 1, at = words;
+        image[1 + b] = at;
+        image[words++] = pick(3) | pick(2) << 16 | by_hash << 17;
+        image[words++] = choices;
+        words += choices;
+        for (uint32_t c = 0; c < choices; c++) {
+            image[at + 2 + c] = pick(4) ? words : 0;
+            if (!image[at + 2 + c])
+                continue;
+            const uint32_t ports = pick(6), lags = pick(3);
+            image[words++] = pick(4);
+            image[words++] = ports;
+            image[words++] = lags;
+            for (uint32_t p = 0; p < ports; p++)
+                image[words++] = some_port();
+            for (uint32_t l = 0; l < lags; l++)
+                image[words++] = pick(4);
+        }
+    }
+    check(!command(sw, (struct ina_command){.op = INA_TNA_SET_GROUP, .id = id, .count = words, .data = image}), "a group");
+    /* damaged anywhere, it is refused or harmless */
+    uint32_t *damaged = malloc(words * sizeof *damaged);
+    memcpy(damaged, image, words * sizeof *damaged);
+    damaged[pick(words)] = pick(2) ? pick(600) : (uint32_t)rng;
+    if (command(sw, (struct ina_command){.op = INA_TNA_SET_GROUP, .id = 60 + pick(3), .count = words - pick(words), .data = damaged}))
+        command(sw, (struct ina_command){.op = INA_TNA_SET_GROUP, .id = 60});
+    free(damaged);
+}
+
+static void change(struct ina_switch *sw)
+{
+    uint16_t ports[8];
+    for (unsigned i = 0; i < 8; i++)
+        ports[i] = some_port();
+    switch (pick(7)) {
+    case 0:
+        set_group(sw, pick(5));
+        break;
+    case 1:
+        command(sw, (struct ina_command){.op = INA_TNA_SET_GROUP, .id = pick(5)});
+        break;
+    case 2:
+        check(!command(sw, (struct ina_command){.op = INA_TNA_SET_LAG, .id = pick(4), .count = pick(8), .data = ports,
+                                                .offset = pick(2), .stride = pick(2)}), "a LAG");
+        break;
+    case 3:
+        check(!command(sw, (struct ina_command){.op = INA_TNA_SET_PRUNE, .id = pick(4), .count = pick(8), .data = ports}), "a prune");
+        break;
+    case 4: {
+        struct ina_tna_port port = {.backup = some_port(), .down = (uint8_t)!pick(4)};
+        check(!command(sw, (struct ina_command){.op = INA_TNA_SET_PORT, .id = some_port(), .data = &port}), "a port");
+        struct ina_tna_replication replication = {(uint16_t)pick(4), some_port(), (uint8_t)pick(2)};
+        check(!command(sw, (struct ina_command){.op = INA_TNA_SET_REPLICATION, .data = &replication}), "replication");
+        break;
+    }
+    case 5: {
+        struct ina_tna_session session = {.enabled = pick(8) != 0, .directions = (uint8_t)pick(4), .max_len = pick(2) * pick(100)};
+        session.to.has_ucast = (uint8_t)pick(2);
+        session.to.ucast_egress_port = some_port();
+        session.to.has_mcast_a = (uint8_t)pick(2);
+        session.to.mcast_grp_a = (uint16_t)pick(6);
+        session.to.copy_to_cpu = (uint8_t)pick(2);
+        check(!command(sw, (struct ina_command){.op = INA_TNA_SET_SESSION, .id = 1 + pick(5), .data = &session}), "a session");
+        break;
+    }
+    default:
+        check(!command(sw, (struct ina_command){.op = INA_TNA_SET_LOOPBACK, .id = 2, .count = pick(2)}), "loopback");
+    }
+}
+
+static unsigned free_buffers(const struct ina_switch *sw)
+{
+    unsigned n = sw->config.buffers - sw->buffer_unused;
+    for (uint32_t i = sw->buffer_free; i != INA_NO_BUFFER; i = ina_buffer_at(sw, i)->next)
+        n++;
+    return n;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned rounds = argc > 1 ? (unsigned)atoi(argv[1]) : 20000;
+    rng = argc > 2 ? (uint64_t)atoll(argv[2]) : 1;
+    struct ina_switch_config config = {.buffers = 40, .max_frame = 1600, .max_passes = 6, .digests = 7};
+    struct ina_switch *sw = ina_switch_create(&ina_program, NULL, &config);
+    check(sw != NULL, "create");
+    ina_switch_set_output(sw, output, NULL);
+    for (unsigned p = 0; p < N_PORTS; p++) {
+        struct ina_link_config link = {.rate_bps = 1000000000u, .delay_ps = 3000000, .queue_bytes = 4000, .ecn_bytes = 300};
+        check(!command(sw, (struct ina_command){.op = INA_ADD_PORT, .id = PORTS[p], .link = p % 3 == 1 ? &link : NULL}), "add port");
+    }
+    check(command(sw, (struct ina_command){.op = INA_ADD_PORT, .id = 256}) == -22, "a port of no pipe");
+
+    uint64_t now = 0;
+    for (unsigned round = 0; round < rounds; round++) {
+        now += pick(2000000);
+        if (!pick(4))
+            change(sw);
+        if (!pick(50))
+            command(sw, (struct ina_command){.op = INA_TRACE_START, .count = 1 + pick(100)});
+        static uint8_t memory[INA_BATCH][INA_HEADROOM + 1600];
+        struct ina_packet pkts[INA_BATCH] = {{0}};
+        const unsigned n = 1 + pick(20);
+        for (unsigned i = 0; i < n; i++) {
+            uint8_t *data = memory[i] + INA_HEADROOM;
+            const uint32_t len = pick(50) ? 15 + pick(pick(8) ? 200 : 1500) : 1 + pick(20);
+            pkts[i] = (struct ina_packet){.data = data, .len = len, .wire_len = len, .headroom = INA_HEADROOM,
+                                          .tailroom = 1600 - len, .ingress_port = some_port()};
+            memset(data, 0, len);
+            for (uint32_t at = 14, left = pick(6); left-- && at + 3 < len; at += 3) {
+                data[at] = (uint8_t)(pick(3) ? 1 + pick(OPERATIONS) : 1);
+                const uint16_t argument = data[at] == 1 ? some_port() : data[at] == 11 ? (uint16_t)(pick(4) ? 0 : pick(8)) : (uint16_t)pick(6);
+                data[at + 1] = (uint8_t)(argument >> 8);
+                data[at + 2] = (uint8_t)argument;
+            }
+        }
+        ina_switch_input(sw, pkts, n, now);
+    }
+    for (uint64_t due; (due = ina_switch_next_due(sw)) != UINT64_MAX;)
+        ina_switch_poll(sw, due > now ? due : now);
+    check(free_buffers(sw) == config.buffers, "every buffer is free again");
+    check(delivered > rounds, "frames were sent");
+    uint64_t drops[INA_DROP_REASONS] = {0};
+    for (unsigned p = 0; p < INA_SWITCH_PORTS; p++)
+        for (unsigned r = 0; r < INA_DROP_REASONS; r++)
+            drops[r] += sw->ports[p].stats.drops[r];
+    for (unsigned r = 0; r < INA_DROP_REASONS; r++)
+        if (!drops[r] && r != INA_DROPPED_BACK_PRESSURE && r != INA_DROPPED_TOO_LONG) {
+            fprintf(stderr, "broken: no drop for reason %u\n", r);
+            return 1;
+        }
+    ina_switch_destroy(sw);
+    return 0;
+}

@@ -1,0 +1,561 @@
+"""TNA's pipes and traffic manager around a program that does what each frame asks for (tests/c/tna_probe.c)."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from capabilities import need
+from test_switch import run_sanitized
+
+from ina.switch import (
+    CloneSessionEntry,
+    EntityError,
+    Link,
+    MirrorSession,
+    MulticastEcmp,
+    MulticastGroupEntry,
+    MulticastLag,
+    MulticastNode,
+    MulticastPort,
+    MulticastPrune,
+    MulticastTree,
+    PortMetadata,
+    Program,
+    RegisterEntry,
+    Replica,
+    ReplicationConfig,
+    Switch,
+    delete,
+    insert,
+    modify,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT}/host", f"-I{ROOT}/ina/switch"]
+
+(END, UCAST, GROUP_A, GROUP_B, HASH1, HASH2, XID1, XID2, RID, CPU, BYPASS, DROP_CTL, MIRROR, RESUBMIT, DIGEST, QID,
+ PARSER_DROP, FAIL) = range(18)  # fmt: skip
+EGRESS_DROP, EGRESS_MIRROR = 32, 33
+FRONT = 27
+PORTS = (0, 1, 2, 3, 5, 128, 129, 140)
+
+
+@pytest.fixture(scope="session")
+def probe(tmp_path_factory) -> Program:
+    path = tmp_path_factory.mktemp("tna") / "probe.so"
+    subprocess.run([*CC, "-O2", "-shared", "-fPIC", ROOT / "tests/c/tna_probe.c", "-o", path], check=True)
+    return Program(path)
+
+
+@pytest.fixture
+def switch(probe):
+    with Switch(probe, max_passes=8) as sw:
+        for number in PORTS:
+            sw.add_port(number)
+        yield sw
+
+
+def frame(*operations: tuple[int, int] | int, length: int = 64) -> bytes:
+    body = b""
+    for operation in operations:
+        code, argument = operation if isinstance(operation, tuple) else (operation, 0)
+        body += bytes([code]) + argument.to_bytes(2, "big")
+    head = bytes(range(1, 15)) + body + b"\0"
+    return head + bytes(i & 0xFF for i in range(length - len(head)))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What egress sent: its metadata by field, then what ingress or a mirror had made."""
+
+    port: int
+    data: bytes
+
+    def bits(self, at: int, width: int) -> int:
+        value = int.from_bytes(self.data[:FRONT], "big")
+        return value >> (8 * FRONT - at - width) & ((1 << width) - 1)
+
+    @property
+    def egress_port(self) -> int:
+        return self.bits(7, 9)
+
+    @property
+    def enq_qdepth(self) -> int:
+        return self.bits(21, 19)
+
+    @property
+    def enq_tstamp(self) -> int:
+        return self.bits(62, 18)
+
+    @property
+    def deq_qdepth(self) -> int:
+        return self.bits(85, 19)
+
+    @property
+    def deq_timedelta(self) -> int:
+        return self.bits(134, 18)
+
+    @property
+    def rid(self) -> int:
+        return self.bits(152, 16)
+
+    @property
+    def first(self) -> int:
+        return self.bits(175, 1)
+
+    @property
+    def qid(self) -> int:
+        return self.bits(179, 5)
+
+    @property
+    def pkt_length(self) -> int:
+        return self.bits(200, 16)
+
+    @property
+    def body(self) -> bytes:
+        return self.data[FRONT:]
+
+    @property
+    def ingress_front(self) -> bytes:
+        assert self.body[:1] == b"N"
+        return self.body[1:17]
+
+    @property
+    def frame(self) -> bytes:
+        assert self.body[:1] == b"N"
+        return self.body[17:]
+
+
+def step(switch: Switch, data: bytes, port: int = 0, now: int = 0) -> list[Sent]:
+    return [Sent(*sent) for sent in switch.step(data, port, now)]
+
+
+def passed(data: bytes, times: int = 1) -> bytes:
+    """As the program leaves a frame that went through ingress so often."""
+    return data[:13] + bytes([data[13] + times]) + data[14:]
+
+
+def ports_of(sent: list[Sent]) -> list[int]:
+    return sorted(s.port for s in sent)
+
+
+def drops(switch: Switch, port: int) -> dict[str, int]:
+    return {k: v for k, v in switch.port_stats(port).drops.items() if v}
+
+
+# ---- metadata
+
+
+def test_ingress_sees_its_port_the_time_and_nothing_else(switch):
+    (sent,) = step(switch, frame((UCAST, 1)), 129, now=5_000_000)
+    assert sent.ingress_front == (129).to_bytes(2, "big") + (5000).to_bytes(6, "big") + bytes(8)
+    assert sent.frame == passed(frame((UCAST, 1)))
+
+
+def test_egress_sees_where_the_copy_goes(switch):
+    data = frame((UCAST, 140), (QID, 17), length=100)
+    (sent,) = step(switch, data, now=(1 << 18) * 1000 + 7000)
+    assert (sent.port, sent.egress_port, sent.qid, sent.enq_tstamp, sent.deq_timedelta) == (140, 140, 17, 7, 0)
+    assert (sent.rid, sent.first, sent.enq_qdepth) == (0, 0, 0)
+    assert sent.pkt_length == 1 + 16 + 100 + 4  # as ingress left it, with the check sequence
+    padding = [(0, 7), (16, 5), (40, 6), (48, 14), (80, 5), (104, 6), (120, 14), (168, 7), (176, 3), (184, 5), (192, 7)]
+    assert all(sent.bits(at, width) == 0 for at, width in padding)
+
+
+def test_port_metadata_stand_in_front_by_port(switch):
+    switch.write(modify(PortMetadata(2, {"vrf": 0x123, "ifid": 0x45678})))
+    (sent,) = step(switch, frame((UCAST, 1)), 2)
+    assert sent.ingress_front[8:] == bytes.fromhex("1234567800000000")
+    assert step(switch, frame((UCAST, 1)), 3)[0].ingress_front[8:] == bytes(8)
+    assert switch.read([PortMetadata(2)]) == [PortMetadata(2, {"vrf": 0x123, "ifid": 0x45678})]
+    switch.write(delete(PortMetadata(2)))
+    assert step(switch, frame((UCAST, 1)), 2)[0].ingress_front[8:] == bytes(8)
+    with pytest.raises(EntityError, match="no field 'vlan'; it has: vrf, ifid"):
+        switch.write(modify(PortMetadata(2, {"vlan": 1})))
+    with pytest.raises(EntityError, match="vrf: 4096 does not fit 12 bits"):
+        switch.write(modify(PortMetadata(2, {"vrf": 4096})))
+    with pytest.raises(EntityError, match=r"no parser 'Other' with any; Parser\.\$PORT_METADATA"):
+        switch.write(modify(PortMetadata(2, {"vrf": 1}, "Other")))
+
+
+# ---- destinations
+
+
+def test_without_a_destination_there_is_no_copy(switch):
+    assert step(switch, frame()) == []
+    assert drops(switch, 0) == {"ingress": 1}
+
+
+def test_port_511_is_none_and_an_absent_port_is_counted(switch):
+    assert step(switch, frame((UCAST, 511)), 1) == []
+    assert step(switch, frame((UCAST, 7)), 2) == []
+    assert step(switch, frame((UCAST, 300)), 3) == []
+    assert [drops(switch, p) for p in (1, 2, 3)] == [{"ingress": 1}, {"no_port": 1}, {"no_port": 1}]
+
+
+def test_a_packet_goes_to_all_four_places(switch):
+    switch.write(insert(MulticastGroupEntry(1, (Replica(1, 11), Replica(2, 11)))))
+    switch.write(insert(MulticastGroupEntry(2, (Replica(128, 22),))))
+    switch.write(modify(MulticastPort(140, copy_to_cpu=True)))
+    sent = step(switch, frame((UCAST, 3), (GROUP_A, 1), (GROUP_B, 2), CPU))
+    told = sorted((s.port, s.rid, s.first) for s in sent)
+    assert told == [(1, 11, 1), (2, 11, 0), (3, 0, 0), (128, 22, 1), (140, 0, 1)]
+    assert all(s.egress_port == s.port for s in sent)
+
+
+def test_drop_control(switch):
+    switch.write(modify(MulticastPort(140, copy_to_cpu=True)))
+    everything = [(UCAST, 3), CPU]
+    assert ports_of(step(switch, frame(*everything, (DROP_CTL, 1)))) == [140]
+    assert ports_of(step(switch, frame(*everything, (DROP_CTL, 2)))) == [3]
+    assert step(switch, frame(*everything, (DROP_CTL, 3))) == []
+
+
+def test_what_the_parser_or_an_assertion_stops_goes_nowhere(switch):
+    assert step(switch, frame((UCAST, 3), (MIRROR, 1), PARSER_DROP), 1) == []
+    assert step(switch, frame((UCAST, 3), (MIRROR, 1), FAIL), 2) == []
+    assert [drops(switch, p) for p in (1, 2)] == [{"malformed": 1}, {"assertion": 1}]
+
+
+def test_bypass_leaves_as_ingress_deparsed_it(switch):
+    data = frame((UCAST, 3), BYPASS, EGRESS_DROP)
+    assert switch.step(data, 0) == [(3, passed(data))]
+    switch.write(insert(MulticastGroupEntry(1, (Replica(1), Replica(128)))))
+    data = frame((GROUP_A, 1), BYPASS)
+    assert sorted(switch.step(data, 0)) == [(1, passed(data)), (128, passed(data))]
+
+
+def test_egress_drops(switch):
+    assert step(switch, frame((UCAST, 3), EGRESS_DROP)) == []
+    assert drops(switch, 3) == {"egress": 1}
+
+
+# ---- pipes
+
+
+def test_each_pipe_has_its_own_state(switch):
+    for _ in range(3):
+        step(switch, frame((UCAST, 1)), 128)  # ingress of pipe 1, egress of pipe 0
+    step(switch, frame((UCAST, 129)), 0)
+    assert switch.register("seen").tolist() == [[1, 3], [3, 1]]
+    assert switch.register("seen", pipe=1).tolist() == [3, 1]
+    cells = [RegisterEntry("Ingress.seen", 0, 1, pipe=0), RegisterEntry("Ingress.seen", 0, 3, pipe=1)]
+    assert switch.read([RegisterEntry("seen", 0)]) == cells
+    switch.write(modify(RegisterEntry("seen", 0, 7, pipe=0)))
+    assert switch.register("seen", 0).tolist() == [[7], [3]]
+    switch.write(modify(RegisterEntry("seen", None, 9)))
+    assert switch.register("seen").tolist() == [[9, 9], [9, 9]]
+    with pytest.raises(EntityError, match="pipe 2: it is in 0, 1"):
+        switch.read([RegisterEntry("seen", 0, pipe=2)])
+
+
+def test_a_snapshot_has_all_pipes(switch):
+    step(switch, frame((UCAST, 1)), 128)
+    before = switch.snapshot()
+    assert len(before) == 2 * 64
+    step(switch, frame((UCAST, 129)), 128)
+    switch.restore(before)
+    assert switch.snapshot() == before and switch.register("seen").tolist() == [[0, 1], [1, 0]]
+
+
+def test_four_pipes_and_ports_outside_them(probe):
+    with Switch(probe, pipes=4) as sw:
+        sw.add_port(3 * 128 + 5)
+        assert ports_of(step(sw, frame((UCAST, 389)), 389)) == [389]
+        assert sw.register("seen")[3].tolist() == [1, 1]
+    with Switch(probe, pipes=1) as sw, pytest.raises(ValueError, match=r"port 128: expected 0\.\.127"):
+        sw.add_port(128)
+    with pytest.raises(OSError, match="cannot create a switch"):
+        Switch(probe, pipes=5)
+
+
+# ---- resubmission, recirculation
+
+
+def test_resubmission_brings_the_frame_as_it_came_with_data(switch):
+    data = frame((UCAST, 1), RESUBMIT)
+    (sent,) = step(switch, data, 5)
+    assert sent.ingress_front[:2] == (0x8000 | 5).to_bytes(2, "big") and sent.ingress_front[8:] == b"RESUBMIT"
+    assert sent.frame == passed(data)  # once: what the first pass wrote is gone
+    assert switch.port_stats(5).recirculated == 1
+
+
+def test_a_frame_is_resubmitted_once(switch):
+    assert step(switch, frame((UCAST, 1), (RESUBMIT, 1)), 5) == []
+    assert drops(switch, 5) == {"passes": 1}
+
+
+def test_resubmission_wins_over_all_copies(switch):
+    switch.write(insert(MirrorSession(4, port=2)))
+    sent = step(switch, frame((UCAST, 1), (MIRROR, 4), RESUBMIT))
+    assert ports_of(sent) == [1, 2]  # of the second pass only
+
+
+def test_a_recirculation_port_leads_to_ingress(switch):
+    data = frame((UCAST, 68), BYPASS, length=40)
+    assert switch.step(data, 0) == []
+    stats = switch.port_stats(68)
+    assert (stats.tx_packets, stats.rx_packets, stats.recirculated, stats.drops["passes"]) == (8, 7, 7, 1)
+    assert switch.register("seen", pipe=0)[0] == 8  # max_passes
+
+
+def test_a_frame_recirculates_in_the_other_pipe_as_a_new_one(switch):
+    # Egress' own metadata is in front then, so the second pass finds no operations where it looks
+    step(switch, frame((UCAST, 196)), 0)
+    assert switch.register("seen").tolist() == [[1, 0], [1, 1]]
+    assert drops(switch, 196) == {"ingress": 1}
+
+
+def test_a_front_port_in_loopback_mode(switch):
+    switch.set_loopback(129, True)
+    assert step(switch, frame((UCAST, 129))) == []
+    assert switch.port_stats(129).rx_packets == 1
+    switch.set_loopback(129, False)
+    assert ports_of(step(switch, frame((UCAST, 129)))) == [129]
+    with pytest.raises(ValueError, match="loopback port is TNA's"):
+        switch.add_port(6, object(), loopback=True)
+
+
+def test_a_recirculation_port_with_a_link_takes_its_time(probe):
+    with Switch(probe, max_passes=3) as sw:
+        sw.add_port(0)
+        sw.add_port(68, link=Link(rate=8e9), loopback=True)
+        data = frame((UCAST, 68), BYPASS, length=76)  # 100 bytes on the wire: 100 ns
+        assert sw.step(data, 0, 0) == []
+        assert sw.next_due() == 100_000
+        sw.poll(100_000)
+        assert sw.register("seen", pipe=0)[0] == 2 and sw.next_due() == 200_000
+        sw.poll(200_000)
+        assert sw.next_due() is not None
+        sw.poll(300_000)
+        assert drops(sw, 68) == {"passes": 1} and sw.next_due() is None
+
+
+# ---- queues
+
+
+def test_queue_depth_is_in_cells_and_times_in_nanoseconds(probe):
+    with Switch(probe) as sw:
+        sw.add_port(0)
+        sw.add_port(1, link=Link(rate=8e9))
+        data = frame((UCAST, 1), length=100)
+        for _ in range(4):
+            assert sw.step(data, 0, 0) == []
+        sent = []
+        while (due := sw.next_due()) is not None:
+            sent += [Sent(*s) for s in sw.poll(due)]
+        waiting = 1 + 16 + 100 + 24  # of each on the wire when it is queued
+        assert [s.enq_qdepth for s in sent] == [-(-n * waiting // 80) for n in (0, 0, 1, 2)]  # the first is being sent
+        assert [s.deq_qdepth for s in sent] == [-(-n * waiting // 80) for n in (0, 2, 1, 0)]
+        leaving = waiting + FRONT  # egress puts what it saw in front
+        assert [s.deq_timedelta for s in sent] == [n * leaving for n in range(4)]
+
+
+# ---- mirrors
+
+
+def test_ingress_mirrors_the_frame_as_it_came(switch):
+    switch.write(insert(MirrorSession(0x102, port=2, queue=9)))
+    data = frame((UCAST, 1), (MIRROR, 0x102))
+    normal, mirrored = step(switch, data)
+    assert (normal.port, normal.frame) == (1, passed(data))
+    assert (mirrored.port, mirrored.body, mirrored.qid) == (2, b"M\x01\x02i" + data, 9)
+    assert mirrored.pkt_length == 4 + len(data) + 4
+
+
+def test_a_mirror_goes_to_groups_and_the_cpu_too_and_is_cut(switch):
+    switch.write(insert(MulticastGroupEntry(7, (Replica(1, 5), Replica(128, 6)))))
+    switch.write(modify(MulticastPort(140, copy_to_cpu=True)))
+    switch.write(insert(MirrorSession(1023, mcast_a=7, copy_to_cpu=True, max_length=20)))
+    data = frame((MIRROR, 1023))
+    sent = step(switch, data)
+    assert sorted((s.port, s.rid, s.first) for s in sent) == [(1, 5, 1), (128, 6, 0), (140, 0, 1)]
+    assert all(s.body == (b"M\x03\xffi" + data)[:20] for s in sent)
+    assert drops(switch, 0) == {"ingress": 1}  # the packet itself
+
+
+def test_egress_mirrors_the_frame_as_it_leaves_even_if_dropped(switch):
+    switch.write(insert(MirrorSession(6, port=2)))
+    data = frame((UCAST, 1), (EGRESS_MIRROR, 6))
+    normal, mirrored = step(switch, data)
+    assert (normal.port, mirrored.port) == (1, 2)
+    assert mirrored.body == b"M\x00\x06e" + normal.data
+    (mirrored,) = step(switch, frame((UCAST, 1), (EGRESS_MIRROR, 6), EGRESS_DROP))
+    assert mirrored.port == 2
+
+
+def test_sessions_that_are_off_or_of_the_other_direction_take_nothing(switch):
+    switch.write(insert(MirrorSession(1, port=2, enabled=False), MirrorSession(2, port=2, direction="EGRESS"),
+                        MirrorSession(3, port=2, direction="INGRESS")))
+    for session in (1, 2, 9):
+        assert step(switch, frame((MIRROR, session)), 3) == []
+    assert drops(switch, 3) == {"ingress": 3, "no_session": 3}
+    assert ports_of(step(switch, frame((UCAST, 1), (EGRESS_MIRROR, 3)))) == [1]
+    assert ports_of(step(switch, frame((UCAST, 1), (EGRESS_MIRROR, 2)))) == [1, 2]
+    switch.write(modify(MirrorSession(1, port=2)))
+    assert ports_of(step(switch, frame((MIRROR, 1)))) == [2]
+    switch.write(delete(MirrorSession(1)))
+    assert step(switch, frame((MIRROR, 1))) == []
+
+
+def test_a_clone_session_is_a_mirror_session_with_one_port(switch):
+    switch.write(insert(CloneSessionEntry(3, (Replica(5),), packet_length=30)))
+    (sent,) = step(switch, frame((MIRROR, 3)))
+    assert sent.port == 5 and len(sent.body) == 30
+    with pytest.raises(EntityError, match="one port without a replication id"):
+        switch.write(modify(CloneSessionEntry(3, (Replica(5), Replica(6)))))
+    with pytest.raises(EntityError, match="there already, as a clone session") as refused:
+        switch.write(insert(MirrorSession(3, port=1)))
+    assert refused.value.code == "ALREADY_EXISTS"
+
+
+# ---- replication
+
+
+def tree(switch: Switch, *nodes: tuple[MulticastNode, int | None], group: int = 1) -> None:
+    switch.write(insert(*(n for n, _ in nodes), MulticastTree(group, tuple((n.node_id, x) for n, x in nodes))))
+
+
+def test_level_1_exclusion_leaves_a_branch_out(switch):
+    tree(switch, (MulticastNode(1, 100, (1, 2)), 5), (MulticastNode(2, 200, (3, 128)), None))
+    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [1, 2, 3, 128]
+    assert ports_of(step(switch, frame((GROUP_A, 1), (XID1, 5)))) == [3, 128]
+    # exclusion id 0 is one like any other, for branches that have one
+    switch.write(modify(MulticastTree(1, ((1, 0), (2, None)))))
+    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [3, 128]
+
+
+def test_level_2_exclusion_prunes_ports_of_nodes_with_the_rid(switch):
+    switch.write(modify(MulticastPrune(287, (1, 3))))
+    switch.write(modify(ReplicationConfig(global_rid=0xFFFF)))
+    tree(switch, (MulticastNode(1, 100, (1, 2)), None), (MulticastNode(2, 200, (1, 3)), None))
+    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 287)))) == [1, 1, 2, 3]
+    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 287), (RID, 100)))) == [1, 2, 3]
+    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 287), (RID, 0xFFFF)))) == [2]
+    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 288), (RID, 100)))) == [1, 1, 2, 3]
+    switch.write(delete(MulticastPrune(287)))
+    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 287), (RID, 100)))) == [1, 1, 2, 3]
+
+
+def test_an_ecmp_group_chooses_by_the_slot_of_its_members(switch):
+    nodes = [MulticastNode(n, 100 + n, (port,)) for n, port in ((1, 1), (2, 2), (3, 3))]
+    switch.write(insert(*nodes, MulticastEcmp(9, (1, 2, 3)), MulticastTree(1, (), ((9, None),))))
+
+    def chosen(h: int) -> int:
+        (sent,) = step(switch, frame((GROUP_A, 1), (HASH1, h)))
+        return sent.port
+
+    assert [chosen(h) for h in (0, 1, 2, 32, 3, 4, 5)] == [1, 2, 3, 1, 3 % 3 + 1, 4 % 3 + 1, 5 % 3 + 1]
+    switch.write(modify(MulticastEcmp(9, (1, 3))))  # slot 1 is empty: the (h % 2)-th of the others
+    assert [chosen(h) for h in (0, 1, 2, 3, 33)] == [1, 3, 3, 3, 3]
+    switch.write(insert(MulticastNode(4, 104, (128,))))
+    switch.write(modify(MulticastEcmp(9, (1, 3, 4))))  # takes the empty slot
+    assert chosen(1) == 128
+    switch.write(modify(MulticastNode(4, 104, (129,))))
+    assert chosen(1) == 129
+    switch.write(delete(MulticastEcmp(9)))
+    assert step(switch, frame((GROUP_A, 1))) == []
+    assert switch.read([MulticastTree(1)]) == [MulticastTree(1)]
+
+
+def test_a_lag_chooses_one_port_among_members_here_and_elsewhere(switch):
+    switch.write(modify(MulticastLag(200, (128, 2, 1), remote_lsb=1, remote_msb=2)))
+    tree(switch, (MulticastNode(1, 7, (), (200,)), None))
+
+    def chosen(h: int) -> list[int]:
+        return ports_of(step(switch, frame((GROUP_A, 1), (HASH2, h))))
+
+    assert [chosen(h) for h in range(7)] == [[], [1], [2], [128], [], [], []]
+    switch.write(modify(MulticastPort(2, up=False)))
+    assert [chosen(h) for h in range(4)] == [[], [1], [1], [128]]
+    assert chosen(8) == [1] and chosen(2) == [1]  # 8 % 6 is the port that is down; 8 % 2 is the first of the others
+    switch.write(modify(MulticastPort(1, up=False), MulticastPort(128, up=False)))
+    assert chosen(1) == [1]  # no port is up: the one that the hash chose
+
+
+def test_the_backup_of_a_port_that_is_down(switch):
+    tree(switch, (MulticastNode(1, 7, (1, 2)), None))
+    switch.write(modify(MulticastPort(1, backup=5, up=False)))
+    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [1, 2]
+    switch.write(modify(ReplicationConfig(port_protection=True)))
+    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [2, 5]
+
+
+def test_a_node_that_goes_leaves_its_groups(switch):
+    tree(switch, (MulticastNode(1, 7, (1, 2)), None), (MulticastNode(2, 8, (3,)), None))
+    switch.write(delete(MulticastNode(1)))
+    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [3]
+    switch.write(delete(MulticastTree(1)))
+    assert step(switch, frame((GROUP_A, 1))) == []
+    assert drops(switch, 0) == {"no_group": 1}
+
+
+@pytest.mark.parametrize(("entity", "message"), [
+    (MulticastNode(1, 1 << 16), "multicast node 1: rid: 65536 does not fit 16 bits"),
+    (MulticastNode(1, 0, (1, 1)), "a port is given twice"),
+    (MulticastNode(1, 0, (256,)), "port 256 is none of this switch's 2 pipes"),
+    (MulticastTree(1, ((5, None),)), "multicast group 1: multicast node 5 is not there"),
+    (MulticastEcmp(1, (5,)), "multicast node 5 is not there"),
+    (MulticastLag(256), "LAG: 256 does not fit 8 bits"),
+    (MulticastPrune(288), r"expected 0\.\.287"),
+    (MirrorSession(0), r"mirror session 0: expected 1\.\.1023"),
+    (MirrorSession(1, direction="SIDEWAYS"), "direction 'SIDEWAYS': expected INGRESS, EGRESS, BOTH"),
+    (MirrorSession(1, queue=32), "mirror session 1: queue: 32 does not fit 5 bits"),
+    (MulticastGroupEntry(1, (Replica(400),)), "port 400 is none of this switch's 2 pipes"),
+])  # fmt: skip
+def test_bad_entities_are_refused_whole(switch, entity, message):
+    with pytest.raises(EntityError, match=message):
+        switch.write(insert(MulticastNode(77, 7, (1,)), entity))
+    assert switch.read([MulticastNode(77)]) == []
+
+
+def test_a_tree_of_many_branches_and_more_copies_than_fit_at_once(switch):
+    nodes = tuple(MulticastNode(n, n, PORTS) for n in range(1, 700))
+    tree(switch, *((n, None) for n in nodes))
+    sent = step(switch, frame((GROUP_A, 1), length=32))
+    assert len(sent) == 699 * len(PORTS)
+    assert sorted((s.port, s.rid) for s in sent) == sorted((p, n.rid) for n in nodes for p in PORTS)
+    assert [s.first for s in sent].count(1) == 1
+
+
+# ---- digests and the trace
+
+
+def test_digests_come_with_the_pipes_port(switch):
+    step(switch, frame((DIGEST, 0x1234)), 129)
+    found, lost = switch.digests()
+    assert [(d.ingress_port, d.name, d.fields) for d in found] == [(129, "learn", {"what": 0x1234})] and not lost
+
+
+def test_the_trace_tells_what_ingress_asked_for(switch):
+    switch.trace_start()
+    switch.write(insert(MulticastGroupEntry(3, (Replica(1, 4),))))
+    step(switch, frame((UCAST, 2)))
+    step(switch, frame((GROUP_A, 3)))
+    step(switch, frame())
+    told = [(r.direction, r.port, r.verdict, r.target) for r in switch.trace()[0]]
+    assert told == [("in", 0, "unicast", 2), ("out", 2, "unicast", 0), ("in", 0, "multicast", 3), ("out", 1, "unicast", 4),
+                    ("in", 0, "drop", 0)]
+
+
+def test_v1model_has_no_pipes(tmp_path):
+    path = tmp_path / "probe.so"
+    subprocess.run([*CC, "-shared", "-fPIC", ROOT / "tests/c/probe_program.c", "-o", path], check=True)
+    with pytest.raises(ValueError, match="a v1model program has no pipes"):
+        Switch(path, pipes=2)
+    with Switch(path) as sw:
+        assert sw.pipes == 0
+        with pytest.raises(EntityError, match="MirrorSession: probe is no TNA program"):
+            sw.write(insert(MirrorSession(1, port=1)))
+
+
+# ---- under sanitizers
+
+
+def test_pipes_and_traffic_manager_under_sanitizers(tmp_path):
+    need("cc", "sanitizers")
+    runs = [("20000", "1"), ("20000", "2"), ("20000", "3")]
+    run_sanitized(tmp_path, "test_tna_core", "address,undefined", *runs, probe="tna_probe")
