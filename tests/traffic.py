@@ -21,21 +21,24 @@ NEVER = 2**64 - 1
 
 @dataclass(frozen=True)
 class Datagram:
-    """``wire``: bytes that it lasts on a wire, with all headers and Ethernet's overhead; ``time``: ps."""
+    """``wire``: bytes that it lasts on a wire, with all headers and Ethernet's overhead; ``time``: ps. ``more``: what follows
+    its number."""
 
     time: int
     source: str
     target: str
     wire: int
     number: int
+    more: bytes = b""
 
 
 class Sender:
-    """At one host: sends ``datagrams``, in their order of time; ``got``: number -> ps at which it came here."""
+    """At one host: sends ``datagrams``, in their order of time; ``got``: number -> ps at which it came here; ``data``: payloads."""
 
     def __init__(self, fabric: Fabric, host: str, datagrams: Iterable[Datagram]):
         self.todo = sorted(datagrams, key=lambda d: (d.time, d.number))
         self.got: dict[int, int] = {}
+        self.data: dict[int, bytes] = {}
         self._nodes = {node.name: node for node in fabric.topology.hosts}
         self._host, self._sent = host, 0
         protocol = ffi.new("struct ina_protocol *")
@@ -72,10 +75,12 @@ class Sender:
         addresses = b"".join(IPv4Address(node.ip).packed for node in (own, to))
         ip = struct.pack("!BBHHHBBH", 0x45, 0, 28 + size, 0, 0, 64, 17, 0) + addresses
         udp = struct.pack("!HHHH", PORT, PORT, 8 + size, 0)
-        return mac + b"\x08\x00" + ip + udp + struct.pack("!I", datagram.number) + bytes(size - 4)
+        payload = struct.pack("!I", datagram.number) + datagram.more
+        return mac + b"\x08\x00" + ip + udp + payload + bytes(size - len(payload))
 
     def _receive(self, _state, _tensors, packet, now: int) -> int:
-        (number,) = struct.unpack("!I", ffi.buffer(packet.data, packet.len)[HEADERS : HEADERS + 4])
+        payload = ffi.buffer(packet.data, packet.len)[HEADERS:]
+        (number,) = struct.unpack_from("!I", payload)
         assert number not in self.got
-        self.got[number] = now
+        self.got[number], self.data[number] = now, payload
         return 0
