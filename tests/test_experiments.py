@@ -237,7 +237,7 @@ def test_finished_points_are_not_run_again(trial, tmp_path, monkeypatch):
     need("cc", "matplotlib")
     real, seen = allreduce.reduce, []
 
-    def reduce(config):
+    def reduce(config, timeline):
         seen.append((config.jobs, config.loss))
         if len(seen) == 3:
             raise KeyboardInterrupt
@@ -291,7 +291,7 @@ def test_a_failed_point_is_named_and_tried_again(trial, tmp_path, monkeypatch):
     need("cc", "matplotlib")
     real = allreduce.reduce
 
-    def reduce(config):
+    def reduce(config, timeline):
         return real(AllReduce(**{**config.as_dict(), "timeout": 1e-7}) if config.loss else config)
 
     monkeypatch.setattr(allreduce, "reduce", reduce)

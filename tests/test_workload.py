@@ -10,6 +10,7 @@ from ina import cli
 from ina.experiment import layers, plan, run, workload
 from ina.experiment.config import ConfigError, Workload
 from ina.experiment.layers import Bucket, Layer
+from ina.experiment.timeline import Timeline
 from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
 
 MS = 10**9  # ps
@@ -124,9 +125,10 @@ def test_a_run_has_a_timeline(tmp_path):
 def test_sampling_links_shows_them_and_changes_nothing(tmp_path):
     need("cc", "matplotlib")
     keys = {"layers": model(tmp_path, [(30_000, MS, MS), (50_000, MS, MS)]), "workers": 2, "steps": 2, "rate": RATE}
-    (plain,), (sampled,) = workload.train(Workload(**keys)), workload.train(Workload(**keys, sample=20e-6))
-    assert plain.links == {} and plain.step_seconds == sampled.step_seconds and plain.stats == sampled.stats
-    for samples in sampled.links.values():
+    timeline, none = Timeline(20e-6), Timeline()
+    (plain,), (sampled,) = workload.train(Workload(**keys), none), workload.train(Workload(**keys), timeline)
+    assert none.links == {} == none.pools and plain == sampled
+    for samples in timeline.links.values():
         assert len(samples) > 100 and samples[-1][0] >= sum(sampled.step_seconds)
         spans = [end - begin for (end, _, _), begin in zip(samples, [0.0, *(end for end, _, _ in samples)], strict=False)]
         carried = sum(use * span for (_, use, _), span in zip(samples, spans, strict=True))
@@ -134,7 +136,8 @@ def test_sampling_links_shows_them_and_changes_nothing(tmp_path):
         assert carried == pytest.approx(sampled.link_use * sum(sampled.step_seconds), rel=0.01), "all carry the same here"
     folder = run.run(Workload(**keys, sample=20e-6), tmp_path / "results", Console(quiet=True))
     counters = [e for e in json.loads((folder / "trace.json").read_text())["traceEvents"] if e["ph"] == "C"]
-    assert {event["name"] for event in counters} >= {"h1>s1 use", "s1>h2 packets waiting"}
+    assert {event["name"] for event in counters} >= {"h1>s1 use", "s1>h2 packets waiting", "s1 slots held by job 0"}
+    assert (folder / "report.html").read_text().count("<svg") == 3, "use, queues and pools over time"
 
 
 def test_make_run_in_virtual_time_compares_with_a_ring(tmp_path, capsys):

@@ -33,7 +33,7 @@ class Datagram:
 
 
 class Sender:
-    """At one host: sends ``datagrams``, in their order of time; ``got``: number -> ps at which it came here; ``data``: payloads."""
+    """At one host: sends ``datagrams``, in their order of time; ``got``: number -> ps when it came here; ``data``: payloads."""
 
     def __init__(self, fabric: Fabric, host: str, datagrams: Iterable[Datagram]):
         self.todo = sorted(datagrams, key=lambda d: (d.time, d.number))

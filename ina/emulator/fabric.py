@@ -299,6 +299,17 @@ class Fabric(Network):
             stats["link_tail_drops"], stats["lost"] + stats["corrupted"], stats["link_ecn_marks"],
         )  # fmt: skip
 
+    def held(self) -> dict[tuple[str, str], int]:
+        """Slots that hold sums which are not complete, by switch and job."""
+        found = {}
+        for name, switch in self.switch_at.items():
+            jobs = {job.number: job for job in self.controller.jobs.values() if name in job.branches}
+            places = [job.place(job.branches[name]) for job in jobs.values()]
+            if places:
+                held = self.controller.program.held(switch.register, places)
+                found.update({(name, jobs[number].name): slots for number, slots in held.items()})
+        return found
+
     def busiest(self) -> Traffic:
         """The direction of a link that sent for the longest time; without any rate, that which carried most bytes."""
         return max(self.links(), key=lambda traffic: (traffic.utilisation or 0, traffic.bytes))

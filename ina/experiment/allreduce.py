@@ -13,13 +13,16 @@ from ina.experiment import networks
 from ina.experiment.config import AllReduce
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Reduction
+from ina.experiment.timeline import Timeline
 from ina.transport.config import PS
 
 EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
 
 
-def reduce(config: AllReduce) -> list[Reduction]:
+def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reduction]:
     """Runs all jobs at once, each with one tensor, and checks every worker's sum, and every link's account.
+
+    ``timeline`` notes when what happened.
 
     Raises:
         JobError: a tensor failed, at a deadline or otherwise.
@@ -27,7 +30,7 @@ def reduce(config: AllReduce) -> list[Reduction]:
         Unbalanced: packets or bytes were lost or made by no fault, or a link carried more than it can.
         ConfigError: the topology is none, or does not have enough hosts.
     """
-    place = networks.place(config)
+    place, timeline = networks.place(config), timeline or Timeline()
     with networks.fabric(config, place) as fabric:
         jobs = networks.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
@@ -35,13 +38,20 @@ def reduce(config: AllReduce) -> list[Reduction]:
         sums = [expected(arrays) for arrays in tensors]
         for job, arrays in zip(jobs, tensors, strict=True):
             fabric.submit_all(job, arrays)
-        while not fabric.run(max_events=EVENTS_AT_ONCE):
+        while not timeline.run(fabric, EVENTS_AT_ONCE):
             pass
         done = {completion.machine: completion for completion in fabric.completions()}
         for job, arrays, right in zip(jobs, tensors, sums, strict=True):
             _check(config, job, arrays, *right, done)
         fabric.check()
+        timeline.jobs += [(job.name, [[("all-reduce", 0.0, _end(job, worker, done))] for worker in range(len(job.hosts))])
+                          for job in jobs]  # fmt: skip
         return [_reduction(fabric, config, job, done) for job in jobs]
+
+
+def _end(job: FabricJob, worker: int, done: dict[int, Completion]) -> float:
+    """When the worker had all of its sums, s."""
+    return max(done[stripe[worker]].time for stripe in job.stripes if stripe[worker] in done) / PS
 
 
 def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:

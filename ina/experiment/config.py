@@ -26,6 +26,7 @@ STRIPED = ("in-network", "ring", "parameter-server")
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
 MODELS = {"cnn": 409_034, "small": 39_418}  # what can be trained (rank.py), and its parameters
 SWITCHES = tuple(kinds.KINDS)
+SAMPLE = "s of virtual time between two looks at links, queues and slot pools, for trace.json and the report; 0: none"
 BMV2_WINDOW = 8  # it takes 0.1 ms and more for a packet: what waits longer is sent again for nothing
 
 
@@ -65,6 +66,10 @@ class Keys:
         need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
         known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
         need(self.program_path.is_file(), "program", f"one of {known}, or the path of a .p4 file")
+
+    def check_sample(self) -> None:
+        """The key of experiments in virtual time."""
+        self.need(self.sample == 0 or 1e-9 <= self.sample <= 1, "sample", "0, or 1e-9 to 1")
 
     def check_places(self) -> None:
         """Keys of the testbed's network."""
@@ -223,9 +228,11 @@ class Virtual(Keys):
     rto_min: float = key(0.0, "least retransmission time-out, s; 0: 100 us in virtual time, 10 ms in processes")
     rto_max: float = key(0.0, "largest, s; 0: 10 ms in virtual time, 500 ms in processes")
     timeout: float = key(30.0, "seconds after which a tensor has failed")
+    sample: float = key(0.0, SAMPLE)
 
     def __post_init__(self) -> None:
         need = self.need
+        self.check_sample()
         usual = (100e-6, 10e-3) if self.world == "virtual" else (10e-3, 500e-3)
         for name, default in zip(("rto_min", "rto_max"), usual, strict=True):
             object.__setattr__(self, name, getattr(self, name) or default)
@@ -295,6 +302,7 @@ class AllReduce(Virtual):
             need, where = self.need, f"in world = {self.world!r}"
             need(self.algorithm == "in-network", "algorithm", f"in-network {where}")
             need(self.stripes == 1, "stripes", f"1 {where}")
+            need(self.sample == 0, "sample", f"0 {where}")
             need(self.latency == 0 == self.ecn, "latency" if self.latency else "ecn", f"0 {where}")
             need(self.world == "testbed" or self.topology == "star", "topology", f"star {where}")
             need(not program_named(self.protocol).needs_server, "protocol", f"one without a parameter server {where}")
@@ -317,7 +325,6 @@ class Workload(Virtual):
     compute: float = key(1.0, "times of the file are multiplied by this")
     jitter: float = key(0.0, "of a step's compute time: uniform from none to this share more, by worker and step")
     slow_worker: float = key(1.0, "compute time of worker 0, times that of the others")
-    sample: float = key(0.0, "s between two looks at every link, which trace.json then shows; 0: none")
 
     def __post_init__(self) -> None:
         need = self.need
@@ -329,7 +336,6 @@ class Workload(Virtual):
         need(0 <= self.compute <= 1e6, "compute", "0 to a million")
         need(0 <= self.jitter <= 100, "jitter", "0 to 100")
         need(0 < self.slow_worker <= 1e6, "slow_worker", "more than 0, up to a million")
-        need(self.sample == 0 or 1e-9 <= self.sample <= 1, "sample", "0, or 1e-9 to 1")
         super().__post_init__()
 
     @property
@@ -368,9 +374,11 @@ class Sharing(Keys):
     rto_min: float = key(100e-6, "least retransmission time-out, s")
     rto_max: float = key(10e-3, "largest, s")
     timeout: float = key(30.0, "virtual seconds after which a tensor has failed")
+    sample: float = key(0.0, SAMPLE)
 
     def __post_init__(self) -> None:
         need = self.need
+        self.check_sample()
         need(self.kind == "sharing", "kind", "'sharing'")
         self.check_common(("virtual",))
         need(0 < self.share <= 1, "share", "more than 0 and at most 1")

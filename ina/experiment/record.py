@@ -200,8 +200,6 @@ class Training:
     busiest_bytes: int
     link_use: float | None
     spans: list[list[tuple[str, float, float]]]  # by worker: what it did, from when to when
-    # by link and direction, if they were sampled: until when, use, packets waiting (means since the sample before)
-    links: dict[str, list[tuple[float, float, float]]]
     stats: dict[str, dict] = field(default_factory=dict)
 
     def summary(self) -> dict[str, object]:

@@ -217,8 +217,10 @@ def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
     )
 
 
-def page(folder: Folder, runs: Sequence[Run | Reduction], comparison: dict[str, object]) -> str:
-    """The report of one run as HTML."""
+def page(
+    folder: Folder, runs: Sequence[Run | Reduction], comparison: dict[str, object], plots: Sequence[tuple[str, str]] = ()
+) -> str:
+    """The report of one run as HTML, with further ``plots``: captions and SVGs."""
     kind = folder.config.kind
     shown = columns(kind, [run.summary() for run in runs])
     head = ["back end" if kind == "training" else "job", *(heading for _, heading, _, _ in shown)]
@@ -230,6 +232,7 @@ def page(folder: Folder, runs: Sequence[Run | Reduction], comparison: dict[str, 
     )
     compared = f"<h2>The two runs beside each other</h2>{definition_table(comparison)}" if comparison else ""
     figures = html_figures(_plots([run for run in runs if isinstance(run, Run)])) if kind == "training" else ""
+    figures += html_figures(plots)
     return html_page(
         folder.config.name,
         f"<p>{_described(folder, runs)}</p>{html_table(head, rows)}{compared}{figures}{stats}"

@@ -12,19 +12,20 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ina.experiment import allreduce, launch, model, report, sharing, timeline, workload
+from ina.experiment import allreduce, launch, model, report, sharing, workload
 from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sharing, Workload
 from ina.experiment.places import hosts_of
 from ina.experiment.record import Folder, Reduction, Run, new_folder
+from ina.experiment.timeline import Timeline
 
 if TYPE_CHECKING:
     from topologies.mininet import Network
 
 
 WHOLE: dict[type[Keys], Callable] = {
-    AllReduce: lambda config: _reduce(config),
-    Workload: lambda config: workload.train(config),
-    Sharing: lambda config: sharing.share(config),
+    AllReduce: lambda config, timeline: _reduce(config, timeline),
+    Workload: workload.train,
+    Sharing: sharing.share,
 }
 
 
@@ -60,10 +61,11 @@ def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str,
     """Runs one experiment in the folder ``path``: its runs and how they compare. The folder is whole, or not `finished`."""
     folder = Folder(path, config)
     if type(config) in WHOLE:
-        results = WHOLE[type(config)](config)
-        if isinstance(config, Workload):
-            timeline.write(path / "trace.json", results)
-        _finish(folder, results, {})
+        timeline = Timeline(config.sample)
+        results = WHOLE[type(config)](config, timeline)
+        if timeline.jobs:
+            timeline.write(path / "trace.json")
+        _finish(folder, results, {}, timeline=timeline)
         return results, {}
     assert isinstance(config, Config)
     runs: list[Run] = []
@@ -80,9 +82,9 @@ def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str,
     return runs, comparison
 
 
-def _reduce(config: AllReduce) -> list[Reduction]:
+def _reduce(config: AllReduce, timeline: Timeline) -> list[Reduction]:
     if config.world == "virtual":
-        return allreduce.reduce(config)
+        return allreduce.reduce(config, timeline)
     from ina.experiment import processes
 
     return processes.reduce(config)
@@ -132,8 +134,12 @@ def _forecast(config: Config) -> str:
             f"steps, {parameters:,} parameters), and half a minute for p4c to compile the program the first time")  # fmt: skip
 
 
-def _finish(folder: Folder, runs: list[Run] | list[Reduction], comparison: dict[str, float], finished: bool = True) -> None:
-    (folder.path / "report.html").write_text(report.page(folder, runs, comparison))
+def _finish(
+    folder: Folder, runs: list[Run] | list[Reduction], comparison: dict[str, float], finished: bool = True,
+    timeline: Timeline | None = None,
+) -> None:  # fmt: skip
+    plots = timeline.plots() if timeline else []
+    (folder.path / "report.html").write_text(report.page(folder, runs, comparison, plots))
     folder.save(runs, comparison, finished)
 
 

@@ -18,6 +18,7 @@ from ina.emulator.network import Completion, Wire
 from ina.emulator.shared import Shared, SharedJob
 from ina.experiment.allreduce import EVENTS_AT_ONCE, WrongSum
 from ina.experiment.config import Sharing
+from ina.experiment.timeline import Timeline
 from ina.transport.config import PS
 
 
@@ -55,14 +56,14 @@ class Shares:
         }
 
 
-def share(config: Sharing) -> list[Shares]:
-    """Runs all jobs at once, and checks every sum.
+def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
+    """Runs all jobs at once, and checks every sum. ``timeline`` notes when what happened.
 
     Raises:
         JobError: a tensor failed, at a deadline or otherwise.
         WrongSum: a sum is not what NumPy says.
     """
-    protocol = _protocol(config)
+    protocol, timeline = _protocol(config), timeline or Timeline()
     program = compile_program(config.program_path, defines={"VALUES": str(config.values), "SLOTS": str(config.pool)},
                               include_dirs=[paths.p4_dir()])
     wire = Wire(config.rate, config.delay, config.queue)
@@ -82,12 +83,13 @@ def share(config: Sharing) -> list[Shares]:
                     out = np.empty_like(array)
                     ticket = network.submit(machine, array, out, at=at)
                     started[ticket], results[ticket] = (number, turn, at), out
-        while not network.run(max_events=EVENTS_AT_ONCE):
+        while not timeline.run(network, EVENTS_AT_ONCE):
             pass
         done = network.completions()
         for completion in done:
             _check(completion, results.pop(completion.ticket), sums[started[completion.ticket][0]], started)
         network.check()
+        timeline.jobs += _spans(config, jobs, done, started)
         return [_shares(network, config, jobs, _seconds(config, done, started))]
 
 
@@ -115,6 +117,15 @@ def _check(completion: Completion, result: np.ndarray, right: np.ndarray, starte
     if not np.array_equal(result, right):
         number, turn, _ = started[completion.ticket]
         raise WrongSum(f"job {number}, tensor {turn}: machine {completion.machine} has a wrong sum")
+
+
+def _spans(config: Sharing, jobs: Sequence[SharedJob], done: Sequence[Completion], started: dict) -> list[tuple[str, list]]:
+    found: list[tuple[str, list]] = [(job.job.name, [[] for _ in job.machines]) for job in jobs]
+    for completion in done:
+        number, turn, at = started[completion.ticket]
+        worker = jobs[number].machines.index(completion.machine)
+        found[number][1][worker].append((f"all-reduce of tensor {turn}", at / PS, completion.time / PS))
+    return found
 
 
 def _seconds(config: Sharing, done: Sequence[Completion], started: dict[int, tuple[int, int, int]]) -> list[list[float]]:

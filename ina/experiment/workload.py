@@ -14,39 +14,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.emulator.fabric import Fabric, FabricJob
-from ina.emulator.network import NEVER
 from ina.experiment import layers, networks
 from ina.experiment.config import Workload
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Training
+from ina.experiment.timeline import Timeline
 from ina.transport.config import PS
 
 EVENTS_AT_ONCE = 100_000
 MIB = 1 << 20
-
-
-@dataclass
-class Sampler:
-    """Looks at every link each ``every`` ps (0: never). A packet counts for a link's use where its sending begins."""
-
-    every: int
-    next: int = 0
-    before: dict[str, tuple[int, int]] = field(default_factory=dict)  # busy and queue, cumulative
-    found: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
-    last: int = 0
-
-    def look(self, fabric: Fabric) -> None:
-        """What each link did since the look before."""
-        now = fabric.now
-        if not self.every or now <= self.last:
-            return
-        for traffic in fabric.links():
-            busy, queue = (traffic.utilisation or 0) * now, traffic.mean_queue * now
-            was_busy, was_queue = self.before.get(traffic.name, (0, 0))
-            span = now - self.last
-            self.found.setdefault(traffic.name, []).append((now / PS, (busy - was_busy) / span, (queue - was_queue) / span))
-            self.before[traffic.name] = busy, queue
-        self.last, self.next = now, now + self.every
 
 
 @dataclass
@@ -67,8 +43,9 @@ class Worker:
     busy: list[int] = field(default_factory=list)  # compute time of its steps
 
 
-def train(config: Workload) -> list[Training]:
-    """Runs all jobs. Raises as allreduce.reduce does."""
+def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
+    """Runs all jobs, and notes in ``timeline`` what happened. Raises as allreduce.reduce does."""
+    timeline = timeline or Timeline()
     model = layers.read(config.layers_path)
     buckets = layers.buckets(model, MIB * config.first_bucket_mb, MIB * config.bucket_mb)
     place = networks.place(config)
@@ -76,16 +53,17 @@ def train(config: Workload) -> list[Training]:
         jobs = networks.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
         workers = [_worker(config, job, rank, buckets, rng) for job in jobs for rank in range(config.workers)]
-        sampler = Sampler(round(config.sample * PS), round(config.sample * PS))
-        _run(config, fabric, workers, model, buckets, sampler)
+        _run(config, fabric, workers, model, buckets, timeline)
         fabric.check()
         seconds = max(worker.ends[-1] for worker in workers) / PS
         figures = networks.link_figures(fabric, seconds)
-        return [
+        found = [
             _training(config, model, buckets, [w for w in workers if w.job is job], figures,
-                      networks.counters(fabric, config, job), sampler.found)
+                      networks.counters(fabric, config, job))
             for job in jobs
         ]  # fmt: skip
+        timeline.jobs += [(training.job, training.spans) for training in found]
+        return found
 
 
 def _worker(
@@ -101,16 +79,14 @@ def _worker(
 
 def _run(
     config: Workload, fabric: Fabric, workers: Sequence[Worker], model: Sequence[layers.Layer],
-    buckets: Sequence[layers.Bucket], sampler: Sampler,
+    buckets: Sequence[layers.Bucket], timeline: Timeline,
 ) -> None:  # fmt: skip
     fabric.stop_at_completions()
     owners: dict[int, Worker] = {}
     for worker in workers:
         _begin(fabric, worker, 0, model, buckets, owners)
     while True:
-        idle = fabric.run(sampler.next if sampler.every else NEVER - 1, EVENTS_AT_ONCE)
-        if idle or fabric.now >= sampler.next:
-            sampler.look(fabric)
+        idle = timeline.run(fabric, EVENTS_AT_ONCE)
         for completion in fabric.completions():
             if (error := completion.event.error()) is not None:
                 raise error
@@ -168,7 +144,7 @@ def _covered(spans: Sequence[tuple[str, int, int]]) -> int:
 
 def _training(
     config: Workload, model: Sequence[layers.Layer], buckets: Sequence[layers.Bucket], workers: Sequence[Worker],
-    figures: dict, stats: dict, links: dict,
+    figures: dict, stats: dict,
 ) -> Training:  # fmt: skip
     ends = [max(worker.ends[step] for worker in workers) for step in range(config.steps)]
     reductions = [span for span in workers[-1].spans if span[0].startswith("all-reduce")]
@@ -181,7 +157,6 @@ def _training(
         compute_seconds=[max(worker.busy[step] for worker in workers) / PS for step in range(config.steps)],
         reduce_seconds=_covered(reductions) / PS / config.steps,
         spans=[[(name, begin / PS, end / PS) for name, begin, end in worker.spans] for worker in workers],
-        links=links,
         stats=stats,
         **figures,
     )

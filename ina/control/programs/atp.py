@@ -11,6 +11,10 @@ A child's bits are those of all workers below it, so a bitmap names workers at e
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
 from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key
 from ina.switch.entities import Entity, TableEntry
 from ina.switch.p4info import P4Info
@@ -64,6 +68,12 @@ class ATP(JobProgram):
                          {"port": child.port, "mac": address.mac, "ip": address.ip, "udp_port": address.port})
               for worker in child.workers),
         ]
+
+    def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
+        """Aggregators whose bitmap is not empty, by the job that has claimed them."""
+        owners = read("SwitchIngress.aggregator.owners")[read("SwitchIngress.aggregator.bitmaps") != 0]
+        count = np.bincount((owners >> np.uint64(40) & np.uint64(255)).astype(np.int64), minlength=256)
+        return {place.number: int(count[place.number]) for place in places}
 
 
 def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:

@@ -7,8 +7,10 @@ P4Runtime's terms (ina/switch/entities.py). Registers are never written: packets
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from ina.switch.entities import Entity, MulticastGroupEntry, Replica
 from ina.switch.p4info import P4Info
@@ -88,6 +90,12 @@ class JobProgram(ABC):
     @abstractmethod
     def child(self, place: Place, child: Child) -> list[Entity]:
         """Entries that admit one child's packets and address results to it."""
+
+    def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
+        """Slots of one switch that hold sums which are not complete, by job number: what a look at its pool shows.
+
+        ``read`` gives a register's cells by its name, ``places`` the jobs there. A protocol that does not say has none."""
+        return {}
 
     def group(self, place: Place, children: Sequence[Child]) -> MulticastGroupEntry:
         """Results go to every child that is there; the replication id is its index."""

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
 from ina.control.programs.atp import ATP
+from ina.control.programs.base import Place
 
 
 class ParameterServer(ATP):
@@ -10,6 +15,10 @@ class ParameterServer(ATP):
     title = "parameter server"
     aggregates = False
     multicasts = False
+
+    def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
+        """None: its program has no aggregators."""
+        return {}
 
 
 PROGRAM = ParameterServer()

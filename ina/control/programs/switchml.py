@@ -10,6 +10,10 @@ A child's bits are those of all workers below it, so a slot's bitmap names worke
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
 from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key
 from ina.switch.entities import Entity, TableEntry
 from ina.switch.p4info import P4Info
@@ -53,6 +57,16 @@ class SwitchML(JobProgram):
             TableEntry("replica", {"hdr.switchml.job": place.number, "standard.egress_rid": child.index}, "to_worker",
                        {"mac": address.mac, "ip": address.ip, "port": address.port}),
         ]
+
+    def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
+        """Slots with a packet of some children and not of all, in either set."""
+        incarnations, bitmaps, missing = (read(f"SwitchIngress.phase.{name}") for name in ("incarnations", "bitmaps", "missing"))
+        found = {}
+        for place in places:
+            rows = slice(2 * place.slot_base, 2 * (place.slot_base + place.slots))
+            open_rows = (incarnations[rows] == place.incarnation) & (bitmaps[rows] != 0) & (missing[rows] != 0)
+            found[place.number] = int(open_rows.reshape(-1, 2).any(axis=1).sum())
+        return found
 
 
 def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:
