@@ -40,6 +40,7 @@ struct ina_endpoint {
     int wake_fd;
     atomic_int asleep;          /* the driver polls, or is about to: ring wake_fd */
     atomic_uint calls;          /* something below wants the driver's attention */
+    _Atomic uint64_t spin;      /* ps */
 
     pthread_mutex_t lock;       /* all that follows */
     pthread_cond_t changed;     /* a tensor is done, the driver has changed, the endpoint stops */
@@ -207,18 +208,22 @@ static int wanted(const struct ina_endpoint *e) /* with the lock */
 /* Drives until nothing is in flight, ticket `number` is done (if not 0), `until`, or stop. */
 static void drive(struct ina_endpoint *e, int64_t number, uint64_t until)
 {
+    uint64_t last = ina_now(); /* when frames moved */
     ina_idle_busy(&e->idle);
     for (;;) {
         const int moved = turn(e, ina_now());
         pthread_mutex_lock(&e->lock);
         const int go_on = wanted(e) && !(number && e->tickets[number % INA_TICKETS].done) && !e->stop;
         pthread_mutex_unlock(&e->lock);
-        if (!go_on || ina_now() >= until)
+        const uint64_t now = ina_now();
+        if (!go_on || now >= until)
             return;
-        if (moved)
+        if (moved) {
+            last = now;
             ina_idle_busy(&e->idle);
-        else if (!ina_idle_yield(&e->idle))
+        } else if (now - last >= atomic_load_explicit(&e->spin, memory_order_relaxed) && !ina_idle_yield(&e->idle)) {
             rest(e, until);
+        }
     }
 }
 
@@ -471,6 +476,11 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
     release(e);
     errno = error;
     return NULL;
+}
+
+void ina_endpoint_spin(struct ina_endpoint *e, uint64_t spin_ps)
+{
+    atomic_store(&e->spin, spin_ps);
 }
 
 void ina_endpoint_close(struct ina_endpoint *e)

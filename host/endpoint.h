@@ -17,6 +17,9 @@ struct ina_endpoint;
  * -1: none (dup'ed inside; data that waits on it is left alone). NULL + errno. */
 struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, const struct ina_worker_config *config,
                                         struct ina_port *port, int alive_fd);
+/* Whoever drives looks at the port again for so long after the last frame before it sleeps: for ports without a descriptor to
+ * wait on, on machines with a processor to spare. 0 (at first): it does not. */
+void ina_endpoint_spin(struct ina_endpoint *endpoint, uint64_t spin_ps);
 /* Ticket (> 0) or -errno (-EPIPE: the job has failed; -EINVAL). Blocks while INA_MAX_OPS are in flight (bounded by the
  * deadline of the oldest). Buffers must stay valid until the ticket is done. */
 int64_t ina_endpoint_submit(struct ina_endpoint *endpoint, const struct ina_tensor *tensor);

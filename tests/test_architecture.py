@@ -23,6 +23,7 @@ FLOORS = {
     "emulator": 6,
     "backend": 6,
     "experiment": 7,
+    "dpdk": 7,
     "cli": 8,
     "__main__": 9,
 }

@@ -94,9 +94,9 @@ struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, c
     struct ina_dpdk_pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
-    /* Whole lines after the private data, and one more than needed: drivers copy by lines. */
-    const uint32_t room = RTE_ALIGN_CEIL(RTE_PKTMBUF_HEADROOM + max_frame + PRIVATE, RTE_CACHE_LINE_SIZE)
-                          + RTE_CACHE_LINE_SIZE - PRIVATE;
+    /* Whole lines after the private data, and one more than needed: drivers copy by lines. Many want 2 KiB at least. */
+    const uint32_t longest = RTE_PKTMBUF_HEADROOM + (max_frame < RTE_MBUF_DEFAULT_DATAROOM ? RTE_MBUF_DEFAULT_DATAROOM : max_frame);
+    const uint32_t room = RTE_ALIGN_CEIL(longest + PRIVATE, RTE_CACHE_LINE_SIZE) + RTE_CACHE_LINE_SIZE - PRIVATE;
     struct rte_pktmbuf_pool_private how = {.mbuf_data_room_size = (uint16_t)room, .mbuf_priv_size = PRIVATE};
     snprintf(name, sizeof name, "ina_%u", number++);
     pool->max_frame = max_frame;

@@ -27,21 +27,27 @@ def protocol_of(program: Path, p4info: P4Info) -> tuple[str, Sizes]:
 
 
 class EmbeddedSwitch:
-    """A running switch that can be given ports. Raises what compiling and loading the program raise."""
+    """A running switch that can be given ports. Raises what compiling and loading the program raise.
+
+    ``switch``: that of the program at ``program``, where it has been made already; started and closed by its owner.
+    """
 
     topology = None
     outlives = False
 
-    def __init__(self, program: Path, defines: dict[str, str]):
-        compiled = compile_program(program, defines=defines, include_dirs=[paths.p4_dir()])
-        self.switch = Switch(compiled.so_path)
+    def __init__(self, program: Path, defines: dict[str, str], switch: Switch | None = None):
+        self._owned = switch is None
+        if switch is None:
+            switch = Switch(compile_program(program, defines=defines, include_dirs=[paths.p4_dir()]).so_path)
+        self.switch = switch
         self.protocol, sizes = protocol_of(program, self.switch.p4info)
         self.values, self.slots = sizes.values, sizes.slots
         self._address = replace(SWITCH, port=program_named(self.protocol).udp_port)
         self._program = str(program)
         self._ports: dict[int, object] = {}
         self._last = PORTS - 1
-        self.switch.start()
+        if self._owned:
+            self.switch.start()
 
     def describe(self) -> dict:
         return {"program": self._program, "source_hash": self.switch.program.source_hash, "values": self.values,
@@ -88,7 +94,8 @@ class EmbeddedSwitch:
         return {"program": program, "ports": ports}
 
     def close(self) -> None:
-        self.switch.close()
+        if self._owned:
+            self.switch.close()
         for port in self._ports.values():
             port.close()
         self._ports.clear()

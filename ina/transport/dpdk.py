@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from ina._native import ffi as native
 from .ports import MAX_FRAME, MIN_FRAME, Port
 
 INSTALL = "install DPDK 22.11 or newer with its headers (Debian and Ubuntu: apt install dpdk libdpdk-dev pkg-config)"
+PCI = re.compile(r"^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](,|$)")
 _ERROR = 512
 
 
@@ -139,6 +141,28 @@ def start(arguments: Sequence[str]) -> int:
     return taken
 
 
+def arguments(devices: Sequence[str], megabytes: int) -> list[str]:
+    """EAL's command line for who has no wishes: huge pages if enough are free, of PCI only the ``devices``, one lcore.
+
+    ``megabytes``: what pools and devices' queues need.
+    """
+    pci = [device.partition(",")[0] for device in devices if PCI.match(device)]
+    where = [word for address in pci for word in ("-a", address)] or ["--no-pci"]
+    memory = ["--no-huge", "-m", str(megabytes), "--no-shconf"]
+    if free_huge_pages() >= megabytes:
+        memory = ["--in-memory", "--single-file-segments", "-m", str(megabytes)]
+    return [*memory, *where, "-l", str(min(os.sched_getaffinity(0))), "--no-telemetry", "--log-level", "error"]
+
+
+def free_huge_pages() -> int:
+    """MiB that are free in huge pages of any size."""
+    free = 0
+    for pages in Path("/sys/kernel/mm/hugepages").glob("hugepages-*kB"):
+        size = int(pages.name.removeprefix("hugepages-").removesuffix("kB"))
+        free += int((pages / "free_hugepages").read_text()) * size
+    return free // 1024
+
+
 def version() -> str:
     return ffi.string(library().ina_dpdk_version()).decode()
 
@@ -232,19 +256,37 @@ def held(port: Port) -> int:
     return library().ina_dpdk_port_held(ffi.cast("struct ina_port *", int(native.cast("uintptr_t", port.handle))))
 
 
-def open_device(name: str, pool: Pool, queues: int = 1, descriptors: int = 0) -> Device:
+def device(text: str, number: int, server: bool, max_frame: int) -> str:
+    """What ``open_device`` takes, from what people say: ``memif:SOCKET`` is connection ``number`` of the memif socket at that
+    path (``memif:SOCKET,key=value`` with more of that driver's arguments); all else stays. ``server``: this end makes the socket.
+    """
+    if not text.startswith("memif:"):
+        return text
+    path, comma, more = text.removeprefix("memif:").partition(",")
+    if not path:
+        raise ValueError(f"dpdk: {text!r}: expected memif:SOCKET, such as memif:/run/ina.sock")
+    # Buffers that a whole frame fits into, with what drivers and rings round up to.
+    size = max(2048, -(-(max_frame + 64) // 64) * 64)
+    return (f"net_memif{number},role={'server' if server else 'client'},id={number},socket={path},socket-abstract=no,"
+            f"bsize={size}{comma}{more}")
+
+
+def open_device(name: str, pool: Pool, queues: int = 1, descriptors: int = 0, timeout: float = 0.0) -> Device:
     """Starts a device: a PCI address that EAL may use, or a virtual device with its arguments, ``net_memif0,role=server``.
 
-    ``descriptors`` of each queue: 0 takes 1024. Raises DpdkError.
+    ``descriptors`` of each queue: 0 takes 1024. ``timeout``: seconds to try again where a memif's server is not there yet.
+    Raises DpdkError.
     """
     if not re.match(r"^[^,\s]+(,[^\s]*)?$", name):
         raise ValueError(f"dpdk: {name!r} names no device; expected a PCI address, or a virtual device with its arguments, such "
                          "as net_memif0,role=client,socket=/run/ina.sock")
     config = ffi.new("struct ina_dpdk_config *", {"queues": queues, "rx_desc": descriptors, "tx_desc": descriptors})
-    error = ffi.new("char[]", _ERROR)
-    pointer = library().ina_dpdk_open(name.encode(), pool.pointer, config, error, _ERROR)
-    if pointer == ffi.NULL:
-        raise DpdkError(f"dpdk: {_text(error)}")
+    error, deadline = ffi.new("char[]", _ERROR), time.monotonic() + timeout
+    while (pointer := library().ina_dpdk_open(name.encode(), pool.pointer, config, error, _ERROR)) == ffi.NULL:
+        if "role=client" not in name or time.monotonic() >= deadline:
+            waited = f"; its server was not there for {timeout:g} s" if "role=client" in name else ""
+            raise DpdkError(f"dpdk: {_text(error)}{waited}")
+        time.sleep(0.05)
     return Device(pointer, name.partition(",")[0], pool)
 
 

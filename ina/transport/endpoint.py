@@ -18,7 +18,7 @@ from ina._native import ffi, lib
 from . import protocols
 from .config import DTYPES, MAX_OPS, WorkerConfig, fill_tensor
 from .errors import Event, event_from_c
-from .ports import Port
+from .ports import PS, Port
 from .worker import stats_dict
 
 _SLICE = 0.2  # seconds: signals (Ctrl-C) are seen this often while waiting
@@ -27,10 +27,11 @@ _SLICE = 0.2  # seconds: signals (Ctrl-C) are seen this often while waiting
 class Endpoint:
     """All-reduces of one worker over ``port``, which the endpoint owns from now on (not when it cannot start).
 
-    ``alive_fd`` is a socket to the switch process: its hang-up fails the job at once (``PeerLost``); -1: none.
+    ``alive_fd`` is a socket to the switch process: its hang-up fails the job at once (``PeerLost``); -1: none. ``spin``: seconds
+    after the last frame for which the port is looked at without pause, before the driver sleeps between looks.
     """
 
-    def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1):
+    def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1, spin: float = 0.0):
         self.config = config
         endpoint = lib.ina_endpoint_start(protocols.named(config.protocol), config.to_c(), port.handle, alive_fd)
         if endpoint == ffi.NULL:
@@ -39,6 +40,7 @@ class Endpoint:
                 reason = os.strerror(ffi.errno)
             raise OSError(ffi.errno, f"endpoint not started: {reason}")
         port.release()
+        lib.ina_endpoint_spin(endpoint, round(spin * PS))
         # freed with the last reference: other threads may still be inside when this one closes it
         self._endpoint = ffi.gc(endpoint, lib.ina_endpoint_stop)
         self._arrays: dict[int, object] = {}  # buffers of tickets not known to be done

@@ -1,0 +1,76 @@
+"""The switch on DPDK as the controller knows it: its workers come with ports of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ina.control.embedded import EmbeddedSwitch
+from ina.control.ports import Plug
+from ina.transport import protocols, worker_address
+from ina.transport.ports import Port
+
+
+class DpdkSwitch(EmbeddedSwitch):
+    """``devices``: ports of the switch that are there already, by number. A worker that asks for ``dpdk`` is at the one whose
+    place among them is its index, and at port N with ``dpdk@N``; the parameter server gets a port of shared memory.
+
+    Raises ValueError: the program is of no protocol, or frames of its packets are longer than the devices'.
+    """
+
+    def __init__(self, program: Path, switch: Any, devices: dict[int, Port]):
+        super().__init__(program, {}, switch)
+        needed = protocols.frame_bytes(self.protocol, self.values)
+        for number, port in devices.items():
+            if port.max_frame < needed:
+                raise ValueError(f"--max-frame: port {number} ({port.name}) takes frames of {port.max_frame} bytes; packets of "
+                                 f"{self.protocol} with {self.values} values have {needed}")
+        self._devices = devices
+        self._ports.update(devices)
+        self._taken: dict[tuple[int, int], int] = {}  # (job, port) -> worker
+
+    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
+        if kind.partition("@")[0] != "dpdk":
+            return super().open_port(kind, job, index, slots, host)
+        number = self._number(kind, index)
+        if (other := self._taken.setdefault((job, number), index)) != index:
+            raise ValueError(f"port {number} is worker {other}'s of this job already: worker {index} needs one of its own "
+                             "(INA_PORT=dpdk@N:...)")
+        return Plug(number, worker_address(job, index), replace(self._address), {"kind": "dpdk"}, [])
+
+    def _number(self, kind: str, index: int) -> int:
+        there = sorted(self._devices)
+        said = kind.partition("@")[2]
+        if not said:
+            if index >= len(there):
+                raise ValueError(f"worker {index} has no port: this switch has {len(there)} devices; say which one with "
+                                 "INA_PORT=dpdk@N:..., or start the switch with more")
+            return there[index]
+        if not said.isdigit() or int(said) not in there:
+            raise ValueError(f"there is no device at port {said}; there are {', '.join(map(str, there))}")
+        return int(said)
+
+    def close_port(self, number: int, job: int) -> None:
+        if number in self._devices:
+            self._taken.pop((job, number), None)
+        else:
+            self.close_server_port(number)
+
+    def counters(self) -> dict:
+        counted = super().counters()
+        for number, port in self._devices.items():
+            counted["ports"][number]["errors"] = {key: n for key, n in port.stats.items() if key in ERRORS}
+        return counted
+
+    def close(self) -> None:
+        for number in self._closable():
+            self.close_server_port(number)
+        self._ports.clear()
+
+    def _closable(self) -> Iterable[int]:
+        return [number for number in self._ports if number not in self._devices]
+
+
+ERRORS = ("rx_malformed", "rx_foreign", "tx_full", "tx_malformed", "errors")

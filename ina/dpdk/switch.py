@@ -1,0 +1,304 @@
+"""Runs a P4 program as a switch on DPDK's devices.
+
+    ina-dpdk-switch --program p4/switchml.p4 --port 0=memif:/run/ina.sock --port 1=memif:/run/ina.sock --control /run/ina-control
+    ina-dpdk-switch -l 2 -a 17:00.0 -a 17:00.1 -- --program p4/switchml.p4 --port 0=17:00.0 --port 1=17:00.1 --admit 2
+
+EAL's arguments come first, then "--"; without them it gets huge pages if enough are free, the PCI devices that are named, and one
+lcore. Jobs are admitted at the --control socket (INA_SWITCH for torch), which people can ask, too (ina counters, ina top);
+any controller can drive it over P4Runtime (--grpc). SIGUSR1 prints the counters; Ctrl-C ends it with a summary.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from ina.dpdk import devices
+from ina.transport.dpdk import DpdkError
+from ina.transport.ports import MAX_FRAME, MIN_FRAME
+
+log = logging.getLogger("ina.switch")
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="ina-dpdk-switch", usage="%(prog)s [EAL arguments --] --program FILE --port N=DEVICE ...",
+                                  description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    top.add_argument("--program", type=Path, required=True, metavar="FILE", help="a P4 source, or a compiled program (.so)")
+    top.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
+    top.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
+    top.add_argument("--port", action="append", required=True, metavar="N=DEVICE",
+                     help="port number (0..509) and device: a PCI address, memif:SOCKET, or a virtual device with its arguments "
+                          "(net_af_packet0,iface=eth1); once for each port")  # fmt: skip
+    top.add_argument("--control", metavar="SOCKET", help="where jobs are admitted: an abstract name, or a path with a '/'")
+    top.add_argument("--job-slots", type=int, default=128, metavar="N",
+                     help="slots of a job that asks for none (default: %(default)s)")
+    top.add_argument("--admit", type=int, default=0, metavar="WORKERS",
+                     help="admit job 0 at the start, with a worker at each of the first so many ports (without --control)")
+    top.add_argument("--grpc", metavar="HOST:PORT", help="where P4Runtime is served, also unix:PATH; there is no authentication")
+    top.add_argument("--max-frame", type=int, default=0, metavar="BYTES",
+                     help="longest frame (default: the program's, at least 1514)")
+    top.add_argument("--batch", type=int, default=32, metavar="N",
+                     help="frames taken from a port at once, up to 64 (default: %(default)s)")
+    top.add_argument("--duration", type=float, default=0.0, metavar="SECONDS", help="end after so long (default: at Ctrl-C)")
+    top.add_argument("--json", action="store_true", help="counters and summary as JSON, one line each")
+    top.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    devices.add_arguments(top)
+    return top
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, told on standard error; 2: wrong arguments."""
+    from ina.compiler.build import BuildError
+    from ina.compiler.errors import CompileError
+
+    eal, own = devices.halves(sys.argv[1:] if argv is None else argv)
+    options = parser()
+    args = options.parse_args(own)
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO if args.verbose else logging.WARNING,
+                        format="ina-dpdk-switch: %(message)s")  # fmt: skip
+    try:
+        ports = parse_ports(args.port)
+        _check(args)
+    except ValueError as error:
+        options.error(str(error))
+    try:
+        _run(args, eal, ports)
+    except CompileError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except (BuildError, DpdkError, ImportError, OSError, ValueError, RuntimeError) as error:
+        print(f"ina-dpdk-switch: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def parse_ports(texts: list[str]) -> dict[int, str]:
+    """``N=DEVICE`` of every port. Raises ValueError."""
+    found: dict[int, str] = {}
+    for text in texts:
+        number, equals, device = text.partition("=")
+        if not equals or not number.isdigit() or not device or int(number) >= 510:
+            raise ValueError(f"--port {text}: expected N=DEVICE with a port of 0..509, such as 0=memif:/run/ina.sock")
+        if int(number) in found:
+            raise ValueError(f"--port {text}: port {number} is {found[int(number)]} already")
+        if device in found.values() and not device.startswith("memif:"):
+            raise ValueError(f"--port {text}: this device is another port already")
+        found[int(number)] = device
+    return dict(sorted(found.items()))
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises ValueError, before anything is started."""
+    if args.max_frame and not MIN_FRAME <= args.max_frame <= MAX_FRAME:
+        raise ValueError(f"--max-frame {args.max_frame}: expected {MIN_FRAME} to {MAX_FRAME} bytes")
+    if not 1 <= args.batch <= 64:
+        raise ValueError(f"--batch {args.batch}: expected 1 to 64")
+    if not 0 <= args.admit <= len(args.port):
+        raise ValueError(f"--admit {args.admit}: this switch has {len(args.port)} ports, one for each worker")
+    if args.spin < 0 or args.duration < 0:
+        raise ValueError("--spin, --duration: expected seconds from 0 on")
+    if not args.program.is_file():
+        raise ValueError(f"--program {args.program}: there is no such file")
+    if not (args.control or args.grpc or args.admit):
+        raise ValueError("nobody could fill the program's tables: say --control, --grpc or --admit")
+    if args.grpc:
+        from ina.p4runtime.cli import check_address
+
+        check_address(args.grpc)
+
+
+def _compiled(args: argparse.Namespace) -> Any:
+    from ina import paths
+    from ina.compiler.build import compile_program
+    from ina.switch import Program
+
+    if args.program.suffix != ".p4":
+        return Program(args.program)
+    defines = {key: value or "1" for key, _, value in (item.partition("=") for item in args.define)}
+    return Program(compile_program(args.program, defines=defines, include_dirs=[*args.include, paths.p4_dir()]).so_path)
+
+
+def _longest(args: argparse.Namespace, program: Any) -> int:
+    """Bytes: what was said, or what the program's protocol needs, or what every Ethernet takes."""
+    from ina.control.embedded import protocol_of
+    from ina.transport import protocols
+
+    if args.max_frame:
+        return args.max_frame
+    try:
+        name, sizes = protocol_of(args.program, program.p4info)
+    except ValueError:
+        return 1514
+    return max(1514, protocols.frame_bytes(name, sizes.values))
+
+
+def _run(args: argparse.Namespace, eal: list[str], wanted: dict[int, str]) -> None:
+    program = _compiled(args)
+    with contextlib.ExitStack() as stack:
+        opened = devices.Devices(wanted, eal, _longest(args, program), server=True, mbufs=args.mbufs,
+                                 descriptors=args.descriptors)  # fmt: skip
+        stack.callback(opened.close)
+        running = Running(args, program, opened)
+        stack.callback(running.close)
+        running.start()
+        running.serve()
+
+
+class Running:
+    """The switch, whoever fills its tables, and what it says of itself."""
+
+    def __init__(self, args: argparse.Namespace, program: Any, opened: devices.Devices):
+        self.args, self.opened = args, opened
+        self.started = time.monotonic()
+        self._closing = contextlib.ExitStack()
+        self.server: Any = None
+        try:
+            self._make(program)
+        except BaseException:
+            self._closing.close()
+            raise
+
+    def _make(self, program: Any) -> None:
+        from ina.switch import Switch
+
+        args = self.args
+        options = {"spin": args.spin, "yields": 0, "batch": args.batch}
+        if args.grpc:
+            from ina.p4runtime.device import Device
+            from ina.p4runtime.service import Server as P4Runtime
+
+            device = self._closing.enter_context(Device(1, None, native=False, **options))
+            device.load(program)
+            self.switch, self._ports_of = device.switch, device
+            self.grpc = self._closing.enter_context(P4Runtime(device, args.grpc)).address
+        else:
+            self.switch = self._ports_of = self._closing.enter_context(Switch(program))
+            self.switch.start(**options)
+            self.grpc = ""
+        self.host = None
+        if args.control or args.admit:
+            from ina.dpdk.host import DpdkSwitch
+
+            self.host = DpdkSwitch(args.program, self.switch, self.opened.ports)
+            self._closing.callback(self.host.close)
+
+    def start(self) -> None:
+        """Ports come last: by the first packet all is in place."""
+        if self.args.control:
+            from ina.control.channel import listen
+            from ina.control.server import Server
+
+            path = Path(self.args.control) if "/" in self.args.control else None
+            listener = listen(self.args.control)
+            if path is not None:
+                self._closing.callback(path.unlink, missing_ok=True)
+            self.server = Server(listener, self.host, job_slots=self.args.job_slots, starts_server=True)
+            self._closing.callback(self.server.close)
+        if self.args.admit:
+            self._admit()
+        for number, port in self.opened.ports.items():
+            self._ports_of.add_port(number, port)
+            self._closing.callback(self._ports_of.remove_port, number)
+
+    def _admit(self) -> None:
+        """Job 0, incarnation 1: what workers without a controller take for granted."""
+        from ina.control.controller import Controller
+        from ina.transport import worker_address
+
+        about = self.host.describe()
+        controller = self.server.service.controller if self.server else Controller(
+            self.host.targets, about["slots"], protocol=about["protocol"])  # fmt: skip
+        job = controller.admit("admitted", self.args.admit, self.args.job_slots)
+        for index, number in enumerate(list(self.opened.ports)[: self.args.admit]):
+            controller.attach(job, index, number, worker_address(job.number, index))
+
+    def serve(self) -> None:
+        """Until a signal, or the end of --duration."""
+        stopped = {signal.SIGINT, signal.SIGTERM}
+        before = {number: signal.signal(number, _interrupt) for number in stopped}
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda *_: self.tell(sys.stderr))
+        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _interrupt)
+        try:
+            self._greet()
+            if self.args.duration:
+                signal.setitimer(signal.ITIMER_REAL, self.args.duration)
+            if self.server is not None:
+                self.server.run()
+            else:
+                while True:
+                    signal.pause()
+        except _Stopped:
+            pass
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        self.tell(sys.stdout, final=True)
+
+    def _greet(self) -> None:
+        said = {"pid": os.getpid(), "program": str(self.args.program), "source_hash": self.switch.program.source_hash,
+                "ports": {n: device.name for n, device in self.opened.opened.items()}}
+        if self.host is not None:
+            said |= {key: value for key, value in self.host.describe().items() if key != "program"}
+        for key in ("control", "grpc"):
+            if value := getattr(self, key, "") or getattr(self.args, key):
+                said[key] = value
+        print(json.dumps(said), flush=True)
+
+    # ---- what it says
+
+    def counted(self) -> dict[str, Any]:
+        """Counters of the program, of each port (the switch's, the port's and the device's own), and mbufs."""
+        ports = {}
+        for number, port in self.opened.ports.items():
+            stats, own, device = self.switch.port_stats(number), port.stats, self.opened.opened[number]
+            ports[number] = {
+                "device": device.name, "up": device.up, "rx_packets": stats.rx_packets, "rx_bytes": stats.rx_bytes,
+                "tx_packets": stats.tx_packets, "tx_bytes": stats.tx_bytes, "ecn_marks": stats.ecn_marks,
+                "drops": {reason: n for reason, n in stats.drops.items() if n},
+                "errors": {key: own[key] for key in ("rx_malformed", "tx_malformed", "tx_full", "errors") if own[key]}
+                | {key: n for key, n in device.stats.items() if key not in _TRAFFIC and n},
+            }  # fmt: skip
+        program = {name: {str(i): cell for i, cell in enumerate(cells.tolist()) if cell[0]}
+                   for name, cells in self.switch.counters().items()}  # fmt: skip
+        return {"seconds": round(time.monotonic() - self.started, 3), "ports": ports, "program": program,
+                "mbufs": {"all": self.opened.pool.mbufs, "in_use": self.opened.pool.in_use}}  # fmt: skip
+
+    def tell(self, stream: Any, final: bool = False) -> None:
+        counted = self.counted()
+        if self.args.json:
+            print(json.dumps({"summary" if final else "counters": counted}), file=stream, flush=True)
+            return
+        lines = [f"{'ran' if final else 'runs'} for {counted['seconds']:.1f} s; {counted['mbufs']['in_use']} of "
+                 f"{counted['mbufs']['all']} mbufs in use"]  # fmt: skip
+        for number, p in counted["ports"].items():
+            lost = ", ".join(f"{key} {n}" for key, n in (p["drops"] | p["errors"]).items()) or "nothing dropped"
+            lines.append(f"port {number} {p['device']}{'' if p['up'] else ' (down)'}: received {p['rx_packets']} "
+                         f"({p['rx_bytes']} B), sent {p['tx_packets']} ({p['tx_bytes']} B); {lost}")  # fmt: skip
+        print("\n".join(lines), file=stream, flush=True)
+
+    def close(self) -> None:
+        self._closing.close()
+
+
+_TRAFFIC = ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes")
+
+
+class _Stopped(BaseException):
+    """A signal asks for the end."""
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise _Stopped
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,303 @@
+"""The host agent: all-reduces of one worker over a device of DPDK, timed and, if asked for, verified.
+
+    ina-dpdk-worker --device memif:/run/ina.sock --control /run/ina-control --worker 0 --workers 2 --size 100M --verify
+    ina-dpdk-worker -l 3 -a 65:00.0 -- --device 65:00.0 --worker 1 --workers 2          # beside ina-dpdk-switch ... --admit 2
+
+EAL's arguments come first, then "--". With --control the controller admits the job and says what frames carry; without it the
+switch was started with --admit, and values, slots and protocol must be its. All workers take the same numbers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ina.dpdk import devices
+from ina.transport import Endpoint, JobError, WorkerConfig, protocols
+from ina.transport.dpdk import DpdkError
+
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+LARGEST = 1000  # of the numbers that are summed: exact in float32, whatever the order
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="ina-dpdk-worker", usage="%(prog)s [EAL arguments --] --device DEVICE --worker I --workers N ...",
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    top.add_argument("--device", required=True, help="a PCI address, memif:SOCKET (its connection: the worker's number), or a "
+                                                     "virtual device with its arguments (net_af_packet0,iface=eth1)")
+    top.add_argument("--worker", type=int, required=True, metavar="I", help="number of this worker, from 0")
+    top.add_argument("--workers", type=int, required=True, metavar="N", help="of the job")
+    top.add_argument("--control", metavar="SOCKET", help="the switch's, or a controller's: it admits the job")
+    top.add_argument("--job", default="bench", metavar="NAME", help="with --control (default: %(default)s)")
+    top.add_argument("--at", type=int, metavar="PORT",
+                     help="port of the switch that the device leads to (default: the worker's number)")
+    work = top.add_argument_group("work")
+    work.add_argument("--size", type=_size, default=1 << 20, metavar="BYTES", help="of the tensor: 4k, 100M, ... (default: 1M)")
+    work.add_argument("--repeat", type=int, default=10, metavar="N", help="all-reduces (default: %(default)s)")
+    work.add_argument("--duration", type=float, default=0.0, metavar="SECONDS",
+                      help="not --repeat: until the time of one of the workers is over; all have it, or none")
+    work.add_argument("--warmup", type=int, default=1, metavar="N",
+                      help="all-reduces before those that count (default: %(default)s)")
+    work.add_argument("--dtype", choices=("int32", "float32"), default="float32", help="(default: %(default)s)")
+    work.add_argument("--in-flight", type=int, default=1, metavar="N", help="tensors at once (default: %(default)s)")
+    work.add_argument("--verify", action="store_true", help="compare every value of every sum; a difference is an error")
+    protocol = top.add_argument_group("protocol")
+    protocol.add_argument("--protocol", default="", help="switchml, atp, ... (default: the controller's, or switchml)")
+    protocol.add_argument("--values", type=int, default=0, metavar="K",
+                          help="integers per packet (default: the controller's, or 256)")
+    protocol.add_argument("--window", type=int, default=0, metavar="SLOTS",
+                          help="slots of the job (default: the controller's, or 128)")
+    protocol.add_argument("--rto", type=float, default=10e-3, metavar="SECONDS",
+                          help="least retransmission time-out (default: %(default)g)")
+    protocol.add_argument("--rto-max", type=float, default=0.5, metavar="SECONDS", help="longest (default: %(default)g)")
+    protocol.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS",
+                          help="deadline of a tensor, and of the switch and the other workers to be there (default: %(default)g)")
+    protocol.add_argument("--fault", default="", metavar="SPEC", help="such as loss=0.01,dup=0.01,reorder=0.01,seed=1, both ways")
+    protocol.add_argument("--capture", default="", metavar="FILE", help="pcap file of this worker's packets")
+    top.add_argument("--json", action="store_true", help="lines of JSON: one for every all-reduce, then the summary")
+    top.add_argument("-q", "--quiet", action="store_true", help="only the summary")
+    devices.add_arguments(top)
+    return top
+
+
+def _size(text: str) -> int:
+    found = re.fullmatch(r"([0-9]+)([kmg]?)i?b?", text.strip().lower())
+    if not found or not 4 <= (size := int(found[1]) * UNITS[found[2]]) <= 1 << 36 or size % 4:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a multiple of 4 bytes, such as 4k, 25M or 1048576")
+    return size
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit status: 0: all done; 1: an error, told on standard error; 2: wrong arguments; 130: interrupted, with a summary."""
+    eal, own = devices.halves(sys.argv[1:] if argv is None else argv)
+    options = parser()
+    args = options.parse_args(own)
+    try:
+        _check(args)
+    except ValueError as error:
+        options.error(str(error))
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        return _run(args, eal)
+    except (DpdkError, JobError, OSError, ValueError, RuntimeError) as error:
+        print(f"ina-dpdk-worker: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("ina-dpdk-worker: interrupted", file=sys.stderr)
+        return 130
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raises ValueError, before anything is started."""
+    for name, least in (("repeat", 1), ("warmup", 0), ("in_flight", 1), ("duration", 0), ("spin", 0)):
+        if getattr(args, name) < least:
+            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: expected {least} or more")
+    if args.in_flight > 64:
+        raise ValueError(f"--in-flight {args.in_flight}: expected up to 64")
+    _config(args)
+    _faults(args)
+
+
+def _config(args: argparse.Namespace) -> WorkerConfig:
+    """Without a controller: what ``ina-dpdk-switch --admit`` has admitted. Raises ValueError."""
+    name = args.protocol or protocols.DEFAULT
+    from ina.control.programs import program_named
+    from ina.transport import SWITCH
+
+    config = WorkerConfig(
+        worker=args.worker, workers=args.workers, protocol=name, slots=args.window or 128, values=args.values or 256,
+        rto_min=args.rto, rto_max=max(args.rto, args.rto_max), timeout=args.timeout,
+        switch=replace(SWITCH, port=program_named(name).udp_port),
+    )  # fmt: skip
+    if not args.control and program_named(name).needs_server:
+        raise ValueError(f"--protocol {name} has a parameter server: it needs a controller (--control)")
+    return config
+
+
+def _faults(args: argparse.Namespace) -> Any:
+    from ina.backend.settings import parse_faults
+
+    return parse_faults(args.fault) if args.fault else None
+
+
+def _run(args: argparse.Namespace, eal: list[str]) -> int:
+    with contextlib.ExitStack() as stack:
+        config, alive, leave = _admitted(args, stack)
+        number = args.worker if args.at is None else args.at
+        opened = devices.Devices({number: args.device}, eal, max(config.frame_bytes, 1514), server=False, mbufs=args.mbufs,
+                                 descriptors=args.descriptors, timeout=args.timeout)  # fmt: skip
+        stack.callback(opened.close)
+        bench = Bench(args, config, opened, number, alive)
+        stack.callback(bench.close)
+        status = bench.run()
+        if status == 0:
+            leave()  # else the others are told that this worker is lost
+        return status
+
+
+def _admitted(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[WorkerConfig, int, Callable[[], None]]:
+    """What the worker must know; a connection whose end is the switch's, -1: none; and how to leave the job in peace."""
+    config = _config(args)
+    if not args.control:
+        return config, -1, lambda: None
+    client = _connected(args.control, args.timeout)
+    stack.callback(client.close)
+    client.join(args.job, args.worker)
+    client.admit(args.job, args.workers, args.window or None)
+    there = client.attach(args.job, args.worker, "dpdk" if args.at is None else f"dpdk@{args.at}", args.protocol, args.values)
+    for fd in there.fds:
+        os.close(fd)
+    config = replace(
+        config, worker=there.worker, workers=there.workers, job=there.number, incarnation=there.incarnation,
+        protocol=there.protocol, slots=there.slots, values=there.values, address=there.address, switch=there.switch,
+        server=there.switch)  # the switch relays what is for it
+    return config, -1 if there.outlives else client.fileno(), client.release
+
+
+def _connected(socket: str, timeout: float) -> Any:
+    """The controller's client, once it is there. Raises ControlError."""
+    from ina.control.client import Client, ControlError
+
+    deadline = time.monotonic() + timeout
+    while True:
+        try:
+            return Client(socket, timeout)
+        except ControlError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.05)
+
+
+def operand(worker: int, turn: int, count: int, dtype: str) -> np.ndarray:
+    """What ``worker`` brings to all-reduce number ``turn``: integers from -LARGEST to LARGEST that differ in every place."""
+    mixed = np.arange(count, dtype=np.uint32) * np.uint32(2654435761) + np.uint32(turn * 97 + worker * 40503)
+    return ((mixed >> np.uint32(16)) % np.uint32(2 * LARGEST + 1)).astype(np.int32).astype(dtype) - np.dtype(dtype).type(LARGEST)
+
+
+class Bench:
+    """The worker's endpoint, its tensors, and what came of them."""
+
+    def __init__(self, args: argparse.Namespace, config: WorkerConfig, opened: devices.Devices, number: int, alive: int):
+        self.args, self.config, self.opened, self.number = args, config, opened, number
+        self.device, self.port = opened.opened[number], opened.ports[number]
+        self._bare = self.port.handle
+        if faults := _faults(args):
+            self.port.with_faults(replace(faults, seed=faults.seed * 1024 + 2 * config.worker),
+                                  replace(faults, seed=faults.seed * 1024 + 2 * config.worker + 1))  # fmt: skip
+        if args.capture:
+            self.port.with_capture(args.capture)
+        self._wait_link()
+        self.endpoint = Endpoint(config, self.port, alive, args.spin)
+        opened.ports.pop(number)  # the endpoint's from now on
+        self.times: list[float] = []
+        self.mbufs: list[int] = []
+
+    def _wait_link(self) -> None:
+        deadline = time.monotonic() + self.args.timeout
+        while not self.device.up:
+            if time.monotonic() >= deadline:
+                raise DpdkError(f"device {self.device.name}: no link for {self.args.timeout:g} s: is the switch there?")
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        self.endpoint.close()
+
+    def run(self) -> int:
+        args, count = self.args, self.args.size // 4
+        sources = [operand(self.config.worker, turn, count, args.dtype) for turn in range(args.in_flight)]
+        wanted = [sum(operand(w, turn, count, args.dtype) for w in range(self.config.workers))
+                  for turn in range(args.in_flight)] if args.verify else []  # fmt: skip
+        outs = [np.empty_like(source) for source in sources]
+        began, status = time.monotonic(), 0
+        try:
+            for turn in self._turns(began):
+                start = time.monotonic()
+                tickets = [self.endpoint.submit(source, out) for source, out in zip(sources, outs, strict=True)]
+                for ticket in tickets:
+                    self.endpoint.wait(ticket)
+                took = time.monotonic() - start
+                for out, sums in zip(outs, wanted, strict=False):
+                    if not np.array_equal(out, sums):
+                        wrong = int(np.flatnonzero(out != sums)[0])
+                        raise DpdkError(f"all-reduce {turn}: value {wrong} is {out[wrong]}, expected {sums[wrong]}")
+                if args.verify:
+                    for out in outs:
+                        out.fill(0)  # what stays from before is no result
+                if turn >= 0:
+                    self.times.append(took)
+                    self.mbufs.append(self.opened.pool.in_use)
+                    if not args.quiet:
+                        self._tell(turn, took)
+        except KeyboardInterrupt:
+            status = 130
+        self._summary(time.monotonic() - began)
+        return status
+
+    def _turns(self, began: float) -> Iterator[int]:
+        """Numbers of all-reduces; negative: warming up."""
+        turn = -self.args.warmup
+        while turn < 0 or (self._time_left(began) if self.args.duration else turn < self.args.repeat):
+            yield turn
+            turn += 1
+
+    def _time_left(self, began: float) -> bool:
+        """Whether all workers go on: they must stop after the same all-reduce."""
+        over = np.array([time.monotonic() - began >= self.args.duration], np.int32)
+        self.endpoint.run(over)
+        return not over[0]
+
+    def _tell(self, turn: int, took: float) -> None:
+        size = self.args.size * self.args.in_flight
+        if self.args.json:
+            print(json.dumps({"all_reduce": turn, "seconds": took, "bytes": size, "mbufs_in_use": self.mbufs[-1]}), flush=True)
+        else:
+            print(f"{turn}: {size} B in {took * 1e3:.3f} ms, {8 * size / took / 1e9:.2f} Gb/s", flush=True)
+
+    def _summary(self, seconds: float) -> None:
+        args, stats = self.args, self.endpoint.stats
+        size, times = args.size * args.in_flight, sorted(self.times)
+        said = {
+            "worker": self.config.worker, "workers": self.config.workers, "protocol": self.config.protocol,
+            "values": self.config.values, "slots": self.config.slots, "device": self.device.name,
+            "all_reduces": len(times), "bytes": size, "verified": bool(args.verify), "seconds": seconds,
+        }  # fmt: skip
+        if times:
+            middle = times[len(times) // 2]
+            said |= {"best": times[0], "median": middle, "worst": times[-1], "gbps": 8 * size / middle / 1e9,
+                     "ate_per_s": size / 4 / middle}  # fmt: skip
+        said |= {"worker_stats": stats, "port": self.endpoint.port_stats, "device_stats": self.device.stats,
+                 "mbufs": {"all": self.opened.pool.mbufs, "in_use": self.opened.pool.in_use, "most": max(self.mbufs, default=0),
+                           "least": min(self.mbufs, default=0)}}  # fmt: skip
+        if args.json:
+            print(json.dumps({"summary": said}), flush=True)
+            return
+        rate = "none complete"
+        if times:
+            rate = (f"median {said['median'] * 1e3:.3f} ms ({said['gbps']:.2f} Gb/s, {said['ate_per_s'] / 1e6:.1f} M ATE/s), "
+                    f"best {said['best'] * 1e3:.3f}, worst {said['worst'] * 1e3:.3f} ms")  # fmt: skip
+        print(f"worker {said['worker']} of {said['workers']} at {said['device']}, {said['protocol']}, {said['values']} values, "
+              f"{said['slots']} slots\n{len(times)} all-reduces of {size} B{', every value verified' * args.verify}: {rate}\n"
+              f"sent {stats['tx_packets']} packets ({stats['retransmissions']} again), received {stats['rx_packets']} "
+              f"({stats['duplicates']} duplicates, {stats['drop_stale']} stale, "
+              f"{stats['drop_malformed'] + stats['drop_foreign']} not ours)\n"
+              f"mbufs: {said['mbufs']['in_use']} of {said['mbufs']['all']} in use", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

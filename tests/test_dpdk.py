@@ -1,0 +1,225 @@
+"""The switch and the host agent on DPDK: sums over memif between processes, af_packet and pcap devices; faults; ends."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from capabilities import need
+from dpdk_programs import ENDED, ROOT, Process, summaries, switch, worker
+
+need("dpdk", "cc")
+
+P4 = ROOT / "p4"
+PATIENT = ["--timeout", 40]
+
+
+def memif(folder, workers, *arguments, program="switchml.p4"):
+    """A switch with a memif port for each worker."""
+    ports = [word for i in range(workers) for word in ("--port", f"{i}=memif:{folder}/ports.sock")]
+    return switch("--program", P4 / program, "-D", "VALUES=64", *ports, *arguments)
+
+
+def workers(folder, count, *arguments):
+    return [worker("--device", f"memif:{folder}/ports.sock", "--worker", i, "--workers", count, *PATIENT, *arguments)
+            for i in range(count)]  # fmt: skip
+
+
+def check(found, summary, all_reduces):
+    """Workers' summaries and the switch's agree, and no mbuf is lost."""
+    for said in found:
+        assert said["all_reduces"] == all_reduces and said["verified"]
+        # what a port keeps ready for the next frames, and no more from one all-reduce to the next
+        assert said["mbufs"]["most"] - said["mbufs"]["least"] <= 256 and said["mbufs"]["most"] < said["mbufs"]["all"] / 4
+    assert summary["mbufs"]["in_use"] <= 64 * len(summary["ports"])
+    for port, said in zip(summary["ports"].values(), sorted(found, key=lambda s: s["worker"]), strict=True):
+        assert port["rx_packets"] == said["device_stats"]["tx_packets"]
+        assert not port["errors"]
+
+
+@pytest.mark.parametrize(("protocol", "dtype"), [("switchml", "float32"), ("switchml", "int32"), ("atp", "float32")])
+def test_sums_are_exact_between_processes(tmp_path, protocol, dtype):
+    with memif(tmp_path, 3, "--control", tmp_path / "control", program=f"{protocol}.p4") as running:
+        assert running.about["protocol"] == protocol and running.about["values"] == 64
+        found = summaries(workers(tmp_path, 3, "--control", tmp_path / "control", "--verify", "--dtype", dtype, "--size", "200k",
+                                  "--repeat", 4, "--in-flight", 3))  # fmt: skip
+        check(found, running.stop(), 4)
+
+
+def test_without_a_controller(tmp_path):
+    """Job 0 is admitted at the start: for machines that share no socket."""
+    with memif(tmp_path, 2, "--admit", 2, "--job-slots", 32) as running:
+        found = summaries(workers(tmp_path, 2, "--window", 32, "--values", 64, "--verify", "--size", "100k", "--repeat", 3))
+        check(found, running.stop(signal.SIGTERM), 3)
+
+
+def test_sums_are_exact_under_loss_duplication_and_reordering(tmp_path):
+    with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
+        found = summaries(workers(
+            tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "400k", "--repeat", 3, "--rto", "0.004",
+            "--fault", "loss=0.02,dup=0.02,reorder=0.05,corrupt=0.01,seed=7"))  # fmt: skip
+        summary = running.stop()
+    assert all(said["all_reduces"] == 3 and said["worker_stats"]["retransmissions"] > 50 for said in found)
+    assert all(said["port"]["rx_malformed"] > 0 for said in found)  # corrupted frames: a CRC's business
+    assert sum(said["worker_stats"]["duplicates"] + said["worker_stats"]["drop_stale"] for said in found) > 10
+    assert summary["mbufs"]["in_use"] <= 128
+
+
+def test_statistics_on_request_and_a_clean_end(tmp_path):
+    with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
+        pair = workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "64k", "--duration", 60)
+        try:
+            assert json.loads(pair[0].line())["bytes"] == 65536  # they are at work
+            running.signal(signal.SIGUSR1)
+            counted = json.loads(running.line("stderr"))["counters"]
+            assert counted["ports"]["0"]["rx_packets"] >= 256 and counted["ports"]["0"]["up"]
+            command = [sys.executable, "-m", "ina.cli", "counters", "--json", "--switch", tmp_path / "control"]
+            asked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=ENDED)
+            (ports,) = (said["ports"] for said in json.loads(asked.stdout).values())
+            assert ports["0"]["rx_packets"] > counted["ports"]["0"]["rx_packets"] and ports["1"]["errors"]["rx_malformed"] == 0
+            pair[1].signal(signal.SIGINT)
+            status, out, err = pair[1].end()
+            assert status == 130 and json.loads(out.splitlines()[-1])["summary"]["all_reduces"] > 0
+            status, _, err = pair[0].end()  # told that its peer is lost, long before its deadline
+            assert status == 1 and "ina-dpdk-worker" in err
+        finally:
+            for process in pair:
+                process.kill()
+        assert running.stop()["mbufs"]["in_use"] <= 128
+
+
+def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
+    with memif(tmp_path, 1, "--control", tmp_path / "control") as running:
+        (alone,) = workers(tmp_path, 1, "--control", tmp_path / "control", "--size", "64k", "--duration", 60)
+        try:
+            assert alone.line()
+            start = time.monotonic()
+            running.process.kill()
+            status, _, err = alone.end()
+            assert status == 1 and time.monotonic() - start < 20 and err
+        finally:
+            alone.kill()
+
+
+# ---- real interfaces -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def namespace():
+    """A network namespace with the veth pairs w0-s0 and w1-s1."""
+    need("root", "netns")
+    name = f"ina-dpdk-{time.monotonic_ns() % 10**9}"
+    run = ["ip", "netns", "exec", name]
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        for i in range(2):
+            subprocess.run([*run, "ip", "link", "add", f"w{i}", "type", "veth", "peer", "name", f"s{i}"], check=True)
+            for end in (f"w{i}", f"s{i}"):
+                subprocess.run([*run, "sysctl", "-qw", f"net.ipv6.conf.{end}.disable_ipv6=1"], check=False)
+                subprocess.run([*run, "ip", "link", "set", end, "up"], check=True)
+        yield run
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=False)
+
+
+def test_over_af_packet_on_veth(tmp_path, namespace):
+    ring = "blocksz=4096,framesz=2048,framecnt=512"
+    ports = [word for i in range(2) for word in ("--port", f"{i}=net_af_packet{i},iface=s{i},{ring}")]
+    with switch("--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control", tmp_path / "control",
+                before=namespace) as running:  # fmt: skip
+        found = summaries([
+            worker("--device", f"net_af_packet{i},iface=w{i},{ring}", "--worker", i, "--workers", 2, *PATIENT,
+                   "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat", 3, before=namespace)
+            for i in range(2)])  # fmt: skip
+        assert all(said["all_reduces"] == 3 for said in found)
+        assert running.stop()["ports"]["0"]["rx_packets"] > 1000
+
+
+# ---- recorded packets: the same as any other port gives ------------------------------------------------------------------
+
+
+def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
+    """net_pcap devices replay two workers' packets into the switch, and record what it sends: what Switch.step says."""
+    need("scapy")
+    from scapy.layers.l2 import Ether
+    from scapy.utils import PcapReader, wrpcap
+
+    from ina.compiler.build import compile_program
+    from ina.control.controller import Controller
+    from ina.switch import Switch as Embedded
+    from ina.transport import Worker, WorkerConfig, worker_address
+
+    slots, frames = 16, ([], [])
+    rng = np.random.default_rng(5)
+    for i in range(2):
+        machine = Worker(WorkerConfig(worker=i, workers=2, slots=slots, values=64))
+        machine.submit(rng.integers(-1000, 1000, 64 * slots, dtype=np.int32))
+        frames[i].extend(machine.frames_to_send(1))
+        wrpcap(str(tmp_path / f"in{i}.pcap"), [Ether(frame) for frame in frames[i]])
+    assert len(frames[0]) == slots
+
+    compiled = compile_program(P4 / "switchml.p4", defines={"VALUES": "64"}, include_dirs=[P4])
+    with Embedded(compiled.so_path) as expected:
+        controller = Controller(expected, 512)
+        job = controller.admit("job", 2, slots)
+        for i in range(2):
+            expected.add_port(i)
+            controller.attach(job, i, i, worker_address(0, i))
+        # Each port's packets come in order; which port's first does not matter to the sums.
+        sent = [out for i in range(2) for frame in frames[i] for out in expected.step(frame, i)]
+    wanted = [sorted(frame for port, frame in sent if port == i) for i in range(2)]
+    assert len(wanted[0]) == slots
+
+    def recorded(i):
+        try:
+            return sorted(bytes(packet) for packet in PcapReader(str(tmp_path / f"out{i}.pcap")))
+        except (OSError, EOFError):
+            return []
+
+    ports = [word for i in range(2) for word in (
+        "--port", f"{i}=net_pcap{i},rx_pcap={tmp_path}/in{i}.pcap,tx_pcap={tmp_path}/out{i}.pcap")]  # fmt: skip
+    with switch("--program", compiled.so_path, *ports, "--admit", 2, "--job-slots", slots) as running:
+        time.sleep(0.5)
+        summary = running.stop()
+    assert [recorded(i) for i in range(2)] == wanted
+    assert [summary["ports"][str(i)]["tx_packets"] for i in range(2)] == [slots, slots]
+
+
+# ---- wrong arguments ------------------------------------------------------------------------------------------------------
+
+
+SWITCHML = ["--program", "p4/switchml.p4"]
+ONE = [*SWITCHML, "--port", "0=memif:x"]
+WORKER = ["--device", "memif:x", "--worker", "0", "--workers", "2"]
+
+
+@pytest.mark.parametrize(("module", "arguments", "status", "said"), [
+    ("switch", [*SWITCHML, "--port", "0"], 2, "expected N=DEVICE"),
+    ("switch", [*SWITCHML, "--port", "600=memif:x", "--admit", "1"], 2, "port of 0..509"),
+    ("switch", [*ONE, "--port", "0=memif:y", "--admit", "1"], 2, "memif:x already"),
+    ("switch", ["--program", "p4/nothing.p4", "--port", "0=memif:x", "--admit", "1"], 2, "p4/nothing.p4: there is no such file"),
+    ("switch", ONE, 2, "--control, --grpc or --admit"),
+    ("switch", [*ONE, "--admit", "2"], 2, "this switch has 1 ports"),
+    ("switch", [*ONE, "--admit", "1", "--max-frame", "20000"], 2, "--max-frame 20000"),
+    ("switch", [*SWITCHML, "--port", "0=net_nothing0", "--admit", "1"], 1, "net_nothing0"),
+    ("switch", ["--program", "examples/learn.p4", "--port", "0=net_null0", "--admit", "1"], 1, "no aggregation program"),
+    ("switch", [*SWITCHML, "--port", "0=net_null0", "--admit", "1", "--max-frame", "500"], 1, "have 1076"),
+    ("switch", ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--admit", "1"], 1, "EAL"),
+    ("worker", ["--device", "memif:x", "--worker", "2", "--workers", "2"], 2, "worker: 2, expected 0..1"),
+    ("worker", [*WORKER, "--size", "3"], 2, "multiple of 4"),
+    ("worker", [*WORKER, "--values", "100"], 2, "values: 100"),
+    ("worker", [*WORKER, "--protocol", "tcp"], 2, "'tcp'"),
+    ("worker", [*WORKER, "--protocol", "atp"], 2, "--control"),
+    ("worker", [*WORKER, "--fault", "loss=2"], 2, "loss"),
+    ("worker", [*WORKER, "--control", "/nowhere", "--timeout", "0.2"], 1, "/nowhere"),
+    ("worker", [*WORKER, "--device", "memif:/nowhere/x", "--timeout", "0.5"], 1, "server was not there"),
+    ("worker", [*WORKER, "--device", "net_nothing0", "--timeout", "0.5"], 1, "net_nothing0"),
+])  # fmt: skip
+def test_wrong_arguments_are_named(module, arguments, status, said):
+    process = Process(f"ina.dpdk.{module}", *arguments)
+    code, out, err = process.end()
+    assert (code, said in err) == (status, True), (code, out, err)
+    assert "Traceback" not in err
