@@ -24,11 +24,11 @@ from typing import Any
 
 from ina import paths
 from ina.compiler import p4info as p4info_of
-from ina.compiler.emit import Emitter
+from ina.compiler.emit import c_file
 from ina.compiler.emit_names import Origins
 from ina.compiler.errors import CompileError
 from ina.compiler.frontend import check, deep_recursion, parse_text
-from ina.compiler.lower_v1model import V1Model
+from ina.compiler.lower import lower
 from ina.compiler.optimise import optimise
 from ina.compiler.preprocess import preprocess
 
@@ -42,14 +42,21 @@ class BuildError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class CompiledProgram:
-    """A program on disk. `p4info` is P4Info (JSON mapping), `layout` what `layout.describe` says."""
+    """A program on disk. `p4info` is P4Info (JSON mapping), `layouts` what `layout.describe` says of each pipeline: one, but
+    for a TNA `Switch` of several.
+    """
 
     so_path: Path
     c_path: Path
     p4info: dict[str, Any]
-    layout: dict[str, Any]
+    layouts: list[dict[str, Any]]
     source_hash: str
     name: str
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The only pipeline's, or the first one's."""
+        return self.layouts[0]
 
 
 def c_compiler() -> list[str]:
@@ -99,7 +106,7 @@ def compile_program(
     path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = (),
     cflags: Sequence[str] | None = None,
 ) -> CompiledProgram:  # fmt: skip
-    """Compiles the v1model program at `path`, or finds it in the cache.
+    """Compiles the v1model or TNA program at `path`, or finds it in the cache.
 
     `cflags` replace the optimisation flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError
     (the P4 program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
@@ -122,14 +129,14 @@ def compile_program(
         try:
             program = check(parse_text(text, str(path), sources))
             program.sources = sources
-            c_text, p4info, layout = generate(program, digest)
+            c_text, p4info, layouts = generate(program, digest)
         except CompileError as error:
             error.sources.update(sources)
             raise
         with paths.cache_problems(cache):
             _write(c, c_text.encode())
             _compile(command, c, so, cflags)
-            described = {"p4info": p4info, "layout": layout, "source_hash": digest, "bytes": so.stat().st_size}
+            described = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "bytes": so.stat().st_size}
             _write(meta, json.dumps(described).encode())  # last: it says that the rest is there
     files = {str(Path(f).absolute()): _digest(Path(f)) for f in sources}
     with paths.cache_problems(cache):
@@ -164,7 +171,7 @@ def _described(cache: Path, stem: str, name: str) -> CompiledProgram | None:
         described = json.loads(meta.read_text(encoding="utf-8"))
         if so.stat().st_size != described["bytes"] or not c.exists():
             return None
-        return CompiledProgram(so, c, described["p4info"], described["layout"], described["source_hash"], name)
+        return CompiledProgram(so, c, described["p4info"], described["layouts"], described["source_hash"], name)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -184,14 +191,15 @@ def _unchanged(known: Path) -> CompiledProgram | None:
         return None
 
 
-def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """(C text, P4Info, layout) of a checked program. Raises CompileError for what is not supported."""
+def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
+    """(C text, P4Info, layout of each pipeline) of a checked program. Raises CompileError for what is not supported."""
     with deep_recursion():
-        module = V1Model(program).lower()
-        optimise(module)
+        modules = lower(program)
+        for module in modules:
+            optimise(module)
         info = p4info_of.build(program)
-        c_text, layout = Emitter(module, program.sources).file(digest, info)
-    return c_text, info, layout
+        c_text, layouts = c_file(modules, digest, info, program.sources)
+    return c_text, info, layouts
 
 
 def _write(path: Path, data: bytes) -> None:

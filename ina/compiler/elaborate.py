@@ -30,6 +30,7 @@ def elaborate(program: CheckedProgram) -> None:
             program.main = instance
         else:
             program.globals[d.name] = instance
+    _name_pipelines(program)
     _check_names([*program.globals.values(), *([program.main] if program.main else [])])
 
 
@@ -49,6 +50,27 @@ def _instance(
     elif site is not None and site.body:
         _body(made, site.body, dict(environment))
     return made
+
+
+def _name_pipelines(program: CheckedProgram) -> None:
+    """Where the main package holds several packages (pipelines), all that is in one is named after it."""
+    held = program.main.args.values() if program.main is not None else ()
+    pipelines = [a for a in held if isinstance(a, Instance) and isinstance(a.type, types.PackageType)]
+    if len(pipelines) > 1:
+        known = {id(i) for i in program.globals.values()}
+        for pipeline in pipelines:
+            for block in pipeline.args.values():
+                _prefix(block, pipeline.name, known)
+
+
+def _prefix(instance: Any, name: str, known: set[int]) -> None:
+    if not isinstance(instance, Instance) or id(instance) in known:
+        return
+    known.add(id(instance))
+    instance.name = f"{name}.{instance.name}"
+    instance.cp_names = {key: f"{name}.{value}" for key, value in instance.cp_names.items()}
+    for inner in [*instance.children.values(), *instance.args.values()]:
+        _prefix(inner, name, known)
 
 
 def _check_names(instances: Iterable[Instance]) -> None:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ina.compiler import ir, layout, places
-from ina.compiler.emit_expressions import array_type, c_type, cell, cell_bytes
+from ina.compiler.emit_expressions import array_type, c_type, cell, cell_bytes, number
 from ina.compiler.emit_names import Origins, accessors
-from ina.compiler.emit_statements import Statements
+from ina.compiler.emit_tna import TnaStatements
 from ina.compiler.emit_wide import is_wide
 
 PRELUDE = Path(__file__).with_name("prelude.h")
 WIDE = Path(__file__).with_name("wide.h")
+PRELUDE_TNA = Path(__file__).with_name("prelude_tna.h")
 
 
 def c_string(text: str) -> str:
@@ -31,7 +32,7 @@ def c_string(text: str) -> str:
     return "\n    ".join(pieces) or '""'
 
 
-class Emitter(Statements):
+class Emitter(TnaStatements):
     """Emits a module whose registers have been placed."""
 
     def __init__(self, module: ir.Module, sources: Mapping[str, str] | None = None) -> None:
@@ -203,8 +204,8 @@ class Emitter(Statements):
         )
         self.depth += 1
         self.line("switch (pkt->field_list) {")
-        for number, values in sorted(self.module.preserved.items()):
-            self.line(f"case {number}u:")
+        for field_list, values in sorted(self.module.preserved.items()):
+            self.line(f"case {field_list}u:")
             self.depth += 1
             self._load(list({id(v): v for v in (v.array if isinstance(v, ir.Elem) else v for v in values)}.values()))
             self.line("break;")
@@ -230,60 +231,101 @@ class Emitter(Statements):
             lines.append(f"#define {self.accessors[id(register)]}(i) ({cell(at, register.bytes)})")
         return lines
 
-    # --- the file ---------------------------------------------------------------------------------------------------
+    # --- the program ------------------------------------------------------------------------------------------------
 
-    def file(self, source_hash: str, p4info: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-        """(C text, layout)."""
-        ingress = self.phase("ingress", self.module.ingress, load=False)
-        egress = self.phase("egress", self.module.egress, load=True)
-        published = layout.describe(self.module, self.meta)
+    def program(self, prefix: str = "") -> str:
+        """Its functions; their names begin with `prefix`."""
+        ingress = self.phase(f"{prefix}ingress", self.module.ingress, load=False)
+        egress = self.phase(f"{prefix}egress", self.module.egress, load=True)
         m = self.module.layout
-        largest = max((region.size for region in self.module.regions), default=1)
         seed = "*(uint64_t *)state = seed;" if self.module.uses_random else "(void)seed;"
-        tables = sum(t.index >= 0 for t in self.module.tables)
-        text = "\n".join(
-            [
-                f"/* {Path(self.module.name).name}: made by ina.compiler */",
-                "/* Comments repeat the lines of the program that the code below them comes from. hdr, meta and",
-                " * standard_metadata are the parser's headers and metadata; reg_x(i) is cell i of register x. */",
-                '#include "program.h"',
-                '#include "table.h"',
-                PRELUDE.read_text(encoding="utf-8"),
-                *self._wide_types(ingress + egress),
-                f"static const uint8_t ina_zeros[{largest}]; /* what a header holds that was never extracted */",
-                "",
-                *self._registers(),
-                "",
-                ingress,
-                egress,
-                "static void init(void *state, uint64_t seed)",
-                "{",
-                f"    memset(state, 0, {m['state_size']});",
-                f"    {seed}",
-                "}",
-                "",
-                "extern const struct ina_program ina_program;",
-                '__attribute__((visibility("default"))) const struct ina_program ina_program = {',
-                "    .abi = INA_PROGRAM_ABI,",
-                f"    .table_count = {tables},",
-                "    .architecture = INA_V1MODEL,",
-                '    .pipeline = "",',
-                f"    .name = {c_string(Path(self.module.name).name)},",
-                f"    .source_hash = {c_string(source_hash)},",
-                f"    .p4info =\n    {c_string(json.dumps(p4info, separators=(',', ':')))},",
-                f"    .layout =\n    {c_string(json.dumps(published, separators=(',', ':')))},",
-                f"    .state_size = {m['state_size']},",
-                f"    .stats_offset = {m['stats_offset']},",
-                f"    .meta_size = {m['meta_size']},",
-                f"    .max_grow = {self.module.max_grow},",
-                "    .init = init,",
-                "    .ingress = ingress,",
-                "    .egress = egress,",
-                "};",
-                "",
-            ]
-        )
-        return text, published
+        macros = self._registers()
+        lines = [
+            *macros,
+            "",
+            ingress,
+            egress,
+            f"static void {prefix}init(void *state, uint64_t seed)",
+            "{",
+            f"    memset(state, 0, {m['state_size']});",
+            f"    {seed}",
+            *(line for register in self.module.registers if register.initial for line in self._initial(register)),
+            "}",
+        ]
+        if prefix:
+            lines += [f"#undef {line.split()[1].split('(')[0]}" for line in macros if line.startswith("#define")]
+        return "\n".join([*lines, ""])
+
+    @staticmethod
+    def _initial(r: ir.Register) -> list[str]:
+        at = cell(f"(uint8_t *)state + {r.offset} + i * {r.stride}", r.bytes)
+        value = number(r.initial, r.width)
+        return [f"    for (uint64_t i = 0; i < {r.size}; i++) /* {r.name} */", f"        {at} = {value};"]
+
+    def descriptor(self, source_hash: str, published: dict[str, Any], prefix: str, following: str) -> list[str]:
+        """The fields of its struct ina_program."""
+        m = self.module.layout
+        flags = ["INA_PROGRAM_KEEP_INGRESS"] if self.module.keep_ingress else []
+        return [
+            "    .abi = INA_PROGRAM_ABI,",
+            f"    .table_count = {sum(t.index >= 0 for t in self.module.tables)},",
+            f"    .architecture = INA_{self.module.architecture.upper()},",
+            f"    .flags = {' | '.join(flags) or 0},",
+            f"    .next = {following},",
+            f"    .pipeline = {c_string(self.module.pipeline)},",
+            f"    .name = {c_string(Path(self.module.name).name)},",
+            f"    .source_hash = {c_string(source_hash)},",
+            "    .p4info = ina_p4info,",
+            f"    .layout =\n    {c_string(json.dumps(published, separators=(',', ':')))},",
+            f"    .state_size = {m['state_size']},",
+            f"    .stats_offset = {m['stats_offset']},",
+            f"    .meta_size = {m['meta_size']},",
+            f"    .max_grow = {self.module.max_grow},",
+            f"    .init = {prefix}init,",
+            f"    .ingress = {prefix}ingress,",
+            f"    .egress = {prefix}egress,",
+        ]
+
+
+def c_file(
+    modules: Sequence[ir.Module], source_hash: str, p4info: dict[str, Any], sources: Mapping[str, str] | None = None
+) -> tuple[str, list[dict[str, Any]]]:
+    """(C text, layout of each module). The first module is `ina_program`, the others follow by `next`.
+
+    `sources`: texts by file name, for the comments.
+    """
+    emitters = [Emitter(module, sources) for module in modules]
+    prefixes = [f"p{i}_" if i else "" for i in range(len(modules))]
+    bodies = [e.program(prefix) for e, prefix in zip(emitters, prefixes, strict=True)]
+    layouts = [layout.describe(e.module, e.meta) for e in emitters]
+    tables = [line for e in emitters for line in e.crc_tables()]
+    largest = max((region.size for module in modules for region in module.regions), default=1)
+    first = modules[0]
+    text = [
+        f"/* {Path(first.name).name}: made by ina.compiler */",
+        "/* Comments repeat the lines of the program that the code below them comes from. hdr, meta and",
+        " * standard_metadata are the parser's headers and metadata; reg_x(i) is cell i of register x. */",
+        '#include "program.h"',
+        '#include "table.h"',
+        PRELUDE.read_text(encoding="utf-8"),
+        *([PRELUDE_TNA.read_text(encoding="utf-8")] if first.architecture == "tna" else []),
+        *Emitter._wide_types("".join(bodies)),
+        f"static const uint8_t ina_zeros[{largest}]; /* what a header holds that was never extracted */",
+        f"static const char ina_p4info[] =\n    {c_string(json.dumps(p4info, separators=(',', ':')))};",
+        *tables,
+        "",
+    ]
+    for module, body in zip(modules, bodies, strict=True):
+        if len(modules) > 1:
+            text.append(f"/* --- pipeline {module.pipeline} */")
+        text.append(body)
+    for i in reversed(range(len(modules))):
+        following = f"&program{i + 1}" if i + 1 < len(modules) else "0"
+        visible = ["extern const struct ina_program ina_program;", '__attribute__((visibility("default")))']
+        head = [*visible, "const struct ina_program ina_program = {"]
+        text += head if i == 0 else [f"static const struct ina_program program{i} = {{"]
+        text += [*emitters[i].descriptor(source_hash, layouts[i], prefixes[i], following), "};", ""]
+    return "\n".join(text), layouts
 
 
 def declaration(kind: str, names: list[str]) -> list[str]:

@@ -66,11 +66,19 @@ class Bytes(Expressions):
             self.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
             for i, (text, _) in enumerate(self.packed(values)):
                 self.line(f"ina_store64(bytes + {8 * i}, {text});")
+        if not isinstance(algorithm, str):
+            self.line(f"{target} = {self.crc(algorithm, size)};")
+            self.depth -= 1
+            self.line("}")
+            return
         more = f", data + {rest}, pkt->len - {rest}" if payload else ", 0, 0"
         kind = algorithm.removesuffix("_custom")
         self.line(f"{target} = ina_hash_{kind}(bytes, {size}{more});")
         self.depth -= 1
         self.line("}")
+
+    def crc(self, crc: object, size: str) -> str:
+        raise TypeError("defined in emit_tna")
 
     def _put(self, values: list[ir.Expr], varbits: list[bool]) -> str:
         """Declares `bytes`, which gets the values bit by bit; the C expression of how many bytes they are."""
@@ -208,7 +216,7 @@ class Bytes(Expressions):
         if places.varbit(header.type):
             self._put_header(header)
         at = 0
-        fixed = [] if places.varbit(header.type) else list(places.scalars(header))
+        fixed = [] if places.varbit(header.type) else list(places.on_the_wire(header))
         for text, bits in self.packed(fixed):
             size = bits // 8
             value = text if bits == 64 else f"({text}) >> {64 - bits}"
@@ -223,9 +231,12 @@ class Bytes(Expressions):
         size = places.fixed_bits(header.type) // 8
         varbits = [self.c(f.size) for f in header.fields.values() if isinstance(f, places.Varbit)]
         self.line(f"memset(o, 0, {size} + {' + '.join(f'{v} / 8' for v in varbits)});")
-        for field in header.fields.values():
+        padding = header.type.padding()
+        for name, field in header.fields.items():
             if isinstance(field, places.Varbit):
                 self._put_bits("o", field.bits, self.c(field.size))
             else:
                 for leaf in places.scalars(field):
                     self._put_bits("o", leaf, str(leaf.width))
+            if name in padding:
+                self.line(f"at += {padding[name]};")

@@ -252,9 +252,11 @@ class Statements(Bytes):
             self.line(f"p{n} = e ? e->words + {params} : t->default_params;")
             if stmt.selector is not None:
                 self._select_member(stmt)
-            if table.meter:
+            if stmt.entry is not None:
+                self.line(f"{self.name(stmt.entry)} = e ? e->id : {ir.NO_ENTRY}u;")
+            if table.meter and not table.meter.explicit:
                 self.line(f"if (e) {self.name(stmt.color)} = {self._meter(table.meter, 'e->id')};")
-            if table.counter:
+            if table.counter and not table.counter.explicit:
                 self.line("if (e) {")
                 self._count(table.counter, "e->id")
                 self.line("}")
@@ -275,13 +277,23 @@ class Statements(Bytes):
         self.line(f"    p{n} = m ? m + 1 : t->default_params;")
         self.line("}")
 
-    def _meter(self, meter: ir.Meter, index: str) -> str:
-        amount = "1" if meter.kind == "packets" else "pkt->wire_len"
+    def _octets(self, less: ir.Expr | None) -> str:
+        """Bytes of the packet, as counters and meters see it."""
+        octets = "pkt->wire_len" if self.module.architecture == "v1model" else "octets"
+        return octets if less is None else f"({octets} - {self.c(less)})"
+
+    def _meter(self, meter: ir.Meter, index: str, less: ir.Expr | None = None, before: str | None = None) -> str:
+        """`less`: bytes that do not count. `before`: the packet's colour so far."""
+        amount = "1" if meter.kind == "packets" else self._octets(less)
         cell = f"(struct ina_meter *)(void *)(state + {meter.offset} + 64 * (uint64_t)({index}))"
-        return f"({index} < {meter.size}u ? ina_meter({cell}, {amount}, now) : 0)"
+        found = f"ina_meter({cell}, {amount}, now)" if before is None else f"ina_meter_aware({cell}, {amount}, now, {before})"
+        return f"({index} < {meter.size}u ? {found} : {before or 0})"
 
     def x_meter(self, stmt: ir.Extern) -> None:
-        self.line(f"{self.name(stmt.targets[0])} = {self._meter(stmt.data, self.c(stmt.args[0]))};")
+        """`data`: the meter; a TNA meter's index is followed by bytes that do not count and the colour so far."""
+        index, less, before = (*stmt.args, None, None)[:3]
+        text = self._meter(stmt.data, self.c(index), less, None if before is None else self.c(before))
+        self.line(f"{self.name(stmt.targets[0])} = {text};")
 
     def x_fail(self, stmt: ir.Extern) -> None:
         """assert or assume: the packet ends here, with all that it asked for."""
@@ -289,15 +301,15 @@ class Statements(Bytes):
         self.line("pkt->clone = pkt->digest = 0;")
         self.line("return;")
 
-    def _count(self, counter: ir.Counter, index: str) -> None:
+    def _count(self, counter: ir.Counter, index: str, less: ir.Expr | None = None) -> None:
         base = f"state + {counter.offset} + 16 * (uint64_t)({index})"
         self.line(f"if ({index} < {counter.size}u) {{")
         self.line(f"    *(ina_r64 *)({base}) += 1;")
-        self.line(f"    *(ina_r64 *)({base} + 8) += pkt->wire_len;")
+        self.line(f"    *(ina_r64 *)({base} + 8) += {self._octets(less)};")
         self.line("}")
 
     def x_count(self, stmt: ir.Extern) -> None:
-        self._count(stmt.data, self.c(stmt.args[0]))
+        self._count(stmt.data, self.c(stmt.args[0]), stmt.args[1] if len(stmt.args) > 1 else None)
 
     # --- headers in wire order --------------------------------------------------------------------------------------
 

@@ -14,18 +14,20 @@ from ina.compiler.types import RecordType, SerEnumType, StructType, TupleType, T
 def instances_of(program: CheckedProgram) -> Iterator[Instance]:
     """Every instance of the running program, each once: global ones first, then main's in order of declaration."""
     seen: set[Instance] = set()
-
-    def walk(instance: Any) -> Iterator[Instance]:
-        if isinstance(instance, Instance) and instance not in seen:
-            seen.add(instance)
-            yield instance
-            for inner in [*instance.args.values(), *instance.children.values()]:
-                yield from walk(inner)
-
     for instance in program.globals.values():
-        yield from walk(instance)
+        yield from instances_below(instance, seen)
     if program.main is not None:
-        yield from walk(program.main)
+        yield from instances_below(program.main, seen)
+
+
+def instances_below(instance: Any, seen: set[Instance] | None = None) -> Iterator[Instance]:
+    """An instance and all that its arguments and its body hold, each once; those in `seen` not again."""
+    seen = set() if seen is None else seen
+    if isinstance(instance, Instance) and instance not in seen:
+        seen.add(instance)
+        yield instance
+        for inner in [*instance.args.values(), *instance.children.values()]:
+            yield from instances_below(inner, seen)
 
 
 def property_instance(program: CheckedProgram, owner: Instance, table: str, prop: ast.Property) -> Instance:

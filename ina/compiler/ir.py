@@ -137,7 +137,7 @@ class Op(Expr):
 @dataclass(eq=False, slots=True)
 class Register:
     """`size` cells of `width` bits. After layout: cell i lies at `offset + i * stride` of the state block, `bytes`
-    wide.
+    wide. `initial`: what they hold at first. `table`: cell i belongs to that table's entry i.
     """
 
     name: str
@@ -148,12 +148,14 @@ class Register:
     stride: int = 0
     bytes: int = 0
     group: int = -1
+    initial: int = 0
+    table: str | None = None
 
 
 @dataclass(eq=False, slots=True)
 class Counter:
     """`kind`: packets, bytes or packets_and_bytes. Cell i: uint64 packets, uint64 bytes at `offset + 16 * i` of the
-    statistics.
+    statistics. `table`: cell i counts that table's entry i, at each hit unless the program counts (`explicit`).
     """
 
     name: str
@@ -161,11 +163,28 @@ class Counter:
     size: int
     table: str | None = None
     offset: int = 0
+    explicit: bool = False
 
 
 @dataclass(eq=False, slots=True)
 class Meter:
-    """`kind`: packets or bytes. Cell i: `struct ina_meter` (prelude.h) at `offset + 64 * i` of the state block."""
+    """`kind`: packets or bytes. Cell i: `struct ina_meter` (prelude.h) at `offset + 64 * i` of the state block. `table`,
+    `explicit` as of counters.
+    """
+
+    name: str
+    kind: str
+    size: int
+    table: str | None = None
+    offset: int = 0
+    explicit: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Filter:
+    """`kind`: lpf (low-pass filter) or wred (weighted random early drop). Cell i: `struct ina_filter` (filter.h) at
+    `offset + 64 * i` of the state block.
+    """
 
     name: str
     kind: str
@@ -267,12 +286,14 @@ class Label(Stmt):
     label: str
 
 
+NO_ENTRY = 0xFFFFFFFF
+
+
 @dataclass(eq=False, slots=True)
 class Lookup(Stmt):
-    """Looks `keys` (64-bit words) up in `table`: sets `hit`, `action` and `cursor` (number of the C variables that
-    hold entry
-    and parameters for `Native` expressions), and `color` if the table has a direct meter. `selector`: the hash that
-    chooses a group's member.
+    """Looks `keys` (64-bit words) up in `table`: sets `hit`, `action` and `cursor` (number of the C variables that hold
+    entry and parameters for `Native` expressions), and `color` if the table has a direct meter that runs on every hit.
+    `selector`: the hash that chooses a group's member. `entry`: the id of the entry that was hit, NO_ENTRY for none.
     """
 
     table: Table
@@ -282,6 +303,7 @@ class Lookup(Stmt):
     cursor: int
     color: Var | None = None
     selector: Var | None = None
+    entry: Var | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -313,8 +335,10 @@ class Phase:
 
 @dataclass(eq=False, slots=True)
 class Module:
-    """A whole program. `fields`: places by P4 path of the top-level values, for tools. `preserved`: field list ->
-    variables. `messages`: text, place and counter of each log_msg.
+    """A whole program, or one pipeline of a TNA `Switch`. `fields`: places by P4 path of the top-level values, for tools.
+    `preserved`: field list -> variables. `messages`: text, place and counter of each log_msg. `filters`: low-pass filters
+    and random early drops. TNA: `pipeline` is its name, `keep_ingress` says that ingress may mirror or resubmit,
+    `port_metadata` is its table's name and what the parser makes of the 64 bits: (field, bits, first bit).
     """
 
     name: str
@@ -333,6 +357,11 @@ class Module:
     layout: dict[str, Any] = field(default_factory=dict)
     meters: list[Meter] = field(default_factory=list)
     messages: list[tuple[str, str, Counter]] = field(default_factory=list)
+    filters: list[Filter] = field(default_factory=list)
+    architecture: str = "v1model"
+    pipeline: str = ""
+    keep_ingress: bool = False
+    port_metadata: tuple[str, list[tuple[str, int, int]]] = ("", [])
 
 
 # --- traversal ------------------------------------------------------------------------------------------------------
@@ -392,7 +421,7 @@ def writes(stmt: Stmt) -> tuple[Expr, ...] | list[Expr]:
         case Assign() | RegRead():
             return (stmt.target,)
         case Lookup():
-            return (stmt.hit, stmt.action) if stmt.color is None else (stmt.hit, stmt.action, stmt.color)
+            return [v for v in (stmt.hit, stmt.action, stmt.color, stmt.entry) if v is not None]
         case Extern():
             return stmt.targets
         case _:

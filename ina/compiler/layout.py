@@ -1,11 +1,11 @@
 """Where things lie in memory: registers and counters in the state block, carried values in the packet's metadata.
 
-State:  [random seed 64] register groups, each 64-byte aligned | meters, 64 bytes each | statistics: counters, 16 bytes
-        each (packets, bytes).
+State:  [random seed 64] register groups, each 64-byte aligned | meters and filters, 64 bytes each | statistics: counters,
+        16 bytes each (packets, bytes).
         Registers of one size that the program indexes by the same value form a group: row i holds cell i of each of
         them, small ones first, then (cache-line aligned) long runs; rows are padded to the cache line. A register
         alone is an array; arrays are set apart so that equal indices do not fall into one cache set.
-Meta:   carried variables, largest first | digests | preserved fields | headers in their own buffers.
+Meta:   [struct ina_tna] carried variables, largest first | digests | preserved fields | headers in their own buffers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ina.compiler import ir
 from ina.compiler.emit_expressions import cell_bytes
 
 LINE = 64
+TNA_BYTES = 128  # struct ina_tna, rounded up
 
 
 def align(n: int, to: int) -> int:
@@ -36,9 +37,9 @@ def place_state(module: ir.Module, groups: list[list[ir.Register]], bulk: set[in
             register.bytes = cell_bytes(register.width)
             register.group = number
         at = _place_group(group, at, bulk)
-    for meter in module.meters:
-        meter.offset = at = align(at, LINE)
-        at += LINE * meter.size
+    for cells in (*module.meters, *module.filters):
+        cells.offset = at = align(at, LINE)
+        at += LINE * cells.size
     module.layout["stats_offset"] = at = align(at, LINE)
     for counter in (*module.counters, *(counter for *_, counter in module.messages)):
         counter.offset = at
@@ -73,7 +74,7 @@ def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[Any,
     "place").
     """
     offsets: dict[Any, int] = {}
-    at = 0
+    at = TNA_BYTES if module.architecture == "tna" else 0
 
     def put(item: Any, size: int, alignment: int) -> None:
         nonlocal at
@@ -159,6 +160,8 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
                 "offset": r.offset,
                 "stride": r.stride,
                 "bytes": r.bytes,
+                "initial": str(r.initial),
+                "table": r.table,
             }
             for r in module.registers
         ],
@@ -170,6 +173,14 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
             {"name": m.name, "type": m.kind, "size": m.size, "offset": m.offset, "table": m.table}
             for m in module.meters
         ],
+        "filters": [
+            {"name": f.name, "type": f.kind, "size": f.size, "offset": f.offset, "table": f.table} for f in module.filters
+        ],
+        "pipeline": module.pipeline,
+        "port_metadata": {
+            "name": module.port_metadata[0],
+            "fields": [{"name": name, "width": width, "bit": bit} for name, width, bit in module.port_metadata[1]],
+        },
         "messages": [{"text": text, "where": where, "offset": c.offset} for text, where, c in module.messages],
         "tables": [table(t) for t in module.tables if not t.value_set],
         "value_sets": [

@@ -131,8 +131,9 @@ class Externs(Tables):
         """The hash of the data's fields one after the other; headers that are invalid have none."""
         return self.hash_of(algorithm, self._parts(self.read(self.value(data))), payload)
 
-    def hash_of(self, algorithm: str, parts: list[Any], payload: bool = False) -> ir.Var:
-        result = self.temp(HASHES[algorithm], name="hash")
+    def hash_of(self, algorithm: Any, parts: list[Any], payload: bool = False) -> ir.Var:
+        width = HASHES[algorithm] if isinstance(algorithm, str) else algorithm.width
+        result = self.temp(width, name="hash")
         if algorithm == "random":
             self.uses_random = True
             self.emit(ir.Extern("random", [result], [fold.const(0, 64), fold.const(0, 64)]))
@@ -149,7 +150,7 @@ class Externs(Tables):
         return [part for member in places.members(value) for part in self._parts(member)]
 
     def _hash_parts(
-        self, result: ir.Var, algorithm: str, parts: list[Any], done: list[Any], payload: bool
+        self, result: ir.Var, algorithm: Any, parts: list[Any], done: list[Any], payload: bool
     ) -> None:
         at = next((i for i, part in enumerate(parts) if isinstance(part, places.Header)), len(parts))
         done = done + parts[:at]

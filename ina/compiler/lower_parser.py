@@ -184,8 +184,10 @@ class Parsers(Calls):
             return ir.Wire(at or self.cursor, bit, *shape), bit + shape[0]
         if isinstance(t, types.RecordType) and not isinstance(t, types.UnionType):
             fields = {}
+            padding = t.padding() if isinstance(t, types.HeaderType) else {}
             for f in t.fields.values():
                 fields[f.name], bit = self._wire_value(f.type, bit, node, at)
+                bit += padding.get(f.name, 0)
             return (Header(t, fields, fold.TRUE) if isinstance(t, types.HeaderType) else places.Record(t, fields)), bit
         if isinstance(t, types.TupleType | types.StackType):
             items = []
@@ -232,7 +234,7 @@ class Parsers(Calls):
         self.emit(ir.Assign(self.cursor, fold.add(self.cursor, length)))
 
     def _fill_varbit(self, header: Header, size: ir.Expr, octets: ir.Expr, e: ast.Call) -> None:
-        at, bit = self.cursor, 0
+        at, bit, padding = self.cursor, 0, header.type.padding()
         for name, f in header.type.fields.items():
             field = header.fields[name]
             if isinstance(field, places.Varbit):
@@ -241,6 +243,7 @@ class Parsers(Calls):
                 at = fold.add(self.cursor, octets)
                 continue
             value, bit = self._wire_value(f.type, bit, e, at)
+            bit += padding.get(name, 0)
             for target, source in zip(places.scalars(field), places.scalars(value), strict=True):
                 self.emit(ir.Assign(target, source))
         self._extracted(header)

@@ -11,6 +11,7 @@ from ina.compiler.lower_parser import Parsers
 from ina.compiler.program import Instance
 
 MAX_DEFAULT_WORDS = 64  # ina_table.default_params
+EXACT = ("exact", "dleft_hash", "atcam_partition_index")
 
 
 @dataclass(slots=True)
@@ -29,10 +30,13 @@ def matched(decl: ast.TableDecl, entry: ast.TableEntry) -> list[ast.Expr]:
 
 
 class Tables(Parsers):
+    attachable = ("counters", "meters", "implementation")  # table properties that are objects
     tables: dict[tuple[int, int], ir.Table]
     cursors: int
     colors: dict[int, ir.Var]  # of direct meters: what the last hit of their table gave
-    algorithms: dict[int, str]  # of the action selectors of tables
+    algorithms: dict[int, Any]  # of the action selectors of tables
+    direct: dict[int, list[Instance]]  # objects of tables, by table, which actions use
+    entries: dict[int, ir.Expr]  # and the entry that each of those stands for now
 
     def apply_table(self, e: ast.Call) -> TableResult:
         decl: ast.TableDecl = e.decl
@@ -54,11 +58,16 @@ class Tables(Parsers):
         if table.index >= 0:
             key_words = self._key_words(table, keys) if not table.const_entries else []
             color = self.colors.get(id(table.meter))
-            self.emit(ir.Lookup(table, key_words, hit, action, cursor, color, selector))
+            entry = self.temp(32, name="entry") if id(table) in self.direct and key_words else None
+            self.emit(ir.Lookup(table, key_words, hit, action, cursor, color, selector, entry))
         else:
+            entry = None
             self.emit(ir.Assign(action, fold.const(table.default_action, 32)))
         if table.const_entries:
             self._constant_entries(decl, table, keys, hit, action)
+            entry = self.entry_number
+        for instance in self.direct.get(id(table), ()):
+            self.entries[id(instance)] = entry if entry is not None else fold.const(ir.NO_ENTRY, 32)
         self._run_actions(decl, table, params, action, hit, cursor)
         return TableResult(hit, action)
 
@@ -175,12 +184,13 @@ class Tables(Parsers):
             shape = places.scalar_shape(key.expr.type)
             if shape is None:
                 raise self.unsupported(key, f"a key of type {key.expr.type}")
-            if key.match_kind not in ("exact", "lpm", "ternary", "range", "optional"):
+            match = "exact" if key.match_kind in EXACT else key.match_kind
+            if match not in ("exact", "lpm", "ternary", "range", "optional"):
                 raise self.unsupported(key, f"match kind '{key.match_kind}'")
-            if key.match_kind == "range" and shape[0] > 64:
+            if match == "range" and shape[0] > 64:
                 raise self.unsupported(key, "a range key of more than 64 bits")
-            keys.append({"name": key.cp_name, "width": shape[0], "match": key.match_kind})
-            kinds.add(key.match_kind)
+            keys.append({"name": key.cp_name, "width": shape[0], "match": match})
+            kinds.add(match)
         kind = "exact" if kinds <= {"exact"} else "range" if "range" in kinds else "ternary"
         offset = self._place_keys(keys, packed=kind == "exact")
         if offset > 64:
@@ -205,11 +215,11 @@ class Tables(Parsers):
         table.entries = [self._entry(i, entry, decl, table) for i, entry in enumerate(decl.entries)]
         self._order(decl, table)
         fixed = table.const_entries or not decl.keys
-        attached = {p: decl.properties[p] for p in ("counters", "meters", "implementation") if p in decl.properties}
+        attached = {p: decl.properties[p] for p in self.attachable if p in decl.properties}
         if not (fixed and table.const_default) or attached:
             table.index = sum(t.index >= 0 for t in self.tables.values())
         for name, prop in attached.items():
-            self._attach(table, name, property_instance(self.program, owner, table.name, prop), prop)
+            self.attach(table, name, property_instance(self.program, owner, table.name, prop), prop)
         if table.index >= 0 and max([table.param_words] + [len(table.default_params)]) > MAX_DEFAULT_WORDS:
             raise self.unsupported(decl, f"action parameters of more than {MAX_DEFAULT_WORDS * 64} bits")
         return table
@@ -226,7 +236,7 @@ class Tables(Parsers):
             word, bit = word + whole, 64 if whole else bit + key["width"]
         return word + 1 if keys else 0
 
-    def _attach(self, table: ir.Table, name: str, instance: Instance, prop: ast.Property) -> None:
+    def attach(self, table: ir.Table, name: str, instance: Instance, prop: ast.Property) -> None:
         """The object of a table property."""
         match name, instance.decl.name:
             case "counters", "direct_counter":
@@ -290,7 +300,7 @@ class Tables(Parsers):
     def color(self, instance: Instance) -> ir.Var:
         raise TypeError
 
-    def hash_of(self, algorithm: str, parts: list[Any]) -> ir.Var:
+    def hash_of(self, algorithm: Any, parts: list[Any]) -> ir.Var:
         raise TypeError
 
     def _action(self, ref: ast.ActionRef, owner: Instance) -> dict[str, Any]:

@@ -7,15 +7,10 @@ recirculate, transmit. Values that were never written are zero.
 
 from __future__ import annotations
 
-from typing import Any
-
-from ina.compiler import ast, fold, ir, places
+from ina.compiler import fold, ir
 from ina.compiler.errors import NO_SPAN, CompileError
-from ina.compiler.lower_externs import DROP_PORT, Externs
-from ina.compiler.places import Record
-from ina.compiler.program import CheckedProgram, Instance
-
-CALL = ast.EmptyStatement(NO_SPAN)
+from ina.compiler.lower_externs import DROP_PORT
+from ina.compiler.lower_pipeline import CALL, Pipelines
 
 _INGRESS_FIELDS = {
     "ingress_port": "pkt->ingress_port",
@@ -36,56 +31,14 @@ _EGRESS_FIELDS = {
 }
 
 
-class V1Model(Externs):
+class V1Model(Pipelines):
     """`lower()` makes the module of a program whose package is V1Switch."""
-
-    def __init__(self, program: CheckedProgram) -> None:
-        self.program = program
-        self.storage = places.Storage()
-        self.scope: dict[int, Any] = {}
-        self.out: list[ir.Stmt] = []
-        self.frames: list[Any] = []
-        self.loops: list[tuple[str, str]] = []
-        self.labels = 0
-        self.cursors = 0
-        self.exit_label = ""
-        self.reject_label = ""
-        self.error_index = {name: i for i, name in enumerate(program.errors)}
-        self.tables: dict[tuple[int, int], ir.Table] = {}
-        self.registers: dict[int, list[ir.Register]] = {}
-        self.counters: dict[int, ir.Counter] = {}
-        self.meters: dict[int, ir.Meter] = {}
-        self.colors: dict[int, ir.Var] = {}
-        self.direct_colors: dict[int, ir.Var] = {}
-        self.algorithms: dict[int, str] = {}
-        self.messages: list[tuple[str, str, ir.Counter]] = []
-        self.cursor = ir.Var("cursor", 32)
-        self.out_length = ir.Var("out_length", 32)
-        self.emitted: list[tuple[places.Header, ir.Var]] = []
-        self.flags: dict[str, ir.Var] = {}
-        self.digests: list[dict[str, Any]] = []
-        self.uses_random = False
-        self.used: set[str] = set()
-        self.created: dict[int, places.Header] = {}
-        self.preserved: dict[int, list[Any]] = {}
-        self.needs_original = False
-        self.in_egress = False
 
     # --- the pipeline -----------------------------------------------------------------------------------------------
 
     def lower(self) -> ir.Module:
         main = self.program.main
-        if main is None:
-            raise CompileError(
-                self.program.declarations[-1].span if self.program.declarations else NO_SPAN,
-                "the program has no 'main'",
-            )
-        if main.decl.name != "V1Switch":
-            raise CompileError(
-                main.site.span if main.site else NO_SPAN,
-                f"architecture package '{main.decl.name}' is not supported",
-                ["this back end knows V1Switch (v1model)"],
-            )
+        assert main is not None
         if len(main.decl.params) != 6:
             raise CompileError(
                 main.site.span if main.site else NO_SPAN,
@@ -107,17 +60,17 @@ class V1Model(Externs):
         self.enter_parser(parser, [packet, *top], CALL)
         self.emit(ir.Label(self.reject_label))
         self.reject_label = ""
-        self._control(verify, top[:2])
+        self.control(verify, top[:2])
         end = self.new_label("end")
         clones = len(self.out)
-        self._control(ingress, top)
+        self.control(ingress, top)
         self._ingress_verdict()
         ingress_body, self.out = self.out, []
 
         self.in_egress = True
         self._set_standard(_EGRESS_FIELDS)
         self.emit(ir.Assign(self.standard.fields["egress_spec"], fold.const(0, 9)))
-        self._control(egress, top)
+        self.control(egress, top)
         dropped = fold.eq(self.standard.fields["egress_spec"], fold.const(DROP_PORT, 9))
         cloned = self._known("clone")
         if isinstance(cloned, ir.Var):  # the clone of a dropped packet still needs its frame
@@ -125,11 +78,11 @@ class V1Model(Externs):
         else:
             dropped_now = dropped
         self.emit(ir.If(dropped_now, [ir.Extern("drop", [], [])]))
-        self._control(compute, top[:2])
-        deparse = self.block(lambda: self._deparse(deparser))
+        self.control(compute, top[:2])
+        deparse = self.block(lambda: (self.deparse(deparser, ["packet", self.headers]), self.write_frame()))
         stays = self._stays(deparse)
         self.out += deparse if stays is None else [ir.If(fold.lnot(stays), deparse)]
-        grow = self._max_grow()
+        grow = self.max_grow()
         self._egress_verdict(dropped)
         egress_body, self.out = self.out, []
 
@@ -164,14 +117,8 @@ class V1Model(Externs):
             if isinstance(stmt, ir.Extern) and stmt.op == "restore":
                 stmt.targets = [v for values in self.preserved.values() for v in values]
         for name, root in (("hdr", self.headers), ("meta", self.meta), ("standard_metadata", self.standard)):
-            self._name_fields(module.fields, name, root)
+            self.name_fields(module.fields, name, root)
         return module
-
-    def _deparse(self, deparser: Instance) -> None:
-        self.emit(ir.Assign(self.out_length, fold.const(0, 32)))
-        self._control(deparser, ["packet", self.headers])
-        args = [self.cursor, self.out_length, *(place for _, place in self.emitted)]
-        self.emit(ir.Extern("deparse", [], args, [(h, place) for h, place in self.emitted]))
 
     def _stays(self, deparse: list[ir.Stmt]) -> ir.Var | None:
         """Where egress leaves all headers where they are, ingress can tell once for all copies of a packet whether the
@@ -196,18 +143,6 @@ class V1Model(Externs):
             return None
         return ir.Var("headers_stay", 1)
 
-    def _max_grow(self) -> int:
-        """Bytes: headers that came out of this frame do not make it longer, those that came to life otherwise do."""
-        seen: set[int] = set()
-        total = 0
-        for header, _ in self.emitted:
-            if id(header) in self.created or id(header) in seen:
-                total += places.fixed_bits(header.type)
-            varbit = places.varbit(header.type)
-            total += varbit.max_width if varbit else 0
-            seen.add(id(header))
-        return total // 8
-
     def _parsed_clone(self, end: str) -> None:
         """A clone enters ingress to be parsed only; its metadata begins anew, but for the preserved fields."""
 
@@ -228,26 +163,6 @@ class V1Model(Externs):
         for name, text in fields.items():
             target = self.standard.fields[name]
             self.emit(ir.Assign(target, fold.cast(ir.Native(text, 64), target.width)))
-
-    def _control(self, instance: Instance, values: list[Any]) -> None:
-        outer, self.exit_label = self.exit_label, self.new_label("exit")
-        params = instance.decl.params
-        assert len(params) == len(values)
-        self.enter_control(instance, values, CALL)
-        self.emit(ir.Label(self.exit_label))
-        self.exit_label = outer
-
-    def _name_fields(self, fields: dict[str, Any], name: str, place: Any) -> None:
-        if isinstance(place, places.Header):
-            fields[f"{name}.$valid$"] = place.valid
-        if isinstance(place, Record | places.Header | places.Union):
-            for key, part in place.fields.items():
-                self._name_fields(fields, f"{name}.{key}", part)
-        elif isinstance(place, places.Stack | places.Sequence):
-            for i, part in enumerate(place.items):
-                self._name_fields(fields, f"{name}[{i}]", part)
-        else:
-            fields[name] = place
 
     # --- verdicts ---------------------------------------------------------------------------------------------------
 

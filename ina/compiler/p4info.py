@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ina.compiler import ast
 from ina.compiler.instances import action_name, calls_in, instances_of, property_instance
 from ina.compiler.p4info_types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
-from ina.compiler.program import CheckedProgram, Instance
+from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
 from ina.compiler.types import (
     BitType,
     BoolType,
@@ -33,8 +33,10 @@ DEFAULT_TABLE_SIZE = 1024  # p4c's, for tables without `size`
 
 ACTION, TABLE, VALUE_SET, CONTROLLER_HEADER = 0x01, 0x02, 0x03, 0x04
 ACTION_PROFILE, COUNTER, DIRECT_COUNTER, METER, DIRECT_METER, REGISTER, DIGEST = range(0x11, 0x18)
+LPF, WRED = 0x81, 0x82  # extern instances (P4Runtime §6.4.10); a target chooses their type ids from 0x81 on
 
 MATCH_TYPES = {"exact": "EXACT", "lpm": "LPM", "ternary": "TERNARY", "range": "RANGE", "optional": "OPTIONAL"}
+OTHER_NAMES = {"dleft_hash": "exact", "atcam_partition_index": "exact"}  # TNA's: how the hardware stores the table
 UNITS = {"packets": "PACKETS", "bytes": "BYTES", "packets_and_bytes": "BOTH"}
 # Annotations that have fields of their own in P4Info.
 SHOWN_ELSEWHERE = ("max_group_size", "selector_size_semantics", "max_member_weight")
@@ -46,7 +48,24 @@ EXTERN_PREFIXES = {
     "register": REGISTER,
     "action_profile": ACTION_PROFILE,
     "action_selector": ACTION_PROFILE,
+    # TNA
+    "Counter": COUNTER,
+    "DirectCounter": DIRECT_COUNTER,
+    "Meter": METER,
+    "DirectMeter": DIRECT_METER,
+    "Register": REGISTER,
+    "DirectRegister": REGISTER,  # as many cells as its table has entries
+    "RegisterParam": REGISTER,  # one cell
+    "ActionProfile": ACTION_PROFILE,
+    "ActionSelector": ACTION_PROFILE,
+    "Digest": DIGEST,
+    "Lpf": LPF,
+    "DirectLpf": LPF,
+    "Wred": WRED,
+    "DirectWred": WRED,
 }
+DIRECT = ("direct_counter", "direct_meter", "DirectCounter", "DirectMeter")
+TABLE_OBJECTS = ("counters", "meters", "registers", "filters")
 
 
 def build(checked: CheckedProgram) -> Json:
@@ -144,6 +163,8 @@ class _Builder:
         self.types = TypeInfo(checked.errors)
         self.info: Json = {}
         self.direct_tables: dict[Instance, str] = {}
+        self.direct_sizes: dict[Instance, int] = {}
+        self.selectors: dict[Instance, Instance] = {}  # of action profiles
         self.profile_tables: dict[Instance, list[str]] = {}
         self.later: list[Callable[[], None]] = []  # messages, once all ids are known
 
@@ -174,7 +195,7 @@ class _Builder:
     def _package(self) -> None:
         """PkgInfo: `@pkginfo` on the main instance, and the architecture's name (P4Runtime §6.2.1)."""
         main = self.program.main
-        info: Json = {"arch": {"V1Switch": "v1model"}.get(main.decl.name, main.decl.name)}
+        info: Json = {"arch": ARCHITECTURES.get(main.decl.name, main.decl.name)}
         annotations = main.site.annotations if main.site is not None else []
         for a in annotations:
             if a.name == "pkginfo":
@@ -220,12 +241,13 @@ class _Builder:
         if all(ref.decl is not decl.default_action.decl for ref in decl.actions):
             refs.append((self._action(instance, decl.default_action.decl), [], True))
         implementation = self._property_object(instance, name, decl, "implementation")
-        direct = [self._property_object(instance, name, decl, p) for p in ("counters", "meters")]
+        direct = [self._property_object(instance, name, decl, p) for p in TABLE_OBJECTS]
         if implementation is not None:
             self.profile_tables.setdefault(implementation, []).append(name)
         for resource in direct:
             if resource is not None:
                 self.direct_tables[resource] = name
+                self.direct_sizes[resource] = decl.size or DEFAULT_TABLE_SIZE
         self.later.append(lambda: self._emit_table(instance, name, decl, refs, implementation, direct))
 
     def _property_object(self, instance: Instance, table: str, decl: ast.TableDecl, prop_name: str) -> Instance | None:
@@ -233,6 +255,12 @@ class _Builder:
         if prop is None:
             return None
         found = property_instance(self.program, instance, table, prop)
+        if found.decl.name not in EXTERN_PREFIXES:  # TNA's Alpm and Atcam: how the hardware stores the table
+            return None
+        profile = found.args.get("action_profile")
+        if isinstance(profile, Instance):
+            self.selectors[profile] = found
+            found = profile
         self._extern(found, prop.annotations)
         return found
 
@@ -263,8 +291,10 @@ class _Builder:
         )
         if implementation is not None:
             table["implementationId"] = self.symbols.id(ACTION_PROFILE, implementation.name)
-        resources = [self.symbols.id(EXTERN_PREFIXES[r.decl.name], r.name) for r in direct if r is not None]
-        timeout = decl.properties.get("support_timeout")
+        resources = [
+            self.symbols.id(EXTERN_PREFIXES[r.decl.name], r.name) for r in direct if r is not None and r.decl.name in DIRECT
+        ]
+        timeout = decl.properties.get("support_timeout") or decl.properties.get("idle_timeout")
         put(
             table,
             directResourceIds=resources,
@@ -297,7 +327,7 @@ class _Builder:
 
     def _extern(self, instance: Instance, annotations: Sequence[ast.Annotation] = ()) -> None:
         prefix = EXTERN_PREFIXES.get(instance.decl.name)
-        if prefix is None:
+        if prefix is None or isinstance(instance.args.get("action_profile"), Instance):
             return
         annotations = list(annotations) if instance.site is None else instance.site.annotations
         if self.symbols.add(prefix, instance.name, explicit_id(annotations)):
@@ -306,11 +336,11 @@ class _Builder:
     def _emit_extern(self, prefix: int, instance: Instance, annotations: list[ast.Annotation]) -> None:
         message: Json = {"preamble": self.symbols.preamble(prefix, instance.name, annotations)}
         args = instance.args
-        size = args.get("size", 0)
-        spec = put({}, unit=UNITS.get(args.get("type")))
+        size = args.get("size", self.direct_sizes.get(instance, 1 if instance.decl.name == "RegisterParam" else 0))
+        spec = put({}, unit=UNITS.get(str(args.get("type")).lower()))
         match prefix:
             case 0x12 | 0x14:  # counter, meter
-                index = self._index_type(instance.type.args, 0)
+                index = self._index_type(instance.type.args, 1 if instance.decl.name == "Counter" else 0)
                 self._add(
                     "counters" if prefix == COUNTER else "meters",
                     put(message, spec=spec, size=str(size), indexTypeName=index),
@@ -325,6 +355,15 @@ class _Builder:
                 self._add("registers", put(message, typeSpec=self.types.spec(t), size=size, indexTypeName=index))
             case 0x11:
                 self._add("actionProfiles", self._profile(message, instance, annotations))
+            case 0x17:
+                self._add("digests", put(message, typeSpec=self.types.spec(instance.type.args[0])))
+            case 0x81 | 0x82:
+                name = "Lpf" if prefix == LPF else "Wred"
+                externs = self.info.setdefault("externs", [])
+                found = next((e for e in externs if e["externTypeId"] == prefix), None)
+                if found is None:
+                    externs.append(found := {"externTypeId": prefix, "externTypeName": name, "instances": []})
+                found["instances"].append(message)
 
     def _index_type(self, args: tuple[Type, ...], place: int) -> Json | None:
         t = args[place] if place < len(args) else None
@@ -333,11 +372,14 @@ class _Builder:
     def _profile(self, message: Json, instance: Instance, annotations: list[ast.Annotation]) -> Json:
         tables = [self.symbols.id(TABLE, t) for t in self.profile_tables.get(instance, [])]
         notes = {a.name: a for a in reversed(annotations)}
-        selector = instance.decl.name == "action_selector"
+        attached = self.selectors.get(instance)
+        selector = attached is not None or instance.decl.name in ("action_selector", "ActionSelector")
         size = instance.args["size"]
         put(message, tableIds=tables, withSelector=selector, size=str(size) if size else None)
         if not selector:
             return message
+        if attached is not None:
+            put(message, maxGroupSize=int(attached.args["max_group_size"]))
         if "max_group_size" in notes:
             message["maxGroupSize"] = int(constant_of(notes["max_group_size"].exprs[0]))
         if notes.get("selector_size_semantics") and notes["selector_size_semantics"].string == "sum_of_members":
@@ -409,6 +451,7 @@ class _Builder:
 
 
 def match_kind(kind: str) -> Json:
+    kind = OTHER_NAMES.get(kind, kind)
     return {"matchType": MATCH_TYPES[kind]} if kind in MATCH_TYPES else {"otherMatchType": kind}
 
 

@@ -96,7 +96,7 @@ def varbit(t: types.HeaderType) -> types.VarbitType | None:
 
 def fixed_bits(t: types.HeaderType) -> int:
     """Bits of a header without its varbit field."""
-    return sum(types.fixed_width(f.type) or 0 for f in t.fields.values())
+    return sum(types.fixed_width(f.type) or 0 for f in t.fields.values()) + sum(t.padding().values())
 
 
 def scalar_shape(t: types.Type) -> tuple[int, bool] | None:
@@ -136,6 +136,19 @@ def scalars(value: Any) -> Iterator[Any]:
             yield from scalars(part)
     else:
         yield value
+
+
+def on_the_wire(value: Any) -> Iterator[Any]:
+    """The scalars of a value as they follow each other in a packet: with zeros behind `@flexible` fields."""
+    if not isinstance(value, COMPOSITE):
+        yield value
+        return
+    padding = value.type.padding() if isinstance(value, Header) else {}
+    named = value.fields.items() if isinstance(value, Record | Header | Union) else ((None, part) for part in members(value))
+    for name, part in named:
+        yield from on_the_wire(part)
+        if name in padding:
+            yield ir.Const(0, padding[name])
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -231,9 +244,10 @@ class Storage:
         region.own_buffer = not in_packet
         self.regions.append(region)
         fields: dict[str, Any] = {}
+        padding = t.padding()
         offset = 0
         for run, shape in runs:
-            if shape and shape[0] in MACHINE_WIDTHS and offset % 8 == 0:
+            if shape and shape[0] in MACHINE_WIDTHS and offset % 8 == 0 and not padding:
                 names = tuple(f.name for f in run)
                 array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1], region, offset, names)
                 fields |= {f.name: ir.Elem(array, i) for i, f in enumerate(run)}
@@ -244,10 +258,11 @@ class Storage:
                 if inner is None:  # a struct inside a header: its scalars in wire order
                     place = self.place(f.type, f"{name}_{f.name}", where=span(f))
                     fields[f.name], offset = self._wire_struct(place, region, offset)
+                    offset += padding.get(f.name, 0)
                     continue
                 array = ir.Array(f"{name}_{f.name}", inner[0], 1, inner[1], region, offset, (f.name,))
                 fields[f.name] = ir.Elem(array, 0)
-                offset += inner[0]
+                offset += inner[0] + padding.get(f.name, 0)
         return Header(t, fields, valid, region)
 
     def _wire_struct(self, place: Any, region: ir.Region, offset: int) -> tuple[Any, int]:

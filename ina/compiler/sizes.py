@@ -32,4 +32,4 @@ def size_in_bits(t: Type, *, largest: bool) -> int | None:
         return None
     if isinstance(t, types.UnionType):
         return max(known, default=0) if largest else min(known, default=0)
-    return sum(known)
+    return sum(known) + (sum(t.padding().values()) if isinstance(t, types.HeaderType) else 0)

@@ -219,6 +219,24 @@ class StructType(RecordType):
 class HeaderType(RecordType):
     __slots__ = ()
 
+    def padding(self) -> dict[str, int]:
+        """Bits behind a field, by its name, that fill a run of `@flexible` fields up to whole bytes (TNA section 8.2.2:
+        their places are the compiler's to choose; here they keep their order).
+        """
+        whole = self.decl is not None and self.decl.annotation("flexible") is not None
+        found: dict[str, int] = {}
+        at = 0
+        last: Field | None = None  # of the run
+        for f in [*self.fields.values(), None]:
+            flexible = f is not None and (whole or f.decl is not None and f.decl.annotation("flexible") is not None)
+            if not flexible and last is not None and at % 8:
+                found[last.name] = -at % 8
+                at += -at % 8
+            last = f if flexible else None
+            if f is not None:
+                at += fixed_width(f.type) or 0
+        return found
+
 
 class UnionType(RecordType):
     """`header_union`: at most one of its header fields is valid."""
@@ -375,8 +393,8 @@ def strip_new(t: Type) -> Type:
 
 
 def fixed_width(t: Type) -> int | None:
-    """Width in bits of a type that has one fixed width (bool counts as 1), else None. Structs, headers and
-    stacks: the sum.
+    """Width in bits of a type that has one fixed width (bool counts as 1), else None. Structs, headers (with what
+    `@flexible` fields are filled up with) and stacks: the sum.
     """
     t = underlying(t)
     if isinstance(t, BitType):
@@ -395,7 +413,7 @@ def fixed_width(t: Type) -> int | None:
         parts = iter(t.elements)
     else:
         return None
-    total = 0
+    total = sum(t.padding().values()) if isinstance(t, HeaderType) else 0
     for part in parts:
         width = fixed_width(part)
         if width is None:

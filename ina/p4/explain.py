@@ -12,10 +12,11 @@ from typing import Any
 
 from ina.compiler import ast, ir, p4info, types
 from ina.compiler.build import CompiledProgram
-from ina.compiler.emit import Emitter
+from ina.compiler.emit import c_file
 from ina.compiler.frontend import deep_recursion
-from ina.compiler.instances import action_name, instances_of, property_instance
-from ina.compiler.lower_v1model import V1Model
+from ina.compiler.instances import action_name, instances_below, property_instance
+from ina.compiler.lower import lower
+from ina.compiler.lower_tna import pipelines
 from ina.compiler.optimise import optimise
 from ina.compiler.program import CheckedProgram, Instance
 from ina.p4 import parser_graph
@@ -39,18 +40,24 @@ def summary(compiled: CompiledProgram, seconds: float) -> list[str]:
 def lines(program: CheckedProgram) -> Iterator[str]:
     """The whole explanation. Raises CompileError for what the compiler does not support."""
     with deep_recursion():
-        module = V1Model(program).lower()
-        optimise(module)
-        layout = Emitter(module).file("", p4info.build(program))[1]
-    parser = parser_of(program)
+        modules = lower(program)
+        for module in modules:
+            optimise(module)
+        layouts = c_file(modules, "", p4info.build(program))[1]
     yield f"{program.filename}: {program.main.decl.name}"
-    yield from section("headers", headers(parser, module))
-    for g in parser_graph.graphs(parser):
-        yield from section(f"parser {g.name}", parser_graph.text(g))
-    yield from section("tables", tables(program))
-    yield from section("value sets and digests", objects(layout))
-    yield from section("memory", state(layout))
-    yield from section("loops", loops(module))
+    roots = [instance for _, instance in pipelines(program)] if modules[0].architecture == "tna" else [program.main]
+    for module, layout, root in zip(modules, layouts, roots, strict=True):
+        if len(modules) > 1:
+            yield from ("", f"--- pipeline {module.pipeline}")
+        for i, parser in enumerate(parsers_of(root)):
+            title = "headers" if i == 0 else f"headers of {parser.decl.name}"
+            yield from section(title, headers(parser, module))
+            for g in parser_graph.graphs(parser):
+                yield from section(f"parser {g.name}", parser_graph.text(g))
+        yield from section("tables", tables(program, root))
+        yield from section("value sets and digests", objects(layout))
+        yield from section("memory", state(layout))
+        yield from section("loops", loops(module))
 
 
 def section(title: str, body: Iterable[str]) -> Iterator[str]:
@@ -63,12 +70,21 @@ def section(title: str, body: Iterable[str]) -> Iterator[str]:
 
 
 def parser_of(program: CheckedProgram) -> Instance:
-    """The parser of the main package. Raises ValueError for a program without one."""
-    blocks = program.main.args.values() if program.main is not None else ()
-    for block in blocks:
-        if isinstance(block, Instance) and isinstance(block.decl, ast.ParserDecl):
-            return block
-    raise ValueError(f"{program.filename}: no main package with a parser")
+    """The first parser of the main package. Raises ValueError for a program without one."""
+    found = next(parsers_of(program.main), None) if program.main is not None else None
+    if found is None:
+        raise ValueError(f"{program.filename}: no main package with a parser")
+    return found
+
+
+def parsers_of(root: Instance) -> Iterator[Instance]:
+    """The parsers of a package or of the packages in it; not those that parsers call."""
+    for block in root.args.values():
+        if isinstance(block, Instance):
+            if isinstance(block.decl, ast.ParserDecl):
+                yield block
+            elif isinstance(block.decl, ast.PackageDecl):
+                yield from parsers_of(block)
 
 
 # --- headers --------------------------------------------------------------------------------------------------------
@@ -143,8 +159,8 @@ def runs(items: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
 # --- tables ---------------------------------------------------------------------------------------------------------
 
 
-def tables(program: CheckedProgram) -> Iterator[str]:
-    for instance in instances_of(program):
+def tables(program: CheckedProgram, root: Instance) -> Iterator[str]:
+    for instance in instances_below(root):
         if isinstance(instance.decl, ast.ControlDecl):
             for decl in instance.decl.locals:
                 if isinstance(decl, ast.TableDecl):
@@ -167,7 +183,7 @@ def _table(program: CheckedProgram, instance: Instance, decl: ast.TableDecl) -> 
         for entry in decl.entries:
             rank = f"  priority {entry.priority}" if entry.priority is not None else ""
             yield f"        {', '.join(parser_graph.shown(k) for k in entry.keys)} -> {_applied(entry.action)}{rank}"
-    for title in ("implementation", "counters", "meters"):
+    for title in ("implementation", *p4info.TABLE_OBJECTS):
         if title in decl.properties:
             extern = property_instance(program, instance, name, decl.properties[title])
             yield f"    {title}  {extern.name} ({extern.decl.name})"
@@ -192,6 +208,9 @@ def state(layout: Json) -> Iterator[str]:
     for m in layout["meters"]:
         table = f" of table {m['table']}" if m["table"] else ""
         yield f"meter {m['name']}{table}: {m['size']} cells of {m['type']}"
+    for f in layout["filters"]:
+        table = f" of table {f['table']}" if f["table"] else ""
+        yield f"{f['type']} {f['name']}{table}: {f['size']} cells"
 
 
 def objects(layout: Json) -> Iterator[str]:

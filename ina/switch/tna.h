@@ -36,7 +36,7 @@ enum ina_tna_drop {
 };
 
 struct ina_tna {
-    uint16_t front;               /* in: bytes in front of the frame that counters and meters do not count */
+    uint16_t front;               /* in: bytes in front of the frame that counters and meters do not count; the FCS they do */
 
     /* ingress, for the traffic manager */
     uint16_t ucast_egress_port;

@@ -1,0 +1,91 @@
+"""What architectures share when they lower a pipeline: the state of lowering, applying a block, the deparser's end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.compiler import ast, fold, ir, places
+from ina.compiler.errors import NO_SPAN
+from ina.compiler.lower_externs import Externs
+from ina.compiler.places import Record
+from ina.compiler.program import CheckedProgram, Instance
+
+CALL = ast.EmptyStatement(NO_SPAN)
+
+
+class Pipelines(Externs):
+    def __init__(self, program: CheckedProgram) -> None:
+        self.program = program
+        self.storage = places.Storage()
+        self.scope: dict[int, Any] = {}
+        self.out: list[ir.Stmt] = []
+        self.frames: list[Any] = []
+        self.loops: list[tuple[str, str]] = []
+        self.labels = 0
+        self.cursors = 0
+        self.exit_label = ""
+        self.reject_label = ""
+        self.error_index = {name: i for i, name in enumerate(program.errors)}
+        self.tables: dict[tuple[int, int], ir.Table] = {}
+        self.registers: dict[int, list[ir.Register]] = {}
+        self.counters: dict[int, ir.Counter] = {}
+        self.meters: dict[int, ir.Meter] = {}
+        self.colors: dict[int, ir.Var] = {}
+        self.direct_colors: dict[int, ir.Var] = {}
+        self.algorithms: dict[int, Any] = {}
+        self.direct: dict[int, list[Instance]] = {}
+        self.entries: dict[int, ir.Expr] = {}
+        self.messages: list[tuple[str, str, ir.Counter]] = []
+        self.cursor = ir.Var("cursor", 32)
+        self.out_length = ir.Var("out_length", 32)
+        self.emitted: list[tuple[places.Header, ir.Var]] = []
+        self.flags: dict[str, ir.Var] = {}
+        self.digests: list[dict[str, Any]] = []
+        self.uses_random = False
+        self.used: set[str] = set()
+        self.created: dict[int, places.Header] = {}
+        self.preserved: dict[int, list[Any]] = {}
+        self.needs_original = False
+        self.in_egress = False
+
+    def control(self, instance: Instance, values: list[Any]) -> None:
+        outer, self.exit_label = self.exit_label, self.new_label("exit")
+        params = instance.decl.params
+        assert len(params) == len(values)
+        self.enter_control(instance, values, CALL)
+        self.emit(ir.Label(self.exit_label))
+        self.exit_label = outer
+
+    def name_fields(self, fields: dict[str, Any], name: str, place: Any) -> None:
+        if isinstance(place, places.Header):
+            fields[f"{name}.$valid$"] = place.valid
+        if isinstance(place, Record | places.Header | places.Union):
+            for key, part in place.fields.items():
+                self.name_fields(fields, f"{name}.{key}", part)
+        elif isinstance(place, places.Stack | places.Sequence):
+            for i, part in enumerate(place.items):
+                self.name_fields(fields, f"{name}[{i}]", part)
+        else:
+            fields[name] = place
+
+    def deparse(self, deparser: Instance, values: list[Any]) -> None:
+        """Notes what the deparser emits."""
+        self.emit(ir.Assign(self.out_length, fold.const(0, 32)))
+        self.control(deparser, values)
+
+    def write_frame(self) -> None:
+        """The frame gets its new headers."""
+        args = [self.cursor, self.out_length, *(place for _, place in self.emitted)]
+        self.emit(ir.Extern("deparse", [], args, [(h, place) for h, place in self.emitted]))
+
+    def max_grow(self) -> int:
+        """Bytes: headers that came out of this frame do not make it longer, those that came to life otherwise do."""
+        seen: set[int] = set()
+        total = 0
+        for header, _ in self.emitted:
+            if id(header) in self.created or id(header) in seen:
+                total += places.fixed_bits(header.type)
+            varbit = places.varbit(header.type)
+            total += varbit.max_width if varbit else 0
+            seen.add(id(header))
+        return total // 8

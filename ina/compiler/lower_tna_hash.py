@@ -1,0 +1,117 @@
+"""Lowering of TNA's Hash: which function, over which bits.
+
+The fields are one number, the first in its most significant bits; a CRC runs over its bytes from the top, zeros filling the
+first one. A result of more bits than the hash has is zero-extended, unless a polynomial says `extended`; one of fewer
+bits takes the low ones, or the high ones where it says `msb` (Tofino Native Architecture, section 7.8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ina.compiler import ast, fold, ir, places, types
+from ina.compiler.lower_pipeline import Pipelines
+from ina.compiler.program import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Crc:
+    """`poly` without its top bit; `reversed`: bits enter least significant first. `init` is what the register holds."""
+
+    width: int
+    poly: int
+    reversed: bool
+    init: int
+    xor: int
+
+
+STANDARD = {
+    "CRC8": Crc(8, 0x07, False, 0, 0),
+    "CRC16": Crc(16, 0x8005, True, 0, 0),
+    "CRC32": Crc(32, 0x04C11DB7, True, 0xFFFFFFFF, 0xFFFFFFFF),
+    "CRC64": Crc(64, 0x42F0E1EBA9EA3693, False, 0, 0),
+    # Any fixed function: which one is the compiler's choice.
+    "RANDOM": Crc(64, 0xAD93D23594C935A9, True, 0xFFFFFFFFFFFFFFFF, 0),
+}
+XOR = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
+
+
+class Hashes(Pipelines):
+    def tna_hash(self, instance: Instance, data: list[Any], node: ast.Node, width: int | None = None) -> ir.Expr:
+        """What the Hash `instance` gives for the values `data`, in `width` bits (None: its own)."""
+        if width is None:
+            shape = places.scalar_shape(instance.type.args[0])
+            if shape is None:
+                raise self.unsupported(node, f"a hash of type {instance.type.args[0]}")
+            width = shape[0]
+        algorithm = instance.args["algo"]
+        parts = [part for value in data for part in self._parts(self.read(value))]
+        if algorithm == "IDENTITY":
+            return self._low_bits(self._flat(parts), width)
+        if algorithm in XOR:
+            return self._folded(self._flat(parts), XOR[algorithm], width)
+        extended = msb = False
+        if algorithm == "CUSTOM":
+            polynomial = instance.args.get("poly")
+            if not isinstance(polynomial, Instance):
+                raise self.unsupported(node, "HashAlgorithm_t.CUSTOM without a CRCPolynomial")
+            crc, extended, msb = self._custom(polynomial, node)
+        else:
+            crc = STANDARD[algorithm]
+        hashed: ir.Expr = self.hash_of(crc, self._padded(parts))
+        if width > crc.width and extended:
+            hashed = fold.concat([hashed] * -(-width // crc.width))
+        if width < crc.width and msb:
+            return fold.slice_bits(hashed, crc.width - 1, crc.width - width)
+        return fold.cast(hashed, width)
+
+    def _custom(self, polynomial: Instance, node: ast.Node) -> tuple[Crc, bool, bool]:
+        given = polynomial.args
+        shape = places.scalar_shape(polynomial.type.args[0])
+        if shape is None:
+            raise self.unsupported(node, f"a polynomial of type {polynomial.type.args[0]}")
+        width = shape[0] - shape[0] % 2  # bit<33> has room for the top bit of a CRC of 32
+        if width > 64 or width < 8:
+            raise self.unsupported(node, f"a CRC of {width} bits")
+        mask = (1 << width) - 1
+        crc = Crc(width, given["coeff"] & mask, given["reversed"], given["init"] & mask, given["xor"] & mask)
+        return crc, given["extended"], given["msb"]
+
+    def _flat(self, parts: list[Any]) -> list[ir.Expr]:
+        return [self.read(leaf) for part in parts for leaf in places.scalars(part)]
+
+    def _padded(self, parts: list[Any]) -> list[Any]:
+        bits = sum(types.fixed_width(p.type) or 0 if isinstance(p, places.Header) else p.width for p in parts)
+        return [fold.const(0, -bits % 8), *parts] if bits % 8 else parts
+
+    def _low_bits(self, parts: list[ir.Expr], width: int) -> ir.Expr:
+        taken: list[ir.Expr] = []
+        left = width
+        for part in reversed(parts):
+            if left <= 0:
+                break
+            taken.insert(0, fold.slice_bits(part, min(left, part.width) - 1, 0))
+            left -= part.width
+        return fold.cast(fold.concat(taken), width)
+
+    def _folded(self, parts: list[ir.Expr], size: int, width: int) -> ir.Expr:
+        """All words of `size` bits XORed, counted from the end."""
+        words: dict[int, list[ir.Expr]] = {}
+        at = 0
+        for part in reversed(parts):
+            low = 0
+            while low < part.width:
+                room = size - (at + low) % size
+                high = min(part.width, low + room)
+                piece = fold.cast(fold.slice_bits(part, high - 1, low), size)
+                shift = (at + low) % size
+                if shift:
+                    piece = ir.Op("shl", (piece, fold.const(shift, 32)), size)
+                words.setdefault((at + low) // size, []).append(piece)
+                low = high
+            at += part.width
+        result: ir.Expr = fold.const(0, size)
+        for piece in (p for pieces in words.values() for p in pieces):
+            result = ir.Op("xor", (result, piece), size)
+        return fold.cast(result, width)
