@@ -220,7 +220,7 @@ def test_a_p4info_of_another_program_is_refused(client, config):
 def test_a_remote_server_takes_no_code(compiled, config):
     config.p4_device_config = compiled.so_path.read_bytes()
     with pytest.raises(pipeline.EntityError, match="takes none"):
-        pipeline.from_config(config, native=False)
+        pipeline.from_config(config, pipeline.Wanted(native=False))
 
 
 # ---- arbitration
@@ -708,4 +708,4 @@ def test_p4info_of_p4c_describes_the_same_program(source, tmp_path):
     subprocess.run(command, check=True, capture_output=True)
     given = p4.ForwardingPipelineConfig(p4_device_config=str(source).encode())
     text_format.Parse(made.read_text(), given.p4info)
-    pipeline.from_config(given).switch.close()
+    pipeline.from_config(given, pipeline.Wanted()).switch.close()

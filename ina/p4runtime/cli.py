@@ -44,9 +44,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         help="where P4Runtime is served (default: %(default)s), also unix:PATH; there is no authentication",
     )  # fmt: skip
     run.add_argument("--device-id", type=int, default=1, metavar="N", help="P4Runtime's device id (default: %(default)s)")
+    run.add_argument("--arch", choices=("v1model", "tna"), help="refuse programs of another architecture")
+    run.add_argument("--pipes", type=int, default=0, metavar="N", help="of a TNA program: 1 to 4, of 128 ports each (default: 2)")
     run.add_argument(
-        "--cpu-port", type=int, default=510, metavar="N", help="port of packet-in and packet-out (default: %(default)s); 0: none"
-    )
+        "--cpu-port", type=int, default=510, metavar="N",
+        help="port of packet-in and packet-out (default: %(default)s; of a TNA program the CPU's, 192 of two pipes); 0: none",
+    )  # fmt: skip
     run.add_argument("--pcap", nargs="?", const=Path("."), type=Path, metavar="FOLDER", help="capture each port's frames there")
     run.add_argument("-L", "--log-level", choices=LEVELS, default="info", help="how much to tell (default: %(default)s)")
     run.set_defaults(main=_main)
@@ -84,12 +87,16 @@ def _run(args: argparse.Namespace) -> None:
     if args.cpu_port and args.cpu_port in ports:
         raise ValueError(f"-i {args.cpu_port}@{ports[args.cpu_port]}: this port is for packet-in and packet-out; "
                          "another number, or --cpu-port")
+    if not 0 <= args.pipes <= 4:
+        raise ValueError(f"--pipes {args.pipes}: expected 1 to 4")
     if not 0 <= args.device_id < 1 << 64:
         raise ValueError(f"--device-id {args.device_id}: expected 0 to 2^64 - 1, as in P4Runtime's messages")
     check_address(args.grpc)
     local = is_local(args.grpc)
     with contextlib.ExitStack() as stack:
-        device = stack.enter_context(Device(args.device_id, args.cpu_port or None, native=local, yields=0, nap=NAP))
+        device = stack.enter_context(
+            Device(args.device_id, args.cpu_port or None, native=local, arch=args.arch, pipes=args.pipes, yields=0, nap=NAP)
+        )
         if args.program is not None and args.program.suffix == ".p4":
             defines = {key: value or "1" for key, _, value in (item.partition("=") for item in args.define)}
             path = compile_program(args.program, defines=defines, include_dirs=[*args.include, paths.p4_dir()]).so_path

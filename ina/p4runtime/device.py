@@ -21,12 +21,14 @@ from ina.switch import (
     EntityError,
     Link,
     MulticastGroupEntry,
+    MulticastPort,
     ProfileGroup,
     ProfileMember,
     Program,
     TableEntry,
     Update,
     ValueSetEntry,
+    modify,
 )
 from ina.transport.ports import Port, create_bell, create_segment, open_shared
 
@@ -37,6 +39,16 @@ DIGEST_PERIOD = 0.01  # seconds between looks for digests, while any is enabled
 IDLE_PERIOD = 0.2
 CPU_FRAMES = 256
 PIPELINE_ACTIONS = ("VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT", "COMMIT", "RECONCILE_AND_COMMIT")
+
+
+def cpu_port_of(pipes: int) -> int:
+    """Of a TNA switch: its PCI Express port, of a switch with one pipe its Ethernet one (Tofino Native Architecture 12.1)."""
+    return {1: 64, 2: 192}.get(pipes, 320)
+
+
+def number_in(switch: Any, number: int) -> int:
+    """A port's number in that switch: CPU_PORT stands for a TNA switch's own."""
+    return cpu_port_of(switch.pipes) if switch.pipes and number == CPU_PORT else number
 
 
 class BatchError(Exception):
@@ -64,21 +76,25 @@ def error_of(code: str = "OK", message: str = "") -> Any:
 class Device:
     """`on_packet_in` and `on_digests` get a PacketIn or a DigestList, in a thread of the device's.
 
-    `native` False: pipelines that are compiled code are refused (pipeline.py). `start`: options of `Switch.start`.
+    `native` False: pipelines that are compiled code are refused (pipeline.py); `arch` ("v1model", "tna"): those of another
+    architecture. `pipes`: of TNA programs, as for `Switch`. `start`: options of `Switch.start`.
+
+    A TNA program has no port 510: there CPU_PORT means the switch's own (`cpu_port_of`), to which copy_to_cpu goes.
     """
 
     def __init__(self, device_id: int = 0, cpu_port: int | None = CPU_PORT, native: bool = True,
-                 max_frame: int = 9216, **start: Any):
+                 max_frame: int = 9216, arch: str | None = None, pipes: int = 0, **start: Any):
         self.device_id = device_id
-        self.native = native
         self.on_packet_in: Callable[[Any], None] = lambda message: None
         self.on_digests: Callable[[Any], None] = lambda message: None
+        self._wanted = pipelines.Wanted(native, arch, pipes)
         self._start = start
         self._lock = threading.RLock()
         self._committed: Pipeline | None = None
         self._saved: Pipeline | None = None
         self._ports: dict[int, tuple[Any, Link | None]] = {}
         self._cpu: Port | None = None
+        self._cpu_number = cpu_port
         self._cpu_sending = threading.Lock()
         self._closed = threading.Event()
         if cpu_port is not None:
@@ -124,13 +140,13 @@ class Device:
             if number in self._ports:
                 raise ValueError(f"port {number} is there already: remove it first")
             if self._committed is not None:
-                self._committed.switch.add_port(number, port, link)
+                self._committed.switch.add_port(number_in(self._committed.switch, number), port, link)
             self._ports[number] = (port, link)
 
     def remove_port(self, number: int) -> None:
         with self._lock:
             if self._committed is not None:
-                self._committed.switch.remove_port(number)
+                self._committed.switch.remove_port(number_in(self._committed.switch, number))
             del self._ports[number]
 
     # ---- pipelines
@@ -143,11 +159,11 @@ class Device:
     def load(self, program: Program) -> None:
         """Runs a program without any controller having asked for it."""
         with self._lock:
-            self._commit(pipelines.from_program(program))
+            self._commit(pipelines.from_program(program, self._wanted))
 
     def verify(self, given: Any) -> Pipeline:
         """A pipeline that could be saved or committed. May take as long as a C compiler. Raises EntityError."""
-        return pipelines.from_config(given, self.native)
+        return pipelines.from_config(given, self._wanted)
 
     def set_pipeline(self, action: str, pipeline: Pipeline | None) -> None:
         """Carries out one of PIPELINE_ACTIONS with what `verify` returned. Raises EntityError."""
@@ -175,9 +191,12 @@ class Device:
         if old is not None:
             old.switch.stop()
             for number in self._ports:
-                old.switch.remove_port(number)
+                old.switch.remove_port(number_in(old.switch, number))
         for number, (port, link) in self._ports.items():
-            pipeline.switch.add_port(number, port, link)
+            pipeline.switch.add_port(number_in(pipeline.switch, number), port, link)
+        if pipeline.switch.pipes and self._cpu_number in self._ports:
+            cpu = number_in(pipeline.switch, self._cpu_number)
+            pipeline.switch.write(modify(MulticastPort(cpu, copy_to_cpu=True)))
         pipeline.switch.start(**self._start)
         self._packet_in = ControllerHeader(pipeline.message, "packet_in")
         self._packet_out = ControllerHeader(pipeline.message, "packet_out")

@@ -52,28 +52,41 @@ class Pipeline:
         self.digests = DigestQueue(self.message, self.switch.program.layout)
 
 
-def from_config(given: Any, native: bool = True) -> Pipeline:
-    """The pipeline of a ForwardingPipelineConfig. EntityError (INVALID_ARGUMENT): it cannot be realised, and why.
-
-    `native` False refuses compiled programs, which are code that runs in this process.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a device takes. `native` False: no compiled programs, which are code that runs in this process; `arch`
+    ("v1model", "tna"): none of another architecture. `pipes` of TNA programs, as for `Switch`.
     """
+
+    native: bool = True
+    arch: str | None = None
+    pipes: int = 0
+
+    def switch(self, program: Program) -> Switch:
+        if self.arch not in (None, program.architecture):
+            raise EntityError(f"{program.name} is a program for {program.architecture}, and this switch takes {self.arch}")
+        return Switch(program, pipes=self.pipes if program.architecture == "tna" else 0)
+
+
+def from_config(given: Any, wanted: Wanted) -> Pipeline:
+    """The pipeline of a ForwardingPipelineConfig. EntityError (INVALID_ARGUMENT): it cannot be realised, and why."""
     if not given.p4_device_config:
         raise EntityError("p4_device_config is empty: it says which program to load (a path, or a compiled program)")
-    program = _program(given.p4_device_config, native)
+    program = _program(given.p4_device_config, wanted.native)
     message = message_of(program)
     difference = compare(given.p4info, message)
     if difference:
         raise EntityError(f"the P4Info does not describe {program.name}: {difference}")
     kept = p4.ForwardingPipelineConfig()
     kept.CopyFrom(given)
-    return Pipeline(Switch(program), kept, message)
+    return Pipeline(wanted.switch(program), kept, message)
 
 
-def from_program(program: Program) -> Pipeline:
+def from_program(program: Program, wanted: Wanted) -> Pipeline:
     """The pipeline of a program that the switch was started with: it has no cookie."""
     message = message_of(program)
     given = p4.ForwardingPipelineConfig(p4info=message, p4_device_config=os.fsencode(program.path))
-    return Pipeline(Switch(program), given, message)
+    return Pipeline(wanted.switch(program), given, message)
 
 
 def message_of(program: Program) -> Any:
