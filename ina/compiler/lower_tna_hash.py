@@ -71,7 +71,7 @@ class Hashes(Pipelines):
         shape = places.scalar_shape(polynomial.type.args[0])
         if shape is None:
             raise self.unsupported(node, f"a polynomial of type {polynomial.type.args[0]}")
-        width = shape[0] - shape[0] % 2  # bit<33> has room for the top bit of a CRC of 32
+        width = shape[0] - 1 if shape[0] % 8 == 1 else shape[0]  # bit<33> has room for the top bit of a CRC of 32
         if width > 64 or width < 8:
             raise self.unsupported(node, f"a CRC of {width} bits")
         mask = (1 << width) - 1
@@ -96,9 +96,9 @@ class Hashes(Pipelines):
         return fold.cast(fold.concat(taken), width)
 
     def _folded(self, parts: list[ir.Expr], size: int, width: int) -> ir.Expr:
-        """All words of `size` bits XORed, counted from the end."""
+        """All words of `size` bits XORed, counted from the top; zeros fill the last one."""
         words: dict[int, list[ir.Expr]] = {}
-        at = 0
+        at = -sum(part.width for part in parts) % size
         for part in reversed(parts):
             low = 0
             while low < part.width:

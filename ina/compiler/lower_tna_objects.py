@@ -157,7 +157,6 @@ class Objects(PacketObjects):
         register: Instance = action.args["reg"]
         cells = self.cells(register, e)
         self.note_access(e, register)
-        index = self.stable(index) if not isinstance(index, ir.Const) else index
         body = next(f for f in action.site.body if isinstance(f, ast.FunctionDecl) and f.name == "apply")
         value = self.storage.place(body.params[0].type, "cell")
         has_result = len(body.params) > 1
@@ -168,6 +167,8 @@ class Objects(PacketObjects):
         lowered = self.block(lambda: self.inline_values(body.params, given, e, lambda: self.body(body.body)))
         self.comparisons = outer
         written = {id(target) for stmt in ir.walk(lowered) for target in ir.writes(stmt)}
+        if not self._unchanged(index, lowered):
+            index = self.stable(index)
         parts = list(places.scalars(value))
         if len(parts) != len(cells):
             raise self.unsupported(e, f"a RegisterAction of {body.params[0].type} on a Register of {register.type.args[0]}")
@@ -180,6 +181,12 @@ class Objects(PacketObjects):
             if id(part) in written:
                 self.emit(ir.RegWrite(cell, index, part))
         return result
+
+    def _unchanged(self, index: ir.Expr, body: list[ir.Stmt]) -> bool:
+        """Whether an index is the same behind `body`: then all accesses name it alike, and registers can share rows."""
+        read = self._keys(index)
+        plain = all(isinstance(leaf, ir.Const | ir.Var | ir.Elem) for leaf in ir.leaves(index))
+        return plain and not any(self._keys(target) & read for stmt in ir.walk(body) for target in ir.writes(stmt))
 
     def _next_log(self, e: ast.Call, register: Instance) -> ir.Expr:
         """execute_log goes through the cells one after the other."""
