@@ -3,8 +3,8 @@
 import pytest
 from capabilities import need
 
-from ina.experiment import allreduce, networks, plan
-from ina.experiment.config import AllReduce, ConfigError
+from ina.experiment import allreduce, networks, plan, workload
+from ina.experiment.config import AllReduce, ConfigError, Workload
 
 SMALL = {"workers": 4, "elements": 6000, "values": 32, "pool": 64}
 
@@ -116,3 +116,25 @@ def test_baselines_have_as_many_workers_as_the_network_has_hosts():
     assert run.stats["workers"]["retransmissions"] == 0
     with pytest.raises(ConfigError, match="workers = 48: expected 1 to 32"):
         AllReduce(topology="topoopt servers=48 degree=4", workers=48)
+
+
+@pytest.mark.parametrize("protocol", ["atp", "ps"])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"stripes": 2},
+        {"stripes": 2, "topology": "leaf-spine leaves=2 spines=2 hosts=4", "placement": "spread"},
+        {"jobs": 3, "pool": 16, "slots": 16},
+        {"jobs": 2, "topology": "fat-tree k=4", "dtype": "float32", "loss": 0.01},
+        {"topology": "topoopt servers=8 degree=4", "stripes": 3},
+    ],
+    ids=lambda keys: " ".join(keys),
+)
+def test_jobs_with_parameter_servers_reduce_and_train_wherever_others_do(protocol, keys):
+    """Striped, sharing aggregators that are too few for all, in every kind of network: sums are checked in the run."""
+    need("cc")
+    common = {"protocol": protocol, "workers": 3, **keys}
+    reductions = allreduce.reduce(AllReduce(elements=9000, **common))
+    assert len(reductions) == common.get("jobs", 1)
+    trainings = workload.train(Workload(layers="fashion-mnist", steps=1, compute=0.01, **common))
+    assert len(trainings) == len(reductions) and all(len(t.step_seconds) == 1 for t in trainings)

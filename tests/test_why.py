@@ -6,7 +6,7 @@ from rich.console import Console
 
 from ina import cli
 from ina.experiment import layers, run, why
-from ina.experiment.config import AllReduce, Workload
+from ina.experiment.config import AllReduce, Sharing, Workload
 from ina.experiment.layers import Layer
 from ina.experiment.record import Result
 
@@ -16,7 +16,8 @@ MS = 10**9  # ps
 def explained(config) -> why.Finding:
     runs = run.WHOLE[type(config)](config)
     result = Result(None, config, {}, [r.summary() for r in runs], {}, [r.__dict__ for r in runs], True)
-    (finding,) = why.explain(result)
+    finding, *others = why.explain(result)
+    assert all(other.bound == finding.bound for other in others)
     return finding
 
 
@@ -29,9 +30,11 @@ def reduction(**keys):
     [
         ({}, "link", "the busiest link, "),
         ({"algorithm": "ring"}, "link", "the busiest link, "),
-        ({"pool": 4}, "window", "each of 4 slots waits"),
+        ({"pool": 4}, "pool", "each of 4 slots waits"),
         ({"host_packet": 2e-6}, "processor", "hosts' cores worked for "),
         ({"loss": 0.01, "rto_min": 1e-3}, "recovery", "time-outs"),
+        ({"protocol": "atp", "pool": 16, "slots": 16, "jobs": 3}, "pool", "found their aggregator taken"),
+        ({"protocol": "ps"}, "link", "the busiest link, h5>s1"),
         ({"elements": 2000, "delay": 10e-6}, "latency", "a worker sends 33 packets"),
         ({"algorithm": "ring", "flow": 2, "delay": 50e-6, "elements": 800_000}, "window", "flows of 2 packets"),
     ],
@@ -48,7 +51,9 @@ def test_what_bounds_an_all_reduce_is_named(keys, bound, shown):
         ({}, "compute", "of 20."),
         ({"compute": 0.01}, "link", "exposed all-reduce; the busiest link"),
         ({"slow_worker": 2.0}, "straggler", "worker 0 computes 2.00 times"),
-        ({"compute": 0.0, "pool": 2}, "window", "each of 2 slots waits"),
+        ({"compute": 0.0, "pool": 2}, "pool", "each of 2 slots waits"),
+        ({"compute": 0.01, "host_packet": 20e-6}, "processor", "hosts' cores worked for"),
+        ({"compute": 0.01, "loss": 0.02, "rto_min": 5e-3}, "recovery", "time-outs"),
     ],
 )
 def test_what_bounds_a_training_is_named(tmp_path, keys, bound, shown):
@@ -57,6 +62,38 @@ def test_what_bounds_a_training_is_named(tmp_path, keys, bound, shown):
     layers.write(path, [Layer("a", 200_000, 10 * MS, 5 * MS), Layer("b", 200_000, 0, 5 * MS)], "a test")
     found = explained(Workload(layers=str(path), workers=4, rate=10e9, steps=2, first_bucket_mb=0.1, **keys))
     assert found.bound == bound and shown in found.shown, found
+
+
+@pytest.mark.parametrize(
+    ("keys", "bound", "shown"),
+    [
+        ({"protocol": "switchml"}, "link", "the busiest link"),
+        ({"protocol": "ps"}, "link", "the busiest link"),
+        ({"protocol": "atp", "share": 0.125}, "pool", "found their aggregator taken"),
+        ({"protocol": "switchml", "share": 0.03125, "delay": 10e-6}, "pool", "each job has 2 slots"),
+        ({"protocol": "switchml", "straggler": 10.0}, "straggler", "the wire of worker 0 of job 0 is 10 times as slow"),
+        ({"protocol": "switchml", "period": 1e-3, "elements": 2000}, "latency", "a worker sends 9 packets of a tensor"),
+    ],
+)
+def test_what_bounds_jobs_that_share_a_switch_is_named(keys, bound, shown):
+    need("cc")
+    found = explained(Sharing(jobs=2, workers=4, window=64, elements=keys.pop("elements", 100_000), tensors=2, **keys))
+    assert found.bound == bound and shown in found.shown, found
+
+
+@pytest.mark.parametrize(
+    ("summary", "bound"),
+    [
+        ({"link_use": 0.9, "retransmissions": 0}, "link"),
+        ({"link_use": 0.5, "retransmissions": 7}, "recovery"),
+        ({"link_use": 0.5, "retransmissions": 0}, "unknown"),
+        ({"link_use": None, "retransmissions": 0}, "unknown"),
+    ],
+)
+def test_of_processes_only_what_was_measured_is_said(summary, bound):
+    config = AllReduce(world="testbed", workers=2)
+    (finding,) = why.explain(Result(None, config, {}, [{"job": "job 0", "packets": 100, **summary}], {}, [{}], True))
+    assert finding.bound == bound
 
 
 def test_the_command_explains_folders(tmp_path, capsys):

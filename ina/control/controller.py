@@ -96,7 +96,9 @@ class Controller:
             raise AdmissionError("invalid", f"job {name!r}: no trees without a topology")
         failed = {switch: "it does not answer" for switch in self.unsure} | self.down
         try:
-            return place(self.topology, hosts, {switch: len(self._ranges(switch, slots)) for switch in self.targets},
+            room = {switch: len(self._ranges(switch, slots)) if self.program.reserves else self.program.max_jobs
+                    for switch in self.targets}  # fmt: skip
+            return place(self.topology, hosts, room,
                          running=[job.tree for job in self.jobs.values() if job.tree], load=load, failed=failed, stripes=stripes,
                          roots=self.servers if self.program.needs_server else ())
         except AdmissionError as error:

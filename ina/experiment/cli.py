@@ -90,7 +90,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     report.add_argument("--output", type=Path, help="default: comparison.html, in the folder or beside several")
     report.set_defaults(main=_report)
 
-    why = commands.add_parser("why", help="what bounds a run: link, processor, compute, straggler, recovery, window or latency")
+    why = commands.add_parser("why", help="what bounds a run: link, pool, processor, straggler, recovery, compute, ...")
     why.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders, of runs or sweeps")
     why.set_defaults(main=_why)
 

@@ -260,8 +260,9 @@ class Virtual(Keys):
         need(1 <= self.flow <= 65536, "flow", "1 to 65536")
         need(self.transport in ("ideal", "dctcp"), "transport", "ideal or dctcp")
         need(self.transport == "ideal" or self.ecn > 0, "ecn", "more than 0 with transport = 'dctcp'")
-        shares = self.jobs * self.stripes if self.algorithm == "in-network" else 1
-        need(self.window >= 1 and self.window * shares <= self.pool, "pool", f"room for {shares} jobs")
+        reserved = self.algorithm == "in-network" and program_named(self.protocol).reserves
+        shares = self.jobs * self.stripes if reserved else 1
+        need(self.window >= 1 and (self.window * shares <= self.pool or not reserved), "pool", f"room for {shares} jobs")
         need(0 < self.rto_min <= self.rto_max, "rto_min", "more than 0, and no more than rto_max")
 
     @property

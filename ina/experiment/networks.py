@@ -17,6 +17,7 @@ from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.servers import Servers
 from ina.experiment.config import ConfigError, Virtual
 from ina.transport import protocols
+from ina.transport.config import PS
 from ina.transport.ports import Faults
 from topologies import Topology, TopologyError, routes, topoopt
 
@@ -157,9 +158,8 @@ def _servers(fabric: Fabric, config: Virtual, place: Place) -> Servers:
 def link_figures(fabric: Fabric, seconds: float) -> dict[str, object]:
     """Of the busiest link and direction: its name, bytes with all headers, and its use within ``seconds``."""
     busiest = fabric.busiest()
-    rate = fabric.topology.links[busiest.link].rate
-    return {"busiest_link": busiest.name, "busiest_bytes": busiest.bytes,
-            "link_use": 8 * busiest.bytes / (rate * seconds) if rate else None}  # fmt: skip
+    use = None if busiest.utilisation is None else busiest.utilisation * fabric.now / PS / seconds
+    return {"busiest_link": busiest.name, "busiest_bytes": busiest.bytes, "link_use": use}
 
 
 def counters(fabric: Fabric, config: Virtual, job: FabricJob) -> dict[str, dict]:

@@ -61,6 +61,7 @@ COLUMNS = {
         ("straggler_gbps", "of the job with the slow worker, Gb/s", "slow", "{:.2f}"),
         ("aggregated", "packets added up in the switch", "in switch", "{:.1%}"),
         ("server_load", "packets to the server, of a worker's", "at server", "{:.1%}"),
+        ("link_use", "use of the busiest link", "use", "{:.1%}"),
         ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
     ],
 }

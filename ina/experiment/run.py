@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 WHOLE: dict[type[Keys], Callable] = {
-    AllReduce: lambda config, timeline: _reduce(config, timeline),
+    AllReduce: lambda config, timeline=None: _reduce(config, timeline),
     Workload: workload.train,
     Sharing: sharing.share,
 }
@@ -82,7 +82,7 @@ def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str,
     return runs, comparison
 
 
-def _reduce(config: AllReduce, timeline: Timeline) -> list[Reduction]:
+def _reduce(config: AllReduce, timeline: Timeline | None) -> list[Reduction]:
     if config.world == "virtual":
         return allreduce.reduce(config, timeline)
     from ina.experiment import processes

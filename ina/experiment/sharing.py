@@ -16,6 +16,7 @@ from ina.compiler.build import compile_program
 from ina.control.programs import JobProgram, program_named
 from ina.emulator.network import Completion, Wire
 from ina.emulator.shared import Shared, SharedJob
+from ina.experiment import networks
 from ina.experiment.allreduce import EVENTS_AT_ONCE, WrongSum
 from ina.experiment.config import Sharing
 from ina.experiment.timeline import Timeline
@@ -34,6 +35,9 @@ class Shares:
     straggler: bool  # job 0 has a slow worker
     aggregated: float | None  # share of the workers' packets that the switch added up
     server_load: float | None  # packets that reach a job's parameter server, per packet of one of its workers
+    busiest_link: str  # as of Reduction
+    busiest_bytes: int
+    link_use: float | None
     stats: dict[str, dict] = field(default_factory=dict)
 
     @property
@@ -52,6 +56,7 @@ class Shares:
             "straggler_gbps": self.goodputs[0] if self.straggler else None,
             "aggregated": self.aggregated,
             "server_load": self.server_load,
+            "link_use": self.link_use,
             "retransmissions": self.stats["workers"]["retransmissions"],
         }
 
@@ -90,7 +95,8 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
             _check(completion, results.pop(completion.ticket), sums[started[completion.ticket][0]], started)
         network.check()
         timeline.jobs += _spans(config, jobs, done, started)
-        return [_shares(network, config, jobs, _seconds(config, done, started))]
+        figures = networks.link_figures(network, max(completion.time for completion in done) / PS)
+        return [_shares(network, config, jobs, _seconds(config, done, started), figures)]
 
 
 def _protocol(config: Sharing) -> JobProgram:
@@ -140,7 +146,9 @@ def _seconds(config: Sharing, done: Sequence[Completion], started: dict[int, tup
     ]
 
 
-def _shares(network: Shared, config: Sharing, jobs: Sequence[SharedJob], seconds: list[list[float]]) -> Shares:
+def _shares(
+    network: Shared, config: Sharing, jobs: Sequence[SharedJob], seconds: list[list[float]], figures: dict
+) -> Shares:
     machines = [network.worker_stats(machine) for job in jobs for machine in job.machines]
     workers = {key: sum(s[key] for s in machines) for key in machines[0] if not key.endswith("_ps")}
     stats, aggregated, load = {"workers": workers, "network": network.stats()}, None, None
@@ -149,4 +157,5 @@ def _shares(network: Shared, config: Sharing, jobs: Sequence[SharedJob], seconds
         stats["servers"] = {key: sum(s[key] for s in servers) for key in servers[0] if not key.endswith("_ps")}
         load = stats["servers"]["rx_packets"] * config.workers / workers["tx_packets"]
         aggregated = 1 - stats["servers"]["merged_raw"] / workers["tx_packets"]
-    return Shares(config.protocol, config.workers, 4 * config.elements, seconds, config.straggler > 1, aggregated, load, stats)
+    return Shares(config.protocol, config.workers, 4 * config.elements, seconds, config.straggler > 1, aggregated, load,
+                  stats=stats, **figures)  # fmt: skip

@@ -5,7 +5,8 @@
     compute     a training's steps are compute: a faster network changes nothing
     straggler   one worker computes longer than the others, and all wait for it
     recovery    packets were lost, and their slots or flows stood still for a time-out
-    window      every slot (or flow) had its packet under way: more of them would help
+    pool        every slot of the job had its packet under way, or packets found no free aggregator: more of them would help
+    window      so had every flow between two hosts
     latency     the tensor is over in a few round trips: nothing is full
 """
 
@@ -15,12 +16,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ina.experiment.config import Virtual, Workload
+from ina.control.programs import program_named
+from ina.experiment.config import Sharing, Virtual, Workload
 from ina.experiment.record import Result
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 
 BUSY = 0.85  # of the time: the bottleneck
+CROWDED = 0.10  # of the packets without an aggregator: the pool is too small
 FEW = 4  # windows of a tensor: below, round trips decide
 
 
@@ -35,17 +38,58 @@ class Finding:
 
 def explain(result: Result) -> list[Finding]:
     """One finding a job or back end. What a run has no figures for is not guessed: `unknown`."""
-    if isinstance(result.config, Virtual) and result.config.world == "virtual":
-        return [_virtual(result.config, run, summary) for run, summary in zip(result.runs, result.summary, strict=True)]
-    found = []
-    for summary in result.summary:
-        name = str(summary.get("backend", summary.get("job")))
-        if summary.get("bound") is None:
-            found.append(Finding(name, "unknown", f"no link or processor was measured in world {result.config.world}"))
-        else:
-            use = f", the busiest link was used for {summary['link_use']:.0%} of it" if summary["link_use"] is not None else ""
-            found.append(Finding(name, str(summary["bound"]), f"{summary['allreduce_ms']:.2f} ms a step in all-reduce{use}"))
-    return found
+    config = result.config
+    if isinstance(config, Sharing):
+        return [_sharing(config, run, summary) for run, summary in zip(result.runs, result.summary, strict=True)]
+    if isinstance(config, Virtual) and config.world == "virtual":
+        return [_virtual(config, run, summary) for run, summary in zip(result.runs, result.summary, strict=True)]
+    return [_real(config.world, summary) for summary in result.summary]
+
+
+def _real(world: str, summary: dict) -> Finding:
+    """In processes: what links carried is known, what processors did only of trainings."""
+    name, use = str(summary.get("backend", summary.get("job"))), summary.get("link_use")
+    if summary.get("bound") is not None:
+        told = f", the busiest link was used for {use:.0%} of it" if use is not None else ""
+        return Finding(name, str(summary["bound"]), f"{summary['allreduce_ms']:.2f} ms a step in all-reduce{told}")
+    if use is None:
+        return Finding(name, "unknown", f"no link or processor was measured in world {world}")
+    told = f"the busiest link was used for {use:.0%} of the time"
+    if use >= BUSY:
+        return Finding(name, "link", told)
+    if summary["retransmissions"]:
+        return Finding(name, "recovery", f"{summary['retransmissions']} of {summary['packets']} packets were sent again; {told}")
+    return Finding(name, "unknown", f"{told}, and no processor was measured in world {world}")
+
+
+def _sharing(config: Sharing, run: dict, summary: dict) -> Finding:
+    """All jobs of the run together: they are alike."""
+    name, worker = summary["job"], run["stats"]["workers"]
+    rates = summary["goodput_gbps"], summary["straggler_gbps"]
+    if rates[1] is not None and rates[1] < 0.9 * rates[0]:
+        told = f"the wire of worker 0 of job 0 is {config.straggler:g} times as slow: that job runs at {rates[1]:.1f} Gb/s"
+        return Finding(name, "straggler", f"{told}, the others at {rates[0]:.1f}")
+    busiest = f"the busiest link, {run['busiest_link']}, sent for {run['link_use']:.0%} of the time"
+    if (crowded := _crowded(config.protocol, worker)) is not None:
+        return Finding(name, "pool", f"{crowded}, of which there are {config.pool}; {busiest}")
+    if run["link_use"] >= BUSY:
+        return Finding(name, "link", busiest)
+    if worker["timeouts"]:
+        told = f"{worker['timeouts']} time-outs, {worker['retransmissions']} packets sent again"
+        return Finding(name, "recovery", f"{told}; {busiest}")
+    each = worker["tx_packets"] / (config.workers * config.jobs * config.tensors)
+    if config.period or each < FEW * config.slots:
+        told = f"a worker sends {each:.0f} packets of a tensor, and may have {config.slots} under way"
+        return Finding(name, "latency", f"{told}; {busiest}")
+    return Finding(name, "pool", f"each job has {config.slots} slots of the switch's {config.pool}; {busiest}")
+
+
+def _crowded(protocol: str, worker: dict) -> str | None:
+    """Of a protocol whose jobs share aggregators: too many packets found theirs taken."""
+    if program_named(protocol).reserves or worker["collided"] <= CROWDED * worker["results"]:
+        return None
+    share = worker["collided"] / worker["results"]
+    return f"{share:.0%} of the packets found their aggregator taken and went to the server as they were"
 
 
 def _virtual(config: Virtual, run: dict, summary: dict) -> Finding:
@@ -81,6 +125,8 @@ def _network(config: Virtual, run: dict, summary: dict, share: float) -> Finding
     told = [f"the busiest link, {run['busiest_link']}, sent for {link:.0%} of the time", f"hosts' cores worked for {cpu:.0%}"]
     if cpu >= BUSY and cpu >= link:
         return Finding(job, "processor", "; ".join(reversed(told)))
+    if config.algorithm == "in-network" and (crowded := _crowded(config.protocol, worker)) is not None:
+        return Finding(job, "pool", f"{crowded}, of which there are {config.pool}; {told[0]}")
     if link >= BUSY:
         return Finding(job, "link", told[0])
     if lost and worker["timeouts"]:
@@ -94,7 +140,7 @@ def _network(config: Virtual, run: dict, summary: dict, share: float) -> Finding
         frame = protocols.frame_bytes(config.protocol, config.values) + ETHERNET_OVERHEAD
         needed = answered * config.rate / (8 * frame)
         shown = f"each of {window} slots waits {1e6 * answered:.1f} us for its answer; {needed:.0f} of them would fill a link"
-        return Finding(job, "window", f"{shown}; {told[0]}")
+        return Finding(job, "pool", f"{shown}; {told[0]}")
     return Finding(job, "window", f"{told[0]}, and nothing was lost: flows of {window} packets, or the order of the steps")
 
 
