@@ -318,13 +318,27 @@ def test_a_frame_recirculates_in_the_other_pipe_as_a_new_one(switch):
 
 
 def test_a_front_port_in_loopback_mode(switch):
-    switch.set_loopback(129, True)
+    switch.set_port(129, loopback=True)
     assert step(switch, frame((UCAST, 129))) == []
     assert switch.port_stats(129).rx_packets == 1
-    switch.set_loopback(129, False)
+    switch.set_port(129, loopback=False)
     assert ports_of(step(switch, frame((UCAST, 129)))) == [129]
     with pytest.raises(ValueError, match="loopback port is TNA's"):
         switch.add_port(6, object(), loopback=True)
+
+
+def test_a_port_that_is_down_takes_and_sends_nothing(switch):
+    switch.set_port(2, up=False)
+    assert step(switch, frame((UCAST, 2))) == [] and step(switch, frame((UCAST, 1)), 2) == []
+    assert drops(switch, 0) == {"no_port": 1} == drops(switch, 2)
+    with pytest.raises(ValueError, match="port 2 is there already"):
+        switch.add_port(2)
+    switch.set_port(2, up=True)
+    assert ports_of(step(switch, frame((UCAST, 2)))) == [2]
+    switch.set_port(2, up=False)
+    switch.remove_port(2)
+    switch.add_port(2)
+    assert ports_of(step(switch, frame((UCAST, 2)))) == [2]
 
 
 def test_a_recirculation_port_with_a_link_takes_its_time(probe):

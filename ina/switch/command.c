@@ -49,7 +49,7 @@ static int add_port(struct ina_switch *sw, const struct ina_command *c)
     if (c->id >= INA_SWITCH_PORTS || c->id == INA_DROP_PORT || (sw->tna && !ina_tna_has(sw->tna, c->id)))
         return -EINVAL;
     struct ina_switch_port *port = &sw->ports[c->id];
-    if (port->present)
+    if (port->present || port->disabled)
         return -EEXIST;
     if (c->link) {
         port->link = calloc(1, ina_link_size(sw->config.buffers));
@@ -66,7 +66,7 @@ static int add_port(struct ina_switch *sw, const struct ina_command *c)
 
 static int remove_port(struct ina_switch *sw, const struct ina_command *c)
 {
-    if (c->id >= INA_SWITCH_PORTS || !sw->ports[c->id].present)
+    if (c->id >= INA_SWITCH_PORTS || !(sw->ports[c->id].present || sw->ports[c->id].disabled))
         return -ENOENT;
     struct ina_switch_port *port = &sw->ports[c->id];
     if (port->link) {
@@ -79,7 +79,7 @@ static int remove_port(struct ina_switch *sw, const struct ina_command *c)
         memmove(&sw->linked[i], &sw->linked[i + 1], (--sw->linked_count - i) * sizeof sw->linked[0]);
     }
     port->port = NULL;
-    port->present = port->loopback = false;
+    port->present = port->loopback = port->disabled = false;
     return 0;
 }
 

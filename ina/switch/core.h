@@ -37,6 +37,7 @@ struct ina_switch_port {
     struct ina_link *link; /* NULL: straight through */
     bool present;
     bool loopback;         /* TNA: what leaves by it enters by it again */
+    bool disabled;         /* TNA: it was present, and will be again */
     bool active;           /* has emissions in the current batch */
     int32_t first, last;   /* those */
     uint32_t copies;       /* how many */

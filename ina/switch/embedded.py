@@ -104,7 +104,7 @@ class Switch(Watched, SwitchTarget):
             )
         self.pipes = int(lib.ina_switch_pipes(self.pointer))
         self._cells = Cells(program, max(1, self.pipes), lib.ina_switch_state_stride(self.pointer))
-        self._manager = TrafficManager(self.pipes, program.layout.get("port_metadata", ())) if self.pipes else None
+        self._manager = TrafficManager(self.pipes, program.port_metadata) if self.pipes else None
         self._collector = ffi.new("struct ina_collector *")
         self._collected = ffi.new("uint8_t[]", 1 << 20)
         self._collector.data, self._collector.size = self._collected, len(self._collected)
@@ -243,14 +243,16 @@ class Switch(Watched, SwitchTarget):
             self._execute([{"op": lib.INA_REMOVE_PORT, "id": number}])
             return self._ports.pop(number)
 
-    def set_loopback(self, number: int, loopback: bool) -> None:
-        """Makes a port that has no memory of its own a loopback port (TNA), or one that goes to `step` again."""
+    def set_port(self, number: int, loopback: bool | None = None, up: bool | None = None) -> None:
+        """Of a TNA switch: makes a port that has no memory of its own a loopback port, or one that goes to `step` again; a
+        port that is not `up` neither takes nor sends frames, which are dropped as if it were not there."""
         with self._lock:
             if not self.pipes:
-                raise ValueError(f"{self.program.name}: loopback ports are TNA's")
-            if self._ports.get(number) is not None:
+                raise ValueError(f"{self.program.name}: loopback ports and port states are TNA's")
+            if loopback and self._ports.get(number) is not None:
                 raise ValueError(f"port {number} has memory of its own, and cannot loop back")
-            self._execute([{"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": int(loopback)}])
+            asked = ((lib.INA_TNA_SET_LOOPBACK, loopback), (lib.INA_TNA_SET_ENABLED, up))
+            self._execute([{"op": op, "id": number, "count": int(on)} for op, on in asked if on is not None])
 
     @property
     def ports(self) -> list[int]:

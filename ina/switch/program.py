@@ -39,21 +39,31 @@ class Program:
         return "tna" if self.pointer.architecture == lib.INA_TNA else "v1model"
 
     @property
+    def port_metadata(self) -> list[dict[str, Any]]:
+        """What the ingress parser of each pipeline reads in front of frames (TNA): its name, and fields with their bits."""
+        found = (json.loads(_text(p.layout) or "{}").get("port_metadata") for p in self.pipelines)
+        return [metadata for metadata in found if metadata]
+
+    @property
     def meta_size(self) -> int:
         """Bytes of metadata that a digest may come with."""
         return max(p.meta_size for p in self.pipelines)
 
 
 def _merged(layouts: list[dict[str, Any]]) -> dict[str, Any]:
-    """One layout of all pipelines: what is a list there has everyone's items, each with its `pipeline`."""
+    """One layout of all pipelines: lists of objects have everyone's, each with its `pipeline`; all else is the first's."""
     if len(layouts) == 1:
         return layouts[0]
-    merged: dict[str, Any] = {}
-    for number, layout in enumerate(layouts):
-        for section, value in layout.items():
-            if isinstance(value, list):
-                merged.setdefault(section, []).extend({**item, "pipeline": number} for item in value)
+    merged = dict(layouts[0])
+    for section in {key for layout in layouts for key in layout}:
+        items = [(number, item) for number, layout in enumerate(layouts) for item in _objects(layout.get(section))]
+        if items:
+            merged[section] = [{**item, "pipeline": number} for number, item in items]
     return merged
+
+
+def _objects(section: Any) -> list[dict[str, Any]]:
+    return [item for item in section if isinstance(item, dict)] if isinstance(section, list) else []
 
 
 def _text(pointer: Any) -> str:

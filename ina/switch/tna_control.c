@@ -135,11 +135,20 @@ static int set_port(struct ina_tna_runtime *tna, const struct ina_command *c)
 
 static int set_loopback(struct ina_switch *sw, const struct ina_command *c)
 {
-    if (c->id >= INA_SWITCH_PORTS || !sw->ports[c->id].present)
+    if (c->id >= INA_SWITCH_PORTS || !(sw->ports[c->id].present || sw->ports[c->id].disabled))
         return -ENOENT;
     if (c->count && sw->ports[c->id].port)
         return -EINVAL;
     sw->ports[c->id].loopback = c->count != 0;
+    return 0;
+}
+
+static int set_enabled(struct ina_switch *sw, const struct ina_command *c)
+{
+    if (c->id >= INA_SWITCH_PORTS || !(sw->ports[c->id].present || sw->ports[c->id].disabled))
+        return -ENOENT;
+    sw->ports[c->id].present = c->count != 0;
+    sw->ports[c->id].disabled = c->count == 0;
     return 0;
 }
 
@@ -168,6 +177,8 @@ int ina_tna_execute(struct ina_switch *sw, const struct ina_command *c)
         return set_session(tna, c);
     case INA_TNA_SET_LOOPBACK:
         return set_loopback(sw, c);
+    case INA_TNA_SET_ENABLED:
+        return set_enabled(sw, c);
     default:
         return -EINVAL;
     }

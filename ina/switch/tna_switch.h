@@ -35,7 +35,8 @@ enum ina_tna_op {
     INA_TNA_SET_REPLICATION = 35, /* struct ina_tna_replication at data */
     INA_TNA_SET_PORT = 36,      /* port id: struct ina_tna_port at data */
     INA_TNA_SET_SESSION = 37,   /* mirror session id: struct ina_tna_session at data; NULL removes it */
-    INA_TNA_SET_LOOPBACK = 38   /* port id, which is there and has no struct ina_port: count 1 loopback, 0 not */
+    INA_TNA_SET_LOOPBACK = 38,  /* port id, which is there and has no struct ina_port: count 1 loopback, 0 not */
+    INA_TNA_SET_ENABLED = 39    /* port id: count 0: nothing enters or leaves by it, as if it were not there; 1: again */
 };
 
 struct ina_tna_replication {

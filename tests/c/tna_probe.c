@@ -165,8 +165,8 @@ static const char P4INFO[] =
 static const char LAYOUT[] =
     "{\"tables\":[],\"counters\":[],"
     "\"registers\":[{\"name\":\"Ingress.seen\",\"width\":64,\"size\":2,\"offset\":0,\"stride\":8,\"bytes\":8}],"
-    "\"port_metadata\":[{\"name\":\"Parser.$PORT_METADATA\",\"fields\":[{\"name\":\"vrf\",\"width\":12,\"bit\":0},{\"name\":\"ifid\","
-    "\"width\":20,\"bit\":12}]}],"
+    "\"port_metadata\":{\"name\":\"Parser.$PORT_METADATA\",\"fields\":[{\"name\":\"vrf\",\"width\":12,\"bit\":0},{\"name\":\"ifid\","
+    "\"width\":20,\"bit\":12}]},"
     "\"digests\":[{\"name\":\"learn\",\"number\":1,\"fields\":[{\"name\":\"what\",\"width\":16,\"offset\":" STR(LEARNED)
     ",\"bytes\":2}]}]}";
 
