@@ -47,12 +47,24 @@ int ina_dpdk_ring_pair(const char *name, struct ina_dpdk_pool *pool, uint32_t fr
                        char *error, size_t error_size);
 /* A port on queue `queue` of the device, driven by one thread at a time; it ends before the device does. NULL + errno. */
 struct ina_port *ina_dpdk_port(struct ina_dpdk_device *device, uint32_t queue);
+
+/* ---- several ports on one device: steered by UDP destination port ---------------------------------------------------
+ * In software (steer.c): up to INA_DPDK_SHARES ports on queue 0, each driven by a thread of its own. Whichever looks receives
+ * for all and puts into the others' rings what is theirs; a lock for each burst, none for a packet. What nobody claimed goes to
+ * the share with the lowest number. A device has shares or ports on queue 0, not both. NULL + errno (EEXIST, EINVAL, ENOMEM). */
+enum { INA_DPDK_SHARES = 64 };
+struct ina_port *ina_dpdk_share(struct ina_dpdk_device *device, uint32_t number);
+int ina_dpdk_has_share(const struct ina_dpdk_device *device, uint32_t number); /* 1: a port has this number */
+/* UDP destination ports first..first+count-1 are this share's from now on, until it is closed. 0, -EBUSY: some are another's. */
+int ina_dpdk_claim(struct ina_port *share, uint16_t first, uint32_t count);
+/* In the device: frames to UDP port `port` go to `queue` (rte_flow). 0, or -errno and why not. Rules end with the device. */
+int ina_dpdk_flow(struct ina_dpdk_device *device, uint16_t port, uint32_t queue, char *error, size_t error_size);
 /* mbufs that the port holds at the moment: lent, to be sent as soon as the device has room, and ready for the next tx_get. */
 uint32_t ina_dpdk_port_held(const struct ina_port *port);
 
 struct ina_dpdk_device_stats {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
-    uint64_t rx_missed;       /* the device had no descriptor, or its ring was full */
+    uint64_t rx_missed;       /* the device had no descriptor, or its ring or a share's was full */
     uint64_t rx_errors, tx_errors, rx_no_mbuf;
 };
 int ina_dpdk_stats(const struct ina_dpdk_device *device, struct ina_dpdk_device_stats *stats); /* 0 or -errno */

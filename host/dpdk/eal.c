@@ -13,6 +13,7 @@
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
+#include <rte_flow.h>
 #include <rte_lcore.h>
 #include <rte_malloc.h>
 #include <rte_mbuf.h>
@@ -263,7 +264,10 @@ int ina_dpdk_stats(const struct ina_dpdk_device *device, struct ina_dpdk_device_
     struct rte_eth_stats s;
     const int failed = rte_eth_stats_get(device->id, &s);
     if (!failed)
-        *stats = (struct ina_dpdk_device_stats){s.ipackets, s.ibytes, s.opackets, s.obytes, s.imissed, s.ierrors, s.oerrors, s.rx_nombuf};
+        *stats = (struct ina_dpdk_device_stats){
+            .rx_packets = s.ipackets, .rx_bytes = s.ibytes, .tx_packets = s.opackets, .tx_bytes = s.obytes,
+            .rx_missed = s.imissed + (device->steering ? device->steering->missed : 0), .rx_errors = s.ierrors,
+            .tx_errors = s.oerrors, .rx_no_mbuf = s.rx_nombuf};
     return failed;
 }
 
@@ -285,6 +289,7 @@ void ina_dpdk_close(struct ina_dpdk_device *device)
 {
     if (!device)
         return;
+    rte_flow_flush(device->id, NULL); /* not every driver does it */
     rte_eth_dev_stop(device->id);
     if (device->created) {
         struct rte_eth_dev_info info;
@@ -294,5 +299,6 @@ void ina_dpdk_close(struct ina_dpdk_device *device)
     for (struct rte_mbuf *left; device->ring && rte_ring_dequeue(device->ring, (void **)&left) == 0;)
         rte_pktmbuf_free(left);
     rte_ring_free(device->ring);
+    rte_free(device->steering);
     free(device);
 }

@@ -21,7 +21,9 @@ enum { LENT = 1024, STAGED = 256 };
 
 struct dpdk_port {
     struct ina_port port;
-    uint16_t device, queue;
+    struct ina_dpdk_device *device;
+    uint16_t id, queue;                  /* ethdev's */
+    int32_t share;                       /* its number; -1: the queue is this port's alone */
     uint32_t room;                       /* bytes that a lent frame may have behind its headroom */
     struct rte_mempool *pool;
     uint32_t lent_begin, lent_end;       /* both run freely */
@@ -64,11 +66,25 @@ static inline void greet(void)
         introduce();
 }
 
+static inline uint16_t from_device(struct dpdk_port *p, struct rte_mbuf **burst, uint16_t want)
+{
+    if (__builtin_expect(p->share >= 0, 0))
+        return ina_dpdk_pull(p->device, (uint32_t)p->share, burst, want);
+    return rte_eth_rx_burst(p->id, p->queue, burst, want);
+}
+
+static inline uint16_t to_device(struct dpdk_port *p, struct rte_mbuf **burst, uint16_t n)
+{
+    if (__builtin_expect(p->share >= 0, 0))
+        return ina_dpdk_push(p->device, burst, n);
+    return rte_eth_tx_burst(p->id, p->queue, burst, n);
+}
+
 /* ---- receive ------------------------------------------------------------------------------------------------------ */
 
 static void send_late(struct dpdk_port *p)
 {
-    p->late_begin += rte_eth_tx_burst(p->device, p->queue, &p->late[p->late_begin], (uint16_t)(p->late_end - p->late_begin));
+    p->late_begin += to_device(p, &p->late[p->late_begin], (uint16_t)(p->late_end - p->late_begin));
     if (p->late_begin == p->late_end)
         p->late_begin = p->late_end = 0;
 }
@@ -94,7 +110,7 @@ static int dpdk_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint
         uint32_t want = (uint32_t)(max - n), room = LENT - (p->lent_end - p->lent_begin);
         want = want < room ? want : room;
         want = want < RTE_DIM(burst) ? want : RTE_DIM(burst);
-        const uint16_t got = rte_eth_rx_burst(p->device, p->queue, burst, (uint16_t)want);
+        const uint16_t got = from_device(p, burst, (uint16_t)want);
         uint64_t bytes = 0;
         for (uint16_t i = 0; i < got; i++)
             rte_prefetch0(rte_pktmbuf_mtod(burst[i], void *));
@@ -201,7 +217,7 @@ static void dpdk_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, u
     p->staged_count = kept;
     port->stats.tx_packets += count;
     port->stats.tx_bytes += bytes;
-    const uint32_t sent = rte_eth_tx_burst(p->device, p->queue, out, (uint16_t)count);
+    const uint32_t sent = to_device(p, out, (uint16_t)count);
     for (uint32_t i = sent; i < count; i++)
         p->late[p->late_end++] = out[i];
 }
@@ -227,6 +243,8 @@ static void dpdk_close(struct ina_port *port)
     dpdk_rx_done(port, LENT);
     rte_pktmbuf_free_bulk(p->staged, p->staged_count);
     rte_pktmbuf_free_bulk(&p->late[p->late_begin], p->late_end - p->late_begin);
+    if (p->share >= 0)
+        ina_dpdk_leave(p->device, (uint32_t)p->share);
     free(p);
 }
 
@@ -240,20 +258,44 @@ static const struct ina_port_ops DPDK_OPS = {
     .close = dpdk_close,
 };
 
-struct ina_port *ina_dpdk_port(struct ina_dpdk_device *device, uint32_t queue)
+static struct dpdk_port *opened(struct ina_dpdk_device *device, uint32_t queue, int32_t share)
 {
-    if (queue >= device->queues) {
-        errno = EINVAL;
-        return NULL;
-    }
     struct dpdk_port *p = aligned_alloc(128, (sizeof *p + 127) & ~(size_t)127);
     if (!p)
         return NULL;
     memset(p, 0, sizeof *p);
     p->port = (struct ina_port){.ops = &DPDK_OPS, .fd = -1, .max_frame = device->pool->max_frame};
-    p->device = device->id;
+    p->device = device;
+    p->id = device->id;
     p->queue = (uint16_t)queue;
+    p->share = share;
     p->pool = device->pool->mbufs;
     p->room = device->pool->max_frame;
-    return &p->port;
+    return p;
+}
+
+struct ina_port *ina_dpdk_port(struct ina_dpdk_device *device, uint32_t queue)
+{
+    if (queue >= device->queues || (!queue && device->steering)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    device->has_port |= !queue;
+    return (struct ina_port *)opened(device, queue, -1);
+}
+
+struct ina_port *ina_dpdk_share(struct ina_dpdk_device *device, uint32_t number)
+{
+    const int failed = ina_dpdk_join(device, number);
+    struct dpdk_port *p = failed ? NULL : opened(device, 0, (int32_t)number);
+    if (!failed && !p)
+        ina_dpdk_leave(device, number);
+    errno = failed ? -failed : errno;
+    return (struct ina_port *)p;
+}
+
+int ina_dpdk_claim(struct ina_port *share, uint16_t first, uint32_t count)
+{
+    const struct dpdk_port *p = (const struct dpdk_port *)share;
+    return p->share < 0 ? -EINVAL : ina_dpdk_own(p->device, (uint32_t)p->share, first, count);
 }

@@ -22,14 +22,16 @@ from ina.backend.moving import Keeper
 from ina.backend.settings import Settings
 from ina.control.client import Attachment, Client, ControlError
 from ina.control.ports import open_worker_port
-from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig, protocols
+from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig, dpdk, protocols
 from ina.transport.failover import Movable, array_at
+from ina.transport.ports import Port
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left in peace
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up
 # Least RTO in seconds. Shared memory loses nothing, so there a time-out is nearly always a rank or switch that did not
 # get a processor: it must be longer than a few time slices. Where packets can be lost, waiting that long would cost.
-RTO_MIN_LOCAL = {"shm": 100e-3, "udp": 20e-3}
+RTO_MIN_LOCAL = {"shm": 100e-3, "udp": 20e-3, "dpdk": 20e-3}
+SPIN_DPDK = 100e-6  # seconds after a frame for which a device is looked at without pause, beside threads that compute
 RTO_MIN_FAULTS = 4e-3
 RTO_MIN_NETWORK = 10e-3  # a repetition takes its share of the link, and the kernel's timers and queues are in every round trip
 RTO_MAX = 0.5
@@ -93,7 +95,18 @@ class Job:
             return self.refusal
 
     def _attach(self) -> Attachment:
-        return self.client.attach(self.name, self.rank, self.settings.port, moves=self._store is not None)
+        return self._attached_by(self.client)
+
+    def _attached_by(self, client: Client) -> Attachment:
+        kind = f"dpdk@{self._plug().at}" if self.settings.on_dpdk else self.settings.port
+        return client.attach(self.name, self.rank, kind, moves=self._store is not None)
+
+    def _plug(self) -> dpdk.Plug:
+        """Of this process: its jobs share a device."""
+        return dpdk.plug(self.settings.port, world.number(self.rank))
+
+    def _own_port(self, attachment: Attachment, max_frame: int) -> Port:
+        return dpdk.job_port(self._plug(), attachment.address.port, max_frame, self.settings.dpdk, min(self.timeout, LONGEST))
 
     def reopen(self) -> Endpoint:
         """Where the job has been moved to. Raises ControlError, RuntimeError."""
@@ -105,7 +118,7 @@ class Job:
         client = Client(self._switch, self.client.timeout, self.client.token, self.client.host)
         try:
             client.join(self.name, self.rank)
-            attachment = client.attach(self.name, self.rank, self.settings.port, moves=self._store is not None)
+            attachment = self._attached_by(client)
         except ControlError:
             client.close()
             raise
@@ -127,7 +140,8 @@ class Job:
         if self.settings.faults is not None:
             rto_min = RTO_MIN_FAULTS
         else:
-            rto_min = RTO_MIN_NETWORK if self.settings.switch else RTO_MIN_LOCAL[attachment.port["kind"]]
+            kind = attachment.port["kind"]
+            rto_min = RTO_MIN_NETWORK if self.settings.switch and kind != "dpdk" else RTO_MIN_LOCAL[kind]
         if self.settings.protocol not in ("", attachment.protocol):
             self.failure = (f"ina: the switch process {self._switch_pid} speaks {attachment.protocol}, but INA_PROTOCOL is "
                             f"{self.settings.protocol}: its program, {self.settings.program}, is another protocol's")
@@ -139,7 +153,12 @@ class Job:
             address=attachment.address, switch=attachment.switch,
             server=attachment.switch)  # the switch relays what is for it
         self.has_maximum = protocols.has_maximum(attachment.protocol)
-        port = open_worker_port(attachment, self.settings.faults)
+        own = (lambda max_frame: self._own_port(attachment, max_frame)) if self.settings.on_dpdk else None
+        try:
+            port = open_worker_port(attachment, self.settings.faults, own)
+        except (OSError, ValueError) as error:
+            self.failure = f"ina: job {self.name!r}: {error}"
+            raise RuntimeError(self.failure) from error
         try:
             if self.settings.capture:
                 folder = Path(self.settings.capture)
@@ -148,7 +167,8 @@ class Job:
                 except OSError as error:
                     raise OSError(f"INA_CAPTURE={folder} cannot be made: {error}") from error
                 port.with_capture(folder / f"{self.name.replace('/', '-')}-worker{attachment.worker}.pcap")
-            return Endpoint(config, port, -1 if attachment.outlives else self.client.fileno())
+            return Endpoint(config, port, -1 if attachment.outlives else self.client.fileno(),
+                            SPIN_DPDK if self.settings.on_dpdk else 0.0)
         except OSError as error:
             port.close()
             self.failure = f"ina: job {self.name!r}: {error}"

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from ina.transport import protocols
+from ina.transport import dpdk, protocols
 from ina.transport.ports import Faults
 
 VALUES = (32, 64, 128, 256, 1024, 2048)
@@ -22,7 +23,7 @@ FAULT_KEYS = {"loss": "loss", "dup": "duplicate", "reorder": "reorder", "corrupt
               "dup_delay": "duplicate_delay", "reorder_delay": "reorder_delay"}
 
 
-KEYS = ("protocol", "program", "values", "slots", "port", "fault", "switch", "capture", "trace")
+KEYS = ("protocol", "program", "values", "slots", "port", "dpdk", "fault", "switch", "capture", "trace")
 # Variables that other parts of the project, and its tests, listen to.
 OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE")
 
@@ -96,7 +97,9 @@ class Settings:
     INA_PROGRAM     the P4 program (default: the protocol's own)
     INA_VALUES      integers per packet: 32, 64, 128, 256, 1024 or 2048
     INA_SLOTS       slots of each job (its window), a power of two
-    INA_PORT        shm (shared memory) or udp (loopback)
+    INA_PORT        shm (shared memory), udp (loopback), or dpdk:DEVICE, dpdk@PORT:DEVICE: a device of DPDK's that
+                    leads to that port of an ina-dpdk-switch (default: the rank; {rank} stands for it, too)
+    INA_DPDK        EAL's command line (default: huge pages if enough are free, one lcore, no other device)
     INA_FAULT       such as loss=0.01,dup=0.01,reorder=0.01,corrupt=0.01,seed=1
     INA_SWITCH      socket of a switch process that runs already (a path, or an abstract name); the first
                     four are then its own business (a protocol that is named must be its). Rank 0's word counts.
@@ -111,10 +114,15 @@ class Settings:
     slots: int = 64
     pool: int = 4096
     port: str = "shm"
+    dpdk: tuple[str, ...] = ()
     faults: Faults | None = None
     switch: str = ""
     capture: str = ""
     trace: str = ""
+
+    @property
+    def on_dpdk(self) -> bool:
+        return self.port.startswith("dpdk")
 
     @classmethod
     def read(cls, options: Options | None = None) -> Settings:
@@ -132,8 +140,20 @@ class Settings:
         if slots < 1 or slots & (slots - 1) or slots > 8192:
             raise said.wrong("slots", "expected a power of two from 1 to 8192")
         port = said.text("port", cls.port)
-        if port not in ("shm", "udp"):
-            raise said.wrong("port", "expected shm or udp")
+        if port.startswith("dpdk"):
+            try:
+                dpdk.plug(port, 0)
+            except ValueError as error:
+                raise said.wrong("port", str(error)) from None
+            if not said.text("switch"):
+                raise said.wrong("port", "this needs a switch on DPDK: start ina-dpdk-switch with --control SOCKET, and set "
+                                         "INA_SWITCH to that socket")
+        elif port not in ("shm", "udp"):
+            raise said.wrong("port", "expected shm, udp or dpdk:DEVICE")
+        try:
+            eal = tuple(shlex.split(said.text("dpdk")))
+        except ValueError as error:
+            raise said.wrong("dpdk", f"no command line: {error}") from None
         faults = None
         if fault := said.text("fault"):
             try:
@@ -141,8 +161,8 @@ class Settings:
             except ValueError as error:
                 raise said.wrong("fault", str(error)) from None
         path = Path(program) if program else protocols.program(protocol or protocols.DEFAULT)
-        return cls(protocol, path, values, slots, max(cls.pool, slots), port, faults, said.text("switch"), said.text("capture"),
-                   said.text("trace"))
+        return cls(protocol, path, values, slots, max(cls.pool, slots), port, eal, faults, said.text("switch"),
+                   said.text("capture"), said.text("trace"))
 
 
 def parse_faults(text: str) -> Faults:

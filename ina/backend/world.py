@@ -140,6 +140,17 @@ def release(name: str, wait: float = 2.0) -> None:
             process.close(wait)
 
 
+_number: int | None = None
+
+
+def number(rank: int) -> int:
+    """Of this process among those of the job that runs it: RANK, as torchrun sets it, or its ``rank`` in its first group."""
+    global _number
+    if _number is None:
+        _number = int(os.environ.get("RANK", rank))
+    return _number
+
+
 def log_tail(name: str) -> str:
     """The end of the log of that switch process if this process started it, else ""."""
     return _processes[name].log_tail() if name in _processes else ""

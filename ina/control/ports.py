@@ -7,6 +7,7 @@ has a name in a file system, so nothing is left behind however a process ends.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ina.control.client import Attachment
@@ -65,6 +66,9 @@ def open_switch_port(
     if kind == "udp":
         port = open_udp((LOOPBACK, 0), None, source=worker, destination=switch, max_frame=max_frame, frames=frames)
         return port, {"kind": "udp", "bind": [LOOPBACK, 0], "peer": [LOOPBACK, bound_port(port)]}, []
+    if kind.partition("@")[0] == "dpdk":
+        raise ValueError("this switch process has no devices of DPDK: start ina-dpdk-switch with --control, and name that with "
+                         "INA_SWITCH")
     raise ValueError(f"unknown kind of port {kind!r}; expected 'shm' or 'udp'")
 
 
@@ -82,15 +86,19 @@ def open_offered_port(
                     frames=frames)
 
 
-def open_worker_port(attachment: Attachment, faults: Faults | None = None) -> Port:
+def open_worker_port(attachment: Attachment, faults: Faults | None = None,
+                     own: Callable[[int], Port] | None = None) -> Port:
     """The worker's end of the port that it was offered. Raises OSError.
 
-    ``faults`` go both ways; worker and direction each have random numbers of their own. The descriptors of the
-    attachment stay the caller's.
+    ``faults`` go both ways; worker and direction each have random numbers of their own. ``own``: the worker has a port of its
+    own, and opens it for frames up to so many bytes. The descriptors of the attachment stay the caller's.
     """
     max_frame = protocols.frame_bytes(attachment.protocol, attachment.values)
-    port = open_offered_port(attachment.port, attachment.fds, attachment.address, attachment.switch, max_frame,
-                             frames_for(attachment.slots))
+    if own is not None:
+        port = own(max_frame)
+    else:
+        port = open_offered_port(attachment.port, attachment.fds, attachment.address, attachment.switch, max_frame,
+                                 frames_for(attachment.slots))
     if faults is not None:
         seed = faults.seed * 1024 + 2 * attachment.worker
         try:

@@ -18,7 +18,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from cffi import FFI
@@ -220,7 +221,29 @@ class Device:
         pointer = library().ina_dpdk_port(self.pointer, queue)
         if pointer == ffi.NULL:
             raise DpdkError(f"dpdk: device {self.name} has no queue {queue}")
-        return Port(native.cast("struct ina_port *", int(ffi.cast("uintptr_t", pointer))), self.name)
+        return _port(pointer, self.name)
+
+    def share(self, number: int, claims: Sequence[range] = ()) -> Port:
+        """A port that shares queue 0 with others (``number`` 0..63), each driven by a thread of its own: it gets the frames to
+        the UDP ports that it claims, and the lowest one what nobody claims. Raises DpdkError."""
+        pointer = library().ina_dpdk_share(self.pointer, number)
+        if pointer == ffi.NULL:
+            raise DpdkError(f"dpdk: device {self.name}, share {number}: {os.strerror(ffi.errno)}")
+        for ports in claims:
+            if library().ina_dpdk_claim(pointer, ports.start, len(ports)):
+                _port(pointer, self.name).close()
+                raise DpdkError(f"dpdk: device {self.name}: UDP ports {ports.start} to {ports.stop - 1} are another share's")
+        return _port(pointer, f"{self.name} share {number}")
+
+    def free_shares(self) -> Iterator[int]:
+        """Numbers that no port has."""
+        return (i for i in range(library().INA_DPDK_SHARES) if not library().ina_dpdk_has_share(self.pointer, i))
+
+    def flow(self, udp_port: int, queue: int) -> None:
+        """Has the device put frames to a UDP port into one of its queues (rte_flow). Raises DpdkError with what it says."""
+        error = ffi.new("char[]", _ERROR)
+        if library().ina_dpdk_flow(self.pointer, udp_port, queue, error, _ERROR):
+            raise DpdkError(f"dpdk: {_text(error)}")
 
     @property
     def up(self) -> bool:
@@ -249,6 +272,10 @@ class Device:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _port(pointer, name: str) -> Port:
+    return Port(native.cast("struct ina_port *", int(ffi.cast("uintptr_t", pointer))), name)
 
 
 def held(port: Port) -> int:
@@ -296,6 +323,53 @@ def ring_pair(name: str, pool: Pool, frames: int = 1024) -> tuple[Device, Device
     if library().ina_dpdk_ring_pair(name.encode(), pool.pointer, frames, pair, error, _ERROR):
         raise DpdkError(f"dpdk: {_text(error)}")
     return Device(pair[0], f"{name}_a", pool), Device(pair[1], f"{name}_b", pool)
+
+
+# ---- ports of jobs ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plug:
+    """Where a process of a job is plugged in: its device, and the port of the switch that it leads to."""
+
+    device: str
+    at: int
+
+
+def plug(text: str, number: int) -> Plug:
+    """``dpdk:DEVICE``, or ``dpdk@PORT:DEVICE`` where the port of the switch is not the process's ``number``, which also stands
+    for ``{rank}`` in both. Raises ValueError."""
+    found = re.fullmatch(r"dpdk(?:@([^:]*))?:(.+)", text.replace("{rank}", str(number)))
+    if not found or (found[1] is not None and not found[1].isdigit()):
+        raise ValueError("expected dpdk:DEVICE or dpdk@PORT:DEVICE, such as dpdk:memif:/run/ina.sock, dpdk@0:0000:17:00.0 or "
+                         "dpdk:net_af_packet0,iface=eth{rank}")
+    return Plug(found[2], number if found[1] is None else int(found[1]))
+
+
+_devices: dict[str, Device] = {}  # of this process's jobs; they stay open until it ends, for the next job
+
+
+def job_port(where: Plug, udp_port: int, max_frame: int, eal: Sequence[str], timeout: float) -> Port:
+    """A port for one job of this process, whose frames come to ``udp_port``; all its jobs share the device.
+
+    ``eal``: as ``start``'s; none: ``arguments``. ``timeout``: seconds for the link to come up. Raises DpdkError, ValueError.
+    """
+    if where.device not in _devices:
+        longest = max(max_frame, 1514)
+        mbufs = 8192
+        start(list(eal) or arguments([where.device], 64 + mbufs * (max(longest, 2048) + 512) // 1_000_000))
+        name = device(where.device, where.at, False, longest)
+        _devices[where.device] = open_device(name, Pool(mbufs, longest), timeout=timeout)
+    opened = _devices[where.device]
+    if opened.pool.max_frame < max_frame:
+        raise DpdkError(f"dpdk: device {opened.name} was opened for frames of {opened.pool.max_frame} bytes, a later job of this "
+                        f"process needs {max_frame}")
+    deadline = time.monotonic() + timeout
+    while not opened.up:
+        if time.monotonic() >= deadline:
+            raise DpdkError(f"dpdk: device {opened.name}: no link for {timeout:g} s: is the switch there?")
+        time.sleep(0.01)
+    return opened.share(next(iter(opened.free_shares()), 0), [range(udp_port, udp_port + 1)])
 
 
 if __name__ == "__main__":

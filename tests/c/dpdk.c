@@ -55,7 +55,7 @@ static void rings(void)
     pkts[3].data -= 129;                     /* in front of its buffer */
     pkts[4].len = 13;                        /* no Ethernet header */
     pkts[5].len = 0;                         /* given up */
-    pkts[6].data += MAX_FRAME + 128;         /* behind it */
+    pkts[6].data += 4096;                    /* behind it */
     pkts[7].data[0] = 77;
     ina_port_tx_put(a, pkts, 9, 0);
     CHECK(a->stats.tx_malformed == 5 && a->stats.tx_packets == 5002);
@@ -183,6 +183,124 @@ static void threads(void)
     part(devices, ports);
 }
 
+static void to_port(struct ina_packet *pkt, uint32_t i, uint16_t port)
+{
+    fill(pkt, i, 60 + i % 100);
+    pkt->data[20] = pkt->data[21] = 0; /* no fragment */
+    pkt->data[36] = (uint8_t)(port >> 8);
+    pkt->data[37] = (uint8_t)port;
+}
+
+/* A sharer: takes what comes, checks that it is its own and in order, and answers each frame. */
+struct sharer {
+    struct ina_port *port;
+    uint32_t number, received;
+    uint32_t *done; /* of all, atomic */
+};
+
+enum { SHARERS = 3, SHARED = 9000 };
+
+static void *share(void *argument)
+{
+    struct sharer *me = argument;
+    struct ina_packet in[BATCH], out[BATCH];
+    uint32_t last = 0;
+    while (__atomic_load_n(me->done, __ATOMIC_RELAXED) < SHARED) {
+        const int lent = ina_port_tx_get(me->port, out, BATCH), n = ina_port_rx(me->port, in, lent, 0);
+        for (int i = 0; i < n; i++) {
+            const uint32_t got = in[i].data[42] | (uint32_t)in[i].data[43] << 8;
+            CHECK(got % SHARERS == me->number && (!last || got > last));
+            last = got;
+            memcpy(out[i].data, in[i].data, in[i].len);
+            out[i].len = in[i].len;
+        }
+        ina_port_rx_done(me->port, n);
+        ina_port_tx_put(me->port, out, n, 0);
+        me->received += (uint32_t)n;
+        __atomic_fetch_add(me->done, (uint32_t)n, __ATOMIC_RELAXED);
+        if (!n)
+            sched_yield();
+    }
+    while (ina_port_tx_get(me->port, out, 1) == 0)
+        sched_yield();
+    return NULL;
+}
+
+/* One device, three ports on its only queue, steered by UDP port; what nobody claims is the lowest one's. */
+static void shares(void)
+{
+    struct ina_dpdk_device *devices[2];
+    struct ina_packet pkts[BATCH];
+    struct sharer sharer[SHARERS];
+    pthread_t thread[SHARERS];
+    uint32_t done = 0, sent = 0, back = 0;
+    CHECK(ina_dpdk_ring_pair("shares", pool, FRAMES, devices, error, sizeof error) == 0);
+    struct ina_port *far = ina_dpdk_port(devices[0], 0);
+    CHECK(far && !ina_dpdk_share(devices[0], 0) && !ina_dpdk_share(devices[1], INA_DPDK_SHARES));
+    for (uint32_t i = 0; i < SHARERS; i++) {
+        sharer[i] = (struct sharer){.port = ina_dpdk_share(devices[1], i), .number = i, .done = &done};
+        CHECK(sharer[i].port);
+        if (i)
+            CHECK(ina_dpdk_claim(sharer[i].port, (uint16_t)(4000 + i), 1) == 0);
+    }
+    CHECK(!ina_dpdk_share(devices[1], 1) && !ina_dpdk_port(devices[1], 0));
+    CHECK(ina_dpdk_claim(sharer[2].port, 4000, 2) < 0 && ina_dpdk_claim(sharer[2].port, 65535, 2) < 0);
+    CHECK(ina_dpdk_claim(far, 4000, 1) < 0 && ina_dpdk_flow(devices[1], 4000, 1, error, sizeof error) < 0);
+    CHECK(ina_dpdk_flow(devices[1], 4000, 0, error, sizeof error) < 0); /* rings have no flow rules */
+    for (int i = 0; i < SHARERS; i++)
+        CHECK(pthread_create(&thread[i], NULL, share, &sharer[i]) == 0);
+    while (back < SHARED) {
+        const int want = SHARED - sent < BATCH ? (int)(SHARED - sent) : BATCH;
+        int n = sent - back < 500 ? ina_port_tx_get(far, pkts, want) : 0; /* no more than inboxes hold */
+        for (int i = 0; i < n; i++, sent++)
+            to_port(&pkts[i], sent, (uint16_t)(4000 + sent % SHARERS));
+        ina_port_tx_put(far, pkts, n, 0);
+        n = ina_port_rx(far, pkts, BATCH, 0);
+        back += (uint32_t)n;
+        ina_port_rx_done(far, n);
+        if (!n)
+            sched_yield();
+    }
+    for (int i = 0; i < SHARERS; i++) {
+        CHECK(pthread_join(thread[i], NULL) == 0);
+        CHECK(sharer[i].received == SHARED / SHARERS);
+    }
+    struct ina_dpdk_device_stats stats;
+    CHECK(ina_dpdk_stats(devices[1], &stats) == 0 && stats.rx_missed == 0);
+
+    /* Frames wait in the inbox of one that is closed; then what was its is the lowest one's, also of those that are left. */
+    CHECK(ina_port_tx_get(far, pkts, 4) == 4);
+    for (uint32_t i = 0; i < 4; i++)
+        to_port(&pkts[i], i, i < 2 ? 4001 : 7);
+    ina_port_tx_put(far, pkts, 4, 0);
+    CHECK(ina_port_rx(sharer[2].port, pkts, BATCH, 0) == 0);
+    ina_port_close(sharer[1].port);
+    CHECK(ina_port_rx(sharer[0].port, pkts, BATCH, 0) == 2);
+    ina_port_rx_done(sharer[0].port, 2);
+    ina_port_close(sharer[0].port);
+    CHECK(ina_port_tx_get(far, pkts, 2) == 2);
+    to_port(&pkts[0], 1, 4001);
+    to_port(&pkts[1], 1, 4002);
+    ina_port_tx_put(far, pkts, 2, 0);
+    CHECK(ina_port_rx(sharer[2].port, pkts, BATCH, 0) == 2);
+    ina_port_rx_done(sharer[2].port, 2);
+
+    /* An inbox that nobody empties: counted, and gone. */
+    sharer[0].port = ina_dpdk_share(devices[1], 0);
+    CHECK(sharer[0].port);
+    for (int i = 0; i < 40; i++) {
+        CHECK(ina_port_tx_get(far, pkts, BATCH) == BATCH);
+        for (int k = 0; k < BATCH; k++)
+            to_port(&pkts[k], 1, 5);
+        ina_port_tx_put(far, pkts, BATCH, 0);
+        CHECK(ina_port_rx(sharer[2].port, pkts, BATCH, 0) == 0);
+    }
+    CHECK(ina_dpdk_stats(devices[1], &stats) == 0 && stats.rx_missed == 40 * BATCH - 1023);
+    ina_port_close(sharer[0].port);
+    struct ina_port *ports[2] = {far, sharer[2].port};
+    part(devices, ports);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(ina_dpdk_init(argc, argv, error, sizeof error) > 0);
@@ -196,6 +314,7 @@ int main(int argc, char **argv)
     odd_mbufs();
     faults();
     threads();
+    shares();
     ina_dpdk_pool_free(pool);
     CHECK(ina_dpdk_stop() == 0);
     return 0;
