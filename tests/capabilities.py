@@ -50,6 +50,16 @@ def _python_with(variable: str, module: str) -> Callable[[], str]:
     return probe
 
 
+def _bfrt_client() -> str:
+    """Intel's Python client of BFRuntime, which is in no package registry."""
+    folder = os.environ.get("INA_BFRT")
+    if not folder:
+        return "INA_BFRT does not name open-p4studio's folder pkgsrc/bf-drivers/src/bf_rt"
+    if not Path(folder, "bfruntime_grpc_client/python/client.py").is_file():
+        return f"INA_BFRT={folder}: there is no bfruntime_grpc_client/python/client.py"
+    return _python_with("INA_BFRT_PYTHON", "grpc_tools, six, google.rpc.code_pb2")()
+
+
 def _cuda() -> str:
     if reason := _module("torch")():
         return reason
@@ -126,6 +136,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "mininet": _mininet,
     "dpdk": _dpdk,
     "p4runtime": _p4runtime,
+    "bfrt-client": _bfrt_client,
     "finsy": _python_with("INA_FINSY_PYTHON", "finsy"),
     "p4runtime-shell": _python_with("INA_P4RUNTIME_SHELL_PYTHON", "p4runtime_sh"),
     "root": lambda: "" if os.geteuid() == 0 else "not running as root",

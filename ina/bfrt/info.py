@@ -1,0 +1,126 @@
+"""A bfrt.json as Python values: the tables of a switch with the names, ids and types of their fields.
+
+A table has key fields, data fields of its own, and actions with theirs. Objects are found by their full name or any
+suffix of it (after a dot) that only one of them has: `pipe.SwitchIngress.forward` is `SwitchIngress.forward` and `forward`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ina.switch.p4info import EntityError, find
+
+WIDTHS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`type`: int (of `width` bits), bool, string or float. `match`: of a key field, exact, ternary, lpm, range or optional."""
+
+    id: int
+    name: str
+    type: str
+    width: int = 0
+    match: str = ""
+    repeated: bool = False
+    read_only: bool = False
+    mandatory: bool = False
+    choices: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return (self.width + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """`scope`: TableAndDefault, TableOnly or DefaultOnly."""
+
+    id: int
+    name: str
+    scope: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`kind`: BFRuntime's table type, MatchAction_Direct, Register, PortConfigure, ..."""
+
+    id: int
+    name: str
+    kind: str
+    size: int
+    keys: tuple[Field, ...]
+    actions: tuple[Action, ...]
+    data: tuple[Field, ...]
+    attributes: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    const_default: bool = False
+    depends_on: tuple[int, ...] = ()
+
+    def key(self, name: str | int) -> Field:
+        return self._find("key field", self.keys, name)
+
+    def action(self, name: str | int) -> Action:
+        return self._find("action", self.actions, name)
+
+    def field(self, name: str | int, action: Action | None = None) -> Field:
+        """A data field: the action's own come first, then the table's."""
+        return self._find(f"data field of action {action.name}" if action else "data field",
+                          [*(action.fields if action else ()), *self.data], name)  # fmt: skip
+
+    def _find(self, kind: str, items: Iterable[Any], name: str | int) -> Any:
+        try:
+            return find(kind, items, name)
+        except EntityError as error:
+            raise EntityError(f"table {self.name}: {error}", error.code) from None
+
+
+def _field(said: dict[str, Any], match: str = "", read_only: bool = False, mandatory: bool = False) -> Field:
+    kind = said.get("type") or {"type": "container"}
+    name = kind["type"]
+    width = int(kind.get("width", 0)) if name == "bytes" else WIDTHS.get(name, 0)
+    return Field(int(said["id"]), said["name"], "int" if width else name, width, match.lower(), bool(said.get("repeated")),
+                 read_only or bool(said.get("read_only")), mandatory, tuple(kind.get("choices", ())))  # fmt: skip
+
+
+def _table(said: dict[str, Any]) -> Table:
+    data: list[Field] = []
+    for item in said.get("data", ()):
+        for one in [item["singleton"]] if "singleton" in item else item["oneof"]:
+            data.append(_field(one, read_only=bool(item.get("read_only")), mandatory=bool(item.get("mandatory"))))
+    return Table(
+        int(said["id"]), said["name"], said["table_type"], int(said.get("size", 0)),
+        tuple(_field(k, k["match_type"], mandatory=bool(k.get("mandatory"))) for k in said["key"]),
+        tuple(Action(int(a["id"]), a["name"], a.get("action_scope", "TableAndDefault"), tuple(map(_field, a.get("data", ()))))
+              for a in said.get("action_specs", ())),
+        tuple(data), tuple(said.get("attributes", ())), tuple(said.get("supported_operations", ())),
+        bool(said.get("has_const_default_action")), tuple(said.get("depends_on", ())),
+    )  # fmt: skip
+
+
+class Info:
+    """Of one program and of the fixed tables: the two parts that a server gives, each a bfrt.json (bytes or its value)."""
+
+    def __init__(self, program: bytes | dict[str, Any], fixed: bytes | dict[str, Any] | None = None):
+        self.tables: dict[str, Table] = {}
+        self.learns: dict[str, Action] = {}  # digests: an "action" with the fields that come
+        for part in (program, fixed):
+            said = json.loads(part) if isinstance(part, (bytes, str)) and part else part or {}
+            for item in said.get("tables", ()):
+                table = _table(item)
+                self.tables[table.name] = table
+            for item in said.get("learn_filters", ()):
+                self.learns[item["name"]] = Action(int(item["id"]), item["name"], "", tuple(_field(f) for f in item["fields"]))
+        self._by_id = {t.id: t for t in self.tables.values()}
+
+    def table(self, name: str | int) -> Table:
+        """Raises EntityError (NOT_FOUND) with the nearest name."""
+        found = self.tables.get(name) if isinstance(name, str) else self._by_id.get(name)
+        return found or find("table", self.tables.values(), name)
+
+    def of_kind(self, *kinds: str) -> list[Table]:
+        return [t for t in self.tables.values() if t.kind in kinds]

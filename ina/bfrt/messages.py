@@ -1,0 +1,189 @@
+"""BFRuntime's protobuf messages (package bfrt_proto), described here and made with protobuf's own descriptors.
+
+What is written down is the published interface, which must be met to the number: names, numbers and types of fields of
+`bfruntime.proto` (Intel, Open-Tofino, share/bf_rt_shared/proto; open-p4studio adds what is marked +). One message a line:
+
+    Message[.Nested]  field=number:type ...
+
+`*` after a type: repeated. `name/field=...`: a member of the oneof `name`. A type with a dot or a capital is a message or enum
+of this file, looked up from the innermost message outwards.
+
+`bfrt`: the messages as attributes (`bfrt.WriteRequest`); `Status`: google.rpc.Status of the same pool.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+HINT = "pip install 'ina[p4runtime]'"
+try:
+    from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory
+    from google.rpc import status_pb2
+except ImportError as error:
+    raise ImportError(f"BFRuntime needs gRPC and protobuf: {HINT} ({error})") from error
+
+PACKAGE = "bfrt_proto"
+
+ENUMS = """
+WriteRequest.Atomicity CONTINUE_ON_ERROR ROLLBACK_ON_ERROR DATAPLANE_ATOMIC
+Update.Type UNSPECIFIED INSERT MODIFY MODIFY_INC DELETE INSERT_OR_MODIFY RESET
+TableModIncFlag.Type MOD_INC_ADD MOD_INC_DELETE
+IdleTable.IdleTableMode IDLE_TABLE_POLL_MODE IDLE_TABLE_NOTIFY_MODE
+Mode.PredefinedMode ALL SINGLE
+IdleTimeoutNotification.NotificationType ENTRY_ACTIVE ENTRY_IDLE
+SetForwardingPipelineConfigRequest.Action BIND VERIFY VERIFY_AND_WARM_INIT_BEGIN VERIFY_AND_WARM_INIT_BEGIN_AND_END WARM_INIT_END RECONCILE_AND_WARM_INIT_END
+SetForwardingPipelineConfigRequest.DevInitMode FAST_RECONFIG HITLESS
+SetForwardingPipelineConfigResponseType WARM_INIT_STARTED WARM_INIT_FINISHED
+"""  # noqa: E501
+
+MESSAGES = """
+WriteRequest target=1:TargetDevice client_id=2:uint32 updates=3:Update* atomicity=4:Atomicity p4_name=5:string
+WriteResponse status=1:Error*
+ReadRequest target=1:TargetDevice client_id=2:uint32 entities=3:Entity* p4_name=4:string
+ReadResponse entities=1:Entity* status=2:Error*
+TargetDevice device_id=1:uint32 pipe_id=2:uint32 direction=3:uint32 prsr_id=4:uint32
+Update type=1:Type entity=2:Entity
+Entity entity/table_entry=1:TableEntry entity/table_usage=2:TableUsage entity/table_attribute=3:TableAttribute entity/table_operation=4:TableOperation entity/object_id=5:ObjectId entity/handle=6:HandleId
+HandleId table_id=1:uint32 value/key=2:TableKey value/handle_id=3:uint32
+TableEntry table_id=1:uint32 value/key=2:TableKey value/handle_id=7:uint32 data=3:TableData is_default_entry=4:bool table_read_flag=5:TableReadFlag table_mod_inc_flag=6:TableModIncFlag entry_tgt=8:TargetDevice table_flags=9:TableFlags
+TableUsage table_id=1:uint32 usage=2:uint32 table_read_flag=3:TableReadFlag table_flags=4:TableFlags
+TableAttribute table_id=1:uint32 attribute/idle_table=2:IdleTable attribute/entry_scope=3:EntryScope attribute/dyn_key_mask=4:DynKeyMask attribute/dyn_hashing=5:DynHashing attribute/byte_count_adj=6:ByteCountAdj attribute/port_status_notify=7:PortStatusChg attribute/intvl_ms=8:StatePullIntvl attribute/pre_device_config=9:PreDeviceConfig attribute/selector_update_notify=10:SelectorUpdateCb
+TableOperation table_id=1:uint32 table_operations_type=2:string
+TableData action_id=1:uint32 fields=2:DataField*
+DataField field_id=1:uint32 value/stream=2:bytes value/float_val=3:float value/str_val=4:string value/int_arr_val=5:IntArray value/bool_arr_val=6:BoolArray value/container_arr_val=7:ContainerArray value/bool_val=8:bool value/str_arr_val=9:StrArray
+DataField.IntArray val=1:uint32*
+DataField.BoolArray val=1:bool*
+DataField.StrArray val=1:string*
+DataField.ContainerArray container=1:Container*
+DataField.ContainerArray.Container val=1:DataField*
+TableKey fields=1:KeyField*
+KeyField field_id=1:uint32 match_type/exact=2:Exact match_type/ternary=3:Ternary match_type/lpm=4:LPM match_type/range=5:Range match_type/optional=6:Optional
+KeyField.Exact value=1:bytes
+KeyField.Ternary value=1:bytes mask=2:bytes
+KeyField.LPM value=1:bytes prefix_len=2:int32
+KeyField.Range low=1:bytes high=2:bytes
+KeyField.Optional value=1:bytes is_valid=2:bool
+TableReadFlag from_hw=1:bool key_only=2:bool
+TableFlags from_hw=1:bool key_only=2:bool mod_del=3:bool reset_ttl=4:bool reset_stats=5:bool
+TableModIncFlag type=1:Type
+KeyFieldMask field_id=1:uint32 mask=2:bytes
+DynKeyMask fields=1:KeyFieldMask*
+DynHashing alg=1:uint32 seed=2:uint64
+ByteCountAdj byte_count_adjust=1:int32
+IdleTable ttl_query_interval=1:uint32 max_ttl=2:uint32 min_ttl=3:uint32 idle_table_mode=4:IdleTableMode enable=5:bool
+StatePullIntvl intvl_val=1:uint32
+PortStatusChg enable=1:bool
+Mode scope/predef=1:PredefinedMode scope/user_defined=2:uint64 args=3:uint64
+PreGlobalRid global_rid=1:uint32
+PrePortProtection enable=1:bool
+PreFastFailover enable=1:bool
+PreMaxNodesBeforeYield count=1:uint32
+PreMaxNodeThreshold node_count=1:uint32 port_lag_count=2:uint32
+PreDeviceConfig pre_global_rid=1:PreGlobalRid pre_port_protection=2:PrePortProtection pre_fast_failover=3:PreFastFailover pre_max_nodes_before_yield=4:PreMaxNodesBeforeYield pre_max_node_threshold=5:PreMaxNodeThreshold
+SelectorUpdateCb enable=1:bool
+EntryScope gress_scope=1:Mode pipe_scope=2:Mode prsr_scope=3:Mode
+ObjectId object/table_object=1:TableObject object/learn_object=2:LearnObject id=3:uint32
+ObjectId.ActionName action=1:string
+ObjectId.KeyFieldName field=1:string
+ObjectId.DataFieldName action=1:string field=2:string
+ObjectId.TableObject table_name=1:string names/action_name=2:ActionName names/key_field_name=3:KeyFieldName names/data_field_name=4:DataFieldName
+ObjectId.LearnObject learn_name=1:string data_field_name=2:DataFieldName
+StreamMessageRequest client_id=1:uint32 update/subscribe=2:Subscribe update/digest_ack=3:DigestListAck
+Subscribe is_master=1:bool device_id=2:uint32 notifications=3:Notifications status=4:.google.rpc.Status
+Subscribe.Notifications enable_learn_notifications=1:bool enable_idletimeout_notifications=2:bool enable_port_status_change_notifications=3:bool enable_entry_active_notifications=4:bool enable_selector_update_change_notifications=5:bool
+DigestListAck digest_id=1:uint32 list_id=2:uint32
+StreamMessageResponse update/subscribe=1:Subscribe update/digest=2:DigestList update/idle_timeout_notification=3:IdleTimeoutNotification update/port_status_change_notification=4:PortStatusChgNotification update/set_forwarding_pipeline_config_response=5:SetForwardingPipelineConfigResponse update/selector_update_change_notification=6:SelectorUpdateChgNotification
+SubscribeResponse status=1:Error
+DigestList digest_id=1:uint32 list_id=2:uint32 data=3:TableData* target=4:TargetDevice
+IdleTimeoutNotification target=1:TargetDevice table_entry=2:TableEntry type=3:NotificationType
+PortStatusChgNotification table_entry=1:TableEntry port_up=2:bool
+SelectorUpdateChgNotification sel_group_id=1:uint32 act_member_id=2:uint32 logical_entry_index=3:uint32 is_add=4:bool
+SetForwardingPipelineConfigRequest device_id=1:uint32 client_id=2:uint32 action=3:Action dev_init_mode=4:DevInitMode base_path=5:string config=6:ForwardingPipelineConfig*
+SetForwardingPipelineConfigResponse set_forwarding_pipeline_config_response_type=1:SetForwardingPipelineConfigResponseType
+ForwardingPipelineConfig p4_name=1:string bfruntime_info=2:bytes profiles=3:Profile*
+ForwardingPipelineConfig.Profile profile_name=1:string context=2:bytes binary=3:bytes pipe_scope=4:uint32*
+NonP4Config bfruntime_info=1:bytes
+GetForwardingPipelineConfigRequest device_id=1:uint32 client_id=2:uint32
+GetForwardingPipelineConfigResponse config=1:ForwardingPipelineConfig* non_p4_config=2:NonP4Config
+Error canonical_code=1:int32 message=2:string space=3:string code=4:int32
+"""  # noqa: E501
+
+SERVICE = f"/{PACKAGE}.BfRuntime/"
+
+
+def _parent(file: Any, name: str) -> Any:
+    """The message (or the file) that `name`, with dots, is declared in."""
+    at = file
+    for part in name.split(".")[:-1]:
+        inner = at.message_type if at is file else at.nested_type
+        at = next(m for m in inner if m.name == part)
+    return at
+
+
+def _described() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="bfruntime.proto", package=PACKAGE, syntax="proto3",
+                                              dependency=["google/rpc/status.proto"])  # fmt: skip
+    scalars = descriptor_pb2.FieldDescriptorProto.Type
+    messages = [line.split() for line in MESSAGES.strip().splitlines()]
+    names = {line[0] for line in messages}
+    for name, *_ in messages:
+        parent = _parent(file, name)
+        (parent.message_type if parent is file else parent.nested_type).add(name=name.rpartition(".")[2])
+    enums = set()
+    for name, *values in (line.split() for line in ENUMS.strip().splitlines()):
+        parent = _parent(file, name)
+        declared = parent.enum_type.add(name=name.rpartition(".")[2])
+        enums.add(name)
+        for number, value in enumerate(values):
+            declared.value.add(name=value, number=number)
+
+    def resolved(scope: str, name: str) -> str:
+        while scope:
+            if f"{scope}.{name}" in names | enums:
+                return f"{scope}.{name}"
+            scope = scope.rpartition(".")[0]
+        return name
+
+    for name, *fields in messages:
+        message = next(m for m in (getattr(_parent(file, name), "nested_type", None) or file.message_type)
+                       if m.name == name.rpartition(".")[2])  # fmt: skip
+        for field in fields:
+            group, slash, rest = field.partition("/")
+            label, _, described = (rest if slash else field).partition("=")
+            number, _, kind = described.partition(":")
+            made = message.field.add(
+                name=label, number=int(number), label="LABEL_REPEATED" if kind[-1] == "*" else "LABEL_OPTIONAL"
+            )
+            kind = kind.rstrip("*")
+            if slash:
+                groups = [g.name for g in message.oneof_decl]
+                if group not in groups:
+                    message.oneof_decl.add(name=group)
+                    groups.append(group)
+                made.oneof_index = groups.index(group)
+            if f"TYPE_{kind.upper()}" in scalars.keys():
+                made.type = scalars.Value(f"TYPE_{kind.upper()}")
+            elif kind[0] == ".":
+                made.type, made.type_name = scalars.Value("TYPE_MESSAGE"), kind
+            else:
+                full = resolved(name, kind)
+                made.type = scalars.Value("TYPE_ENUM" if full in enums else "TYPE_MESSAGE")
+                made.type_name = f".{PACKAGE}.{full}"
+    return file
+
+
+def _load() -> dict[str, Any]:
+    """In a pool of their own: a client library in the same process may have registered the published file."""
+    pool = descriptor_pool.DescriptorPool()
+    for known in (any_pb2, status_pb2):
+        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
+    file = _described()
+    pool.Add(file)
+    return message_factory.GetMessageClassesForFiles([file.name, "google/rpc/status.proto"], pool)
+
+
+_CLASSES = _load()
+bfrt = SimpleNamespace(**{name.removeprefix(f"{PACKAGE}."): c for name, c in _CLASSES.items()
+                          if name.startswith(PACKAGE) and name.count(".") == 1})  # fmt: skip
+Status = _CLASSES["google.rpc.Status"]

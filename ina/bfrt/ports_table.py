@@ -1,0 +1,149 @@
+"""$PORT, $PORT_STAT, $PORT_HDL_INFO and $PORT_STR_INFO before an embedded switch.
+
+A row of $PORT is what a controller wants of a port: speed, FEC, autonegotiation are kept and given back; enabled and loopback are
+carried out. The front panel is counted as Tofino's model does: connection n, channel c is device port
+(n - 1) // 16 * 128 + (n - 1) % 16 * 4 + c; which one a real switch has, its driver says.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.bfrt.fixed import STATISTICS
+from ina.bfrt.info import Table
+from ina.bfrt.rows import Row
+from ina.switch.p4info import EntityError
+
+CONNECTIONS = range(1, 33)
+CHANNELS = range(4)
+KEY = "$DEV_PORT"
+DEFAULTS: dict[str, Any] = {
+    "$SPEED": "BF_SPEED_NONE", "$FEC": "BF_FEC_TYP_NONE", "$N_LANES": 1, "$PORT_ENABLE": False,
+    "$AUTO_NEGOTIATION": "PM_AN_DEFAULT", "$LOOPBACK_MODE": "BF_LPBK_NONE",
+    "$TX_MTU": 10240, "$RX_MTU": 10240, "$PORT_DIR": "PM_PORT_DIR_DEFAULT",
+}  # fmt: skip
+
+
+def dev_port(connection: int, channel: int) -> int:
+    """Of the model's front panel. Raises EntityError: it has no such connection or channel."""
+    if connection not in CONNECTIONS or channel not in CHANNELS:
+        raise EntityError(f"port {connection}/{channel}: expected a connection of 1..32 and a channel of 0..3", "NOT_FOUND")
+    return (connection - 1) // 16 * 128 + (connection - 1) % 16 * 4 + channel
+
+
+def panel(port: int) -> tuple[int, int] | None:
+    """Connection and channel of a device port; None: it is not on the front panel (recirculation, the processor's)."""
+    pipe, local = divmod(port, 128)
+    return (pipe * 16 + local // 4 + 1, local % 4) if local < 64 and pipe < 2 else None
+
+
+class PortTables:
+    kinds = ("PortConfigure", "PortStat", "PortHdlInfo", "PortStrInfo", "DevConfigure", "PktgenPortCfg")
+
+    def __init__(self, device: Any):
+        self.switch = device.switch
+        self.pipes = device.pipes
+        self._ports: dict[int, dict[str, Any]] = {}
+        self._recirculating: dict[int, dict[str, Any]] = {}
+
+    def write(self, type_: str, table: Table, row: Row, _pipe: int | None) -> None:
+        if table.kind == "PktgenPortCfg":
+            self._recirculating.setdefault(row.key["dev_port"], {}).update(row.data)
+        elif table.kind == "PortStat":
+            raise EntityError("table $PORT_STAT: the embedded switch's statistics cannot be set", "UNIMPLEMENTED")
+        elif table.kind != "PortConfigure":
+            raise EntityError(f"table {table.name} can only be read", "PERMISSION_DENIED")
+        elif not row.key and type_ == "DELETE":
+            for port in list(self._ports):
+                self._delete(port)
+        else:
+            self._configure(type_, row)
+
+    def _configure(self, type_: str, row: Row) -> None:
+        port = row.key.get(KEY)
+        if port is None:
+            raise EntityError("table $PORT: which port? $DEV_PORT is missing")
+        there = port in self._ports
+        if type_ == "INSERT_OR_MODIFY":
+            type_ = "MODIFY" if there else "INSERT"
+        if type_ == "INSERT" and there:
+            raise EntityError(f"table $PORT: port {port} is there already", "ALREADY_EXISTS")
+        if type_ != "INSERT" and not there:
+            raise EntityError(f"table $PORT: port {port} is not there", "NOT_FOUND")
+        if port >= 128 * self.pipes:
+            raise EntityError(
+                f"table $PORT: port {port}: this switch has pipes 0..{self.pipes - 1}, so ports to {128 * self.pipes - 1}"
+            )
+        if type_ == "DELETE":
+            self._delete(port)
+            return
+        if type_ == "INSERT" and row.data.get("$SPEED", "BF_SPEED_NONE") == "BF_SPEED_NONE":
+            raise EntityError(f"table $PORT: port {port}: $SPEED is missing")
+        config = self._ports.get(port, DEFAULTS) | dict(row.data)
+        self._apply(port, config)
+        self._ports[port] = config
+
+    def _delete(self, port: int) -> None:
+        self._apply(port, DEFAULTS | {"$PORT_ENABLE": True})  # a port that nobody configures is as the switch was started
+        del self._ports[port]
+
+    def _apply(self, port: int, config: dict[str, Any]) -> None:
+        if port in self.switch.ports:
+            self.switch.set_port(port, loopback=config["$LOOPBACK_MODE"] != "BF_LPBK_NONE", up=config["$PORT_ENABLE"])
+
+    def read(self, table: Table, row: Row, _pipe: int | None) -> list[Row]:
+        if table.kind == "DevConfigure":
+            return [Row(table.name, {}, {"sku": "BFN-T10-032D", "num_pipes": self.pipes, "num_stages": 12,
+                                         "num_max_ports": 72 * self.pipes, "num_front_ports": len(CONNECTIONS)})]  # fmt: skip
+        if table.kind in ("PortHdlInfo", "PortStrInfo"):
+            return self._panel(table, row)
+        if table.kind == "PktgenPortCfg":
+            known = self._recirculating
+            rows = [Row(table.name, {"dev_port": p}, {"recirculation_enable": False} | d) for p, d in known.items()]
+            wanted = row.key.get("dev_port")
+        else:
+            wanted = row.key.get(KEY)
+            ports = self._ports if table.kind == "PortConfigure" else sorted({*self._ports, *self.switch.ports})
+            rows = [self._row(table, p) for p in ports if wanted in (None, p)]
+        rows = [r for r in rows if wanted is None or wanted in r.key.values()]
+        if wanted is not None and not rows:
+            raise EntityError(f"table {table.name}: port {wanted} is not there", "NOT_FOUND")
+        return rows
+
+    def _row(self, table: Table, port: int) -> Row:
+        if table.kind == "PortStat":
+            return Row(table.name, {KEY: port}, self._statistics(port))
+        config = self._ports[port]
+        where = panel(port)
+        up = config["$PORT_ENABLE"] and (port in self.switch.ports or config["$LOOPBACK_MODE"] != "BF_LPBK_NONE")
+        found = {"$IS_VALID": True, "$IS_INTERNAL": where is None, "$PORT_UP": up,
+                 "$PORT_NAME": f"{where[0]}/{where[1]}" if where else f"-/{port}",
+                 "$CONN_ID": where[0] if where else 0, "$CHNL_ID": where[1] if where else 0}  # fmt: skip
+        return Row(table.name, {KEY: port}, config | found)
+
+    def _statistics(self, port: int) -> dict[str, int]:
+        values = dict.fromkeys(STATISTICS, 0)
+        if port in self.switch.ports:
+            s = self.switch.port_stats(port)
+            for direction, packets, octets in (("Received", s.rx_packets, s.rx_bytes), ("Transmitted", s.tx_packets, s.tx_bytes)):
+                values[f"$Frames{direction}OK"] = values[f"$Frames{direction}All"] = packets
+                total = "$OctetsReceived" if direction == "Received" else "$OctetsTransmittedTotal"
+                good = "$OctetsReceivedinGoodFrames" if direction == "Received" else "$OctetsTransmittedwithouterror"
+                values[total] = values[good] = octets
+        return values
+
+    def _panel(self, table: Table, row: Row) -> list[Row]:
+        rows = []
+        for connection in CONNECTIONS:
+            for channel in CHANNELS:
+                key = {"$CONN_ID": connection, "$CHNL_ID": channel}
+                if table.kind == "PortStrInfo":
+                    key = {"$PORT_NAME": f"{connection}/{channel}"}
+                if not row.key or key == dict(row.key):
+                    rows.append(Row(table.name, key, {KEY: dev_port(connection, channel)}))
+        if not rows:
+            raise EntityError(
+                f"table {table.name}: there is no port {'/'.join(str(v) for v in row.key.values())} on the front panel",
+                "NOT_FOUND",
+            )
+        return rows

@@ -1,0 +1,183 @@
+"""An entry of any BFRuntime table as a `Row`, to the message that says it and back.
+
+On the wire integers are big-endian bytes of the field's width, strings, booleans and lists have fields of their own; a match
+field says its kind by the member of a oneof that it uses. A data field that a pipe has a value of each is there once a
+pipe: in a row, its value is then a tuple.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.bfrt.info import Action, Field, Info, Table
+from ina.bfrt.messages import bfrt
+from ina.switch.entities import as_int, as_match
+from ina.switch.p4info import EntityError, MatchField
+
+PRIORITY = "$MATCH_PRIORITY"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`key`: by field, as a match of ina/switch/entities.py (a string for a key of strings). `data`: by field, an int, bool,
+    str, float, or a list of them; a tuple: a value for each pipe."""
+
+    table: str
+    key: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    action: str = ""
+    is_default: bool = False
+
+    def __str__(self) -> str:
+        """As `ina deploy --dry-run` prints it."""
+        key = ", ".join(f"{k}={shown(v)}" for k, v in self.key.items())
+        data = ", ".join(f"{k}={shown(v)}" for k, v in self.data.items())
+        what = f"{self.action}({data})" if self.action else data
+        return f"{self.table}[{'default' if self.is_default else key}] {what}".rstrip()
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int):
+        return "/".join(shown(v) for v in value) if isinstance(value, tuple) else str(value)
+    return str(value) if value < 1 << 16 else f"{value:#x}"
+
+
+# ---- to messages
+
+
+def message_of(row: Row, info: Info) -> Any:
+    """A bfrt_proto.TableEntry. Raises EntityError, which names table and field."""
+    table = info.table(row.table)
+    message = bfrt.TableEntry(table_id=table.id, is_default_entry=row.is_default)
+    for name, value in row.key.items():
+        _set_key(message.key.fields.add(), table, table.key(name), value)
+    if row.key or (not table.keys and row.data and not row.is_default):
+        message.key.SetInParent()
+    action = table.action(row.action) if row.action else None
+    if action:
+        message.data.action_id = action.id
+    for name, value in row.data.items():
+        found = table.field(name, action)
+        for one in value if isinstance(value, tuple) else (value,):
+            _set_data(message.data.fields.add(field_id=found.id), f"table {table.name}, field {found.name}", found, one)
+    return message
+
+
+def _set_key(to: Any, table: Table, found: Field, value: Any) -> None:
+    what = f"table {table.name}, key {found.name}"
+    to.field_id = found.id
+    if found.type == "string":
+        to.exact.value = str(value).encode()
+        return
+    kind = "exact" if found.match == "atcam" else found.match
+    low, high = as_match(value, MatchField(found.id, found.name, found.width, kind), what)
+    first, second = (n.to_bytes(found.bytes, "big") for n in (low, high))
+    if kind == "exact":
+        to.exact.value = first
+    elif kind == "ternary":
+        to.ternary.value, to.ternary.mask = first, second
+    elif kind == "lpm":
+        to.lpm.value, to.lpm.prefix_len = first, high.bit_count()
+    elif kind == "range":
+        to.range.low, to.range.high = first, second
+    else:
+        to.optional.value, to.optional.is_valid = first, True
+
+
+def _set_data(to: Any, what: str, found: Field, value: Any) -> None:
+    if found.repeated and not isinstance(value, (list, range)):
+        raise EntityError(f"{what}: {value!r}: expected a list")
+    values = list(value) if found.repeated else [value]
+    if found.type == "int":
+        values = [as_int(v, found.width, what) for v in values]
+        if found.repeated:
+            to.int_arr_val.val.extend(values)
+            to.int_arr_val.SetInParent()
+        else:
+            to.stream = values[0].to_bytes(found.bytes, "big")
+    elif found.type == "bool":
+        if found.repeated:
+            to.bool_arr_val.val.extend(map(bool, values))
+            to.bool_arr_val.SetInParent()
+        else:
+            to.bool_val = bool(value)
+    elif found.type == "string":
+        for v in values:
+            if found.choices and v not in found.choices:
+                raise EntityError(f"{what}: {v!r}: expected one of {', '.join(found.choices)}")
+        if found.repeated:
+            to.str_arr_val.val.extend(values)
+        else:
+            to.str_val = value
+    elif found.type == "float":
+        to.float_val = float(value)
+    else:
+        raise EntityError(f"{what}: a field of type {found.type} cannot be written from here", "UNIMPLEMENTED")
+
+
+# ---- from messages
+
+
+def row_of(message: Any, info: Info) -> Row:
+    """Of a bfrt_proto.TableEntry. Raises EntityError: it does not fit the table that it names."""
+    table = info.table(message.table_id)
+    key = {found.name: _key(table, found, part) for part in message.key.fields for found in (table.key(part.field_id),)}
+    if len(key) != len(message.key.fields):
+        raise EntityError(f"table {table.name}: a key field is given twice")
+    action = table.action(message.data.action_id) if message.data.action_id else None
+    return Row(table.name, key, data_of(table, action, message.data.fields), action.name if action else "",
+               message.is_default_entry)  # fmt: skip
+
+
+def data_of(table: Table, action: Action | None, fields: Any) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for part in fields:
+        found = table.field(part.field_id, action)
+        value = _data(part, f"table {table.name}, field {found.name}", found)
+        if found.name in data:
+            before = data[found.name]
+            value = (*(before if isinstance(before, tuple) else (before,)), value)
+        data[found.name] = value
+    return data
+
+
+def _key(table: Table, found: Field, part: Any) -> Any:
+    kind, what = part.WhichOneof("match_type"), f"table {table.name}, key {found.name}"
+    expected = "exact" if found.match == "atcam" else found.match
+    if kind != expected:
+        raise EntityError(f"{what}: matched as {kind or 'nothing'}: expected {expected}")
+    said = getattr(part, kind)
+    if found.type == "string":
+        return said.value.decode()
+    if kind == "exact":
+        return as_int(said.value, found.width, what)
+    if kind == "optional":
+        return as_int(said.value, found.width, what) if said.is_valid else None
+    if kind == "range":
+        return as_int(said.low, found.width, what), as_int(said.high, found.width, what)
+    if kind == "lpm":
+        return as_int(said.value, found.width, what), said.prefix_len
+    return as_int(said.value, found.width, what), as_int(said.mask, found.width, what)
+
+
+MEMBERS = {"int": ("stream", "int_arr_val"), "bool": ("bool_val", "bool_arr_val"), "string": ("str_val", "str_arr_val"),
+           "float": ("float_val", "float_val")}  # fmt: skip
+
+
+def _data(part: Any, what: str, found: Field) -> Any:
+    kind = part.WhichOneof("value")
+    expected = MEMBERS.get(found.type, ("",))[-1 if found.repeated else 0]
+    if kind is None:  # asked for, without a value
+        return [] if found.repeated else None
+    if kind != expected:
+        raise EntityError(f"{what}: given as {kind}: expected {expected or 'nothing: it cannot be written from here'}")
+    value = getattr(part, kind)
+    if kind.endswith("_arr_val"):
+        return list(value.val)
+    if kind == "stream":
+        return as_int(value, found.width, what)
+    if found.choices and value not in found.choices:
+        raise EntityError(f"{what}: {value!r}: expected one of {', '.join(found.choices)}")
+    return value

@@ -1,0 +1,209 @@
+"""A program's bfrt.json, from its P4Info: what a driver of Tofino would say of it to clients.
+
+Form, table types, names and ids of the fields with a dollar are those of p4c (control-plane/bfruntime.h and its Tofino back end);
+ids of tables are the P4Info's. The name of every object that is in a pipeline begins with the pipeline's: "pipe." where the
+program has one. `Info` reads the result (info.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.bfrt.program_info import PIPE
+
+SCHEMA = "1.0.0"
+FIRST = 1 << 16  # ids of fields with a dollar are FIRST + 1 and up, in this order
+DOLLARS = {name: FIRST + n for n, name in enumerate((
+    "$MATCH_PRIORITY", "$ACTION", "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMBER_STATUS", "$MAX_GROUP_SIZE",
+    "$ENTRY_TTL", "$ENTRY_HIT_STATE", "$METER_SPEC_CIR_KBPS", "$METER_SPEC_PIR_KBPS", "$METER_SPEC_CBS_KBITS",
+    "$METER_SPEC_PBS_KBITS", "$METER_SPEC_CIR_PPS", "$METER_SPEC_PIR_PPS", "$METER_SPEC_CBS_PKTS", "$METER_SPEC_PBS_PKTS",
+    "$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS", "$METER_INDEX", "$COUNTER_INDEX", "$REGISTER_INDEX", "$DEFAULT_FIELD",
+), 1)}  # fmt: skip
+SELECTOR_IDS, PORT_METADATA_IDS = 0x82 << 24, 0x8F << 24  # beside those that P4Info gives out
+SCOPES = {"TABLE_AND_DEFAULT": "TableAndDefault", "TABLE_ONLY": "TableOnly", "DEFAULT_ONLY": "DefaultOnly"}
+MATCHES = {"EXACT": "Exact", "TERNARY": "Ternary", "LPM": "LPM", "RANGE": "Range", "OPTIONAL": "Optional"}
+PORTS = 288  # entries of a table of ports: four pipes of 72
+
+
+def bfrt_json(p4info: dict[str, Any], layout: dict[str, Any] | None = None, pipelines: int = 1) -> dict[str, Any]:
+    """`p4info`: protobuf's JSON mapping; `layout`: the compiled program's, which says what P4Info has no place for."""
+    return _Schema(p4info, layout or {}, PIPE if pipelines == 1 else "").made()
+
+
+def _typed(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, **more}
+
+
+def _field(number: int, name: str, kind: dict[str, Any], repeated: bool = False) -> dict[str, Any]:
+    return {"id": number, "name": name, "repeated": repeated, "annotations": [], "type": kind}
+
+
+def _dollar(name: str, kind: dict[str, Any], repeated: bool = False) -> dict[str, Any]:
+    return _field(DOLLARS[name], name, kind, repeated)
+
+
+def _single(field: dict[str, Any], mandatory: bool = False) -> dict[str, Any]:
+    return {"mandatory": mandatory, "read_only": False, "singleton": field}
+
+
+def _key(field: dict[str, Any], match: str = "Exact", mandatory: bool = True) -> dict[str, Any]:
+    return {**field, "mandatory": mandatory, "match_type": match}
+
+
+def _bytes(width: Any) -> dict[str, Any]:
+    return _typed("bytes", width=int(width or 1))
+
+
+class _Schema:
+    def __init__(self, p4info: dict[str, Any], layout: dict[str, Any], prefix: str):
+        self.p4info, self.layout, self.prefix = p4info, layout, prefix
+        self.actions = {int(a["preamble"]["id"]): a for a in p4info.get("actions", ())}
+        self.tables: list[dict[str, Any]] = []
+
+    def made(self) -> dict[str, Any]:
+        info = self.p4info
+        for table in info.get("tables", ()):
+            self._match_table(table)
+        for profile in info.get("actionProfiles", ()):
+            self._profile(profile)
+        for counter in info.get("counters", ()):
+            self._add(counter, "Counter", [_key(_dollar("$COUNTER_INDEX", _typed("uint32")))], self._counts(counter), ["Sync"])
+        for meter in info.get("meters", ()):
+            self._add(meter, "Meter", [_key(_dollar("$METER_INDEX", _typed("uint32")))], self._rates(meter),
+                      attributes=["MeterByteCountAdjust"])  # fmt: skip
+        for register in info.get("registers", ()):
+            data = self._cells(register["preamble"]["name"], register.get("typeSpec", {}))
+            self._add(register, "Register", [_key(_dollar("$REGISTER_INDEX", _typed("uint32")))], data, ["Sync"])
+        for values in info.get("valueSets", ()):
+            keys = [_key(_field(int(m["id"]), m.get("name", f"f{m['id']}"), _bytes(m.get("bitwidth"))), "Ternary", False)
+                    for m in values.get("match", ())]  # fmt: skip
+            self._add(values, "ParserValueSet", keys, [], attributes=["EntryScope"])
+        metadata = self.layout.get("port_metadata") or ()
+        for n, one in enumerate([metadata] if isinstance(metadata, dict) else metadata):
+            self._port_metadata(n, one)
+        digests = [{"name": self.prefix + d["preamble"]["name"], "id": int(d["preamble"]["id"]), "annotations": [],
+                    "fields": [self._member(n, *m) for n, m in enumerate(self._members(d.get("typeSpec", {})), 1)]}
+                   for d in info.get("digests", ())]  # fmt: skip
+        return {"schema_version": SCHEMA, "tables": self.tables, "learn_filters": digests}
+
+    def _add(self, message: dict[str, Any], kind: str, keys: list[Any], data: list[Any], operations: Any = (),
+             attributes: Any = (), depends_on: Any = (), **more: Any) -> None:  # fmt: skip
+        preamble = message["preamble"]
+        self.tables.append({
+            "name": self.prefix + preamble["name"], "id": int(preamble["id"]), "table_type": kind,
+            "size": int(message.get("size", 0)), "annotations": [], "depends_on": list(depends_on), "key": keys, "data": data,
+            "supported_operations": list(operations), "attributes": list(attributes), **more,
+        })  # fmt: skip
+
+    def _match_table(self, table: dict[str, Any]) -> None:
+        keys = []
+        for m in table.get("matchFields", ()):
+            match = MATCHES[m.get("matchType", "EXACT")]
+            keys.append(_key(_field(int(m["id"]), m["name"], _bytes(m.get("bitwidth"))), match, False))
+        if any(k["match_type"] in ("Ternary", "Range", "Optional") for k in keys):
+            keys.append(_key(_dollar("$MATCH_PRIORITY", _typed("uint32")), mandatory=False))
+        profile = int(table.get("implementationId", 0))
+        selector = profile and any(int(p["preamble"]["id"]) == profile and p.get("withSelector")
+                                   for p in self.p4info.get("actionProfiles", ()))  # fmt: skip
+        data, operations, attributes = [], [], ["EntryScope"]
+        more: dict[str, Any] = {"has_const_default_action": bool(int(table.get("constDefaultActionId", 0)))}
+        if selector:
+            member, group = (_dollar(n, _typed("uint32")) for n in ("$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID"))
+            data.append({"mandatory": True, "read_only": False, "oneof": [member, group]})
+        elif profile:
+            data.append(_single(_dollar("$ACTION_MEMBER_ID", _typed("uint32")), True))
+        else:
+            more["action_specs"] = self._actions(table)
+        direct = {int(i) for i in table.get("directResourceIds", ())}
+        for counter in self.p4info.get("directCounters", ()):
+            if int(counter["preamble"]["id"]) in direct:
+                data += self._counts(counter)
+                operations.append("SyncCounters")
+        for meter in self.p4info.get("directMeters", ()):
+            if int(meter["preamble"]["id"]) in direct:
+                data += self._rates(meter)
+                attributes.append("MeterByteCountAdjust")
+        if table.get("isConstTable"):
+            attributes.append("ConstTable")
+        kind = "MatchAction_Indirect_Selector" if selector else "MatchAction_Indirect" if profile else "MatchAction_Direct"
+        depends = [SELECTOR_IDS | profile & 0xFFFFFF if selector else profile] if profile else []
+        self._add(table, kind, keys, data, operations, attributes, depends, **more)
+
+    def _actions(self, table: dict[str, Any]) -> list[dict[str, Any]]:
+        made = []
+        for reference in table.get("actionRefs", ()):
+            action = self.actions[int(reference["id"])]
+            data = [{**_field(int(p["id"]), p["name"], _bytes(p.get("bitwidth"))), "mandatory": True, "read_only": False}
+                    for p in action.get("params", ())]  # fmt: skip
+            made.append({"id": int(reference["id"]), "name": action["preamble"]["name"], "annotations": [], "data": data,
+                         "action_scope": SCOPES[reference.get("scope", "TABLE_AND_DEFAULT")]})  # fmt: skip
+        return made
+
+    def _profile(self, profile: dict[str, Any]) -> None:
+        number = int(profile["preamble"]["id"])
+        used = [t for t in self.p4info.get("tables", ()) if int(t.get("implementationId", 0)) == number]
+        key = _key(_dollar("$ACTION_MEMBER_ID", _typed("uint32")))
+        self._add(profile, "Action", [key], [], action_specs=self._actions(used[0]) if used else [])
+        if not profile.get("withSelector"):
+            return
+        most = _typed("uint32", default_value=int(profile.get("maxGroupSize", 0)))
+        data = [_single(_dollar("$ACTION_MEMBER_ID", _typed("uint32"), True)),
+                _single(_dollar("$ACTION_MEMBER_STATUS", _typed("bool"), True)),
+                _single(_dollar("$MAX_GROUP_SIZE", most))]  # fmt: skip
+        selector = {"preamble": {"id": SELECTOR_IDS | number & 0xFFFFFF, "name": profile["preamble"]["name"] + "_sel"},
+                    "size": int(profile.get("size", 0))}  # fmt: skip
+        self._add(selector, "Selector", [_key(_dollar("$SELECTOR_GROUP_ID", _typed("uint32")))], data, depends_on=[number])
+
+    @staticmethod
+    def _counts(counter: dict[str, Any]) -> list[dict[str, Any]]:
+        unit = counter.get("spec", {}).get("unit", "BOTH")
+        names = {"BYTES": ["$COUNTER_SPEC_BYTES"], "PACKETS": ["$COUNTER_SPEC_PKTS"]}
+        return [_single(_dollar(n, _typed("uint64", default_value=0)))
+                for n in names.get(unit, ["$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS"])]  # fmt: skip
+
+    @staticmethod
+    def _rates(meter: dict[str, Any]) -> list[dict[str, Any]]:
+        units = ("CIR_PPS", "PIR_PPS", "CBS_PKTS", "PBS_PKTS")
+        if meter.get("spec", {}).get("unit") == "BYTES":
+            units = ("CIR_KBPS", "PIR_KBPS", "CBS_KBITS", "PBS_KBITS")
+        return [_single(_dollar(f"$METER_SPEC_{u}", _typed("uint64", default_value=(1 << 64) - 1))) for u in units]
+
+    def _cells(self, name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
+        return [_single(self._member(n, f"{name}.{member}", kind)) for n, (member, kind) in enumerate(self._members(spec), 1)]
+
+    def _member(self, number: int, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        if "bool" in spec:
+            return _field(number, name, _typed("bool"))
+        return _field(number, name, _bytes(self._width(spec)))
+
+    def _width(self, spec: dict[str, Any]) -> int:
+        """Of a value; what a declared type is, the P4Info's type_info says."""
+        if "bitstring" in spec or "bit" in spec:
+            bits = spec.get("bitstring", spec)
+            return int(bits.get("bit", bits.get("int", {})).get("bitwidth", 1))
+        types = self.p4info.get("typeInfo", {})
+        if "serializableEnum" in spec:
+            return int(types["serializableEnums"][spec["serializableEnum"]["name"]]["underlyingType"]["bitwidth"])
+        declared = types["newTypes"][spec["newType"]["name"]]
+        if "originalType" in declared:
+            return self._width(declared["originalType"])
+        return int(declared["translatedType"]["sdnBitwidth"])
+
+    def _members(self, spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        """Names and types of a struct's members; of a plain value one, called f1."""
+        info = self.p4info.get("typeInfo", {})
+        for kind, where in (("struct", "structs"), ("header", "headers")):
+            if kind in spec:
+                members = info[where][spec[kind]["name"]].get("members", ())
+                return [(m["name"], m["typeSpec"]) for m in members]
+        if "tuple" in spec:
+            return [(f"f{n}", m) for n, m in enumerate(spec["tuple"].get("members", ()), 1)]
+        return [("f1", spec)]
+
+    def _port_metadata(self, n: int, metadata: dict[str, Any]) -> None:
+        """`metadata`: the table's name ("SwitchIngressParser.$PORT_METADATA") and its fields, as the layout has them."""
+        fields = [(f["name"], f["width"]) for f in metadata["fields"]] or [("$DEFAULT_FIELD", 64)]
+        data = [_single(_field(i, name, _bytes(width)), True) for i, (name, width) in enumerate(fields, 1)]
+        message = {"preamble": {"id": PORT_METADATA_IDS + n + 1, "name": metadata["name"]}, "size": PORTS}
+        key = _key(_field(FIRST + 100, "ig_intr_md.ingress_port", _bytes(9)))
+        self._add(message, "PortMetadata", [key], data)
