@@ -8,7 +8,7 @@ refusal is an EntityError.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -42,8 +42,8 @@ class Device:
 
     def __init__(self, switch: Any, name: str = "", device_id: int = 0):
         self.switch, self.device_id = switch, device_id
-        self.name = name or switch.program.name
-        self.pipes = getattr(switch, "pipes", 1)
+        self.name = name or switch.program.name.removesuffix(".p4")
+        self.pipes = switch.pipes or 1
         self.program_json = json.dumps(bfrt_json(switch.p4info.message, switch.program.layout)).encode()
         self.fixed_json = json.dumps(fixed_tables()).encode()
         self.info = Info(self.program_json, self.fixed_json)
@@ -83,17 +83,32 @@ class Device:
         return [("INSERT" if type_ == "DELETE" and not r.is_default else "MODIFY", r) for r in found]
 
     def _pipe(self, pipe: int) -> int | None:
-        if pipe == ALL_PIPES or self.pipes == 1 and pipe == 0:
+        if pipe == ALL_PIPES or not self.switch.pipes and pipe == 0:
             return None
         if pipe >= self.pipes:
             raise EntityError(f"pipe {pipe}: this switch has pipes 0..{self.pipes - 1}")
         return pipe
 
 
+def following(switch: Callable[[], Any]) -> Callable[[], Device | None]:
+    """The Device of the switch that `switch` gives, which may be another one each time, or None."""
+    made: list[Device] = []
+
+    def current() -> Device | None:
+        now = switch()
+        if now is None:
+            return None
+        if not made or made[0].switch is not now:
+            made[:] = [Device(now)]
+        return made[0]
+
+    return current
+
+
 class ProgramTables:
     """Tables that the program declares."""
 
-    kinds = (*MATCH_TABLES, "Action", "Selector", "Counter", "Meter", "Register", "ParserValueSet")
+    kinds = (*MATCH_TABLES, "Action", "Selector", "Counter", "Meter", "Register", "RegisterParam", "ParserValueSet")
 
     def __init__(self, device: Device):
         self.device, self.switch = device, device.switch
@@ -103,7 +118,9 @@ class ProgramTables:
         return self.device.info
 
     def write(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
-        if table.kind in INDEX:
+        if table.kind in ("Register", "RegisterParam"):
+            self._registers(type_, table, row, pipe)
+        elif table.kind in INDEX:
             self._cells(type_, table, row, pipe)
         elif table.kind == "ParserValueSet":
             self._value_set(type_, table, row)
@@ -124,7 +141,7 @@ class ProgramTables:
     # ---- match-action tables and profiles
 
     def _entry(self, type_: str, table: Table, row: Row) -> None:
-        found = self._found(table, row)
+        found = self._found(table, row) if type_ in ("MODIFY", "INSERT_OR_MODIFY") else []
         if type_ == "INSERT_OR_MODIFY":
             type_ = "MODIFY" if found else "INSERT"
         if type_ == "MODIFY_INC":
@@ -140,7 +157,9 @@ class ProgramTables:
         self._write([Update(type_, entity), *direct])
 
     def _found(self, table: Table, row: Row) -> list[Row]:
-        return [r for r in self.read(table, Row(table.name), None) if r.key == self._whole(table, row.key)]
+        wanted = self._whole(table, row.key)
+        rows = (entities.to_row(e, self.info) for e in self._entities(table))
+        return [r for r in rows if self._whole(table, r.key) == wanted]
 
     @staticmethod
     def _whole(table: Table, key: Any) -> dict[str, Any]:
@@ -189,20 +208,33 @@ class ProgramTables:
 
     def _cells(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
         if type_ in ("DELETE", "RESET"):
-            row = Row(table.name, row.key, self._empty(table))
-        elif type_ == "MODIFY" and table.kind == "Register" and len(row.data) < len(table.data):
-            before = self.read(table, Row(table.name, row.key), pipe)
-            row = Row(
-                table.name, row.key, {k: v[0] if isinstance(v, tuple) else v for k, v in before[0].data.items()} | dict(row.data)
-            )
+            row = Row(table.name, row.key, {} if table.kind == "Meter" else {f.name: 0 for f in table.data})
         entity = entities.of_row(row, self.info)
         if getattr(entity, "index", None) is None and type_ not in ("DELETE", "RESET"):
             raise EntityError(f"table {table.name}: which cell? {INDEX[table.kind]} is missing")
         self._write([Update("MODIFY", self._of_pipe(entity, pipe))])
 
-    @staticmethod
-    def _empty(table: Table) -> dict[str, Any]:
-        return {} if table.kind == "Meter" else {f.name: False if f.type == "bool" else 0 for f in table.data}
+    def _registers(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
+        """Each field of a cell is a register of the switch. Deleted, a cell has its first value again."""
+        index = 0 if table.kind == "RegisterParam" else row.key.get(INDEX["Register"])
+        if index is None and type_ not in ("DELETE", "RESET"):
+            raise EntityError(f"table {table.name}: which cell? {INDEX['Register']} is missing")
+        updates = []
+        for f in table.data:
+            if type_ in ("DELETE", "RESET"):
+                value = self._first_value(register_of(f.name, table)) & ((1 << max(1, f.width)) - 1)
+            elif f.name in row.data:
+                value = row.data[f.name]
+            else:
+                continue
+            for number, one in enumerate(value) if isinstance(value, tuple) else [(pipe, value)]:
+                cell = RegisterEntry(register_of(f.name, table), index, int(one))
+                updates.append(Update("MODIFY", self._of_pipe(cell, number)))
+        self._write(updates)
+
+    def _first_value(self, register: str) -> int:
+        said = next((r for r in self.switch.program.layout["registers"] if r["name"] == register), {})
+        return int(said.get("initial") or 0)
 
     @staticmethod
     def _of_pipe(entity: Any, pipe: int | None) -> Any:
@@ -233,6 +265,8 @@ class ProgramTables:
     # ---- reading
 
     def read(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
+        if table.kind in ("Register", "RegisterParam"):
+            return self._read_registers(table, row, pipe)
         if table.kind in INDEX:
             return self._read_cells(table, row, pipe)
         if table.kind == "ParserValueSet":
@@ -242,30 +276,45 @@ class ProgramTables:
             (default,) = self.switch.read([TableEntry(own_name(table.name), is_default=True)])
             return [entities.to_row(default, self.info)] if default.action else []
         else:
-            rows = [self._row(table, e) for e in self._entities(table)]
-        if not row.key:
-            return rows
-        wanted = self._whole(table, row.key)
-        found = [r for r in rows if self._whole(table, r.key) == wanted]
-        if not found:
+            wanted = self._whole(table, row.key) if row.key else None
+            said = ((e, entities.to_row(e, self.info)) for e in self._entities(table))
+            rows = [self._row(table, e, r) for e, r in said if wanted in (None, self._whole(table, r.key))]
+        if row.key and table.kind == "ParserValueSet":
+            rows = [r for r in rows if r.key == row.key]
+        if row.key and not rows:
             raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
-        return found
+        return rows
 
-    def _row(self, table: Table, entity: Any) -> Row:
-        row = entities.to_row(entity, self.info)
+    def _row(self, table: Table, entity: Any, row: Row) -> Row:
         data = dict(row.data)
         names = {f.name for f in table.data}
         if isinstance(entity, TableEntry):
             if names & {PACKETS, BYTES}:
-                (counts,) = self.switch.read([DirectCounterEntry(entity)])
-                data |= {n: v for n, v in ((BYTES, counts.bytes), (PACKETS, counts.packets)) if n in names}
+                counts = self.switch.read([DirectCounterEntry(entity)])
+                octets, packets = sum(c.bytes for c in counts), sum(c.packets for c in counts)
+                data |= {n: v for n, v in ((BYTES, octets), (PACKETS, packets)) if n in names}
             if any(n.startswith("$METER_SPEC") for n in names):
-                (meter,) = self.switch.read([DirectMeterEntry(entity)])
+                meter, *_ = self.switch.read([DirectMeterEntry(entity)])
                 data |= entities.to_row(meter, self.info).data
         elif isinstance(entity, ProfileGroup):
             data.setdefault(MEMBER, [])
             data.setdefault(STATUS, [])
         return Row(row.table, self._whole(table, row.key), data, row.action)
+
+    def _read_registers(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
+        """A value for each pipe of each field."""
+        param = table.kind == "RegisterParam"
+        index = 0 if param else row.key.get(INDEX["Register"])
+        found: dict[int, dict[str, Any]] = {}
+        for f in table.data:
+            pattern = self._of_pipe(RegisterEntry(register_of(f.name, table), index), pipe)
+            for cell in self.switch.read([pattern]):
+                value = bool(cell.value) if f.type == "bool" else cell.value
+                data = found.setdefault(cell.index, {})
+                data[f.name] = (*data.get(f.name, ()), value)
+        return [Row(table.name, {} if param else {INDEX["Register"]: i},
+                    {name: v if len(v) > 1 and not param else v[0] for name, v in data.items()}, is_default=param)
+                for i, data in found.items()]  # fmt: skip
 
     def _read_cells(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
         pattern = self._of_pipe(entities.of_row(Row(row.table, row.key), self.info), pipe)
@@ -275,11 +324,16 @@ class ProgramTables:
         return [self._cell(table, index, cells) for index, cells in by_index.items()]
 
     def _cell(self, table: Table, index: int, cells: list[Any]) -> Row:
-        """Registers say a value for each pipe; counters are summed up, meters are the same in all."""
+        """Counters are summed up, meters are the same in all pipes."""
         rows = [entities.to_row(c, self.info) for c in cells]
         data = dict(rows[0].data)
-        if isinstance(cells[0], RegisterEntry) and len(rows) > 1:
-            data = {name: tuple(r.data[name] for r in rows) for name in data}
-        elif table.kind == "Counter":
+        if table.kind == "Counter":
             data = {name: sum(r.data[name] for r in rows) for name in data}
         return Row(table.name, {INDEX[table.kind]: index}, data)
+
+
+def register_of(field: str, table: Table | None = None) -> str:
+    """The switch's register that is a field of a cell: "reg.f1" is all of "reg", "reg.first" a word of a pair."""
+    if field == "value" and table is not None:
+        return own_name(table.name)
+    return field.removesuffix(".f1")

@@ -154,6 +154,17 @@ data 2 num_pipes uint32!
 data 3 num_stages uint32!
 data 4 num_max_ports uint32!
 data 5 num_front_ports uint32!
+data 6 pcie_cpu_port uint32!
+data 7 eth_cpu_port_list uint32*!
+data 8 internal_port_list uint32*!
+data 9 external_port_list uint32*!
+data 10 recirc_port_list uint32*!
+data 11 intr_based_link_monitoring bool
+data 12 flow_learn_intr_mode bool
+data 13 lrt_dr_timeout_usec uint32
+data 14 flow_learn_timeout_usec uint32
+data 15 inactive_node_delete bool
+data 16 selector_member_order bool
 """
 
 ATTRIBUTES = {"$PORT": ["port_status_notif_cb"], "$PORT_STAT": ["poll_intvl_ms"], "$pre.mgid": ["pre_device_config"]}

@@ -1,8 +1,8 @@
 """$PORT, $PORT_STAT, $PORT_HDL_INFO and $PORT_STR_INFO before an embedded switch.
 
-A row of $PORT is what a controller wants of a port: speed, FEC, autonegotiation are kept and given back; enabled and loopback are
-carried out. The front panel is counted as Tofino's model does: connection n, channel c is device port
-(n - 1) // 16 * 128 + (n - 1) % 16 * 4 + c; which one a real switch has, its driver says.
+A row of $PORT is what a controller wants of a port: speed, FEC, autonegotiation are kept and given back; loopback is
+carried out; enabled says whether it is up. The front panel is counted as Tofino's model does: connection n, channel c is
+device port (n - 1) // 16 * 128 + (n - 1) % 16 * 4 + c; which one a real switch has, its driver says.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class PortTables:
     def __init__(self, device: Any):
         self.switch = device.switch
         self.pipes = device.pipes
+        self._own: set[int] = set()  # loopback ports that are there because a row says so
         self._ports: dict[int, dict[str, Any]] = {}
         self._recirculating: dict[int, dict[str, Any]] = {}
 
@@ -84,17 +85,27 @@ class PortTables:
         self._ports[port] = config
 
     def _delete(self, port: int) -> None:
-        self._apply(port, DEFAULTS | {"$PORT_ENABLE": True})  # a port that nobody configures is as the switch was started
+        self._apply(port, DEFAULTS)
         del self._ports[port]
 
     def _apply(self, port: int, config: dict[str, Any]) -> None:
-        if port in self.switch.ports:
-            self.switch.set_port(port, loopback=config["$LOOPBACK_MODE"] != "BF_LPBK_NONE", up=config["$PORT_ENABLE"])
+        """A loopback port is made where the switch has none of this number."""
+        loopback = config["$LOOPBACK_MODE"] != "BF_LPBK_NONE"
+        try:
+            if loopback and port not in self.switch.ports:
+                self.switch.add_port(port, loopback=True)
+                self._own.add(port)
+            elif not loopback and port in self._own:
+                self.switch.remove_port(port)
+                self._own.remove(port)
+            elif loopback and port not in self._own:
+                self.switch.set_loopback(port, True)
+        except ValueError as error:
+            raise EntityError(f"table $PORT: {error}") from None
 
     def read(self, table: Table, row: Row, _pipe: int | None) -> list[Row]:
         if table.kind == "DevConfigure":
-            return [Row(table.name, {}, {"sku": "BFN-T10-032D", "num_pipes": self.pipes, "num_stages": 12,
-                                         "num_max_ports": 72 * self.pipes, "num_front_ports": len(CONNECTIONS)})]  # fmt: skip
+            return [Row(table.name, {}, self._device(), is_default=True)]
         if table.kind in ("PortHdlInfo", "PortStrInfo"):
             return self._panel(table, row)
         if table.kind == "PktgenPortCfg":
@@ -109,6 +120,18 @@ class PortTables:
         if wanted is not None and not rows:
             raise EntityError(f"table {table.name}: port {wanted} is not there", "NOT_FOUND")
         return rows
+
+    def _device(self) -> dict[str, Any]:
+        front = [dev_port(n, c) for n in CONNECTIONS for c in CHANNELS if dev_port(n, c) < 128 * self.pipes]
+        recirculation = [128 * pipe + local for pipe in range(self.pipes) for local in range(68, 72)]
+        cpu = 64 if self.pipes == 1 else 192
+        return {
+            "sku": "BFN-T10-032D", "num_pipes": self.pipes, "num_stages": 12, "num_max_ports": 72 * self.pipes,
+            "num_front_ports": len(front), "pcie_cpu_port": cpu, "eth_cpu_port_list": [64, 65, 66, 67],
+            "internal_port_list": recirculation, "external_port_list": front, "recirc_port_list": recirculation,
+            "intr_based_link_monitoring": False, "flow_learn_intr_mode": False, "lrt_dr_timeout_usec": 0,
+            "flow_learn_timeout_usec": 500, "inactive_node_delete": False, "selector_member_order": False,
+        }  # fmt: skip
 
     def _row(self, table: Table, port: int) -> Row:
         if table.kind == "PortStat":

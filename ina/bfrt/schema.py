@@ -72,7 +72,15 @@ class _Schema:
             self._add(meter, "Meter", [_key(_dollar("$METER_INDEX", _typed("uint32")))], self._rates(meter),
                       attributes=["MeterByteCountAdjust"])  # fmt: skip
         for register in info.get("registers", ()):
-            data = self._cells(register["preamble"]["name"], register.get("typeSpec", {}))
+            name = register["preamble"]["name"]
+            said = [r for r in self.layout.get("registers", ()) if name in (r["name"], r["name"].rpartition(".")[0])]
+            if any(r.get("table") for r in said):  # a direct one: a field of its table's entries
+                continue
+            if any(r.get("param") for r in said):
+                value = self._member(1, "value", register.get("typeSpec", {}))
+                self._add(register, "RegisterParam", [], [_single(value, True)])
+                continue
+            data = self._cells(name, register.get("typeSpec", {}))
             self._add(register, "Register", [_key(_dollar("$REGISTER_INDEX", _typed("uint32")))], data, ["Sync"])
         for values in info.get("valueSets", ()):
             keys = [_key(_field(int(m["id"]), m.get("name", f"f{m['id']}"), _bytes(m.get("bitwidth"))), "Ternary", False)
@@ -80,7 +88,8 @@ class _Schema:
             self._add(values, "ParserValueSet", keys, [], attributes=["EntryScope"])
         metadata = self.layout.get("port_metadata") or ()
         for n, one in enumerate([metadata] if isinstance(metadata, dict) else metadata):
-            self._port_metadata(n, one)
+            if one["name"]:
+                self._port_metadata(n, one)
         digests = [{"name": self.prefix + d["preamble"]["name"], "id": int(d["preamble"]["id"]), "annotations": [],
                     "fields": [self._member(n, *m) for n, m in enumerate(self._members(d.get("typeSpec", {})), 1)]}
                    for d in info.get("digests", ())]  # fmt: skip
@@ -150,9 +159,14 @@ class _Schema:
         data = [_single(_dollar("$ACTION_MEMBER_ID", _typed("uint32"), True)),
                 _single(_dollar("$ACTION_MEMBER_STATUS", _typed("bool"), True)),
                 _single(_dollar("$MAX_GROUP_SIZE", most))]  # fmt: skip
-        selector = {"preamble": {"id": SELECTOR_IDS | number & 0xFFFFFF, "name": profile["preamble"]["name"] + "_sel"},
+        selector = {"preamble": {"id": SELECTOR_IDS | number & 0xFFFFFF, "name": self._selector(profile["preamble"]["name"])},
                     "size": int(profile.get("size", 0))}  # fmt: skip
         self._add(selector, "Selector", [_key(_dollar("$SELECTOR_GROUP_ID", _typed("uint32")))], data, depends_on=[number])
+
+    def _selector(self, profile: str) -> str:
+        """The selector's own name, which P4Info does not have."""
+        known = self.layout.get("selectors", {}).get(profile)
+        return known or (profile.removesuffix("_ap") if profile.endswith("_ap") else f"{profile}_sel")
 
     @staticmethod
     def _counts(counter: dict[str, Any]) -> list[dict[str, Any]]:

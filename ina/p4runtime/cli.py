@@ -43,6 +43,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
         help="where P4Runtime is served (default: %(default)s), also unix:PATH; there is no authentication",
     )  # fmt: skip
+    run.add_argument(
+        "--bfrt", default="", metavar="HOST:PORT", help="serve BFRuntime there, too, as Tofino's driver does at port 50052"
+    )  # fmt: skip
     run.add_argument("--device-id", type=int, default=1, metavar="N", help="P4Runtime's device id (default: %(default)s)")
     run.add_argument("--arch", choices=("v1model", "tna"), help="refuse programs of another architecture")
     run.add_argument("--pipes", type=int, default=0, metavar="N", help="of a TNA program: 1 to 4, of 128 ports each (default: 2)")
@@ -92,6 +95,8 @@ def _run(args: argparse.Namespace) -> None:
     if not 0 <= args.device_id < 1 << 64:
         raise ValueError(f"--device-id {args.device_id}: expected 0 to 2^64 - 1, as in P4Runtime's messages")
     check_address(args.grpc)
+    if args.bfrt:
+        check_address(args.bfrt, "--bfrt")
     local = is_local(args.grpc)
     with contextlib.ExitStack() as stack:
         device = stack.enter_context(
@@ -122,17 +127,25 @@ def _run(args: argparse.Namespace) -> None:
         stopped = [signal.SIGINT, signal.SIGTERM]
         signal.pthread_sigmask(signal.SIG_BLOCK, stopped)
         stack.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, stopped)
+        if args.bfrt:
+            from ina.bfrt.device import following
+            from ina.bfrt.service import Server as BfrtServer
+
+            other = stack.enter_context(BfrtServer(following(lambda: device.switch), args.bfrt))
+            print(f"BFRuntime: {other.address}, device 0", flush=True)
         print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}", flush=True)
         signal.sigwait(stopped)
 
 
-def check_address(address: str) -> None:
+def check_address(address: str, option: str = "--grpc") -> None:
     """Raises ValueError: gRPC takes a port of more than 16 bits modulo 65536, and one that is missing as 443."""
     if address.startswith("unix"):
         return
     host, _, port = address.rpartition(":")
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(f"--grpc {address}: expected HOST:PORT, with a port of 0..65535 (0: any that is free), or unix:PATH")
+        raise ValueError(
+            f"{option} {address}: expected HOST:PORT, with a port of 0..65535 (0: any that is free), or unix:PATH"
+        )
 
 
 def is_local(address: str) -> bool:

@@ -34,7 +34,10 @@ class Cells:
         self.stride = stride
 
     def layout(self, kind: str, name: str | int) -> dict[str, Any]:
-        """Of a counter, meter or register."""
+        """Of a counter, meter or register; of a register of pairs, by "name.member" one of the two words."""
+        for layout in self.program.layout.get(f"{kind}s", ()):
+            if layout["name"] == name:
+                return layout
         info = getattr(self.program.p4info, kind)(name)
         for layout in self.program.layout.get(f"{kind}s", ()):
             if layout["name"] == info.name:

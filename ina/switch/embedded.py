@@ -421,7 +421,7 @@ class Switch(Watched, SwitchTarget):
                         else:
                             found += [CounterEntry(name, (index or 0) + i, *c, pipe) for i, c in enumerate(cells)]
                 elif isinstance(e, RegisterEntry):
-                    name = self.p4info.register(e.register).name
+                    name = self._cells.layout("register", e.register)["name"]
                     for pipe in self._cells.places("register", name, e.index, e.pipe):
                         values = self.register(name, e.index, timeout, pipe).tolist()
                         number = pipe if self.pipes else None
