@@ -44,7 +44,9 @@ class Device:
         self.switch, self.device_id = switch, device_id
         self.name = name or switch.program.name.removesuffix(".p4")
         self.pipes = switch.pipes or 1
-        self.program_json = json.dumps(bfrt_json(switch.p4info.message, switch.program.layout)).encode()
+        layout = {**switch.program.layout, "port_metadata": [m for m in switch.program.port_metadata if m["name"]]}
+        pipelines = max(1, len(switch.program.pipelines))
+        self.program_json = json.dumps(bfrt_json(switch.p4info.message, layout, pipelines)).encode()
         self.fixed_json = json.dumps(fixed_tables()).encode()
         self.info = Info(self.program_json, self.fixed_json)
         self._parts: dict[str, Any] = {}

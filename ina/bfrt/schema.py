@@ -86,10 +86,8 @@ class _Schema:
             keys = [_key(_field(int(m["id"]), m.get("name", f"f{m['id']}"), _bytes(m.get("bitwidth"))), "Ternary", False)
                     for m in values.get("match", ())]  # fmt: skip
             self._add(values, "ParserValueSet", keys, [], attributes=["EntryScope"])
-        metadata = self.layout.get("port_metadata") or ()
-        for n, one in enumerate([metadata] if isinstance(metadata, dict) else metadata):
-            if one["name"]:
-                self._port_metadata(n, one)
+        for n, metadata in enumerate(self.layout.get("port_metadata", ())):
+            self._port_metadata(n, metadata)
         digests = [{"name": self.prefix + d["preamble"]["name"], "id": int(d["preamble"]["id"]), "annotations": [],
                     "fields": [self._member(n, *m) for n, m in enumerate(self._members(d.get("typeSpec", {})), 1)]}
                    for d in info.get("digests", ())]  # fmt: skip
