@@ -676,7 +676,7 @@ def test_settings_name_what_is_wrong(monkeypatch):
         ("INA_VALUES", "100", "INA_VALUES=100: expected one of 32"),
         ("INA_SLOTS", "many", "INA_SLOTS=many: expected an integer"),
         ("INA_SLOTS", "48", "expected a power of two"),
-        ("INA_PORT", "serial", "INA_PORT=serial: expected shm or udp"),
+        ("INA_PORT", "serial", "INA_PORT=serial: expected shm, udp or dpdk:DEVICE"),
         ("INA_PROTOCOL", "switchlm", "INA_PROTOCOL=switchlm: expected one of .*switchml"),
         ("INA_FAULT", "loss=2", "INA_FAULT=loss=2: .*loss"),
         ("INA_FAULT", "lost=0.1", "'lost=0.1': expected key=value with one of the keys loss, dup"),
