@@ -148,7 +148,7 @@ def run(name: str, packets: int) -> tuple[int, int, int]:
             results = ffi.new("uint64_t[3]")
             pointers = [
                 ffi.cast("void *", int(native.cast("uintptr_t", p)))
-                for p in (switch.program.pointer, switch._image.pointer)
+                for p in (switch.program.pointer, switch._images[0].pointer)
             ]
             ffi.dlopen(str(library)).fuzz(
                 *pointers, b"".join(seeds), [len(s) for s in seeds], len(seeds), packets, 7, results

@@ -137,7 +137,8 @@ class Op(Expr):
 @dataclass(eq=False, slots=True)
 class Register:
     """`size` cells of `width` bits. After layout: cell i lies at `offset + i * stride` of the state block, `bytes`
-    wide. `initial`: what they hold at first. `table`: cell i belongs to that table's entry i.
+    wide. `initial`: what they hold at first. `table`: cell i belongs to that table's entry i. `part`: which
+    scalar of the program's register it is. `param`: the program only reads it (TNA's RegisterParam).
     """
 
     name: str
@@ -150,6 +151,8 @@ class Register:
     group: int = -1
     initial: int = 0
     table: str | None = None
+    part: int = 0
+    param: bool = False
 
 
 @dataclass(eq=False, slots=True)
@@ -338,7 +341,8 @@ class Module:
     """A whole program, or one pipeline of a TNA `Switch`. `fields`: places by P4 path of the top-level values, for tools.
     `preserved`: field list -> variables. `messages`: text, place and counter of each log_msg. `filters`: low-pass filters
     and random early drops. TNA: `pipeline` is its name, `keep_ingress` says that ingress may mirror or resubmit,
-    `port_metadata` is its table's name and what the parser makes of the 64 bits: (field, bits, first bit).
+    `selectors` names the action selector of an action profile, `port_metadata` is its table's name and what the parser
+    makes of the 64 bits: (field, bits, first bit).
     """
 
     name: str
@@ -362,6 +366,7 @@ class Module:
     pipeline: str = ""
     keep_ingress: bool = False
     port_metadata: tuple[str, list[tuple[str, int, int]]] = ("", [])
+    selectors: dict[str, str] = field(default_factory=dict)
 
 
 # --- traversal ------------------------------------------------------------------------------------------------------

@@ -162,6 +162,7 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
                 "bytes": r.bytes,
                 "initial": str(r.initial),
                 "table": r.table,
+                "param": r.param,
             }
             for r in module.registers
         ],
@@ -177,6 +178,7 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
             {"name": f.name, "type": f.kind, "size": f.size, "offset": f.offset, "table": f.table} for f in module.filters
         ],
         "pipeline": module.pipeline,
+        "selectors": module.selectors,
         "port_metadata": {
             "name": module.port_metadata[0],
             "fields": [{"name": name, "width": width, "bit": bit} for name, width, bit in module.port_metadata[1]],

@@ -79,6 +79,7 @@ class Tna(Objects):
             architecture="tna",
             pipeline=self.name,
             keep_ingress=self.keep_ingress,
+            selectors=self.selectors,
             port_metadata=(f"{blocks[0].name}.$PORT_METADATA", metadata),
         )
         module.fields = {f"ingress.{k}": v for k, v in fields.items()} | {f"egress.{k}": v for k, v in more.items()}

@@ -24,6 +24,7 @@ class Objects(PacketObjects):
         super().__init__(*args)
         self.filters: dict[int, ir.Filter] = {}
         self.logs: dict[int, ir.Register] = {}  # where execute_log is
+        self.selectors: dict[str, str] = {}  # of action profiles
         self.comparisons: Instance | None = None  # the RegisterAction whose body is being lowered
 
     # --- functions --------------------------------------------------------------------------------------------------
@@ -127,8 +128,11 @@ class Objects(PacketObjects):
             shapes = self._scalars_of(element, "", node)
             initial = self._initial(instance, element, node, len(shapes))
             found = self.registers[id(instance)] = [
-                ir.Register(f"{instance.name}{path}", width, size, signed, initial=value)
-                for (path, width, signed), value in zip(shapes, initial, strict=True)
+                ir.Register(
+                    f"{instance.name}{path}", width, size, signed, initial=value, part=part,
+                    param=instance.decl.name == "RegisterParam",
+                )  # fmt: skip
+                for part, ((path, width, signed), value) in enumerate(zip(shapes, initial, strict=True))
             ]
         return found
 
@@ -320,6 +324,7 @@ class Objects(PacketObjects):
             case "implementation", "ActionSelector":
                 profile = instance.args.get("action_profile")
                 table.profile = profile.name if isinstance(profile, Instance) else instance.name
+                self.selectors[table.profile] = instance.name
                 self.algorithms[id(table)] = instance.args["hash"]
             case ("implementation", "Alpm" | "Atcam") | ("filters" | "meters" | "counters", "Lpf" | "Wred" | "Meter" | "Counter"):
                 return  # how the hardware stores the table; what actions index themselves

@@ -1,6 +1,7 @@
 """Passes over the IR before emission. The C compiler does what it is good at; these do what it cannot see.
 
-`propagate` makes equal index expressions look equal; `optimise_dead` drops what is then unused; `optimise_rows` fuses
+`propagate` makes equal index expressions look equal; `optimise_dead` drops what is then unused; `optimise_decisions` has equal
+constant tables decide once; `optimise_rows` fuses
 registers; `optimise_roll` turns runs into loops, for which `optimise_arrays` puts variables side by side;
 `optimise_bounds` looks at an index once for many accesses.
 """
@@ -11,6 +12,7 @@ from ina.compiler import ir, layout
 from ina.compiler.optimise_arrays import make_arrays
 from ina.compiler.optimise_bounds import split
 from ina.compiler.optimise_dead import drop_dead
+from ina.compiler.optimise_decisions import decide_once
 from ina.compiler.optimise_propagate import propagate
 from ina.compiler.optimise_roll import roll
 from ina.compiler.optimise_rows import groups
@@ -22,6 +24,10 @@ def optimise(module: ir.Module) -> None:
         drop_unused_labels(phase.body)
         propagate(phase.body)
     drop_dead(module)
+    for phase in (module.ingress, module.egress):
+        if decide_once(phase.body):
+            propagate(phase.body)
+            drop_dead(module)
     rows = groups(module)
     layout.place_state(module, rows, set())
     while make_arrays(module, roll(module)):

@@ -77,6 +77,11 @@ def _is_fixed(index: ir.Expr, part: list[ir.Stmt]) -> bool:
     return not any(id(target) in read for stmt in ir.walk(part) for target in ir.writes(stmt))
 
 
+def copied(body: list[ir.Stmt]) -> list[ir.Stmt]:
+    """The same statements once more."""
+    return _copy(body, (-1, None), True)
+
+
 def _copy(body: list[ir.Stmt], index: Index, inside: bool) -> list[ir.Stmt]:
     return [made for stmt in body for made in _copied(stmt, index, inside)]
 
@@ -112,7 +117,9 @@ def _copied(stmt: ir.Stmt, index: Index, inside: bool) -> list[ir.Stmt]:
         case ir.Goto():
             made = ir.Goto(stmt.label)
         case ir.Lookup():
-            made = ir.Lookup(stmt.table, list(stmt.keys), stmt.hit, stmt.action, stmt.cursor, stmt.color, stmt.selector)
+            made = ir.Lookup(
+                stmt.table, list(stmt.keys), stmt.hit, stmt.action, stmt.cursor, stmt.color, stmt.selector, stmt.entry
+            )
         case ir.Extern():
             made = ir.Extern(stmt.op, stmt.targets, stmt.args, stmt.data)
         case _:

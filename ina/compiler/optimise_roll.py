@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.compiler import ir, places
+from ina.compiler.optimise_bounds import copied
 
 MIN_COUNT = 4
 MAX_PERIOD = 512
@@ -97,6 +98,12 @@ def _shape(stmt: ir.Stmt, path: tuple[int, ...], out: list[Reference]) -> object
                 parts.append(len(block) + 1)
                 parts += [_shape(inner, (*path, id(stmt), number), out) for inner in block]
             return ("if", *parts) if all(parts) else None
+        case ir.Switch():
+            parts = [_expr_shape(stmt.subject, path, out)]
+            for number, block in enumerate(ir.blocks(stmt)):
+                parts += [("case", stmt.cases[number][0] if number < len(stmt.cases) else "default", len(block))]
+                parts += [_shape(inner, (*path, id(stmt), number), out) for inner in block]
+            return ("switch", *parts) if all(parts) else None
     return None
 
 
@@ -171,7 +178,7 @@ class _Finder:
                 i += 1
             else:
                 statement, used = rolled
-                out.extend(statement if isinstance(statement, list) else [statement])
+                out.append(_unswitched(statement))
                 i += used
         return out
 
@@ -331,6 +338,26 @@ def _independent(references: list[Reference], steps: list[int], count: int) -> b
     return True
 
 
+def _unswitched(loop: ir.Roll) -> ir.Stmt:
+    """A choice that is the same in all iterations is made once, before the loop."""
+    at = next((i for i, s in enumerate(loop.body) if isinstance(s, ir.Switch)), None)
+    if at is None or not isinstance(loop.body[at].subject, ir.Var):
+        return loop
+    choice = loop.body[at]
+    if any(target is choice.subject for stmt in ir.walk(loop.body) for target in ir.writes(stmt)):
+        return loop
+
+    def way(body: list[ir.Stmt]) -> list[ir.Stmt]:
+        whole = [*copied(loop.body[:at]), *body, *copied(loop.body[at + 1 :])]
+        made = ir.Roll(loop.count, whole, loop.independent, loop.end)
+        made.origin = loop.origin
+        return [_unswitched(made)] if whole else []
+
+    made = ir.Switch(choice.subject, [(value, way(body)) for value, body in choice.cases], way(choice.default), choice.names)
+    made.origin = loop.origin
+    return made
+
+
 def _rebuild(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
     """The statement of the loop: references get their steps, in the order in which `_shape` met them."""
     made = _rebuilt(stmt, steps)
@@ -354,6 +381,10 @@ def _rebuilt(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
             condition = _rebuild_expr(stmt.condition, steps)
             then = [_rebuild(s, steps) for s in stmt.then]
             return ir.If(condition, then, [_rebuild(s, steps) for s in stmt.otherwise])
+        case ir.Switch():
+            subject = _rebuild_expr(stmt.subject, steps)
+            cases = [(value, [_rebuild(s, steps) for s in body]) for value, body in stmt.cases]
+            return ir.Switch(subject, cases, [_rebuild(s, steps) for s in stmt.default], stmt.names)
     raise TypeError(type(stmt).__name__)
 
 

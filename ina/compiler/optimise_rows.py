@@ -38,7 +38,8 @@ def groups(module: ir.Module) -> list[list[ir.Register]]:
                 used.setdefault(id(stmt.register), Tally())[key(stmt.index)] += 1
                 first.setdefault(id(stmt.register), len(first))
     found: dict[object, list[ir.Register]] = {}
-    for register in sorted(module.registers, key=lambda r: first.get(id(r), len(first))):
+    # Those of pairs: all first words, then all second ones.
+    for register in sorted(module.registers, key=lambda r: (r.part, first.get(id(r), len(first)))):
         tally = used.get(id(register))
         # A constant index means a scalar or an array with a life of its own.
         index = tally.most_common(1)[0][0] if tally else None

@@ -59,6 +59,7 @@ def _merged(layouts: list[dict[str, Any]]) -> dict[str, Any]:
         items = [(number, item) for number, layout in enumerate(layouts) for item in _objects(layout.get(section))]
         if items:
             merged[section] = [{**item, "pipeline": number} for number, item in items]
+    merged["selectors"] = {name: selector for layout in layouts for name, selector in layout.get("selectors", {}).items()}
     return merged
 
 
