@@ -13,6 +13,7 @@ from ina.experiment import cli as experiments
 from ina.experiment import doctor
 from ina.p4 import cli as p4
 from ina.p4runtime import cli as switch
+from ina.tofino import cli as tofino
 from ina.wire import cli as wire
 from topologies import cli as networks
 from topologies import show
@@ -28,6 +29,7 @@ def parser() -> argparse.ArgumentParser:
     doctor.add_arguments(commands)
     p4.add_arguments(commands)
     switch.add_arguments(commands)
+    tofino.add_arguments(commands)
     parameter_server.add_arguments(commands)
     daemon.add_arguments(commands)
     control.add_arguments(commands)

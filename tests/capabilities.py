@@ -136,6 +136,10 @@ PROBES: dict[str, Callable[[], str]] = {
     "mininet": _mininet,
     "dpdk": _dpdk,
     "p4runtime": _p4runtime,
+    "tna-programs": lambda: (
+        "" if os.environ.get("INA_P4STUDIO") or os.environ.get("INA_SWITCHML")
+        else "neither INA_P4STUDIO names a checkout of open-p4studio, nor INA_SWITCHML one of p4app-switchML"
+    ),
     "bfrt-client": _bfrt_client,
     "finsy": _python_with("INA_FINSY_PYTHON", "finsy"),
     "p4runtime-shell": _python_with("INA_P4RUNTIME_SHELL_PYTHON", "p4runtime_sh"),
