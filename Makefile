@@ -18,7 +18,7 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run experiment experiments figures test conformance bench dpdk lint clean data mininet
+.PHONY: help run experiment experiments figures test conformance bench dpdk soak lint clean data mininet
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ bench: $(VENV)/built ## measure the switch, the codec, all-reduce and the emulat
 dpdk: $(VENV)/built ## build the ports over DPDK; says what to install where it is not there
 	@.ci/system dpdk
 	@$(RUN) -m ina.transport.dpdk
+
+soak: dpdk ## jobs over DPDK for MINUTES (10) with random faults: every sum compared, no mbuf lost, nothing grown
+	@$(RUN) -m bench.soak --minutes $(or $(MINUTES),10) $(ARGS)
 
 lint: $(VENV)/tested-with ## check the Python style
 	@$(VENV)/bin/ruff check .

@@ -48,18 +48,26 @@ class Devices:
         dpdk.start(list(eal) or dpdk.arguments(list(wanted.values()), memory))
         self.opened: dict[int, dpdk.Device] = {}
         self.ports: dict[int, Port] = {}
+        self._bare: list[object] = []
         self.pool = dpdk.Pool(mbufs, max_frame)
         try:
             for number, text in wanted.items():
                 name = dpdk.device(text, number, server, max_frame)
                 self.opened[number] = dpdk.open_device(name, self.pool, 1, descriptors, timeout)
                 self.ports[number] = self.opened[number].port()
+                self._bare.append(self.ports[number].handle)
         except BaseException:
             self.close()
             raise
 
+    def mbufs(self) -> dict[str, int]:
+        """Of the pool: ``all``, ``in_use``, and of these ``held`` by ports that are open: lent, late, or ready to be lent. When
+        nothing is under way the others are in devices' queues; a number of them that grows is a leak."""
+        return {"all": self.pool.mbufs, "in_use": self.pool.in_use, "held": sum(map(dpdk.held, self._bare))}
+
     def close(self) -> None:
         """Twice is once."""
+        self._bare.clear()
         for port in self.ports.values():
             port.close()
         for device in self.opened.values():

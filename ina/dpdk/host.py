@@ -9,19 +9,20 @@ from typing import Any
 
 from ina.control.embedded import EmbeddedSwitch
 from ina.control.ports import Plug
+from ina.dpdk.devices import Devices
 from ina.transport import protocols, worker_address
-from ina.transport.ports import Port
 
 
 class DpdkSwitch(EmbeddedSwitch):
-    """``devices``: ports of the switch that are there already, by number. A worker that asks for ``dpdk`` is at the one whose
+    """``opened``: its devices are ports of the switch already. A worker that asks for ``dpdk`` is at the one whose
     place among them is its index, and at port N with ``dpdk@N``; the parameter server gets a port of shared memory.
 
     Raises ValueError: the program is of no protocol, or frames of its packets are longer than the devices'.
     """
 
-    def __init__(self, program: Path, switch: Any, devices: dict[int, Port]):
+    def __init__(self, program: Path, switch: Any, opened: Devices):
         super().__init__(program, {}, switch)
+        devices, self._opened = opened.ports, opened
         needed = protocols.frame_bytes(self.protocol, self.values)
         for number, port in devices.items():
             if port.max_frame < needed:
@@ -62,7 +63,7 @@ class DpdkSwitch(EmbeddedSwitch):
         counted = super().counters()
         for number, port in self._devices.items():
             counted["ports"][number]["errors"] = {key: n for key, n in port.stats.items() if key in ERRORS}
-        return counted
+        return counted | {"mbufs": self._opened.mbufs()}
 
     def close(self) -> None:
         for number in self._closable():

@@ -187,7 +187,7 @@ class Running:
         if args.control or args.admit:
             from ina.dpdk.host import DpdkSwitch
 
-            self.host = DpdkSwitch(args.program, self.switch, self.opened.ports)
+            self.host = DpdkSwitch(args.program, self.switch, self.opened)
             self._closing.callback(self.host.close)
 
     def start(self) -> None:
@@ -270,7 +270,7 @@ class Running:
         program = {name: {str(i): cell for i, cell in enumerate(cells.tolist()) if cell[0]}
                    for name, cells in self.switch.counters().items()}  # fmt: skip
         return {"seconds": round(time.monotonic() - self.started, 3), "ports": ports, "program": program,
-                "mbufs": {"all": self.opened.pool.mbufs, "in_use": self.opened.pool.in_use}}  # fmt: skip
+                "mbufs": self.opened.mbufs()}
 
     def tell(self, stream: Any, final: bool = False) -> None:
         counted = self.counted()

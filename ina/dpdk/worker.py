@@ -196,7 +196,6 @@ class Bench:
     def __init__(self, args: argparse.Namespace, config: WorkerConfig, opened: devices.Devices, number: int, alive: int):
         self.args, self.config, self.opened, self.number = args, config, opened, number
         self.device, self.port = opened.opened[number], opened.ports[number]
-        self._bare = self.port.handle
         if faults := _faults(args):
             self.port.with_faults(replace(faults, seed=faults.seed * 1024 + 2 * config.worker),
                                   replace(faults, seed=faults.seed * 1024 + 2 * config.worker + 1))  # fmt: skip
@@ -206,7 +205,6 @@ class Bench:
         self.endpoint = Endpoint(config, self.port, alive, args.spin)
         opened.ports.pop(number)  # the endpoint's from now on
         self.times: list[float] = []
-        self.mbufs: list[int] = []
 
     def _wait_link(self) -> None:
         deadline = time.monotonic() + self.args.timeout
@@ -241,7 +239,6 @@ class Bench:
                         out.fill(0)  # what stays from before is no result
                 if turn >= 0:
                     self.times.append(took)
-                    self.mbufs.append(self.opened.pool.in_use)
                     if not args.quiet:
                         self._tell(turn, took)
         except KeyboardInterrupt:
@@ -265,7 +262,7 @@ class Bench:
     def _tell(self, turn: int, took: float) -> None:
         size = self.args.size * self.args.in_flight
         if self.args.json:
-            print(json.dumps({"all_reduce": turn, "seconds": took, "bytes": size, "mbufs_in_use": self.mbufs[-1]}), flush=True)
+            print(json.dumps({"all_reduce": turn, "seconds": took, "bytes": size, "mbufs": self.opened.mbufs()}), flush=True)
         else:
             print(f"{turn}: {size} B in {took * 1e3:.3f} ms, {8 * size / took / 1e9:.2f} Gb/s", flush=True)
 
@@ -282,8 +279,7 @@ class Bench:
             said |= {"best": times[0], "median": middle, "worst": times[-1], "gbps": 8 * size / middle / 1e9,
                      "ate_per_s": size / 4 / middle}  # fmt: skip
         said |= {"worker_stats": stats, "port": self.endpoint.port_stats, "device_stats": self.device.stats,
-                 "mbufs": {"all": self.opened.pool.mbufs, "in_use": self.opened.pool.in_use, "most": max(self.mbufs, default=0),
-                           "least": min(self.mbufs, default=0)}}  # fmt: skip
+                 "mbufs": self.opened.mbufs()}  # fmt: skip
         if args.json:
             print(json.dumps({"summary": said}), flush=True)
             return

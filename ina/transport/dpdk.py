@@ -278,9 +278,9 @@ def _port(pointer, name: str) -> Port:
     return Port(native.cast("struct ina_port *", int(ffi.cast("uintptr_t", pointer))), name)
 
 
-def held(port: Port) -> int:
-    """mbufs that a port of a device (without wrappers) holds at the moment."""
-    return library().ina_dpdk_port_held(ffi.cast("struct ina_port *", int(native.cast("uintptr_t", port.handle))))
+def held(handle) -> int:
+    """mbufs that a port holds at the moment. ``handle``: its ``struct ina_port *`` as the device made it, without wrappers."""
+    return library().ina_dpdk_port_held(ffi.cast("struct ina_port *", int(native.cast("uintptr_t", handle))))
 
 
 def device(text: str, number: int, server: bool, max_frame: int) -> str:

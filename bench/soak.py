@@ -1,0 +1,190 @@
+"""``make soak``: jobs over DPDK for MINUTES, with random loss, duplication, reordering and corruption.
+
+A job of two workers runs from beginning to end. Beside it others come and go at two more ports of the same switch, each with
+its own size, type, window and faults. Every value of every sum is compared; at the end no mbuf may be missing, and no process may
+have grown. One line every ten seconds says how it goes; the exit status is 0 if all was right.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROGRESS = 10.0  # seconds
+SETTLED = 60.0  # seconds after which a process has all the memory that it needs
+GROWTH = 16 << 20  # bytes that it may grow after that: caches of allocators
+ENDED = 60.0
+
+
+class Program:
+    """A process that says lines of JSON; ``said`` has the last of each kind."""
+
+    def __init__(self, module: str, *arguments: object):
+        command = [sys.executable, "-m", module, *map(str, arguments), "--json"]
+        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+        self.said: dict[str, dict] = {}
+        self.errors = ""
+        self.count = 0
+        self.memory: list[tuple[float, int]] = []
+        self._readers = [threading.Thread(target=read, daemon=True) for read in (self._out, self._err)]
+        for reader in self._readers:
+            reader.start()
+
+    def _out(self) -> None:
+        for line in self.process.stdout:
+            said = json.loads(line)
+            kind = next(iter(said))
+            self.said[kind] = said if kind in ("pid", "all_reduce") else said[kind]
+            self.count += kind == "all_reduce"
+
+    def _err(self) -> None:
+        for line in self.process.stderr:
+            self.errors = (self.errors + line)[-4000:]
+
+    def wait(self, what: str, seconds: float) -> dict:
+        """What it says under that key. Raises SystemExit with what it said on standard error."""
+        deadline = time.monotonic() + seconds
+        while what not in self.said:
+            if self.process.poll() is not None or time.monotonic() >= deadline:
+                raise SystemExit(f"soak: {self.process.args[2]} does not say {what!r}:\n{self.errors}")
+            time.sleep(0.05)
+        return self.said[what]
+
+    def look(self) -> int:
+        """Bytes of memory that are its own."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/statm").read_text().split()
+        except OSError:
+            return 0
+        self.memory.append((time.monotonic(), (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")))
+        return self.memory[-1][1]
+
+    def grown(self, since: float) -> int:
+        """Bytes since then: the least of the last three looks against the most of the first three."""
+        settled = [size for when, size in self.memory if when >= since]
+        return min(settled[-3:]) - max(settled[:3]) if len(settled) >= 6 else 0
+
+    def finish(self, seconds: float = ENDED) -> int:
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            self.errors += f"it did not end within {seconds:g} s, and was killed\n"
+        for reader in self._readers:
+            reader.join(5)
+        return self.process.returncode
+
+
+def faults(rng: random.Random) -> str:
+    return (f"loss={rng.choice([0.0005, 0.005, 0.02])},dup={rng.choice([0.0, 0.01])},reorder={rng.choice([0.0, 0.02])},"
+            f"corrupt={rng.choice([0.0, 0.005])},seed={rng.randrange(1 << 20)}")  # fmt: skip
+
+
+def pair(folder: Path, job: str, ports: tuple[int, int], rng: random.Random, seconds: float, size: int) -> list[Program]:
+    """Two workers of a job."""
+    spec, dtype, together = faults(rng), rng.choice(["int32", "float32"]), rng.choice([1, 2, 4])
+    window = rng.choice([32, 64, 128])
+    common = ["--device", f"memif:{folder}/ports.sock", "--control", folder / "control", "--job", job, "--workers", 2, "--verify",
+              "--size", size, "--dtype", dtype, "--in-flight", together, "--window", window, "--fault", spec, "--rto", 0.004,
+              "--duration", seconds, "--timeout", 60]  # fmt: skip
+    return [Program("ina.dpdk.worker", *common, "--worker", i, "--at", port) for i, port in enumerate(ports)]
+
+
+def soak(minutes: float, seed: int, folder: Path) -> list[str]:
+    """What was wrong."""
+    rng, wrong, start = random.Random(seed), [], time.monotonic()
+    end = start + 60 * minutes
+    ports = [word for i in range(4) for word in ("--port", f"{i}=memif:{folder}/ports.sock")]
+    switch = Program("ina.dpdk.switch", "--program", ROOT / "p4/switchml.p4", "-D", "VALUES=256", *ports,
+                     "--control", folder / "control")  # fmt: skip
+    running = [switch]
+    try:
+        switch.wait("pid", 120)
+        long = pair(folder, "long", (0, 1), rng, end - time.monotonic(), 1 << 20)
+        running += long
+        jobs, sums, guests, told = 0, 0, [], time.monotonic()
+        while True:
+            now = time.monotonic()
+            if guests and all(guest.process.poll() is not None for guest in guests):
+                wrong += _ended(guests)
+                sums += sum(guest.count for guest in guests) // 2
+                running = [program for program in running if program not in guests]
+                guests = []
+            if not guests and end - now > 15:
+                jobs += 1
+                guests = pair(folder, f"guest-{jobs}", (2, 3), rng, rng.uniform(5, min(40, end - now - 8)),
+                              4 * rng.choice([1, 300, 10_000, 250_000]))  # fmt: skip
+                running += guests
+            gone = [program for program in (switch, *long) if program.process.poll() is not None]
+            if gone and (switch in gone or now < end - 5):
+                wrong.append(f"{gone[0].process.args[2]} ended early:\n{gone[0].errors}")
+                break
+            if now - told >= PROGRESS:
+                told = now
+                memory = " ".join(f"{program.look() >> 20}" for program in (switch, *long))
+                mbufs = [program.said.get("all_reduce", {}).get("mbufs", {}) for program in long]
+                print(f"{now - start:6.0f} s: {long[0].count} all-reduces of the long job, {sums} of {jobs} others, all right; "
+                      f"mbufs of its workers {', '.join(str(m.get('in_use', '-')) for m in mbufs)}; MiB {memory}", flush=True)
+            if not guests and len(gone) == 2:
+                break
+            if now > end + 2 * ENDED:
+                wrong.append("workers do not end")
+                break
+            time.sleep(0.2)
+        wrong += _ended(long) + _ended(guests)
+        wrong += [f"{p.process.args[2]} grew by {p.grown(start + SETTLED) >> 10} KiB" for p in (switch, *long)
+                  if p.grown(start + SETTLED) > GROWTH]  # fmt: skip
+        switch.process.send_signal(signal.SIGINT)
+        wrong += _ended([switch])
+        print(f"{time.monotonic() - start:.0f} s, {jobs + 1} jobs, {long[0].count + sums} all-reduces verified; the switch: "
+              f"{json.dumps(switch.said.get('summary', {}).get('ports', {}))}", flush=True)  # fmt: skip
+    finally:
+        for program in running:
+            if program.process.poll() is None:
+                program.process.kill()
+                program.process.wait()
+    return wrong
+
+
+def _ended(programs: list[Program]) -> list[str]:
+    wrong = []
+    for program in programs:
+        if status := program.finish():
+            wrong.append(f"{program.process.args[2]} ended with status {status}:\n{program.errors}")
+        elif (mbufs := program.said["summary"]["mbufs"])["in_use"] != mbufs["held"]:
+            wrong.append(f"{program.process.args[2]} lost mbufs: {mbufs}")
+    return wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
+    parser.add_argument("--minutes", type=float, default=10.0, help="(default: %(default)g)")
+    parser.add_argument("--seed", type=int, default=0, help="of sizes, faults and windows (default: from the clock)")
+    args = parser.parse_args()
+    if args.minutes <= 0:
+        parser.error(f"--minutes {args.minutes:g}: expected more than 0")
+    seed = args.seed or int(time.time())
+    print(f"soak of {args.minutes:g} minutes, --seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ina-soak-") as folder:
+        wrong = soak(args.minutes, seed, Path(folder))
+    for each in wrong:
+        print(f"WRONG: {each}", file=sys.stderr)
+    print("soak: " + (f"{len(wrong)} things wrong" if wrong else "all right"), flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
