@@ -178,8 +178,14 @@ def main() -> int:
         parser.error(f"--minutes {args.minutes:g}: expected more than 0")
     seed = args.seed or int(time.time())
     print(f"soak of {args.minutes:g} minutes, --seed {seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="ina-soak-") as folder:
-        wrong = soak(args.minutes, seed, Path(folder))
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        with tempfile.TemporaryDirectory(prefix="ina-soak-") as folder:
+            wrong = soak(args.minutes, seed, Path(folder))
+    except KeyboardInterrupt:
+        print("soak: interrupted", file=sys.stderr)
+        return 130
     for each in wrong:
         print(f"WRONG: {each}", file=sys.stderr)
     print("soak: " + (f"{len(wrong)} things wrong" if wrong else "all right"), flush=True)
