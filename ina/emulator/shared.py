@@ -50,7 +50,8 @@ class Shared(Fabric):
 
     def wire(self, link: int, direction: int) -> Wire:
         faults = replace(self._wire.faults, seed=self._fault_seed(link, direction))
-        return replace(self._wire, faults=faults, rate=self._wire.rate / self._slow.get(link, 1.0))
+        queue = 0 if self.topology.ends[link][direction].node[0] == "h" else self._wire.queue  # as Fabric.wire
+        return replace(self._wire, faults=faults, queue=queue, rate=self._wire.rate / self._slow.get(link, 1.0))
 
     def admit(self, name: str, workers: int, slots: int, values: int, **options: float) -> SharedJob:
         """A job with a host for each worker, and one more for its parameter server; `options` are those of WorkerConfig."""

@@ -20,6 +20,7 @@ from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 
 Value = Callable[[Result, dict], float]
+INCAST = (2, 4, 8, 16, 32)  # workers
 TOLERATED = 0.05  # deviations above are explained
 
 
@@ -61,6 +62,18 @@ def ceiling(rate: float, values: int) -> float:
 def goodput(result: Result, summary: dict) -> float:
     """Of a job, mean over the jobs, Gb/s."""
     return summary["goodput_gbps"]
+
+
+def all_goodput(result: Result, summary: dict) -> float:
+    """Of the first job, over all of its tensors, Gb/s."""
+    run = result.runs[result.summary.index(summary)]
+    return 8e-9 * run["bytes"] * len(run["seconds"][0]) / sum(run["seconds"][0])
+
+
+def _shared(protocol: str, workers: Sequence[int], each: bool, rate: float = 100e9, values: int = 256) -> dict[float, float]:
+    """Gb/s of a job whose server's link carries ``each`` worker's packets, or one for all of them."""
+    frame = protocols.frame_bytes(protocol, values) + ETHERNET_OVERHEAD
+    return {n: 1e-9 * rate * 4 * values / frame / (n if each else 1) for n in workers}
 
 
 def _ceilings(rates: Sequence[float], values: Sequence[int], workers: Sequence[int]) -> dict:
@@ -106,6 +119,18 @@ FIGURES = (
         why="`share` is that of the aggregators that all jobs' windows need together. ATP's jobs take what is free and send the "
         "rest to their servers, SwitchML's are given fewer slots each and are bound by the round trip. All jobs send all the "
         "time here, for which fixed shares are the best case; docs/experiments.md has jobs in turns.",
+    ),
+    Figure(
+        "atp-incast", "ATP's incast: goodput of a job by workers, before a queue of 256 kB", "atp-incast", "workers",
+        ("protocol", "share", "ecn_depth"), "Gb/s", all_goodput,
+        {("ps", "1", depth): _shared("ps", INCAST, True) for depth in ("0", "64")}
+        | {("atp", "1", depth): _shared("atp", INCAST, False) for depth in ("0", "64")},
+        "computed: a server's link has R/n for each of n workers, aggregation R for all; measured rates are not known here",
+        "Without aggregation n workers' windows meet before the server's link. Without ECN (`ecn_depth` 0) what overflows waits "
+        "for a time-out; with it the windows shrink by AIMD and the link stays full up to 16 workers. From there on the first "
+        "windows alone, 60 kB each as in the paper, are more than the queue holds, and no window is less than a packet. Where "
+        "the switch adds up there is no incast, with or without ECN: 5 % are the first round trips, in which windows grow from "
+        "60 kB. With an eighth of the aggregators there is some of both.",
     ),
 )
 

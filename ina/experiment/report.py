@@ -62,6 +62,8 @@ COLUMNS = {
         ("aggregated", "packets added up in the switch", "in switch", "{:.1%}"),
         ("server_load", "packets to the server, of a worker's", "at server", "{:.1%}"),
         ("link_use", "use of the busiest link", "use", "{:.1%}"),
+        ("queue_kb", "longest queue of the switch, kB", "queue", "{:.1f}"),
+        ("dropped", "packets that a full queue refused", "dropped", "{:,}"),
         ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
     ],
 }

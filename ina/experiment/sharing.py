@@ -38,6 +38,8 @@ class Shares:
     busiest_link: str  # as of Reduction
     busiest_bytes: int
     link_use: float | None
+    dropped: int  # packets that a full queue refused
+    longest_queue: int  # bytes, of the switch's
     stats: dict[str, dict] = field(default_factory=dict)
 
     @property
@@ -57,6 +59,8 @@ class Shares:
             "aggregated": self.aggregated,
             "server_load": self.server_load,
             "link_use": self.link_use,
+            "dropped": self.dropped,
+            "queue_kb": 1e-3 * self.longest_queue,
             "retransmissions": self.stats["workers"]["retransmissions"],
         }
 
@@ -157,5 +161,8 @@ def _shares(
         stats["servers"] = {key: sum(s[key] for s in servers) for key in servers[0] if not key.endswith("_ps")}
         load = stats["servers"]["rx_packets"] * config.workers / workers["tx_packets"]
         aggregated = 1 - stats["servers"]["merged_raw"] / workers["tx_packets"]
+    links = network.links()
+    figures |= {"dropped": sum(link.dropped for link in links),
+                "longest_queue": max(link.max_queue for link in links if link.source in network.switch_at)}  # fmt: skip
     return Shares(config.protocol, config.workers, 4 * config.elements, seconds, config.straggler > 1, aggregated, load,
                   stats=stats, **figures)  # fmt: skip
