@@ -1,0 +1,82 @@
+/* Paths: up to the parameter server, switch by switch, and down to the workers. */
+#ifndef INA_TOFINO_ATP_PATHS_P4
+#define INA_TOFINO_ATP_PATHS_P4
+
+#include "atp_headers.p4"
+
+control Up(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_metadata_for_tm_t traffic) {
+    action to_parent(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port, bit<48> own_mac, bit<32> own_ip, bit<16> own_port) {
+        traffic.ucast_egress_port = port;
+        hdr.ethernet.dst_addr = mac;
+        hdr.ethernet.src_addr = own_mac;
+        hdr.ipv4.dst_addr = ip;
+        hdr.ipv4.src_addr = own_ip;
+        hdr.ipv4.ttl = 64;
+        hdr.udp.dst_port = udp_port;
+        hdr.udp.src_port = own_port;
+        hdr.udp.checksum = 0;
+    }
+    table parent {
+        key = { hdr.atp.job: exact; }
+        actions = { to_parent; NoAction; }
+        default_action = NoAction();
+        size = 256;
+    }
+    apply {
+        if (!parent.apply().hit) {
+            meta.drop = Drop.UNKNOWN_JOB;
+        }
+    }
+}
+
+control Down(inout packet_t hdr, in state_t meta, inout ingress_intrinsic_metadata_for_tm_t traffic) {
+    action to_child(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port) {
+        traffic.ucast_egress_port = port;
+        hdr.ethernet.dst_addr = mac;
+        hdr.ipv4.dst_addr = ip;
+        hdr.udp.dst_port = udp_port;
+    }
+    table one {  // the way to a single worker
+        key = {
+            hdr.atp.job: exact;
+            hdr.atp.bitmap: exact;
+        }
+        actions = { to_child; NoAction; }
+        default_action = NoAction();
+        size = 4096;
+    }
+    apply {
+        hdr.ethernet.src_addr = hdr.ethernet.dst_addr;
+        hdr.ipv4.src_addr = hdr.ipv4.dst_addr;
+        hdr.ipv4.ttl = 64;
+        hdr.udp.src_port = hdr.udp.dst_port;
+        hdr.udp.checksum = 0;
+        if (!one.apply().hit) {
+            traffic.mcast_grp_a = meta.group;
+            hdr.bridge.replicated = 1;
+        }
+    }
+}
+
+/* Egress: address each replica to its child; the replication id is the child's number. */
+control Replicas(inout packet_t hdr, in egress_intrinsic_metadata_t standard) {
+    action to_worker(bit<48> mac, bit<32> ip, bit<16> port) {
+        hdr.ethernet.dst_addr = mac;
+        hdr.ipv4.dst_addr = ip;
+        hdr.udp.dst_port = port;
+    }
+    table replica {
+        key = {
+            hdr.atp.job: exact;
+            standard.egress_rid: exact @name("standard.egress_rid");
+        }
+        actions = { to_worker; NoAction; }
+        default_action = NoAction();
+        size = 4096;
+    }
+    apply {
+        replica.apply();
+    }
+}
+
+#endif

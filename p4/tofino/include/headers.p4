@@ -1,0 +1,79 @@
+/* What the packets of switchml.p4 look like inside the switch: those of ../../include/headers.p4, 32 values at a time. */
+#ifndef INA_TOFINO_HEADERS_P4
+#define INA_TOFINO_HEADERS_P4
+
+#include "../../include/headers.p4"
+#include "../../include/metadata.p4"
+
+const bit<32> CELLS = ROWS * (VALUES / 32);
+
+#include "passes.p4"
+
+/* What a packet carries between passes, and to the egress; never on a wire. */
+header bridge_t {
+    Pass    pass;
+    Op      op;
+    To      to;
+    bit<8>  chunk;       // of the next 32 values
+    bit<1>  replicated;
+    bit<1>  complete;
+    bit<1>  first;
+    bit<1>  overflow;    // of a switch below
+    bit<3>  unused;
+    bit<9>  port;        // by which it came
+    bit<16> group;
+    bit<32> cell;        // of the next 32 values
+    bit<32> row;
+    bit<32> missing;
+    bit<32> overflow0;   // of the values up to now, a quarter of the lanes each
+    bit<32> overflow1;
+    bit<32> overflow2;
+    bit<32> overflow3;
+}
+
+struct packet_t {
+    bridge_t    bridge;
+    ethernet_t  ethernet;
+    ipv4_t      ipv4;
+    udp_t       udp;
+    switchml_t  switchml;
+    exponents_t exponents;
+    pending_t   pending;
+    lanes_t     lanes;
+}
+
+/* What the stages of a pass tell each other; see metadata_t. */
+struct state_t {
+    Pass    pass;
+    PortId_t port;
+    bool    bad_checksum;
+    Drop    drop;
+    // of the job and the sender
+    bit<32> full;
+    bit<32> worker;
+    bit<32> incarnation;
+    bit<16> group;
+    bit<1>  strict;
+    bit<1>  parent;
+    // of the row
+    bit<32> row;
+    bit<32> slot;
+    bit<32> missing;
+    bit<1>  first;
+    bit<1>  complete;
+    To      to;
+    // of the values
+    Op      op;
+    bit<8>  chunk;
+    bit<32> cell;
+    bit<32> overflow0;
+    bit<32> overflow1;
+    bit<32> overflow2;
+    bit<32> overflow3;
+}
+
+struct egress_state_t {
+    bit<1> unused;
+}
+
+#endif

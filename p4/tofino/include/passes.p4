@@ -1,0 +1,49 @@
+/* Passes: how a packet goes round, and what it carries meanwhile.
+ *
+ * State belongs to a pipe (its ports are 128 * pipe .. 128 * pipe + 127), so all packets of a job meet in one: PIPE. A packet
+ * that comes in by another pipe's port goes there first. Recirculated packets stay in order, so what they do to a cell they do
+ * in the order in which it was decided.
+ */
+#ifndef INA_TOFINO_PASSES_P4
+#define INA_TOFINO_PASSES_P4
+
+#include "../../include/size.p4"
+
+#ifndef PIPE
+#define PIPE 0
+#endif
+
+const PortId_t RECIRCULATION      = PIPE << 7 | 68;
+const PortId_t RECIRCULATION_PORT = 0x044;  // 68 to 71 of any pipe: what comes in there has a bridge before it
+const PortId_t RECIRCULATION_MASK = 0x07c;
+
+enum bit<8> Pass {
+    ARRIVE = 0,  // from a port; with a bridge: of another pipe
+    ADD    = 1,  // its first values are taken off and added
+    LOAD   = 2,  // sums are put before the values that it has
+    FINISH = 3,  // it leaves, and the state is told
+    LEAVE  = 4,  // to the egress: addressed
+    FLOOD  = 5   // to the egress: a broadcast
+}
+
+#define FOR_EACH_LANE(M) FOR_16(M, 0) FOR_16(M, 1)
+
+const bit<8> CHUNKS = VALUES / 32;          // in a packet
+const bit<8> LAST_CHUNK = CHUNKS - 1;
+
+/* What a pass does with the lanes that it has. */
+enum bit<8> Op {
+    NOTHING = 0,  // they are left out: the packet goes on without values
+    STORE   = 1,  // they begin a sum, or take its place
+    ADD     = 2,
+    MAXIMUM = 3,
+    LOOK    = 4,  // nothing is added; whether the sum has overflowed comes out
+    LOAD    = 5   // the sums come out
+}
+
+#define LANE_FIELD(i) int<32> v##i;
+header lanes_t {
+    FOR_EACH_LANE(LANE_FIELD)
+}
+
+#endif
