@@ -12,7 +12,7 @@ import functools
 from typing import Any
 
 from model_switch import ip_checksum
-from switchml_targets import SLOTS, Bmv2Target, CompiledTarget, InterpreterTarget, Target, checked
+from switchml_targets import SLOTS, Bmv2Target, CompiledTarget, InterpreterTarget, Target, TnaTarget, checked
 
 from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
@@ -29,8 +29,9 @@ DATA, FLOATS, RESULT, FLOAT_RESULT, PENDING = 1, 2, 3, 4, 5
 HEAD = ("ethernet", "ipv4", "udp", "atp")
 WIRE = layout.load(VALUES, p4_dir() / "include" / "atp_headers.p4")
 
+SOURCES = {InterpreterTarget: SOURCE, CompiledTarget: SOURCE, TnaTarget: p4_dir() / "tofino" / "atp.p4", Bmv2Target: SOURCE}
 TARGETS: dict[str, type[Target]] = {
-    base.name: type(base.__name__, (base,), {"source": SOURCE}) for base in (InterpreterTarget, CompiledTarget, Bmv2Target)
+    base.name: type(base.__name__, (base,), {"source": source}) for base, source in SOURCES.items()
 }
 _open: dict[str, Target] = {}
 

@@ -198,6 +198,13 @@ class CompiledTarget(Target):
         return self.switch.counter("drops")[:, 0].tolist()
 
 
+class TnaTarget(CompiledTarget):
+    """The TNA twin, compiled, on the embedded switch."""
+
+    name = "tna"
+    source = p4_dir() / "tofino" / "switchml.p4"
+
+
 class Bmv2Target(Target):
     name = "bmv2"
     shortest = SHORTEST
@@ -225,7 +232,7 @@ class Bmv2Target(Target):
         return self.switch.counter("drops", len(drop_reasons(self.source)))
 
 
-TARGETS: dict[str, type[Target]] = {t.name: t for t in (ModelTarget, InterpreterTarget, CompiledTarget, Bmv2Target)}
+TARGETS: dict[str, type[Target]] = {t.name: t for t in (ModelTarget, InterpreterTarget, CompiledTarget, TnaTarget, Bmv2Target)}
 _open: dict[tuple[str, int], Target] = {}
 
 

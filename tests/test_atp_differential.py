@@ -115,12 +115,21 @@ def compare(names: list[str], steps: list, start: int) -> None:
     drops = reference.world.drops()
     for other in others:
         assert other.world.drops() == drops, other.name
+        if {reference.name, other.name} == {"compiled", "tna"}:
+            fates = [network.world.target.switch.counter("fates")[:16, 0].tolist() for network in (reference, other)]
+            assert fates[0] == fates[1]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=SLOW)
 @given(STEPS, STARTS)
 def test_interpreter_and_compiled_agree(steps, start):
     compare(["interpreter", "compiled"], steps, start)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
+@given(STEPS, STARTS)
+def test_tna_agrees(steps, start):
+    compare(["compiled", "tna"], steps, start)
 
 
 @settings(max_examples=15, deadline=None, suppress_health_check=SLOW)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -171,6 +171,19 @@ def test_model_interpreter_and_compiled_agree(steps, start):
     compare(["model", "interpreter", "compiled"], steps, start)
 
 
+# Of published clients the twin takes it that all packets are alike (docs/tna-programs.md).
+SUMS = ("switchml", "msg_type", 1)
+ALIKE = st.builds(lambda packet, values: replace(packet, job=1, values=values, fields=(SUMS,)), PUBLISHED | ODD, VECTORS)
+TNA_KINDS = [NATIVE] * 6 + [ALIKE] * 4 + [ODD.map(lambda packet: replace(packet, job=0))] * 3 + [RAW, RESTART]
+TNA_STEPS = st.lists(st.sampled_from(TNA_KINDS).flatmap(lambda kind: kind), min_size=40, max_size=60)
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=SLOW)
+@given(TNA_STEPS, STARTS)
+def test_tna_agrees(steps, start):
+    compare(["compiled", "tna"], steps, start)
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=SLOW)
 @given(STEPS, STARTS)
 def test_bmv2_agrees(steps, start):
@@ -189,4 +202,4 @@ def test_the_sample_reaches_what_it_is_for():
                 kinds |= {(job, len(sent), network.world.parse(f)["switchml"]["msg_type"]) for _, f in sent}
     assert kinds >= {(0, 1, 2), (0, 2, 1), (1, 3, 1)}
     assert network.world.drops() == {"REPEATED": 5}
-    assert set(TARGETS) == {"model", "interpreter", "compiled", "bmv2"}
+    assert set(TARGETS) == {"model", "interpreter", "compiled", "tna", "bmv2"}

@@ -13,7 +13,8 @@ from ina.wire import layout
 
 BIG, SMALL = 2**31 - 1, -(2**31)
 FREE = 9  # a port without a worker
-SIZES = [(name, values) for name in TARGETS for values in (layout.VALUES if name in ("model", "compiled") else (32, 64, 256))]
+WIDE = ("model", "compiled", "tna")  # those that are ready in no time, however many values there are
+SIZES = [(name, values) for name in TARGETS for values in (layout.VALUES if name in WIDE else (32, 64, 256))]
 
 
 @pytest.fixture(scope="module", autouse=True)

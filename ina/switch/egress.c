@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "tna.h"
 
 unsigned ina_lend(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned want)
 {
@@ -118,13 +119,25 @@ static inline void copy_frame(uint8_t *restrict to, const uint8_t *restrict from
     memcpy(to + len - 64, from + len - 64, 64);
 }
 
+/* Room for `more` bytes in front: headers that TNA's ingress puts before a frame for its egress, which takes them off, make it
+ * longer than the port's frames only for so long. */
+static bool into_headroom(struct ina_packet *to, uint32_t more)
+{
+    if (to->headroom < more + INA_TNA_EGRESS_FRONT)
+        return false;
+    to->data -= more;
+    to->headroom -= more;
+    to->tailroom += more;
+    return true;
+}
+
 /* A copy of `from` into `to`, which is frame `n` of what the port lent; with metadata of its own unless it may have the
  * packet's. False: it does not fit. */
 static inline bool copy(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *from,
                         struct ina_replica replica, uint8_t instance_type, bool own_meta, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[replica.port];
-    if (from->len > to->len + to->tailroom) {
+    if (from->len > to->len + to->tailroom && !(sw->tna && into_headroom(to, from->len - to->len - to->tailroom))) {
         port->stats.drops[INA_DROPPED_TOO_LONG]++;
         return false;
     }

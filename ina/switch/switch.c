@@ -66,7 +66,7 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     if (!sw->config.max_frame)
         sw->config.max_frame = 9216;
     if (!sw->config.max_passes || sw->config.max_passes > UINT8_MAX)
-        sw->config.max_passes = 64;
+        sw->config.max_passes = tna ? UINT8_MAX : 64; /* TNA programs recirculate for each part of a packet */
     if (!sw->config.digests)
         sw->config.digests = 256;
     sw->meta_size = sw->carried = program->meta_size;

@@ -46,8 +46,6 @@ int ina_tna_create(struct ina_switch *sw)
         if (program->abi != INA_PROGRAM_ABI || program->architecture != INA_TNA || pipelines == INA_TNA_PIPES
             || (tables ? tables->count : 0) != program->table_count || program->meta_size < sizeof(struct ina_tna))
             error = EINVAL;
-        else if (program->max_grow > INA_HEADROOM - INA_TNA_EGRESS_FRONT)
-            error = ENOSPC;
         if (error)
             break;
         tna->pipe[pipelines] = (struct ina_tna_pipe){program, tables, NULL, pipelines};

@@ -13,6 +13,7 @@ control Admission(in packet_t hdr, inout state_t meta, in ingress_intrinsic_meta
     action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<16> group, bit<1> strict,
                    bit<1> parent) {
         meta.full = full;
+        meta.last = last;
         slot_base = base;
         slot_mask = mask;
         meta.incarnation = incarnation;

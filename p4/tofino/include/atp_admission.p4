@@ -12,7 +12,7 @@ control Admission(in packet_t hdr, inout state_t meta, in ingress_intrinsic_meta
         meta.incarnation = incarnation;
         meta.group = group;
         meta.aggregate = aggregate;
-        meta.ecn_depth = ecn_depth;
+        meta.ecn_depth = ecn_depth * (VALUES / 16);  // cells of 80 bytes, of which a packet has about so many
         meta.lifetime = lifetime;
     }
     table job {

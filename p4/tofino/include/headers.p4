@@ -51,6 +51,7 @@ struct state_t {
     // of the job and the sender
     bit<32> full;
     bit<32> worker;
+    bit<8>  last;
     bit<32> incarnation;
     bit<16> group;
     bit<1>  strict;

@@ -5,7 +5,7 @@
  *   finished       one word: tsi of the newest phase that has ended here; what is older is stale
  *   phases         two words: tsi of the phase, and the kind of its packets with the mark ENDED
  *   missing        two words, one for each set of a slot: workers that are not in; a worker takes its bit away
- *   results        one word: the result from above is here
+ *   results        one word: the result from above is here; of published clients, how many are missing
  *
  * v1model's row is taken by a newer packet if it is complete. Whether it is, `missing` knows, which comes after `phases`: a
  * packet cannot go back. So a phase is marked as ended by the packet that takes its result out, in its last pass: a worker
@@ -34,6 +34,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
     bit<32> kind = 0;
     bit<32> others = 0;     // all workers but the sender
     bit<32> published = 0;  // a published client's packet of one set takes its bit back in the other
+    bit<8>  expected = 0;
 
     Register<bit<32>, bit<32>>(ROWS, 0) incarnations;
     RegisterAction<bit<32>, bit<32>, bit<32>>(incarnations) enter = {
@@ -124,21 +125,27 @@ control Phase(inout packet_t hdr, inout state_t meta) {
     MISSING(set1, set0)
 
     Register<bit<8>, bit<32>>(ROWS, 0) results;
-    RegisterAction<bit<8>, bit<32>, bit<8>>(results) forget_result = {
-        void apply(inout bit<8> is_here, out bit<8> before) {
-            before = 0;
-            is_here = 0;
+    RegisterAction<bit<8>, bit<32>, bit<8>>(results) begin_result = {
+        void apply(inout bit<8> result, out bit<8> now) {
+            result = expected;
+            now = result;
         }
     };
     RegisterAction<bit<8>, bit<32>, bit<8>>(results) look_at_result = {
-        void apply(inout bit<8> is_here, out bit<8> before) {
-            before = is_here;
+        void apply(inout bit<8> result, out bit<8> now) {
+            now = result;
         }
     };
     RegisterAction<bit<8>, bit<32>, bit<8>>(results) take_result = {
-        void apply(inout bit<8> is_here, out bit<8> before) {
-            before = is_here;
-            is_here = 1;
+        void apply(inout bit<8> result, out bit<8> before) {
+            before = result;
+            result = 1;
+        }
+    };
+    RegisterAction<bit<8>, bit<32>, bit<8>>(results) count = {
+        void apply(inout bit<8> result, out bit<8> now) {
+            result = result - 1;
+            now = result;
         }
     };
 
@@ -224,17 +231,25 @@ control Phase(inout packet_t hdr, inout state_t meta) {
                     begins = true;  // all published clients have gone on to the other set
                 }
                 bit<8> result;
+                bool in_already = !begins && before & meta.worker == 0;
                 if (begins) {
-                    result = forget_result.execute(meta.row);
+                    expected = meta.strict == 1 ? 0 : meta.last;
+                    result = begin_result.execute(meta.row);
                     before = meta.full;
                     meta.first = 1;
                 } else if (from_above && before == 0 && !pending) {
                     result = take_result.execute(meta.row);
+                } else if (meta.strict == 0 && !in_already) {
+                    result = count.execute(meta.row);
                 } else {
                     result = look_at_result.execute(meta.row);
                 }
+                bool all_in = before & others == 0;
                 bool over = before == 0 && (meta.parent == 0 || result == 1);
-                bit<32> after = before & others;
+                if (meta.strict == 0) {
+                    all_in = result == 0;
+                    over = all_in;
+                }
 
                 // and what follows?
                 if (from_above) {
@@ -250,8 +265,8 @@ control Phase(inout packet_t hdr, inout state_t meta) {
                             meta.complete = 1;
                         }
                     }
-                } else if (before & meta.worker == 0) {  // it is in already
-                    if (before == 0 && !over && lead != 0) {
+                } else if (in_already) {
+                    if (meta.parent == 1 && before == 0 && !over && lead != 0) {
                         meta.op = Op.LOOK;
                         meta.complete = 1;
                         meta.to = To.PARENT;
@@ -273,7 +288,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
                     } else {
                         meta.op = Op.ADD;
                     }
-                    if (after == 0) {
+                    if (all_in) {
                         meta.complete = 1;
                         meta.to = meta.parent == 1 ? To.PARENT : To.CHILDREN;
                     }
