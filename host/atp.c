@@ -69,6 +69,7 @@ static int start(void *state, const struct ina_worker_config *config, const stru
         return -EINVAL;
     memset(st, 0, state_size(config));
     st->config = *config;
+    place(st);
     st->peer = *peer;
     const uint32_t header = INA_ATP_PAYLOAD - INA_INTERNET_SIZE;
     ina_internet_write(&st->net, &config->self, peer, header);
@@ -104,7 +105,7 @@ static int init_ps(void *state, const struct ina_worker_config *config, uint64_t
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
 {
     struct state *st = state;
-    uint32_t ignored;
+    uint32_t ignored = 0;
     const int result = ina_tensors_submit(tensors_of(st), &tail_of(st)->times, tensors, handle);
     if (result >= 0 && !st->flying)
         ina_tensors_status(tensors_of(st), &tail_of(st)->times, st->next, &ignored, now); /* its time starts */
@@ -202,12 +203,13 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     struct tail *tail = tail_of(st);
     struct slot *slot = &slots_of(st)[index];
     const struct ina_tensors *ts = tensors_of(st);
-    const int with_values = slot->floats || ina_tensors_has_values(ts, slot->op, slot->seq);
+    const enum ina_contents contents = ina_tensors_contents(ts, slot->op, slot->seq);
+    const int with_values = slot->floats || contents != INA_CONTENTS_NONE;
     const uint32_t payload = with_values ? 4 * st->config.values : 0;
     if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)
         return -1;
     const uint32_t type = slot->floats ? INA_ATP_FLOATS
-                          : ina_tensors_reduction(ts, slot->op, slot->seq) == INA_MAX ? INA_ATP_MAXIMA : INA_ATP_DATA;
+                          : contents == INA_CONTENTS_MAX ? INA_ATP_MAXIMA : INA_ATP_DATA;
     uint8_t *wire = ina_atp_write(pkt, with_values ? &st->net_values : &st->net, type,
                                   slot->resend ? INA_ATP_RESEND : 0, 0, slot->index,
                                   ina_atp_identity(st->config.incarnation, st->config.job, slot->seq),
@@ -240,7 +242,7 @@ static int send_one(struct state *st, const struct ina_tensor *tensors, struct i
     }
     const uint32_t index = (uint32_t)(st->next & (st->config.slots - 1));
     struct slot *slot = &slots_of(st)[index];
-    uint32_t handle;
+    uint32_t handle = slot->op;
     if ((uint64_t)st->flying * ONE + ONE > st->window || slot->state != IDLE
         || ina_tensors_status(ts, &tail->times, st->next, &handle, now) != INA_PACKET_READY)
         return 0;

@@ -31,6 +31,7 @@ struct slot {
 
 struct state {
     struct ina_worker_config config;
+    struct { uint32_t ready, tensors, tail, reserved; } at; /* bytes from here to those parts */
     struct ina_internet net;     /* of bare frames; net_values: of frames with values */
     struct ina_internet net_values;
     struct ina_address peer;     /* the switch, or the server */

@@ -52,7 +52,8 @@ def sources() -> list[str]:
 def compile_flags() -> list[str]:
     """``INA_MARCH`` names the instruction set (default: this machine's), ``INA_CFLAGS`` adds flags (sanitizers)."""
     march = os.environ.get("INA_MARCH", "native")
-    flags = ["-O3", "-std=gnu11", f"-march={march}", "-Wall", "-Wextra", "-Wno-unused-parameter", "-g1"]
+    flags = ["-O3", "-std=gnu11", f"-march={march}", "-fno-semantic-interposition", "-g1"]
+    flags += ["-Wall", "-Wextra", "-Wno-unused-parameter"]
     return flags + os.environ.get("INA_CFLAGS", "").split()
 
 
@@ -67,7 +68,8 @@ def builder() -> FFI:
         sources=sources(),
         include_dirs=[str(ROOT), str(ROOT / "host"), str(ROOT / "ina/switch"), str(ROOT / "ina/emulator")],
         extra_compile_args=compile_flags(),
-        extra_link_args=os.environ.get("INA_CFLAGS", "").split(),
+        # Calls within stay within; an own protocol (protocols.h) still finds the functions that it calls.
+        extra_link_args=["-Wl,-Bsymbolic-functions"] + os.environ.get("INA_CFLAGS", "").split(),
         libraries=["pthread", "dl", "m"],
         depends=[str(p) for d in SOURCE_DIRS for p in (ROOT / d).glob("*.h")],
     )

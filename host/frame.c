@@ -17,6 +17,32 @@ static void prepare(uint8_t *bytes, const struct ina_worker_config *config, uint
     memcpy(bytes, &h, INA_WIRE_PAYLOAD);
 }
 
+/* What parse asks of the headers of a result with values, as bits to compare. */
+static void expect(struct ina_frame_template *frame, const struct ina_worker_config *config)
+{
+    struct ina_wire_frame h, fixed = {
+        .ethertype = 0xffff,
+        .version_ihl = 0xff,
+        .total_len = 0xffff,
+        .flags_fragment = htons(INA_WIRE_FRAGMENT),
+        .protocol = 0xff,
+        .src_ip = 0xffffffff,
+        .dst_ip = 0xffffffff,
+        .src_port = 0xffff,
+        .dst_port = 0xffff,
+        .udp_len = 0xffff,
+        .type_overflow_size = (uint8_t)~INA_WIRE_OVERFLOW,
+        .job = 0xff,
+        .set_slot = htons((uint16_t)(INA_WIRE_RESERVED | (INA_WIRE_SLOT & ~(config->slots - 1)))),
+        .e1 = 0xff,
+    };
+    memcpy(&h, frame->data, INA_WIRE_PAYLOAD);
+    ina_internet_write((struct ina_internet *)&h, &config->peer, &config->self,
+                       INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + 4 * config->values);
+    ina_frame_load(frame->result, &h);
+    ina_frame_load(frame->fixed, &fixed);
+}
+
 int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config)
 {
     int size_code = ina_wire_size_code(config->values);
@@ -26,25 +52,12 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
     frame->size_code = (uint32_t)size_code;
     prepare(frame->data, config, frame->size_code, 4 * config->values);
     prepare(frame->bare, config, INA_WIRE_SIZE_NONE, 0);
+    expect(frame, config);
     return 0;
 }
 
-uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int type, int with_values,
-                         uint32_t tsi, uint32_t slot, int set)
-{
-    struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
-    memcpy(h, with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
-    h->type_overflow_size = (uint8_t)(type << 4 | (h->type_overflow_size & INA_WIRE_SIZE));
-    h->tsi = htonl(tsi);
-    h->set_slot = htons((uint16_t)((set ? INA_WIRE_SET : 0) | slot));
-    const uint32_t room = pkt->len + pkt->tailroom, len = ina_frame_length(frame, with_values);
-    pkt->len = pkt->wire_len = len;
-    pkt->tailroom = room - len;
-    return h->payload;
-}
-
-enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct ina_packet *pkt,
-                                       const struct ina_frame_template *frame, const struct ina_worker_config *config)
+enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const struct ina_packet *pkt,
+                                           const struct ina_frame_template *frame, const struct ina_worker_config *config)
 {
     struct ina_wire_frame copy; /* what shared memory says now is what is checked and used */
     const struct ina_wire_frame *h = &copy;

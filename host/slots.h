@@ -1,6 +1,6 @@
 /* Inside host/: what follows from the state of a worker with slots, for protocols that lay theirs out as
  *
- *     struct state (with config first) | struct slot [slots] | bitmap of ready slots | struct ina_tensors     the head
+ *     struct state (config, at) | struct slot [slots] | bitmap of ready slots | struct ina_tensors     the head
  *     struct tail (stats, times, rto)                                                                        the tail
  *
  * Included once those three structures are defined: layout, the bitmap, and the calls of struct ina_protocol that are the
@@ -29,6 +29,14 @@ static inline size_t head_size(uint32_t slots)
     return round_up(tensors_offset(slots) + ina_tensors_size(slots));
 }
 
+/* Works out once where the parts lie. */
+static inline void place(struct state *st)
+{
+    st->at.ready = (uint32_t)(sizeof(struct state) + st->config.slots * sizeof(struct slot));
+    st->at.tensors = (uint32_t)tensors_offset(st->config.slots);
+    st->at.tail = (uint32_t)head_size(st->config.slots);
+}
+
 static inline struct slot *slots_of(const struct state *st)
 {
     return (struct slot *)(st + 1);
@@ -36,17 +44,17 @@ static inline struct slot *slots_of(const struct state *st)
 
 static inline uint64_t *ready_of(const struct state *st)
 {
-    return (uint64_t *)(slots_of(st) + st->config.slots);
+    return (uint64_t *)((uint8_t *)st + st->at.ready);
 }
 
 static inline struct ina_tensors *tensors_of(const struct state *st)
 {
-    return (struct ina_tensors *)((uint8_t *)st + tensors_offset(st->config.slots));
+    return (struct ina_tensors *)((uint8_t *)st + st->at.tensors);
 }
 
 static inline struct tail *tail_of(const struct state *st)
 {
-    return (struct tail *)((uint8_t *)st + head_size(st->config.slots));
+    return (struct tail *)((uint8_t *)st + st->at.tail);
 }
 
 static inline void mark_ready(struct state *st, uint32_t slot)

@@ -51,6 +51,7 @@ static int init(void *state, const struct ina_worker_config *config, uint64_t no
         return -EINVAL;
     memset(st, 0, state_size(config));
     st->config = *config;
+    place(st);
     ina_frame_prepare(&st->frame, config);
     st->slots_log2 = (uint32_t)__builtin_ctz(config->slots);
     ina_tensors_init(tensors_of(st), config, INA_EXP_AGREED, 0);
@@ -67,7 +68,7 @@ static int init(void *state, const struct ina_worker_config *config, uint64_t no
 static void settle(struct state *st, uint32_t index, uint64_t now)
 {
     struct slot *slot = &slots_of(st)[index];
-    uint32_t handle = 0;
+    uint32_t handle = slot->op;
     slot->state = IDLE;
     slot->asked = 0;
     slot->missing = 0;
@@ -103,8 +104,9 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     struct tail *tail = tail_of(st);
     struct slot *slot = &slots_of(st)[index];
     const struct ina_tensors *ts = tensors_of(st);
-    const int with_values = ina_tensors_has_values(ts, slot->op, slot->seq);
-    const int type = ina_tensors_reduction(ts, slot->op, slot->seq) == INA_MAX ? INA_WIRE_MAXIMUM : INA_WIRE_DATA;
+    const enum ina_contents contents = ina_tensors_contents(ts, slot->op, slot->seq);
+    const int with_values = contents != INA_CONTENTS_NONE;
+    const int type = contents == INA_CONTENTS_MAX ? INA_WIRE_MAXIMUM : INA_WIRE_DATA;
     if (pkt->len + pkt->tailroom < ina_frame_length(&st->frame, with_values))
         return -1;
 
@@ -218,7 +220,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         return 0;
     }
 
-    if (view.maximum != (ina_tensors_reduction(tensors_of(st), slot->op, seq) == INA_MAX)) {
+    if (view.maximum != (ina_tensors_contents(tensors_of(st), slot->op, seq) == INA_CONTENTS_MAX)) {
         stats->drop_malformed++;
         return 0;
     }

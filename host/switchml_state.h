@@ -21,6 +21,7 @@ struct slot {
 
 struct state {
     struct ina_worker_config config;
+    struct { uint32_t ready, tensors, tail, reserved; } at; /* bytes from here to those parts */
     struct ina_frame_template frame;
     uint32_t slots_log2, reserved;
     /* then: struct slot [slots], uint64_t ready[words], struct ina_tensors */

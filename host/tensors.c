@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum { FINGERPRINT_BITS = 25, UNKNOWN = -128 };
+enum { FINGERPRINT_BITS = 25, UNKNOWN = -128, LINE = 64 };
 static_assert((32u << FINGERPRINT_BITS) < 1u << 31, "fingerprints of 32 workers add up without overflow");
 
 size_t ina_tensors_size(uint32_t window)
@@ -57,11 +57,6 @@ static int agreed(const struct ina_tensors *ts, uint32_t handle, uint64_t block)
     return ts->agreed[(size_t)handle * ts->window + (block & (ts->window - 1))];
 }
 
-static int has_exponents(const struct ina_tensors *ts, const struct ina_op *op)
-{
-    return op->dtype == INA_FLOAT32 && !op->is_inline && ts->exponent == INA_EXP_AGREED;
-}
-
 static int is_block(const struct ina_op *op, uint64_t p)
 {
     return p >= op->ahead;
@@ -78,12 +73,13 @@ enum ina_packet_status ina_tensors_status(const struct ina_tensors *ts, struct i
 {
     if (seq >= ts->next_seq)
         return INA_PACKET_NONE;
-    *handle = op_of(ts, seq);
+    if (seq - ts->op[*handle].first >= ts->op[*handle].packets)
+        *handle = op_of(ts, seq);
     const struct ina_op *op = &ts->op[*handle];
     const uint64_t p = seq - op->first;
     if (!times->started[*handle])
         times->started[*handle] = now ? now : 1;
-    if (has_exponents(ts, op) && is_block(op, p) && agreed(ts, *handle, p - op->ahead) == UNKNOWN)
+    if (op->exponents && is_block(op, p) && agreed(ts, *handle, p - op->ahead) == UNKNOWN)
         return INA_PACKET_BLOCKED;
     return INA_PACKET_READY;
 }
@@ -147,10 +143,11 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->is_inline = !t->count
                     || (t->reduction == INA_SUM && t->count <= (t->dtype == INA_FLOAT32 ? room / INA_EXACT_WORDS : room));
     op->blocks = op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
-    op->ahead = has_exponents(ts, op) ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
+    op->exponents = op->dtype == INA_FLOAT32 && !op->is_inline && ts->exponent == INA_EXP_AGREED;
+    op->ahead = op->exponents ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
     op->packets = op->unanswered = op->ahead + op->blocks;
     fingerprint(op->fingerprint, t);
-    if (has_exponents(ts, op))
+    if (op->exponents)
         memset(agreed_of(ts, (uint32_t)handle, 0), UNKNOWN, op->ahead);
 
     ts->fetched &= ~(1ull << handle);
@@ -161,18 +158,6 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
 }
 
 /* ---- what a packet carries --------------------------------------------------------------------------------------- */
-
-enum ina_reduction ina_tensors_reduction(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
-{
-    const struct ina_op *op = &ts->op[handle];
-    return is_block(op, seq - op->first) ? (enum ina_reduction)op->reduction : INA_SUM;
-}
-
-int ina_tensors_has_values(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
-{
-    const struct ina_op *op = &ts->op[handle];
-    return seq == op->first || is_block(op, seq - op->first);
-}
 
 static int encode_open(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint8_t *wire)
 {
@@ -202,23 +187,31 @@ static int encode_block(const struct ina_tensors *ts, const struct ina_tensor *t
         ina_codec_put_int32(wire, (const int32_t *)t->in + at, count);
     } else {
         const float *x = (const float *)t->in + at;
-        int exponent = has_exponents(ts, op) ? agreed(ts, handle, block) : ts->exponent;
-        if (!has_exponents(ts, op) && ina_codec_exponent(x, count) > exponent)
+        int exponent = op->exponents ? agreed(ts, handle, block) : ts->exponent;
+        if (!op->exponents && ina_codec_exponent(x, count) > exponent)
             said = exponent = INA_EXP_NONFINITE; /* it wins the maximum: all workers see that one could not say it */
         ina_codec_encode(wire, x, count, exponent, (int)ts->shift);
     }
-    memset(wire + 4 * count, 0, 4 * (ts->values - count));
+    if (count < ts->values)
+        memset(wire + 4 * count, 0, 4 * (ts->values - count));
     return said;
 }
 
-static int carries_exponent(const struct ina_tensors *ts, const struct ina_op *op, uint64_t p)
+static int carries_exponent(const struct ina_op *op, uint64_t p)
 {
-    return has_exponents(ts, op) && p < op->blocks;
+    return op->exponents && p < op->blocks;
 }
 
+/* The first look at a block of values: those of the next one, which the next packet is likely to ask for, are on their way
+ * from memory meanwhile. */
 static int exponent_of(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t block)
 {
-    return ina_codec_exponent((const float *)t->in + block * ts->values, block_values(ts, op, block));
+    const float *x = (const float *)t->in + block * ts->values;
+    const uint64_t count = block_values(ts, op, block);
+    if (block + 1 < op->blocks)
+        for (uint64_t i = 0; i < ts->values; i += LINE / sizeof *x)
+            __builtin_prefetch(x + ts->values + i);
+    return ina_codec_exponent(x, count);
 }
 
 int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
@@ -232,14 +225,14 @@ int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *te
         exponent = encode_open(ts, op, t, wire);
     else if (is_block(op, p))
         exponent = encode_block(ts, t, handle, p - op->ahead, wire);
-    return carries_exponent(ts, op, p) ? exponent_of(ts, op, t, p) : exponent;
+    return carries_exponent(op, p) ? exponent_of(ts, op, t, p) : exponent;
 }
 
 int ina_tensors_needs_floats(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {
     const struct ina_op *op = &ts->op[handle];
     const uint64_t p = seq - op->first;
-    return ts->floats && has_exponents(ts, op) && is_block(op, p) && agreed(ts, handle, p - op->ahead) == INA_EXP_NONFINITE;
+    return ts->floats && op->exponents && is_block(op, p) && agreed(ts, handle, p - op->ahead) == INA_EXP_NONFINITE;
 }
 
 /* The floats of packet p: a block, or a small tensor. */
@@ -259,7 +252,7 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
     const uint64_t count = floats_of(ts, op, p, &at);
     ina_codec_put_int32(wire, (const int32_t *)t->in + at, count); /* the bits as they are, swapped */
     memset(wire + 4 * count, 0, 4 * (ts->values - count));
-    return carries_exponent(ts, op, p) ? exponent_of(ts, op, t, p) : INA_EXP_MIN;
+    return carries_exponent(op, p) ? exponent_of(ts, op, t, p) : INA_EXP_MIN;
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -296,7 +289,7 @@ static int decode_block(const struct ina_tensors *ts, const struct ina_tensor *t
         ina_codec_get_int32((int32_t *)t->out + at, wire, count);
         return INA_EXP_MIN;
     }
-    const int exponent = has_exponents(ts, op) ? agreed(ts, handle, block) : ts->exponent;
+    const int exponent = op->exponents ? agreed(ts, handle, block) : ts->exponent;
     ina_codec_decode((float *)t->out + at, wire, count, exponent, (int)ts->shift, op->average ? (int)ts->workers : 1);
     return exponent;
 }
@@ -344,6 +337,42 @@ static void answered(struct ina_tensors *ts, uint32_t handle, struct ina_worker_
         ts->ops_open++;
 }
 
+/* What is not a block's sums as integers: exponents alone, a first packet, what comes as floats or should. */
+static __attribute__((noinline)) enum ina_outcome take(struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle,
+                                                       uint64_t p, const struct ina_result *result,
+                                                       struct ina_worker_stats *stats, int *culprit)
+{
+    struct ina_op *op = &ts->op[handle];
+    const int block = is_block(op, p), open_floats = op->is_inline && op->dtype == INA_FLOAT32;
+    if (result->floats) {
+        if (!result->wire || !(open_floats || (op->dtype == INA_FLOAT32 && block)))
+            return INA_OUTCOME_MALFORMED;
+        decode_floats(ts, op, t, p, result->wire);
+        stats->float_blocks++;
+        return INA_OUTCOME_OK;
+    }
+    const int overflown = result->exponent == INA_EXP_NONFINITE && ts->floats
+                          && (open_floats || (block && op->dtype == INA_FLOAT32 && !op->exponents));
+    if ((result->wire != NULL) != (p == 0 || block) && !(overflown && !result->wire))
+        return INA_OUTCOME_MALFORMED;
+    if (p == 0 && result->wire) {
+        const enum ina_outcome outcome = opened(ts, handle, !agrees(ts, op, result->wire), culprit);
+        if (outcome != INA_OUTCOME_OK)
+            return outcome;
+    }
+    if (overflown) {
+        op->opened |= p == 0; /* without values there is nothing to compare: others have */
+        return INA_OUTCOME_FLOATS;
+    }
+    if (p == 0 && op->is_inline) {
+        decode_inline(ts, op, t, result);
+        stats->nonfinite_blocks += op->dtype == INA_FLOAT32 && result->exponent == INA_EXP_NONFINITE;
+    }
+    if (block)
+        stats->nonfinite_blocks += decode_block(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
+    return INA_OUTCOME_OK;
+}
+
 enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
                                     const struct ina_result *result, struct ina_worker_stats *stats, uint64_t *unblocked,
                                     int *culprit)
@@ -351,44 +380,27 @@ enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_ten
     struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
     const uint64_t p = seq - op->first;
-    const int with_exponent = carries_exponent(ts, op, p), open_floats = op->is_inline && op->dtype == INA_FLOAT32;
+    const int with_exponent = carries_exponent(op, p);
     *unblocked = UINT64_MAX;
     *culprit = -1;
     if (with_exponent && result->exponent < INA_EXP_MIN)
         return INA_OUTCOME_MALFORMED;
-    if (result->floats) {
-        if (!result->wire || !(open_floats || (op->dtype == INA_FLOAT32 && is_block(op, p))))
-            return INA_OUTCOME_MALFORMED;
-        decode_floats(ts, op, t, p, result->wire);
-        stats->float_blocks++;
+    if (is_block(op, p) && result->wire && !result->floats && (op->exponents || op->dtype == INA_INT32)) { /* mostly */
+        stats->nonfinite_blocks += decode_block(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
     } else {
-        const int overflown = result->exponent == INA_EXP_NONFINITE && ts->floats
-                              && (open_floats || (is_block(op, p) && op->dtype == INA_FLOAT32 && !has_exponents(ts, op)));
-        if ((result->wire != NULL) != ina_tensors_has_values(ts, handle, seq) && !(overflown && !result->wire))
-            return INA_OUTCOME_MALFORMED;
-        if (p == 0 && result->wire) {
-            const enum ina_outcome outcome = opened(ts, handle, !agrees(ts, op, result->wire), culprit);
-            if (outcome != INA_OUTCOME_OK)
-                return outcome;
-        }
-        if (overflown) {
-            op->opened |= p == 0; /* without values there is nothing to compare: others have */
-            return INA_OUTCOME_FLOATS;
-        }
-        if (p == 0 && op->is_inline) {
-            decode_inline(ts, op, t, result);
-            stats->nonfinite_blocks += op->dtype == INA_FLOAT32 && result->exponent == INA_EXP_NONFINITE;
-        }
-        if (is_block(op, p))
-            stats->nonfinite_blocks += decode_block(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
-        op->overflow |= result->overflow != 0;
-        stats->overflows += result->overflow != 0;
+        const enum ina_outcome outcome = take(ts, t, handle, p, result, stats, culprit);
+        if (outcome != INA_OUTCOME_OK)
+            return outcome;
+    }
+    if (result->overflow && !result->floats) {
+        op->overflow = 1;
+        stats->overflows++;
     }
     stats->results++;
     answered(ts, handle, stats);
     if (with_exponent) {
         *agreed_of(ts, handle, p) = (int8_t)result->exponent;
-        *unblocked = op->first + op->ahead + p;
+        *unblocked = seq + op->ahead;
     }
     return INA_OUTCOME_OK;
 }

@@ -27,7 +27,7 @@ struct ina_op {                   /* a tensor in flight */
     uint32_t fingerprint[INA_FINGERPRINT_WORDS];
     uint8_t dtype, average, is_inline, overflow;
     uint8_t opened, mismatch;     /* its open packet is answered; and the workers do not agree */
-    uint8_t reduction, reserved;
+    uint8_t reduction, exponents; /* exponents: of every block, agreed one round trip ahead */
 };
 
 struct ina_tensors {
@@ -61,12 +61,18 @@ int ina_tensors_events(struct ina_tensors *ts, const struct ina_tensor_times *ti
 
 enum ina_packet_status { INA_PACKET_NONE, INA_PACKET_BLOCKED, INA_PACKET_READY };
 /* Can packet seq be sent? NONE: no tensor has it yet; BLOCKED: the exponent of its block is not agreed yet. Notes that its
- * tensor has started. */
+ * tensor has started. *handle: in, any handle, best that of the packet before; out, its own unless NONE. */
 enum ina_packet_status ina_tensors_status(const struct ina_tensors *ts, struct ina_tensor_times *times, uint64_t seq,
                                           uint32_t *handle, uint64_t now);
-/* What is wanted of packet seq's values (the open packet's are always summed). */
-enum ina_reduction ina_tensors_reduction(const struct ina_tensors *ts, uint32_t handle, uint64_t seq);
-int ina_tensors_has_values(const struct ina_tensors *ts, uint32_t handle, uint64_t seq);
+/* Has packet seq values, and what is wanted of them? (The open packet's are always summed.) */
+enum ina_contents { INA_CONTENTS_NONE, INA_CONTENTS_SUM, INA_CONTENTS_MAX };
+static inline enum ina_contents ina_tensors_contents(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
+{
+    const struct ina_op *op = &ts->op[handle];
+    if (seq - op->first >= op->ahead)
+        return op->reduction == INA_MAX ? INA_CONTENTS_MAX : INA_CONTENTS_SUM;
+    return seq == op->first ? INA_CONTENTS_SUM : INA_CONTENTS_NONE;
+}
 /* Writes the values of packet seq (4 * values bytes; none: wire is not touched); returns its exponent. */
 int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
                        uint8_t *wire);

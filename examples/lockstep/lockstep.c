@@ -83,7 +83,7 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     struct tail *tail = tail_of(st);
     struct ina_tensors *ts = &st->tensors;
     const struct ina_worker_config *c = &st->config;
-    uint32_t handle;
+    uint32_t handle = 0;
     if (ina_tensors_status(ts, &tail->times, st->seq, &handle, now) != INA_PACKET_READY || ts->failed)
         return 0;
     if (ina_tensors_deadline(ts, &tail->times, c->timeout_ps) <= now) {
@@ -119,7 +119,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
     struct tail *tail = tail_of(st);
     const struct ina_worker_config *c = &st->config;
     const struct frame *f = (const struct frame *)pkt->data;
-    uint32_t handle;
+    uint32_t handle = 0;
     tail->stats.rx_packets++;
     tail->stats.rx_bytes += pkt->len;
     if (pkt->len < frame_size(c)
@@ -131,7 +131,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         tail->stats.drop_stale++;
     } else {
         ina_tensors_status(&st->tensors, &tail->times, st->seq, &handle, now);
-        const int with_values = ina_tensors_has_values(&st->tensors, handle, st->seq);
+        const int with_values = ina_tensors_contents(&st->tensors, handle, st->seq) != INA_CONTENTS_NONE;
         const struct ina_result result = {.wire = with_values ? f->values : NULL, .exponent = f->exponent};
         uint64_t unblocked;
         int culprit = -1;
