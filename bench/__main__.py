@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench import common
 
-NAMES = ("codec", "switch", "atp", "bmv2", "emulator", "allreduce", "protocols", "testbed")
+NAMES = ("codec", "switch", "atp", "bmv2", "emulator", "allreduce", "protocols", "testbed", "complete")
 
 
 def main() -> None:

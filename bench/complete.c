@@ -1,0 +1,271 @@
+/* For bench/complete.py and bench/dpdk.py. Workers, switch and back: each worker's protocol machine quantises its tensors into
+ * frames, the switch parses, aggregates and replicates them, the workers decode, in place. Tensors follow one another without
+ * a gap, none has values of another, and every value of every sum is compared with what it must be. A thread plays the
+ * workers, the switch, or both (run to completion). Cycles are those of the time-stamp counter.
+ */
+#include <string.h>
+#include <time.h>
+#include <x86intrin.h>
+
+#include "port.h"
+#include "program.h"
+#include "protocol.h"
+
+struct ina_switch;
+
+enum { WORKERS = 4, MAX_BATCH = 64, LONG = 100000, HEADERS = 52 };
+enum stage { WORKER_PORTS, BUILD, SWITCH_PORTS, SWITCH, DECODE, INGRESS, EGRESS, STAGES };
+
+struct complete {
+    struct ina_switch *sw;
+    void (*input)(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now);
+    const struct ina_protocol *protocol;
+    void *state[WORKERS];
+    struct ina_tensor *tensors[WORKERS];    /* [INA_MAX_OPS] of each worker */
+    const struct ina_tensor *work[WORKERS]; /* `ahead` tensors of each worker, reduced one after the other */
+    struct ina_port *host[WORKERS], *port[WORKERS];
+    int (*exponent)(const float *x, size_t count); /* the codec, for limit() */
+    void (*encode)(uint8_t *wire, const float *x, size_t count, int exponent, int shift);
+    void (*decode)(float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
+    uint32_t batch, ahead;
+    uint64_t count;                         /* tensors to reduce */
+    uint64_t cycles[7];                     /* out: by stage; INGRESS and EGRESS are parts of SWITCH */
+    uint64_t elapsed_ps, verify_ps, fill_ps; /* out: processor time of all but the others; of comparing, of new values */
+    uint64_t wall_ps, forwarded;            /* out: from the first to the last turn; frames into the switch */
+    uint64_t packets, bare, wrong;          /* out: with values, and without, sent by workers; values */
+    const volatile int *stop;               /* of a switch without workers */
+};
+
+static const struct ina_program *program; /* whose phases are timed when the switch runs `timed` */
+static uint64_t phase_cycles[2];
+
+/* Cycles since then. A batch takes a few microseconds: a lap that is longer had other processes in it. */
+static uint64_t spent(uint64_t since)
+{
+    const uint64_t cycles = __rdtsc() - since;
+    return cycles < LONG ? cycles : 0;
+}
+
+/* ps that this thread had a processor: others on the machine take none of it. */
+static uint64_t cpu_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
+}
+
+static void ingress(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now)
+{
+    const uint64_t start = __rdtsc();
+    program->ingress(state, tables, pkts, n, now);
+    phase_cycles[0] += spent(start);
+}
+
+static void egress(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now)
+{
+    const uint64_t start = __rdtsc();
+    program->egress(state, tables, pkts, n, now);
+    phase_cycles[1] += spent(start);
+}
+
+/* The same program with a watch in each phase. */
+void watch(struct ina_program *timed, const struct ina_program *original)
+{
+    program = original;
+    *timed = *original;
+    timed->ingress = ingress;
+    timed->egress = egress;
+}
+
+/* The stage ends now: the time when the next one begins. */
+static uint64_t lap(struct complete *c, enum stage stage, uint64_t since)
+{
+    c->cycles[stage] += spent(since);
+    return __rdtsc();
+}
+
+/* Whole numbers, which fixed point carries without rounding and whose sums float32 has exactly: 21 bits and a sign. */
+static inline int32_t value(uint32_t worker, uint32_t tensor, uint32_t i)
+{
+    const uint32_t h = (i * 2654435761u + tensor * 40503u) ^ worker * 0x5bd1e995u;
+    return (int32_t)(h * 2246822519u) >> 11;
+}
+
+/* The tensor after the one that lay there; every value is another. */
+static void fill(struct complete *c, uint32_t worker, uint64_t tensor)
+{
+    const struct ina_tensor *t = &c->work[worker][tensor % c->ahead];
+    float *x = t->out;
+    for (uint32_t i = 0; i < t->count; i++)
+        x[i] = (float)value(worker, (uint32_t)tensor, i);
+}
+
+static void verify(struct complete *c, uint32_t worker, uint64_t tensor)
+{
+    const struct ina_tensor *t = &c->work[worker][tensor % c->ahead];
+    const float *x = t->out;
+    uint32_t wrong = 0;
+    for (uint32_t i = 0; i < t->count; i++) {
+        int32_t sum = 0;
+        for (uint32_t w = 0; w < WORKERS; w++)
+            sum += value(w, (uint32_t)tensor, i);
+        wrong += x[i] != (float)sum;
+    }
+    c->wrong += wrong;
+}
+
+/* Tensors done are verified, next ones filled and submitted: `ahead` of each worker are on their way. */
+static void exchange(struct complete *c, uint32_t worker, uint64_t *submitted, uint64_t *done, uint64_t now)
+{
+    struct ina_event events[INA_MAX_OPS];
+    const int n = c->protocol->events(c->state[worker], events, INA_MAX_OPS);
+    if (!n && *submitted)
+        return;
+    const uint64_t start = cpu_time();
+    for (int i = 0; i < n; i++) {
+        c->wrong += events[i].type != INA_EVENT_DONE || events[i].overflow;
+        verify(c, worker, (*done)++);
+    }
+    c->verify_ps += cpu_time() - start;
+    for (; *submitted < c->count && *submitted - *done < c->ahead; ++*submitted) {
+        const uint64_t before = cpu_time();
+        fill(c, worker, *submitted);
+        c->fill_ps += cpu_time() - before;
+        const int handle = c->protocol->next_handle(c->state[worker]);
+        c->tensors[worker][handle] = c->work[worker][*submitted % c->ahead];
+        c->protocol->submit(c->state[worker], c->tensors[worker], handle, now);
+    }
+}
+
+/* One worker's turn: what has come, what it may send. Frames moved. */
+static uint32_t serve(struct complete *c, uint32_t w, uint64_t *submitted, uint64_t *done, uint64_t now)
+{
+    struct ina_packet pkts[MAX_BATCH];
+    struct ina_port *port = c->host[w];
+    uint64_t at = __rdtsc();
+    uint32_t moved = 0;
+    const int n = port->ops->rx(port, pkts, (int)c->batch, now);
+    at = lap(c, WORKER_PORTS, at);
+    for (int i = 0; i < n; i++)
+        c->protocol->receive(c->state[w], c->tensors[w], &pkts[i], now);
+    at = lap(c, DECODE, at);
+    port->ops->rx_done(port, n);
+    at = lap(c, WORKER_PORTS, at);
+    moved += (uint32_t)n;
+    exchange(c, w, submitted, done, now);
+    at = __rdtsc();
+    const int lent = port->ops->tx_get(port, pkts, (int)c->batch);
+    at = lap(c, WORKER_PORTS, at);
+    const int filled = c->protocol->frames_to_send(c->state[w], c->tensors[w], pkts, lent, now);
+    at = lap(c, BUILD, at);
+    for (int i = 0; i < filled; i++)
+        c->bare += pkts[i].len <= HEADERS;
+    c->packets += (uint64_t)filled;
+    at = __rdtsc();
+    port->ops->tx_put(port, pkts, filled, now);
+    lap(c, WORKER_PORTS, at);
+    return moved + (uint32_t)filled;
+}
+
+static uint32_t forward(struct complete *c, uint32_t w, uint64_t now)
+{
+    struct ina_packet pkts[MAX_BATCH];
+    struct ina_port *port = c->port[w];
+    uint64_t at = __rdtsc();
+    const int n = port->ops->rx(port, pkts, (int)c->batch, now);
+    for (int i = 0; i < n; i++)
+        pkts[i].ingress_port = (uint16_t)w;
+    at = lap(c, SWITCH_PORTS, at);
+    if (n)
+        c->input(c->sw, pkts, (unsigned)n, now);
+    at = lap(c, SWITCH, at);
+    port->ops->rx_done(port, n);
+    lap(c, SWITCH_PORTS, at);
+    return (uint32_t)n;
+}
+
+/* Time of the monotonic clock, at which workers' timers run. */
+static uint64_t wall(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
+}
+
+/* Workers, and the switch if this thread is that, too. 0, or -1: it came to a stop. */
+int work(struct complete *c)
+{
+    uint64_t submitted[WORKERS] = {0}, done[WORKERS] = {0}, left = WORKERS;
+    const uint64_t start = cpu_time(), began = wall();
+    phase_cycles[0] = phase_cycles[1] = 0;
+    for (uint64_t now = began, moved_at = now; left; now = wall()) {
+        uint32_t moved = 0;
+        left = 0;
+        for (uint32_t w = 0; w < WORKERS; w++) {
+            moved += serve(c, w, &submitted[w], &done[w], now);
+            left += done[w] < c->count;
+        }
+        for (uint32_t w = 0; w < WORKERS && c->sw; w++)
+            moved += forward(c, w, now);
+        moved_at = moved ? now : moved_at;
+        if (now - moved_at > 2000000000000u)
+            return -1;
+    }
+    c->wall_ps = wall() - began;
+    c->elapsed_ps = cpu_time() - start - c->verify_ps - c->fill_ps;
+    c->packets -= c->bare;
+    c->cycles[INGRESS] = phase_cycles[0];
+    c->cycles[EGRESS] = phase_cycles[1];
+    return 0;
+}
+
+/* The switch alone, until somebody says stop. */
+void serve_switch(struct complete *c)
+{
+    phase_cycles[0] = phase_cycles[1] = 0;
+    while (!*c->stop) {
+        const uint64_t now = wall();
+        for (uint32_t w = 0; w < WORKERS; w++)
+            c->forwarded += forward(c, w, now);
+    }
+    c->cycles[INGRESS] = phase_cycles[0];
+    c->cycles[EGRESS] = phase_cycles[1];
+}
+
+/* The limit: a loop by hand with the same codec and nothing of a protocol. Blocks of all workers are quantised into frames,
+ * added up, copied for each worker and turned back. `frames`: room for a batch of frames of each worker and direction; `rows`
+ * for the sums. ps of processor time for each packet. */
+double limit(const struct complete *c, uint32_t values, uint8_t *frames, uint32_t *rows)
+{
+    const struct ina_tensor *const *work = c->work;
+    const uint64_t blocks = work[0]->count / values, bytes = 4 * (uint64_t)values, stride = bytes + 192;
+    const uint32_t batch = c->batch;
+    const uint64_t start = cpu_time();
+    for (uint64_t block = 0; block + batch <= blocks; block += batch) {
+        for (uint32_t w = 0; w < WORKERS; w++)
+            for (uint32_t i = 0; i < batch; i++) {
+                const float *x = (const float *)work[w]->in + (block + i) * values;
+                uint8_t *frame = frames + (w * batch + i) * stride;
+                c->encode(frame, x, values, c->exponent(x, values), 28);
+            }
+        for (uint32_t w = 0; w < WORKERS; w++)
+            for (uint32_t i = 0; i < batch; i++) {
+                uint32_t *restrict row = rows + i * (size_t)values;
+                const uint32_t *restrict in = (const uint32_t *)(frames + (w * batch + i) * stride);
+                for (uint32_t k = 0; k < values; k++)
+                    row[k] = (w ? row[k] : 0) + __builtin_bswap32(in[k]);
+            }
+        for (uint32_t w = 0; w < WORKERS; w++)
+            for (uint32_t i = 0; i < batch; i++) {
+                uint32_t *restrict out = (uint32_t *)(frames + ((WORKERS + w) * batch + i) * stride);
+                const uint32_t *restrict row = rows + i * (size_t)values;
+                for (uint32_t k = 0; k < values; k++)
+                    out[k] = __builtin_bswap32(row[k]);
+            }
+        for (uint32_t w = 0; w < WORKERS; w++)
+            for (uint32_t i = 0; i < batch; i++)
+                c->decode((float *)work[w]->out + (block + i) * values, frames + ((WORKERS + w) * batch + i) * stride, values, 20,
+                          28, 1);
+    }
+    return (double)(cpu_time() - start) / (double)(blocks / batch * batch * WORKERS);
+}

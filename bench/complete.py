@@ -1,0 +1,195 @@
+"""Workers, switch and back on one core, run to completion: real workers, the compiled switch, every sum verified.
+
+Every frame is built by a worker's protocol machine, goes through a port in memory, the runtime and the compiled
+p4/switchml.p4, and its result back into the worker's tensor. Every value of every tensor of every worker is compared.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from cffi import FFI
+
+from bench.common import Measurement
+from ina import paths
+from ina._native import ffi, lib
+from ina.compiler.build import compile_program
+from ina.control.controller import Controller
+from ina.switch import Switch
+from ina.switch.program import Program
+from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor
+
+WORKERS, SLOTS, BATCH, RUNS = 4, 32, 16, 5
+ELEMENTS, AHEAD = 1 << 16, 2  # of a tensor; tensors of each worker that are on their way
+VALUES = (64, 128, 256, 1024, 2048)
+PACKETS = 600_000  # of 256 values, about, in a run
+STAGES = ("worker ports", "build", "switch ports", "switch", "decode", "ingress", "egress")  # enum stage
+
+
+def compiled(folder: Path) -> tuple[FFI, object]:
+    """bench/complete.c as a shared object, and what it declares."""
+    source, target = Path(__file__).with_suffix(".c"), folder / "bench_complete.so"
+    includes = [f"-I{path}" for path in paths.include_dirs()]
+    options = ["-O3", "-march=native", "-std=gnu11", "-shared", "-fPIC"]
+    subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
+    bench = FFI()
+    kinds = ("switch", "packet", "port", "protocol", "tensor", "program")
+    bench.cdef(" ".join(f"struct ina_{kind};" for kind in kinds))
+    bench.cdef(re.search(r"struct complete \{.*?\n\};", source.read_text(), re.S)[0].replace("WORKERS", str(WORKERS)))
+    bench.cdef("int work(struct complete *c); void serve_switch(struct complete *c);"
+               "void watch(struct ina_program *timed, const struct ina_program *original);"
+               "double limit(const struct complete *c, uint32_t values, uint8_t *frames, uint32_t *rows);")
+    return bench, bench.dlopen(str(target))
+
+
+def memory_ports(values: int) -> list[tuple[object, object]]:
+    """The switch's and the worker's end of each worker's link: ``struct ina_port *``."""
+    pairs = []
+    for _ in range(WORKERS):
+        pair = ffi.new("struct ina_port *[2]")
+        if error := lib.ina_port_mem_pair(SLOTS, HEADERS + 4 * values, pair):
+            raise OSError(-error, f"memory port of {SLOTS} frames")
+        pairs.append((pair[0], pair[1]))
+    return pairs
+
+
+class Rig:
+    """A switch and a job of ``WORKERS`` workers with ``struct complete`` around them; either may be played elsewhere.
+
+    ``ports``: (switch's, worker's) end of each link, NULL where another process has it; they stay the caller's.
+    """
+
+    def __init__(self, values: int, ports: list[tuple[object, object]], bench: FFI, native, watch: bool = False) -> None:
+        self.values, self.bench, self.native, self._keep = values, bench, native, [ports]
+        defines = {"VALUES": str(values), "SLOTS": str(SLOTS)}
+        program = Program(compile_program(paths.p4_dir() / "switchml.p4", defines=defines).so_path)
+        if watch:
+            timed = ffi.new("struct ina_program *")
+            native.watch(self._cast("struct ina_program *", timed), self._cast("struct ina_program *", program.pointer))
+            program.pointer = timed
+            self._keep.append(timed)
+        self.switch = Switch(program)
+        controller = Controller(self.switch, SLOTS)
+        job = controller.admit("bench", WORKERS, SLOTS)
+        c = self.c = bench.new("struct complete *")
+        for worker, (inner, outer) in enumerate(ports):
+            if inner != ffi.NULL:
+                self.switch.add_port(worker, inner)
+            c.port[worker], c.host[worker] = (self._cast("struct ina_port *", end) for end in (inner, outer))
+            self._add_worker(worker, job, controller.attach(job, worker, worker).address)
+        c.sw = self._cast("struct ina_switch *", self.switch.pointer)
+        c.protocol = self._cast("struct ina_protocol *", lib.ina_protocol_named(b"switchml"))
+        for member, function in (("input", "switch_input"), ("exponent", "codec_exponent"), ("encode", "codec_encode"),
+                                 ("decode", "codec_decode")):
+            setattr(c, member, self._cast("void *", ffi.addressof(lib, f"ina_{function}")))
+        c.batch, c.ahead = BATCH, AHEAD
+        c.count = max(8, PACKETS * min(256, values) // (WORKERS * ELEMENTS))
+
+    def _cast(self, kind: str, pointer: object) -> object:
+        return self.bench.cast(kind, int(ffi.cast("uintptr_t", pointer)))
+
+    def _add_worker(self, worker: int, job, address) -> None:
+        config = WorkerConfig(worker=worker, workers=WORKERS, job=job.number, incarnation=job.incarnation, slots=SLOTS,
+                              values=self.values, address=address).to_c()
+        protocol = lib.ina_protocol_named(b"switchml")
+        memory = np.zeros(protocol.state_size(config) + 64, np.uint8)
+        state = ffi.cast("void *", (memory.ctypes.data + 63) // 64 * 64)
+        protocol.init(state, config, 0)
+        arrays = np.zeros((AHEAD, ELEMENTS), np.float32)
+        work, tensors = ffi.new("struct ina_tensor[]", AHEAD), ffi.new("struct ina_tensor[]", MAX_OPS)
+        for tensor, array in zip(work, arrays, strict=True):
+            fill_tensor(tensor, array, array, False, 0)
+        self._keep += [config, memory, arrays, work, tensors]
+        self.c.state[worker] = self._cast("void *", state)
+        self.c.work[worker], self.c.tensors[worker] = (self._cast("struct ina_tensor *", each) for each in (work, tensors))
+
+    def run(self) -> Rig:
+        """Reduces ``c.count`` tensors. SystemExit: it came to a stop, or a sum is wrong."""
+        stopped = self.native.work(self.c)
+        if stopped or self.c.wrong or self.c.packets < self.c.count * WORKERS * (ELEMENTS // self.values):
+            raise SystemExit(f"bench: {self.c.wrong} values are wrong, {self.c.packets} packets were sent"
+                             f"{', and then nothing moved for two seconds' if stopped else ''}")
+        return self
+
+    def limit(self) -> float:
+        """Packets per second of the loop by hand."""
+        frames = np.zeros(2 * WORKERS * BATCH * (4 * self.values + 192) + 64, np.uint8)
+        rows = np.zeros(BATCH * self.values, np.uint32)
+        aligned = self.bench.cast("uint8_t *", (frames.ctypes.data + 63) // 64 * 64)
+        return 1e12 / min(self.native.limit(self.c, self.values, aligned, self.bench.cast("uint32_t *", rows.ctypes.data))
+                          for _ in range(5))
+
+    def rate(self) -> float:
+        """Packets with values that workers sent into the switch, per second of processor time."""
+        return self.c.packets / self.c.elapsed_ps * 1e12
+
+    def cycles(self) -> list[float]:
+        """For each packet: build, ports, ingress, rest of the switch, egress, decode; then ns to compare."""
+        spent = dict(zip(STAGES, (cycles / self.c.packets for cycles in self.c.cycles), strict=True))
+        rest = spent["switch"] - spent["ingress"] - spent["egress"]
+        return [spent["build"], spent["worker ports"] + spent["switch ports"], spent["ingress"], rest, spent["egress"],
+                spent["decode"], self.c.verify_ps / self.c.packets / 1e3]
+
+    def close(self) -> None:
+        """Ends the switch; ports are their owners' again."""
+        for worker in range(WORKERS):
+            if self.c.port[worker] != self.bench.NULL:
+                self.switch.remove_port(worker)
+        self.switch.close()
+
+
+def in_memory(values: int, bench: FFI, native, watch: bool = False, count: int = 0) -> Rig:
+    """One run over memory ports, of `count` tensors if it says so, closed again."""
+    ports = memory_ports(values)
+    rig = Rig(values, ports, bench, native, watch)
+    rig.c.count = count or rig.c.count
+    try:
+        return rig.run()
+    finally:
+        rig.close()
+        for pair in ports:
+            for port in pair:
+                lib.ina_port_close(port)
+
+
+def tables(name: str, expected: str) -> tuple[Measurement, Measurement]:
+    """Empty ones for `add`: rates, and cycles of the time-stamp counter for each packet by stage."""
+    rates = Measurement(
+        name, ["values", "Mpps", "frames Gb/s", "M ATE/s", "by hand Mpps", "ratio"],
+        "of a loop by hand that quantises, adds, copies and turns back", expected,
+    )
+    stages = Measurement(
+        name.replace(":", " cycles:", 1) + ": cycles of a packet",
+        ["values", "build", "ports", "ingress", "copies", "egress", "decode", "verify", "share"],
+        "the workers' share: build, decode and half of the ports'; verify: ns",
+        "workers and switch take half each; comparing is not in the rate",
+    )
+    return rates, stages
+
+
+def add(rates: Measurement, stages: Measurement, values: int, runs: list[Rig], watched: list[list[float]]) -> float:
+    """A row for each from finished runs, and from runs with a watch in the switch. Packets per second."""
+    pps, by_hand = (statistics.median(rate(rig) for rig in runs) for rate in (Rig.rate, Rig.limit))
+    cycles = min(watched, key=sum)
+    workers = (cycles[0] + cycles[1] / 2 + cycles[5]) / sum(cycles[:6])
+    rates.add(values, pps / 1e6, pps * (HEADERS + 4 * values) * 8e-9, pps * values / 1e6, by_hand / 1e6, pps / by_hand)
+    stages.add(values, *(round(cycle) for cycle in cycles), workers)
+    return pps
+
+
+def measure() -> list[Measurement]:
+    rates, stages = tables(
+        f"complete: one core run to completion in memory, {WORKERS} workers, {SLOTS} slots",
+        "10 Mpps at 256 values: quantised, framed, parsed, added, replicated, turned back, and every sum verified",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        bench, native = compiled(Path(folder))
+        for values in VALUES:
+            runs = [in_memory(values, bench, native) for _ in range(RUNS)]
+            add(rates, stages, values, runs, [in_memory(values, bench, native, watch=True).cycles() for _ in range(RUNS)])
+    return [rates, stages]
