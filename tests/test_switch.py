@@ -283,7 +283,7 @@ def test_loading_what_is_no_program(tmp_path):
 
 
 def run_sanitized(
-    folder: Path, name: str, sanitizers: str, *runs: tuple[str, ...], probe: str = "probe_program"
+    folder: Path, name: str, sanitizers: str, *runs: tuple[str, ...], probe: str = "probe_program", defines: tuple[str, ...] = ()
 ) -> None:
     program = folder / name
     sources = sorted((ROOT / "ina/switch").glob("*.c"))
@@ -292,7 +292,7 @@ def run_sanitized(
     options = ["-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
     if sanitizers == "thread":
         options.append("-Wno-tsan")  # fences are not modelled; the ring's indices are atomic beside them
-    subprocess.run([*CC, *options, *sources, "-o", program, "-lpthread", "-ldl"], check=True)
+    subprocess.run([*CC, *options, *defines, *sources, "-o", program, "-lpthread", "-ldl"], check=True)
     for arguments in runs:
         done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr

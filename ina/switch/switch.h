@@ -115,7 +115,7 @@ struct ina_command {
 
 struct ina_switch;
 
-/* NULL + errno: EINVAL (ABI, number of tables or pipes), ENOMEM, ENOSPC (a TNA program needs more room before frames). `tables` may be NULL only if the program has none. */
+/* NULL + errno: EINVAL (ABI, number of tables or pipes), ENOMEM. `tables` may be NULL only if the program has none. */
 struct ina_switch *ina_switch_create(const struct ina_program *program, const struct ina_tables *tables,
                                      const struct ina_switch_config *config);
 void ina_switch_destroy(struct ina_switch *sw);

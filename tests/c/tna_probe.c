@@ -184,7 +184,10 @@ const struct ina_program ina_program = {
     .state_size = sizeof(struct state),
     .stats_offset = offsetof(struct state, spare),
     .meta_size = sizeof(struct meta),
-    .max_grow = 1,
+#ifndef GROW
+#define GROW 1
+#endif
+    .max_grow = GROW,
     .init = init,
     .ingress = ingress,
     .egress = egress,
