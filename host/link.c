@@ -36,14 +36,20 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
+static uint32_t place_of(const struct ina_link *link, const struct fifo *fifo, uint32_t i) /* i <= capacity */
+{
+    const uint64_t place = (uint64_t)fifo->first + i;
+    return (uint32_t)(place < link->capacity ? place : place - link->capacity);
+}
+
 static struct ina_link_item *waiting_at(struct ina_link *link, uint32_t i)
 {
-    return &link->items[((uint64_t)link->waiting.first + i) % link->capacity];
+    return &link->items[place_of(link, &link->waiting, i)];
 }
 
 static struct ina_link_item *flying_at(struct ina_link *link, uint32_t i)
 {
-    return &link->items[link->capacity + ((uint64_t)link->flying.first + i) % link->capacity];
+    return &link->items[(size_t)link->capacity + place_of(link, &link->flying, i)];
 }
 
 /* Takes the head out and leaves zeroes, so that links with the same past are the same bytes. */
@@ -110,22 +116,81 @@ int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *
     return 1;
 }
 
+/* The transmitter sends from `now`, or after what is being sent: how long. */
+static uint64_t occupy(struct ina_link *link, uint32_t bytes, uint64_t now)
+{
+    uint64_t duration = ina_link_serialisation(link->config.rate_bps, bytes);
+    link->free_at = later(max_u64(now, link->free_at), duration);
+    return duration;
+}
+
+static void count_sent(struct ina_link *link, uint32_t bytes, uint64_t duration)
+{
+    link->stats.packets++;
+    link->stats.bytes += bytes;
+    link->stats.busy_ps += duration;
+}
+
+uint64_t ina_link_send(struct ina_link *link, uint32_t bytes, uint64_t now)
+{
+    count_sent(link, bytes, occupy(link, bytes, now));
+    return later(link->free_at, link->config.delay_ps);
+}
+
 uint64_t ina_link_transmit(struct ina_link *link, const struct ina_link_item *item, uint64_t now)
 {
     if (link->flying.count == link->capacity) { /* its place was given away between dequeue and transmit */
         link->stats.tail_drops++;
         return UINT64_MAX;
     }
-    uint64_t duration = ina_link_serialisation(link->config.rate_bps, item->bytes);
-    link->free_at = later(max_u64(now, link->free_at), duration);
-    link->stats.packets++;
-    link->stats.bytes += item->bytes;
-    link->stats.busy_ps += duration;
-
     struct ina_link_item sent = *item;
-    sent.due = later(link->free_at, link->config.delay_ps);
+    sent.due = ina_link_send(link, item->bytes, now);
     *flying_at(link, link->flying.count++) = sent;
     return sent.due;
+}
+
+int ina_link_pass(struct ina_link *link, uint32_t bytes, uint64_t now)
+{
+    const uint64_t most = link->config.queue_bytes;
+    if (link->waiting.count || now < link->free_at || (most && bytes > most))
+        return 0;
+    link->stats.max_queue_bytes = max_u64(link->stats.max_queue_bytes, bytes);
+    return 1;
+}
+
+uint64_t ina_link_free_at(const struct ina_link *link)
+{
+    return link->free_at;
+}
+
+int ina_link_forward(struct ina_link *link, uint32_t bytes, uint64_t now, uint64_t *arrival)
+{
+    ina_link_settle(link, now);
+    if (ina_link_pass(link, bytes, now)) {
+        *arrival = ina_link_send(link, bytes, now);
+        return INA_ENQUEUED;
+    }
+    const uint64_t start = max_u64(now, link->free_at);
+    const int queued = ina_link_enqueue(link, 0, bytes, now);
+    if (queued == INA_TAIL_DROP)
+        return queued;
+    struct ina_link_item *item = waiting_at(link, link->waiting.count - 1);
+    item->due = start;
+    item->handle = occupy(link, bytes, start);
+    *arrival = later(link->free_at, link->config.delay_ps);
+    return queued;
+}
+
+void ina_link_settle(struct ina_link *link, uint64_t now)
+{
+    while (link->waiting.count && waiting_at(link, 0)->due <= now) {
+        struct ina_link_item item;
+        count_queue(link, waiting_at(link, 0)->due);
+        pop(&link->waiting, link->capacity, waiting_at(link, 0), &item);
+        link->backlog -= item.bytes;
+        link->stats.waited_ps += item.due - item.enq_time;
+        count_sent(link, item.bytes, item.handle);
+    }
 }
 
 int ina_link_deliver(struct ina_link *link, uint64_t now, struct ina_link_item *item)
@@ -167,6 +232,8 @@ uint64_t ina_link_serialisation(uint64_t rate_bps, uint32_t bytes)
 {
     if (!rate_bps)
         return 0;
+    if (bytes < 1u << 20 && rate_bps < 1ull << 62) /* fits 64 bits, whose division is much quicker */
+        return ((uint64_t)bytes * 8000000000000u + rate_bps - 1) / rate_bps;
     u128 ps = ((u128)bytes * 8u * 1000000000000u + rate_bps - 1) / rate_bps;
     return ps < LATEST ? (uint64_t)ps : LATEST;
 }

@@ -62,6 +62,20 @@ uint64_t ina_link_transmit(struct ina_link *link, const struct ina_link_item *it
 int ina_link_deliver(struct ina_link *link, uint64_t now, struct ina_link_item *item);
 /* Earliest time at which dequeue or deliver has something; UINT64_MAX: nothing waits. */
 uint64_t ina_link_next_due(const struct ina_link *link);
+
+/* ---- for a caller that has a calendar of its own (virtual time) and remembers arrivals there: nothing is kept in flight,
+ * and a packet whose transmission can begin at once never waits in the queue. Not to be mixed with `deliver`. */
+/* 1: nothing waits and the transmitter is free, so a packet of `bytes` has passed the queue, as by enqueue and dequeue at
+ * `now`; `send` comes next. 0: it is to be enqueued. */
+int ina_link_pass(struct ina_link *link, uint32_t bytes, uint64_t now);
+uint64_t ina_link_send(struct ina_link *link, uint32_t bytes, uint64_t now); /* as transmit; the arrival time */
+uint64_t ina_link_free_at(const struct ina_link *link); /* when `dequeue` has the head of the queue, if there is one */
+/* A packet's whole way at once, for links where nobody looks at it between the queue and the far end (a NIC): enum
+ * ina_enqueue, and unless it is dropped the arrival time. Packets that wait are counted as sent when that begins, which
+ * `settle` brings up to date. */
+int ina_link_forward(struct ina_link *link, uint32_t bytes, uint64_t now, uint64_t *arrival);
+void ina_link_settle(struct ina_link *link, uint64_t now);
+
 uint32_t ina_link_depth(const struct ina_link *link);       /* packets waiting */
 uint64_t ina_link_backlog(const struct ina_link *link);     /* bytes waiting */
 const struct ina_link_stats *ina_link_get_stats(const struct ina_link *link);

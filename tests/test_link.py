@@ -226,3 +226,42 @@ def test_times_near_the_end_of_the_clock_saturate(rate):
     link.enqueue(1, 1500, NEVER - 10)
     assert link.transmit(link.dequeue(NEVER - 10), NEVER - 10) == NEVER - 1
     assert link.next_due() == NEVER - 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(configs, st.integers(1, 12), st.lists(st.tuples(st.integers(1, 1600), st.integers(0, 200_000)), max_size=60))
+def test_a_whole_way_at_once_is_the_same_as_step_by_step(config, capacity, plan):
+    """`forward`, which knows the arrival at once, against enqueue, dequeue and transmit as they become due."""
+    quick, slow, now, arrival = Link(capacity, **config), Link(capacity, **config), 0, ffi.new("uint64_t *")
+    expected, flown = [], []
+
+    def serve(until):  # packets in flight leave at once: `forward` keeps none there
+        while lib.ina_link_depth(slow.link) and lib.ina_link_free_at(slow.link) <= until:
+            item = slow.dequeue(max(lib.ina_link_free_at(slow.link), waiting[0]))
+            waiting.pop(0)
+            expected.append(lib.ina_link_send(slow.link, item.bytes, max(lib.ina_link_free_at(slow.link), item.enq_time)))
+
+    waiting: list[int] = []
+    for size, pause in plan:
+        now += pause
+        serve(now)
+        told = lib.ina_link_forward(quick.link, size, now, arrival)
+        assert told == slow.enqueue(0, size, now)
+        if told != lib.INA_TAIL_DROP:
+            waiting.append(now)
+            flown.append(arrival[0])
+        serve(now)
+        assert quick.stats() == slow.stats()
+    serve(NEVER)
+    lib.ina_link_settle(quick.link, NEVER)
+    assert flown == expected and quick.stats() == slow.stats()
+
+
+def test_what_passes_the_queue_at_once_is_counted_as_if_it_had_been_in_it():
+    link = Link(rate_bps=10**10, delay_ps=5, queue_bytes=2000)
+    assert lib.ina_link_pass(link.link, 1000, 0) == 1
+    assert lib.ina_link_send(link.link, 1000, 0) == 800_000 + 5 and lib.ina_link_free_at(link.link) == 800_000
+    assert lib.ina_link_pass(link.link, 1000, 799_999) == 0, "the transmitter is busy"
+    assert lib.ina_link_pass(link.link, 2001, 800_000) == 0, "longer than the queue: enqueue drops it"
+    assert link.enqueue(1, 2001, 800_000) == lib.INA_TAIL_DROP
+    assert link.stats()["max_queue_bytes"] == 1000 and link.next_due() == NEVER, "nothing is in flight"

@@ -4,55 +4,117 @@
 
 #include "emulator.h"
 
-/* ---- frames.c: buffers by handle, in chunks that never move */
+/* ---- frames.c: buffers by handle, in chunks that never move. With payload a frame lies there whole, and is read and
+ * written in place. Without, only its first INA_KEPT_BYTES are kept: it is worked on at a place of the bench, where the rest is zeros. */
+enum { INA_BENCH_OUT = INA_BATCH, INA_BENCH }; /* places: of a batch, and one for what comes of it */
 struct ina_frames {
-    uint8_t **chunks;
+    uint8_t **chunks, *bench;
     uint32_t *free;
-    uint32_t stride, chunk_count, free_count;
+    uint32_t stride, headroom, max_frame, bench_stride, chunk_count, free_count;
+    int bare;
 };
 struct ina_stored_frame {      /* in front of each buffer */
-    uint32_t len, wire_len, offset, reserved;
+    uint32_t len, wire_len;    /* bytes of the frame, kept or not; and on the wire */
+    uint32_t offset;           /* of its first byte */
+    uint32_t entered;          /* it is in a switch that may send it on as it is */
 };
-int ina_frames_init(struct ina_frames *frames, uint32_t max_frame);
+int ina_frames_init(struct ina_frames *frames, uint32_t max_frame, uint32_t headroom, int bare); /* 0, -ENOMEM */
 void ina_frames_destroy(struct ina_frames *frames);
 uint64_t ina_frames_used(const struct ina_frames *frames);
 uint32_t ina_frames_get(struct ina_frames *frames);            /* UINT32_MAX: out of memory */
-void ina_frames_put(struct ina_frames *frames, uint32_t handle);
-void ina_frames_lend(const struct ina_frames *frames, uint32_t handle, struct ina_packet *pkt);  /* as stored */
-void ina_frames_blank(const struct ina_frames *frames, uint32_t handle, struct ina_packet *pkt); /* empty, with headroom */
+static inline void ina_frames_put(struct ina_frames *frames, uint32_t handle)
+{
+    frames->free[frames->free_count++] = handle;
+}
+enum { INA_CHUNK = 256 };
+static inline struct ina_stored_frame *ina_frames_at(const struct ina_frames *frames, uint32_t handle)
+{
+    return (struct ina_stored_frame *)(void *)(frames->chunks[handle / INA_CHUNK] + (size_t)(handle % INA_CHUNK) * frames->stride);
+}
+/* Where data, len, wire_len, headroom and tailroom of a descriptor say: the frame; or an empty one. `place` of the bench. */
+void ina_frames_open(const struct ina_frames *frames, uint32_t handle, uint32_t place, struct ina_packet *pkt);
+void ina_frames_blank(const struct ina_frames *frames, uint32_t handle, uint32_t place, struct ina_packet *pkt);
 void ina_frames_store(const struct ina_frames *frames, uint32_t handle, const struct ina_packet *pkt); /* after writing */
-uint32_t ina_frames_copy(struct ina_frames *frames, const uint8_t *data, uint32_t len, uint32_t wire_len);
+uint32_t ina_frames_twin(struct ina_frames *frames, uint32_t handle);
 
-/* ---- events.c: arrivals by (time, number), and one indexed heap of timers */
-struct ina_arrival {
-    uint64_t time, number;
+/* ---- events.c: what happens once, by time and then in the order in which it was added; and one indexed heap of timers */
+enum ina_happening_kind {
+    INA_AT_HOST = 0,           /* a frame has crossed the wire to a host */
+    INA_AT_SWITCH = 1,         /* to a switch: its latency has passed, too */
+    INA_AT_MACHINE = 2,        /* a host's processor is done with a frame that came in */
+    INA_AT_NIC = 3,            /* with one that goes out */
+    INA_AT_QUEUE = 4           /* a switch port can send the next of its queue */
+};
+enum { INA_MOST_NODES = 1 << 19 };
+struct ina_happening {
+    uint64_t time;
     uint32_t frame;
-    struct ina_wire_end at;
+    uint32_t place;            /* kind 3 | node 19 | port 10 bits */
 };
-struct ina_arrivals {
-    struct ina_arrival *heap;
-    uint32_t count, capacity;
-    uint64_t next_number;
-};
-int ina_arrivals_push(struct ina_arrivals *arrivals, uint64_t time, uint32_t frame, struct ina_wire_end at); /* 0, -ENOMEM */
-int ina_arrivals_pop(struct ina_arrivals *arrivals, struct ina_arrival *out);
+static inline uint32_t ina_place(uint32_t kind, uint32_t node, uint32_t port)
+{
+    return kind << 29 | node << 10 | port;
+}
 
+struct ina_far {
+    struct ina_happening what;
+    uint64_t number;
+};
+struct ina_calendar {
+    struct ina_bucket *bucket;
+    uint64_t *occupied;        /* bit by bucket */
+    struct ina_happening *spare[32], *merging;
+    struct ina_far *far;
+    uint64_t base;             /* number of the first bucket that is kept: time >> shift */
+    uint64_t sorted;           /* of the bucket that is being emptied; UINT64_MAX: none is sorted */
+    uint64_t far_number, ahead, pushes, period, arrays; /* arrays: bytes of all of them */
+    uint32_t buckets, shift, next, count, far_count, far_capacity, merging_capacity;
+};
+int ina_calendar_push(struct ina_calendar *calendar, const struct ina_happening *what, uint64_t now); /* 0, -ENOMEM */
+uint64_t ina_calendar_first(struct ina_calendar *calendar);    /* when; UINT64_MAX: nothing */
+int ina_calendar_pop(struct ina_calendar *calendar, struct ina_happening *out); /* there is one; 0, -ENOMEM */
+/* Whether what comes next is at `time`, and at `place` but for the bits of `mask`; after a pop. */
+int ina_calendar_next_is(const struct ina_calendar *calendar, uint64_t time, uint32_t place, uint32_t mask);
+uint64_t ina_calendar_memory(const struct ina_calendar *calendar); /* bytes */
+void ina_calendar_destroy(struct ina_calendar *calendar);
+
+struct ina_timer {
+    uint64_t key;              /* not after it is due */
+    uint32_t timer;
+};
 struct ina_timers {            /* timer i is due at due[i]; UINT64_MAX: off */
     uint64_t *due;
-    uint32_t *heap, *place;
+    struct ina_timer *heap;
+    uint32_t *place;
     uint32_t count, capacity;
 };
 int ina_timers_add(struct ina_timers *timers);                  /* index, -ENOMEM */
-void ina_timers_set(struct ina_timers *timers, uint32_t timer, uint64_t due);
-uint64_t ina_timers_first(const struct ina_timers *timers, uint32_t *timer); /* UINT64_MAX: all off */
+void ina_timers_move(struct ina_timers *timers, uint32_t timer);
+uint64_t ina_timers_settle(struct ina_timers *timers);
+static inline void ina_timers_set(struct ina_timers *timers, uint32_t timer, uint64_t due)
+{
+    timers->due[timer] = due;
+    if (due < timers->heap[timers->place[timer]].key)
+        ina_timers_move(timers, timer);
+}
+static inline uint64_t ina_timers_first(struct ina_timers *timers, uint32_t *timer) /* UINT64_MAX: all off */
+{
+    if (!timers->count)
+        return UINT64_MAX;
+    const uint64_t key = timers->heap[0].key == timers->due[timers->heap[0].timer] ? timers->heap[0].key : ina_timers_settle(timers);
+    *timer = timers->heap[0].timer;
+    return key;
+}
 
 /* ---- emulator.c: the loop, the wires, the switches */
 struct ina_wire {              /* one direction, kept at the end that sends */
+    uint64_t rx_packets, rx_bytes; /* of the other direction: what arrived at this end */
+    uint64_t latency;          /* of the switch that it leads to */
+    uint32_t place;            /* of what arrives there */
+    int connected, faulty;
     struct ina_wire_end to;
     struct ina_fault fault;
     uint64_t lost_bytes, duplicated_bytes;
-    uint64_t rx_packets, rx_bytes; /* of the other direction: what arrived at this end */
-    int connected, faulty;
 };
 
 struct ina_submission {
@@ -60,6 +122,8 @@ struct ina_submission {
     struct ina_tensor tensor;
     struct ina_submission *next;
 };
+
+enum { INA_SEND_BATCH = 32 };  /* most frames that a machine fills in one call */
 
 struct ina_machine {           /* what a host runs */
     const struct ina_protocol *protocol;
@@ -73,9 +137,6 @@ struct ina_machine {           /* what a host runs */
     int failed, owned;         /* owned: the state is the emulator's */
 };
 
-/* What waits in the arrivals beside frames at the ends of wires: frames that a host's processor is done with. */
-enum { INA_AT_MACHINE = 2, INA_AT_NIC = 3 };
-
 struct ina_host {
     struct ina_cpu_config cpu;
     uint64_t *core_free;       /* by core, ps; NULL: processing takes no time */
@@ -83,7 +144,7 @@ struct ina_host {
     struct ina_link *nic;
     struct ina_wire wire;
     uint32_t *machines;
-    uint32_t machine_count, nic_packets, nic_timer, index;
+    uint32_t machine_count, nic_packets, index;
 };
 
 struct ina_node {              /* a switch */
@@ -91,12 +152,12 @@ struct ina_node {              /* a switch */
     struct ina_switch *sw;
     struct ina_wire *wires;    /* by port */
     uint64_t latency;
-    uint32_t timer;
+    uint32_t timer, index;
 };
 
-enum ina_timer_kind { INA_TIMER_MACHINE = 0, INA_TIMER_NIC = 1, INA_TIMER_SWITCH = 2 };
+enum ina_timer_kind { INA_TIMER_MACHINE = 0, INA_TIMER_SWITCH = 1 };
 struct ina_timer_owner {
-    uint32_t kind, index;      /* enum ina_timer_kind; of the machine, host or switch */
+    uint32_t kind, index;      /* enum ina_timer_kind; of the machine or switch */
 };
 
 struct ina_emulator {
@@ -108,23 +169,25 @@ struct ina_emulator {
     struct ina_machine **machine;
     struct ina_timer_owner *owners;
     struct ina_frames frames;
-    struct ina_arrivals arrivals;
+    struct ina_calendar calendar;
     struct ina_timers timers;
     struct ina_completion *completions;
     struct ina_emulator_stats stats;
     uint64_t next_ticket;
+    uint32_t spare[INA_SEND_BATCH], spare_count; /* frames for machines that may send */
     int stop_at_completions;
     int error;                 /* -ENOMEM: sticky, ends every run */
 };
 
 int ina_emulator_add_timer(struct ina_emulator *em, enum ina_timer_kind kind, uint32_t index); /* timer, -ENOMEM */
+/* Later, at `time`. Takes the frame. */
+void ina_emulator_later(struct ina_emulator *em, uint64_t time, uint32_t place, uint32_t frame);
 /* A frame has crossed the wire at `time`, but for what the faults say. Takes the frame. */
 void ina_wire_cross(struct ina_emulator *em, struct ina_wire *wire, uint32_t frame, uint64_t time);
 
 /* ---- host.c: NICs and machines */
 void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame); /* from the wire; takes the frame */
 void ina_host_processed(struct ina_emulator *em, uint32_t kind, uint32_t host, uint32_t frame); /* INA_AT_...; takes it */
-void ina_host_poll(struct ina_emulator *em, struct ina_host *host);            /* its NIC */
 void ina_machine_run(struct ina_emulator *em, uint32_t machine); /* everything it does at one instant after something happened */
 void ina_host_destroy(struct ina_host *host);
 void ina_machine_destroy(struct ina_machine *machine);

@@ -5,7 +5,9 @@
 
 #include "core.h"
 
-struct ina_emulator *ina_emulator_create(uint32_t max_frame)
+__extension__ typedef unsigned __int128 u128;
+
+struct ina_emulator *ina_emulator_create(uint32_t max_frame, int bare)
 {
     if (max_frame < 64 || max_frame > 65535) {
         errno = EINVAL;
@@ -15,8 +17,11 @@ struct ina_emulator *ina_emulator_create(uint32_t max_frame)
     if (!em)
         return NULL;
     em->max_frame = max_frame;
-    em->stats.digest = 0xcbf29ce484222325u;
-    ina_frames_init(&em->frames, max_frame);
+    if (ina_frames_init(&em->frames, max_frame, INA_LEAST_HEADROOM, bare)) {
+        free(em);
+        errno = ENOMEM;
+        return NULL;
+    }
     return em;
 }
 
@@ -33,7 +38,7 @@ void ina_emulator_destroy(struct ina_emulator *em)
         free(em->node[i]);
     }
     ina_frames_destroy(&em->frames);
-    free(em->arrivals.heap);
+    ina_calendar_destroy(&em->calendar);
     free(em->timers.due);
     free(em->timers.heap);
     free(em->timers.place);
@@ -56,14 +61,19 @@ static struct ina_wire *end_wire(const struct ina_emulator *em, struct ina_wire_
     return &em->node[end.node]->wires[end.port];
 }
 
-static void arrive_later(struct ina_emulator *em, struct ina_wire *wire, uint32_t frame, uint64_t time)
+void ina_emulator_later(struct ina_emulator *em, uint64_t time, uint32_t place, uint32_t frame)
 {
-    if (wire->to.kind == INA_NODE_SWITCH)
-        time += em->node[wire->to.node]->latency;
-    if (ina_arrivals_push(&em->arrivals, time, frame, wire->to)) {
-        ina_frames_put(&em->frames, frame);
+    const struct ina_happening what = {time, frame, place};
+    if (ina_calendar_push(&em->calendar, &what, em->now)) {
+        if (frame != UINT32_MAX)
+            ina_frames_put(&em->frames, frame);
         em->error = -ENOMEM;
     }
+}
+
+static void arrive_later(struct ina_emulator *em, const struct ina_wire *wire, uint32_t frame, uint64_t time)
+{
+    ina_emulator_later(em, time + wire->latency, wire->place, frame);
 }
 
 void ina_wire_cross(struct ina_emulator *em, struct ina_wire *wire, uint32_t frame, uint64_t time)
@@ -79,76 +89,125 @@ void ina_wire_cross(struct ina_emulator *em, struct ina_wire *wire, uint32_t fra
     }
     uint64_t late[2];
     int copies = ina_fault_decide(&wire->fault, late);
-    struct ina_packet pkt;
-    ina_frames_lend(&em->frames, frame, &pkt);
+    const uint32_t bytes = ina_frames_at(&em->frames, frame)->wire_len + INA_ETHERNET_OVERHEAD;
     if (copies == 2) {
-        uint32_t twin = ina_frames_copy(&em->frames, pkt.data, pkt.len, pkt.wire_len);
+        uint32_t twin = ina_frames_twin(&em->frames, frame);
         if (twin == UINT32_MAX) {
             em->error = -ENOMEM;
         } else {
-            wire->duplicated_bytes += pkt.wire_len + INA_ETHERNET_OVERHEAD;
+            wire->duplicated_bytes += bytes;
             arrive_later(em, wire, twin, time + late[1]);
         }
     }
     if (copies > 0) {
         arrive_later(em, wire, frame, time + late[0]);
     } else {
-        wire->lost_bytes += pkt.wire_len + INA_ETHERNET_OVERHEAD;
+        wire->lost_bytes += bytes;
         ina_frames_put(&em->frames, frame);
     }
 }
 
-/* FNV-1a with words in the place of bytes, and four of them side by side, which do not wait for each other. */
-static void add_digest(struct ina_emulator *em, const void *data, size_t size)
+/* Every bit of both words moves every bit of the result: the halves of their product. */
+static uint64_t fold(uint64_t a, uint64_t b)
 {
-    enum { LANES = 4 };
-    static const uint64_t prime = 0x100000001b3u;
-    const uint8_t *bytes = data;
-    uint64_t lane[LANES];
+    const u128 product = (u128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+/* Sixteen polynomials side by side, modulo 2^32: which C compilers do in a few vectors. Behind them all bytes count alike. */
+static uint64_t digest(uint64_t seed, const uint8_t *bytes, size_t size)
+{
+    enum { LANES = 16, BLOCK = 4 * LANES };
+    uint32_t lane[LANES] = {0}, word[LANES];
+    uint8_t short_one[BLOCK] = {0};
+    const uint8_t *last = size < BLOCK ? memcpy(short_one, bytes, size) : bytes + size - BLOCK; /* it may overlap */
+    for (size_t left = size; left > BLOCK; left -= BLOCK, bytes += BLOCK) {
+        memcpy(word, bytes, BLOCK);
+        for (unsigned i = 0; i < LANES; i++)
+            lane[i] = lane[i] * 0x9e3779b1u + word[i];
+    }
+    memcpy(word, last, BLOCK);
     for (unsigned i = 0; i < LANES; i++)
-        lane[i] = em->stats.digest + i;
-    for (; size >= 8 * LANES; size -= 8 * LANES, bytes += 8 * LANES)
-        for (unsigned i = 0; i < LANES; i++) {
-            uint64_t word;
-            memcpy(&word, bytes + 8 * i, 8);
-            lane[i] = (lane[i] ^ word) * prime;
-            lane[i] ^= lane[i] >> 29;
-        }
-    uint64_t h = lane[0];
-    for (unsigned i = 1; i < LANES; i++)
-        h = (h ^ lane[i]) * prime;
-    for (; size; size--)
-        h = (h ^ *bytes++) * prime;
-    em->stats.digest = h;
+        lane[i] = lane[i] * 0x9e3779b1u + word[i];
+    uint64_t pair[LANES / 2], h = seed ^ size;
+    memcpy(pair, lane, sizeof pair);
+    for (unsigned i = 0; i < LANES / 2; i += 2)
+        h ^= fold(pair[i] ^ 0x243f6a8885a308d3 ^ i, pair[i + 1] ^ seed);
+    return h;
 }
 
 /* ---- switches -------------------------------------------------------------------------------------------------------- */
 
-/* A frame is at the far end of a switch port's link. */
+static int outlet_get(void *context, struct ina_packet *pkt)
+{
+    struct ina_emulator *em = ((struct ina_node *)context)->em;
+    const uint32_t frame = ina_frames_get(&em->frames);
+    if (frame == UINT32_MAX) {
+        em->error = -ENOMEM;
+        return 0;
+    }
+    ina_frames_blank(&em->frames, frame, INA_BENCH_OUT, pkt);
+    pkt->tag = frame;
+    return 1;
+}
+
+static void outlet_put(void *context, uint16_t port, struct ina_packet *pkt, uint64_t arrival)
+{
+    struct ina_node *node = context;
+    struct ina_emulator *em = node->em;
+    if (pkt->len) {
+        ina_frames_store(&em->frames, pkt->tag, pkt);
+        ina_wire_cross(em, &node->wires[port], pkt->tag, arrival);
+    } else {
+        ina_frames_at(&em->frames, pkt->tag)->entered = 0;
+        ina_frames_put(&em->frames, pkt->tag);
+    }
+}
+
+static void outlet_wake(void *context, uint16_t port, uint64_t due)
+{
+    const struct ina_node *node = context;
+    ina_emulator_later(node->em, due, ina_place(INA_AT_QUEUE, node->index, port), UINT32_MAX);
+}
+
+/* What leaves by a port without a link. */
 static void switch_output(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now)
 {
     struct ina_node *node = context;
     struct ina_emulator *em = node->em;
+    struct ina_packet copy;
     if (pkt->len > em->max_frame) {
         em->stats.unwired++;
-        return;
+    } else if (outlet_get(node, &copy)) {
+        memcpy(copy.data, pkt->data, pkt->len);
+        copy.len = pkt->len;
+        copy.wire_len = pkt->wire_len;
+        outlet_put(node, port, &copy, now);
     }
-    uint32_t frame = ina_frames_copy(&em->frames, pkt->data, pkt->len, pkt->wire_len);
-    if (frame == UINT32_MAX)
-        em->error = -ENOMEM;
-    else
-        ina_wire_cross(em, &node->wires[port], frame, now);
 }
 
-static void switch_receive(struct ina_emulator *em, uint32_t index, uint32_t port, uint32_t frame)
+static void set_switch_timer(struct ina_emulator *em, const struct ina_node *node)
+{
+    ina_timers_set(&em->timers, node->timer, ina_switch_next_due(node->sw));
+}
+
+/* Frames that arrive at one instant, in their order. */
+static void switch_receive(struct ina_emulator *em, uint32_t index, const struct ina_happening *what, unsigned n)
 {
     struct ina_node *node = em->node[index];
-    struct ina_packet pkt;
-    ina_frames_lend(&em->frames, frame, &pkt);
-    pkt.ingress_port = (uint16_t)port;
-    ina_switch_input(node->sw, &pkt, 1, em->now);
-    ina_frames_put(&em->frames, frame);
-    ina_timers_set(&em->timers, node->timer, ina_switch_next_due(node->sw));
+    struct ina_packet pkts[INA_BATCH];
+    for (unsigned i = 0; i < n; i++) {
+        ina_frames_open(&em->frames, what[i].frame, i, &pkts[i]);
+        ina_frames_at(&em->frames, what[i].frame)->entered = 1;
+        pkts[i].ingress_port = what[i].place & (INA_SWITCH_PORTS - 1);
+        pkts[i].tag = what[i].frame;
+        pkts[i].clone_list = 0;
+    }
+    ina_switch_input(node->sw, pkts, n, em->now);
+    for (unsigned i = 0; i < n; i++)
+        if (ina_frames_at(&em->frames, what[i].frame)->entered) /* it has not gone on as it is */
+            ina_frames_put(&em->frames, what[i].frame);
+    set_switch_timer(em, node);
 }
 
 /* ---- building -------------------------------------------------------------------------------------------------------- */
@@ -168,6 +227,16 @@ int ina_emulator_add_timer(struct ina_emulator *em, enum ina_timer_kind kind, ui
 
 int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint64_t latency_ps)
 {
+    if (em->switches == INA_MOST_NODES)
+        return -ENOSPC;
+    if (ina_switch_headroom(sw) > em->frames.headroom) {
+        if (em->frames.chunk_count)
+            return -EBUSY;
+        const int bare = em->frames.bare;
+        ina_frames_destroy(&em->frames);
+        if (ina_frames_init(&em->frames, em->max_frame, ina_switch_headroom(sw), bare))
+            return -ENOMEM;
+    }
     struct ina_node **list = realloc(em->node, (em->switches + 1) * sizeof *list);
     if (!list)
         return -ENOMEM;
@@ -180,8 +249,11 @@ int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint
         free(wires);
         return timer;
     }
-    *node = (struct ina_node){.em = em, .sw = sw, .wires = wires, .latency = latency_ps, .timer = (uint32_t)timer};
+    *node = (struct ina_node){.em = em, .sw = sw, .wires = wires, .latency = latency_ps, .timer = (uint32_t)timer,
+                              .index = em->switches};
+    const struct ina_outlet outlet = {node, outlet_get, outlet_put, outlet_wake};
     ina_switch_set_output(sw, switch_output, node);
+    ina_switch_set_outlet(sw, &outlet);
     em->node[em->switches] = node;
     return (int)em->switches++;
 }
@@ -202,6 +274,8 @@ static int open_direction(struct ina_emulator *em, struct ina_wire_end from, str
     struct ina_wire *wire = end_wire(em, from);
     const struct ina_fault_config *f = &direction->faults;
     wire->to = to;
+    wire->place = ina_place(to.kind == INA_NODE_SWITCH ? INA_AT_SWITCH : INA_AT_HOST, to.node, to.port);
+    wire->latency = to.kind == INA_NODE_SWITCH ? em->node[to.node]->latency : 0;
     wire->connected = 1;
     wire->faulty = f->loss > 0 || f->duplicate > 0 || f->reorder > 0 || f->corrupt > 0;
     ina_fault_init(&wire->fault, f);
@@ -222,64 +296,85 @@ int ina_emulator_connect(struct ina_emulator *em, struct ina_wire_end a, struct 
 
 /* ---- running --------------------------------------------------------------------------------------------------------- */
 
-static void arrive(struct ina_emulator *em, const struct ina_arrival *arrival)
+static void count_arrival(struct ina_emulator *em, struct ina_wire *wire, const struct ina_happening *what)
 {
-    struct ina_packet pkt;
-    if (arrival->at.kind >= INA_AT_MACHINE) {
-        ina_host_processed(em, arrival->at.kind, arrival->at.node, arrival->frame);
-        return;
-    }
-    ina_frames_lend(&em->frames, arrival->frame, &pkt);
-    uint64_t place[2] = {em->now, (uint64_t)arrival->at.kind << 48 | (uint64_t)arrival->at.node << 16 | arrival->at.port};
-    add_digest(em, place, sizeof place);
-    add_digest(em, pkt.data, pkt.len);
+    const struct ina_stored_frame *frame = ina_frames_at(&em->frames, what->frame);
+    const uint8_t *data = (const uint8_t *)(frame + 1) + (em->frames.bare ? 0 : frame->offset);
+    const uint32_t bytes = em->frames.bare && frame->len > INA_KEPT_BYTES ? INA_KEPT_BYTES : frame->len;
+    em->stats.timing = fold(em->stats.timing ^ what->time, ((uint64_t)what->place << 32 | frame->wire_len) ^ 0x452821e638d01377);
+    em->stats.digest = digest(em->stats.digest ^ em->stats.timing, data, bytes);
     em->stats.frames++;
-    struct ina_wire *wire = end_wire(em, arrival->at);
     wire->rx_packets++;
-    wire->rx_bytes += pkt.wire_len + INA_ETHERNET_OVERHEAD;
-    if (arrival->at.kind == INA_NODE_HOST)
-        ina_host_receive(em, arrival->at.node, arrival->frame);
-    else
-        switch_receive(em, arrival->at.node, arrival->at.port, arrival->frame);
+    wire->rx_bytes += frame->wire_len + INA_ETHERNET_OVERHEAD;
+}
+
+/* `what[0]`, and up to `most` in all that enter the same switch at the same instant: how many it was. */
+static unsigned happen(struct ina_emulator *em, struct ina_happening *what, unsigned most)
+{
+    const uint32_t kind = what->place >> 29, index = what->place >> 10 & (INA_MOST_NODES - 1), port = what->place & 1023;
+    unsigned n = 1;
+    switch (kind) {
+    case INA_AT_HOST:
+        count_arrival(em, &em->host[index]->wire, what);
+        ina_host_receive(em, index, what->frame);
+        break;
+    case INA_AT_SWITCH:
+        count_arrival(em, &em->node[index]->wires[port], what);
+        for (; n < most && ina_calendar_next_is(&em->calendar, em->now, what->place & ~1023u, 1023u); n++) {
+            if ((em->error = ina_calendar_pop(&em->calendar, &what[n])))
+                break;
+            count_arrival(em, &em->node[index]->wires[what[n].place & 1023], &what[n]);
+        }
+        switch_receive(em, index, what, n);
+        break;
+    case INA_AT_QUEUE:
+        ina_switch_poll_port(em->node[index]->sw, port, em->now);
+        set_switch_timer(em, em->node[index]);
+        break;
+    default:
+        ina_host_processed(em, kind, index, what->frame);
+    }
+    return n;
 }
 
 static void timer_fires(struct ina_emulator *em, uint32_t timer)
 {
     struct ina_timer_owner owner = em->owners[timer];
-    if (owner.kind == INA_TIMER_SWITCH) {
-        struct ina_node *node = em->node[owner.index];
-        ina_switch_poll(node->sw, em->now);
-        ina_timers_set(&em->timers, timer, ina_switch_next_due(node->sw));
-    } else if (owner.kind == INA_TIMER_NIC) {
-        ina_host_poll(em, em->host[owner.index]);
-    } else {
+    if (owner.kind == INA_TIMER_MACHINE) {
         ina_machine_run(em, owner.index);
+        return;
     }
+    ina_switch_poll(em->node[owner.index]->sw, em->now);
+    set_switch_timer(em, em->node[owner.index]);
 }
 
 int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_events)
 {
-    for (uint64_t done = 0; done < max_events && !em->error; done++) {
+    for (uint64_t done = 0; done < max_events && !em->error;) {
         if (em->stop_at_completions && em->completion_read < em->completion_count)
             return 0;
         uint32_t timer = 0;
         uint64_t due = ina_timers_first(&em->timers, &timer);
-        uint64_t next = em->arrivals.count ? em->arrivals.heap[0].time : UINT64_MAX;
+        uint64_t next = ina_calendar_first(&em->calendar);
         if (due == UINT64_MAX && next == UINT64_MAX)
             return 1;
         if ((next <= due ? next : due) > until) {
             em->now = until > em->now ? until : em->now;
             return 0;
         }
-        em->stats.events++;
-        struct ina_arrival arrival;
-        if (next <= due && ina_arrivals_pop(&em->arrivals, &arrival)) {
-            em->now = arrival.time > em->now ? arrival.time : em->now;
-            arrive(em, &arrival);
+        unsigned n = 1;
+        if (next <= due) {
+            struct ina_happening what[INA_BATCH];
+            if ((em->error = ina_calendar_pop(&em->calendar, what)))
+                break;
+            em->now = what->time > em->now ? what->time : em->now;
+            n = happen(em, what, max_events - done < INA_BATCH ? (unsigned)(max_events - done) : INA_BATCH);
         } else {
             em->now = due > em->now ? due : em->now;
             timer_fires(em, timer);
         }
+        em->stats.events += n;
+        done += n;
     }
     return em->error;
 }
@@ -307,6 +402,8 @@ static void add_faults(struct ina_emulator_stats *stats, const struct ina_wire *
 void ina_emulator_get_stats(const struct ina_emulator *em, struct ina_emulator_stats *stats)
 {
     *stats = em->stats;
+    stats->most_frames = (uint64_t)em->frames.chunk_count * INA_CHUNK;
+    stats->memory = stats->most_frames * (em->frames.stride + sizeof(uint32_t)) + ina_calendar_memory(&em->calendar);
     for (uint32_t i = 0; i < em->hosts; i++)
         add_faults(stats, &em->host[i]->wire);
     for (uint32_t i = 0; i < em->switches; i++)
@@ -316,7 +413,7 @@ void ina_emulator_get_stats(const struct ina_emulator *em, struct ina_emulator_s
 
 uint64_t ina_emulator_frames_held(const struct ina_emulator *em)
 {
-    return ina_frames_used(&em->frames);
+    return ina_frames_used(&em->frames) - em->spare_count;
 }
 
 int ina_emulator_wire_stats(const struct ina_emulator *em, struct ina_wire_end from, struct ina_wire_stats *stats)
@@ -325,6 +422,8 @@ int ina_emulator_wire_stats(const struct ina_emulator *em, struct ina_wire_end f
     if (!wire || !wire->connected)
         return -EINVAL;
     const struct ina_wire *far = end_wire(em, wire->to);
+    if (from.kind == INA_NODE_HOST)
+        ina_link_settle(em->host[from.node]->nic, em->now);
     *stats = (struct ina_wire_stats){
         .link = *(from.kind == INA_NODE_HOST ? ina_link_get_stats(em->host[from.node]->nic)
                                              : ina_switch_link_stats(em->node[from.node]->sw, from.port)),

@@ -7,8 +7,9 @@
  * has one NIC and any number of machines behind it; a frame is for the machine with its UDP destination port.
  *
  * Queues are host/link.c, in the NIC of a host and at the ports of a switch; faults are decided once per frame and wire
- * direction, so each replica of a multicast meets its own. Events of one instant: arrivals first, in the order in which
- * they were sent, then timers by node.
+ * direction, so each replica of a multicast meets its own. Events of one instant: arrivals (and queues of switches) first, in
+ * the order in which it was known that they come, then timers by node. Frames that arrive at one switch one after the other
+ * at one instant enter it as one batch.
  */
 #ifndef INA_EMULATOR_H
 #define INA_EMULATOR_H
@@ -62,18 +63,24 @@ struct ina_emulator_stats {
     uint64_t nic_drops;      /* frames that a host's NIC queue refused */
     uint64_t unwired;        /* frames that left by a switch port with no wire, or found none that takes them */
     uint64_t unclaimed;      /* frames for a UDP port that no machine of the host has */
-    uint64_t digest;         /* FNV-1a over time, place and bytes of every arrival: two runs are equal or they are not */
+    uint64_t digest;         /* over time, place and bytes of every arrival: two runs are equal or they are not */
+    uint64_t timing;         /* the same over time, place and length on the wire: with and without payload alike */
+    uint64_t most_frames;    /* that there were at once: on wires, in NICs, between processors */
+    uint64_t memory;         /* bytes of those frames, and of the calendar; queues of switches are not among them */
 };
 
 struct ina_emulator;
 
-/* Frames up to max_frame bytes. NULL + errno. */
-struct ina_emulator *ina_emulator_create(uint32_t max_frame);
+enum { INA_KEPT_BYTES = 96 }; /* of a frame without payload: all headers, and the first values */
+/* Frames up to max_frame bytes. `bare`: only the first INA_KEPT_BYTES of a frame travel, and zeros arrive in the place of the
+ * rest; lengths, times and all that programs and machines do are the same, but for what follows from those values: sums.
+ * NULL + errno. */
+struct ina_emulator *ina_emulator_create(uint32_t max_frame, int bare);
 void ina_emulator_destroy(struct ina_emulator *em);  /* switches stay the caller's */
-/* Index, or -errno. The switch must have no ports yet and is driven by the emulator from here on. `latency_ps`: time from
+/* Index, or -errno (-EBUSY: frames are under way already). The switch must have no ports yet and is driven by the emulator from here on. `latency_ps`: time from
  * a frame's arrival to its ingress. */
 int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint64_t latency_ps);
-/* A host whose NIC holds up to nic_packets, waiting and in flight. Index, or -errno. */
+/* A host at whose NIC up to nic_packets wait. Index, or -errno. */
 int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets);
 /* From now on frames wait for a core of the host, in the order in which they come. 0 or -errno. */
 int ina_emulator_set_cpu(struct ina_emulator *em, uint32_t host, const struct ina_cpu_config *config);

@@ -1,60 +1,384 @@
-/* The two queues of virtual time: frames on their way (a heap by time, then by the order of sending), and one timer a
- * node and purpose (an indexed heap, so that a timer that moves is moved, not left behind). */
+/* The two queues of virtual time: a calendar of what happens once (frames arrive, queues are looked at), and one timer a
+ * machine (an indexed heap, so that a timer that moves is moved, not left behind).
+ *
+ * The calendar (R. Brown, "Calendar queues", CACM 31(10), 1988): buckets of 2^shift ps, of which the next `buckets` are kept
+ * as arrays; a bucket is sorted when its time has come. What lies beyond them waits in a heap, `far`. Happenings of one
+ * instant keep the order in which they were added: buckets are appended to and sorted stably, and what was far enters its
+ * bucket as soon as that is one of those kept, so before anything can be added to it directly. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "core.h"
 
-static int before(const struct ina_arrival *a, const struct ina_arrival *b)
+enum { LEAST_BUCKETS = 1024, FIRST_SHIFT = 16, PERIOD = 4096 /* pushes, at first, between two looks at sizes */ };
+
+struct ina_bucket {
+    struct ina_happening *item;
+    uint32_t count, capacity;
+};
+
+static uint64_t number_of(const struct ina_calendar *c, uint64_t time)
 {
-    return a->time != b->time ? a->time < b->time : a->number < b->number;
+    return time >> c->shift;
 }
 
-int ina_arrivals_push(struct ina_arrivals *arrivals, uint64_t time, uint32_t frame, struct ina_wire_end at)
+static struct ina_bucket *bucket_at(const struct ina_calendar *c, uint64_t number)
 {
-    if (arrivals->count == arrivals->capacity) {
-        uint32_t capacity = arrivals->capacity ? 2 * arrivals->capacity : 1024;
-        struct ina_arrival *heap = realloc(arrivals->heap, (size_t)capacity * sizeof *heap);
+    return &c->bucket[number & (c->buckets - 1)];
+}
+
+/* ---- the heap of what is far */
+
+static int far_before(const struct ina_far *a, const struct ina_far *b)
+{
+    return a->what.time != b->what.time ? a->what.time < b->what.time : a->number < b->number;
+}
+
+static int far_push(struct ina_calendar *c, const struct ina_happening *what)
+{
+    if (c->far_count == c->far_capacity) {
+        uint32_t capacity = c->far_capacity ? 2 * c->far_capacity : 256;
+        struct ina_far *heap = realloc(c->far, (size_t)capacity * sizeof *heap);
         if (!heap)
             return -ENOMEM;
-        arrivals->heap = heap;
-        arrivals->capacity = capacity;
+        c->far = heap;
+        c->far_capacity = capacity;
     }
-    struct ina_arrival event = {.time = time, .number = arrivals->next_number++, .frame = frame, .at = at};
-    uint32_t i = arrivals->count++;
-    for (; i && before(&event, &arrivals->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        arrivals->heap[i] = arrivals->heap[(i - 1) / 2];
-    arrivals->heap[i] = event;
+    struct ina_far event = {*what, c->far_number++};
+    uint32_t i = c->far_count++;
+    for (; i && far_before(&event, &c->far[(i - 1) / 2]); i = (i - 1) / 2)
+        c->far[i] = c->far[(i - 1) / 2];
+    c->far[i] = event;
     return 0;
 }
 
-int ina_arrivals_pop(struct ina_arrivals *arrivals, struct ina_arrival *out)
+static void far_pop(struct ina_calendar *c, struct ina_happening *out)
 {
-    if (!arrivals->count)
-        return 0;
-    *out = arrivals->heap[0];
-    struct ina_arrival event = arrivals->heap[--arrivals->count];
+    *out = c->far[0].what;
+    struct ina_far event = c->far[--c->far_count];
     uint32_t i = 0, child;
-    for (; (child = 2 * i + 1) < arrivals->count; i = child) {
-        if (child + 1 < arrivals->count && before(&arrivals->heap[child + 1], &arrivals->heap[child]))
+    for (; (child = 2 * i + 1) < c->far_count; i = child) {
+        if (child + 1 < c->far_count && far_before(&c->far[child + 1], &c->far[child]))
             child++;
-        if (!before(&arrivals->heap[child], &event))
+        if (!far_before(&c->far[child], &event))
             break;
-        arrivals->heap[i] = arrivals->heap[child];
+        c->far[i] = c->far[child];
     }
-    arrivals->heap[i] = event;
-    return 1;
+    c->far[i] = event;
 }
 
-static int timer_before(const struct ina_timers *timers, uint32_t a, uint32_t b)
+/* ---- buckets */
+
+/* Arrays of 4, 8, 16, ... happenings go from one bucket to another: buckets that are empty hold no memory. */
+static struct ina_happening *take_array(struct ina_calendar *c, uint32_t capacity)
 {
-    return timers->due[a] != timers->due[b] ? timers->due[a] < timers->due[b] : a < b;
+    struct ina_happening **spare = &c->spare[__builtin_ctz(capacity)], *array = *spare;
+    if (!array) {
+        c->arrays += (size_t)capacity * sizeof *array;
+        return malloc((size_t)capacity * sizeof *array);
+    }
+    memcpy(spare, array, sizeof *spare);
+    return array;
 }
 
-static void put(struct ina_timers *timers, uint32_t place, uint32_t timer)
+static void give_array(struct ina_calendar *c, struct ina_bucket *b)
+{
+    if (b->capacity) {
+        struct ina_happening **spare = &c->spare[__builtin_ctz(b->capacity)];
+        memcpy(b->item, spare, sizeof *spare);
+        *spare = b->item;
+    }
+    b->item = NULL;
+    b->capacity = 0;
+}
+
+/* At its place if the bucket is the sorted one, else at the end. */
+static int put_in(struct ina_calendar *c, uint64_t number, const struct ina_happening *what)
+{
+    struct ina_bucket *b = bucket_at(c, number);
+    if (b->count == b->capacity) {
+        uint32_t capacity = b->capacity ? 2 * b->capacity : 4;
+        struct ina_happening *item = take_array(c, capacity);
+        if (!item)
+            return -ENOMEM;
+        if (b->count)
+            memcpy(item, b->item, b->count * sizeof *item);
+        give_array(c, b);
+        b->item = item;
+        b->capacity = capacity;
+    }
+    uint32_t i = b->count++;
+    if (number == c->sorted)
+        for (; i > c->next && b->item[i - 1].time > what->time; i--)
+            b->item[i] = b->item[i - 1];
+    b->item[i] = *what;
+    c->occupied[(number & (c->buckets - 1)) / 64] |= 1ull << number % 64;
+    return 0;
+}
+
+/* What was far and is no longer. */
+static int bring_near(struct ina_calendar *c)
+{
+    int bad = 0;
+    while (c->far_count && number_of(c, c->far[0].what.time) - c->base < c->buckets && !bad) {
+        struct ina_happening what;
+        far_pop(c, &what);
+        bad = put_in(c, number_of(c, what.time), &what);
+    }
+    return bad;
+}
+
+/* Stable, and quick on what is nearly in order. */
+static void sort(struct ina_happening *item, uint32_t n, struct ina_happening *spare)
+{
+    if (n <= 24) {
+        for (uint32_t i = 1; i < n; i++) {
+            struct ina_happening one = item[i];
+            uint32_t at = i;
+            for (; at && item[at - 1].time > one.time; at--)
+                item[at] = item[at - 1];
+            item[at] = one;
+        }
+        return;
+    }
+    uint32_t half = n / 2, left = 0, right = half, out = 0;
+    sort(item, half, spare);
+    sort(item + half, n - half, spare);
+    if (item[half - 1].time <= item[half].time)
+        return;
+    memcpy(spare, item, half * sizeof *item);
+    while (left < half && right < n)
+        item[out++] = item[right].time < spare[left].time ? item[right++] : spare[left++];
+    memcpy(item + out, spare + left, (half - left) * sizeof *item);
+}
+
+static int open_bucket(struct ina_calendar *c, uint64_t number)
+{
+    struct ina_bucket *b = bucket_at(c, number);
+    if (b->count > c->merging_capacity) {
+        struct ina_happening *merging = realloc(c->merging, (size_t)b->count * sizeof *merging);
+        if (!merging)
+            return -ENOMEM;
+        c->merging = merging;
+        c->merging_capacity = b->count;
+    }
+    sort(b->item, b->count, c->merging);
+    c->sorted = number;
+    c->next = 0;
+    return 0;
+}
+
+/* The sorted bucket becomes one like the others again: what has been taken out of it leaves. */
+static void close_bucket(struct ina_calendar *c)
+{
+    if (c->sorted == UINT64_MAX)
+        return;
+    struct ina_bucket *b = bucket_at(c, c->sorted);
+    b->count -= c->next;
+    if (b->count) {
+        memmove(b->item, b->item + c->next, b->count * sizeof *b->item);
+    } else {
+        give_array(c, b);
+        c->occupied[(c->sorted & (c->buckets - 1)) / 64] &= ~(1ull << c->sorted % 64);
+    }
+    c->sorted = UINT64_MAX;
+    c->next = 0;
+}
+
+/* The first bucket from `base` on that has anything; there is one. */
+static uint64_t first_bucket(const struct ina_calendar *c)
+{
+    const uint32_t words = c->buckets / 64, start = (uint32_t)(c->base & (c->buckets - 1));
+    uint64_t bits = c->occupied[start / 64] & ~0ull << start % 64;
+    for (uint32_t i = 0, word = start / 64;; i++) {
+        if (bits) {
+            const uint32_t place = word * 64 + (uint32_t)__builtin_ctzll(bits);
+            return c->base + ((place - start) & (c->buckets - 1));
+        }
+        word = word + 1 < words ? word + 1 : 0;
+        bits = c->occupied[word];
+        if (i + 1 == words) /* round: what lies before `start` in its word */
+            bits &= ~(~0ull << start % 64);
+    }
+}
+
+/* ---- sizes */
+
+static int allocate(struct ina_calendar *c, uint32_t buckets, uint32_t shift)
+{
+    struct ina_bucket *bucket = calloc(buckets, sizeof *bucket);
+    uint64_t *occupied = calloc(buckets / 64, sizeof *occupied);
+    if (!bucket || !occupied) {
+        free(bucket);
+        free(occupied);
+        return -ENOMEM;
+    }
+    c->bucket = bucket;
+    c->occupied = occupied;
+    c->buckets = buckets;
+    c->shift = shift;
+    return 0;
+}
+
+static void release(struct ina_bucket *bucket, uint64_t *occupied, uint32_t buckets)
+{
+    for (uint32_t i = 0; i < buckets; i++)
+        free(bucket[i].item);
+    free(bucket);
+    free(occupied);
+}
+
+/* Everything into other buckets, in the order of time. */
+static int rebuild(struct ina_calendar *c, uint32_t buckets, uint32_t shift, uint64_t now)
+{
+    close_bucket(c);
+    struct ina_calendar old = *c;
+    if (allocate(c, buckets, shift))
+        return -ENOMEM;
+    c->base = number_of(c, now);
+    int bad = 0;
+    for (uint32_t i = 0; i < old.buckets; i++) {
+        const struct ina_bucket *b = bucket_at(&old, old.base + i);
+        for (uint32_t k = 0; k < b->count && !bad; k++) {
+            const uint64_t number = number_of(c, b->item[k].time);
+            bad = number - c->base < c->buckets ? put_in(c, number, &b->item[k]) : far_push(c, &b->item[k]);
+        }
+    }
+    release(old.bucket, old.occupied, old.buckets);
+    return bad ? bad : bring_near(c);
+}
+
+/* At least a bucket for two happenings, over four times the time that these are added ahead on average. */
+static int adapt(struct ina_calendar *c, uint64_t now)
+{
+    const uint64_t ahead = 4 * (c->ahead / c->pushes);
+    uint32_t buckets = c->buckets, shift = 0;
+    while (buckets < c->count / 2)
+        buckets *= 2;
+    while (shift < 40 && ahead >> shift > buckets)
+        shift++;
+    c->ahead = c->pushes = 0;
+    c->period = c->period < 16 * PERIOD ? 2 * c->period : c->period;
+    if (buckets == c->buckets && shift + 1 >= c->shift && shift <= c->shift + 1)
+        return 0;
+    return rebuild(c, buckets, shift, now);
+}
+
+/* ---- what others call */
+
+int ina_calendar_push(struct ina_calendar *c, const struct ina_happening *what, uint64_t now)
+{
+    if (!c->buckets) {
+        if (allocate(c, LEAST_BUCKETS, FIRST_SHIFT))
+            return -ENOMEM;
+        c->period = PERIOD;
+        c->sorted = UINT64_MAX;
+    }
+    c->ahead += what->time - now;
+    if (++c->pushes == c->period && adapt(c, now))
+        return -ENOMEM;
+    if (!c->count) { /* nothing holds the calendar back */
+        close_bucket(c);
+        c->base = number_of(c, now);
+    }
+    const uint64_t number = number_of(c, what->time);
+    int bad;
+    if (number - c->base >= c->buckets) {
+        bad = far_push(c, what);
+    } else {
+        if (c->sorted != UINT64_MAX && number < c->sorted)
+            close_bucket(c);
+        bad = put_in(c, number, what);
+    }
+    c->count += !bad;
+    return bad;
+}
+
+/* Has the bucket sorted that comes next. */
+static int find(struct ina_calendar *c)
+{
+    close_bucket(c);
+    return open_bucket(c, first_bucket(c));
+}
+
+uint64_t ina_calendar_first(struct ina_calendar *c)
+{
+    if (!c->count)
+        return UINT64_MAX;
+    if (c->sorted != UINT64_MAX && c->next < bucket_at(c, c->sorted)->count)
+        return bucket_at(c, c->sorted)->item[c->next].time;
+    if (c->far_count == c->count)
+        return c->far[0].what.time;
+    return find(c) ? 0 : bucket_at(c, c->sorted)->item[0].time; /* 0: pop will say why */
+}
+
+int ina_calendar_pop(struct ina_calendar *c, struct ina_happening *out)
+{
+    int bad = 0;
+    if (c->far_count == c->count) { /* a leap: nothing happens before it any more */
+        close_bucket(c);
+        c->base = number_of(c, c->far[0].what.time);
+        bad = bring_near(c);
+    }
+    if (!bad && (c->sorted == UINT64_MAX || c->next == bucket_at(c, c->sorted)->count))
+        bad = find(c);
+    if (bad)
+        return bad;
+    *out = bucket_at(c, c->sorted)->item[c->next++];
+    c->count--;
+    if (c->base == c->sorted)
+        return 0;
+    c->base = c->sorted;
+    return bring_near(c);
+}
+
+int ina_calendar_next_is(const struct ina_calendar *c, uint64_t time, uint32_t place, uint32_t mask)
+{
+    const struct ina_bucket *b = bucket_at(c, c->sorted); /* all of one instant are in one bucket */
+    return c->next < b->count && b->item[c->next].time == time && (b->item[c->next].place & ~mask) == place;
+}
+
+uint64_t ina_calendar_memory(const struct ina_calendar *c)
+{
+    return c->buckets * sizeof *c->bucket + c->buckets / 8 + c->far_capacity * sizeof *c->far + c->arrays;
+}
+
+void ina_calendar_destroy(struct ina_calendar *c)
+{
+    release(c->bucket, c->occupied, c->buckets);
+    for (unsigned i = 0; i < 32; i++)
+        for (struct ina_happening *array = c->spare[i], *next; array; array = next) {
+            memcpy(&next, array, sizeof next);
+            free(array);
+        }
+    free(c->far);
+    free(c->merging);
+}
+
+/* ---- timers: one that is put off keeps its place, and finds the later one when that is reached */
+
+static int timer_before(const struct ina_timer *a, const struct ina_timer *b)
+{
+    return a->key != b->key ? a->key < b->key : a->timer < b->timer;
+}
+
+static void put(struct ina_timers *timers, uint32_t place, struct ina_timer timer)
 {
     timers->heap[place] = timer;
-    timers->place[timer] = place;
+    timers->place[timer.timer] = place;
+}
+
+static void sift_down(struct ina_timers *timers, uint32_t i, struct ina_timer timer)
+{
+    for (uint32_t child; (child = 2 * i + 1) < timers->count; i = child) {
+        if (child + 1 < timers->count && timer_before(&timers->heap[child + 1], &timers->heap[child]))
+            child++;
+        if (!timer_before(&timers->heap[child], &timer))
+            break;
+        put(timers, i, timers->heap[child]);
+    }
+    put(timers, i, timer);
 }
 
 int ina_timers_add(struct ina_timers *timers)
@@ -64,7 +388,7 @@ int ina_timers_add(struct ina_timers *timers)
         uint64_t *due = realloc(timers->due, capacity * sizeof *due);
         if (due)
             timers->due = due;
-        uint32_t *heap = realloc(timers->heap, capacity * sizeof *heap);
+        struct ina_timer *heap = realloc(timers->heap, capacity * sizeof *heap);
         if (heap)
             timers->heap = heap;
         uint32_t *place = realloc(timers->place, capacity * sizeof *place);
@@ -76,32 +400,24 @@ int ina_timers_add(struct ina_timers *timers)
     }
     uint32_t timer = timers->count++;
     timers->due[timer] = UINT64_MAX; /* the last of all: its place at the end is right */
-    put(timers, timer, timer);
+    put(timers, timer, (struct ina_timer){UINT64_MAX, timer});
     return (int)timer;
 }
 
-void ina_timers_set(struct ina_timers *timers, uint32_t timer, uint64_t due)
+void ina_timers_move(struct ina_timers *timers, uint32_t timer)
 {
-    if (timers->due[timer] == due)
-        return;
-    timers->due[timer] = due;
-    uint32_t i = timers->place[timer], child;
-    for (; i && timer_before(timers, timer, timers->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    uint32_t i = timers->place[timer];
+    const struct ina_timer moved = {timers->due[timer], timer};
+    for (; i && timer_before(&moved, &timers->heap[(i - 1) / 2]); i = (i - 1) / 2)
         put(timers, i, timers->heap[(i - 1) / 2]);
-    for (; (child = 2 * i + 1) < timers->count; i = child) {
-        if (child + 1 < timers->count && timer_before(timers, timers->heap[child + 1], timers->heap[child]))
-            child++;
-        if (!timer_before(timers, timers->heap[child], timer))
-            break;
-        put(timers, i, timers->heap[child]);
-    }
-    put(timers, i, timer);
+    put(timers, i, moved);
 }
 
-uint64_t ina_timers_first(const struct ina_timers *timers, uint32_t *timer)
+uint64_t ina_timers_settle(struct ina_timers *timers)
 {
-    if (!timers->count)
-        return UINT64_MAX;
-    *timer = timers->heap[0];
-    return timers->due[*timer];
+    while (timers->heap[0].key != timers->due[timers->heap[0].timer]) {
+        const uint32_t timer = timers->heap[0].timer;
+        sift_down(timers, 0, (struct ina_timer){timers->due[timer], timer});
+    }
+    return timers->heap[0].key;
 }

@@ -112,16 +112,17 @@ class Fabric(Network):
 
     A link's rate, delay, queue and loss are the topology's; ``ecn`` (bytes), other ``faults`` and the switches' ``latency``
     (s) are the same everywhere. Each direction has a fault seed of its own, from ``seed``. ``ways``: forwarding tables,
-    default shortest routes. ``buffers``: frames that each switch, and each NIC, holds.
+    default shortest routes. ``buffers``: frames that wait at each switch, and at each NIC. ``payload`` False: frames travel
+    without their values (Network), so sums are not right.
     """
 
     def __init__(
         self, program, topology: Topology, *, pool: int = 512, latency: float = 0.0, ecn: int = 0, faults: Faults = NO_FAULTS,
         seed: int = 0, ways: routes.Tables | None = None, buffers: int = BUFFERS, max_frame: int = 0,
-        protocol: str = protocols.DEFAULT,
+        protocol: str = protocols.DEFAULT, payload: bool = True,
     ):  # fmt: skip
         max_frame = max_frame or 9216
-        super().__init__(max_frame)
+        super().__init__(max_frame, payload)
         self.topology, self.seed, self.ecn, self.faults, self.protocol = topology, seed, ecn, faults, protocol
         loaded = program if isinstance(program, Program) else Program(getattr(program, "so_path", program))
         self._collectives = 0

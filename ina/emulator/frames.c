@@ -5,13 +5,28 @@
 
 #include "core.h"
 
-enum { CHUNK = 256 };
+enum { ALIGNED = 64 };
 
-int ina_frames_init(struct ina_frames *frames, uint32_t max_frame)
+static uint32_t aligned(uint32_t bytes)
+{
+    return (bytes + ALIGNED - 1) & ~(uint32_t)(ALIGNED - 1);
+}
+
+int ina_frames_init(struct ina_frames *frames, uint32_t max_frame, uint32_t headroom, int bare)
 {
     memset(frames, 0, sizeof *frames);
-    frames->stride = (uint32_t)((sizeof(struct ina_stored_frame) + INA_HEADROOM + max_frame + 64 + 63) & ~63u);
-    return 0;
+    frames->bare = bare;
+    frames->max_frame = max_frame;
+    /* Behind 52 bytes of headers a cache line begins, as in ports (port.h). */
+    frames->headroom = aligned(headroom + (uint32_t)sizeof(struct ina_stored_frame)) + 12 - (uint32_t)sizeof(struct ina_stored_frame);
+    if (!bare) {
+        frames->stride = aligned((uint32_t)sizeof(struct ina_stored_frame) + frames->headroom + max_frame);
+        return 0;
+    }
+    frames->stride = aligned((uint32_t)sizeof(struct ina_stored_frame) + INA_KEPT_BYTES);
+    frames->bench_stride = aligned(frames->headroom + (uint32_t)sizeof(struct ina_stored_frame) + max_frame);
+    frames->bench = aligned_alloc(ALIGNED, (size_t)INA_BENCH * frames->bench_stride);
+    return frames->bench ? 0 : -ENOMEM;
 }
 
 void ina_frames_destroy(struct ina_frames *frames)
@@ -20,31 +35,35 @@ void ina_frames_destroy(struct ina_frames *frames)
         free(frames->chunks[i]);
     free(frames->chunks);
     free(frames->free);
+    free(frames->bench);
 }
 
 static int grow(struct ina_frames *frames)
 {
-    uint8_t **chunks = realloc(frames->chunks, (frames->chunk_count + 1) * sizeof *chunks);
-    if (!chunks)
-        return -ENOMEM;
-    frames->chunks = chunks;
-    uint32_t *list = realloc(frames->free, (size_t)(frames->chunk_count + 1) * CHUNK * sizeof *list);
-    if (!list)
-        return -ENOMEM;
-    frames->free = list;
-    uint8_t *chunk = aligned_alloc(64, (size_t)CHUNK * frames->stride);
+    if (!(frames->chunk_count & (frames->chunk_count - 1))) { /* lists double */
+        const size_t most = frames->chunk_count ? 2 * (size_t)frames->chunk_count : 1;
+        uint8_t **chunks = realloc(frames->chunks, most * sizeof *chunks);
+        if (!chunks)
+            return -ENOMEM;
+        frames->chunks = chunks;
+        uint32_t *list = realloc(frames->free, most * INA_CHUNK * sizeof *list);
+        if (!list)
+            return -ENOMEM;
+        frames->free = list;
+    }
+    uint8_t *chunk = aligned_alloc(ALIGNED, (size_t)INA_CHUNK * frames->stride);
     if (!chunk)
         return -ENOMEM;
     frames->chunks[frames->chunk_count] = chunk;
-    for (uint32_t i = CHUNK; i > 0; i--)
-        frames->free[frames->free_count++] = frames->chunk_count * CHUNK + i - 1;
+    for (uint32_t i = INA_CHUNK; i > 0; i--)
+        ina_frames_put(frames, frames->chunk_count * INA_CHUNK + i - 1);
     frames->chunk_count++;
     return 0;
 }
 
 uint64_t ina_frames_used(const struct ina_frames *frames)
 {
-    return (uint64_t)frames->chunk_count * CHUNK - frames->free_count;
+    return (uint64_t)frames->chunk_count * INA_CHUNK - frames->free_count;
 }
 
 uint32_t ina_frames_get(struct ina_frames *frames)
@@ -54,54 +73,60 @@ uint32_t ina_frames_get(struct ina_frames *frames)
     return frames->free[--frames->free_count];
 }
 
-void ina_frames_put(struct ina_frames *frames, uint32_t handle)
+/* Where a frame without payload is worked on: its first byte, with all of the headroom. */
+static uint8_t *bench_at(const struct ina_frames *frames, uint32_t place)
 {
-    frames->free[frames->free_count++] = handle;
+    return frames->bench + (size_t)place * frames->bench_stride + sizeof(struct ina_stored_frame) + frames->headroom;
 }
 
-static struct ina_stored_frame *stored(const struct ina_frames *frames, uint32_t handle)
+void ina_frames_open(const struct ina_frames *frames, uint32_t handle, uint32_t place, struct ina_packet *pkt)
 {
-    return (struct ina_stored_frame *)(frames->chunks[handle / CHUNK] + (size_t)(handle % CHUNK) * frames->stride);
-}
-
-void ina_frames_lend(const struct ina_frames *frames, uint32_t handle, struct ina_packet *pkt)
-{
-    struct ina_stored_frame *frame = stored(frames, handle);
-    uint32_t room = frames->stride - (uint32_t)sizeof *frame;
-    memset(pkt, 0, sizeof *pkt);
-    pkt->data = (uint8_t *)(frame + 1) + frame->offset;
+    const struct ina_stored_frame *frame = ina_frames_at(frames, handle);
     pkt->len = frame->len;
     pkt->wire_len = frame->wire_len;
-    pkt->headroom = frame->offset;
-    pkt->tailroom = room - frame->offset - frame->len;
+    if (!frames->bare) {
+        pkt->data = (uint8_t *)(frame + 1) + frame->offset;
+        pkt->headroom = frame->offset;
+        pkt->tailroom = frames->headroom + frames->max_frame - frame->offset - frame->len;
+        return;
+    }
+    const uint32_t kept = frame->len < INA_KEPT_BYTES ? frame->len : INA_KEPT_BYTES;
+    pkt->data = bench_at(frames, place);
+    memcpy(pkt->data, frame + 1, kept);
+    memset(pkt->data + kept, 0, frame->len - kept);
+    pkt->headroom = frames->headroom;
+    pkt->tailroom = frames->max_frame - frame->len;
 }
 
-void ina_frames_blank(const struct ina_frames *frames, uint32_t handle, struct ina_packet *pkt)
+void ina_frames_blank(const struct ina_frames *frames, uint32_t handle, uint32_t place, struct ina_packet *pkt)
 {
-    struct ina_stored_frame *frame = stored(frames, handle);
-    frame->offset = INA_HEADROOM;
-    frame->len = frame->wire_len = 0;
-    ina_frames_lend(frames, handle, pkt);
+    pkt->data = frames->bare ? bench_at(frames, place) : (uint8_t *)(ina_frames_at(frames, handle) + 1) + frames->headroom;
+    pkt->len = pkt->wire_len = 0;
+    pkt->headroom = frames->headroom;
+    pkt->tailroom = frames->max_frame;
 }
 
 void ina_frames_store(const struct ina_frames *frames, uint32_t handle, const struct ina_packet *pkt)
 {
-    struct ina_stored_frame *frame = stored(frames, handle);
-    frame->offset = (uint32_t)(pkt->data - (uint8_t *)(frame + 1));
+    struct ina_stored_frame *frame = ina_frames_at(frames, handle);
     frame->len = pkt->len;
     frame->wire_len = pkt->wire_len < pkt->len ? pkt->len : pkt->wire_len;
+    frame->entered = 0;
+    if (frames->bare) {
+        memcpy(frame + 1, pkt->data, pkt->len < INA_KEPT_BYTES ? pkt->len : INA_KEPT_BYTES);
+        return;
+    }
+    frame->offset = (uint32_t)(pkt->data - (uint8_t *)(frame + 1));
+    if (frame->offset < INA_LEAST_HEADROOM) { /* it has grown to the front: the next switch needs room there, too */
+        memmove((uint8_t *)(frame + 1) + frames->headroom, pkt->data, pkt->len);
+        frame->offset = frames->headroom;
+    }
 }
 
-uint32_t ina_frames_copy(struct ina_frames *frames, const uint8_t *data, uint32_t len, uint32_t wire_len)
+uint32_t ina_frames_twin(struct ina_frames *frames, uint32_t handle)
 {
-    uint32_t handle = ina_frames_get(frames);
-    if (handle == UINT32_MAX)
-        return handle;
-    struct ina_packet pkt;
-    ina_frames_blank(frames, handle, &pkt);
-    memcpy(pkt.data, data, len);
-    pkt.len = len;
-    pkt.wire_len = wire_len;
-    ina_frames_store(frames, handle, &pkt);
-    return handle;
+    uint32_t twin = ina_frames_get(frames);
+    if (twin != UINT32_MAX)
+        memcpy(ina_frames_at(frames, twin), ina_frames_at(frames, handle), frames->stride);
+    return twin;
 }

@@ -5,8 +5,6 @@
 
 #include "core.h"
 
-enum { SEND_BATCH = 32 };
-
 /* ---- the NIC */
 
 /* The processor works on a frame as soon as a core is free; what is next happens then. 0: it takes no time. */
@@ -20,47 +18,29 @@ static int process(struct ina_emulator *em, struct ina_host *h, uint32_t frame, 
     uint64_t work = h->cpu.packet_ps + h->cpu.byte_fs * bytes / 1000;
     h->core_free[core] = (h->core_free[core] > em->now ? h->core_free[core] : em->now) + work;
     h->cpu_busy += work;
-    struct ina_wire_end at = {.kind = next, .node = h->index};
-    if (ina_arrivals_push(&em->arrivals, h->core_free[core], frame, at)) {
-        ina_frames_put(&em->frames, frame);
-        em->error = -ENOMEM;
-    }
+    ina_emulator_later(em, h->core_free[core], ina_place(next, h->index, 0), frame);
     return 1;
 }
 
-static void nic_enqueue(struct ina_emulator *em, struct ina_host *h, uint32_t frame, const struct ina_packet *pkt)
+/* Nobody looks at a frame between the queue of a NIC and the far end of its wire: when it arrives is known now. */
+static void nic_send(struct ina_emulator *em, struct ina_host *h, uint32_t frame)
 {
-    uint32_t bytes = pkt->wire_len < pkt->len ? pkt->len : pkt->wire_len;
-    if (ina_link_enqueue(h->nic, frame, bytes + INA_ETHERNET_OVERHEAD, em->now) == INA_TAIL_DROP) {
+    uint64_t arrival;
+    const uint32_t bytes = ina_frames_at(&em->frames, frame)->wire_len + INA_ETHERNET_OVERHEAD;
+    if (ina_link_forward(h->nic, bytes, em->now, &arrival) == INA_TAIL_DROP) {
         em->stats.nic_drops++;
         ina_frames_put(&em->frames, frame);
+    } else {
+        ina_wire_cross(em, &h->wire, frame, arrival);
     }
-}
-
-void ina_host_poll(struct ina_emulator *em, struct ina_host *h)
-{
-    struct ina_link_item item;
-    for (;;) { /* an infinitely fast link delivers at once what it just took */
-        int more = 0;
-        while (ina_link_dequeue(h->nic, em->now, &item)) {
-            ina_link_transmit(h->nic, &item, em->now);
-            more = 1;
-        }
-        while (ina_link_deliver(h->nic, em->now, &item)) {
-            ina_wire_cross(em, &h->wire, (uint32_t)item.handle, em->now);
-            more = 1;
-        }
-        if (!more)
-            break;
-    }
-    ina_timers_set(&em->timers, h->nic_timer, ina_link_next_due(h->nic));
 }
 
 /* A machine sends. */
 static void hand_over(struct ina_emulator *em, struct ina_host *h, uint32_t frame, const struct ina_packet *pkt)
 {
-    if (!process(em, h, frame, pkt->wire_len < pkt->len ? pkt->len : pkt->wire_len, INA_AT_NIC))
-        nic_enqueue(em, h, frame, pkt);
+    ina_frames_store(&em->frames, frame, pkt);
+    if (!process(em, h, frame, ina_frames_at(&em->frames, frame)->wire_len, INA_AT_NIC))
+        nic_send(em, h, frame);
 }
 
 /* ---- machines */
@@ -110,26 +90,27 @@ static void start_submissions(struct ina_emulator *em, struct ina_machine *m, ui
 
 static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_machine *m)
 {
-    uint32_t frame[SEND_BATCH];
-    struct ina_packet pkts[SEND_BATCH];
-    int sent, lent, want = 2; /* mostly one answers one */
+    struct ina_packet pkts[INA_SEND_BATCH];
+    int sent, want = 1; /* mostly one answers one, and in its frame */
     do {
-        lent = 0;
-        for (; lent < want && (frame[lent] = ina_frames_get(&em->frames)) != UINT32_MAX; lent++)
-            ina_frames_blank(&em->frames, frame[lent], &pkts[lent]);
-        if (!lent) {
-            em->error = -ENOMEM;
+        for (int i = 0; i < want; i++) {
+            if ((uint32_t)i == em->spare_count && (em->spare[em->spare_count++] = ina_frames_get(&em->frames)) == UINT32_MAX) {
+                em->spare_count--;
+                em->error = -ENOMEM;
+                return;
+            }
+            ina_frames_blank(&em->frames, em->spare[i], (uint32_t)i, &pkts[i]);
+        }
+        sent = m->protocol->frames_to_send(m->state, m->tensors, pkts, want, em->now);
+        for (int i = 0; i < sent; i++)
+            hand_over(em, h, em->spare[i], &pkts[i]);
+        for (uint32_t i = (uint32_t)sent; sent && i < em->spare_count; i++)
+            em->spare[i - (uint32_t)sent] = em->spare[i];
+        em->spare_count -= (uint32_t)sent;
+        if (sent < want)
             return;
-        }
-        sent = m->protocol->frames_to_send(m->state, m->tensors, pkts, lent, em->now);
-        for (int i = 0; i < sent; i++) {
-            ina_frames_store(&em->frames, frame[i], &pkts[i]);
-            hand_over(em, h, frame[i], &pkts[i]);
-        }
-        for (int i = sent; i < lent; i++)
-            ina_frames_put(&em->frames, frame[i]);
-        want = SEND_BATCH;
-    } while (sent == lent);
+        want = INA_SEND_BATCH;
+    } while (1);
 }
 
 void ina_machine_run(struct ina_emulator *em, uint32_t index)
@@ -147,7 +128,6 @@ void ina_machine_run(struct ina_emulator *em, uint32_t index)
             complete(em, index, &events[i]);
         }
     } while (count > 0 && !em->error); /* a completed tensor may have let the next one in */
-    ina_host_poll(em, h);
     uint64_t due = m->protocol->next_timer(m->state);
     if (m->first && m->first->at > em->now && m->first->at < due)
         due = m->first->at;
@@ -171,7 +151,7 @@ static uint32_t addressee(const struct ina_emulator *em, const struct ina_host *
 static void claim(struct ina_emulator *em, struct ina_host *h, uint32_t frame)
 {
     struct ina_packet pkt;
-    ina_frames_lend(&em->frames, frame, &pkt);
+    ina_frames_open(&em->frames, frame, INA_BENCH_OUT, &pkt);
     uint32_t index = addressee(em, h, &pkt);
     if (index == UINT32_MAX) {
         em->stats.unclaimed++;
@@ -179,35 +159,26 @@ static void claim(struct ina_emulator *em, struct ina_host *h, uint32_t frame)
         return;
     }
     struct ina_machine *m = em->machine[index];
-    if (m->protocol->receive(m->state, m->tensors, &pkt, em->now)) {
-        ina_frames_store(&em->frames, frame, &pkt);
+    if (m->protocol->receive(m->state, m->tensors, &pkt, em->now))
         hand_over(em, h, frame, &pkt);
-    } else {
+    else
         ina_frames_put(&em->frames, frame);
-    }
     ina_machine_run(em, index);
 }
 
 void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame)
 {
     struct ina_host *h = em->host[host];
-    struct ina_packet pkt;
-    ina_frames_lend(&em->frames, frame, &pkt);
-    if (!process(em, h, frame, pkt.wire_len, INA_AT_MACHINE))
+    if (!process(em, h, frame, ina_frames_at(&em->frames, frame)->wire_len, INA_AT_MACHINE))
         claim(em, h, frame);
 }
 
 void ina_host_processed(struct ina_emulator *em, uint32_t kind, uint32_t host, uint32_t frame)
 {
-    struct ina_host *h = em->host[host];
-    struct ina_packet pkt;
-    if (kind == INA_AT_MACHINE) {
-        claim(em, h, frame);
-        return;
-    }
-    ina_frames_lend(&em->frames, frame, &pkt);
-    nic_enqueue(em, h, frame, &pkt);
-    ina_host_poll(em, h);
+    if (kind == INA_AT_MACHINE)
+        claim(em, em->host[host], frame);
+    else
+        nic_send(em, em->host[host], frame);
 }
 
 /* ---- building */
@@ -220,19 +191,19 @@ int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets)
     em->host = list;
     if (!nic_packets)
         return -EINVAL;
+    if (em->hosts == INA_MOST_NODES)
+        return -ENOSPC;
     struct ina_host *h = calloc(1, sizeof *h);
     if (!h)
         return -ENOMEM;
     h->nic = calloc(1, ina_link_size(nic_packets));
-    int timer = h->nic ? ina_emulator_add_timer(em, INA_TIMER_NIC, em->hosts) : -ENOMEM;
-    if (timer < 0) {
+    if (!h->nic) {
         ina_host_destroy(h);
-        return timer;
+        return -ENOMEM;
     }
     struct ina_link_config unlimited = {0};
     ina_link_start(h->nic, &unlimited, nic_packets);
     h->nic_packets = nic_packets;
-    h->nic_timer = (uint32_t)timer;
     h->index = em->hosts;
     em->host[em->hosts] = h;
     return (int)em->hosts++;

@@ -66,10 +66,15 @@ class Completion:
 
 
 class Network:
-    """Any graph of hosts and switches. Frames up to `max_frame` bytes."""
+    """Any graph of hosts and switches. Frames up to `max_frame` bytes.
 
-    def __init__(self, max_frame: int = 9216):
-        self.pointer = lib.ina_emulator_create(max_frame)
+    ``payload`` False: of each frame only the first 96 bytes travel, and zeros arrive in the place of the rest, which the
+    program and the workers treat as any other values: everything happens at the same time, but sums are not right.
+    """
+
+    def __init__(self, max_frame: int = 9216, payload: bool = True):
+        self.payload = payload
+        self.pointer = lib.ina_emulator_create(max_frame, not payload)
         if self.pointer == ffi.NULL:
             raise OSError(
                 ffi.errno, f"cannot create an emulator for frames of {max_frame} bytes: {os.strerror(ffi.errno)}"
@@ -112,7 +117,7 @@ class Network:
         return self._check(index, "switch")
 
     def add_host(self, nic_packets: int = NIC_PACKETS) -> int:
-        """A host, whose NIC holds up to `nic_packets`, waiting and in flight."""
+        """A host at whose NIC up to `nic_packets` wait."""
         return self._check(lib.ina_emulator_add_host(self.pointer, nic_packets), "host")
 
     def set_cpu(self, host: int, packet: float = 0.0, byte: float = 0.0, cores: int = 1) -> None:

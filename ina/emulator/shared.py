@@ -40,10 +40,11 @@ class Shared(Fabric):
 
     def __init__(
         self, program, protocol: JobProgram, *, hosts: int, wire: Wire, pool: int, latency: float = 0.0, seed: int = 0,
-        slow: Mapping[int, float] | None = None,
+        slow: Mapping[int, float] | None = None, payload: bool = True,
     ):  # fmt: skip
         self._wire, self._slow = wire, dict(slow or {})
-        super().__init__(program, load("star", hosts=hosts), pool=pool, latency=latency, seed=seed, faults=wire.faults)
+        super().__init__(program, load("star", hosts=hosts), pool=pool, latency=latency, seed=seed, faults=wire.faults,
+                         payload=payload)  # fmt: skip
         self.controller = Controller(self.switch_at["s1"], pool, protocol=protocol)
         self._free = list(self.topology.hosts)
         self._servers: dict[int, ffi.CData] = {}  # by job number

@@ -20,7 +20,8 @@ EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
 
 
 def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reduction]:
-    """Runs all jobs at once, each with one tensor, and checks every worker's sum, and every link's account.
+    """Runs all jobs at once, each with one tensor, and checks every worker's sum (not without payload), and every link's
+    account.
 
     ``timeline`` notes when what happened.
 
@@ -35,14 +36,18 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
         jobs = networks.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
         tensors = [_tensors(rng, config) for _ in jobs]
-        sums = [expected(arrays) for arrays in tensors]
+        sums = [expected(arrays, config.workers) for arrays in tensors]
         for job, arrays in zip(jobs, tensors, strict=True):
-            fabric.submit_all(job, arrays)
+            _submit(fabric, job, arrays)
         while not timeline.run(fabric, EVENTS_AT_ONCE):
             pass
         done = {completion.machine: completion for completion in fabric.completions()}
         for job, arrays, right in zip(jobs, tensors, sums, strict=True):
-            _check(config, job, arrays, *right, done)
+            for machine in job.machines:
+                if machine in done and (error := done[machine].event.error()) is not None:
+                    raise error
+            if config.payload:
+                _check(config, job, arrays, *right)
         fabric.check()
         timeline.jobs += [(job.name, [[("all-reduce", 0.0, _end(job, worker, done))] for worker in range(len(job.hosts))])
                           for job in jobs]  # fmt: skip
@@ -55,30 +60,40 @@ def _end(job: FabricJob, worker: int, done: dict[int, Completion]) -> float:
 
 
 def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:
+    """One a worker; or the one that all have."""
+    different = config.workers if config.tensors == "own" else 1
     if config.dtype == "int32":
-        return [rng.integers(-(2**31), 2**31, config.elements, np.int32) for _ in range(config.workers)]
-    return [rng.standard_normal(config.elements, np.float32) for _ in range(config.workers)]
+        return [rng.integers(-(2**31), 2**31, config.elements, np.int32) for _ in range(different)]
+    return [rng.standard_normal(config.elements, np.float32) for _ in range(different)]
 
 
-def expected(arrays: list[np.ndarray]) -> tuple[np.ndarray, float]:
-    """The exact sum (int32 wraps) and how far off a result may be: docs/protocol.md, "off by at most"."""
+def _submit(fabric: Fabric, job: FabricJob, arrays: list[np.ndarray]) -> None:
+    """What all workers have, they need until the last has sent it: its sum goes to a place of its own, which is then `arrays`."""
+    if len(arrays) == len(job.hosts):
+        fabric.submit_all(job, arrays)
+        return
+    out = np.zeros_like(arrays[0])
+    for worker in range(len(job.hosts)):
+        fabric.submit_one(job, worker, arrays[0], out)
+    arrays[0] = out
+
+
+def expected(arrays: list[np.ndarray], workers: int) -> tuple[np.ndarray, float]:
+    """The exact sum of so many workers' tensors, or of so many times the only one (int32 wraps), and how far off a result may
+    be: docs/protocol.md, "off by at most"."""
+    times = workers // len(arrays)
     if arrays[0].dtype == np.int32:
-        return np.sum(arrays, axis=0, dtype=np.int32), 0.0
-    right, largest = np.sum(arrays, axis=0, dtype=np.float64), max(np.abs(array).max() for array in arrays)
-    block_exponent, shift = np.ceil(np.log2(largest)) + 1, np.ceil(np.log2(len(arrays)))
-    return right, len(arrays) * 2.0 ** (block_exponent - 31 + shift) + 2.0**-24 * np.abs(right).max()
+        return np.sum(arrays, axis=0, dtype=np.int32) * np.int32(times), 0.0
+    right, largest = times * np.sum(arrays, axis=0, dtype=np.float64), max(np.abs(array).max() for array in arrays)
+    block_exponent, shift = np.ceil(np.log2(largest)) + 1, np.ceil(np.log2(workers))
+    return right, workers * 2.0 ** (block_exponent - 31 + shift) + 2.0**-24 * np.abs(right).max()
 
 
 def _check(
-    config: AllReduce, job: FabricJob, arrays: list[np.ndarray], right: np.ndarray, allowed: float,
-    done: dict[int, Completion],
-) -> None:  # fmt: skip
-    for machine in job.machines:
-        error = done[machine].event.error() if machine in done else None
-        if error is not None:
-            raise error
+    config: AllReduce, job: FabricJob, arrays: list[np.ndarray], right: np.ndarray, allowed: float
+) -> None:
     if config.algorithm != "in-network" and config.dtype == "float32":  # n - 1 additions, each rounded
-        allowed += len(arrays) * 2.0**-23 * float(np.sum(np.abs(arrays), axis=0).max())
+        allowed += config.workers**2 / len(arrays) * 2.0**-23 * float(np.sum(np.abs(arrays), axis=0).max())
     for worker, array in enumerate(arrays):
         off = float(np.abs(array - right.astype(np.float64)).max())
         if off > allowed:
@@ -99,6 +114,7 @@ def _reduction(fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int
         seconds=seconds,
         ring_model_seconds=ring_model(config, size) if config.rate and star else None,
         stats=networks.counters(fabric, config, job),
+        checked=config.payload,
         **networks.link_figures(fabric, whole),
     )
 

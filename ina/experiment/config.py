@@ -26,6 +26,7 @@ STRIPED = ("in-network", "ring", "parameter-server")
 ETHERNET = 14  # bytes of a frame that do not count for the MTU
 MODELS = {"cnn": 409_034, "small": 39_418}  # what can be trained (rank.py), and its parameters
 SWITCHES = tuple(kinds.KINDS)
+PAYLOAD = "true; or false: packets without values, for scale: the same packets and times, but no sums to check"
 SAMPLE = "s of virtual time between two looks at links, queues and slot pools, for trace.json and the report; 0: none"
 BMV2_WINDOW = 8  # it takes 0.1 ms and more for a packet: what waits longer is sent again for nothing
 
@@ -229,6 +230,7 @@ class Virtual(Keys):
     rto_max: float = key(0.0, "largest, s; 0: 10 ms in virtual time, 500 ms in processes")
     timeout: float = key(30.0, "seconds after which a tensor has failed")
     sample: float = key(0.0, SAMPLE)
+    payload: bool = key(True, PAYLOAD)
 
     def __post_init__(self) -> None:
         need = self.need
@@ -289,6 +291,8 @@ class AllReduce(Virtual):
     world: str = key("virtual", "where: virtual (the event clock; every run of one seed is equal to the bit), or in processes: "
                      "local (one machine, shared memory), testbed (hosts of a Mininet network)")  # fmt: skip
     elements: int = key(1_000_000, "of each job's tensor")
+    tensors: str = key("own", "own: each worker has one; common: all of a job have the same, and their results lie in one place: "
+                       "virtual time, where memory for all of them is not to be had")  # fmt: skip
     switch: str = key("embedded", "testbed: embedded (all switches in one process), process (each in one) or bmv2 (BMv2)")
 
     def __post_init__(self) -> None:
@@ -298,11 +302,15 @@ class AllReduce(Virtual):
         if self.switch == "bmv2" and self.slots == 0:
             object.__setattr__(self, "slots", BMV2_WINDOW)
         self.need(self.elements >= 1, "elements", "at least 1")
+        self.need(self.tensors in ("own", "common"), "tensors", "own or common")
+        self.need(self.tensors == "own" or self.world == "virtual", "tensors", "own outside virtual time")
         super().__post_init__()
+        self.need(self.tensors == "own" or self.algorithm == "in-network", "tensors", f"own with {self.algorithm}")
         if self.world != "virtual":
             need, where = self.need, f"in world = {self.world!r}"
             need(self.algorithm == "in-network", "algorithm", f"in-network {where}")
             need(self.stripes == 1, "stripes", f"1 {where}")
+            need(self.payload, "payload", f"true {where}")
             need(self.sample == 0, "sample", f"0 {where}")
             need(self.latency == 0 == self.ecn, "latency" if self.latency else "ecn", f"0 {where}")
             need(self.world == "testbed" or self.topology == "star", "topology", f"star {where}")
@@ -376,6 +384,7 @@ class Sharing(Keys):
     rto_max: float = key(10e-3, "largest, s")
     timeout: float = key(30.0, "virtual seconds after which a tensor has failed")
     sample: float = key(0.0, SAMPLE)
+    payload: bool = key(True, PAYLOAD)
 
     def __post_init__(self) -> None:
         need = self.need
@@ -436,6 +445,10 @@ def convert(kind: type[Keys], name: str, value: object, where: str) -> object:
             if not isinstance(items, (list, tuple)):
                 raise ValueError
             return tuple(str(item).strip() for item in items)
+        if want is bool:
+            if str(value) not in ("true", "false", "True", "False"):
+                raise ConfigError(f"{where}: {name} = {value!r}: expected true or false")
+            return str(value).lower() == "true"
         if isinstance(value, bool) or not isinstance(value, (str, int, float)):
             raise ValueError
         if want is int and isinstance(value, float):

@@ -108,7 +108,7 @@ def fabric(config: Virtual, place: Place) -> Fabric:
     )
     made = Fabric(
         program(config), place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults,
-        seed=config.seed, ways=place.ways, protocol=config.protocol, max_frame=_longest(config),
+        seed=config.seed, ways=place.ways, protocol=config.protocol, max_frame=_longest(config), payload=config.payload,
     )  # fmt: skip
     for host in place.topology.hosts:
         made.set_cpu(made.host(host.name), config.host_packet, config.host_byte, config.host_cores)

@@ -186,7 +186,7 @@ def show(kind: type[Keys], plan: Plan | None = None) -> str:
 def _toml(value: object) -> str:
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, (str, bool)) else repr(value)
 
 
 def markdown(kind: type[Keys]) -> str:

@@ -156,6 +156,11 @@ class Run:
         }
 
 
+def sums(checked: bool) -> str | None:
+    """What the table says of them; nothing where they are right, as always."""
+    return None if checked else "not checked"
+
+
 @dataclass
 class Reduction:
     """What one job did; ``seconds`` from its submission to its last worker's result."""
@@ -169,12 +174,14 @@ class Reduction:
     link_use: float | None  # of that link, until the last job was done
     ring_model_seconds: float | None  # a ring all-reduce on these wires at best: no headers, no losses
     stats: dict[str, dict] = field(default_factory=dict)  # workers: sums over them; network: also other jobs' packets
+    checked: bool = True  # the sums; they are not where packets carry no values
 
     def summary(self) -> dict[str, object]:
         """Figures of the table; counters are sums over the job's workers."""
         worker = self.stats["workers"]
         return {
             "job": self.job,
+            "sums": sums(self.checked),
             "time_ms": 1e3 * self.seconds,
             "goodput_gbps": 8e-9 * self.bytes / self.seconds,
             "link_mb": 1e-6 * self.busiest_bytes if self.busiest_link else None,
@@ -201,6 +208,7 @@ class Training:
     link_use: float | None
     spans: list[list[tuple[str, float, float]]]  # by worker: what it did, from when to when
     stats: dict[str, dict] = field(default_factory=dict)
+    checked: bool = True  # as of Reduction
 
     def summary(self) -> dict[str, object]:
         """Figures of the table: means over the steps."""
@@ -208,6 +216,7 @@ class Training:
         worker = self.stats["workers"]
         return {
             "job": self.job,
+            "sums": sums(self.checked),
             "step_ms": 1e3 * step,
             "compute_ms": 1e3 * compute,
             "reduce_ms": 1e3 * self.reduce_seconds,

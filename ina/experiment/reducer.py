@@ -60,7 +60,7 @@ def main() -> None:
         address=given.address, switch=given.switch,
     )  # fmt: skip
     tensors = [spec.tensor(worker) for worker in range(spec.workers)]
-    right, allowed = expected(tensors)
+    right, allowed = expected(tensors, len(tensors))
     own = tensors[spec.worker]
     port = open_worker_port(given, Faults(**spec.faults) if spec.faults else None)
     with Endpoint(config, port, client.fileno()) as endpoint:

@@ -42,6 +42,7 @@ COLUMNS = {
         ("ring_model_ms", "ring at best (model), ms", "ring ms", "{:.4f}"),
         ("packets", "packets sent (all workers)", "packets", "{:,}"),
         ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+        ("sums", "sums (payload = false)", "sums", "{}"),
     ],
     "workload": [
         ("step_ms", "time per step, virtual ms", "ms/step", "{:.4f}"),
@@ -53,6 +54,7 @@ COLUMNS = {
         ("link_use", "use of the busiest link", "use", "{:.1%}"),
         ("packets", "packets sent (all workers)", "packets", "{:,}"),
         ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+        ("sums", "sums (payload = false)", "sums", "{}"),
     ],
     "sharing": [
         ("goodput_gbps", "goodput of a job, mean, Gb/s", "Gb/s", "{:.2f}"),
@@ -65,6 +67,7 @@ COLUMNS = {
         ("queue_kb", "longest queue of the switch, kB", "queue", "{:.1f}"),
         ("dropped", "packets that a full queue refused", "dropped", "{:,}"),
         ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
+        ("sums", "sums (payload = false)", "sums", "{}"),
     ],
 }
 

@@ -128,7 +128,7 @@ def _reduced(config: Workload, fabric: Fabric, worker: Worker, ticket: int, time
     index = next(i for i in range(len(worker.spans) - 1, -1, -1) if worker.spans[i][0] == name)
     worker.spans[index] = (name, worker.spans[index][1], time)
     result, right = worker.results[number], config.workers * (config.workers + 1) // 2
-    if not np.all(result == right):
+    if config.payload and not np.all(result == right):
         raise WrongSum(f"{worker.job.name}: worker {worker.rank}'s bucket {number} of step {worker.step} is not {right}")
     result[:] = 0
 
@@ -158,5 +158,6 @@ def _training(
         reduce_seconds=_covered(reductions) / PS / config.steps,
         spans=[[(name, begin / PS, end / PS) for name, begin, end in worker.spans] for worker in workers],
         stats=stats,
+        checked=config.payload,
         **figures,
     )

@@ -56,7 +56,9 @@ static int add_port(struct ina_switch *sw, const struct ina_command *c)
         if (!port->link)
             return -ENOMEM;
         ina_link_start(port->link, c->link, sw->config.buffers);
-        sw->linked[sw->linked_count++] = (uint16_t)c->id;
+        port->outlet = sw->outlet.put && !c->port;
+        if (!port->outlet)
+            sw->linked[sw->linked_count++] = (uint16_t)c->id;
     }
     port->port = c->port;
     port->present = true;
@@ -74,12 +76,13 @@ static int remove_port(struct ina_switch *sw, const struct ina_command *c)
         free(port->link);
         port->link = NULL;
         uint32_t i = 0;
-        while (sw->linked[i] != c->id)
+        while (i < sw->linked_count && sw->linked[i] != c->id)
             i++;
-        memmove(&sw->linked[i], &sw->linked[i + 1], (--sw->linked_count - i) * sizeof sw->linked[0]);
+        if (!port->outlet)
+            memmove(&sw->linked[i], &sw->linked[i + 1], (--sw->linked_count - i) * sizeof sw->linked[0]);
     }
     port->port = NULL;
-    port->present = port->loopback = port->disabled = false;
+    port->present = port->outlet = port->loopback = port->disabled = false;
     return 0;
 }
 

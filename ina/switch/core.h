@@ -3,8 +3,10 @@
 #define INA_CORE_H
 
 #include <stdbool.h>
+#include <string.h>
 
 #include "switch.h"
+#include "tna.h"
 
 enum { INA_NONE = -1, INA_EMISSIONS = 4096 };
 
@@ -38,6 +40,7 @@ struct ina_switch_port {
     bool present;
     bool loopback;         /* TNA: what leaves by it enters by it again */
     bool disabled;         /* TNA: it was present, and will be again */
+    bool outlet;           /* its link hands over to the outlet, and is not among `linked` */
     bool active;           /* has emissions in the current batch */
     int32_t first, last;   /* those */
     uint32_t copies;       /* how many */
@@ -54,6 +57,8 @@ struct ina_switch {
     struct ina_tna_runtime *tna; /* NULL: the program is v1model's */
     void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now);
     void *output_context;
+    struct ina_outlet outlet;  /* put NULL: none */
+    bool lent;                 /* the batch is in the outlet's memory: its last copy may go out from there */
     struct ina_switch_config config;
     uint32_t meta_stride, frame_stride, buffer_stride;
 
@@ -81,7 +86,7 @@ struct ina_switch {
     uint32_t digest_stride;
     uint64_t digest_written, digest_read, digest_lost;
 
-    uint16_t linked[INA_SWITCH_PORTS]; /* ports with a link */
+    uint16_t linked[INA_SWITCH_PORTS]; /* ports with a link that are to be polled */
     uint32_t linked_count;
     struct ina_members **groups, **sessions; /* INA_SWITCH_GROUPS each */
     struct ina_switch_port ports[INA_SWITCH_PORTS];
@@ -99,6 +104,58 @@ static inline void ina_count_drop(struct ina_switch *sw, uint16_t port, enum ina
     sw->ports[port].stats.drops[why]++;
 }
 
+/* egress.c: the descriptor of a copy of `from` in the memory that `to` already describes. */
+static inline void ina_describe(struct ina_packet *to, const struct ina_packet *from, struct ina_replica replica,
+                                uint8_t instance_type, bool keep_tag)
+{
+    uint8_t *data = to->data;
+    uint32_t headroom = to->headroom, capacity = to->len + to->tailroom, tag = to->tag;
+    *to = *from;
+    to->data = data;
+    to->headroom = headroom;
+    to->tailroom = capacity - from->len;
+    if (keep_tag)
+        to->tag = tag;
+    to->egress_port = replica.port;
+    to->rid = replica.rid;
+    to->instance_type = instance_type;
+    to->verdict = INA_UNICAST;
+    to->clone = to->digest = 0;
+}
+
+/* Metadata: whole cache lines on both sides. */
+static inline void ina_copy_lines(uint8_t *to, const uint8_t *from, uint64_t bytes)
+{
+    for (uint64_t at = 0; at < bytes; at += 64)
+        memcpy(to + at, from + at, 64);
+}
+
+/* Frames that lie alike on their cache lines, as those of ports do: whole lines but for both ends. */
+static inline void ina_copy_frame(uint8_t *restrict to, const uint8_t *restrict from, uint32_t len)
+{
+    if (len < 64) {
+        memcpy(to, from, len);
+        return;
+    }
+    memcpy(to, from, 64);
+    uint32_t at = 64 - ((uintptr_t)to & 63);
+    for (; at + 64 < len; at += 64)
+        memcpy(to + at, from + at, 64);
+    memcpy(to + len - 64, from + len - 64, 64);
+}
+
+/* Room for `more` bytes in front: headers that TNA's ingress puts before a frame for its egress, which takes them off, make it
+ * longer than the port's frames only for so long. */
+static inline bool ina_into_headroom(struct ina_packet *to, uint32_t more)
+{
+    if (to->headroom < more + INA_TNA_EGRESS_FRONT)
+        return false;
+    to->data -= more;
+    to->headroom -= more;
+    to->tailroom += more;
+    return true;
+}
+
 /* queue.c */
 uint32_t ina_buffer_take(struct ina_switch *sw, const struct ina_packet *pkt); /* a copy, or INA_NO_BUFFER */
 void ina_buffer_give(struct ina_switch *sw, uint32_t i);
@@ -109,6 +166,11 @@ void ina_loop_back(struct ina_switch *sw, uint16_t port, const struct ina_packet
 void ina_link_push(struct ina_switch *sw, uint16_t port, const struct ina_packet *pkt, uint8_t passes, uint64_t now);
 void ina_links_poll(struct ina_switch *sw, uint64_t now);
 void ina_link_drop_all(struct ina_switch *sw, uint16_t port);
+void ina_mark(struct ina_switch *sw, uint16_t port, const struct ina_packet *pkt); /* congestion experienced (ECN) */
+
+/* outlet.c: one copy of packet `source` of the batch leaves by a port of the outlet. `last`: it is the last one. */
+void ina_outlet_send(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
+                     uint8_t instance_type, bool last, uint64_t now);
 
 /* egress.c: runs egress on `n` packets that lie where they can be sent from, and does what follows from its verdicts. A
  * packet that is not to be sent has len 0 afterwards. */

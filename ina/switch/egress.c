@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "core.h"
-#include "tna.h"
 
 unsigned ina_lend(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned want)
 {
@@ -79,73 +78,21 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
     }
 }
 
-/* The descriptor of a copy of `from` in the memory that `to` already describes. */
-static inline void describe(struct ina_packet *to, const struct ina_packet *from, struct ina_replica replica,
-                            uint8_t instance_type, bool lent_by_port)
-{
-    uint8_t *data = to->data;
-    uint32_t headroom = to->headroom, capacity = to->len + to->tailroom, tag = to->tag;
-    *to = *from;
-    to->data = data;
-    to->headroom = headroom;
-    to->tailroom = capacity - from->len;
-    if (lent_by_port)
-        to->tag = tag;
-    to->egress_port = replica.port;
-    to->rid = replica.rid;
-    to->instance_type = instance_type;
-    to->verdict = INA_UNICAST;
-    to->clone = to->digest = 0;
-}
-
-/* Metadata: whole cache lines on both sides. */
-static inline void copy_lines(uint8_t *to, const uint8_t *from, uint64_t bytes)
-{
-    for (uint64_t at = 0; at < bytes; at += 64)
-        memcpy(to + at, from + at, 64);
-}
-
-/* Frames that lie alike on their cache lines, as those of ports do: whole lines but for both ends. */
-static inline void copy_frame(uint8_t *restrict to, const uint8_t *restrict from, uint32_t len)
-{
-    if (len < 64) {
-        memcpy(to, from, len);
-        return;
-    }
-    memcpy(to, from, 64);
-    uint32_t at = 64 - ((uintptr_t)to & 63);
-    for (; at + 64 < len; at += 64)
-        memcpy(to + at, from + at, 64);
-    memcpy(to + len - 64, from + len - 64, 64);
-}
-
-/* Room for `more` bytes in front: headers that TNA's ingress puts before a frame for its egress, which takes them off, make it
- * longer than the port's frames only for so long. */
-static bool into_headroom(struct ina_packet *to, uint32_t more)
-{
-    if (to->headroom < more + INA_TNA_EGRESS_FRONT)
-        return false;
-    to->data -= more;
-    to->headroom -= more;
-    to->tailroom += more;
-    return true;
-}
-
 /* A copy of `from` into `to`, which is frame `n` of what the port lent; with metadata of its own unless it may have the
  * packet's. False: it does not fit. */
 static inline bool copy(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *from,
                         struct ina_replica replica, uint8_t instance_type, bool own_meta, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[replica.port];
-    if (from->len > to->len + to->tailroom && !(sw->tna && into_headroom(to, from->len - to->len - to->tailroom))) {
+    if (from->len > to->len + to->tailroom && !(sw->tna && ina_into_headroom(to, from->len - to->len - to->tailroom))) {
         port->stats.drops[INA_DROPPED_TOO_LONG]++;
         return false;
     }
-    describe(to, from, replica, instance_type, port->port != NULL);
-    copy_frame(to->data, from->data, from->len);
+    ina_describe(to, from, replica, instance_type, port->port != NULL);
+    ina_copy_frame(to->data, from->data, from->len);
     if (own_meta) {
         to->meta = sw->egress_meta + (size_t)n * sw->meta_stride;
-        copy_lines(to->meta, from->meta, sw->carried);
+        ina_copy_lines(to->meta, from->meta, sw->carried);
     }
     to->enq_time = to->deq_time = now;
     return true;
@@ -211,8 +158,14 @@ void ina_emit(struct ina_switch *sw, struct ina_packet *batch, uint64_t now)
                 continue;
             }
             const struct ina_emission *e = &sw->emissions[at];
+            if (port->outlet) {
+                const struct ina_replica to = {number, e->rid};
+                at = e->next;
+                ina_outlet_send(sw, batch, e->source, to, e->instance_type, --sw->uses[e->source] == 0, now);
+                continue;
+            }
             struct ina_packet copy = batch[e->source];
-            describe(&copy, &batch[e->source], (struct ina_replica){number, e->rid}, e->instance_type, false);
+            ina_describe(&copy, &batch[e->source], (struct ina_replica){number, e->rid}, e->instance_type, false);
             sw->uses[e->source]--;
             ina_link_push(sw, number, &copy, sw->passes[e->source], now);
             at = e->next;

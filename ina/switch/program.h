@@ -30,7 +30,9 @@
 #include "packet.h"
 
 enum { INA_PROGRAM_ABI = 2 };
-enum { INA_HEADROOM = 128 }; /* at least this much before the frame when ingress is called */
+/* At least this much lies before the frame when ingress is called; v1model's does with less (a deparser for which it is not
+ * enough moves the rest). */
+enum { INA_HEADROOM = 128, INA_LEAST_HEADROOM = 32 };
 
 enum ina_architecture { INA_V1MODEL = 0, INA_TNA = 1 };
 

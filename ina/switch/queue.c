@@ -107,7 +107,7 @@ void ina_link_push(struct ina_switch *sw, uint16_t number, const struct ina_pack
 }
 
 /* ECN (RFC 3168 section 5): a frame of an ECN-capable transport that met a long queue says "congestion experienced". */
-static void mark(struct ina_switch *sw, uint16_t number, const struct ina_packet *pkt)
+void ina_mark(struct ina_switch *sw, uint16_t number, const struct ina_packet *pkt)
 {
     uint8_t *ip = pkt->data + 14;
     if (pkt->len < 34 || pkt->data[12] != 0x08 || pkt->data[13] != 0x00 || !(ip[1] & 3) || (ip[1] & 3) == 3)
@@ -144,7 +144,7 @@ static void transmit(struct ina_switch *sw, uint16_t number, uint64_t now)
             continue;
         }
         if (b->marked)
-            mark(sw, number, &b->pkt);
+            ina_mark(sw, number, &b->pkt);
         item.bytes = b->pkt.wire_len + INA_ETHERNET_OVERHEAD;
         ina_link_transmit(link, &item, now);
     }

@@ -151,6 +151,16 @@ void ina_switch_set_output(struct ina_switch *sw,
     sw->output_context = context;
 }
 
+void ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet)
+{
+    sw->outlet = *outlet;
+}
+
+uint32_t ina_switch_headroom(const struct ina_switch *sw)
+{
+    return sw->program->architecture == INA_TNA ? INA_HEADROOM : INA_LEAST_HEADROOM;
+}
+
 void *ina_switch_state(struct ina_switch *sw)
 {
     return sw->state;
@@ -344,6 +354,7 @@ static void settle(struct ina_switch *sw, uint64_t now)
 /* Packets that cannot enter are counted and leave the batch: the number of those that stay, moved to the front. */
 static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n)
 {
+    const uint32_t headroom = ina_switch_headroom(sw);
     unsigned kept = 0;
     _Static_assert(INA_NORMAL == 0 && INA_DROP == 0 && INA_NO_TIME == 0, "a fresh descriptor is zero");
     for (unsigned i = 0; i < n;) {
@@ -361,7 +372,7 @@ static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n
             bytes += pkt->wire_len;
             if (!present) {
                 stats->drops[INA_DROPPED_NO_PORT]++;
-            } else if (!pkt->len || pkt->headroom < INA_HEADROOM || pkt->wire_len < pkt->len) {
+            } else if (!pkt->len || pkt->headroom < headroom || pkt->wire_len < pkt->len) {
                 stats->drops[INA_DROPPED_MALFORMED]++;
             } else {
                 if (kept != i)
@@ -387,8 +398,11 @@ void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n
             pkt->meta = sw->ingress_meta + (size_t)i * sw->meta_stride;
             sw->passes[i] = 1;
         }
-        if (kept)
+        if (kept) {
+            sw->lent = sw->outlet.put != NULL;
             process(sw, pkts, kept, NULL, now);
+            sw->lent = false;
+        }
         pkts += taken;
         n -= taken;
         if (sw->loop_count || sw->linked_count)

@@ -125,7 +125,22 @@ void ina_switch_set_output(struct ina_switch *sw,
                            void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now),
                            void *context);
 
-/* Frames from ports: ingress_port, data, len, wire_len, headroom (>= INA_HEADROOM) and tailroom are set, tag is the
+/* For a caller that has a calendar of its own (virtual time): what leaves by ports with a link and without a `struct
+ * ina_port` is written straight into his memory and handed over as soon as it is sent, with the time of its arrival; the
+ * link keeps nothing in flight. Nothing of this calls the switch back. */
+struct ina_outlet {
+    void *context;
+    int (*get)(void *context, struct ina_packet *pkt); /* lends an empty frame, its tag included; 0: there is none */
+    /* Takes a frame that `get` lent, or one of those that ina_switch_input was called with (its tag says which). len 0: it is
+     * not sent. */
+    void (*put)(void *context, uint16_t port, struct ina_packet *pkt, uint64_t arrival);
+    void (*wake)(void *context, uint16_t port, uint64_t due); /* ina_switch_poll_port is to be called then */
+};
+void ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet); /* before ports are added */
+void ina_switch_poll_port(struct ina_switch *sw, uint32_t port, uint64_t now);
+uint32_t ina_switch_headroom(const struct ina_switch *sw); /* that ina_switch_input wants before each frame */
+
+/* Frames from ports: ingress_port, data, len, wire_len, headroom (>= ina_switch_headroom) and tailroom are set, tag is the
  * caller's; the rest is overwritten, and the frames may be. Everything that can leave at `now` has left on return. */
 void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now);
 uint64_t ina_switch_next_due(const struct ina_switch *sw); /* ps; UINT64_MAX: no queue has anything */

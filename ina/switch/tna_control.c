@@ -140,6 +140,10 @@ static int set_loopback(struct ina_switch *sw, const struct ina_command *c)
     if (c->count && sw->ports[c->id].port)
         return -EINVAL;
     sw->ports[c->id].loopback = c->count != 0;
+    if (sw->ports[c->id].loopback && sw->ports[c->id].outlet) { /* what leaves by it comes back to this switch, not to an outlet */
+        sw->ports[c->id].outlet = false;
+        sw->linked[sw->linked_count++] = (uint16_t)c->id;
+    }
     return 0;
 }
 

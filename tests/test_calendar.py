@@ -1,0 +1,26 @@
+"""The calendar of virtual time (ina/emulator/events.c): the order is that of a list, whatever the times, and nothing leaks."""
+
+import subprocess
+
+import pytest
+from capabilities import need
+
+from ina.paths import root
+
+INCLUDES = [f"-I{root() / folder}" for folder in (".", "host", "ina/switch", "ina/emulator")]
+
+
+@pytest.fixture(scope="module")
+def calendar(tmp_path_factory):
+    need("cc", "sanitizers")
+    built = tmp_path_factory.mktemp("calendar") / "calendar"
+    sources = [str(root() / "tests/c/calendar.c"), str(root() / "ina/emulator/events.c")]
+    subprocess.run(["cc", "-O1", "-g", "-std=gnu11", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", *INCLUDES,
+                    *sources, "-o", str(built)], check=True)  # fmt: skip
+    return built
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_order_is_that_of_a_list(calendar, seed):
+    said = subprocess.run([calendar, str(seed), "60000"], capture_output=True, text=True, timeout=120)
+    assert (said.returncode, said.stderr) == (0, "")
