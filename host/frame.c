@@ -28,7 +28,7 @@ static void expect(struct ina_frame_template *frame, const struct ina_worker_con
         .protocol = 0xff,
         .src_ip = 0xffffffff,
         .dst_ip = 0xffffffff,
-        .src_port = 0xffff,
+        .src_port = htons((uint16_t)~frame->shard_mask),
         .dst_port = 0xffff,
         .udp_len = 0xffff,
         .type_overflow_size = (uint8_t)~INA_WIRE_OVERFLOW,
@@ -50,6 +50,8 @@ int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_
         return -1;
     frame->values = config->values;
     frame->size_code = (uint32_t)size_code;
+    frame->shard_mask = config->shards ? config->shards - 1 : 0;
+    frame->port = config->peer.port;
     prepare(frame->data, config, frame->size_code, 4 * config->values);
     prepare(frame->bare, config, INA_WIRE_SIZE_NONE, 0);
     expect(frame, config);
@@ -69,7 +71,9 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
     const int told = ina_internet_payload(&net, pkt->len);
     if (told < 0)
         return INA_FRAME_MALFORMED;
-    if (!ina_internet_is(&net, &config->peer, &config->self))
+    struct ina_address peer = config->peer;
+    peer.port = (uint16_t)(frame->port | (ntohs(h->set_slot) & frame->shard_mask));
+    if (!ina_internet_is(&net, &peer, &config->self))
         return INA_FRAME_FOREIGN;
 
     const uint32_t type = h->type_overflow_size >> 4, size = h->type_overflow_size & INA_WIRE_SIZE;

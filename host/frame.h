@@ -16,6 +16,8 @@ struct ina_frame_template {  /* all that does not change from packet to packet; 
     uint64_t result[INA_FRAME_WORDS], fixed[INA_FRAME_WORDS]; /* a result with values; its bits that are always the same */
     uint32_t values;         /* per packet */
     uint32_t size_code;
+    uint32_t shard_mask;     /* shards of the switch - 1: slot s goes to and comes from its UDP port `port` | (s & shard_mask) */
+    uint32_t port;
 };
 
 /* 0 or -1: no such packet size. */
@@ -32,6 +34,7 @@ static inline uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_
 {
     struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
     memcpy(h, with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
+    h->dst_port = htons((uint16_t)(frame->port | (slot & frame->shard_mask)));
     h->type_overflow_size = (uint8_t)(type << 4 | (with_values ? frame->size_code : INA_WIRE_SIZE_NONE));
     h->tsi = htonl(tsi);
     h->set_slot = htons((uint16_t)((set ? INA_WIRE_SET : 0) | slot));
@@ -77,7 +80,9 @@ static inline enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view
         return ina_frame_parse_any(view, pkt, frame, config);
     /* In little endian the last word is tsi, set and slot, e0, e1. */
     const uint64_t last = words[INA_FRAME_WORDS - 1];
-    const uint32_t set_slot = ntohs((uint16_t)(last >> 32));
+    const uint32_t set_slot = ntohs((uint16_t)(last >> 32)), src_port = ntohs((uint16_t)(words[4] >> 16));
+    if ((src_port ^ set_slot) & frame->shard_mask)
+        return ina_frame_parse_any(view, pkt, frame, config);
     *view = (struct ina_frame_view){
         .tsi = ntohl((uint32_t)last),
         .slot = set_slot & INA_WIRE_SLOT,

@@ -41,6 +41,8 @@ struct ina_worker_config {
     uint32_t window;         /* first congestion window, packets; 0: as much as the paper's, 60 KB */
     uint32_t fixed_point;    /* 1: float32 blocks all have `exponent`, and go as floats if they do not fit; 0: agreed for each */
     int32_t exponent;        /* -96..126: values up to 2^exponent are encoded, to 2^(exponent - 30 + ceil(log2 workers)) */
+    /* SwitchML; other protocols do not look at it. */
+    uint32_t shards;         /* of the switch, power of two <= 16: packets of a slot go to UDP port peer.port + slot mod shards; 0: one */
 };
 
 struct ina_tensor {          /* what submit takes; also the caller's table entry */

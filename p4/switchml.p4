@@ -62,4 +62,7 @@ control SwitchEgress(inout headers_t hdr, inout metadata_t meta, inout standard_
     }
 }
 
+/* Slots share no state, and a worker sends those of one slot to one of these UDP ports: switches with several processors give each
+ * its own. */
+@shards[udp_dst_port=0xBEE0, count=16]
 V1Switch(SwitchParser(), VerifyChecksums(), SwitchIngress(), SwitchEgress(), UpdateChecksums(), SwitchDeparser()) main;

@@ -53,6 +53,42 @@ def test_sums_are_exact_between_processes(tmp_path, protocol, dtype):
         check(found, running.stop(), 4)
 
 
+def test_slots_are_spread_over_shards(tmp_path):
+    """Two threads, each with the rows of its slots; one queue for each device, steered in software."""
+    with memif(tmp_path, 2, "--control", tmp_path / "control", "--shards", 2) as running:
+        assert running.about["shards"] == 2 and running.about["steering"] == {"0": "software", "1": "software"}
+        found = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "400k", "--repeat", 3,
+                                  "--in-flight", 2, "--rto", 0.004, "--fault", "loss=0.005,dup=0.01,reorder=0.01"))  # fmt: skip
+        summary = running.stop()
+    assert all(said["all_reduces"] == 3 for said in found)
+    total = sum(port["rx_packets"] for port in summary["ports"].values())
+    assert sum(summary["shards"]) == total and min(summary["shards"]) > total / 3
+    assert sum(int(cell[0]) for cell in summary["program"].get("SwitchIngress.drops", {}).values()) < total / 10
+    assert_no_mbuf_is_lost(*found, summary)
+
+
+def test_shards_over_p4runtime_and_without_a_controller(tmp_path):
+    """EAL's lcores say how many; what a P4Runtime client reads adds up, and registers are refused."""
+    need("p4runtime")
+    from ina.p4runtime.target import RemoteSwitch
+    from ina.switch import CounterEntry, EntityError, RegisterEntry
+
+    eal = ["--no-huge", "-m", "128", "--no-shconf", "--no-pci", "--no-telemetry", "--lcores", "0@0,1@0", "--log-level", "error"]
+    ports = [word for i in range(2) for word in ("--port", f"{i}=memif:{tmp_path}/ports.sock")]
+    with switch(*eal, "--", "--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--admit", 2, "--job-slots", 32,
+                "--grpc", f"unix:{tmp_path}/grpc") as running:  # fmt: skip
+        assert running.about["shards"] == 2
+        found = summaries(workers(tmp_path, 2, "--window", 32, "--values", 64, "--shards", 2, "--verify", "--size", "100k"))
+        remote = RemoteSwitch(running.about["grpc"], 1)
+        try:
+            with pytest.raises(EntityError, match="each of the 2 shards"):
+                remote.read([RegisterEntry("SwitchIngress.phase.tsis", 0)])
+            assert len(remote.read([CounterEntry("SwitchIngress.drops")])) > 1
+        finally:
+            remote.close()
+        check(found, running.stop(), 10)
+
+
 def test_without_a_controller(tmp_path):
     """Job 0 is admitted at the start: for machines that share no socket."""
     with memif(tmp_path, 2, "--admit", 2, "--job-slots", 32) as running:
@@ -212,6 +248,8 @@ WORKER = ["--device", "memif:x", "--worker", "0", "--workers", "2"]
     ("switch", ["--program", "examples/learn.p4", "--port", "0=net_null0", "--admit", "1"], 1, "no aggregation program"),
     ("switch", [*SWITCHML, "--port", "0=net_null0", "--admit", "1", "--max-frame", "500"], 1, "have 1076"),
     ("switch", ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--admit", "1"], 1, "EAL"),
+    ("switch", [*ONE, "--admit", "1", "--shards", "3"], 2, "power of two"),
+    ("switch", ["--program", "p4/atp.p4", "--port", "0=net_null0", "--control", "x", "--shards", "2"], 1, "declares no shards"),
     ("worker", ["--device", "memif:x", "--worker", "2", "--workers", "2"], 2, "worker: 2, expected 0..1"),
     ("worker", [*WORKER, "--size", "3"], 2, "multiple of 4"),
     ("worker", [*WORKER, "--values", "100"], 2, "values: 100"),

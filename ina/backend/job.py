@@ -151,7 +151,7 @@ class Job:
             incarnation=attachment.incarnation, protocol=attachment.protocol, slots=attachment.slots,
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch,
-            server=attachment.switch)  # the switch relays what is for it
+            shards=attachment.port.get("shards", 1), server=attachment.switch)  # the switch relays what is for it
         self.has_maximum = protocols.has_maximum(attachment.protocol)
         own = (lambda max_frame: self._own_port(attachment, max_frame)) if self.settings.on_dpdk else None
         try:

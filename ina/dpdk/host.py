@@ -20,15 +20,14 @@ class DpdkSwitch(EmbeddedSwitch):
     Raises ValueError: the program is of no protocol, or frames of its packets are longer than the devices'.
     """
 
-    def __init__(self, program: Path, switch: Any, opened: Devices):
+    def __init__(self, program: Path, switch: Any, opened: Devices, shards: int = 1):
         super().__init__(program, {}, switch)
         devices, self._opened = opened.ports, opened
         needed = protocols.frame_bytes(self.protocol, self.values)
-        for number, port in devices.items():
-            if port.max_frame < needed:
-                raise ValueError(f"--max-frame: port {number} ({port.name}) takes frames of {port.max_frame} bytes; packets of "
-                                 f"{self.protocol} with {self.values} values have {needed}")
-        self._devices = devices
+        if (longest := opened.pool.max_frame) < needed:
+            raise ValueError(f"--max-frame: devices take frames of {longest} bytes; packets of {self.protocol} with "
+                             f"{self.values} values have {needed}")
+        self._devices, self._shards = devices, shards
         self._ports.update(devices)
         self._taken: dict[tuple[int, int], int] = {}  # (job, port) -> worker
 
@@ -39,7 +38,7 @@ class DpdkSwitch(EmbeddedSwitch):
         if (other := self._taken.setdefault((job, number), index)) != index:
             raise ValueError(f"port {number} is worker {other}'s of this job already: worker {index} needs one of its own "
                              "(INA_PORT=dpdk@N:...)")
-        return Plug(number, worker_address(job, index), replace(self._address), {"kind": "dpdk"}, [])
+        return Plug(number, worker_address(job, index), replace(self._address), {"kind": "dpdk", "shards": self._shards}, [])
 
     def _number(self, kind: str, index: int) -> int:
         there = sorted(self._devices)
@@ -61,8 +60,8 @@ class DpdkSwitch(EmbeddedSwitch):
 
     def counters(self) -> dict:
         counted = super().counters()
-        for number, port in self._devices.items():
-            counted["ports"][number]["errors"] = {key: n for key, n in port.stats.items() if key in ERRORS}
+        for number in self._devices:
+            counted["ports"][number]["errors"] = self._opened.errors(number)
         return counted | {"mbufs": self._opened.mbufs()}
 
     def close(self) -> None:
@@ -72,6 +71,3 @@ class DpdkSwitch(EmbeddedSwitch):
 
     def _closable(self) -> Iterable[int]:
         return [number for number in self._ports if number not in self._devices]
-
-
-ERRORS = ("rx_malformed", "rx_foreign", "tx_full", "tx_malformed", "errors")

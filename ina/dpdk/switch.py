@@ -18,10 +18,13 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from ina.dpdk import devices
+from ina.switch.shards import ShardedSwitch, pinned, shard_key
+from ina.transport import dpdk
 from ina.transport.dpdk import DpdkError
 from ina.transport.ports import MAX_FRAME, MIN_FRAME
 
@@ -38,6 +41,9 @@ def parser() -> argparse.ArgumentParser:
                      help="port number (0..509) and device: a PCI address, memif:SOCKET, or a virtual device with its arguments "
                           "(net_af_packet0,iface=eth1); once for each port")  # fmt: skip
     top.add_argument("--control", metavar="SOCKET", help="where jobs are admitted: an abstract name, or a path with a '/'")
+    top.add_argument("--shards", type=int, default=0, metavar="N",
+                     help="processors that slots are spread over, a power of two (default: as many as EAL's arguments name "
+                          "lcores, if the program declares that it can be)")
     top.add_argument("--job-slots", type=int, default=128, metavar="N",
                      help="slots of a job that asks for none (default: %(default)s)")
     top.add_argument("--admit", type=int, default=0, metavar="WORKERS",
@@ -103,6 +109,8 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError(f"--batch {args.batch}: expected 1 to 64")
     if not 0 <= args.admit <= len(args.port):
         raise ValueError(f"--admit {args.admit}: this switch has {len(args.port)} ports, one for each worker")
+    if args.shards < 0 or args.shards & (args.shards - 1) or args.shards > 16:
+        raise ValueError(f"--shards {args.shards}: expected a power of two up to 16")
     if args.spin < 0 or args.duration < 0:
         raise ValueError("--spin, --duration: expected seconds from 0 on")
     if not args.program.is_file():
@@ -143,20 +151,36 @@ def _longest(args: argparse.Namespace, program: Any) -> int:
 def _run(args: argparse.Namespace, eal: list[str], wanted: dict[int, str]) -> None:
     program = _compiled(args)
     with contextlib.ExitStack() as stack:
+        cpus = _cpus(eal)
+        key, shards = shard_key(program.p4info), args.shards
+        if not shards:
+            shards = 1 << min(len(cpus), key.count).bit_length() - 1 if key and cpus else 1
+        if key is None and shards > 1:
+            raise ValueError(f"--shards {shards}: {args.program} declares no shards (@shards): it runs on one processor")
+        claims = [key.claims(shard, shards) if key else () for shard in range(shards)]
         opened = devices.Devices(wanted, eal, _longest(args, program), server=True, mbufs=args.mbufs,
-                                 descriptors=args.descriptors)  # fmt: skip
+                                 descriptors=args.descriptors, shards=claims)  # fmt: skip
         stack.callback(opened.close)
-        running = Running(args, program, opened)
+        running = Running(args, program, opened, shards, cpus)
         stack.callback(running.close)
         running.start()
         running.serve()
 
 
+def _cpus(eal: list[str]) -> list[int]:
+    """Processors that EAL was given, by who gave it a command line; none: threads run anywhere."""
+    if not eal:
+        return []
+    dpdk.start(eal)
+    return dpdk.cpus()
+
+
 class Running:
     """The switch, whoever fills its tables, and what it says of itself."""
 
-    def __init__(self, args: argparse.Namespace, program: Any, opened: devices.Devices):
-        self.args, self.opened = args, opened
+    def __init__(self, args: argparse.Namespace, program: Any, opened: devices.Devices, shards: int = 1,
+                 cpus: Sequence[int] = ()):
+        self.args, self.opened, self.shards, self.cpus = args, opened, shards, cpus
         self.started = time.monotonic()
         self._closing = contextlib.ExitStack()
         self.server: Any = None
@@ -170,24 +194,30 @@ class Running:
         from ina.switch import Switch
 
         args = self.args
+
+        def switch(program: Any) -> Any:
+            return ShardedSwitch(program, self.shards, self.cpus) if self.shards > 1 else Switch(program)
+
         options = {"spin": args.spin, "yields": 0, "batch": args.batch}
         if args.grpc:
             from ina.p4runtime.device import Device
             from ina.p4runtime.service import Server as P4Runtime
 
-            device = self._closing.enter_context(Device(1, None, native=False, **options))
-            device.load(program)
+            device = self._closing.enter_context(Device(1, None, native=False, make=switch, **options))
+            with pinned(self.cpus[0] if self.cpus else None):
+                device.load(program)
             self.switch, self._ports_of = device.switch, device
             self.grpc = self._closing.enter_context(P4Runtime(device, args.grpc)).address
         else:
-            self.switch = self._ports_of = self._closing.enter_context(Switch(program))
-            self.switch.start(**options)
+            self.switch = self._ports_of = self._closing.enter_context(switch(program))
+            with pinned(self.cpus[0] if self.cpus else None):
+                self.switch.start(**options)
             self.grpc = ""
         self.host = None
         if args.control or args.admit:
             from ina.dpdk.host import DpdkSwitch
 
-            self.host = DpdkSwitch(args.program, self.switch, self.opened)
+            self.host = DpdkSwitch(args.program, self.switch, self.opened, self.shards)
             self._closing.callback(self.host.close)
 
     def start(self) -> None:
@@ -245,7 +275,9 @@ class Running:
 
     def _greet(self) -> None:
         said = {"pid": os.getpid(), "program": str(self.args.program), "source_hash": self.switch.program.source_hash,
-                "ports": {n: device.name for n, device in self.opened.opened.items()}}
+                "ports": {n: device.name for n, device in self.opened.opened.items()}, "shards": self.shards}
+        if self.opened.steering:
+            said["steering"] = self.opened.steering
         if self.host is not None:
             said |= {key: value for key, value in self.host.describe().items() if key != "program"}
         for key in ("control", "grpc"):
@@ -258,19 +290,20 @@ class Running:
     def counted(self) -> dict[str, Any]:
         """Counters of the program, of each port (the switch's, the port's and the device's own), and mbufs."""
         ports = {}
-        for number, port in self.opened.ports.items():
-            stats, own, device = self.switch.port_stats(number), port.stats, self.opened.opened[number]
+        for number in self.opened.ports:
+            stats, own, device = self.switch.port_stats(number), self.opened.errors(number), self.opened.opened[number]
             ports[number] = {
                 "device": device.name, "up": device.up, "rx_packets": stats.rx_packets, "rx_bytes": stats.rx_bytes,
                 "tx_packets": stats.tx_packets, "tx_bytes": stats.tx_bytes, "ecn_marks": stats.ecn_marks,
                 "drops": {reason: n for reason, n in stats.drops.items() if n},
-                "errors": {key: own[key] for key in ("rx_malformed", "tx_malformed", "tx_full", "errors") if own[key]}
+                "errors": {key: n for key, n in own.items() if n}
                 | {key: n for key, n in device.stats.items() if key not in _TRAFFIC and n},
             }  # fmt: skip
         program = {name: {str(i): cell for i, cell in enumerate(cells.tolist()) if cell[0]}
                    for name, cells in self.switch.counters().items()}  # fmt: skip
+        shards = [sum(switch.port_stats(n).rx_packets for n in ports) for switch in getattr(self.switch, "switches", ())]
         return {"seconds": round(time.monotonic() - self.started, 3), "ports": ports, "program": program,
-                "mbufs": self.opened.mbufs()}
+                "mbufs": self.opened.mbufs(), **({"shards": shards} if shards else {})}
 
     def tell(self, stream: Any, final: bool = False) -> None:
         counted = self.counted()

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ina.dpdk import devices
-from ina.transport import Endpoint, JobError, WorkerConfig, protocols
+from ina.transport import Endpoint, JobError, WorkerConfig, dpdk, protocols
 from ina.transport.dpdk import DpdkError
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -59,6 +59,8 @@ def parser() -> argparse.ArgumentParser:
                           help="integers per packet (default: the controller's, or 256)")
     protocol.add_argument("--window", type=int, default=0, metavar="SLOTS",
                           help="slots of the job (default: the controller's, or 128)")
+    protocol.add_argument("--shards", type=int, default=1, metavar="N",
+                          help="of the switch, without a controller (default: %(default)s)")
     protocol.add_argument("--rto", type=float, default=10e-3, metavar="SECONDS",
                           help="least retransmission time-out (default: %(default)g)")
     protocol.add_argument("--rto-max", type=float, default=0.5, metavar="SECONDS", help="longest (default: %(default)g)")
@@ -122,6 +124,7 @@ def _config(args: argparse.Namespace) -> WorkerConfig:
 
     config = WorkerConfig(
         worker=args.worker, workers=args.workers, protocol=name, slots=args.window or 128, values=args.values or 256,
+        shards=args.shards,
         rto_min=args.rto, rto_max=max(args.rto, args.rto_max), timeout=args.timeout,
         switch=replace(SWITCH, port=program_named(name).udp_port),
     )  # fmt: skip
@@ -143,7 +146,7 @@ def _run(args: argparse.Namespace, eal: list[str]) -> int:
         opened = devices.Devices({number: args.device}, eal, max(config.frame_bytes, 1514), server=False, mbufs=args.mbufs,
                                  descriptors=args.descriptors, timeout=args.timeout)  # fmt: skip
         stack.callback(opened.close)
-        bench = Bench(args, config, opened, number, alive)
+        bench = Bench(args, config, opened, number, alive, dpdk.cpus() if eal else [])
         stack.callback(bench.close)
         status = bench.run()
         if status == 0:
@@ -166,7 +169,7 @@ def _admitted(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[Wo
     config = replace(
         config, worker=there.worker, workers=there.workers, job=there.number, incarnation=there.incarnation,
         protocol=there.protocol, slots=there.slots, values=there.values, address=there.address, switch=there.switch,
-        server=there.switch)  # the switch relays what is for it
+        shards=there.port.get("shards", 1), server=there.switch)  # the switch relays what is for it
     return config, -1 if there.outlives else client.fileno(), client.release
 
 
@@ -193,7 +196,8 @@ def operand(worker: int, turn: int, count: int, dtype: str) -> np.ndarray:
 class Bench:
     """The worker's endpoint, its tensors, and what came of them."""
 
-    def __init__(self, args: argparse.Namespace, config: WorkerConfig, opened: devices.Devices, number: int, alive: int):
+    def __init__(self, args: argparse.Namespace, config: WorkerConfig, opened: devices.Devices, number: int, alive: int,
+                 cpus: list[int]):
         self.args, self.config, self.opened, self.number = args, config, opened, number
         self.device, self.port = opened.opened[number], opened.ports[number]
         if faults := _faults(args):
@@ -201,6 +205,8 @@ class Bench:
                                   replace(faults, seed=faults.seed * 1024 + 2 * config.worker + 1))  # fmt: skip
         if args.capture:
             self.port.with_capture(args.capture)
+        if cpus:
+            os.sched_setaffinity(0, cpus[:1])  # this thread drives, and the endpoint's is started by it
         self._wait_link()
         self.endpoint = Endpoint(config, self.port, alive, args.spin)
         opened.ports.pop(number)  # the endpoint's from now on

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,10 +62,13 @@ class Wanted:
     native: bool = True
     arch: str | None = None
     pipes: int = 0
+    make: Callable[[Program], Any] | None = None  # another switch than `Switch`
 
-    def switch(self, program: Program) -> Switch:
+    def switch(self, program: Program) -> Any:
         if self.arch not in (None, program.architecture):
             raise EntityError(f"{program.name} is a program for {program.architecture}, and this switch takes {self.arch}")
+        if self.make is not None:
+            return self.make(program)
         return Switch(program, pipes=self.pipes if program.architecture == "tna" else 0)
 
 

@@ -52,6 +52,7 @@ class WorkerConfig:
     protocol: str = protocols.DEFAULT
     first_packet: int = 0  # number of the job's first packet: other than 0 only to see it wrap
     window: int = 0  # ATP: first congestion window, packets; 0: 60 KB
+    shards: int = 1  # SwitchML: of the switch; packets of slot s go to its UDP port + s mod shards
     exponent: int | None = None  # ATP: float32 in fixed point, values up to 2**exponent; None: agreed for each block
 
     def __post_init__(self) -> None:
@@ -63,6 +64,7 @@ class WorkerConfig:
             ("incarnation", self.incarnation, 0, 2**32 - 1),
             ("slots", self.slots, 1, MAX_SLOTS),
             ("first_packet", self.first_packet, 0, 2**63 - 1),
+            ("shards", self.shards, 1, 16),
             ("window", self.window, 0, MAX_SLOTS),
             ("exponent", self.exponent or 0, lib.INA_EXP_MIN, lib.INA_EXP_MAX),
         ):
@@ -70,6 +72,8 @@ class WorkerConfig:
                 raise ValueError(f"{name}: {value}, expected {low}..{high}")
         if self.slots & (self.slots - 1):
             raise ValueError(f"slots: {self.slots}, expected a power of two")
+        if self.shards & (self.shards - 1):
+            raise ValueError(f"shards: {self.shards}, expected a power of two")
         if self.values not in VALUES:
             raise ValueError(f"values: {self.values}, expected one of {VALUES}")
         if not 0 < self.rto_min <= self.rto_max or not math.isfinite(self.rto_max):
@@ -93,6 +97,7 @@ class WorkerConfig:
         c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))
         c.timeout_ps = round(self.timeout * PS)
         c.reply_in_place, c.first_packet = self.reply_in_place, self.first_packet
+        c.shards = self.shards
         c.window, c.fixed_point, c.exponent = self.window, self.exponent is not None, self.exponent or 0
         return c
 
