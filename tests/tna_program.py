@@ -68,7 +68,7 @@ class Pipe:
     ) -> Result:
         """`metadata`: the port's, or resubmit data."""
         front = (int(resubmitted) << 15 | port).to_bytes(2, "big") + bytes(6) + metadata
-        return self._run(self.pointer.ingress, front, frame, now)
+        return self.run(False, front, frame, now)
 
     def egress(self, frame: bytes, port: int = 0, now: int = 0, rid: int = 0, mirror: bytes = b"") -> Result:
         """`mirror`: the header that stands in front of a mirrored copy."""
@@ -78,9 +78,11 @@ class Pipe:
         number = bits = 0
         for width, value in fields:
             number, bits = number << width | value, bits + width
-        return self._run(self.pointer.egress, number.to_bytes(bits // 8, "big"), mirror + frame, now)
+        return self.run(True, number.to_bytes(bits // 8, "big"), mirror + frame, now)
 
-    def _run(self, phase: Any, front: bytes, frame: bytes, now: int) -> Result:
+    def run(self, egress: bool, front: bytes, frame: bytes, now: int) -> Result:
+        """A phase with `front` before the frame."""
+        phase = self.pointer.egress if egress else self.pointer.ingress
         whole = front + frame
         buffer = ffi.new("uint8_t[]", b"\xee" * HEADROOM + whole + b"\xee" * TAILROOM)
         meta = ffi.cast("struct ina_tna *", self.meta)
@@ -94,7 +96,7 @@ class Pipe:
         image = self.tables.image()
         phase(self.state, image.pointer, pkt, 1, now)
         left = None
-        if pkt.verdict == UNICAST or pkt.verdict == DROP and meta.mirror and phase == self.pointer.egress:
+        if pkt.verdict == UNICAST or pkt.verdict == DROP and meta.mirror and egress:
             left = bytes(ffi.buffer(pkt.data, pkt.len))
             assert pkt.headroom == pkt.data - ffi.cast("uint8_t *", buffer) and pkt.wire_len == pkt.len
             assert pkt.headroom + pkt.len + pkt.tailroom == len(buffer) - 1

@@ -10,6 +10,7 @@ from typing import Any
 from ina.compiler import ast, types
 from ina.compiler.check_const import fold_binary, fold_cast, fold_concat, fold_slice, fold_unary
 from ina.compiler.errors import CompileError, Note
+from ina.compiler.instances import tables_of
 from ina.compiler.program import CheckedProgram, Instance
 
 Environment = dict[ast.Node, Any]
@@ -85,7 +86,10 @@ def _check_names(instances: Iterable[Instance]) -> None:
         if id(instance) in visited:
             return
         visited.add(id(instance))
+        tables = tables_of(instance) if isinstance(instance.decl, ast.ControlDecl) else []
         for d in getattr(instance.decl, "locals", ()):
+            if isinstance(d, ast.TableDecl) and d not in tables:
+                continue
             if isinstance(d, ast.Declaration) and d.name in instance.cp_names:
                 take(d, instance.cp_names[d.name], instance)
         for child in [*instance.children.values(), *(a for a in instance.args.values() if isinstance(a, Instance))]:

@@ -55,6 +55,38 @@ def action_name(owner: Instance, decl: ast.ActionDecl) -> str:
     return decl.cp_name.removeprefix(".")
 
 
+def tables_of(instance: Instance) -> list[ast.TableDecl]:
+    """The tables of a control, but for those that share another one's name and that its constructor's arguments rule out:
+    `if (is_ternary) { a.apply(); } else { b.apply(); }` with a bool parameter.
+    """
+    found = [d for d in instance.decl.locals if isinstance(d, ast.TableDecl)]
+    names = [instance.cp_names.get(d.name, d.name) for d in found]
+    if len(set(names)) == len(names):
+        return found
+    live = {call.decl for part in _live(instance.decl.body, instance) for call in calls_in(part) if call.kind == "table_apply"}
+    return [d for d, name in zip(found, names, strict=True) if names.count(name) == 1 or d in live]
+
+
+def _live(node: Any, instance: Instance) -> Iterator[Any]:
+    """The statements, and the conditions, that an instance can reach."""
+    if isinstance(node, ast.Block):
+        for inner in node.statements:
+            yield from _live(inner, instance)
+    elif isinstance(node, ast.If):
+        condition, negated = node.condition, False
+        while isinstance(condition, ast.Unary) and condition.op == "!":
+            condition, negated = condition.operand, not negated
+        known = instance.args.get(condition.name) if isinstance(condition, ast.Name) and condition.decl is not None else None
+        if not isinstance(known, bool) or condition.decl not in instance.decl.ctor_params:
+            yield node.condition
+            yield from _live(node.then, instance)
+            yield from _live(node.otherwise, instance)
+        else:
+            yield from _live(node.then if known != negated else node.otherwise, instance)
+    elif node is not None:
+        yield node
+
+
 def calls_in(node: Any) -> Iterator[ast.Call]:
     """All calls below a node, in order of the text. Only the parser's fields are followed, not the checker's."""
     if isinstance(node, ast.Call):

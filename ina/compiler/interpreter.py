@@ -7,7 +7,7 @@ It walks the checked tree and nothing else. Each construct reads like its clause
     reference/statements.py    statements, parsers, controls, table application (§12-§14)
     reference/tables.py        match kinds, priorities, profiles, value sets, and their control plane
     reference/packet.py        packet_in, packet_out (§13.8, §16)
-    v1model.py                 the architecture: pipeline, replication, externs
+    v1model.py, tna.py         the architectures: pipeline, replication, externs
 """
 
 from __future__ import annotations
@@ -18,16 +18,25 @@ from typing import Any, Generic, TypeVar
 
 from ina.compiler import ast
 from ina.compiler.frontend import deep_recursion
-from ina.compiler.instances import action_name, entry_priorities, instances_of, property_instance, value_set_fields
-from ina.compiler.program import CheckedProgram, Instance
+from ina.compiler.instances import (
+    action_name,
+    entry_priorities,
+    instances_of,
+    property_instance,
+    tables_of,
+    value_set_fields,
+)
+from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
 from ina.compiler.reference.expressions import Frame, InterpreterError
 from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.compiler.reference.statements import Statements
 from ina.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical
+from ina.compiler.tna import Tna
 from ina.compiler.types import fixed_width
 from ina.compiler.v1model import AssertionFailed, CloneSession, Output, V1Model, WorkItem
 
 T = TypeVar("T")
+TABLE_OBJECTS = ("implementation", "counters", "meters", "registers", "filters")
 
 
 class NameMap(Mapping[str, T], Generic[T]):
@@ -58,7 +67,7 @@ class NameMap(Mapping[str, T], Generic[T]):
 
 
 class Interpreter(Statements):
-    """A v1model switch that runs `checked`; `seed` starts `random`.
+    """A v1model or TNA switch that runs `checked`; `seed` starts its random numbers.
 
     Control plane: `tables`, `profiles`, `value_sets`, `registers`, `counters`, `meters` (by name),
     `multicast_groups` (group -> [(port, rid)]), `clone_sessions` (session -> CloneSession).
@@ -67,9 +76,9 @@ class Interpreter(Statements):
 
     def __init__(self, checked: CheckedProgram, seed: int = 0) -> None:
         super().__init__()
-        if checked.main is None or checked.main.decl.name != "V1Switch":
+        if checked.main is None or checked.main.decl.name not in ARCHITECTURES:
             raise InterpreterError(
-                None, f"{checked.filename}: no main package V1Switch; the interpreter runs v1model programs"
+                None, f"{checked.filename}: no main package V1Switch or Switch; the interpreter runs v1model and TNA programs"
             )
         self.program = checked
         self.tables: NameMap[Table] = NameMap("table")
@@ -80,7 +89,8 @@ class Interpreter(Statements):
         self.meters: NameMap[MeterArray] = NameMap("meter")
         self._tables: dict[tuple[Instance | None, ast.TableDecl], Table] = {}
         self._value_sets: dict[tuple[Instance | None, ast.ValueSetDecl], ValueSet] = {}
-        self.architecture = V1Model(self, seed)
+        tna = ARCHITECTURES[checked.main.decl.name] == "tna"
+        self.architecture: V1Model | Tna = Tna(self, seed) if tna else V1Model(self, seed)
         instances = list(instances_of(checked))
         for instance in instances:
             self._create_object(instance)
@@ -94,11 +104,11 @@ class Interpreter(Statements):
 
     def ingress(self, frame: bytes, port: int, now_ps: int = 0) -> list[WorkItem]:
         """One pass of ingress: the items that go on to egress (or, resubmitted, to ingress again)."""
-        return self.step(WorkItem("ingress", port, frame, now_ps))
+        return self.step(self.architecture.item(frame, port, now_ps))
 
     def process(self, frame: bytes, port: int, now_ps: int = 0) -> list[tuple[int, bytes]]:
         """The whole switch: every (port, frame) that leaves because of this frame, first in first out."""
-        queue: deque[WorkItem] = deque([WorkItem("ingress", port, frame, now_ps)])
+        queue: deque[Any] = deque([self.architecture.item(frame, port, now_ps)])
         sent = []
         while queue:
             for result in self.step(queue.popleft()):
@@ -108,7 +118,7 @@ class Interpreter(Statements):
                     queue.append(result)
         return sent
 
-    def step(self, item: WorkItem) -> list[WorkItem | Output]:
+    def step(self, item: Any) -> list[Any]:
         """One pass of whatever comes next for `item`: ingress or egress."""
         try:
             with deep_recursion():
@@ -140,13 +150,12 @@ class Interpreter(Statements):
             (ActionProfile, self.profiles),
         ):
             if isinstance(state, kind):
-                names.add(instance.name, state)
+                names.add(state.name, state)
 
     def _create_tables(self, instance: Instance) -> None:
         if isinstance(instance.decl, ast.ControlDecl):
-            for node in instance.decl.locals:
-                if isinstance(node, ast.TableDecl):
-                    self._create_table(instance, node)
+            for node in tables_of(instance):
+                self._create_table(instance, node)
         elif isinstance(instance.decl, ast.ParserDecl):
             for node in instance.decl.locals:
                 if isinstance(node, ast.ValueSetDecl):
@@ -155,7 +164,7 @@ class Interpreter(Statements):
     def _create_table(self, instance: Instance, decl: ast.TableDecl) -> None:
         actions = {action_name(instance, ref.decl): ref for ref in [decl.default_action, *decl.actions]}
         table = Table(instance.cp_names[decl.name], decl, actions)
-        for name in ("implementation", "counters", "meters"):
+        for name in TABLE_OBJECTS:
             if name in decl.properties:
                 extern = property_instance(self.program, instance, table.name, decl.properties[name])
                 self._create_object(extern)

@@ -90,6 +90,11 @@ class Statements(Expressions):
                 self.statement(chosen)
             return
         condition = self.scalar(node.condition)
+        if isinstance(condition, ir.Const):  # an argument of the constructor
+            chosen = node.then if condition.value else node.otherwise
+            if chosen is not None:
+                self.statement(chosen)
+            return
         then = self.block(lambda: self.statement(node.then))
         otherwise = self.block(lambda: self.statement(node.otherwise)) if node.otherwise else []
         self.emit(ir.If(condition, then, otherwise))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ina.compiler import ast
-from ina.compiler.instances import action_name, calls_in, instances_of, property_instance
+from ina.compiler.instances import action_name, calls_in, instances_of, property_instance, tables_of
 from ina.compiler.p4info_types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
 from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
 from ina.compiler.types import (
@@ -208,8 +208,8 @@ class _Builder:
     # --- controls and tables --------------------------------------------------------------------------------------
 
     def _control(self, instance: Instance) -> None:
-        for node in instance.decl.locals:
-            if isinstance(node, ast.TableDecl) and not node.annotation("hidden"):
+        for node in tables_of(instance):
+            if not node.annotation("hidden"):
                 self._table(instance, node)
         for call in calls_in(instance.decl):
             if call.kind == "extern_function" and call.decl.name == "digest":

@@ -35,6 +35,7 @@ DROP_PORT = 511
 MAX_PASSES = 64
 
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, _COALESCED, RECIRCULATED, REPLICATION, RESUBMITTED = range(7)  # instance_type
+KINDS = ("normal", "ingress clone", "egress clone", "", "recirculated", "replica", "resubmitted")
 
 
 @dataclass
@@ -63,6 +64,13 @@ class WorkItem:
     payload: bytes = b""
     truncate: int | None = None
     length: int = 0
+
+    @property
+    def title(self) -> str:
+        if self.stage == "ingress":
+            return f"ingress ({KINDS[self.instance_type]})"
+        standard = self.standard.fields
+        return f"egress to port {self.port}, rid {standard['egress_rid']} ({KINDS[standard['instance_type']]})"
 
 
 @dataclass(frozen=True)
@@ -168,6 +176,11 @@ class V1Model:
             self._colors[table.direct_meter] = color
 
     # --- pipeline -------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def item(frame: bytes, port: int, now_ps: int) -> WorkItem:
+        """A frame as it comes in."""
+        return WorkItem("ingress", port, frame, now_ps)
 
     def ingress(self, item: WorkItem) -> list[WorkItem]:
         """Parser, checksums, ingress; then clone, digest, resubmit, multicast, drop or unicast, in this order."""

@@ -14,7 +14,7 @@ from ina.compiler import ast, ir, p4info, types
 from ina.compiler.build import CompiledProgram
 from ina.compiler.emit import c_file
 from ina.compiler.frontend import deep_recursion
-from ina.compiler.instances import action_name, instances_below, property_instance
+from ina.compiler.instances import action_name, instances_below, property_instance, tables_of
 from ina.compiler.lower import lower
 from ina.compiler.lower_tna import pipelines
 from ina.compiler.optimise import optimise
@@ -162,9 +162,8 @@ def runs(items: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
 def tables(program: CheckedProgram, root: Instance) -> Iterator[str]:
     for instance in instances_below(root):
         if isinstance(instance.decl, ast.ControlDecl):
-            for decl in instance.decl.locals:
-                if isinstance(decl, ast.TableDecl):
-                    yield from _table(program, instance, decl)
+            for decl in tables_of(instance):
+                yield from _table(program, instance, decl)
 
 
 def _table(program: CheckedProgram, instance: Instance, decl: ast.TableDecl) -> Iterator[str]:

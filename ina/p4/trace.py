@@ -9,7 +9,7 @@ from string import hexdigits
 from typing import Any
 
 from ina.compiler import p4info, stf
-from ina.compiler.interpreter import Interpreter, Output, WorkItem
+from ina.compiler.interpreter import Interpreter, Output
 from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.reference.observer import Observer
 from ina.compiler.reference.packet import ParserError
@@ -19,7 +19,6 @@ from ina.p4.explain import runs
 from ina.p4.stf_target import InterpreterTarget
 
 SHOWN = 64  # bytes of a frame that leaves
-KINDS = ("normal", "ingress clone", "egress clone", "", "recirculated", "replica", "resubmitted")  # by instance_type
 SILENT = ("verify_checksum", "update_checksum", "verify_checksum_with_payload", "update_checksum_with_payload")
 PCAP = {b"\xd4\xc3\xb2\xa1": ("<", 1e-6), b"\xa1\xb2\xc3\xd4": (">", 1e-6),
         b"\x4d\x3c\xb2\xa1": ("<", 1e-9), b"\xa1\xb2\x3c\x4d": (">", 1e-9)}  # fmt: skip
@@ -74,10 +73,10 @@ class Tracer(Observer):
     def packet(self, number: int, frame: bytes, port: int, seconds: float) -> Iterator[str]:
         """The story of one frame, in lines."""
         yield f"packet {number}: {len(frame)} bytes into port {port} at {seconds:.6f} s"
-        queue = [WorkItem("ingress", port, frame, round(seconds * 1e12))]
+        queue = [self._switch.architecture.item(frame, port, round(seconds * 1e12))]
         while queue:
             item = queue.pop(0)
-            yield f"  {_title(item)}"
+            yield f"  {item.title}"
             done, problem = self._step(item)
             yield from (f"    {line}" for line in [*self._told(), *problem])
             for result in done:
@@ -88,7 +87,7 @@ class Tracer(Observer):
                 else:
                     queue.append(result)
 
-    def _step(self, item: WorkItem) -> tuple[list[WorkItem | Output], list[str]]:
+    def _step(self, item: Any) -> tuple[list[Any], list[str]]:
         """One pass; and what the switch itself had to say about it."""
         switch = self._switch
         digests, log, drops = len(switch.digests), len(switch.log), dict(switch.drops)
@@ -171,14 +170,6 @@ class Tracer(Observer):
                 changed = sum(old != new for _, (_, old, new) in self._writes[:count])
                 self._lines.append(f"registers {first} .. {group[-1][0]}, cell {index}: {changed} of {count} changed")
             del self._writes[:count]
-
-
-def _title(item: WorkItem) -> str:
-    kind = KINDS[item.instance_type]
-    if item.stage == "ingress":
-        return f"ingress ({kind})"
-    standard = item.standard.fields
-    return f"egress to port {item.port}, rid {standard['egress_rid']} ({KINDS[standard['instance_type']]})"
 
 
 def _value(v: Any) -> str:

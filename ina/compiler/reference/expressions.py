@@ -171,6 +171,8 @@ class Expressions:
 
     def instance_of(self, e: ast.Expr, frame: Frame) -> Any:
         """The object that a receiver names: an Instance, or what an architecture passed for a parameter (packet_in)."""
+        if isinstance(e, ast.Name) and e.name == "this" and e.decl is e.type:  # within an abstract method's body
+            return self.architecture.this
         if isinstance(e, ast.Name) and isinstance(e.decl, ast.Instantiation):
             if frame.instance is not None and e.name in frame.instance.children:
                 return frame.instance.children[e.name]

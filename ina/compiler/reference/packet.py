@@ -58,7 +58,7 @@ class PacketIn:
 
         The order of the checks where several fail is BMv2's: ParserInvalidArgument, PacketTooShort, HeaderTooShort.
         """
-        fixed = sum(fixed_width(f.type) or 0 for f in header.type.fields.values())
+        fixed = sum(fixed_width(f.type) or 0 for f in header.type.fields.values()) + sum(header.type.padding().values())
         limit = max(
             strip_new(f.type).max_width
             for f in header.type.fields.values()
@@ -73,13 +73,14 @@ class PacketIn:
         self.cursor += fixed + varbit_bits
 
     def _fill(self, header: Record, varbit_bits: int) -> None:
-        offset = 0
+        offset, padding = 0, header.type.padding()
         for name, f in header.type.fields.items():
             if isinstance(strip_new(f.type), VarbitType):
                 header.fields[name] = Varbit(varbit_bits, self.peek(varbit_bits, offset))
                 offset += varbit_bits
             else:
                 header.fields[name], offset = self._read(f.type, offset)
+            offset += padding.get(name, 0)
         header.mark_valid()
 
     def _read(self, t: Type, offset: int) -> tuple[Any, int]:
@@ -91,8 +92,10 @@ class PacketIn:
                 raise TypeError(f"type {t} cannot be read from a packet")
             return unpack_leaf(self.peek(width, offset), t), offset + width
         if isinstance(value, Record):
+            padding = value.type.padding() if value.is_header else {}
             for name, f in value.type.fields.items():
                 value.fields[name], offset = self._read(f.type, offset)
+                offset += padding.get(name, 0)
             value.valid = value.is_header
         else:
             types = value.type.elements if isinstance(value, TupleValue) else [value.type.element] * len(value.items)
@@ -127,9 +130,12 @@ class PacketOut:
         """Valid headers in order; structs, stacks and unions part by part (§16.1)."""
         if isinstance(value, Record) and value.is_header:
             if value.valid:
-                for leaf, leaf_type in leaves(value, t):
-                    width, bits = to_bits(leaf, leaf_type)
-                    self.width, self.bits = self.width + width, self.bits << width | bits
+                padding = value.type.padding()
+                for name, f in value.type.fields.items():
+                    for leaf, leaf_type in leaves(value.fields[name], f.type):
+                        width, bits = to_bits(leaf, leaf_type)
+                        self.width, self.bits = self.width + width, self.bits << width | bits
+                    self.width, self.bits = self.width + padding.get(name, 0), self.bits << padding.get(name, 0)
         elif isinstance(value, Record):
             for name, f in value.type.fields.items():
                 self.emit(value.fields[name], f.type)

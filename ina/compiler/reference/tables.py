@@ -20,6 +20,8 @@ from ina.compiler.reference.hashes import ALGORITHMS
 from ina.compiler.reference.values import is_aggregate, pack, parts, to_bits, unpack_leaf
 from ina.compiler.types import Type, fixed_width
 
+EXACT = ("exact", "dleft_hash", "atcam_partition_index")  # the others are TNA's: how the hardware stores the table
+
 
 class TableError(Exception):
     """A control-plane request that the table refuses; the message names the table and what it expected."""
@@ -77,11 +79,13 @@ class ActionProfile:
         self.groups[handle] = sorted(members)
         return handle
 
-    def select(self, group: int, selector: bytes) -> BoundAction | None:
-        """The member whose place is the selector keys' hash modulo the group's size."""
+    def select(self, group: int, width: int, bits: int) -> BoundAction | None:
+        """The member whose place is the hash of the selector keys, `width` bits, modulo the group's size."""
         members = self.groups[group]
         if not members:
             return None
+        pad = -width % 8
+        selector = (bits << pad).to_bytes((width + pad) // 8, "big")
         digest = self.draw() if self.algorithm == "random" else ALGORITHMS[self.algorithm or "crc32"](selector)
         return self.members[members[digest % len(members)]]
 
@@ -97,7 +101,7 @@ class Table:
     def __init__(self, name: str, decl: ast.TableDecl, actions: dict[str, ast.ActionRef]) -> None:
         self.name, self.decl, self.actions = name, decl, actions
         self.key_names = [key.cp_name for key in decl.keys]
-        self.kinds = [key.match_kind for key in decl.keys]
+        self.kinds = ["exact" if key.match_kind in EXACT else key.match_kind for key in decl.keys]
         self.key_types: list[Type] = [key.expr.type for key in decl.keys]
         self.needs_priority = any(kind in ("ternary", "range", "optional") for kind in self.kinds)
         self.entries: list[Entry] = []
@@ -106,6 +110,7 @@ class Table:
         self.direct_counter: Any = None
         self.direct_meter: Any = None
         self.meter_states: Any = None
+        self.attached: list[Any] = []  # direct objects that its actions use
         self._next_handle = 1
 
     # --- data plane -----------------------------------------------------------------------------------------------
@@ -124,8 +129,7 @@ class Table:
             if kind == "selector":
                 w, b = pack(value, t)
                 width, bits = width + w, bits << w | b
-        pad = -width % 8
-        chosen = self.profile.select(entry.group, (bits << pad).to_bytes((width + pad) // 8, "big"))
+        chosen = self.profile.select(entry.group, width, bits)
         return (self.default, None) if chosen is None else (chosen, entry)
 
     def find(self, values: list[Any]) -> Entry | None:
