@@ -14,6 +14,7 @@ from ina.experiment import doctor
 from ina.p4 import cli as p4
 from ina.p4runtime import cli as switch
 from ina.tofino import cli as tofino
+from ina.tofino import deploy_cli as deploy
 from ina.wire import cli as wire
 from topologies import cli as networks
 from topologies import show
@@ -30,6 +31,7 @@ def parser() -> argparse.ArgumentParser:
     p4.add_arguments(commands)
     switch.add_arguments(commands)
     tofino.add_arguments(commands)
+    deploy.add_arguments(commands)
     parameter_server.add_arguments(commands)
     daemon.add_arguments(commands)
     control.add_arguments(commands)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ina.backend.settings import Settings
+from ina.control.channel import elsewhere
 from ina.control.client import Client, ControlError, SwitchProcess
 from ina.transport import protocols
 
@@ -75,8 +76,9 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
                                f"{timeout.total_seconds():g} s") from error
         ranks = [json.loads(text) for text in store.multi_get(keys)]
         places = [Place(*r["place"]) for r in ranks]
-        anywhere = "/" in ranks[0]["switch"]  # a path is the same in every network name space of a machine
-        for other, there in enumerate(places):
+        name = ranks[0]["switch"]
+        anywhere = "/" in name  # a path is the same in every network name space of a machine
+        for other, there in enumerate(places if not elsewhere(name) else ()):
             if there.kernel != places[0].kernel or (there.network != places[0].network and not anywhere):
                 what = "machines" if there.kernel != places[0].kernel else "network name spaces"
                 raise RuntimeError(f"ina: the local world needs all ranks on one machine, but ranks 0 and {other} are "

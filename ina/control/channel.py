@@ -2,7 +2,9 @@
 
 One message is one line of JSON; descriptors travel as SCM_RIGHTS ancillary data of the line's first byte and are
 handed out with that line. Sockets are in the abstract name space, so no file is ever left behind; but abstract names
-reach as far as one network namespace, so where clients are in others, the name is a path (it has a '/').
+reach as far as one network namespace, so where clients are in others, the name is a path (it has a '/'). Of a controller that
+other machines reach, the name is "tcp:HOST:PORT": without descriptors, and without anybody's word for who a process is but
+the job's token.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import time
 
 MAX_LINE = 1 << 20
 MAX_FDS = 8
+TCP = "tcp:"
+SILENCE = 15  # s after which a machine that says nothing, and answers no probe, is gone
 
 
 class ChannelClosed(ConnectionError):
@@ -101,24 +105,56 @@ class Channel:
 
 
 def peer_pid(sock: socket.socket) -> int:
-    """Process id of the other end as the kernel knows it (0 if it is in a name space that we cannot see)."""
+    """Process id of the other end as the kernel knows it (0 if it is in a name space or machine that we cannot see)."""
+    if sock.family != socket.AF_UNIX:
+        return 0
     pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
     return pid
 
 
-def address(name: str) -> str:
-    """The Unix socket address of ``name``: the path that it is, or an abstract one."""
-    return name if "/" in name else "\0" + name
+def elsewhere(name: str) -> bool:
+    """Whether clients of other machines reach ``name``."""
+    return name.startswith(TCP)
+
+
+def address(name: str) -> str | tuple[str, int]:
+    """The socket address of ``name``: the path that it is, an abstract one, or TCP's. Raises ValueError."""
+    if not elsewhere(name):
+        return name if "/" in name else "\0" + name
+    host, _, port = name.removeprefix(TCP).rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(f"{name}: expected tcp:HOST:PORT")
+    return host.strip("[]"), int(port)
 
 
 def shown(name: str) -> str:
     """``name`` as people write it: abstract ones with an @."""
-    return name if "/" in name else "@" + name
+    return name if "/" in name or elsewhere(name) else "@" + name
+
+
+def new_socket(name: str) -> socket.socket:
+    """One that connects to ``name``, or listens there."""
+    if not elsewhere(name):
+        return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = socket.socket(socket.AF_INET6 if ":" in address(name)[0] else socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    keep_alive(sock)
+    return sock
+
+
+def keep_alive(sock: socket.socket) -> None:
+    """A machine that is switched off sends no hang-up: the kernel asks whether it is there."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE // 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE // 3)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE * 1000)
 
 
 def listen(name: str) -> socket.socket:
     """Listening socket at ``name``. OSError (EADDRINUSE) if it is taken. A path's file is the caller's to remove."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock = new_socket(name)
     try:
         sock.bind(address(name))
         sock.listen(128)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina.control.channel import Channel, ChannelClosed, address, listen, shown
+from ina.control.channel import Channel, ChannelClosed, address, elsewhere, listen, new_socket, shown
 from ina.transport import Address
 
 
@@ -63,9 +62,15 @@ class Client:
         self.left: dict[int, float] = {}  # workers that left in peace: when we heard of it, monotonic seconds
         self._unanswered = 0  # replies to requests that nobody waits for
         self._unanswered_error: ControlError | None = None
-        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
+            sock = new_socket(name)
+        except ValueError as error:
+            raise ControlError("invalid", str(error)) from error
+        try:
+            if elsewhere(name):
+                sock.settimeout(timeout)
             sock.connect(address(name))
+            sock.settimeout(None)
         except OSError as error:
             sock.close()
             raise ControlError("gone", f"no switch process at socket {shown(name)}: {error.strerror}; it ended, "

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import topologies
 from ina.control.channel import listen
+from ina.control.host import SwitchHost
 from ina.control.remote import RemoteHost
 from ina.control.server import Server
 from ina.control.service import DEFAULT_SLOTS
@@ -33,7 +34,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--topology", required=True, help='how hosts and switches are connected: "fat-tree k=4", or a TOML file')
     parser.add_argument("--switch", action="append", required=True, metavar="NAME=HOST:PORT",
                         help="a switch of the topology and where it serves P4Runtime; once for each that jobs may use")
-    parser.add_argument("--name", required=True, help="socket for workers and people: an abstract name, or a path with a '/'")
+    parser.add_argument("--name", required=True,
+                        help="socket for workers and people: an abstract name, a path with a '/', or tcp:HOST:PORT")
     parser.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
     parser.add_argument("--job-slots", type=int, default=DEFAULT_SLOTS, help="slots of a job that asks for none (%(default)s)")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
@@ -52,13 +54,18 @@ def _main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     host = RemoteHost(topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch))
-    path = Path(args.name) if "/" in args.name else None
+    return serve(host, args.name, args.state, args.job_slots)
+
+
+def serve(host: SwitchHost, name: str, state: Path, job_slots: int) -> int:
+    """Until a signal ends it. Raises what listening and the state file raise."""
+    path = Path(name) if "/" in name else None
     if path is not None and path.is_socket():
         _free(path)
-    server = Server(listen(args.name), host, job_slots=args.job_slots, state=StateFile(args.state))
+    server = Server(listen(name), host, job_slots=job_slots, state=StateFile(state))
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _interrupt)
-    print(json.dumps({"pid": os.getpid(), "name": args.name, **host.describe()}), flush=True)
+    print(json.dumps({"pid": os.getpid(), "name": name, **host.describe()}), flush=True)
     try:
         server.run()
     finally:

@@ -29,7 +29,7 @@ from pathlib import Path
 from ina.compiler.build import BuildError
 from ina.compiler.errors import CompileError
 from ina.control import http
-from ina.control.channel import Channel, ChannelClosed, listen, peer_pid
+from ina.control.channel import Channel, ChannelClosed, keep_alive, listen, peer_pid
 from ina.control.host import SwitchHost
 from ina.control.service import DEFAULT_SLOTS, Service, Session
 from ina.control.state import StateFile
@@ -115,6 +115,8 @@ class Server:
             sock, _ = self.listener.accept()
         except BlockingIOError:
             return
+        if sock.family != socket.AF_UNIX:
+            keep_alive(sock)
         self._welcome(sock, peer_pid(sock))
 
     def _welcome(self, sock: socket.socket, pid: int) -> Session | None:

@@ -20,6 +20,38 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     check.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
     check.add_argument("--json", action="store_true", help="everything as JSON")
     check.set_defaults(main=_check)
+    controller = verbs.add_parser(
+        "controller", help="admit jobs of the hosts of an experiment's file to a switch over BFRuntime",
+        description="The controller of a deployed switch; it finds running jobs again in its state file.")  # fmt: skip
+    controller.add_argument("experiment", type=Path, help="the file that was deployed")
+    controller.add_argument("--at", required=True, metavar="HOST:PORT", help="where the switch's driver is served")
+    controller.add_argument("--device-id", type=int, default=0, metavar="N", help="default: %(default)s")
+    controller.add_argument("--name", required=True, help="where workers reach it: tcp:HOST:PORT, or a socket's path")
+    controller.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
+    controller.add_argument("--job-slots", type=int, default=0, help="of a job that asks for none (default: the experiment's)")
+    controller.add_argument("-v", "--verbose", action="store_true", help="say what happens")
+    controller.set_defaults(main=_controller)
+
+
+def _controller(args: argparse.Namespace) -> int:
+    import logging
+
+    from ina.control import daemon
+    from ina.control.state import StateError
+    from ina.experiment.config import ConfigError
+    from ina.switch.p4info import EntityError
+    from ina.tofino.experiment import read
+    from ina.tofino.host import DeployedHost
+
+    level = logging.INFO if args.verbose else logging.WARNING
+    logging.basicConfig(stream=sys.stderr, level=level, format="ina controller: %(message)s")
+    try:
+        d = read(args.experiment)
+        slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
+        return daemon.serve(DeployedHost(d, args.at, args.device_id), args.name, args.state, slots)
+    except (ConfigError, StateError, EntityError, ImportError, OSError, TimeoutError, ValueError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 1
 
 
 def _check(args: argparse.Namespace) -> int:

@@ -1,0 +1,303 @@
+"""A switch as something that an experiment is deployed on: what is written in steps, what of it is there, what takes it back.
+
+Over BFRuntime everything is written; over P4Runtime, which has no ports, tables, groups and sessions. Both give and take
+`Step`s of `Change`s; a change prints itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ina.bfrt import ports
+from ina.bfrt.ports import PortConfig
+from ina.bfrt.rows import Row
+from ina.switch.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
+from ina.switch.p4info import EntityError, P4Info
+from ina.tofino.experiment import Mirror
+
+KINDS = ("bfrt", "p4runtime")
+
+
+@dataclass(frozen=True)
+class Change:
+    """INSERT or MODIFY (or what takes it back) of one row, or of one entity. `found`: what it replaces."""
+
+    type: str
+    row: Row  # as BFRuntime has it, or for people only
+    update: Update | None = None
+    found: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.type.lower():6} {self.row}"
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "table": self.row.table,
+            "key": dict(self.row.key),
+            "action": self.row.action,
+            "data": dict(self.row.data),
+        }
+
+
+@dataclass
+class Step:
+    """`what` for people; `changes` that are to be made; `there`: how many things were as wanted already."""
+
+    what: str
+    changes: list[Change]
+    there: int = 0
+
+
+class DeploymentError(RuntimeError):
+    """It could not be written, or is not there after it was; the message names step, table and key."""
+
+
+class Deployable(ABC):
+    """`name`: of the interface, for people. `address`: of the switch."""
+
+    name: str
+    address: str
+
+    @property
+    @abstractmethod
+    def p4info(self) -> P4Info: ...
+
+    @abstractmethod
+    def dev_port(self, name: str) -> int:
+        """The number of "1/0" on the front panel. Raises EntityError."""
+
+    @abstractmethod
+    def port(self, port: PortConfig) -> Step:
+        """What configures a port."""
+
+    @abstractmethod
+    def entities(self, what: str, wanted: Iterable[Entity]) -> Step:
+        """What makes entities be there. Raises EntityError."""
+
+    @abstractmethod
+    def mirror(self, mirror: Mirror) -> Step: ...
+
+    @abstractmethod
+    def write(self, step: Step) -> None:
+        """All of a step, or nothing. Raises EntityError, TimeoutError."""
+
+    @abstractmethod
+    def undo(self, step: Step) -> None:
+        """Takes a step that was written back."""
+
+    @abstractmethod
+    def differs(self, step: Step) -> list[str]:
+        """What of a step is not there as it was written, in words."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def status(self) -> list[str]:
+        """What people want to know afterwards."""
+        return []
+
+
+class Bfrt(Deployable):
+    """Over BFRuntime: `target` is closed with it."""
+
+    name = "BFRuntime"
+
+    def __init__(self, target: Any):
+        self.target, self.address = target, target.address
+        self._ports: dict[int, str] = {}
+
+    @property
+    def p4info(self) -> P4Info:
+        return self.target.p4info
+
+    def dev_port(self, name: str) -> int:
+        return self.target.dev_port(name)
+
+    def port(self, port: PortConfig) -> Step:
+        number = self.dev_port(port.name)
+        self._ports[number] = port.name
+        row = port.row(number)
+        found = self._row(row)
+        if found is not None and not ports.differs(row, found):
+            return Step(f"port {port.name} (device port {number})", [], 1)
+        return Step(f"port {port.name} (device port {number})", [_change(row, found)])
+
+    def entities(self, what: str, wanted: Iterable[Entity]) -> Step:
+        changes, there = [], 0
+        for entity in wanted:
+            found = next(iter(self.target.read([entity])), None)
+            if found is not None and _same(found, entity):
+                there += 1
+                continue
+            update = Update("INSERT" if found is None else "MODIFY", entity)
+            for type_, row in self.target.changes(update):
+                changes.append(Change(type_, row, found=None if type_ == "INSERT" else self._row(row)))
+        return Step(what, changes, there)
+
+    def mirror(self, mirror: Mirror) -> Step:
+        port = self.dev_port(mirror.port) if mirror.port else 0
+        data = {"$direction": mirror.direction.upper(), "$session_enable": True, "$max_pkt_len": mirror.max_length,
+                "$ucast_egress_port": port, "$ucast_egress_port_valid": bool(mirror.port), "$mcast_grp_a": mirror.group,
+                "$mcast_grp_a_valid": bool(mirror.group)}  # fmt: skip
+        row = Row("$mirror.cfg", {"$sid": mirror.session}, data, "$normal")
+        found = self._row(row)
+        there = found is not None and all(found.data.get(k) == v for k, v in data.items())
+        return Step(f"mirror session {mirror.session}", [] if there else [_change(row, found)], int(there))
+
+    def _row(self, row: Row) -> Row | None:
+        try:
+            return next(iter(self.target.client.read([Row(row.table, row.key, is_default=row.is_default)])), None)
+        except EntityError as error:
+            if error.code == "NOT_FOUND":
+                return None
+            raise
+
+    def write(self, step: Step) -> None:
+        self.target.client.write([(c.type, c.row) for c in step.changes])
+
+    def undo(self, step: Step) -> None:
+        back = []
+        for c in reversed(step.changes):
+            found = None if c.found is None else _writable(self.target.client.info, c.found)
+            back.append(("DELETE", Row(c.row.table, c.row.key)) if found is None else ("MODIFY", found))
+        self.target.client.write(back)
+
+    def differs(self, step: Step) -> list[str]:
+        wrong = []
+        for change in step.changes:
+            row = change.row
+            found = self._row(row)
+            if found is None:
+                wrong.append(f"{row.table}[{_key(row)}] is not there")
+            elif row.table == "$PORT":
+                if said := ports.differs(row, found):
+                    wrong.append(f"port {self._ports.get(row.key['$DEV_PORT'])}: {said}")
+            else:
+                wrong += [f"{row.table}[{_key(row)}]: {name} is {found.data.get(name)!r}, not {value!r}"
+                          for name, value in row.data.items() if _plain(found.data.get(name)) != _plain(value)]  # fmt: skip
+        return wrong
+
+    def status(self) -> list[str]:
+        configured = self.target.ports()
+        lines = []
+        for number, name in sorted(self._ports.items()):
+            if number in configured:
+                state = "up" if configured[number].get("$PORT_UP") else "DOWN: cable, speed, FEC, autonegotiation?"
+                lines.append(f"port {name} (device port {number}): {state}")
+        return lines
+
+    def close(self) -> None:
+        self.target.close()
+
+
+class P4Runtime(Deployable):
+    """Over P4Runtime: `remote` is closed with it. Ports are numbers, and somebody else's business."""
+
+    name = "P4Runtime"
+
+    def __init__(self, remote: Any):
+        self.remote, self.address = remote, remote.address
+
+    @property
+    def p4info(self) -> P4Info:
+        return self.remote.p4info
+
+    def dev_port(self, name: str) -> int:
+        if not name.isdigit():
+            raise EntityError(f"port {name}: P4Runtime knows no front panel: give the device port's number, or use --api bfrt")
+        return int(name)
+
+    def port(self, port: PortConfig) -> Step:
+        self.dev_port(port.name)
+        return Step(f"port {port.name}: not P4Runtime's; configure it by the switch's own means", [])
+
+    def entities(self, what: str, wanted: Iterable[Entity]) -> Step:
+        changes, there = [], 0
+        for entity in wanted:
+            found = next(iter(self.remote.read([entity])), None)
+            if found is not None and _same(found, entity):
+                there += 1
+                continue
+            type_ = "INSERT" if found is None else "MODIFY"
+            changes.append(Change(type_, _shown(entity), Update(type_, entity), found))
+        return Step(what, changes, there)
+
+    def mirror(self, mirror: Mirror) -> Step:
+        if not mirror.port:
+            raise EntityError(
+                f"mirror session {mirror.session}: to a group: P4Runtime's clone sessions name ports; use --api bfrt"
+            )
+        session = CloneSessionEntry(mirror.session, (Replica(self.dev_port(mirror.port), 0),), mirror.max_length)
+        return self.entities(f"mirror session {mirror.session}", [session])
+
+    def write(self, step: Step) -> None:
+        self.remote.write([c.update for c in step.changes])
+
+    def undo(self, step: Step) -> None:
+        self.remote.write([Update("DELETE", c.update.entity) if c.found is None else Update("MODIFY", c.found)
+                           for c in reversed(step.changes)])  # fmt: skip
+
+    def differs(self, step: Step) -> list[str]:
+        wrong = []
+        for change in step.changes:
+            found = next(iter(self.remote.read([change.update.entity])), None)
+            if found is None:
+                wrong.append(f"{change.row} is not there")
+            elif not _same(found, change.update.entity):
+                wrong.append(f"{change.row} is {_shown(found)}")
+        return wrong
+
+    def close(self) -> None:
+        self.remote.close()
+
+
+def _change(row: Row, found: Row | None) -> Change:
+    return Change("INSERT" if found is None else "MODIFY", row, found=found)
+
+
+def _key(row: Row) -> str:
+    return ", ".join(f"{k}={v}" for k, v in row.key.items())
+
+
+def _writable(info: Any, row: Row) -> Row:
+    """A row that was read, without what can only be read."""
+    table = info.table(row.table)
+    action = table.action(row.action) if row.action else None
+    return Row(row.table, row.key, {k: v for k, v in row.data.items() if not table.field(k, action).read_only}, row.action)
+
+
+def _plain(value: Any) -> Any:
+    """A value as a number, where it is one that is written in other ways."""
+    if isinstance(value, str) and (value.count(":") == 5 or value.count(".") == 3):
+        return as_int(value, 48, "value")
+    return sorted(value) if isinstance(value, list) else value
+
+
+def _same(found: Entity, wanted: Entity) -> bool:
+    """Whether what is there does what is wanted, however names and values are written."""
+    if isinstance(found, TableEntry) and isinstance(wanted, TableEntry):
+        names = found.action is not None and wanted.action is not None and (
+            str(found.action) == wanted.action or str(found.action).endswith(f".{wanted.action}"))  # fmt: skip
+        values = {k: _plain(v) for k, v in wanted.params.items()} == {k: _plain(v) for k, v in found.params.items()}
+        return bool(names and values)
+    if isinstance(found, MulticastGroupEntry) and isinstance(wanted, MulticastGroupEntry):
+        return set(found.replicas) == set(wanted.replicas)
+    return found == wanted
+
+
+def _shown(entity: Entity) -> Row:
+    """An entity as a line of a plan."""
+    if isinstance(entity, TableEntry):
+        return Row(str(entity.table), entity.match, entity.params, str(entity.action or ""), entity.is_default)
+    if isinstance(entity, MulticastGroupEntry):
+        return Row(
+            "multicast group", {"group": entity.group_id}, {"replicas": [f"port {r.port} rid {r.rid}" for r in entity.replicas]}
+        )
+    if isinstance(entity, CloneSessionEntry):
+        return Row("clone session", {"session": entity.session_id},
+                   {"ports": [r.port for r in entity.replicas], "packet_length": entity.packet_length})  # fmt: skip
+    return Row(type(entity).__name__, {}, {"is": repr(entity)})
