@@ -25,7 +25,7 @@ enum { OVERTAKEN = 3 /* later results that make a packet suspect */, FIRST_WINDO
 
 static int valid(const struct ina_worker_config *c)
 {
-    return c->workers >= 1 && c->workers <= INA_MAX_WORKERS && c->worker < c->workers && c->job <= 255 && c->slots >= 1
+    return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->worker < c->workers && c->job <= 255 && c->slots >= 1
            && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps
            && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps && c->first_packet < 1ull << 63 && c->window <= 8192
            && c->fixed_point <= 1 && (!c->fixed_point || (c->exponent >= INA_EXP_MIN && c->exponent <= INA_EXP_MAX));

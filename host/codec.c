@@ -108,7 +108,7 @@ void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict wire, size
  * them, each below 2^24, so 32 workers' digits add up to less than 2^29: no word overflows, no carry is needed on the
  * way. (A small superaccumulator: R. M. Neal, "Fast exact summation using small and large superaccumulators", 2015.) */
 enum { DIGIT_BITS = 24, DIGIT_MASK = (1 << DIGIT_BITS) - 1 };
-static_assert(INA_EXACT_WORDS * DIGIT_BITS >= 277 + 5, "32 of the largest floats fit");
+static_assert(INA_EXACT_WORDS * DIGIT_BITS >= 277 + 5 && INA_EXACT_WORKERS == 32, "32 of the largest floats fit");
 
 int ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count)
 {

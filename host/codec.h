@@ -14,7 +14,7 @@
 #include <stdint.h>
 
 enum { INA_EXP_MIN = -96, INA_EXP_MAX = 126, INA_EXP_NONFINITE = 127 };
-enum { INA_EXACT_WORDS = 12 }; /* int32 words per float32 in the exact (superaccumulator) code; see codec.c */
+enum { INA_EXACT_WORKERS = 32, INA_EXACT_WORDS = 12 }; /* int32 words per float32 in the exact (superaccumulator) code; see codec.c */
 
 int ina_codec_shift(int workers);                          /* 30 - ceil(log2 n) */
 int ina_codec_exponent(const float *x, size_t count);      /* of a block; zero block: INA_EXP_MIN */
@@ -25,7 +25,7 @@ void ina_codec_decode(float *x, const uint8_t *wire, size_t count, int exponent,
 void ina_codec_put_int32(uint8_t *wire, const int32_t *x, size_t count);
 void ina_codec_get_int32(int32_t *x, const uint8_t *wire, size_t count);
 /* Exact code for tiny tensors: each float32 as INA_EXACT_WORDS signed digits of a 2^-149-based fixed-point number, so
- * that sums of up to 32 workers are exact in every word and no exponent needs to be agreed first. Returns
+ * that sums of up to INA_EXACT_WORKERS are exact in every word and no exponent needs to be agreed first. Returns
  * INA_EXP_NONFINITE if a value is NaN or infinite (its digits are then zero), else INA_EXP_MIN. */
 int ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count);
 void ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor); /* rounded once */

@@ -16,7 +16,9 @@
 
 enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1 };
 enum ina_reduction { INA_SUM = 0, INA_MAX = 1 };
-enum { INA_MAX_WORKERS = 32, INA_MAX_OPS = 64 /* tensors in flight per worker */ };
+/* Workers of a job: as many as a bitmap on the wire has bits; more where a protocol names none there, and switches of a tree
+ * have bits for their children only (struct ina_protocol: max_workers). */
+enum { INA_BITMAP_WORKERS = 32, INA_MAX_WORKERS = 1024, INA_MAX_OPS = 64 /* tensors in flight per worker */ };
 
 struct ina_address {         /* one end of the worker's flow, as the frames say it */
     uint8_t mac[6];
@@ -30,7 +32,7 @@ struct ina_worker_config {
     uint32_t job;            /* 0..255 */
     uint32_t incarnation;    /* of the job; packets carry the low 8 bits */
     uint32_t worker;         /* rank, 0..workers-1 */
-    uint32_t workers;        /* fan-in n, 1..32 */
+    uint32_t workers;        /* fan-in n, 1..max_workers of the protocol */
     uint32_t slots;          /* window: slots of this job, power of two <= 8192 */
     uint32_t values;         /* int32 per packet: 32, 64, 128, 256, 1024 or 2048 */
     uint64_t rto_min_ps, rto_max_ps;
@@ -72,7 +74,8 @@ struct ina_event {
     uint32_t op;             /* handle of the tensor */
     uint32_t overflow;       /* 1: a signed overflow happened in some block (int32: the sum wrapped) */
     uint32_t slot, tsi;      /* TIMEOUT: oldest unfinished slot and its packet number */
-    uint32_t missing;        /* TIMEOUT: bitmap of workers that a switch waited for, as of its last `pending` reply */
+    uint32_t missing;        /* TIMEOUT: bitmap of workers that a switch waited for, as of its last `pending` reply; in a job of
+                              * more than INA_BITMAP_WORKERS, of the children of some switch of its tree */
     uint32_t have_missing;   /* 0: the switch never answered for this slot */
     uint64_t last_rx;        /* time of the last accepted frame, 0: none */
 };
@@ -93,6 +96,7 @@ struct ina_worker_stats {
 struct ina_protocol {
     const char *name;        /* also of its switch program: p4/<name>.p4 */
     uint32_t reductions;     /* bit i: it has enum ina_reduction i */
+    uint32_t max_workers;    /* of a job; 0: INA_BITMAP_WORKERS */
     size_t (*state_size)(const struct ina_worker_config *config);    /* 0: bad config */
     size_t (*stats_offset)(const struct ina_worker_config *config);
     int (*init)(void *state, const struct ina_worker_config *config, uint64_t now); /* 0 or -EINVAL */

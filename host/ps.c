@@ -67,7 +67,7 @@ static void *sums_at(const struct state *st, uint32_t row)
 
 static int valid(const struct ina_ps_config *c)
 {
-    return c->workers >= 1 && c->workers <= INA_MAX_WORKERS && c->job <= 255 && c->slots >= 1 && c->slots <= 8192
+    return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->job <= 255 && c->slots >= 1 && c->slots <= 8192
            && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->direct <= 1 && c->multicast <= 1
            && !(c->direct && c->multicast);
 }

@@ -17,7 +17,7 @@
 struct ina_ps_config {
     struct ina_address self;
     struct ina_address peer;                    /* direct 0: the job's root switch */
-    struct ina_address worker[INA_MAX_WORKERS]; /* direct 1: the workers */
+    struct ina_address worker[INA_BITMAP_WORKERS]; /* direct 1: the workers */
     uint32_t job, incarnation, workers;         /* as the workers' */
     uint32_t slots;                             /* the workers' window; 2 * slots rows of 8 * values bytes are kept */
     uint32_t values;

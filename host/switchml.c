@@ -124,6 +124,12 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
     return 0;
 }
 
+/* Bits that a pending reply may name: workers; of more than there are bits, the children of a switch. */
+static uint32_t all_of(uint32_t workers)
+{
+    return workers < INA_BITMAP_WORKERS ? (1u << workers) - 1 : UINT32_MAX;
+}
+
 /* The job is over. Remembers the oldest unanswered packet of the tensor, which fails first. */
 static void fail(struct state *st, uint32_t code, uint32_t handle)
 {
@@ -137,7 +143,7 @@ static void fail(struct state *st, uint32_t code, uint32_t handle)
             continue;
         oldest = slots[i].seq;
         ts->culprit = (struct ina_event){.slot = i, .tsi = (uint32_t)oldest, .have_missing = slots[i].asked,
-                                         .missing = slots[i].missing & (uint32_t)((1ull << st->config.workers) - 1)};
+                                         .missing = slots[i].missing & all_of(st->config.workers)};
     }
     ina_tensors_fail(ts, code, handle);
 }
@@ -271,6 +277,7 @@ static int abort_job(void *state, uint32_t code, uint64_t now)
 const struct ina_protocol ina_switchml = {
     .name = "switchml",
     .reductions = 1 << INA_SUM | 1 << INA_MAX,
+    .max_workers = INA_MAX_WORKERS,
     .state_size = state_size,
     .stats_offset = stats_offset,
     .init = init,

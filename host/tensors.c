@@ -7,7 +7,7 @@
 #include <string.h>
 
 enum { FINGERPRINT_BITS = 25, UNKNOWN = -128, LINE = 64 };
-static_assert((32u << FINGERPRINT_BITS) < 1u << 31, "fingerprints of 32 workers add up without overflow");
+static_assert(((uint32_t)INA_BITMAP_WORKERS << FINGERPRINT_BITS) < 1u << 31, "fingerprints of 32 workers add up without overflow");
 
 size_t ina_tensors_size(uint32_t window)
 {
@@ -96,16 +96,17 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Equal on all workers if, and but for a chance of 2^-75 only if, they submit the same. A worker sends its own words and
+/* Equal on all workers if, and but for a chance of 2^-75 (2^-60 for 1,024 workers) only if, they submit the same. A worker sends its own words and
  * gets the sums: n times its own. Every worker of a group that disagrees sees it, also when several differ. */
-static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_tensor *t)
+static void fingerprint(uint32_t words[INA_FINGERPRINT_WORDS], const struct ina_tensor *t, uint32_t shift)
 {
+    const uint32_t bits = shift < FINGERPRINT_BITS ? shift : FINGERPRINT_BITS; /* of n workers they add up to less than 2^30 */
     for (uint32_t i = 0; i < INA_FINGERPRINT_WORDS; i++) {
         uint64_t h = mix(0x9e3779b97f4a7c15ull * (i + 1));
         h = mix(h ^ t->count);
         h = mix(h + t->tag);
         h = mix(h ^ ((uint64_t)t->dtype << 32 | t->reduction << 1 | t->average));
-        words[i] = (uint32_t)(h >> (64 - FINGERPRINT_BITS));
+        words[i] = (uint32_t)(h >> (64 - bits));
     }
 }
 
@@ -133,6 +134,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
         return -EINVAL;
 
     const uint32_t room = ts->values - INA_FINGERPRINT_WORDS;
+    const uint32_t exact = ts->workers <= INA_EXACT_WORKERS ? room / INA_EXACT_WORDS : 0;
     struct ina_op *op = &ts->op[handle];
     memset(op, 0, sizeof *op);
     op->first = ts->next_seq;
@@ -141,12 +143,12 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->average = (uint8_t)t->average;
     op->reduction = (uint8_t)t->reduction;
     op->is_inline = !t->count
-                    || (t->reduction == INA_SUM && t->count <= (t->dtype == INA_FLOAT32 ? room / INA_EXACT_WORDS : room));
+                    || (t->reduction == INA_SUM && t->count <= (t->dtype == INA_FLOAT32 ? exact : room));
     op->blocks = op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
     op->exponents = op->dtype == INA_FLOAT32 && !op->is_inline && ts->exponent == INA_EXP_AGREED;
     op->ahead = op->exponents ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
     op->packets = op->unanswered = op->ahead + op->blocks;
-    fingerprint(op->fingerprint, t);
+    fingerprint(op->fingerprint, t, ts->shift);
     if (op->exponents)
         memset(agreed_of(ts, (uint32_t)handle, 0), UNKNOWN, op->ahead);
 

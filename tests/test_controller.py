@@ -55,8 +55,8 @@ def test_slots_are_first_fit_and_come_back():
 
 
 @pytest.mark.parametrize(("workers", "slots", "code", "text"), [
-    (33, 64, "too_many_workers", "33 workers; a switch job takes 1 to 32"),
-    (0, 64, "too_many_workers", "1 to 32"),
+    (33, 64, "too_many_workers", "33 children at s1, workers or switches; a switch adds up at most 32"),
+    (0, 64, "too_many_workers", "a switch job takes 1 to 1024"),
     (2, 48, "invalid", "48 slots; expected a power of two"),
     (2, 16384, "invalid", "from 1 to 8192"),
     (2, 1024, "full", "pool of 512"),

@@ -115,7 +115,9 @@ def test_baselines_have_as_many_workers_as_the_network_has_hosts():
     (run,) = allreduce.reduce(config)
     assert run.stats["workers"]["retransmissions"] == 0
     with pytest.raises(ConfigError, match="workers = 48: expected 1 to 32"):
-        AllReduce(topology="topoopt servers=48 degree=4", workers=48)
+        AllReduce(topology="topoopt servers=48 degree=4", workers=48, protocol="atp")
+    with pytest.raises(ConfigError, match="workers = 1025: expected 1 to 1024"):
+        AllReduce(topology="fat-tree k=32", workers=1025)
 
 
 @pytest.mark.parametrize("protocol", ["atp", "ps"])

@@ -448,7 +448,8 @@ def test_explicit_time_outs():
 @pytest.mark.parametrize(
     ("config", "text"),
     [
-        ({"workers": 33}, "workers: 33"), ({"worker": 2}, "worker: 2"), ({"slots": 3}, "power of two"),
+        ({"workers": 1025}, "workers: 1025"),
+            ({"workers": 33, "protocol": "atp"}, "workers: 33"), ({"worker": 2}, "worker: 2"), ({"slots": 3}, "power of two"),
         ({"slots": 16384}, "slots: 16384"), ({"values": 100}, "values: 100"), ({"rto_min": 0}, "rto_min"),
         ({"timeout": 0}, "timeout"), ({"job": 256}, "job: 256"),
     ],

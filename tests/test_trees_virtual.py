@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import topologies
-from ina import paths
+from ina import codec, paths
 from ina.emulator.fabric import Fabric
 from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
+from ina.transport.errors import JobMismatch
 from ina.transport.ports import Faults
 from topologies.tree import tensors_per_link
 
@@ -160,3 +161,59 @@ def test_two_runs_of_one_seed_are_equal_to_the_bit(program):
 
     assert run(1) == run(1)
     assert run(1)[1]["digest"] != run(2)[1]["digest"]
+
+
+def big(program, workers=128, **options):
+    """A fat-tree of 128 hosts, all of them workers of one job: three levels of switches, each with at most eight children."""
+    topology = topologies.load("fat-tree", k=8, rate=10e9, delay=1e-6)
+    net = Fabric(program, topology, pool=64, max_frame=256, **options)
+    return net, net.admit([host.name for host in topology.hosts][:workers], 16, VALUES, rto_min=100e-6, rto_max=2e-3,
+                         timeout=1.0)  # fmt: skip
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.005])
+def test_more_workers_than_a_bitmap_has_bits(program, rate):
+    net, job = big(program, faults=Faults(rate, rate, rate, 0, 60e-6, 20e-6), seed=3)
+    with net:
+        rng = np.random.default_rng(2)
+        arrays = [rng.integers(-(2**31), 2**31, 4000, np.int32) for _ in range(128)]
+        expected = np.sum(arrays, axis=0, dtype=np.int32)
+        net.all_reduce(job, arrays).raise_failed()
+        assert all((array == expected).all() for array in arrays)
+        if rate == 0:
+            assert sum(net.worker_stats(machine)["retransmissions"] for machine in job.machines) == 0
+            tree = job.jobs[0].tree
+            up = next(t for t in net.links() if (t.target, t.source) == (tree.root, tree.children(tree.root)[0]))
+            assert up.packets == -(-4000 // VALUES) + 1, "one packet for 16 workers below"
+
+
+def test_floats_of_a_thousand_workers_have_head_room(program):
+    """Large values of one sign: sums of 128 do not overflow; small tensors take the same way as large ones."""
+    net, job = big(program)
+    with net:
+        rng = np.random.default_rng(4)
+        for count in (1, 3, 700):
+            rows = (2.0**100 * (1 - rng.random((128, count)) / 8)).astype(np.float32)
+            arrays = list(rows.copy())
+            net.all_reduce(job, arrays).raise_failed()
+            right, bound = rows.sum(axis=0, dtype=np.float64), codec.error_bound(100, 128)
+            assert np.abs(arrays[0] - right).max() <= bound + 2.0**-23 * right.max()
+            assert all((array == arrays[0]).all() for array in arrays)
+        assert codec.shift(1024) == 20 and codec.error_bound(0, 1024) == 1024 * 2.0**-21
+
+
+def test_what_workers_of_a_large_job_hear_of_each_other(program):
+    """One is missing: the switches that wait have bits for children, so nobody is named. One differs: all fail."""
+    net, job = big(program)
+    with net:
+        for worker in range(127):
+            net.submit_one(job, worker, np.ones(4000, np.int32))
+        net.run()
+        errors = [completion.event.error() for completion in net.completions()]
+        assert len(errors) == 127 and "a switch of the job's tree still waits for 1 of its children" in str(errors[0])
+    net, job = big(program)
+    with net:
+        net.submit_all(job, [np.ones(4000 + (worker == 77), np.int32) for worker in range(128)])
+        net.run()
+        errors = [completion.event.error() for completion in net.completions()]
+        assert len(errors) == 128 and all(isinstance(error, JobMismatch) for error in errors)

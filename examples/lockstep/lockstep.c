@@ -43,7 +43,7 @@ static struct tail *tail_of(const struct state *st)
 
 static size_t state_size(const struct ina_worker_config *c)
 {
-    const int ok = c->workers >= 1 && c->workers <= INA_MAX_WORKERS && c->worker < c->workers && c->job <= 255 && c->values
+    const int ok = c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->worker < c->workers && c->job <= 255 && c->values
                    && c->rto_min_ps && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps;
     return ok ? (stats_offset(c) + sizeof(struct tail) + 63) & ~(size_t)63 : 0;
 }

@@ -23,13 +23,13 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
+from ina._native import lib
 from ina.backend import spans, sums, world
 from ina.backend.counters import COUNTERS
 from ina.backend.settings import Options, Settings
 from ina.backend.spans import open_trace, span
 from ina.backend.staging import staged
 from ina.backend.work import Completer, CopyBackWork, LazyWork, SwitchWork
-from ina.codec import MAX_WORKERS
 
 GLOO = dist.ProcessGroup.BackendType.GLOO
 SUMS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM)
@@ -73,8 +73,8 @@ class InaProcessGroup(dist.ProcessGroup):
 
         if size == 1:
             self._refused = "one rank"
-        elif size > MAX_WORKERS:
-            self._refused = f"more than {MAX_WORKERS} ranks"
+        elif size > lib.INA_BITMAP_WORKERS:
+            self._refused = f"more than {lib.INA_BITMAP_WORKERS} ranks"
         else:
             self._open_job(dist.PrefixStore("switch", store), f"{name}/{generation}", options)
         _open_groups.add(self)

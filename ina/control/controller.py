@@ -76,6 +76,7 @@ class Controller:
                 raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
             (switch,) = self.targets
             everyone = tuple(range(workers))
+            self._check_children(name, switch, workers)
             job.branches[switch] = Branch(switch, self._reserve(name, switch, slots), everyone, everyone,
                                           self._server(name, switch))
         else:
@@ -227,6 +228,12 @@ class Controller:
             raise AdmissionError("invalid", f"job {name!r} asks for {slots} slots; expected a power of two "
                                             f"from 1 to {self.program.max_slots}")
 
+    def _check_children(self, name: str, switch: str, children: int) -> None:
+        most = self.program.max_children
+        if children > most:
+            raise AdmissionError("too_many_workers", f"job {name!r} has {children} children at {switch}, workers or switches; a "
+                                                     f"switch adds up at most {most}; spread them over a tree of more switches")
+
     def _reserve(self, name: str, switch: str, slots: int) -> int:
         """The lowest free range."""
         if free := self._ranges(switch, slots):
@@ -275,6 +282,7 @@ class Controller:
         numbers = {host: worker for worker, host in enumerate(hosts)}
         for switch in tree.switches:
             children = tree.children(switch)
+            self._check_children(job.name, switch, len(children))
             if switch == tree.root:
                 parent = self._server(job.name, switch)
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ina.control.programs import Child, Parent, Place
+from ina.control.programs import BITMAP, Child, Parent, Place
 from topologies.tree import Tree
 
 
@@ -75,4 +75,4 @@ class Job:
 
     def place(self, branch: Branch) -> Place:
         return Place(self.number, self.incarnation, len(branch.seats), branch.workers, branch.slot_base, self.slots,
-                     self.group, self.strict, branch.parent)
+                     self.group, self.strict, branch.parent, self.workers > BITMAP)

@@ -33,7 +33,7 @@ class Servers:
         switch = fabric.topology.switch_of(host)
         node, port = next((node, end.port) for node, _, end in fabric.topology.host_links(switch) if node.name == host)
         jobs = ffi.gc(lib.ina_ps_jobs_create(), lib.ina_ps_jobs_destroy)
-        fabric.add_machine(fabric.host(host), ffi.addressof(lib.ina_ps_machine), jobs, SERVER.port, lib.INA_MAX_WORKERS)
+        fabric.add_machine(fabric.host(host), ffi.addressof(lib.ina_ps_machine), jobs, SERVER.port, lib.INA_BITMAP_WORKERS)
         self._jobs[switch] = jobs
         own = switch_address(switch, controller.program.udp_port)
         controller.servers[switch] = Parent(port, Address(node.mac, node.ip, SERVER.port), own)

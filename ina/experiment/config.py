@@ -14,7 +14,7 @@ from pathlib import Path
 from ina import paths
 from ina.backend.settings import parse_faults
 from ina.control import kinds
-from ina.control.programs import program_named
+from ina.control.programs import BITMAP, program_named
 from ina.experiment.places import described, hosts_of, server_host
 from ina.transport import protocols
 from ina.transport.config import VALUES
@@ -59,12 +59,12 @@ class Keys:
         """Keys that every kind has."""
         need = self.need
         need(self.world in worlds, "world", " or ".join(map(repr, worlds)))
-        need(1 <= self.workers <= self.most_workers, "workers", f"1 to {self.most_workers}")
         need(self.seed >= 0, "seed", "0 or more")
         need(self.values in VALUES, "values", ", ".join(map(str, VALUES)))
         need(0 < self.timeout < 1e6, "timeout", "more than 0 and less than a million seconds")
         need(self.name != "" and "/" not in self.name, "name", "a name without '/'")
         need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
+        need(1 <= self.workers <= self.most_workers, "workers", f"1 to {self.most_workers}")
         known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
         need(self.program_path.is_file(), "program", f"one of {known}, or the path of a .p4 file")
 
@@ -84,8 +84,8 @@ class Keys:
 
     @property
     def most_workers(self) -> int:
-        """Of a job: what the switches' bitmaps have bits for."""
-        return 32
+        """Of a job: what a switch's bitmap has bits for."""
+        return BITMAP
 
     @property
     def program_path(self) -> Path:
@@ -273,7 +273,9 @@ class Virtual(Keys):
 
     @property
     def most_workers(self) -> int:
-        return 32 if self.algorithm == "in-network" else 1024
+        if self.algorithm == "in-network" and self.topology.split()[:1] == ["star"]:
+            return super().most_workers
+        return program_named(self.protocol).max_workers if self.algorithm == "in-network" else 1024
 
     @property
     def window(self) -> int:

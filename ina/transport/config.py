@@ -56,9 +56,9 @@ class WorkerConfig:
     exponent: int | None = None  # ATP: float32 in fixed point, values up to 2**exponent; None: agreed for each block
 
     def __post_init__(self) -> None:
-        protocols.named(self.protocol)
+        most = protocols.named(self.protocol).max_workers or lib.INA_BITMAP_WORKERS
         for name, value, low, high in (
-            ("workers", self.workers, 1, lib.INA_MAX_WORKERS),
+            ("workers", self.workers, 1, most),
             ("worker", self.worker, 0, self.workers - 1),
             ("job", self.job, 0, 255),
             ("incarnation", self.incarnation, 0, 2**32 - 1),

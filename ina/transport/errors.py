@@ -18,6 +18,7 @@ class Event:
     tsi: int
     missing: tuple[int, ...] | None  # workers the switch had not seen; None: it never answered for this slot
     last_rx: int  # time of the last frame that was accepted, 0: none
+    children: bool = False  # `missing` are children of some switch of the tree: the job has more workers than a bitmap has bits
 
     def error(self, waited: float | None = None) -> JobError | None:
         """The exception for a failed tensor, else None."""
@@ -44,6 +45,8 @@ class JobTimeout(JobError, TimeoutError):
         after = f" after {waited:g} s" if waited else ""
         if event.missing is None:
             whom = "the switch never answered for it: is it running, and is this worker admitted to the job?"
+        elif event.missing and event.children:
+            whom = f"a switch of the job's tree still waits for {len(event.missing)} of its children: late, stuck or dead"
         elif event.missing:
             whom = f"the switch still waits for worker {', '.join(map(str, event.missing))}: late, stuck or dead"
         else:
@@ -89,5 +92,7 @@ _ERRORS: dict[int, type[JobError]] = {
 
 def event_from_c(event, workers: int) -> Event:
     """An ``Event`` from ``struct ina_event``."""
-    missing = tuple(i for i in range(workers) if event.missing >> i & 1) if event.have_missing else None
-    return Event(event.op, event.code, bool(event.overflow), event.slot, event.tsi, missing, event.last_rx)
+    bits = range(min(workers, lib.INA_BITMAP_WORKERS))
+    missing = tuple(i for i in bits if event.missing >> i & 1) if event.have_missing else None
+    return Event(event.op, event.code, bool(event.overflow), event.slot, event.tsi, missing, event.last_rx,
+                 workers > lib.INA_BITMAP_WORKERS)

@@ -35,7 +35,7 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         for name, value, low, high in (
-            ("workers", self.workers, 1, lib.INA_MAX_WORKERS),
+            ("workers", self.workers, 1, lib.INA_BITMAP_WORKERS),
             ("job", self.job, 0, 255),
             ("incarnation", self.incarnation, 0, 2**32 - 1),
             ("slots", self.slots, 1, MAX_SLOTS),

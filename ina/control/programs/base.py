@@ -16,6 +16,8 @@ from ina.switch.entities import Entity, MulticastGroupEntry, Replica
 from ina.switch.p4info import P4Info
 from ina.transport import SWITCH, Address
 
+BITMAP = 32  # bits of the programs' bitmaps
+
 
 @dataclass(frozen=True)
 class Child:
@@ -44,7 +46,8 @@ class Place:
     """A job at one switch. ``number``, ``incarnation`` (1..2^32-1) and ``slots`` are the same at every switch of the job;
     ``slot_base`` (in slots) and ``group`` (multicast, from 1) are this switch's. ``children``: how many there are to be;
     ``workers``: the numbers in the job of all below. ``parent``: at the root of the job's tree the parameter server, if the
-    protocol needs one, else None."""
+    protocol needs one, else None.
+    ``seats``: the job has more workers than a bitmap has bits, so its bits are the children's here."""
 
     number: int
     incarnation: int
@@ -55,6 +58,16 @@ class Place:
     group: int
     strict: bool
     parent: Parent | None = None
+    seats: bool = False
+
+    @property
+    def full(self) -> int:
+        """The bits of everybody below: of workers by their number in the job, or of children by theirs."""
+        return bits(range(self.children) if self.seats else self.workers)
+
+    def bits(self, child: Child) -> int:
+        """Those of one child."""
+        return bits([child.index] if self.seats else child.workers)
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,7 @@ class JobProgram(ABC):
     title: str  # for people
     tables: tuple[str, ...]  # those whose entries are the controller's, every one of them
     max_workers: int  # of one job
+    max_children: int = BITMAP  # of one switch of its tree: workers, and switches below
     max_jobs: int  # job numbers are 0..max_jobs-1
     max_slots: int  # of one job, a power of two
     udp_port: int = SWITCH.port  # by which its packets are known

@@ -5,7 +5,8 @@
     parent    (job)                                 -> to_parent(port, its address, own address)
     replica   (job, replication id)                 -> to_worker(mac, ip, port)
 
-A child's bits are those of all workers below it, so a slot's bitmap names workers at every level of a tree.
+A child's bits are those of all workers below it, so a slot's bitmap names workers at every level of a tree. In a job of more
+workers than there are bits each switch has one for each of its children, and `pending` frames name children of some switch.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key
+from ina.control.programs.base import Child, JobProgram, Place, Sizes, has_key
 from ina.switch.entities import Entity, TableEntry
 from ina.switch.p4info import P4Info
 from ina.transport import Address
@@ -24,7 +25,7 @@ class SwitchML(JobProgram):
     name = "switchml"
     title = "SwitchML"
     tables = ("job", "worker", "parent", "replica")
-    max_workers = 32  # bits of a slot's bitmap
+    max_workers = 1024  # what the codec leaves head-room for; a switch of their tree has up to max_children
     max_jobs = 256  # the header's job number has 8 bits
     max_slots = 8192  # slot numbers have 14 bits; a job's window is at most half of them
 
@@ -38,7 +39,7 @@ class SwitchML(JobProgram):
 
     def job(self, place: Place) -> list[Entity]:
         key, parent = {"hdr.switchml.job": place.number}, place.parent
-        params = {"full": bits(place.workers), "last": place.children - 1, "base": place.slot_base,
+        params = {"full": place.full, "last": place.children - 1, "base": place.slot_base,
                   "mask": place.slots - 1, "incarnation": place.incarnation, "group": place.group,
                   "strict": int(place.strict), "parent": int(parent is not None)}
         entries: list[Entity] = [TableEntry("job", key, "set_job", params)]
@@ -53,7 +54,7 @@ class SwitchML(JobProgram):
     def child(self, place: Place, child: Child) -> list[Entity]:
         address = child.address
         return [
-            TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": bits(child.workers)}),
+            TableEntry("worker", _source(place, address, child.port), "set_worker", {"worker": place.bits(child)}),
             TableEntry("replica", {"hdr.switchml.job": place.number, "standard.egress_rid": child.index}, "to_worker",
                        {"mac": address.mac, "ip": address.ip, "port": address.port}),
         ]
