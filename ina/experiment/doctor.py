@@ -21,12 +21,16 @@ import numpy as np
 
 from ina.control.client import Client, ControlError, SwitchProcess
 from ina.control.ports import open_worker_port
+from ina.experiment import links
 from ina.transport import Endpoint, WorkerConfig, protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 from topologies.mininet import missing
 
 GOOD, WARNING, BAD, FACT = "good", "warning", "bad", "fact"
 TORCH = (2, 7), (2, 15)  # oldest and newest release that the back end was tried with
+ETHERNET = 14  # bytes of a frame before its IP packet
+LARGER = "a larger MTU on the NICs of both hosts and on the switch's ports"
+LOST = 1e-4  # share of lost datagrams up to which a run is slow, not hopeless
 ELEMENTS = 1 << 20  # of the all-reduce that is timed
 ROUNDS = 20
 
@@ -164,6 +168,37 @@ def interface(name: str, frame: int, values: int) -> Iterator[Finding]:
             yield Finding(WARNING, key, f"{size} bytes", f"bursts overflow a socket's buffer: sysctl -w net.core.{key}=4194304")
 
 
+# ---- the way to other hosts
+
+
+def peers(addresses: list[str], frame: int, count: int) -> Iterator[Finding]:
+    """Round trip and loss to every host's agent, with datagrams as long as the run's."""
+    size = frame - ETHERNET - 28  # IPv4 and UDP
+    for ip in addresses:
+        alone = links.probe(ip, min(count, 200), size)
+        if alone.error:
+            yield Finding(BAD, ip, f"{size} bytes: {alone.error}", LARGER)
+            continue
+        if not alone.answered:
+            small = links.probe(ip, 20, links.HEAD.size)
+            if small.answered:
+                yield Finding(BAD, ip, f"short datagrams are answered, those of {size} bytes are not", LARGER)
+                continue
+            known = links.neighbour(ip)
+            why = f"its MAC address is known, {known}: is it right, and forwarded?" if known else (
+                "its MAC address is not known: ip neigh replace ..., or broadcasts do not get through")  # fmt: skip
+            advice = f"is the agent there (ina doctor --target tofino --agent 600)? {why}"
+            yield Finding(BAD, ip, f"no answer to {alone.sent} probes", advice)
+            continue
+        burst = links.probe(ip, count, size, burst=32)
+        median, worst = alone.quantile(0.5), alone.quantile(0.99)
+        yield Finding(GOOD, f"{ip} round trip", f"{median * 1e6:.0f} us, 99 % within {worst * 1e6:.0f} us ({size} bytes)")
+        lost, sent = alone.sent - alone.answered + burst.sent - burst.answered, alone.sent + burst.sent
+        verdict = GOOD if not lost else WARNING if lost <= sent * LOST else BAD
+        yield Finding(verdict, f"{ip} loss", f"{lost} of {sent} datagrams", "" if not lost else
+                      "FEC and cable (ethtool -S: symbol and CRC errors), or a host that does not keep up")  # fmt: skip
+
+
 # ---- what it does
 
 
@@ -265,8 +300,25 @@ def _processor_seconds() -> float:
 # ---- the command
 
 
+def _wrong(options: argparse.Namespace) -> str:
+    if not options.target and (options.peer or options.agent is not None):
+        return "--peer and --agent are for --target tofino"
+    if options.agent is not None and not 0 < options.agent <= 86400:
+        return f"--agent {options.agent:g}: expected seconds, up to 86400"
+    if not 1 <= options.count <= links.MOST:
+        return f"--count {options.count}: expected 1..{links.MOST}"
+    if options.target and not (options.peer or options.interface or options.agent is not None):
+        return "--target tofino: which --interface, and which --peer (or --agent SECONDS to answer)?"
+    return ""
+
+
 def examine(options: argparse.Namespace) -> Iterator[Finding]:
     frame = protocols.frame_bytes(options.protocol, options.values)
+    if options.target:
+        for name in options.interface:
+            yield from interface(name, frame, options.values)
+        yield from peers(options.peer, frame, options.count)
+        return
     yield from software()
     yield from processors(options.workers)
     yield from clock()
@@ -279,6 +331,17 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def main(options: argparse.Namespace) -> int:
+    if wrong := _wrong(options):
+        print(f"ina: {wrong}", file=sys.stderr)
+        return 2
+    if options.agent is not None:
+        print(f"answering probes at UDP port {links.PORT} for {options.agent:g} s", flush=True)
+        try:
+            print(f"{links.answer(options.agent)} probes answered")
+        except OSError as error:
+            print(f"ina: UDP port {links.PORT}: {error.strerror}", file=sys.stderr)
+            return 1
+        return 0
     findings = []
     colours = {GOOD: "green", WARNING: "yellow", BAD: "red", FACT: "blue"}
     if not options.json:
@@ -307,4 +370,8 @@ def add_arguments(commands) -> None:
     parser.add_argument("--port", default="shm", choices=("shm", "udp"), help="of the trial (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="no trial run")
     parser.add_argument("--json", action="store_true", help="for programs")
+    parser.add_argument("--target", default="", choices=("", "tofino"), help="check the way to other hosts through it instead")
+    parser.add_argument("--peer", action="append", default=[], metavar="IP", help="a host there, on which an agent answers")
+    parser.add_argument("--agent", type=float, metavar="SECONDS", help="with --target: answer other hosts' probes so long")
+    parser.add_argument("--count", type=int, default=5000, help="probes to each peer (%(default)s)")
     parser.set_defaults(main=main)

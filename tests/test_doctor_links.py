@@ -1,0 +1,106 @@
+"""`ina doctor --target tofino`: probes to other hosts' agents, over loopback and between network namespaces."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import pytest
+from capabilities import need
+
+from ina import cli
+from ina.experiment import links
+from ina.transport.namespaces import own_namespace
+
+ANSWER = [sys.executable, "-c", "from ina.experiment import links; links.answer(60)"]
+
+
+@contextmanager
+def answering(peer: str, *inside: str):
+    """An agent, in a process that is killed at the end; it answers when the test begins."""
+    process = subprocess.Popen([*inside, *ANSWER])
+    try:
+        assert any(links.probe(peer, 1, 64).answered for _ in range(100))
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture
+def agent():
+    with answering("127.0.0.1"):
+        yield
+
+
+def test_round_trips_are_measured_and_all_come_back(agent):
+    found = links.probe("127.0.0.1", 200, 1024)
+    assert (found.sent, found.answered, found.error) == (200, 200, "") and found.loss == 0
+    assert 0 < found.quantile(0) <= found.quantile(0.5) <= found.quantile(0.99) < 0.2
+    assert links.probe("127.0.0.1", 320, 64, burst=32).answered == 320
+
+
+def test_nobody_answers():
+    found = links.probe("127.0.0.1", 1000, 64, port=1, wait=0.01)
+    assert found.answered == 0 and found.sent == 10 and found.loss == 1.0  # it gives up
+
+
+def test_foreign_datagrams_are_not_counted(agent):
+    found = links.probe("127.0.0.1", 1, links.HEAD.size)
+    assert found.answered == 1
+    with pytest.raises(ValueError, match="expected 1..100000 probes"):
+        links.probe("127.0.0.1", 0)
+
+
+def test_the_command(agent, capsys):
+    assert cli.main(["doctor", "--target", "tofino", "--peer", "127.0.0.1", "--interface", "lo", "--count", "64", "--json"]) == 0
+    found = {each["what"]: each for each in json.loads(capsys.readouterr().out)}
+    assert found["127.0.0.1 round trip"]["verdict"] == "good" and "lo MTU" in found
+    assert found["127.0.0.1 loss"]["found"] == "0 of 128 datagrams"
+
+
+def test_a_peer_that_is_not_there(capsys):
+    assert cli.main(["doctor", "--target", "tofino", "--peer", "127.0.0.1", "--count", "20"]) == 1
+    assert "is the agent there" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--peer", "10.0.0.1"], "--peer and --agent are for --target tofino"),
+    (["--target", "tofino"], "which --interface, and which --peer"),
+    (["--target", "tofino", "--agent", "-1"], "--agent -1: expected seconds"),
+    (["--target", "tofino", "--peer", "10.0.0.1", "--count", "1000000"], "--count 1000000: expected 1..100000"),
+])  # fmt: skip
+def test_wrong_options(options, message, capsys):
+    assert cli.main(["doctor", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+LINK = """link set lo up
+link add left mtu {mtu} type veth peer name right mtu {mtu} netns {there}
+link set left up
+address add 10.9.0.1/24 dev left
+"""
+
+
+@pytest.mark.parametrize("mtu, fits", [(1500, True), (600, False)])
+def test_a_path_that_takes_no_whole_frames(mtu, fits):
+    """Two namespaces and a veth pair: the agent in one, the probes in the other."""
+    need("root", "netns")
+    with own_namespace():
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        agent = subprocess.Popen(["unshare", "-n", "sleep", "20"])
+        try:
+            subprocess.run(["ip", "-batch", "-"], input=LINK.format(mtu=mtu, there=agent.pid), text=True, check=True)
+            inside = ["nsenter", "-t", str(agent.pid), "-n"]
+            far = "link set right up\naddress add 10.9.0.2/24 dev right\n"
+            subprocess.run([*inside, "ip", "-batch", "-"], input=far, text=True, check=True)
+            with answering("10.9.0.2", *inside):
+                found = links.probe("10.9.0.2", 50, 1052)
+        finally:
+            agent.kill()
+            agent.wait()
+    assert (found.answered == 50, found.error == "") == (fits, fits)
+    if not fits:
+        assert found.error == "the path takes no datagrams of this length"
