@@ -64,6 +64,30 @@ def test_validity_can_be_asked_for(tmp_path: Path) -> None:
     assert p.ingress(data()).frame == data(0, 1)
 
 
+def test_a_field_that_was_never_written_equals_nothing_in_a_deparser(tmp_path: Path) -> None:
+    p = pipe(tmp_path, "if (hdr.data.a == 1) { dprsr.resubmit_type = 0; } if (hdr.data.a == 2) { dprsr.digest_type = 0; }"
+             "if (hdr.data.a == 3) { dprsr.digest_type = 0; invalidate(dprsr.digest_type); }"
+             "if (dprsr.digest_type == 0) { hdr.data.b = 7; }",
+             deparser_locals="Resubmit() again; Digest<data_h>() digest;",
+             deparser="""if (dprsr.resubmit_type == 0) again.emit(); if (dprsr.digest_type == 0) digest.pack(hdr.data);
+             pkt.emit(hdr);""", egress="if (hdr.data.a == 1) { dprsr.mirror_type = 0; }",
+             egress_deparser_locals="Mirror() mirror;",
+             egress_deparser="if (dprsr.mirror_type == 0) mirror.emit(9); pkt.emit(hdr);")  # fmt: skip
+    results = [p.ingress(data(a)) for a in range(4)]
+    assert [r.verdict == RESUBMIT for r in results] == [False, True, False, False]
+    assert [r.digest is not None for r in results] == [False, False, True, False]
+    assert results[0].frame == data(0, 7)  # in the control it is zero
+    assert p.egress(data(0)).mirror is None and p.egress(data(1)).mirror == b""
+
+
+def test_fields_keep_what_was_written_before_the_header_was_valid(tmp_path: Path) -> None:
+    p = pipe(tmp_path, """hdr.small.x = 5; hdr.bulk.b3 = 6; md.local.x = 9; hdr.small.setValid(); hdr.bulk.setValid();
+        md.local.setValid(); hdr.bulk.b0 = md.local.x; hdr.data.setInvalid(); hdr.data.setValid();""",
+             types="header small_h { bit<8> x; bit<8> y; } header bulk_h { bit<8> b0; bit<8> b1; bit<8> b2; bit<8> b3; }",
+             headers="small_h small; bulk_h bulk;", metadata="small_h local;")  # fmt: skip
+    assert p.ingress(data(1, 2)).frame == bytes([5, 0, 9, 0, 0, 6]) + data(1, 2)
+
+
 def test_drop_control(tmp_path: Path) -> None:
     p = pipe(tmp_path, "tm.copy_to_cpu = 1; dprsr.drop_ctl = (bit<3>)hdr.data.a;")
     assert p.ingress(data(0)).wishes == {"ucast_egress_port": 1, "has_ucast": 1, "copy_to_cpu": 1}

@@ -86,6 +86,11 @@ class TnaStatements(Statements):
         self.line("tna->resubmit = 1;")
         self._header("resubmit_data", stmt.args)
 
+    def x_keep_region(self, stmt: ir.Extern) -> None:
+        """The header becomes valid as it is: where it lies, or in its own buffer, all zero."""
+        name, region = self.name(stmt.data), stmt.data
+        self.line(f"if ({name} == ina_zeros) {name} = memset({self.buffer(region)}, 0, {region.size});")
+
     # --- objects --------------------------------------------------------------------------------------------------------
 
     def crc(self, crc: Crc, size: str) -> str:

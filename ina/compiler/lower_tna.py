@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ina.compiler import ast, fold, ir, types
+from ina.compiler import ast, fold, ir, places, types
 from ina.compiler.errors import NO_SPAN, CompileError
 from ina.compiler.instances import instances_below
 from ina.compiler.lower_pipeline import CALL
@@ -22,7 +22,13 @@ from ina.compiler.tna_registers import check_accesses
 
 PARSER_ERRORS = {"NoMatch": 0x0001, "PacketTooShort": 0x0002, "CounterRange": 0x0004}
 OTHER_ERROR = 0x0040  # what a Tofino cannot meet: header stacks run over, and the like
-VALID_FIELDS = ("ucast_egress_port", "mcast_grp_a", "mcast_grp_b")
+# Fields that are invalid until they are written (section 5.3), by side and struct.
+VALID_FIELDS = {
+    "ingress": (
+        ("for_tm", ("ucast_egress_port", "mcast_grp_a", "mcast_grp_b")), ("for_deparser", ("digest_type", "resubmit_type")),
+    ),
+    "egress": (("for_deparser", ("mirror_type",)),),
+}  # fmt: skip
 TM_FIELDS = (
     "ucast_egress_port", "mcast_grp_a", "mcast_grp_b", "level1_mcast_hash", "level2_mcast_hash", "level1_exclusion_id",
     "level2_exclusion_id", "rid", "bypass_egress", "deflect_on_drop", "ingress_cos", "qid", "copy_to_cpu",
@@ -51,6 +57,7 @@ class Tna(Objects):
         self.name, self.pipeline = name, pipeline
         self.instance = pipeline
         self.resets: set[int] = set()  # statements that initialise, by id
+        self.in_deparser = False
 
     def lower(self) -> ir.Module:
         blocks = [self._block(self.pipeline.args[p.name]) for p in self.pipeline.decl.params]
@@ -143,9 +150,10 @@ class Tna(Objects):
             side = "egress" if self.in_egress else "ingress"
             if name.startswith(f"{side}_intrinsic_metadata") and isinstance(t, types.RecordType):
                 found[name] = self.storage.place(t, name.removeprefix(f"{side}_").removeprefix("intrinsic_"))
-        if not self.in_egress:
-            tm = found["ingress_intrinsic_metadata_for_tm_t"].fields
-            self.validity = {id(tm[f]): ir.Var(f"has_{f}", 1) for f in VALID_FIELDS}
+        side = "egress" if self.in_egress else "ingress"
+        for struct, names in VALID_FIELDS[side]:
+            fields = found[f"{side}_intrinsic_metadata_{struct}_t"].fields
+            self.validity |= {id(fields[f]): ir.Var(f"has_{f}", 1) for f in names}
         return found
 
     def _given(self, block: Instance) -> list[Any]:
@@ -162,6 +170,27 @@ class Tna(Objects):
                 raise CompileError(param.span, f"TNA gives no parameter of type {param.type} here")
             values.append(place)
         return values
+
+    def deparse(self, deparser: Instance, values: list[Any]) -> None:
+        self.in_deparser = True
+        super().deparse(deparser, values)
+        self.in_deparser = False
+
+    def _binary(self, e: ast.Binary) -> ir.Expr:
+        """In a deparser a field that is invalid equals nothing (sections 7.7, 7.10, 7.14)."""
+        found = super()._binary(e)
+        if self.in_deparser and e.op == "==":
+            for operand in (e.left, e.right):
+                if isinstance(operand, ast.Member) and operand.kind == "field":
+                    flag = self.validity.get(id(self.value(operand)))
+                    found = found if flag is None else fold.land(found, flag)
+        return found
+
+    def _zero(self, header: places.Header) -> None:
+        """Fields are kept in containers of their own: a header that becomes valid has what was last written to them."""
+        if header.region:
+            header.region.own_buffer = True
+            self.emit(ir.Extern("keep_region", [], [], header.region))
 
     def reset(self, place: Any, node: ast.Node) -> None:
         before = len(self.out)

@@ -54,7 +54,8 @@ class Objects(PacketObjects):
     def _validity(self, e: ast.Call, name: str) -> ir.Expr | None:
         flag = self.validity.get(id(self.value(e.args[0])))
         if flag is None:
-            raise self.unsupported(e, f"{name} of a field other than ucast_egress_port, mcast_grp_a and mcast_grp_b")
+            fields = "ucast_egress_port, mcast_grp_a, mcast_grp_b, digest_type, resubmit_type and, in egress, mirror_type"
+            raise self.unsupported(e, f"{name} of a field other than {fields}")
         if name == "is_validated":
             return flag
         self.emit(ir.Assign(flag, fold.FALSE))

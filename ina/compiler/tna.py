@@ -20,7 +20,7 @@ from ina.compiler.reference.externs import MeterArray
 from ina.compiler.reference.hashes import SplitMix64
 from ina.compiler.reference.packet import PacketIn, PacketOut, ParserError
 from ina.compiler.reference.tables import Entry, Table
-from ina.compiler.reference.tna_objects import OBJECTS, ObjectMethods, Unset
+from ina.compiler.reference.tna_objects import OBJECTS, Nothing, ObjectMethods, Unset
 from ina.compiler.reference.values import Record, copy, default_value, leaves
 from ina.compiler.types import ExternType, strip_new
 from ina.compiler.v1model import CloneSession, Digest, Output
@@ -34,6 +34,7 @@ MAX_PASSES = 64
 RECIRCULATION = range(68, 72)  # ports of each pipe that lead back to ingress
 PARSER_ERRORS = {"NoError": 0, "NoMatch": 1, "PacketTooShort": 2, "CounterRange": 4}
 VALID_FIELDS = {"ucast_egress_port": "has_ucast", "mcast_grp_a": "has_mcast_a", "mcast_grp_b": "has_mcast_b"}
+VALID_FOR_DEPARSER = (("digest_type", "resubmit_type"), ("mirror_type",))  # ingress, egress
 
 
 @dataclass
@@ -88,6 +89,8 @@ class Phase:
 
 class Tna(ObjectMethods):
     """One switch, each pipeline of whose program runs in one pipe. `interpreter` runs parsers and controls."""
+
+    keeps_fields = True  # a header that becomes valid has what was last written to its fields
 
     def __init__(self, interpreter: Interpreter, seed: int) -> None:
         super().__init__(interpreter)
@@ -156,6 +159,8 @@ class Tna(ObjectMethods):
         headers, metadata = (default_value(p.type) for p in parser.decl.params[1:3])
         if not egress:
             known["ingress_intrinsic_metadata_for_tm_t"].fields.update({f: Unset() for f in VALID_FIELDS})
+        for_deparser = known[f"{side}_intrinsic_metadata_for_deparser_t"].fields
+        for_deparser.update({f: Unset() for f in VALID_FOR_DEPARSER[egress]})
         packet = PacketIn(front + frame)
         error = "NoError"
         try:
@@ -170,10 +175,10 @@ class Tna(ObjectMethods):
             self.drops["parser"] += 1
             return Result(DROP, None, {"parser_drop": 1})
         self._run(control, None, headers, metadata, known)
+        for_deparser.update({f: Nothing(v) for f, v in for_deparser.items() if isinstance(v, Unset)})
         out = PacketOut()
         self._run(deparser, out, headers, metadata, known)
         whole = out.data() + packet.payload()
-        for_deparser = known[f"{side}_intrinsic_metadata_for_deparser_t"].fields
         return self._egress_end(whole, for_deparser, known) if egress else self._ingress_end(whole, for_deparser, known)
 
     @staticmethod

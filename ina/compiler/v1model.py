@@ -104,6 +104,8 @@ class AssertionFailed(Exception):
 class V1Model:
     """One switch. `interpreter` runs parsers and controls; this class is everything around and below them."""
 
+    keeps_fields = False  # a header that becomes valid has all fields zero
+
     def __init__(self, interpreter: Interpreter, seed: int) -> None:
         self.interpreter = interpreter
         main = interpreter.program.main

@@ -100,7 +100,7 @@ class Calls(Expressions):
             case "isValid":
                 return header.is_valid()
             case "setValid":
-                header.set_valid()
+                header.mark_valid() if self.architecture.keeps_fields else header.set_valid()
             case "setInvalid":
                 header.set_invalid()
         return None

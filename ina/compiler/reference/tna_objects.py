@@ -35,6 +35,15 @@ class Unset(int):
     """The value of an intrinsic metadata field that is invalid: never written (then zero), or invalidated."""
 
 
+class Nothing(Unset):
+    """Such a value in a deparser: it equals nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
 class SelectorProfile(ActionProfile):
     """An action profile whose groups are chosen from by a Hash."""
 
