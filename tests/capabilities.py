@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -77,6 +78,14 @@ def _netns() -> str:
     return "" if done.returncode == 0 else f"no network namespaces with veth pairs: {done.stderr.strip()}"
 
 
+def _opens(what: Callable[[], object], name: str) -> str:
+    try:
+        what()
+    except OSError as error:
+        return f"no {name}: {error.strerror}"
+    return ""
+
+
 def _dpdk() -> str:
     from ina.transport import dpdk
 
@@ -135,6 +144,8 @@ PROBES: dict[str, Callable[[], str]] = {
     "tshark": _command("INA_TSHARK", "tshark"),
     "mininet": _mininet,
     "dpdk": _dpdk,
+    "af-xdp": lambda: _opens(lambda: socket.socket(44, socket.SOCK_RAW).close(), "AF_XDP sockets"),  # linux/socket.h
+    "tun": lambda: _opens(lambda: open("/dev/net/tun", "rb").close(), "tap interfaces (/dev/net/tun)"),
     "p4runtime": _p4runtime,
     "tna-programs": lambda: (
         "" if os.environ.get("INA_P4STUDIO") or os.environ.get("INA_SWITCHML")

@@ -165,17 +165,41 @@ def namespace():
         subprocess.run(["ip", "netns", "del", name], check=False)
 
 
-def test_over_af_packet_on_veth(tmp_path, namespace):
-    ring = "blocksz=4096,framesz=2048,framecnt=512"
-    ports = [word for i in range(2) for word in ("--port", f"{i}=net_af_packet{i},iface=s{i},{ring}")]
+RING = "blocksz=4096,framesz=2048,framecnt=512"
+
+
+@pytest.mark.parametrize(("ours", "theirs", "shards"), [
+    (f"net_af_packet{{i}},iface=s{{i}},{RING}", f"net_af_packet{{i}},iface=w{{i}},{RING}", 1),
+    ("net_af_xdp{i},iface=s{i}", "net_af_xdp{i},iface=w{i}", 1),
+    ("net_tap{i},iface=t{i}", f"net_af_packet{{i}},iface=t{{i}},{RING}", 2),  # takes rules on some kernels, else software steers
+], ids=["af_packet", "af_xdp", "tap"])  # fmt: skip
+def test_over_interfaces_of_the_kernel(tmp_path, namespace, ours, theirs, shards):
+    if "af_xdp" in ours:
+        need("af-xdp")
+    if "tap" in ours:
+        need("tun")
+    ports = [word for i in range(2) for word in ("--port", f"{i}={ours.format(i=i)}")]
     with switch("--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control", tmp_path / "control",
-                before=namespace) as running:  # fmt: skip
+                "--shards", shards, before=namespace) as running:  # fmt: skip
         found = summaries([
-            worker("--device", f"net_af_packet{i},iface=w{i},{ring}", "--worker", i, "--workers", 2, *PATIENT,
-                   "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat", 3, before=namespace)
+            worker("--device", theirs.format(i=i), "--worker", i, "--workers", 2, *PATIENT, "--control", tmp_path / "control",
+                   "--verify", "--size", "100k", "--repeat", 3, before=namespace) for i in range(2)])  # fmt: skip
+        assert all(said["all_reduces"] == 3 for said in found)
+        summary = running.stop()
+    assert summary["ports"]["0"]["rx_packets"] > 1000
+    assert shards == 1 or min(summary["shards"]) > sum(summary["shards"]) / 3
+
+
+def test_over_vhost_and_virtio_user(tmp_path):
+    """As between a host and its virtual machines."""
+    ports = [word for i in range(2) for word in ("--port", f"{i}=net_vhost{i},iface={tmp_path}/v{i}")]
+    with switch("--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control", tmp_path / "control") as running:
+        found = summaries([
+            worker("--device", f"net_virtio_user{i},path={tmp_path}/v{i},queues=1", "--worker", i, "--workers", 2, *PATIENT,
+                   "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat", 3)
             for i in range(2)])  # fmt: skip
         assert all(said["all_reduces"] == 3 for said in found)
-        assert running.stop()["ports"]["0"]["rx_packets"] > 1000
+        assert_no_mbuf_is_lost(running.stop())
 
 
 # ---- recorded packets: the same as any other port gives ------------------------------------------------------------------

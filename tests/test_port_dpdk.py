@@ -1,9 +1,13 @@
 """Ports over devices that DPDK drives. EAL starts once in a process, so every test here has processes of its own."""
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
+import pytest
 from capabilities import need
+from test_switchml_worker import WORKER_SOURCES
 
 from ina.transport import dpdk
 
@@ -16,10 +20,64 @@ need("dpdk")
 def test_clean_under_address_and_undefined_sanitizers(tmp_path):
     need("cc", "sanitizers")
     sources = [ROOT / "tests/c/dpdk.c", *dpdk.sources(), *(ROOT / "host" / name for name in (
-        "port.c", "port_fault.c", "fault.c", "segment.c", "pcap.c"))]  # fmt: skip
+        *WORKER_SOURCES, "port.c", "port_fault.c", "fault.c", "endpoint.c", "idle.c"))]  # fmt: skip
     program = tmp_path / "dpdk"
     command = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
                "-fno-sanitize-recover=all", f"-I{ROOT}/host", *dpdk.flags("--cflags")]  # fmt: skip
     subprocess.run([*command, *map(str, sources), "-o", str(program), *dpdk.flags("--libs"), "-lpthread"], check=True)
     run = subprocess.run([str(program), *EAL], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_sums_over_rings_are_those_over_memory():
+    """The switch's thread and three workers' in one process; with faults, too. No mbuf is lost."""
+    command = [sys.executable, "-m", "tests.dpdk_rings", *EAL]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200,
+                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    assert run.returncode == 0 and len(run.stdout.splitlines()) == 4, run.stdout + run.stderr
+
+
+def test_an_environment_is_started_once():
+    code = f"""
+from ina.transport import dpdk
+dpdk.start({EAL})
+dpdk.start({EAL})
+try:
+    dpdk.start(["-l", "0"])
+except dpdk.DpdkError as error:
+    print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    assert "cannot be started again with '-l 0'" in run.stdout, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize(("text", "wanted"), [
+    ("dpdk:memif:/run/x", ("memif:/run/x", 3)),
+    ("dpdk@7:0000:17:00.0", ("0000:17:00.0", 7)),
+    ("dpdk@{rank}:net_af_packet0,iface=eth{rank}", ("net_af_packet0,iface=eth3", 3)),
+])  # fmt: skip
+def test_where_a_process_is_plugged_in(text, wanted):
+    assert dpdk.plug(text, 3) == dpdk.Plug(*wanted)
+
+
+def test_devices_as_people_say_them():
+    assert dpdk.device("17:00.0", 1, True, 1100) == "17:00.0"
+    said = dpdk.device("memif:/run/x,rsize=11", 2, False, 8300)
+    assert said == "net_memif2,role=client,id=2,socket=/run/x,socket-abstract=no,bsize=8384,rsize=11"
+    with pytest.raises(ValueError, match="expected memif:SOCKET"):
+        dpdk.device("memif:", 0, True, 1100)
+
+
+def test_command_lines_of_who_has_no_wishes(monkeypatch):
+    monkeypatch.setattr(dpdk, "free_huge_pages", lambda: 100)
+    small, large = dpdk.arguments(["17:00.0", "memif:x"], 64), dpdk.arguments(["memif:x"], 200)
+    assert small[:4] == ["--in-memory", "--single-file-segments", "-m", "64"] and small[4:6] == ["-a", "17:00.0"]
+    assert large[:3] == ["--no-huge", "-m", "200"] and "--no-pci" in large and "--in-memory" not in large
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "apt install dpdk libdpdk-dev pkg-config" in dpdk.missing()
+    with pytest.raises(dpdk.DpdkError, match="apt install"):
+        dpdk.build()

@@ -7,7 +7,9 @@
 #include <rte_mbuf.h>
 
 #include "dpdk/device.h"
+#include "endpoint.h"
 #include "fault.h"
+#include "model_switch.h"
 #include "traffic.h"
 
 static char error[512];
@@ -301,6 +303,100 @@ static void shares(void)
     part(devices, ports);
 }
 
+/* ---- all-reduces of two endpoints over rings, with faults; the switch is a thread ------------------------------------ */
+
+enum { WORKERS = 2, ELEMENTS = 20000, VALUES = 64 };
+
+struct world {
+    struct model_switch model;
+    struct ina_port *ports[WORKERS];
+    int over; /* atomic */
+};
+
+static void *run_switch(void *argument)
+{
+    struct world *w = argument;
+    struct ina_packet in[BATCH], out;
+    while (!__atomic_load_n(&w->over, __ATOMIC_ACQUIRE)) {
+        int moved = 0;
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            const int n = ina_port_rx(w->ports[i], in, BATCH, ina_now());
+            for (int k = 0; k < n; k++) {
+                const uint32_t to = model_switch_process(&w->model, i, &in[k]);
+                for (uint32_t j = 0; j < WORKERS; j++) {
+                    if (!(to >> j & 1) || !ina_port_tx_get(w->ports[j], &out, 1))
+                        continue;
+                    memcpy(out.data, in[k].data, in[k].len);
+                    out.len = in[k].len;
+                    model_address(&w->model, j, &out);
+                    ina_port_tx_put(w->ports[j], &out, 1, ina_now());
+                }
+            }
+            ina_port_rx_done(w->ports[i], n);
+            moved += n;
+        }
+        if (!moved)
+            sched_yield();
+    }
+    return NULL;
+}
+
+static void sums(void)
+{
+    struct ina_dpdk_device *devices[WORKERS][2];
+    struct ina_endpoint *endpoints[WORKERS];
+    struct ina_worker_config configs[WORKERS];
+    struct world world = {.over = 0};
+    static int32_t data[WORKERS][ELEMENTS];
+    pthread_t thread;
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        configs[i] = model_config(i, WORKERS, 64, VALUES);
+        for (uint32_t k = 0; k < ELEMENTS; k++)
+            data[i][k] = (int32_t)((i + 1) * k);
+    }
+    model_switch_init(&world.model, configs);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        struct ina_port *ports[2];
+        struct ina_fault_config faults = {.loss = 0.02, .duplicate = 0.05, .reorder = 0.1, .corrupt = 0.01,
+            .duplicate_delay_ps = 2000000000, .reorder_delay_ps = 1000000000, .seed = 2 * i + 1}, back = faults;
+        back.seed++;
+        pair(i ? "one" : "zero", 256, devices[i], ports);
+        world.ports[i] = ports[0];
+        struct ina_port *faulty = ina_port_fault_wrap(ports[1], &faults, &back, 1000);
+        endpoints[i] = ina_endpoint_start(&ina_switchml, &configs[i], faulty, -1);
+        CHECK(endpoints[i]);
+        ina_endpoint_spin(endpoints[i], i * 100000000ull);
+    }
+    CHECK(pthread_create(&thread, NULL, run_switch, &world) == 0);
+    for (int round = 0; round < 3; round++) {
+        int64_t tickets[WORKERS];
+        struct ina_event event;
+        for (uint32_t i = 0; i < WORKERS; i++) {
+            struct ina_tensor tensor = {.in = data[i], .out = data[i], .count = ELEMENTS, .tag = (uint64_t)round};
+            tickets[i] = ina_endpoint_submit(endpoints[i], &tensor);
+            CHECK(tickets[i] > 0);
+        }
+        for (uint32_t i = 0; i < WORKERS; i++)
+            CHECK(ina_endpoint_wait(endpoints[i], tickets[i], 60000000000u, &event) == 1 && event.type == INA_EVENT_DONE);
+        for (uint32_t k = 0; k < ELEMENTS; k++)
+            CHECK(data[0][k] == (int32_t)(3 * k) << round && data[1][k] == data[0][k]);
+    }
+    struct ina_worker_stats stats;
+    ina_endpoint_stats(endpoints[0], &stats, NULL);
+    CHECK(stats.retransmissions > 10 && stats.tensors == 3);
+    for (uint32_t i = 0; i < WORKERS; i++)
+        ina_endpoint_stop(endpoints[i]);
+    __atomic_store_n(&world.over, 1, __ATOMIC_RELEASE);
+    CHECK(pthread_join(thread, NULL) == 0);
+    for (uint32_t i = 0; i < WORKERS; i++) {
+        ina_port_close(world.ports[i]);
+        for (int side = 0; side < 2; side++)
+            ina_dpdk_close(devices[i][side]);
+    }
+    CHECK(ina_dpdk_pool_in_use(pool) == 0);
+    model_switch_free(&world.model);
+}
+
 int main(int argc, char **argv)
 {
     CHECK(ina_dpdk_init(argc, argv, error, sizeof error) > 0);
@@ -315,6 +411,7 @@ int main(int argc, char **argv)
     faults();
     threads();
     shares();
+    sums();
     ina_dpdk_pool_free(pool);
     CHECK(ina_dpdk_stop() == 0);
     return 0;
