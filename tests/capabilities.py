@@ -119,6 +119,14 @@ def _ns3() -> str:
     return "" if done.returncode == 0 else "ns-3 is not installed (Debian: libns3-dev)"
 
 
+def _chakra() -> str:
+    try:
+        import chakra.schema.protobuf.et_def_pb2  # noqa: F401
+    except ImportError as error:
+        return f"Chakra's schema (pip install --no-deps mlc-chakra): {error}"
+    return ""
+
+
 # name -> probe: an empty string where it is there, else what is missing
 PROBES: dict[str, Callable[[], str]] = {
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
@@ -127,6 +135,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "sklearn": _module("sklearn"),
     "matplotlib": _module("matplotlib"),
     "scapy": _module("scapy"),
+    "chakra": _chakra,
     "fashion-mnist": lambda: (
         "" if Path("/usr/share/datasets/fashion-mnist").is_dir() else "Debian's dataset-fashion-mnist is not installed"
     ),

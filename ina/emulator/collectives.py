@@ -142,6 +142,83 @@ def parameter_server(n: int, servers: int = 1, slices: int = 32) -> Schedule:
     return schedule
 
 
+# ---- other collectives: what n ranks do with a tensor of n times what each of them puts in, or, of *reduce-scatter*, gets out
+
+
+def all_gather(n: int) -> Schedule:
+    """Round a ring: each passes on what came last. (n-1) (S/n/R + a) for a tensor of S in all."""
+    schedule = Schedule("all-gather", n, n)
+    for step in range(n - 1):
+        for rank in range(n):
+            part = (rank - step) % n
+            schedule.move(rank, (rank + 1) % n, (part, part + 1), COPY, step, (step + 1, step + 1))
+    return schedule
+
+
+def reduce_scatter(n: int) -> Schedule:
+    """Round a ring, sums on the way; rank i has the sum of part i in the end. (n-1) (S/n/R + a)."""
+    schedule = Schedule("reduce-scatter", n, n)
+    for step in range(n - 1):
+        for rank in range(n):
+            part = (rank - 1 - step) % n
+            schedule.move(rank, (rank + 1) % n, (part, part + 1), ADD, step, (step + 1, step + 1))
+    return schedule
+
+
+def all_to_all(n: int) -> Schedule:
+    """Each sends each other one its part, all at once. Part i n + j is what i has for j: the tensor is n times as large as what
+    a rank puts in, of which (n-1)/n leave and as much arrive: a + (n-1)/n S/R."""
+    schedule = Schedule("all-to-all", n, n * n)
+    for turn in range(1, n):
+        for rank in range(n):
+            part = rank * n + (rank + turn) % n
+            schedule.move(rank, (rank + turn) % n, (part, part + 1), COPY, 0, (1, 1))
+    return schedule
+
+
+def broadcast(n: int, slices: int = 32) -> Schedule:
+    """Down a binary tree from rank 0, slice by slice."""
+    schedule = Schedule("broadcast", n, slices)
+    for part in range(slices):
+        for rank in range(1, n):
+            parent = (rank - 1) // 2
+            schedule.move(parent, rank, (part, part + 1), COPY, 1 + part if parent else 0, (1 + part, 1 + part))
+    return schedule
+
+
+def reduce(n: int, slices: int = 32) -> Schedule:
+    """Up a binary tree to rank 0, sums on the way, slice by slice."""
+    schedule = Schedule("reduce", n, slices)
+    for part in range(slices):
+        for rank in range(n - 1, 0, -1):
+            leaf = 2 * rank + 1 >= n
+            schedule.move(rank, (rank - 1) // 2, (part, part + 1), ADD, 0 if leaf else 1 + part, (1 + part, 1 + part))
+    return schedule
+
+
+def gather(n: int) -> Schedule:
+    """Each sends its part to rank 0."""
+    schedule = Schedule("gather", n, n)
+    for rank in range(1, n):
+        schedule.move(rank, 0, (rank, rank + 1), COPY, 0, (1, 1))
+    return schedule
+
+
+def scatter(n: int) -> Schedule:
+    """Rank 0 sends each its part."""
+    schedule = Schedule("scatter", n, n)
+    for rank in range(1, n):
+        schedule.move(0, rank, (rank, rank + 1), COPY, 0, (1, 1))
+    return schedule
+
+
+def message() -> Schedule:
+    """From rank 0 to rank 1, all of it."""
+    schedule = Schedule("message", 2, 1)
+    schedule.move(0, 1, (0, 1), COPY, 0, (1, 1))
+    return schedule
+
+
 def wire_bytes(elements: int, values: int) -> int:
     """Bytes on the wire of a message of ``elements`` in packets of ``values``, without acknowledgements."""
     packets = -(-elements // values)

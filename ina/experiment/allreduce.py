@@ -113,7 +113,7 @@ def _reduction(fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int
         bytes=size,
         seconds=seconds,
         ring_model_seconds=ring_model(config, size) if config.rate and star else None,
-        stats=networks.counters(fabric, config, job),
+        stats=networks.counters(fabric, config, [job], job.hosts),
         checked=config.payload,
         **networks.link_figures(fabric, whole),
     )

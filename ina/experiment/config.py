@@ -279,8 +279,12 @@ class Virtual(Keys):
 
     @property
     def window(self) -> int:
-        """Slots of each job and tree: as asked, or the largest power of two that all can have."""
-        share = self.pool // (self.jobs * self.stripes)
+        """Slots of each job and tree."""
+        return self.window_of(self.jobs)
+
+    def window_of(self, jobs: int) -> int:
+        """Of each of so many jobs, and tree: as asked, or the largest power of two that all can have."""
+        share = self.pool // (jobs * self.stripes)
         return min(8192, self.slots or (1 << share.bit_length() >> 1))
 
 
@@ -355,6 +359,37 @@ class Workload(Virtual):
         return Path(self.layers) if self.layers.endswith(".csv") else paths.root() / "workloads" / f"{self.layers}.csv"
 
 
+@dataclass(frozen=True)
+class Trace(Virtual):
+    """Chakra's execution traces in virtual time: ranks compute and communicate as they did, the all-reduces as we like."""
+
+    kind: str = key("trace", "what is done: trace")
+    name: str = key("trace", "the results folder's name begins with it")
+    workers: int = key(0, "ranks; 0: as many as there are files")
+    trace: str = key("", "path of the files without their ends, which are .0.et, .1.et, ...: one a rank")
+    groups: str = key("", "JSON file of process groups' ranks, as ASTRA-sim has it; empty: all, or what the trace says")
+    compute: float = key(1.0, "times of the trace are multiplied by this")
+
+    def __post_init__(self) -> None:
+        need, files = self.need, len(trace_files(self.trace))
+        need(self.kind == "trace", "kind", "'trace'")
+        need(files > 0, "trace", f"a path with which {Path(self.trace).name}.0.et begins the files of a trace")
+        need(self.workers in (0, files), "workers", f"0, or {files}: there are so many files")
+        object.__setattr__(self, "workers", files)
+        need(0 <= self.compute <= 1e6, "compute", "0 to a million")
+        super().__post_init__()
+        need(self.jobs == 1, "jobs", "1: a trace has its own process groups")
+        need(self.dtype == "int32", "dtype", "int32: traces have sizes, and no values")
+
+
+def trace_files(prefix: str) -> list[Path]:
+    """Of ranks 0, 1, ... of Chakra's traces; empty: there is none."""
+    found: list[Path] = []
+    while prefix and (path := Path(f"{prefix}.{len(found)}.et")).is_file():
+        found.append(path)
+    return found
+
+
 def known_workloads() -> list[str]:
     return sorted(path.stem for path in (paths.root() / "workloads").glob("*.csv"))
 
@@ -421,7 +456,7 @@ class Sharing(Keys):
         return self.window if self.shared else min(self.window, 1 << part.bit_length() >> 1)
 
 
-KINDS: dict[str, type[Keys]] = {"training": Config, "allreduce": AllReduce, "workload": Workload,
+KINDS: dict[str, type[Keys]] = {"training": Config, "allreduce": AllReduce, "workload": Workload, "trace": Trace,
                                "sharing": Sharing}
 
 

@@ -122,37 +122,41 @@ def _longest(config: Virtual) -> int:
 
 def admit(fabric: Fabric, config: Virtual, place: Place) -> list[FabricJob]:
     """All jobs, with their workers. Raises AdmissionError, ConfigError."""
-    jobs, servers = [], _servers(fabric, config, place) if _needs_server(config) else None
-    for number, hosts in enumerate(place.hosts(config)):
-        name = f"job {number}"
-        if config.algorithm == "in-network":
-            jobs.append(fabric.admit(
-                hosts, config.window, config.values, name=name, stripes=config.stripes,
-                rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout,
-            ))  # fmt: skip
-            if servers:
-                servers.serve(jobs[-1], config.window, config.values)
-        else:
-            jobs.append(fabric.collective(
-                hosts, schedule(config, place, hosts), config.values, name=name, window=config.flow,
-                congestion=CONGESTION[config.transport], rto=config.rto_min,
-            ))  # fmt: skip
-    return jobs
+    above = servers(fabric, config, place)
+    return [admit_one(fabric, config, place, hosts, f"job {number}", config.window, above)
+            for number, hosts in enumerate(place.hosts(config))]  # fmt: skip
+
+
+def admit_one(
+    fabric: Fabric, config: Virtual, place: Place, hosts: Sequence[str], name: str, slots: int, above: Servers | None
+) -> FabricJob:
+    """A job whose workers are at ``hosts``, reduced as the experiment says. ``above``: the protocol's parameter servers."""
+    if config.algorithm == "in-network":
+        job = fabric.admit(hosts, slots, config.values, name=name, stripes=config.stripes,
+                           rto_min=config.rto_min, rto_max=config.rto_max, timeout=config.timeout)  # fmt: skip
+        if above:
+            above.serve(job, slots, config.values)
+        return job
+    return fabric.collective(hosts, schedule(config, place, hosts), config.values, name=name, window=config.flow,
+                             congestion=CONGESTION[config.transport], rto=config.rto_min)  # fmt: skip
 
 
 def _needs_server(config: Virtual) -> bool:
     return config.algorithm == "in-network" and program_named(config.protocol).needs_server
 
 
-def _servers(fabric: Fabric, config: Virtual, place: Place) -> Servers:
-    """The parameter server of all jobs, at the first host without a worker. Raises ConfigError: there is none."""
+def servers(fabric: Fabric, config: Virtual, place: Place) -> Servers | None:
+    """The parameter server of all jobs, at the first host without a worker, if the protocol has one. Raises ConfigError: no host
+    is left for it."""
+    if not _needs_server(config):
+        return None
     taken = {host for hosts in place.hosts(config) for host in hosts}
     free = [host.name for host in place.topology.hosts if host.name not in taken]
     if not free:
         raise ConfigError(f"topology = {config.topology!r} has no host left for the parameter server of {config.protocol}")
-    servers = Servers(fabric)
-    servers.add(free[0])
-    return servers
+    found = Servers(fabric)
+    found.add(free[0])
+    return found
 
 
 def link_figures(fabric: Fabric, seconds: float) -> dict[str, object]:
@@ -162,14 +166,15 @@ def link_figures(fabric: Fabric, seconds: float) -> dict[str, object]:
     return {"busiest_link": busiest.name, "busiest_bytes": busiest.bytes, "link_use": use}
 
 
-def counters(fabric: Fabric, config: Virtual, job: FabricJob) -> dict[str, dict]:
-    """Sums over the job's workers, the whole network's, packets that ended other than they should have, by reason, and the use
+def counters(fabric: Fabric, config: Virtual, jobs: Sequence[FabricJob], hosts: Sequence[str]) -> dict[str, dict]:
+    """Sums over these jobs' workers, the whole network's, packets that ended other than they should have, by reason, and the use
     of the busiest host's cores."""
-    stats = fabric.worker_stats if config.algorithm == "in-network" else fabric.collective_stats
-    each = [stats(machine) for machine in job.machines]
-    busy = max(fabric.cpu_busy(fabric.host(host)) for host in job.hosts)
+    each = [(fabric.worker_stats if job.jobs else fabric.collective_stats)(machine) for job in jobs for machine in job.machines]
+    known = each[0] if each else dict.fromkeys(("tx_packets", "retransmissions", "timeouts"), 0)
+    keys = [key for key in known if not key.endswith("_ps")]
+    busy = max(fabric.cpu_busy(fabric.host(host)) for host in hosts)
     return {
-        "workers": {key: sum(s[key] for s in each) for key in each[0] if not key.endswith("_ps")},
+        "workers": {key: sum(s[key] for s in each) for key in keys},
         "network": fabric.stats(),
         "drops": fabric.drops(),
         "hosts": {"cpu_use": busy / max(1, fabric.now * config.host_cores)},

@@ -229,6 +229,39 @@ class Training:
         }
 
 
+@dataclass
+class Replayed:
+    """What a trace of all ranks did in virtual time."""
+
+    job: str
+    workers: int
+    nodes: int  # of all ranks
+    bytes: float  # that a rank puts into collectives and messages, mean
+    seconds: float  # until the last node ended
+    compute_by_rank: list[float]  # s in which it computed
+    counts: dict[str, int]  # communication nodes of all ranks, by kind
+    busiest_link: str  # as of Reduction
+    busiest_bytes: int
+    link_use: float | None
+    stats: dict[str, dict] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, object]:
+        """Figures of the table."""
+        compute, worker = max(self.compute_by_rank), self.stats["workers"]
+        return {
+            "job": self.job,
+            "time_ms": 1e3 * self.seconds,
+            "compute_ms": 1e3 * compute,
+            "exposed_ms": 1e3 * (self.seconds - compute),
+            "efficiency": compute / self.seconds if self.seconds else 1.0,
+            "rank_mb": 1e-6 * self.bytes,
+            "link_mb": 1e-6 * self.busiest_bytes,
+            "link_use": self.link_use,
+            "packets": worker["tx_packets"],
+            "retransmissions": worker["retransmissions"],
+        }
+
+
 def new_folder(root: Path, name: str) -> Path:
     """``root/<name>-<time>``, made."""
     stamp = time.strftime("%Y%m%d-%H%M%S")

@@ -10,7 +10,7 @@ from itertools import accumulate
 from rich.table import Table
 
 from ina.control.programs import programs
-from ina.experiment.config import Sharing, Workload
+from ina.experiment.config import Sharing, Trace, Workload
 from ina.experiment.record import Folder, Reduction, Run
 from ina.transport import protocols
 
@@ -55,6 +55,17 @@ COLUMNS = {
         ("packets", "packets sent (all workers)", "packets", "{:,}"),
         ("retransmissions", "retransmissions (all workers)", "again", "{:,}"),
         ("sums", "sums (payload = false)", "sums", "{}"),
+    ],
+    "trace": [
+        ("time_ms", "the whole trace, virtual ms", "ms", "{:.4f}"),
+        ("compute_ms", "in which the slowest rank computed, ms", "comp", "{:.4f}"),
+        ("exposed_ms", "in which it did not, ms", "rest", "{:.4f}"),
+        ("efficiency", "compute's share", "eff", "{:.1%}"),
+        ("rank_mb", "that a rank put into communication, MB", "rank", "{:.3f}"),
+        ("link_mb", "on the busiest link, MB", "link", "{:.3f}"),
+        ("link_use", "use of the busiest link", "use", "{:.1%}"),
+        ("packets", "packets sent (all ranks)", "pkts", "{:,}"),
+        ("retransmissions", "retransmissions (all ranks)", "again", "{:,}"),
     ],
     "sharing": [
         ("goodput_gbps", "goodput of a job, mean, Gb/s", "Gb/s", "{:.2f}"),
@@ -213,8 +224,10 @@ def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
             f"{config.pool} slots; {config.protocol}, {config.tensors} x {config.elements:,} elements, wires of "
             f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, slow worker {config.straggler:g} x, seed {config.seed}."
         )
-    what = (f"{config.steps} steps of {html.escape(config.layers)}" if isinstance(config, Workload)
-            else f"{config.elements:,} elements of {config.dtype}")  # fmt: skip
+    if isinstance(config, Workload):
+        what = f"{config.steps} steps of {html.escape(config.layers)}"
+    else:
+        what = html.escape(config.trace) if isinstance(config, Trace) else f"{config.elements:,} elements of {config.dtype}"
     return (
         f"{html.escape(config.topology)}, {html.escape(config.algorithm)} ({config.stripes}); "
         f"{config.workers} workers in each of {config.jobs} jobs, {what}, wires of "

@@ -12,8 +12,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ina.experiment import allreduce, launch, model, report, sharing, workload
-from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sharing, Workload
+from ina.experiment import allreduce, launch, model, replay, report, sharing, workload
+from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sharing, Trace, Workload
 from ina.experiment.places import hosts_of
 from ina.experiment.record import Folder, Reduction, Run, new_folder
 from ina.experiment.timeline import Timeline
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 WHOLE: dict[type[Keys], Callable] = {
     AllReduce: lambda config, timeline=None: _reduce(config, timeline),
     Workload: workload.train,
+    Trace: replay.replay,
     Sharing: sharing.share,
 }
 

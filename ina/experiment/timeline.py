@@ -38,10 +38,10 @@ class Timeline:
     _before: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)  # busy and queue, cumulative
     _last: int = 0
 
-    def run(self, fabric: Fabric, max_events: int) -> bool:
-        """``fabric.run``, with looks when they are due."""
+    def run(self, fabric: Fabric, max_events: int, until: int = NEVER - 1) -> bool:
+        """``fabric.run``, to ``until`` ps at most, with looks when they are due."""
         step = round(self.every * PS)
-        idle = fabric.run(self._last + step if step else NEVER - 1, max_events)
+        idle = fabric.run(min(until, self._last + step if step else until), max_events)
         if step and fabric.now > self._last and (idle or fabric.now >= self._last + step):
             self._look(fabric)
         return idle
@@ -118,7 +118,16 @@ def _spans(pid: int, tid: int, spans: Sequence[Span]) -> list[dict]:
 
 def is_compute(name: str) -> bool:
     """A span in which the worker computes; others may overlap."""
-    return not name.startswith(("all-reduce", "send", "receive", "collective"))
+    return name.startswith(("forward", "backward", "compute"))
+
+
+def covered(spans: Sequence[Span]) -> float:
+    """Time in which at least one of these was under way, in their unit."""
+    total = end = 0
+    for _, first, last in sorted(spans, key=lambda span: span[1]):
+        total += max(0, last - max(first, end))
+        end = max(end, last)
+    return total
 
 
 def _counter(pid: int, name: str, when: float, values: dict[str, float]) -> dict:

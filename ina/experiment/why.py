@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ina.control.programs import program_named
-from ina.experiment.config import Sharing, Virtual, Workload
+from ina.experiment.config import Sharing, Trace, Virtual, Workload
 from ina.experiment.record import Result
+from ina.experiment.timeline import is_compute
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 
@@ -93,6 +94,8 @@ def _crowded(protocol: str, worker: dict) -> str | None:
 
 
 def _virtual(config: Virtual, run: dict, summary: dict) -> Finding:
+    if isinstance(config, Trace):
+        return _trace(config, run, summary)
     if isinstance(config, Workload):
         step, exposed = summary["step_ms"], summary["exposed_ms"]
         computing = f"{summary['compute_ms']:.3f} of {step:.3f} ms a step are compute"
@@ -105,9 +108,21 @@ def _virtual(config: Virtual, run: dict, summary: dict) -> Finding:
     return _network(config, run, summary, 1.0)
 
 
+def _trace(config: Trace, run: dict, summary: dict) -> Finding:
+    whole, exposed = summary["time_ms"], summary["exposed_ms"]
+    computing = f"the rank that computes longest does so for {summary['compute_ms']:.3f} of {whole:.3f} ms"
+    if (slow := _straggler(run)) is not None:
+        return Finding(run["job"], "straggler", f"{computing}; {slow}")
+    if summary["efficiency"] >= BUSY:
+        return Finding(run["job"], "compute", f"{computing}, and {exposed:.3f} ms are not")
+    inner = _network(config, run, summary, max(exposed / whole, 1e-9))
+    return Finding(run["job"], inner.bound, f"{exposed:.3f} of {whole:.3f} ms are not compute; {inner.shown}")
+
+
 def _straggler(run: dict) -> str | None:
     """The worker that computes longest, if by a tenth longer than most."""
-    compute = [sum(end - begin for name, begin, end in spans if not name.startswith("all-reduce")) for spans in run["spans"]]
+    spans = run.get("spans", ())
+    compute = run.get("compute_by_rank") or [sum(b - a for name, a, b in mine if is_compute(name)) for mine in spans]
     slowest, usual = max(compute), statistics.median(compute)
     if slowest <= 1.1 * usual or len(compute) < 3:
         return None

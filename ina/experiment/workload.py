@@ -18,7 +18,7 @@ from ina.experiment import layers, networks
 from ina.experiment.config import Workload
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Training
-from ina.experiment.timeline import Timeline
+from ina.experiment.timeline import Timeline, covered
 from ina.transport.config import PS
 
 EVENTS_AT_ONCE = 100_000
@@ -59,7 +59,7 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
         figures = networks.link_figures(fabric, seconds)
         found = [
             _training(config, model, buckets, [w for w in workers if w.job is job], figures,
-                      networks.counters(fabric, config, job))
+                      networks.counters(fabric, config, [job], job.hosts))
             for job in jobs
         ]  # fmt: skip
         timeline.jobs += [(training.job, training.spans) for training in found]
@@ -133,15 +133,6 @@ def _reduced(config: Workload, fabric: Fabric, worker: Worker, ticket: int, time
     result[:] = 0
 
 
-def _covered(spans: Sequence[tuple[str, int, int]]) -> int:
-    """Time in which at least one of these was under way, ps."""
-    total = end = 0
-    for _, first, last in sorted(spans, key=lambda span: span[1]):
-        total += max(0, last - max(first, end))
-        end = max(end, last)
-    return total
-
-
 def _training(
     config: Workload, model: Sequence[layers.Layer], buckets: Sequence[layers.Bucket], workers: Sequence[Worker],
     figures: dict, stats: dict,
@@ -155,7 +146,7 @@ def _training(
         buckets=len(buckets),
         step_seconds=[(end - begin) / PS for begin, end in zip([0, *ends], ends, strict=False)],
         compute_seconds=[max(worker.busy[step] for worker in workers) / PS for step in range(config.steps)],
-        reduce_seconds=_covered(reductions) / PS / config.steps,
+        reduce_seconds=covered(reductions) / PS / config.steps,
         spans=[[(name, begin / PS, end / PS) for name, begin, end in worker.spans] for worker in workers],
         stats=stats,
         checked=config.payload,

@@ -1,0 +1,268 @@
+"""Chakra's execution traces, written by its own writer, replayed in virtual time."""
+
+import gzip
+import json
+
+import pytest
+from capabilities import need
+from rich.console import Console
+
+from ina import cli
+from ina.emulator import collectives
+from ina.experiment import replay, run, why
+from ina.experiment.config import ConfigError, Trace
+from ina.experiment.record import load
+from ina.experiment.timeline import Timeline
+
+need("chakra", "cc")
+from chakra.schema.protobuf.et_def_pb2 import (  # noqa: E402
+    ALL_REDUCE,
+    COMM_COLL_NODE,
+    COMM_RECV_NODE,
+    COMM_SEND_NODE,
+    COMP_NODE,
+    MEM_LOAD_NODE,
+    METADATA_NODE,
+    AttributeProto,
+    GlobalMetadata,
+    Node,
+)
+from chakra.src.generator import generator  # noqa: E402
+from chakra.src.third_party.utils.protolib import encodeMessage  # noqa: E402
+
+RATE = 10e9
+MIB = 1 << 20
+
+
+def node(number, kind, after=(), us=0, name="", **attributes):
+    made = Node(id=number, name=name or f"n{number}", type=kind, data_deps=after, duration_micros=us)
+    made.attr.append(AttributeProto(name="is_cpu_op", bool_val=attributes.pop("cpu", False)))
+    for key, value in attributes.items():
+        made.attr.append(AttributeProto(name=key, **{"string_val" if isinstance(value, str) else "int64_val": value}))
+    return made
+
+
+def write(folder, ranks, pack=lambda data: data):
+    for rank, nodes in enumerate(ranks):
+        path = folder / f"trace.{rank}.et"
+        with path.open("wb") as file:
+            encodeMessage(file, GlobalMetadata(version="0.0.4"))
+            for each in nodes:
+                encodeMessage(file, each)
+        path.write_bytes(pack(path.read_bytes()))
+    return str(folder / "trace")
+
+
+def replayed(trace, timeline=None, **keys):
+    (found,) = replay.replay(Trace(trace=str(trace), **{"rate": RATE, "values": 256, **keys}), timeline)
+    return found
+
+
+def all_reduce(number, after=(), size=MIB, **attributes):
+    return node(number, COMM_COLL_NODE, after, comm_type=ALL_REDUCE, comm_size=size, **attributes)
+
+
+GENERATED = {
+    "one_comm_coll_node_allreduce": "ALL_REDUCE", "one_comm_coll_node_alltoall": "ALL_TO_ALL",
+    "one_comm_coll_node_allgather": "ALL_GATHER", "one_comm_coll_node_reducescatter": "REDUCE_SCATTER",
+    "one_comm_coll_node_broadcast": "BROADCAST",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_collectives_of_chakras_generator_take_what_their_cost_model_says(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    size, n = MIB, 4
+    getattr(generator, name)(n, size)
+    found = replayed(tmp_path / GENERATED[name])
+    bits = 8 * size * 1116 / 1024 / RATE  # of what a rank puts in, with headers
+    times = {"ALL_REDUCE": 1, "ALL_TO_ALL": (n - 1) / n, "ALL_GATHER": n - 1, "REDUCE_SCATTER": (n - 1) / n, "BROADCAST": 2}
+    assert found.seconds == pytest.approx(times[GENERATED[name]] * bits, rel=0.12)
+    assert found.nodes == n and found.workers == n and found.compute_by_rank == [0, 0, 0, 0]
+
+
+def test_computation_and_barriers_of_chakras_generator(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    generator.two_comp_nodes_independent(2, 5)
+    generator.two_comp_nodes_dependent(2, 5)
+    generator.one_metadata_node_all_types(2)
+    generator.one_comm_coll_node_barrier(8)
+    assert replayed("two_comp_nodes_independent").seconds == 10e-6, "a rank has one GPU"
+    assert replayed("two_comp_nodes_dependent", compute=2.0).seconds == 20e-6
+    assert replayed("one_metadata_node_all_types").seconds == 0
+    assert replayed("BARRIER").seconds < 50e-6
+
+
+def training(folder, ranks=4, slow=1):
+    """Forward, two backward parts, each with an all-reduce that goes on behind the next one; then the optimiser."""
+    def rank(number):
+        us = 2000 * (slow if number == 0 else 1)
+        return [node(1, COMP_NODE, us=us, name="forward"), node(2, COMP_NODE, [1], us, "backward 2"),
+                all_reduce(3, [2], name="bucket 0"), node(4, COMP_NODE, [2], us, "backward 1"),
+                all_reduce(5, [4], name="bucket 1"), node(6, COMP_NODE, [3, 5], 100, "step")]  # fmt: skip
+
+    return write(folder, [rank(number) for number in range(ranks)])
+
+
+@pytest.mark.parametrize("keys", [{}, {"algorithm": "ring"}, {"protocol": "atp"}, {"protocol": "ps"}, {"stripes": 2, "pool": 256},
+                                  {"topology": "fat-tree k=4", "placement": "spread"}, {"loss": 0.01}], ids=str)  # fmt: skip
+def test_a_training_overlaps_with_and_without_the_network_in_every_way(tmp_path, keys):
+    timeline = Timeline()
+    found = replayed(training(tmp_path), timeline, **keys)
+    spans = {name: (begin, end) for name, begin, end in timeline.jobs[0][1][1]}
+    first, second = spans["all-reduce bucket 0"], spans["all-reduce bucket 1"]
+    assert first[0] == spans["compute backward 1"][0] == 4e-3 and second[0] == 6e-3
+    assert first[1] < 6e-3 or keys.get("protocol") == "ps", "hidden behind the backward pass"
+    assert spans["compute step"][0] == pytest.approx(max(second[1], spans["compute step"][0]))
+    assert found.compute_by_rank == [pytest.approx(6.1e-3)] * 4
+    assert found.seconds == pytest.approx(max(end for rank in timeline.jobs[0][1] for _, _, end in rank))
+    again = replayed(training(tmp_path), **keys)
+    assert again == found, "two runs are equal to the bit"
+
+
+def test_all_reduces_of_one_group_keep_the_order_of_the_trace(tmp_path):
+    """Rank 1 is ready for the second one first; it must not begin there before the first."""
+    def rank(number):
+        return [node(1, COMP_NODE, us=1000 if number else 10), all_reduce(2, [1], 4096), node(3, COMP_NODE, us=10, cpu=True),
+                all_reduce(4, [3], 8192)]  # fmt: skip
+
+    timeline = Timeline()
+    replayed(write(tmp_path, [rank(0), rank(1)]), timeline)
+    for spans in timeline.jobs[0][1]:
+        begins = {name: begin for name, begin, _ in spans if "all-reduce" in name}
+        assert begins["all-reduce n4"] >= begins["all-reduce n2"]
+    assert min(begin for name, begin, _ in timeline.jobs[0][1][1] if name == "all-reduce n4") == 1e-3
+
+
+def test_messages_go_through_a_pipeline_and_processors_work_side_by_side(tmp_path):
+    size, us = 256 * 1024, 300
+    ranks = [
+        [node(1, COMP_NODE, us=us), node(2, COMM_SEND_NODE, [1], comm_size=size, comm_dst=1, comm_tag=7),
+         node(3, COMP_NODE, us=us, cpu=True)],
+        [node(1, COMM_RECV_NODE, comm_size=size, comm_src=0, comm_tag=7), node(2, COMP_NODE, [1], us),
+         node(3, COMM_SEND_NODE, [2], comm_size=size, comm_dst=2)],
+        [node(1, COMM_RECV_NODE, comm_size=size, comm_src=1), node(2, COMP_NODE, [1], us)],
+    ]  # fmt: skip
+    found = replayed(write(tmp_path, ranks))
+    wire = 8 * size * 1116 / 1024 / RATE
+    assert found.seconds == pytest.approx(3 * us * 1e-6 + 2 * wire, rel=0.05)
+    assert found.compute_by_rank == pytest.approx([300e-6] * 3) and found.counts == {"send": 2}
+
+
+def test_process_groups_of_a_file_and_of_pytorchs_metadata(tmp_path):
+    """Two groups of two reduce at once, each with slots of its own; then all four."""
+    def rank(number, named):
+        told = node(9, METADATA_NODE)
+        if named:
+            members = {"0": [], "7": [0, 1], "8": [2, 3]}
+            groups = [{"pg_name": name, "ranks": ranks} for name, ranks in members.items()]
+            told.inputs.values = "['" + json.dumps(groups) + "']"
+        everyone = {"pg_name": "0"} if named else {}
+        return [told, all_reduce(1, pg_name="7" if number < 2 else "8"), all_reduce(2, [1], **everyone)]
+
+    (tmp_path / "groups.json").write_text('{"7": [0, 1], "8": [2, 3]}')
+    told = replayed(write(tmp_path, [rank(i, True) for i in range(4)]))
+    given = replayed(write(tmp_path, [rank(i, False) for i in range(4)]), groups=str(tmp_path / "groups.json"))
+    assert told.seconds == pytest.approx(given.seconds, rel=0.01)
+    bits = 8 * MIB * 1116 / 1024 / RATE
+    assert told.seconds == pytest.approx(2 * bits, rel=0.05), "the pairs do not disturb each other"
+
+
+def test_compressed_files_are_read(tmp_path):
+    assert replayed(write(tmp_path, [[all_reduce(1)], [all_reduce(1)]], gzip.compress)).seconds > 0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "message"),
+    [
+        ([[node(5, MEM_LOAD_NODE, name="load")]], r"trace\.0\.et: node 5 \('load'\) is a MEM_LOAD_NODE, which cannot be"),
+        ([[node(5, 0)]], "node 5 .* is a INVALID_NODE"),
+        ([[all_reduce(1, [3])]], "node 1 .* comes after node 3, which is not there"),
+        ([[all_reduce(1), all_reduce(1)]], "node 1 is there twice"),
+        ([[node(1, COMM_COLL_NODE, comm_type=77, comm_size=4)]], "comm_type 77, expected one of ALL_REDUCE"),
+        ([[node(1, COMM_COLL_NODE, comm_type=ALL_REDUCE)]], "comm_size is None, expected a number of 0 or more"),
+        ([[node(1, COMM_SEND_NODE, comm_size=4, comm_dst=3)]], "send with rank 3, expected another of ranks 0 to 0"),
+        ([[all_reduce(1, pg_name="tp")]], "no process group 'tp'"),
+        ([[all_reduce(1)], [all_reduce(8, size=4)]], r"the 1. collective of process group '' is not the same on both sides: .*"
+         r"trace\.0\.et: node 1 \('n1'\), all-reduce of 1048576 bytes; .*trace\.1\.et: node 8 \('n8'\), all-reduce of 4 bytes"),
+        ([[all_reduce(1)], []], "there is none"),
+        ([[node(1, COMM_SEND_NODE, comm_size=4, comm_dst=1)], []], "message from rank 0 to rank 1 with tag 0 is not the same"),
+        ([[node(1, COMP_NODE, [2]), node(2, COMP_NODE, [1])]], "node 1 .* never begins: what it comes after comes after it"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_replayed_names_the_node(tmp_path, ranks, message):
+    with pytest.raises(ConfigError, match=message):
+        replayed(write(tmp_path, ranks))
+
+
+def test_what_is_no_trace_says_so(tmp_path):
+    with pytest.raises(ConfigError, match=r"trace = 'x': expected a path with which x\.0\.et begins"):
+        Trace(trace="x")
+    (tmp_path / "trace.0.et").write_bytes(b"\xff" * 20)
+    with pytest.raises(ConfigError, match=r"trace\.0\.et: byte \d+: .*no Chakra trace"):
+        replayed(tmp_path / "trace")
+    write(tmp_path, [[all_reduce(1)]])
+    whole = (tmp_path / "trace.0.et").read_bytes()
+    (tmp_path / "trace.0.et").write_bytes(whole[:-3])
+    with pytest.raises(ConfigError, match="a message of .* bytes, but only"):
+        replayed(tmp_path / "trace")
+    with pytest.raises(ConfigError, match="workers = 3: expected 0, or 1"):
+        Trace(trace=str(tmp_path / "trace"), workers=3)
+
+
+def test_the_command_replays_a_trace_and_why_names_what_bounds_it(tmp_path, capsys):
+    need("matplotlib")
+    trace = training(tmp_path, slow=3)
+    keys = f'kind = "trace"\ntrace = "{trace}"\nrate = 10e9'
+    (tmp_path / "x.toml").write_text(f'{keys}\n[sweep]\nalgorithm = ["in-network", "ring"]\n')
+    assert cli.main(["experiment", "run", str(tmp_path / "x.toml"), "--results", str(tmp_path / "r"), "--processes", "1"]) == 0
+    assert "compute" in capsys.readouterr().out
+    folder = run.run(Trace(trace=trace, rate=RATE), tmp_path / "one", Console(quiet=True))
+    assert load(folder).config.workers == 4
+    assert why.explain(load(folder))[0].bound == "straggler"
+    (tmp_path / "n").mkdir()
+    fast = run.run(Trace(trace=training(tmp_path / "n"), compute=0.01, rate=RATE), tmp_path / "two", Console(quiet=True))
+    assert why.explain(load(fast))[0].bound == "link"
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 7])
+def test_schedules_of_other_collectives_move_what_they_should(n):
+    """Executed by hand, step by step: who has which parts in the end, and of whom they are sums."""
+    for make, check in (
+        (collectives.all_gather, lambda has, n: all(has[r][p] == {p} for r in range(n) for p in range(n))),
+        (collectives.reduce_scatter, lambda has, n: all(has[r][r] == set(range(n)) for r in range(n))),
+        (collectives.all_to_all, lambda has, n: all(has[j][i * n + j] == {i} for i in range(n) for j in range(n) if i != j)),
+        (lambda n: collectives.broadcast(n, 2), lambda has, n: all(has[r][p] == {0} for r in range(n) for p in range(2))),
+        (lambda n: collectives.reduce(n, 2), lambda has, n: all(has[0][p] == set(range(n)) for p in range(2))),
+        (collectives.gather, lambda has, n: all(has[0][p] == {p} for p in range(n))),
+        (collectives.scatter, lambda has, n: all(has[r][r] == {0} for r in range(n))),
+    ):
+        schedule = make(n)
+        has = [[{rank} for _ in range(schedule.parts)] for rank in range(n)]
+        gates = [[0] * schedule.gates for _ in range(n)]
+        for rank, transfers in enumerate(schedule.transfers):
+            for transfer in transfers:
+                if transfer.kind != collectives.SEND:
+                    for gate in range(transfer.gate, transfer.last_gate + 1):
+                        gates[rank][gate] += 1
+        sends = {rank: [t for t in ts if t.kind == collectives.SEND] for rank, ts in enumerate(schedule.transfers)}
+        receives = {rank: [t for t in ts if t.kind != collectives.SEND] for rank, ts in enumerate(schedule.transfers)}
+        while any(sends.values()):
+            moved = False
+            for rank in range(n):
+                for send in list(sends[rank]):
+                    if gates[rank][send.gate]:
+                        continue
+                    there = next(t for t in receives[send.peer] if t.peer == rank)
+                    assert (there.first, there.last) == (send.first, send.last)
+                    for part in range(send.first, send.last):
+                        came = has[rank][part]
+                        assert there.kind == collectives.COPY or not came & has[send.peer][part], "nothing is added twice"
+                        has[send.peer][part] = came | (has[send.peer][part] if there.kind == collectives.ADD else set())
+                    for gate in range(there.gate, there.last_gate + 1):
+                        gates[send.peer][gate] -= 1
+                    sends[rank].remove(send)
+                    receives[send.peer].remove(there)
+                    moved = True
+            assert moved, schedule.name
+        assert check(has, n), schedule.name
