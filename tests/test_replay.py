@@ -118,6 +118,8 @@ def test_a_training_overlaps_with_and_without_the_network_in_every_way(tmp_path,
     assert found.seconds == pytest.approx(max(end for rank in timeline.jobs[0][1] for _, _, end in rank))
     again = replayed(training(tmp_path), **keys)
     assert again == found, "two runs are equal to the bit"
+    bare = replayed(training(tmp_path), payload=False, **keys)
+    assert (bare.seconds, bare.stats["workers"], bare.checked) == (found.seconds, found.stats["workers"], False)
 
 
 def test_all_reduces_of_one_group_keep_the_order_of_the_trace(tmp_path):

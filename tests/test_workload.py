@@ -156,3 +156,12 @@ def test_the_model_can_be_measured(tmp_path, capsys):
     found = layers.read(path)
     assert sum(layer.elements for layer in found) == 39_418
     assert all(layer.forward > 0 for layer in found) and "us forward" in capsys.readouterr().out
+
+
+def test_without_payload_a_training_takes_the_same_time(tmp_path):
+    need("cc")
+    keys = {"layers": model(tmp_path, [(30_000, MS, MS), (50_000, MS, MS)]), "workers": 4, "steps": 2, "rate": RATE}
+    for algorithm in ("in-network", "ring"):
+        (checked,), (bare,) = (workload.train(Workload(**keys, algorithm=algorithm, payload=p)) for p in (True, False))
+        assert bare.step_seconds == checked.step_seconds and bare.stats["workers"] == checked.stats["workers"]
+        assert checked.checked and not bare.checked

@@ -240,6 +240,7 @@ class Replayed:
     seconds: float  # until the last node ended
     compute_by_rank: list[float]  # s in which it computed
     counts: dict[str, int]  # communication nodes of all ranks, by kind
+    checked: bool  # as of Reduction
     busiest_link: str  # as of Reduction
     busiest_bytes: int
     link_use: float | None
@@ -259,6 +260,7 @@ class Replayed:
             "link_use": self.link_use,
             "packets": worker["tx_packets"],
             "retransmissions": worker["retransmissions"],
+            "sums": sums(self.checked),
         }
 
 

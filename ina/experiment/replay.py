@@ -207,7 +207,7 @@ class Replay:
         else:
             members = self.traces.groups[node.group]
             worker, source = members.index(rank.number), self._zeros(elements * len(members) ** TIMES.get(node.kind, 0))
-        if node.kind == "all-reduce":
+        if node.kind == "all-reduce" and self.config.payload:
             source, out = np.full(elements, worker + 1, np.int32), np.empty(elements, np.int32)
         for ticket in self.fabric.submit_one(job, worker, source, out, after=after):
             self.under_way[ticket] = rank, node.number, out
@@ -249,7 +249,8 @@ class Replay:
         return Replayed(
             job="trace", workers=len(self.ranks), nodes=sum(map(len, self.traces.ranks)), seconds=seconds,
             bytes=statistics.mean([sum(n.bytes for n in nodes) for nodes in self.traces.ranks]), compute_by_rank=computing,
-            counts=dict(counts), stats=networks.counters(self.fabric, self.config, list(self.jobs.values()), self.hosts),
+            counts=dict(counts), checked=self.config.payload,
+            stats=networks.counters(self.fabric, self.config, list(self.jobs.values()), self.hosts),
             **networks.link_figures(self.fabric, max(seconds, 1e-12)),
         )  # fmt: skip
 

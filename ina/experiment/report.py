@@ -66,6 +66,7 @@ COLUMNS = {
         ("link_use", "use of the busiest link", "use", "{:.1%}"),
         ("packets", "packets sent (all ranks)", "pkts", "{:,}"),
         ("retransmissions", "retransmissions (all ranks)", "again", "{:,}"),
+        ("sums", "sums (payload = false)", "sums", "{}"),
     ],
     "sharing": [
         ("goodput_gbps", "goodput of a job, mean, Gb/s", "Gb/s", "{:.2f}"),

@@ -52,7 +52,9 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
     with networks.fabric(config, place) as fabric:
         jobs = networks.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
-        workers = [_worker(config, job, rank, buckets, rng) for job in jobs for rank in range(config.workers)]
+        arrays = _arrays(config, buckets, 0)  # without payload nobody reads them or writes them: all have the same
+        workers = [_worker(config, job, rank, arrays if not config.payload else _arrays(config, buckets, rank), rng)
+                   for job in jobs for rank in range(config.workers)]  # fmt: skip
         _run(config, fabric, workers, model, buckets, timeline)
         fabric.check()
         seconds = max(worker.ends[-1] for worker in workers) / PS
@@ -66,15 +68,22 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
         return found
 
 
+def _arrays(config: Workload, buckets: Sequence[layers.Bucket], rank: int) -> tuple[np.ndarray, list[np.ndarray]]:
+    """A worker's gradient, the same values for every bucket, and places for the results."""
+    dtype = np.dtype(config.dtype)
+    gradient = np.full(max(bucket.elements for bucket in buckets), rank + 1, dtype)
+    if not config.payload:
+        return gradient, [gradient[: bucket.elements] for bucket in buckets]
+    return gradient, [np.zeros(bucket.elements, dtype) for bucket in buckets]
+
+
 def _worker(
-    config: Workload, job: FabricJob, rank: int, buckets: Sequence[layers.Bucket], rng: np.random.Generator
+    config: Workload, job: FabricJob, rank: int, arrays: tuple[np.ndarray, list[np.ndarray]], rng: np.random.Generator
 ) -> Worker:
     factors = config.compute * (1 + config.jitter * rng.random(config.steps))
     if rank == 0:
         factors *= config.slow_worker
-    dtype = np.dtype(config.dtype)
-    gradient = np.full(max(bucket.elements for bucket in buckets), rank + 1, dtype)
-    return Worker(job, rank, gradient, [np.zeros(bucket.elements, dtype) for bucket in buckets], factors)
+    return Worker(job, rank, *arrays, factors)
 
 
 def _run(
@@ -128,7 +137,9 @@ def _reduced(config: Workload, fabric: Fabric, worker: Worker, ticket: int, time
     index = next(i for i in range(len(worker.spans) - 1, -1, -1) if worker.spans[i][0] == name)
     worker.spans[index] = (name, worker.spans[index][1], time)
     result, right = worker.results[number], config.workers * (config.workers + 1) // 2
-    if config.payload and not np.all(result == right):
+    if not config.payload:
+        return
+    if not np.all(result == right):
         raise WrongSum(f"{worker.job.name}: worker {worker.rank}'s bucket {number} of step {worker.step} is not {right}")
     result[:] = 0
 
