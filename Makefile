@@ -3,7 +3,7 @@
 #   VENV     virtual environment (.venv)           ARGS     passed on: make run ARGS="--workers 2 --epochs 1"
 #   PYTHON   interpreter that makes it (python3)   TESTS    what make test runs (tests)
 #   NAME     experiment (make experiment)          WORLD    where it runs: local, testbed, auto (make run), virtual
-#   SWITCH   of the testbed: embedded, bmv2
+#   SWITCH   of the testbed: embedded, process, bmv2; anywhere: tna, the protocol's program for Tofino
 #   PROTOCOL what switch and workers speak (make run): switchml, atp, ps, or the path of your own program
 
 VENV    ?= .venv

@@ -96,11 +96,11 @@ def test_a_program_is_recognised_by_what_it_declares():
         return P4Info({"tables": [table], "registers": registers})
 
     arrays = {f"SwitchIngress.values.value{i}": 128 for i in range(64)}
-    bitmaps = {"SwitchIngress.phase.bitmaps": 128}
-    program, sizes = recognise(declared("hdr.switchml.job", **arrays, **bitmaps))
+    rows = {"SwitchIngress.phase.incarnations": 128}
+    program, sizes = recognise(declared("hdr.switchml.job", **arrays, **rows))
     assert (program.name, sizes.values, sizes.slots) == ("switchml", 64, 64)
     assert recognise(declared("hdr.switchml.job", **arrays)) is None
-    assert recognise(declared("hdr.pigeon.job", **arrays, **bitmaps)) is None
+    assert recognise(declared("hdr.pigeon.job", **arrays, **rows)) is None
 
 
 def test_entries_of_a_job_with_a_parameter_server():

@@ -12,6 +12,7 @@ from ina.control.programs import Sizes, program_named, programs, recognise
 from ina.control.writing import SwitchTarget
 from ina.switch.embedded import Switch
 from ina.switch.p4info import P4Info
+from ina.switch.tna_entities import front_panel
 from ina.transport import SERVER, SWITCH, Address, protocols, worker_address
 
 PORTS = 510  # the CPU port and the drop port are beyond
@@ -45,7 +46,8 @@ class EmbeddedSwitch:
         self._address = replace(SWITCH, port=program_named(self.protocol).udp_port)
         self._program = str(program)
         self._ports: dict[int, object] = {}
-        self._last = PORTS - 1
+        self._numbers = front_panel(self.switch.pipes) if self.switch.pipes else range(PORTS)
+        self._last = len(self._numbers) - 1
         if self._owned:
             self.switch.start()
 
@@ -67,14 +69,16 @@ class EmbeddedSwitch:
         return "s1", self._open(kind, SERVER, SERVER_FRAMES)
 
     def _open(self, kind: str, address: Address, frames: int) -> Plug:
-        number = next((n for i in range(PORTS) if (n := (self._last + 1 + i) % PORTS) not in self._ports), None)
-        if number is None:
-            raise ValueError(f"all {PORTS} ports of the switch are in use")
+        count = len(self._numbers)
+        place = next((n for i in range(count) if self._numbers[n := (self._last + 1 + i) % count] not in self._ports), None)
+        if place is None:
+            raise ValueError(f"all {count} ports of the switch are in use")
+        number = self._numbers[place]
         max_frame = protocols.frame_bytes(self.protocol, self.values)
         port, offer, fds = open_switch_port(kind, address, self._address, max_frame, frames)
         self.switch.add_port(number, port.handle)
         self._ports[number] = port
-        self._last = number
+        self._last = place
         return Plug(number, address, self._address, offer, fds)
 
     def close_port(self, number: int, job: int) -> None:

@@ -24,6 +24,7 @@ from ina.control.description import Description, HostPort, Trunk, Wire
 from ina.control.forwarding import forwarding
 from ina.switch.embedded import Switch
 from ina.switch.entities import Entity, Update
+from ina.switch.tna_entities import front_panel
 from ina.transport.config import ETHERNET_OVERHEAD
 from ina.transport.ports import Port, create_bell, create_segment, open_packet, open_shared
 
@@ -94,6 +95,10 @@ class PortedSwitch:
         self._from_host: set[int] = set()
         self._lossy: set[int] = set()
         self.switch = Switch(program, buffers=BUFFERS, max_frame=description.max_frame)
+        numbers = [port.number for port in description.ports if port.switch == name]
+        numbers += [number for trunk in description.trunks for _, number, _ in trunk.ends(name)]
+        if self.switch.pipes and (none := sorted(set(numbers).difference(front_panel(self.switch.pipes)))):
+            raise ValueError(f"{name} has port {none[0]}: on the front panel a Tofino's pipes have ports 0..63, 128..191, ...")
         try:
             for port in description.ports:
                 if port.switch == name:

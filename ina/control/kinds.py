@@ -32,12 +32,14 @@ class Loaded(Protocol):
 class Kind:
     """``load``: a program's path and preprocessor definitions to what ``make`` takes. ``make``: a running Forwarder for every
     switch of a description; it raises, and leaves nothing. ``cables`` that it can have between switches, the default first.
-    ``missing``: why this machine cannot; empty: it can."""
+    ``missing``: why this machine cannot; empty: it can. ``twin``: the folder beside a protocol's program that has the one for
+    this kind; empty: it is the program itself."""
 
     load: Callable[[Path, Mapping[str, str]], Loaded]
     make: Callable[[Any, Description], dict[str, Forwarder]]
     cables: tuple[str, ...]
     missing: Callable[[], str] = lambda: ""
+    twin: str = ""
 
 
 def compiled(program: Path, defines: Mapping[str, str]) -> Program:
@@ -114,5 +116,6 @@ def _bmv2_missing() -> str:
 KINDS: dict[str, Kind] = {
     "embedded": Kind(compiled, embedded, ("memory", "veth")),
     "process": Kind(compiled, processes, ("veth",)),
+    "tna": Kind(compiled, embedded, ("memory", "veth"), twin="tofino"),
     "bmv2": Kind(_bmv2_load, _bmv2, ("memory", "veth"), _bmv2_missing),
 }

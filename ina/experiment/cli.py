@@ -29,7 +29,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         help="where: auto is the testbed where this machine can make one, else local; virtual replays the model's layers on the "
         "event clock, beside a ring (default: as the configuration says)",
     )
-    run.add_argument("--switch", choices=SWITCHES, help="of the testbed (default: embedded); bmv2 is BMv2's simple_switch_grpc")
+    run.add_argument(
+        "--switch",
+        choices=SWITCHES,
+        help="of the testbed (default: embedded); bmv2 is BMv2's simple_switch_grpc, tna the program for Tofino on the "
+        "embedded switch, in any world",
+    )
     run.add_argument("--workers", type=int, help="number of ranks")
     run.add_argument("--epochs", type=int, help="passes over the training set")
     run.add_argument("--steps", type=int, help="stop after this many steps")
@@ -52,7 +57,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     start = verbs.add_parser("run", help="run an experiment; an interrupted one goes on where it was")
     start.add_argument("name", help="an experiment's name, or a TOML file")
     start.add_argument("--world", help="where: the same as --set world=...")
-    start.add_argument("--switch", choices=SWITCHES, help="of the testbed: the same as --set switch=...")
+    start.add_argument("--switch", choices=SWITCHES, help="the same as --set switch=...")
     start.add_argument(
         "--sweep", action="append", default=[], metavar="KEY=[...]", help="values to sweep, in place of the file's"
     )

@@ -28,6 +28,9 @@ MODELS = {"cnn": 409_034, "small": 39_418}  # what can be trained (rank.py), and
 SWITCHES = tuple(kinds.KINDS)
 PAYLOAD = "true; or false: packets without values, for scale: the same packets and times, but no sums to check"
 SAMPLE = "s of virtual time between two looks at links, queues and slot pools, for trace.json and the report; 0: none"
+SWITCH = ("testbed: embedded (all switches in one process), process (each in one) or bmv2 (BMv2); anywhere: tna (the program for "
+          "Tofino, on the embedded switch)")
+TNA_VALUES = 256  # a packet goes round for each 32 of them
 BMV2_WINDOW = 8  # it takes 0.1 ms and more for a packet: what waits longer is sent again for nothing
 
 
@@ -91,7 +94,7 @@ class Keys:
     def program_path(self) -> Path:
         """The P4 file that ``program`` means."""
         if not self.program:
-            return protocols.program(self.protocol)
+            return protocols.program(self.protocol, kinds.KINDS[self.switch].twin)
         return Path(self.program) if self.program.endswith(".p4") else paths.p4_dir() / f"{self.program}.p4"
 
     def as_dict(self) -> dict[str, object]:
@@ -133,7 +136,7 @@ class Config(Keys):
     mtu: int = key(1500, "testbed: largest IP packet, bytes")
     topology: str = key("star", "testbed: the network, such as star, fat-tree k=4, or a .toml file (ina topo list)")
     hosts: str = key("", "testbed: where the ranks are, such as h1,h5,h9-h12, in this order; empty: h1, h2, ...")
-    switch: str = key("embedded", "testbed: embedded (all switches in one process), process (each in one) or bmv2 (BMv2)")
+    switch: str = key("embedded", SWITCH)
     cables: str = key("", "testbed: of what links between switches are: memory or veth; empty: memory where the switch can")
     points: str = key("", "testbed: captured into pcap as well: ports, links, hosts, switches (s1-eth1,h1-s1,h2,s2), or all")
 
@@ -159,7 +162,8 @@ class Config(Keys):
         need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
         fits = [n for n in VALUES if not testbed or protocols.frame_bytes(self.protocol, n) - ETHERNET <= self.mtu]
         if self.values == 0:
-            object.__setattr__(self, "values", max(fits) if testbed else from_environment("INA_VALUES", 2048))
+            most = TNA_VALUES if self.switch == "tna" else 2048
+            object.__setattr__(self, "values", max(fits) if testbed else from_environment("INA_VALUES", most))
         if self.slots == 0:
             window = BMV2_WINDOW if bmv2 else 32
             object.__setattr__(self, "slots", window if testbed else from_environment("INA_SLOTS", 64))
@@ -220,6 +224,7 @@ class Virtual(Keys):
     corrupt: float = key(0.0, "probability that a bit of a packet flips")
     protocol: str = key(protocols.DEFAULT, "what switch and workers speak")
     program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
+    switch: str = key("embedded", "embedded, or tna: the protocol's program for Tofino, on the same switch")
     values: int = key(256, "int32 per packet")
     pool: int = key(512, "slots of each switch, a power of two")
     slots: int = key(0, "of each job and tree, a power of two; 0: the pool, split evenly")
@@ -235,6 +240,10 @@ class Virtual(Keys):
     def __post_init__(self) -> None:
         need = self.need
         self.check_sample()
+        need(self.switch in SWITCHES, "switch", " or ".join(map(repr, SWITCHES)))
+        anywhere = ("embedded", "tna")
+        outside = f"{' or '.join(map(repr, anywhere))} outside world = 'testbed'"
+        need(self.switch in anywhere or self.world == "testbed", "switch", outside)
         usual = (100e-6, 10e-3) if self.world == "virtual" else (10e-3, 500e-3)
         for name, default in zip(("rto_min", "rto_max"), usual, strict=True):
             object.__setattr__(self, name, getattr(self, name) or default)
@@ -299,12 +308,10 @@ class AllReduce(Virtual):
     elements: int = key(1_000_000, "of each job's tensor")
     tensors: str = key("own", "own: each worker has one; common: all of a job have the same, and their results lie in one place: "
                        "virtual time, where memory for all of them is not to be had")  # fmt: skip
-    switch: str = key("embedded", "testbed: embedded (all switches in one process), process (each in one) or bmv2 (BMv2)")
+    switch: str = key("embedded", SWITCH)
 
     def __post_init__(self) -> None:
         self.need(self.kind == "allreduce", "kind", "'allreduce'")
-        self.need(self.switch in SWITCHES, "switch", " or ".join(map(repr, SWITCHES)))
-        self.need(self.switch == "embedded" or self.world == "testbed", "switch", "'embedded' outside world = 'testbed'")
         if self.switch == "bmv2" and self.slots == 0:
             object.__setattr__(self, "slots", BMV2_WINDOW)
         self.need(self.elements >= 1, "elements", "at least 1")
@@ -416,6 +423,7 @@ class Sharing(Keys):
     queue: int = key(0, "of each wire, bytes; 0: no limit")
     ecn_depth: int = key(64, "packets in an egress queue from which congestion is marked; 0: never")
     program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
+    switch: str = key("embedded", "embedded, or tna: the protocol's program for Tofino, on the same switch")
     values: int = key(256, "int32 per packet")
     rto_min: float = key(100e-6, "least retransmission time-out, s")
     rto_max: float = key(10e-3, "largest, s")
@@ -427,6 +435,7 @@ class Sharing(Keys):
         need = self.need
         self.check_sample()
         need(self.kind == "sharing", "kind", "'sharing'")
+        need(self.switch in ("embedded", "tna"), "switch", "'embedded' or 'tna'")
         self.check_common(("virtual",))
         need(0 < self.share <= 1, "share", "more than 0 and at most 1")
         need(1 <= self.jobs <= 16, "jobs", "1 to 16")

@@ -51,9 +51,9 @@ def run(config: Keys, root: Path, console: Console) -> Path:
 
 def _where(config: Config) -> str:
     if config.world == "local":
-        return "one machine"
+        return "one machine" + (", Tofino's program" if config.switch == "tna" else "")
     rate = f"{config.rate / 1e6:g} Mb/s" if config.rate else "no limit"
-    rate += ", BMv2" if config.switch == "bmv2" else ""
+    rate += {"bmv2": ", BMv2", "tna": ", Tofino's program"}.get(config.switch, "")
     net = "" if config.topology == "star" else f"{config.topology}, "
     return f"{net}links of {rate}, MTU {config.mtu}" + (f", loss {config.loss:g}" if config.loss else "")
 

@@ -72,6 +72,7 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     sw->meta_size = sw->carried = program->meta_size;
     sw->state_size = sw->state_stride = program->state_size;
     if (tna) {
+        sw->config.max_frame += INA_HEADROOM; /* of what ingress puts before a frame for egress, or its next pass */
         int error = ina_tna_create(sw);
         if (error) {
             free(sw);

@@ -12,6 +12,11 @@ from dataclasses import dataclass, field
 from ina.switch.entities import Value
 
 
+def front_panel(pipes: int) -> list[int]:
+    """Numbers of the ports that cables can be put into: 64 of each pipe (64 to 67 are the processor's, 68 to 71 recirculate)."""
+    return [pipe * 128 + port for pipe in range(pipes) for port in range(64)]
+
+
 @dataclass(frozen=True, slots=True)
 class MulticastNode:
     """A level-1 node: a copy for each of `ports`, and for one port of each of `lags`; egress sees `rid`."""

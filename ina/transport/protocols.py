@@ -66,10 +66,13 @@ def has_maximum(name: str) -> bool:
     return bool(named(name).reductions >> lib.INA_MAX & 1)
 
 
-def program(name: str) -> Path:
-    """The protocol's switch program. ValueError: there is no protocol of that name."""
+def program(name: str, twin: str = "") -> Path:
+    """The protocol's switch program; ``twin``: that for another architecture, in the folder of this name beside it ("tofino").
+
+    ValueError: there is no protocol of that name."""
     named(name)
-    return Path(name) if is_own(name) else paths.p4_dir() / f"{name}.p4"
+    path = Path(name) if is_own(name) else paths.p4_dir() / f"{name}.p4"
+    return path.parent / twin / path.name
 
 
 @functools.cache

@@ -50,7 +50,7 @@ def recognise(p4info: P4Info, path: Path | None = None) -> tuple[JobProgram, Siz
         program = program_named(str(path))
         sizes = program.sizes(p4info)
         return (program, sizes) if sizes else None
-    for program in sorted(programs(), key=lambda p: path is None or path.resolve() != protocols.program(p.name).resolve()):
+    for program in sorted(programs(), key=lambda p: path is None or path.stem != p.name):
         if sizes := program.sizes(p4info):
             return program, sizes
     return None

@@ -1,4 +1,5 @@
-"""Entries of p4/atp.p4, where jobs share all aggregators and a parameter server is above every root.
+"""Entries of p4/atp.p4, and of its twin for Tofino, p4/tofino/atp.p4, which has the same tables: jobs share all aggregators, and
+a parameter server is above every root.
 
     job       (job)                                 -> set_job(full, incarnation, group, aggregate, ecn_depth, lifetime)
     worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for what is above
@@ -15,9 +16,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key
+from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key, held_values
 from ina.switch.entities import Entity, TableEntry
-from ina.switch.p4info import P4Info
+from ina.switch.p4info import EntityError, P4Info
 from ina.transport import Address
 
 
@@ -42,10 +43,8 @@ class ATP(JobProgram):
     def sizes(self, p4info: P4Info) -> Sizes | None:
         if not has_key(p4info, "hdr.atp.job"):
             return None
-        registers = p4info.registers.values()
-        values = sum(r.name.startswith("SwitchIngress.values.value") for r in registers)
-        aggregators = next((r.size for r in registers if r.name.endswith(".bitmaps")), 0)
-        return Sizes(values, aggregators) if values and aggregators else None
+        values, aggregators = held_values(p4info, ".bitmaps")
+        return Sizes(values, aggregators) if values else None
 
     def job(self, place: Place) -> list[Entity]:
         if place.parent is None:
@@ -71,8 +70,13 @@ class ATP(JobProgram):
 
     def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
         """Aggregators whose bitmap is not empty, by the job that has claimed them."""
-        owners = read("SwitchIngress.aggregator.owners")[read("SwitchIngress.aggregator.bitmaps") != 0]
-        count = np.bincount((owners >> np.uint64(40) & np.uint64(255)).astype(np.int64), minlength=256)
+        try:
+            owners = read("SwitchIngress.aggregator.owners")[read("SwitchIngress.aggregator.bitmaps") != 0]
+            jobs = owners >> np.uint64(40) & np.uint64(255)
+        except EntityError:  # for Tofino: in two words, and with a mark
+            owners = read("SwitchIngress.aggregator.owners.high")[read("SwitchIngress.aggregator.holds.held") != 0]
+            jobs = owners >> np.uint32(8) & np.uint32(255)
+        count = np.bincount(jobs.astype(np.int64), minlength=256)
         return {place.number: int(count[place.number]) for place in places}
 
 

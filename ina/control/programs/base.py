@@ -125,6 +125,16 @@ def has_key(p4info: P4Info, field: str) -> bool:
     return any(key.name == field for table in p4info.tables.values() for key in table.fields)
 
 
+def held_values(p4info: P4Info, rows: str) -> tuple[int, int]:
+    """How many values a packet has, and how many rows of them the program: there is a register of which the name ends in ``rows``
+    with a cell for each row, and each ``SwitchIngress.values.value...`` has one for each row, or (Tofino: of a packet of more
+    values than a pass handles) for each row and pass. (0, 0): not these registers."""
+    registers = p4info.registers.values()
+    held = next((r.size for r in registers if r.name.endswith(rows)), 0)
+    cells = sum(r.size for r in registers if r.name.startswith("SwitchIngress.values.value"))
+    return (cells // held, held) if held and cells else (0, 0)
+
+
 def bits(workers: Iterable[int]) -> int:
     """A bitmap: worker i in bit i."""
     return sum(1 << worker for worker in workers)

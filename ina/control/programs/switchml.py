@@ -1,4 +1,4 @@
-"""Entries of p4/switchml.p4.
+"""Entries of p4/switchml.p4, and of its twin for Tofino, p4/tofino/switchml.p4, which has the same tables.
 
     job       (job)                                 -> set_job(full, last, base, mask, incarnation, group, strict, parent)
     worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for the switch above
@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ina.control.programs.base import Child, JobProgram, Place, Sizes, has_key
+from ina.control.programs.base import Child, JobProgram, Place, Sizes, has_key, held_values
 from ina.switch.entities import Entity, TableEntry
-from ina.switch.p4info import P4Info
+from ina.switch.p4info import EntityError, P4Info
 from ina.transport import Address
 
 
@@ -32,10 +32,8 @@ class SwitchML(JobProgram):
     def sizes(self, p4info: P4Info) -> Sizes | None:
         if not has_key(p4info, "hdr.switchml.job"):
             return None
-        registers = p4info.registers.values()
-        values = sum(r.name.startswith("SwitchIngress.values.value") for r in registers)
-        bitmaps = next((r.size for r in registers if r.name.endswith(".bitmaps")), 0)
-        return Sizes(values, bitmaps // 2) if values and bitmaps else None
+        values, rows = held_values(p4info, ".incarnations")
+        return Sizes(values, rows // 2) if values else None
 
     def job(self, place: Place) -> list[Entity]:
         key, parent = {"hdr.switchml.job": place.number}, place.parent
@@ -61,11 +59,17 @@ class SwitchML(JobProgram):
 
     def held(self, read: Callable[[str], np.ndarray], places: Sequence[Place]) -> dict[int, int]:
         """Slots with a packet of some children and not of all, in either set."""
-        incarnations, bitmaps, missing = (read(f"SwitchIngress.phase.{name}") for name in ("incarnations", "bitmaps", "missing"))
+        incarnations = read("SwitchIngress.phase.incarnations")
+        try:
+            waiting = (read("SwitchIngress.phase.bitmaps") != 0) & (read("SwitchIngress.phase.missing") != 0)
+        except EntityError:  # for Tofino: by slot, in one pipe
+            missing = [read(f"SwitchIngress.phase.missing.set{n}") for n in (0, 1)]
+            waiting = np.stack(missing, axis=-1).any(axis=0).reshape(-1) != 0
+            incarnations = incarnations.max(axis=0)
         found = {}
         for place in places:
             rows = slice(2 * place.slot_base, 2 * (place.slot_base + place.slots))
-            open_rows = (incarnations[rows] == place.incarnation) & (bitmaps[rows] != 0) & (missing[rows] != 0)
+            open_rows = (incarnations[rows] == place.incarnation) & (waiting[rows] != 0)
             found[place.number] = int(open_rows.reshape(-1, 2).any(axis=1).sum())
         return found
 

@@ -1,0 +1,161 @@
+"""The programs for Tofino in the worlds that the v1model ones run in: the same workers, the same figures."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from capabilities import need
+from real_networks import alone
+from switchml_targets import World, close_targets, open_target
+
+from ina import paths
+from ina.compiler.build import compile_program
+from ina.control.client import ControlError
+from ina.control.embedded import EmbeddedSwitch
+from ina.control.kinds import KINDS
+from ina.emulator.explorable import job as explorable
+from ina.experiment import allreduce, processes, sharing
+from ina.experiment.config import AllReduce, Config, ConfigError, Sharing, Workload
+from ina.switch.program import Program
+from ina.switch.tna_entities import front_panel
+from ina.transport import protocols
+from topologies import Topology, load
+from topologies.mininet import Network
+from topologies.model import Link, Node
+
+__all__ = ["alone"]  # a fixture
+TOFINO = paths.p4_dir() / "tofino"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _close():
+    yield
+    close_targets()
+
+
+def test_every_protocol_has_its_twin():
+    for name in protocols.names():
+        assert protocols.program(name, KINDS["tna"].twin).is_file()
+    assert {path.stem for path in TOFINO.glob("*.p4")} <= {path.stem for path in paths.p4_dir().glob("*.p4")}
+
+
+# ---- virtual time
+
+
+@pytest.mark.parametrize("topology", ["star", "leaf-spine leaves=2 spines=1 hosts=3"])
+@pytest.mark.parametrize("protocol", ["switchml", "atp"])
+def test_all_figures_of_a_lossy_all_reduce_are_the_same(protocol, topology):
+    """Passes take no virtual time, so nothing may differ: not a packet, not a retransmission, not a picosecond."""
+    keys = {"elements": 20_000, "workers": 4, "values": 64, "pool": 128, "loss": 0.005, "duplicate": 0.01, "reorder": 0.01}
+    asked = AllReduce(topology=topology, protocol=protocol, seed=3, **keys)
+    there, here = (allreduce.reduce(dataclasses.replace(asked, switch=switch)) for switch in ("embedded", "tna"))
+    assert here == there
+    assert here[0].stats["workers"]["retransmissions"] > 0
+
+
+def test_without_aggregation_only_the_mark_of_long_queues_is_another():
+    """A Tofino counts its queues in cells of 80 bytes, v1model in packets."""
+    asked = AllReduce(protocol="ps", elements=20_000, workers=4, values=64, pool=128)
+    there, here = (allreduce.reduce(dataclasses.replace(asked, switch=switch))[0] for switch in ("embedded", "tna"))
+    assert here.stats["workers"]["tx_packets"] == there.stats["workers"]["tx_packets"]
+    assert here.seconds == pytest.approx(there.seconds, rel=0.2)
+
+
+@pytest.mark.parametrize("values", [32, 256])
+def test_floats_along_a_tree(values):
+    """Sums are compared with NumPy's by the experiment."""
+    asked = AllReduce(topology="fat-tree k=4", workers=9, placement="spread", dtype="float32", elements=3000, values=values,
+                      loss=0.01, switch="tna")  # fmt: skip
+    (found,) = allreduce.reduce(asked)
+    assert found == allreduce.reduce(dataclasses.replace(asked, switch="embedded"))[0]
+
+
+def test_jobs_that_share_a_pool_that_is_too_small():
+    asked = Sharing(jobs=3, workers=3, share=0.25, window=32, elements=20_000, values=64, protocol="atp", ecn_depth=0)
+    there, here = (sharing.share(dataclasses.replace(asked, switch=switch))[0] for switch in ("embedded", "tna"))
+    assert here.stats["workers"] == there.stats["workers"]
+
+
+@pytest.mark.parametrize("topology, states", [("star hosts=2", 181), ("leaf-spine leaves=2 spines=1 hosts=1", 538)])
+def test_every_interleaving_of_a_small_job(topology, states):
+    """As many states as with v1model's program (docs/protocol.md), and no wrong sum in any."""
+    built = compile_program(TOFINO / "switchml.p4", defines={"VALUES": "32", "SLOTS": "1"}, include_dirs=[paths.p4_dir()])
+    kind, *parameters = topology.split()
+    network = load(kind, **{key: int(value) for key, value in (p.split("=") for p in parameters)})
+    report = explorable(Program(built.so_path), network).saturate()
+    assert report.violation is None and report.complete
+    assert report.states == states
+
+
+# ---- processes
+
+
+def test_a_lossy_all_reduce_of_processes():
+    need("cc")
+    found = processes.reduce(AllReduce(world="local", switch="tna", workers=3, elements=5000, values=64, loss=0.02, pool=64))
+    assert found[0].stats["workers"]["retransmissions"] > 0
+
+
+def test_ports_of_the_local_world_are_those_of_the_front_panel():
+    """Worker 64 is in another pipe than worker 0, and in the same sum."""
+    need("cc")
+    switch = EmbeddedSwitch(TOFINO / "switchml.p4", {"VALUES": "32", "SLOTS": "16"})
+    try:
+        numbers = [switch.open_port("shm", 0, worker % 32, 4, "").number for worker in range(66)]
+        assert numbers == [*range(64), 128, 129] and set(numbers) < set(front_panel(2))
+        assert switch.describe()["values"] == 32 and switch.describe()["slots"] == 16
+    finally:
+        switch.close()
+
+
+def test_workers_in_two_pipes_are_summed_in_one():
+    world = World(open_target("tna", 64), ports=0)
+    for port in (0, 1, 130, 131):
+        world.target.switch.add_port(port)
+    job = world.admit(4, ports=[0, 130, 1, 131])
+    vectors = [np.arange(64) * (worker + 1) for worker in range(4)]
+    for worker in range(3):
+        assert job.send(worker, 0, vectors[worker]) == []
+    sent = job.send(3, 0, vectors[3])
+    assert sorted(port for port, _ in sent) == [0, 1, 130, 131]
+    for _, frame in sent:
+        assert world.parse(frame)["values"]["v"] == tuple(np.arange(64) * 10)
+    assert [port for port, _ in job.send(1, 0, vectors[1])] == [130]
+    assert world.drops() == {}
+
+
+def test_networks_with_ports_that_no_tofino_has_are_refused():
+    need("mininet")
+    hosts = [Node(f"h{i}") for i in range(1, 67)]
+    topology = Topology("wide", (*hosts, Node("s1")), tuple(Link(host.name, "s1") for host in hosts))
+    with pytest.raises(ControlError, match="s1 has port 64: on the front panel"):
+        with Network(topology, TOFINO / "switchml.p4", {"VALUES": "32", "SLOTS": "64"}, kind="tna"):
+            pass
+
+
+# ---- the testbed
+
+
+def test_the_testbed_sums_along_a_tree_and_forwards_the_rest(alone):
+    need("mininet")
+    keys = {"elements": 4000, "values": 64, "pool": 64, "rate": 100e6, "delay": 0.0, "loss": 0.01}
+    asked = AllReduce(world="testbed", switch="tna", topology="leaf-spine leaves=2 spines=1 hosts=2", workers=4, **keys)
+    (found,) = processes.reduce(asked)
+    assert found.stats["workers"]["retransmissions"] > 0
+
+
+# ---- configurations
+
+
+def test_configurations_name_the_program():
+    assert Config(switch="tna").program_path == TOFINO / "switchml.p4"
+    assert Config(switch="tna").values == 256 and Config(switch="tna", values=64).values == 64
+    assert Config(switch="tna", program="atp", protocol="atp").program_path == paths.p4_dir() / "atp.p4"
+    assert AllReduce(switch="tna", protocol="atp").program_path == TOFINO / "atp.p4"
+    assert Workload(switch="tna").program_path == TOFINO / "switchml.p4"
+    with pytest.raises(ConfigError, match=r"switch = 'bmv2': expected 'embedded' or 'tna'"):
+        Sharing(switch="bmv2")
+    with pytest.raises(ConfigError, match=r"switch = 'process': expected 'embedded' or 'tna' outside world = 'testbed'"):
+        AllReduce(switch="process")
