@@ -20,9 +20,6 @@ struct ina_tna_runtime {
     struct ina_tna_lag *lag[INA_TNA_LAGS];
     uint32_t **group;           /* INA_SWITCH_GROUPS images */
     uint8_t *originals;         /* INA_BATCH frames as they came, for programs that mirror or resubmit them */
-    uint32_t room;              /* headroom that some program wants before what it is called with */
-    uint32_t roomy_stride;
-    uint8_t *roomy[2];          /* INA_BATCH frames with that room, of ingress and egress, for frames that have less */
     uint32_t pipes;
     struct ina_tna_pipe {
         const struct ina_program *program;

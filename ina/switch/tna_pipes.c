@@ -87,15 +87,7 @@ int ina_tna_boot(struct ina_switch *sw)
         tna->port[port].backup = (uint16_t)port;
     tna->replication.cpu_port = INA_TNA_NO_PORT;
     tna->originals = keep ? malloc((size_t)INA_BATCH * sw->config.max_frame) : NULL;
-    if (keep && !tna->originals)
-        return ENOMEM;
-    if (tna->room + INA_TNA_EGRESS_FRONT <= INA_HEADROOM)
-        return 0;
-    tna->roomy_stride = 2 * tna->room + INA_TNA_EGRESS_FRONT + sw->config.max_frame; /* ingress may have added as much */
-    for (unsigned phase = 0; phase < 2; phase++)
-        if (!(tna->roomy[phase] = malloc((size_t)INA_BATCH * tna->roomy_stride)))
-            return ENOMEM;
-    return 0;
+    return keep && !tna->originals ? ENOMEM : 0;
 }
 
 void ina_tna_destroy(struct ina_tna_runtime *tna)
@@ -110,8 +102,6 @@ void ina_tna_destroy(struct ina_tna_runtime *tna)
         free(tna->lag[l]);
     free(tna->group);
     free(tna->originals);
-    free(tna->roomy[0]);
-    free(tna->roomy[1]);
     free(tna);
 }
 
@@ -155,35 +145,6 @@ static void ingress_front(const struct ina_switch *sw, struct ina_packet *pkt, u
     put(at + 2, 6, now / 1000);
     memcpy(at + 8, data, sizeof data);
     wishes(pkt)->front = INA_TNA_INGRESS_FRONT;
-}
-
-/* Frames with less room before them than the program may need are moved, each to a place of its own. */
-static void make_room(const struct ina_tna_runtime *tna, unsigned phase, unsigned i, struct ina_packet *pkt, uint32_t front)
-{
-    if (!tna->roomy[phase] || pkt->headroom >= front + tna->room)
-        return;
-    uint8_t *at = tna->roomy[phase] + (size_t)i * tna->roomy_stride + front + tna->room;
-    memcpy(at, pkt->data, pkt->len);
-    pkt->data = at;
-    pkt->headroom = front + tna->room;
-    pkt->tailroom = 0;
-}
-
-/* What egress made of a frame that was moved goes where the port lent room for it. False: it does not fit. */
-static bool go_home(struct ina_packet *pkt, const struct ina_packet *lent)
-{
-    if (pkt->data >= lent->data - lent->headroom && pkt->data <= lent->data + lent->len + lent->tailroom)
-        return true; /* it never left */
-    uint32_t room = lent->headroom + lent->len + lent->tailroom;
-    if (pkt->len > room)
-        return false;
-    const uint32_t headroom = lent->headroom < room - pkt->len ? lent->headroom : room - pkt->len;
-    uint8_t *at = lent->data - lent->headroom + headroom;
-    memcpy(at, pkt->data, pkt->len);
-    pkt->data = at;
-    pkt->headroom = headroom;
-    pkt->tailroom = room - headroom - pkt->len;
-    return true;
 }
 
 static uint32_t cells(uint32_t bytes)
@@ -312,13 +273,6 @@ static bool is_mirrored(uint8_t type)
     return type == INA_INGRESS_CLONE || type == INA_EGRESS_CLONE;
 }
 
-enum { TOO_LONG = 0xff /* in place of an instance type: the switch could not hold it */ };
-
-static bool enters(const struct ina_switch *sw, const struct ina_packet *pkt)
-{
-    return !is_mirrored(pkt->instance_type) && pkt->len <= sw->config.max_frame;
-}
-
 void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n, const uint32_t *again, uint64_t now)
 {
     uint32_t len[INA_BATCH], wire_len[INA_BATCH];
@@ -327,29 +281,27 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
     unsigned entered = 0;
     for (unsigned i = 0, end; i < n; i = end) {
         type[i] = batch[i].instance_type;
-        if (!enters(sw, &batch[i])) {
-            type[i] = is_mirrored(type[i]) ? type[i] : TOO_LONG;
+        if (is_mirrored(type[i])) {
             end = i + 1;
             continue;
         }
         const struct ina_tna_pipe *pipe = pipe_of(sw, batch[i].ingress_port);
-        for (end = i; end < n && enters(sw, &batch[end]) && pipe_of(sw, batch[end].ingress_port) == pipe; end++) {
+        for (end = i; end < n && !is_mirrored(batch[end].instance_type) && pipe_of(sw, batch[end].ingress_port) == pipe; end++) {
             struct ina_packet *pkt = &batch[end];
             type[end] = pkt->instance_type;
             len[end] = pkt->len;
             wire_len[end] = pkt->wire_len;
             if (sw->trace)
                 ina_trace_add(sw, pkt, pkt->ingress_port, 0, now);
-            if (pipe->program->flags & INA_PROGRAM_KEEP_INGRESS)
+            if (pipe->program->flags & INA_PROGRAM_KEEP_INGRESS && pkt->len <= sw->config.max_frame)
                 memcpy(sw->tna->originals + (size_t)end * sw->config.max_frame, pkt->data, pkt->len);
-            make_room(sw->tna, 0, end, pkt, INA_TNA_INGRESS_FRONT);
             ingress_front(sw, pkt, now);
             pkt->instance_type = INA_NORMAL;
         }
         pipe->program->ingress(pipe->state, pipe->tables, batch + i, end - i, now);
     }
     for (unsigned i = 0; sw->trace && i < n; i++) {
-        if (is_mirrored(type[i]) || type[i] == TOO_LONG)
+        if (is_mirrored(type[i]))
             continue;
         struct ina_trace_record *record = &sw->trace[(traced + entered++) % sw->trace_capacity];
         const struct ina_tna *want = wishes(&batch[i]);
@@ -361,8 +313,6 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
         sw->uses[i] = 1; /* ours, while copies are being added */
         if (is_mirrored(type[i]))
             to_session(sw, batch, i, type[i], ina_buffer_at(sw, again[i])->pkt.clone_session, now);
-        else if (type[i] == TOO_LONG)
-            none(sw, &batch[i], INA_DROPPED_TOO_LONG);
         else
             after_ingress(sw, batch, i, type[i] == INA_RESUBMITTED, len[i], wire_len[i], now);
         sw->uses[i]--;
@@ -372,8 +322,7 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
 
 /* ---- egress ----------------------------------------------------------------------------------------------------------- */
 
-static void after_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt, const struct ina_packet *lent,
-                         uint8_t passes, bool bypassed)
+static void after_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt, uint8_t passes, bool bypassed)
 {
     bool sent = true;
     if (!bypassed) {
@@ -384,10 +333,6 @@ static void after_egress(struct ina_switch *sw, uint16_t number, struct ina_pack
             ina_count_drop(sw, number, pkt->verdict == INA_FAILED ? INA_DROPPED_ASSERTION : INA_DROPPED_EGRESS);
     }
     const struct ina_switch_port *port = &sw->ports[number];
-    if (sent && !go_home(pkt, lent)) {
-        ina_count_drop(sw, number, INA_DROPPED_TOO_LONG);
-        sent = false;
-    }
     if (sent && port->loopback && !port->link)
         ina_loop_back(sw, number, pkt, passes);
     if (!sent || (port->loopback && !port->link))
@@ -398,23 +343,18 @@ void ina_tna_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packe
                         uint64_t now)
 {
     const struct ina_tna_pipe *pipe = pipe_of(sw, number);
-    struct ina_packet lent[INA_BATCH];
     for (unsigned i = 0, end; i < n; i = end) {
         const bool bypass = wishes(&pkts[i])->bypass_egress;
-        for (end = i; end < n && wishes(&pkts[end])->bypass_egress == bypass; end++) {
-            lent[end] = pkts[end];
-            if (bypass)
-                continue;
-            make_room(sw->tna, 1, end, &pkts[end], INA_TNA_EGRESS_FRONT);
-            egress_front(&pkts[end]);
-        }
+        for (end = i; end < n && wishes(&pkts[end])->bypass_egress == bypass; end++)
+            if (!bypass)
+                egress_front(&pkts[end]);
         if (!bypass)
             pipe->program->egress(pipe->state, pipe->tables, pkts + i, end - i, now);
         for (unsigned k = i; k < end; k++) {
             pkts[k].instance_type &= (uint8_t)~INA_TNA_FIRST;
             if (sw->trace)
                 ina_trace_add(sw, &pkts[k], number, 1, now);
-            after_egress(sw, number, &pkts[k], &lent[k], passes[k], bypass);
+            after_egress(sw, number, &pkts[k], passes[k], bypass);
         }
     }
 }

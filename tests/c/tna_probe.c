@@ -184,10 +184,7 @@ const struct ina_program ina_program = {
     .state_size = sizeof(struct state),
     .stats_offset = offsetof(struct state, spare),
     .meta_size = sizeof(struct meta),
-#ifndef GROW
-#define GROW 1
-#endif
-    .max_grow = GROW,
+    .max_grow = 1,
     .init = init,
     .ingress = ingress,
     .egress = egress,
