@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -467,3 +468,16 @@ for _ in range(20):
 """
     done = subprocess.run([sys.executable, "-X", "faulthandler", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_batch_reaches_the_data_plane_at_its_end(switch):
+    entry = TableEntry("l2", {"dst": 5}, "forward", {"port": 2})
+    probe = frame(TABLE)
+    with switch.batch():
+        before = switch.step(probe, 0)
+        switch.write(insert(*(replace(entry, match={"dst": int.from_bytes(probe[:6], "big") + i}) for i in range(2))))
+        with pytest.raises(EntityError):
+            switch.write(insert(TableEntry("l2", {"dst": 1 << 48}, "forward", {"port": 2})))
+        assert switch.step(probe, 0) == before == []
+        assert len(switch.read([TableEntry("l2")])) == 2
+    assert [port for port, _ in switch.step(probe, 0)] == [2]

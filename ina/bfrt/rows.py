@@ -157,9 +157,13 @@ def _key(table: Table, found: Field, part: Any) -> Any:
         return as_int(said.value, found.width, what) if said.is_valid else None
     if kind == "range":
         return as_int(said.low, found.width, what), as_int(said.high, found.width, what)
+    # Bits of the value that do not count may be anything, and are kept as zero
+    value, full = as_int(said.value, found.width, what), (1 << found.width) - 1
     if kind == "lpm":
-        return as_int(said.value, found.width, what), said.prefix_len
-    return as_int(said.value, found.width, what), as_int(said.mask, found.width, what)
+        length = min(said.prefix_len, found.width)
+        return value & ~(full >> length), said.prefix_len
+    mask = as_int(said.mask, found.width, what)
+    return value & mask, mask
 
 
 MEMBERS = {"int": ("stream", "int_arr_val"), "bool": ("bool_val", "bool_arr_val"), "string": ("str_val", "str_arr_val"),

@@ -181,7 +181,9 @@ class _Schema:
         return [_single(_dollar(f"$METER_SPEC_{u}", _typed("uint64", default_value=(1 << 64) - 1))) for u in units]
 
     def _cells(self, name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
-        return [_single(self._member(n, f"{name}.{member}", kind)) for n, (member, kind) in enumerate(self._members(spec), 1)]
+        members = [self._member(n, f"{name}.{member}", kind) for n, (member, kind) in enumerate(self._members(spec), 1)]
+        # What has one value for each pipe: clients make a list of them
+        return [_single(m | {"annotations": [{"name": "$bfrt_field_class", "value": "register_data"}]}) for m in members]
 
     def _member(self, number: int, name: str, spec: dict[str, Any]) -> dict[str, Any]:
         if "bool" in spec:

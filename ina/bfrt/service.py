@@ -135,6 +135,16 @@ class Server:
     def _write(self, request: Any, context: Any) -> Any:
         device = self._guarded(context, lambda: self._named(request))
         atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
+        with device.switch.batch():
+            errors = self._updates(device, request, atomic)
+        metadata = dict(context.invocation_metadata() or ())
+        if metadata.get("ignore_not_found") == "1":
+            errors = [bfrt.Error() if e.canonical_code == NUMBERS["NOT_FOUND"] else e for e in errors]
+        if any(e.canonical_code for e in errors) and metadata.get("error_in_resp") != "1":
+            _abort(context, errors)
+        return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
+
+    def _updates(self, device: Device, request: Any, atomic: bool) -> list[Any]:
         errors: list[Any] = []
         undo: list[tuple[str, Row]] = []
         for update in request.updates:
@@ -153,12 +163,7 @@ class Server:
                 errors = [_error("ABORTED", "taken back: another update of this batch failed") for _ in range(made)] + errors[-1:]
                 errors += [_error("ABORTED", "not made: an update before it failed")] * (len(request.updates) - len(errors))
                 break
-        metadata = dict(context.invocation_metadata() or ())
-        if metadata.get("ignore_not_found") == "1":
-            errors = [bfrt.Error() if e.canonical_code == NUMBERS["NOT_FOUND"] else e for e in errors]
-        if any(e.canonical_code for e in errors) and metadata.get("error_in_resp") != "1":
-            _abort(context, errors)
-        return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
+        return errors
 
     def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row]] | None) -> None:
         kind = update.entity.WhichOneof("entity")

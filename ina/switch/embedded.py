@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +84,7 @@ class Switch(Watched, SwitchTarget):
         self._groups: dict[int, MulticastGroupEntry] = {}
         self._sessions: dict[int, CloneSessionEntry] = {}
         self._ports: dict[int, Any] = {}
+        self._batched = self._stale = False
         self._lock = threading.RLock()
         self._dataplane: Any = None
         self._process = os.getpid()
@@ -311,15 +313,38 @@ class Switch(Watched, SwitchTarget):
                     raise EntityError(f"update {i}: {error}", error.code, i) from None
             images = self._images
             if tables is not self._tables:
-                images = [tables.image(n) for n in range(len(images))]
-                commands[0:0] = [
-                    {"op": lib.INA_SET_TABLES, "id": n, "tables": image.pointer} for n, image in enumerate(images)
-                ]
+                if not self._batched:
+                    images, setting = self._built(tables)
+                    commands[0:0] = setting
                 commands[0:0] = [c for kind, n, i in tables.reused() for c in self._cells.clear(kind, n, i, keep)]
             if commands:
                 self._execute(commands, timeout)
+            self._stale |= self._batched and tables is not self._tables
             self._tables, self._images, self._groups, self._sessions = tables, images, groups, sessions
             self._manager = manager
+
+    def _built(self, tables: Tables) -> tuple[list[TableImage], list[dict[str, Any]]]:
+        """Images of all pipelines, and the commands that put them in place."""
+        images = [tables.image(n) for n in range(len(self._images))]
+        return images, [{"op": lib.INA_SET_TABLES, "id": n, "tables": image.pointer} for n, image in enumerate(images)]
+
+    @contextlib.contextmanager
+    def batch(self, timeout: float = 5.0) -> Iterator[None]:
+        """Entries that are written within reach the data plane together when it ends: for many writes of few entries."""
+        with self._lock:
+            if self._batched:
+                yield
+                return
+            self._batched = True
+            try:
+                yield
+            finally:
+                self._batched = False
+                if self._stale:
+                    self._stale = False
+                    images, commands = self._built(self._tables)
+                    self._execute(commands, timeout)
+                    self._images = images
 
     @staticmethod
     def _members(

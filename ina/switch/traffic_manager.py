@@ -343,7 +343,7 @@ class TrafficManager:
         number = getattr(pattern, key)
         if always and number is not None:
             return [self.there[kind].get(number, kind(number))]
-        return [e for n, e in self.there[kind].items() if number in (0, None, n)]
+        return [e for n, e in sorted(self.there[kind].items()) if number in (0, None, n)]
 
 
 def group_image(branches: Iterable[tuple[Branch, bool]]) -> list[int]:

@@ -1,0 +1,169 @@
+"""Runs the tests of one PTF script, unmodified, before a switch at the other end of a socket. For a Python with `ptf`.
+
+Stands in for the `ptf` command and for what is installed with an SDE: `p4testutils`, `bfrt_grpc`, Thrift's modules (whose tests
+are skipped). Frames go over a socket, one datagram each: port (16 bits), bytes. The switch answers each with all that it sends,
+then with an empty one, so nobody waits for frames that do not come.
+
+usage: run.py '{"test": path, "utils": folder, "client": folder, "socket": fd, "grpc": "host:port", "ports": [...], "pipes": N,
+                "limit": seconds for each test, "only": [names]}'
+Prints a line of JSON for each test: name, result (pass, fail, error, skip), why, seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import logging
+import random
+import signal
+import socket
+import sys
+import time
+import types
+import unittest
+from typing import Any
+
+WANTED = json.loads(sys.argv[1])
+FRAME = 1 << 16
+OUT = sys.stdout
+sys.stdout = sys.stderr  # ptf and the tests print, too
+
+import ptf  # noqa: E402
+
+ptf.config.update({
+    "platform": "eth", "log_dir": None, "log_file": "/dev/null", "relax": False, "device_sockets": [],
+    "interfaces": [(0, port, f"port{port}") for port in WANTED["ports"]], "disable_ipv6": False, "disable_vxlan": False,
+    "disable_erspan": False, "disable_geneve": False, "disable_mpls": False, "disable_nvgre": False, "disable_igmp": False,
+    "disable_rocev2": False, "qlen": 1 << 20, "port_map": {(0, port): f"port{port}" for port in WANTED["ports"]},
+})  # fmt: skip
+import ptf.dataplane  # noqa: E402
+import ptf.testutils  # noqa: E402
+
+ptf.ptfutils.default_timeout = 2
+ptf.ptfutils.default_negative_timeout = 0.001  # nobody waits
+host, _, port = WANTED["grpc"].rpartition(":")
+ptf.testutils.TEST_PARAMS = {
+    "arch": "tofino", "target": "asic-model", "num_pipes": str(WANTED["pipes"]), "test_seed": "1", "grpc_server": host,
+    "bfrt_grpc_port": port, "pkt_size": "100",
+}  # fmt: skip
+
+
+class Line(ptf.dataplane.DataPlane):
+    """All ports at once, on one socket."""
+
+    def __init__(self, wire: socket.socket, ports: list[int]) -> None:
+        self.wire = wire
+        super().__init__(ptf.config)
+        for number in ports:
+            self.ports[0, number] = None
+            self.packet_queues[0, number] = []
+
+    def start(self) -> None:
+        """No thread: what a frame causes has come when `send` returns."""
+
+    def send(self, device_number: int, port_number: int, packet: bytes) -> int:
+        self.tx_counters[device_number, port_number] += 1
+        self.wire.send(port_number.to_bytes(2, "big") + packet)
+        while sent := self.wire.recv(FRAME):
+            number = int.from_bytes(sent[:2], "big")
+            queue = self.packet_queues.setdefault((0, number), [])
+            queue.append((sent[2:], time.monotonic()))
+            self.rx_counters[0, number] += 1
+        return len(packet)
+
+    def poll(self, device_number=0, port_number=None, timeout=None, exp_pkt=None, filters=()):
+        return super().poll(device_number, port_number, 0, exp_pkt, list(filters))
+
+
+def stand_in(name: str, **members: object) -> None:
+    module = types.ModuleType(name)
+    module.__dict__.update(members)
+    sys.modules[name] = module
+
+
+def needs_thrift(*_: object) -> None:
+    raise unittest.SkipTest("needs the SDE's Thrift interface")
+
+
+def prepare() -> None:
+    sys.path[:0] = [WANTED["client"], WANTED["utils"]]
+    stand_in("p4testutils", __path__=[WANTED["utils"]])
+    base = ptf.base_tests.BaseTest
+    thrift = type("ThriftInterfaceDataPlane", (base,), {"setUp": needs_thrift})
+    stand_in("pd_base_tests", ThriftInterfaceDataPlane=thrift, ThriftInterface=thrift)
+    for name in ("pal_rpc", "res_pd_rpc"):
+        stand_in(name, __path__=[])
+        stand_in(f"{name}.ttypes")
+    sample = random.sample  # the tests are for a Python in which it took sets
+    random.sample = lambda population, k, **more: sample(
+        sorted(population) if isinstance(population, (set, frozenset)) else population, k, **more
+    )
+
+
+def watch_clients() -> list[Any]:
+    """A test whose setUp fails leaves its client subscribed: the clients that are made, to be ended after each test."""
+    import bfrt_grpc.client as client
+
+    made: list[Any] = []
+    init = client.ClientInterface.__init__
+
+    def remember(self, *args, **kwargs):
+        made.append(self)
+        init(self, *args, **kwargs)
+
+    client.ClientInterface.__init__ = remember
+    return made
+
+
+def end(clients: list[Any]) -> None:
+    while clients:
+        with contextlib.suppress(Exception):
+            clients.pop().tear_down_stream()
+
+
+def expired(*_: object) -> None:
+    raise TimeoutError(f"not done after {WANTED['limit']} s")
+
+
+def run(test: unittest.TestCase) -> dict[str, object]:
+    result = unittest.TestResult()
+    started = time.monotonic()
+    signal.alarm(WANTED["limit"])
+    try:
+        test.run(result)
+    finally:
+        signal.alarm(0)
+    problems = [("fail", text) for _, text in result.failures] + [("error", text) for _, text in result.errors]
+    problems += [("skip", reason) for _, reason in result.skipped]
+    said, text = problems[0] if problems else ("pass", "")
+    return {"name": type(test).__name__, "result": said, "why": text[-3000:], "seconds": round(time.monotonic() - started, 2)}
+
+
+def main() -> None:
+    import ptf.base_tests
+
+    wire = socket.socket(fileno=WANTED["socket"])
+    ptf.dataplane_instance = Line(wire, WANTED["ports"])
+    prepare()
+    logging.disable(logging.WARNING)
+    signal.signal(signal.SIGALRM, expired)
+    spec = importlib.util.spec_from_file_location("test", WANTED["test"])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["test"] = module
+    spec.loader.exec_module(module)
+    clients = watch_clients()
+    tests = [t for t in vars(module).values() if isinstance(t, type) and issubclass(t, unittest.TestCase)]
+    for kind in tests:
+        if kind.__module__ != "test" or not hasattr(kind, "runTest") or WANTED["only"] and kind.__name__ not in WANTED["only"]:
+            continue
+        random.seed(1)
+        try:
+            said = run(kind())
+        except Exception as error:  # in a constructor
+            said = {"name": kind.__name__, "result": "error", "why": repr(error), "seconds": 0}
+        end(clients)
+        print(json.dumps(said), file=OUT, flush=True)
+
+
+main()

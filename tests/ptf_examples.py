@@ -1,0 +1,124 @@
+"""open-p4studio's examples and their PTF tests before the embedded switch, served over BFRuntime.
+
+`INA_P4STUDIO` names a checkout's folder `pkgsrc`, `INA_PTF_PYTHON` a Python with ptf, grpcio-tools, googleapis-common-protos,
+six and crcmod. As a script it runs all of them, or those named, and prints the table of docs/tna-conformance.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PORTS = range(8)  # of each pipe
+LIMIT = 40  # seconds for one test
+PIPES = {"tna_32q_2pipe": 4}  # others have 2
+
+
+def folder(name: str) -> Path:
+    """Of an example."""
+    return Path(os.environ["INA_P4STUDIO"]) / "p4-examples/p4_16_programs" / name
+
+
+def names() -> list[str]:
+    return sorted(p.parent.name for p in folder("").glob("*/test.py"))
+
+
+def compiled(name: str) -> Any:
+    from ina.compiler.build import compile_program
+
+    return compile_program(folder(name) / f"{name}.p4", include_dirs=[folder(""), folder(name)], cflags=["-O1"])
+
+
+def serve(switch: Any, wire: socket.socket) -> None:
+    """Until the other end closes: a frame in, all that it causes out, then an empty datagram."""
+    with contextlib.suppress(OSError):
+        while said := wire.recv(1 << 16):
+            port = int.from_bytes(said[:2], "big")
+            for number, frame in switch.step(said[2:], port, time.monotonic_ns() * 1000) if port in switch.ports else ():
+                wire.send(number.to_bytes(2, "big") + frame)
+            wire.send(b"")
+
+
+@contextlib.contextmanager
+def client() -> Iterator[Path]:
+    """The published client as a package in a folder of its own."""
+    import bfrt_client
+
+    source = Path(os.environ["INA_P4STUDIO"]) / "bf-drivers/src/bf_rt"
+    os.environ |= {"INA_BFRT": str(source), "INA_BFRT_PYTHON": os.environ["INA_PTF_PYTHON"]}
+    with tempfile.TemporaryDirectory() as made:
+        yield bfrt_client.package(Path(made))
+
+
+def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = LIMIT) -> Iterator[dict[str, Any]]:
+    """What each test of an example says as it ends: name, result (pass, fail, error, skip), why, seconds."""
+    from ina.bfrt.device import Device
+    from ina.bfrt.service import Server
+    from ina.switch import Program, Switch
+
+    with contextlib.ExitStack() as stack:
+        pipes = PIPES.get(name, 2)
+        switch = stack.enter_context(Switch(Program(compiled(name).so_path), pipes=pipes))
+        ports = [128 * pipe + port for pipe in range(pipes) for port in PORTS]
+        for port in ports:
+            switch.add_port(port)
+        server = stack.enter_context(Server(Device(switch, name)))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        thread = threading.Thread(target=serve, args=(switch, ours), daemon=True)
+        thread.start()
+        wanted = {
+            "test": str(folder(name) / "test.py"), "utils": str(Path(os.environ["INA_P4STUDIO"]) / "ptf-modules/ptf-utils"),
+            "client": str(made), "socket": theirs.fileno(), "grpc": server.address, "ports": ports, "pipes": switch.pipes,
+            "limit": limit, "only": list(only),
+        }  # fmt: skip
+        command = [os.environ["INA_PTF_PYTHON"], str(HERE / "ptf/run.py"), json.dumps(wanted)]
+        complaints = stack.enter_context(tempfile.TemporaryFile("w+"))
+        process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdout=subprocess.PIPE, stderr=complaints, text=True)
+        stack.callback(process.wait, 5)
+        stack.callback(process.kill)
+        stack.callback(ours.close)
+        theirs.close()
+        watchdog = threading.Timer(limit * 20, process.kill)  # the script limits each test itself
+        watchdog.daemon = True
+        watchdog.start()
+        stack.callback(watchdog.cancel)
+        assert process.stdout is not None
+        said = 0
+        for line in process.stdout:
+            said += 1
+            yield json.loads(line)
+        if process.wait(5) or not said:
+            complaints.seek(0)
+            yield {"name": "(script)", "result": "error", "why": complaints.read()[-3000:], "seconds": 0}
+
+
+def main() -> None:
+    with client() as made:
+        for name in sys.argv[1:] or names():
+            name, _, only = name.partition(":")
+            if not (folder(name) / f"{name}.p4").exists():
+                continue
+            try:
+                for said in run(name, made, tuple(only.split(",")) if only else ()):
+                    last = said["why"].strip().splitlines()[-1:] or [""]
+                    print(f"{said['result']:5} {name}.{said['name']} {said['seconds']}s {last[0][:200]}", flush=True)
+                    if os.environ.get("VERBOSE") and said["why"]:
+                        print(said["why"])
+            except Exception as error:
+                print(f"error {name}: {error!r}"[:500], flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE.parent))
+    main()
