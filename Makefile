@@ -18,7 +18,7 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run experiment experiments figures test conformance bench dpdk soak lint clean data mininet
+.PHONY: help run experiment experiments figures test conformance bench dpdk soak lint clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -41,6 +41,10 @@ test: $(VENV)/built $(VENV)/tested-with ## run the tests
 
 conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed test suite with ina and with Gloo, and compare
 	@$(RUN) -m tests.conformance $(ARGS)
+
+tofino: $(VENV)/built ## look at p4/tofino/*.p4, and compile them where a compiler for Tofino is found (P4C_TOFINO, bf-p4c, p4c-barefoot)
+	@for program in p4/tofino/*.p4; do $(RUN) -m ina.cli tofino check $$program $(ARGS) || true; echo; done
+	@$(RUN) -m ina.cli tofino compile $(ARGS)
 
 bench: $(VENV)/built ## measure the switch, the codec, all-reduce and the emulator against their peers and limits
 	@$(RUN) -m bench $(ARGS)

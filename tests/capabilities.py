@@ -51,6 +51,16 @@ def _python_with(variable: str, module: str) -> Callable[[], str]:
     return probe
 
 
+def _tofino_compiler() -> str:
+    from ina.tofino import compiler
+
+    try:
+        compiler.find()
+    except compiler.NoCompiler as error:
+        return str(error)
+    return ""
+
+
 def _bfrt_client() -> str:
     """Intel's Python client of BFRuntime, which is in no package registry."""
     folder = os.environ.get("INA_BFRT")
@@ -160,6 +170,7 @@ PROBES: dict[str, Callable[[], str]] = {
         "" if os.environ.get("INA_P4STUDIO") or os.environ.get("INA_SWITCHML")
         else "neither INA_P4STUDIO names a checkout of open-p4studio, nor INA_SWITCHML one of p4app-switchML"
     ),
+    "p4c-tofino": _tofino_compiler,
     "bfrt-client": _bfrt_client,
     "finsy": _python_with("INA_FINSY_PYTHON", "finsy"),
     "p4runtime-shell": _python_with("INA_P4RUNTIME_SHELL_PYTHON", "p4runtime_sh"),

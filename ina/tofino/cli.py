@@ -20,6 +20,14 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     check.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
     check.add_argument("--json", action="store_true", help="everything as JSON")
     check.set_defaults(main=_check)
+    compile_ = verbs.add_parser(
+        "compile", help="what a real compiler for Tofino says of programs, where one is found",
+        description="Compiles with P4C_TOFINO, bf-p4c or p4c-barefoot, and prints the resources that it reports.")  # fmt: skip
+    compile_.add_argument("program", nargs="*", type=Path, help="default: p4/tofino/*.p4")
+    compile_.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
+    compile_.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
+    compile_.add_argument("--out", type=Path, default=Path("results/tofino"), help="where it writes (default: %(default)s)")
+    compile_.set_defaults(main=_compile)
     controller = verbs.add_parser(
         "controller", help="admit jobs of the hosts of an experiment's file to a switch over BFRuntime",
         description="The controller of a deployed switch; it finds running jobs again in its state file.")  # fmt: skip
@@ -52,6 +60,24 @@ def _controller(args: argparse.Namespace) -> int:
     except (ConfigError, StateError, EntityError, ImportError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from ina import paths
+    from ina.tofino import compiler
+
+    defines = {key: value for key, _, value in (item.partition("=") for item in args.define)}
+    status = 0
+    try:
+        found = compiler.find()
+        for program in args.program or sorted((paths.p4_dir() / "tofino").glob("*.p4")):
+            made = compiler.compile_with(found, program, args.out / program.stem, defines, args.include)
+            print(compiler.report(made), flush=True)
+            status |= not made.ok
+    except (compiler.NoCompiler, OSError, TimeoutError, ValueError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 2
+    return status
 
 
 def _check(args: argparse.Namespace) -> int:

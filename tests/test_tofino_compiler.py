@@ -1,0 +1,80 @@
+"""`make tofino`: a compiler for Tofino is found, run, and its reports are read; where a real one is, with our programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from capabilities import need
+
+from ina.cli import main
+from ina.tofino import compiler
+
+STAGE = {
+    "stage_number": 3, "logical_tables": {"size": 16, "ids": [{"id": 0, "table_name": "t"}]},
+    "rams": {"nRows": 8, "nColumns": 12, "srams": [{"row": 0, "column": 2, "usages": []}, {"row": 1, "column": 2, "usages": []}]},
+    "meter_alus": {"nAlus": 4, "meters": [{"row": 1, "usages": []}]}, "tcams": {"nRows": 12, "nColumns": 2, "tcams": []},
+}  # fmt: skip
+FAKE = """#!/bin/sh
+echo "$@" > "$FAKE_LOG"
+while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done
+mkdir -p "$out/pipe/logs"
+cp "$FAKE_RESOURCES" "$out/pipe/logs/resources.json"
+echo '{"containers": [{"bit_width": 32, "slices": [1]}, {"bit_width": 8, "slices": []}]}' > "$out/pipe/logs/phv.json"
+case "$1" in *bad.p4) echo "bad.p4(3): [--Werror=x] error: table does not fit"; exit 1;; esac
+"""
+
+
+@pytest.fixture
+def fake(tmp_path, monkeypatch):
+    """Something that behaves as p4c-barefoot: it notes its arguments, and writes reports after the schema."""
+    path = tmp_path / "p4c-barefoot"
+    path.write_text(FAKE)
+    path.chmod(0o755)
+    (tmp_path / "resources.json").write_text(json.dumps({"resources": {"mau": {"nStages": 12, "mau_stages": [STAGE]}}}))
+    for name, value in (("FAKE_LOG", "log"), ("FAKE_RESOURCES", "resources.json")):
+        monkeypatch.setenv(name, str(tmp_path / value))
+    monkeypatch.setenv("P4C_TOFINO", str(path))
+    return tmp_path
+
+
+def test_its_reports_are_printed(fake, capsys):
+    program = fake / "good.p4"
+    program.write_text("")
+    assert main(["tofino", "compile", str(program), "--out", str(fake / "out"), "-D", "VALUES=32"]) == 0
+    out = capsys.readouterr().out
+    assert "good.p4: compiled by p4c-barefoot" in out and "pipeline pipe: 1 of 12 stages; containers of 32 bits of 4096" in out
+    row = next(line.split() for line in out.splitlines() if line.strip().startswith("all"))
+    assert row[1:6] == ["1", "2", "0", "0", "1"]  # tables, SRAM, map RAM, TCAM, SALU
+    said = (fake / "log").read_text().split()
+    assert said[:5] == ["--target", "tofino", "--arch", "tna", "-g"] and "-DVALUES=32" in said and "-D__TARGET_TOFINO__=1" in said
+
+
+def test_a_refusal_is_told_with_its_reason(fake, capsys):
+    program = fake / "bad.p4"
+    program.write_text("")
+    assert main(["tofino", "compile", str(program), "--out", str(fake / "out")]) == 1
+    out = capsys.readouterr().out
+    assert "bad.p4: REFUSED by p4c-barefoot" in out and "error: table does not fit" in out
+
+
+def test_without_a_compiler_it_says_how_to_name_one(monkeypatch, capsys):
+    monkeypatch.setenv("P4C_TOFINO", "/nowhere/bf-p4c")
+    assert main(["tofino", "compile"]) == 2
+    assert "there is no /nowhere/bf-p4c: P4C_TOFINO can name a compiler" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in Path("p4/tofino").glob("*.p4")))
+def test_a_real_compiler_reads_our_programs(name, tmp_path):
+    """That it reads them: whether it can place them, docs/tofino.md records."""
+    need("p4c-tofino")
+    made = compiler.compile_with(compiler.find(), Path("p4/tofino") / name, tmp_path)
+    assert "syntax error" not in made.said and "not found" not in made.said, made.said[:4000]
+    if made.ok:
+        assert 0 < made.used <= 12
+
+
+def test_the_variable_goes_first(fake, monkeypatch):
+    assert compiler.find() == os.environ["P4C_TOFINO"]
