@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import struct
 import zlib
 from pathlib import Path
@@ -16,6 +17,15 @@ from tna_program import data, pipe
 from ina.switch.entities import ProfileGroup, ProfileMember, TableEntry
 
 MS = 10**9  # ps
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_page_names_every_object_of_the_architecture() -> None:
+    page = (ROOT / "docs" / "tofino-features.md").read_text()
+    base = (ROOT / "ina" / "compiler" / "p4include" / "tofino1_base.p4").read_text()
+    names = re.findall(r"^extern (?:.* )?(\w+)(?:<[^>]*>)?\s*[({]", base, re.MULTILINE)
+    assert len(names) > 30 and [n for n in names if f"`{n}" not in page] == []
+
 
 # --- registers ----------------------------------------------------------------------------------------------------------
 

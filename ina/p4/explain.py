@@ -49,9 +49,12 @@ def lines(program: CheckedProgram) -> Iterator[str]:
     for module, layout, root in zip(modules, layouts, roots, strict=True):
         if len(modules) > 1:
             yield from ("", f"--- pipeline {module.pipeline}")
+        shown: set[types.Type] = set()
         for i, parser in enumerate(parsers_of(root)):
-            title = "headers" if i == 0 else f"headers of {parser.decl.name}"
-            yield from section(title, headers(parser, module))
+            t = parser.decl.params[1].type
+            if t not in shown:
+                yield from section("headers" if i == 0 else f"headers of {parser.name}", headers(parser, module))
+            shown.add(t)
             for g in parser_graph.graphs(parser):
                 yield from section(f"parser {g.name}", parser_graph.text(g))
         yield from section("tables", tables(program, root))
@@ -93,7 +96,7 @@ def parsers_of(root: Instance) -> Iterator[Instance]:
 def headers(parser: Instance, module: ir.Module) -> Iterator[str]:
     """Each header of the parser's headers: where each field lies; and whether it stays in the frame."""
     param = parser.decl.params[1]
-    regions = {region.name: region for region in module.regions}
+    regions = {region.name: region for region in reversed(module.regions)}  # of two phases the first
     yield from _header_lines(param.name, param.type, regions)
 
 
@@ -103,8 +106,8 @@ def _header_lines(path: str, t: types.Type, regions: dict[str, ir.Region]) -> It
         yield f"{path}: stack of {t.size} x {t.element}"
         yield from _header_lines(f"{path}[*]", t.element, regions)
     elif isinstance(t, types.HeaderType):
-        bits = [types.fixed_width(f.type) for f in t.fields.values()]
-        size = f"{sum(bits) // 8} bytes" if None not in bits else "variable size"
+        bits = types.fixed_width(t)
+        size = f"{bits // 8} bytes" if bits is not None else "variable size"
         yield f"{path}: {t}, {size}{_where(regions.get(re.sub(r'[^0-9A-Za-z]', '_', path)))}"
         yield from (f"    {line}" for line in _field_lines(t))
     elif isinstance(t, types.RecordType):
@@ -125,6 +128,7 @@ def _where(region: ir.Region | None) -> str:
 def _field_lines(t: types.RecordType) -> Iterator[str]:
     """`byte.bit  type  name` for each field; neighbours of one type that differ in a number only are one line."""
     fields = list(t.fields.values())
+    padding = t.padding() if isinstance(t, types.HeaderType) else {}
     at: int | None = 0
     for names in runs([(f.name, str(f.type)) for f in fields]):
         first = t.fields[names[0][0]]
@@ -134,7 +138,7 @@ def _field_lines(t: types.RecordType) -> Iterator[str]:
         place = "   -  " if at is None else f"{at // 8:4}.{at % 8}"
         yield f"{place}  {times}{first.type} {name}"
         width = types.fixed_width(first.type)
-        at = None if at is None or width is None else at + width * count
+        at = None if at is None or width is None else at + width * count + padding.get(names[-1][0], 0)
 
 
 def runs(items: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
