@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -44,11 +45,20 @@ def check(found, summary, all_reduces):
         assert not port["errors"]
 
 
-@pytest.mark.parametrize(("protocol", "dtype"), [("switchml", "float32"), ("switchml", "int32"), ("atp", "float32")])
-def test_sums_are_exact_between_processes(tmp_path, protocol, dtype):
-    with memif(tmp_path, 3, "--control", tmp_path / "control", program=f"{protocol}.p4") as running:
+def free_address():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp:127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("protocol", "dtype", "elsewhere"), [
+    ("switchml", "float32", False), ("switchml", "int32", True), ("atp", "float32", False)])  # fmt: skip
+def test_sums_are_exact_between_processes(tmp_path, protocol, dtype, elsewhere):
+    """``elsewhere``: the controller is reached as from another machine."""
+    control = free_address() if elsewhere else tmp_path / "control"
+    with memif(tmp_path, 3, "--control", control, program=f"{protocol}.p4") as running:
         assert running.about["protocol"] == protocol and running.about["values"] == 64
-        found = summaries(workers(tmp_path, 3, "--control", tmp_path / "control", "--verify", "--dtype", dtype, "--size", "200k",
+        found = summaries(workers(tmp_path, 3, "--control", control, "--verify", "--dtype", dtype, "--size", "80k",
                                   "--repeat", 4, "--in-flight", 3))  # fmt: skip
         check(found, running.stop(), 4)
 
@@ -132,6 +142,7 @@ def test_statistics_on_request_and_a_clean_end(tmp_path):
 
 
 def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
+    """And the next one begins anew."""
     with memif(tmp_path, 1, "--control", tmp_path / "control") as running:
         (alone,) = workers(tmp_path, 1, "--control", tmp_path / "control", "--size", "64k", "--duration", 60)
         try:
@@ -142,6 +153,15 @@ def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
             assert status == 1 and time.monotonic() - start < 20 and err
         finally:
             alone.kill()
+    assert (tmp_path / "control").exists()
+    (tmp_path / "ports.sock").unlink()
+    with memif(tmp_path, 1, "--control", tmp_path / "control") as again:
+        second = Process("ina.dpdk.switch", "--program", P4 / "switchml.p4", "-D", "VALUES=64", "--port",
+                         f"0=memif:{tmp_path}/ports.sock", "--control", tmp_path / "control")  # fmt: skip
+        status, _, err = second.end()
+        assert status == 1 and "another switch serves it" in err  # a living one is left alone
+        found = summaries(workers(tmp_path, 1, "--control", tmp_path / "control", "--verify", "--size", "64k", "--repeat", 2))
+        check(found, again.stop(), 2)
 
 
 # ---- real interfaces -----------------------------------------------------------------------------------------------------

@@ -58,6 +58,7 @@ class Devices:
         self.steering: dict[int, str] = {}
         self._bare: list[object] = []
         self.pool = dpdk.Pool(mbufs, max_frame)
+        left = [path for text in wanted.values() if server and (path := dpdk.memif_socket(text)) and path.is_socket()]
         try:
             for number, text in wanted.items():
                 name = dpdk.device(text, number, server, max_frame)
@@ -67,8 +68,11 @@ class Devices:
                 else:
                     self.ports[number] = self._sharded(number, name, descriptors, shards)
                 self._bare += [port.handle for port in self._flat(number)]
-        except BaseException:
+        except BaseException as error:
             self.close()
+            if left and isinstance(error, dpdk.DpdkError):  # trying whether somebody listens would upset drivers of memif
+                raise dpdk.DpdkError(f"{error}; {left[0]} was there before: another switch serves it, or one that was killed has "
+                                     "left it, then remove it") from error
             raise
 
     def _sharded(self, number: int, name: str, descriptors: int, shards: Sequence[Sequence[range]]) -> list[Port]:

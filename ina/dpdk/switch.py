@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -40,7 +41,8 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--port", action="append", required=True, metavar="N=DEVICE",
                      help="port number (0..509) and device: a PCI address, memif:SOCKET, or a virtual device with its arguments "
                           "(net_af_packet0,iface=eth1); once for each port")  # fmt: skip
-    top.add_argument("--control", metavar="SOCKET", help="where jobs are admitted: an abstract name, or a path with a '/'")
+    top.add_argument("--control", metavar="SOCKET",
+                     help="where jobs are admitted: an abstract name, a path with a '/', or tcp:HOST:PORT")
     top.add_argument("--shards", type=int, default=0, metavar="N",
                      help="processors that slots are spread over, a power of two (default: as many as EAL's arguments name "
                           "lcores, if the program declares that it can be)")
@@ -175,6 +177,16 @@ def _cpus(eal: list[str]) -> list[int]:
     return dpdk.cpus()
 
 
+def _clear(path: Path) -> None:
+    """Removes the socket that a switch which was killed has left; one that somebody listens at stays, and is in the way."""
+    if path.is_socket():
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink()
+
+
 class Running:
     """The switch, whoever fills its tables, and what it says of itself."""
 
@@ -227,6 +239,8 @@ class Running:
             from ina.control.server import Server
 
             path = Path(self.args.control) if "/" in self.args.control else None
+            if path is not None:
+                _clear(path)
             listener = listen(self.args.control)
             if path is not None:
                 self._closing.callback(path.unlink, missing_ok=True)

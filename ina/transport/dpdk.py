@@ -298,6 +298,11 @@ def device(text: str, number: int, server: bool, max_frame: int) -> str:
             f"bsize={size}{comma}{more}")
 
 
+def memif_socket(text: str) -> Path | None:
+    """The path of ``memif:SOCKET``; None: it is another device."""
+    return Path(text.removeprefix("memif:").partition(",")[0]) if text.startswith("memif:") else None
+
+
 def open_device(name: str, pool: Pool, queues: int = 1, descriptors: int = 0, timeout: float = 0.0) -> Device:
     """Starts a device: a PCI address that EAL may use, or a virtual device with its arguments, ``net_memif0,role=server``.
 
