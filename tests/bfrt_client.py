@@ -1,6 +1,6 @@
 """Intel's Python client of BFRuntime, put together from a checkout of open-p4studio as its build does, for a Python of its own.
 
-`INA_BFRT` names the checkout's folder pkgsrc/bf-drivers/src/bf_rt; `INA_BFRT_PYTHON` a Python with grpcio-tools, six and
+`INA_P4STUDIO` names the checkout's folder pkgsrc; `INA_PTF_PYTHON` a Python with grpcio-tools, six and
 googleapis-common-protos.
 """
 
@@ -16,12 +16,12 @@ DEADLINE = 60  # seconds
 
 def package(folder: Path) -> Path:
     """Makes the package `bfrt_grpc` in `folder`, which goes on PYTHONPATH."""
-    source, made = Path(os.environ["INA_BFRT"]), folder / "bfrt_grpc"
+    source, made = Path(os.environ["INA_P4STUDIO"], "bf-drivers/src/bf_rt"), folder / "bfrt_grpc"
     made.mkdir(parents=True)
     (made / "__init__.py").touch()
     for name in ("client.py", "info_parse.py"):
         shutil.copy(source / "bfruntime_grpc_client/python" / name, made)
-    python = os.environ["INA_BFRT_PYTHON"]
+    python = os.environ["INA_PTF_PYTHON"]
     find = "import google.rpc.code_pb2 as m, pathlib; print(pathlib.Path(m.__file__).parents[2])"
     common = subprocess.run([python, "-c", find], capture_output=True, text=True, check=True, timeout=DEADLINE).stdout.strip()
     subprocess.run([python, "-m", "grpc_tools.protoc", "-I", str(source / "proto"), "-I", common, f"--python_out={made}",
@@ -34,7 +34,7 @@ def package(folder: Path) -> Path:
 
 def run(script: str, folder: Path, *arguments: str, timeout: float = DEADLINE) -> str:
     """What `script`, a Python program that may `import bfrt_grpc.client`, says. Raises AssertionError with what it said."""
-    command = [os.environ["INA_BFRT_PYTHON"], "-c", script, *arguments]
+    command = [os.environ["INA_PTF_PYTHON"], "-c", script, *arguments]
     environment = os.environ | {"PYTHONPATH": str(folder)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -63,12 +63,12 @@ def _tofino_compiler() -> str:
 
 def _bfrt_client() -> str:
     """Intel's Python client of BFRuntime, which is in no package registry."""
-    folder = os.environ.get("INA_BFRT")
+    folder = os.environ.get("INA_P4STUDIO")
     if not folder:
-        return "INA_BFRT does not name open-p4studio's folder pkgsrc/bf-drivers/src/bf_rt"
-    if not Path(folder, "bfruntime_grpc_client/python/client.py").is_file():
-        return f"INA_BFRT={folder}: there is no bfruntime_grpc_client/python/client.py"
-    return _python_with("INA_BFRT_PYTHON", "grpc_tools, six, google.rpc.code_pb2")()
+        return "INA_P4STUDIO does not name the folder pkgsrc of a checkout of open-p4studio"
+    if not Path(folder, "bf-drivers/src/bf_rt/bfruntime_grpc_client/python/client.py").is_file():
+        return f"INA_P4STUDIO={folder}: there is no bf-drivers/src/bf_rt/bfruntime_grpc_client/python/client.py"
+    return _python_with("INA_PTF_PYTHON", "grpc_tools, six, google.rpc.code_pb2")()
 
 
 def _cuda() -> str:
@@ -167,8 +167,8 @@ PROBES: dict[str, Callable[[], str]] = {
     "tun": lambda: _opens(lambda: open("/dev/net/tun", "rb").close(), "tap interfaces (/dev/net/tun)"),
     "p4runtime": _p4runtime,
     "tna-programs": lambda: (
-        "" if os.environ.get("INA_P4STUDIO") or os.environ.get("INA_SWITCHML")
-        else "neither INA_P4STUDIO names a checkout of open-p4studio, nor INA_SWITCHML one of p4app-switchML"
+        "" if os.environ.get("INA_P4STUDIO") or os.environ.get("INA_P4APP_SWITCHML")
+        else "neither INA_P4STUDIO names a checkout of open-p4studio (pkgsrc), nor INA_P4APP_SWITCHML one of p4app-switchML"
     ),
     "p4c-tofino": _tofino_compiler,
     "bfrt-client": _bfrt_client,

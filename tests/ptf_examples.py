@@ -55,8 +55,6 @@ def client() -> Iterator[Path]:
     """The published client as a package in a folder of its own."""
     import bfrt_client
 
-    source = Path(os.environ["INA_P4STUDIO"]) / "bf-drivers/src/bf_rt"
-    os.environ |= {"INA_BFRT": str(source), "INA_BFRT_PYTHON": os.environ["INA_PTF_PYTHON"]}
     with tempfile.TemporaryDirectory() as made:
         yield bfrt_client.package(Path(made))
 

@@ -48,7 +48,7 @@ register = info.table_get("value_00")
 cell = register.make_key([gc.KeyTuple("$REGISTER_INDEX", 5)])
 register.entry_add(every, [cell], [register.make_data([gc.DataTuple("f1", 99)])])
 register.operations_execute(every, "Sync")
-assert next(register.entry_get(every, [cell], {"from_hw": True}))[0].to_dict()["SwitchIngress.values.value_00.f1"] == 99
+assert next(register.entry_get(every, [cell], {"from_hw": True}))[0].to_dict()["SwitchIngress.values.value_00.f1"] == [99]
 
 ports = info.table_get("$PORT")
 port = ports.make_key([gc.KeyTuple("$DEV_PORT", 8)])

@@ -243,9 +243,9 @@ def test_v1model_programs_are_refused():
 def published() -> list[Path]:
     found = []
     if folder := os.environ.get("INA_P4STUDIO"):
-        programs = Path(folder, "pkgsrc/p4-examples/p4_16_programs")
+        programs = Path(folder, "p4-examples/p4_16_programs")
         found += [p for p in sorted(programs.glob("tna_*/tna_*.p4")) if p.stem == p.parent.name]
-    if folder := os.environ.get("INA_SWITCHML"):
+    if folder := os.environ.get("INA_P4APP_SWITCHML"):
         found.append(Path(folder, "dev_root/p4/switchml.p4"))
     return found
 

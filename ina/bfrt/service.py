@@ -80,7 +80,7 @@ class Server:
             port = 0
         if not port:
             raise OSError(f"BFRuntime cannot be served at {address}: is the port taken, or the address another machine's?")
-        self.address = f"{address.rpartition(':')[0]}:{port}"
+        self.address = address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
         self._server.start()
         self._watcher = threading.Thread(target=self._watch, name="bfrt-digests", daemon=True)
         self._watcher.start()

@@ -1,0 +1,42 @@
+"""Names of control sockets: abstract ones, paths, and TCP for other machines."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ina.control import channel
+from ina.control.client import Client, ControlError
+
+
+def test_a_connection_over_tcp():
+    with channel.listen("tcp:127.0.0.1:0") as listener:
+        port = listener.getsockname()[1]
+        with channel.new_socket("x") as other:
+            assert channel.peer_pid(other) == 0 and channel.address("x") == "\0x"
+        near = channel.Channel(channel.new_socket(f"tcp:127.0.0.1:{port}"))
+        near.sock.connect(channel.address(f"tcp:127.0.0.1:{port}"))
+        far = channel.Channel(listener.accept()[0])
+        assert channel.peer_pid(far.sock) == 0  # nobody's word is taken for who a process on another machine is
+        near.send({"op": "ping", "much": "x" * 100_000})
+        message, fds = far.receive(time.monotonic() + 5, "a message")
+        assert message["op"] == "ping" and len(message["much"]) == 100_000 and fds == []
+        near.hang_up()
+        with pytest.raises(channel.ChannelClosed):
+            far.receive(time.monotonic() + 5, "the end")
+        near.close()
+        far.close()
+
+
+@pytest.mark.parametrize("name", ["tcp:", "tcp:host", "tcp:host:", "tcp:host:99999", "tcp::80"])
+def test_a_name_that_is_none(name):
+    with pytest.raises(ValueError, match="expected tcp:HOST:PORT"):
+        channel.address(name)
+    with pytest.raises(ControlError, match="expected tcp:HOST:PORT"):
+        Client(name)
+
+
+def test_nobody_listens():
+    with pytest.raises(ControlError, match="no switch process at socket tcp:127.0.0.1:1: Connection refused"):
+        Client("tcp:127.0.0.1:1", timeout=2)
