@@ -18,7 +18,7 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run experiment experiments figures test conformance bench dpdk soak lint clean data mininet tofino
+.PHONY: help run experiment experiments figures test conformance bench bench-dpdk dpdk soak lint clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -55,6 +55,9 @@ dpdk: $(VENV)/built ## build the ports over DPDK; says what to install where it 
 
 soak: dpdk ## jobs over DPDK for MINUTES (10) with random faults: every sum compared, no mbuf lost, nothing grown
 	@$(RUN) -m bench.soak --minutes $(or $(MINUTES),10) $(ARGS)
+
+bench-dpdk: dpdk ## measure workers and switch over DPDK on two cores, without a NIC, beside testpmd and Gloo
+	@$(RUN) -m bench dpdk $(ARGS)
 
 lint: $(VENV)/tested-with ## check the Python style
 	@$(VENV)/bin/ruff check .

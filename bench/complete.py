@@ -43,6 +43,7 @@ def compiled(folder: Path) -> tuple[FFI, object]:
     bench.cdef(re.search(r"struct complete \{.*?\n\};", source.read_text(), re.S)[0].replace("WORKERS", str(WORKERS)))
     bench.cdef("int work(struct complete *c); void serve_switch(struct complete *c);"
                "void watch(struct ina_program *timed, const struct ina_program *original);"
+               "uint64_t latency(int cpu);"
                "double limit(const struct complete *c, uint32_t values, uint8_t *frames, uint32_t *rows);")
     return bench, bench.dlopen(str(target))
 
@@ -58,15 +59,23 @@ def memory_ports(values: int) -> list[tuple[object, object]]:
     return pairs
 
 
+def frames(values: int, count: int, slots: int = SLOTS) -> int:
+    """Frames of all workers for `count` tensors, if none is sent again: a tensor's first ones carry exponents of its blocks."""
+    blocks = ELEMENTS // values
+    return WORKERS * count * (blocks + min(blocks, slots))
+
+
 class Rig:
     """A switch and a job of ``WORKERS`` workers with ``struct complete`` around them; either may be played elsewhere.
 
     ``ports``: (switch's, worker's) end of each link, NULL where another process has it; they stay the caller's.
     """
 
-    def __init__(self, values: int, ports: list[tuple[object, object]], bench: FFI, native, watch: bool = False) -> None:
+    def __init__(
+        self, values: int, ports: list[tuple[object, object]], bench: FFI, native, watch: bool = False, slots: int = SLOTS
+    ) -> None:
         self.values, self.bench, self.native, self._keep = values, bench, native, [ports]
-        defines = {"VALUES": str(values), "SLOTS": str(SLOTS)}
+        defines = {"VALUES": str(values), "SLOTS": str(slots)}
         program = Program(compile_program(paths.p4_dir() / "switchml.p4", defines=defines).so_path)
         if watch:
             timed = ffi.new("struct ina_program *")
@@ -74,14 +83,19 @@ class Rig:
             program.pointer = timed
             self._keep.append(timed)
         self.switch = Switch(program)
-        controller = Controller(self.switch, SLOTS)
-        job = controller.admit("bench", WORKERS, SLOTS)
+        controller = Controller(self.switch, slots)
+        job = controller.admit("bench", WORKERS, slots)
         c = self.c = bench.new("struct complete *")
+        own = np.random.default_rng(values).integers(-1 << 20, 1 << 20, (WORKERS, ELEMENTS), np.int32)
+        sums = own.sum(axis=0, dtype=np.int32)
+        c.sums = bench.cast("int32_t *", sums.ctypes.data)
+        self._keep += [own, sums]
         for worker, (inner, outer) in enumerate(ports):
             if inner != ffi.NULL:
                 self.switch.add_port(worker, inner)
             c.port[worker], c.host[worker] = (self._cast("struct ina_port *", end) for end in (inner, outer))
-            self._add_worker(worker, job, controller.attach(job, worker, worker).address)
+            c.own[worker] = bench.cast("int32_t *", own[worker].ctypes.data)
+            self._add_worker(worker, job, controller.attach(job, worker, worker).address, slots)
         c.sw = self._cast("struct ina_switch *", self.switch.pointer)
         c.protocol = self._cast("struct ina_protocol *", lib.ina_protocol_named(b"switchml"))
         for member, function in (("input", "switch_input"), ("exponent", "codec_exponent"), ("encode", "codec_encode"),
@@ -93,9 +107,9 @@ class Rig:
     def _cast(self, kind: str, pointer: object) -> object:
         return self.bench.cast(kind, int(ffi.cast("uintptr_t", pointer)))
 
-    def _add_worker(self, worker: int, job, address) -> None:
-        config = WorkerConfig(worker=worker, workers=WORKERS, job=job.number, incarnation=job.incarnation, slots=SLOTS,
-                              values=self.values, address=address).to_c()
+    def _add_worker(self, worker: int, job, address, slots: int) -> None:
+        config = WorkerConfig(worker=worker, workers=WORKERS, job=job.number, incarnation=job.incarnation, slots=slots,
+                              values=self.values, address=address, rto_min=20e-3).to_c()
         protocol = lib.ina_protocol_named(b"switchml")
         memory = np.zeros(protocol.state_size(config) + 64, np.uint8)
         state = ffi.cast("void *", (memory.ctypes.data + 63) // 64 * 64)
@@ -111,10 +125,15 @@ class Rig:
     def run(self) -> Rig:
         """Reduces ``c.count`` tensors. SystemExit: it came to a stop, or a sum is wrong."""
         stopped = self.native.work(self.c)
-        if stopped or self.c.wrong or self.c.packets < self.c.count * WORKERS * (ELEMENTS // self.values):
-            raise SystemExit(f"bench: {self.c.wrong} values are wrong, {self.c.packets} packets were sent"
-                             f"{', and then nothing moved for two seconds' if stopped else ''}")
+        if stopped or self.c.wrong or self.c.sent < self.packets:
+            raise SystemExit(f"bench: {self.c.wrong} values are wrong, {self.c.sent} packets were sent"
+                             f"{', and then nothing moved for ten seconds' if stopped else ''}")
         return self
+
+    @property
+    def packets(self) -> int:
+        """Blocks that workers send into the switch: once each, whatever was sent again, and nothing that has no values."""
+        return self.c.count * WORKERS * (ELEMENTS // self.values)
 
     def limit(self) -> float:
         """Packets per second of the loop by hand."""
@@ -125,15 +144,15 @@ class Rig:
                           for _ in range(5))
 
     def rate(self) -> float:
-        """Packets with values that workers sent into the switch, per second of processor time."""
-        return self.c.packets / self.c.elapsed_ps * 1e12
+        """Packets per second of processor time."""
+        return self.packets / self.c.elapsed_ps * 1e12
 
     def cycles(self) -> list[float]:
         """For each packet: build, ports, ingress, rest of the switch, egress, decode; then ns to compare."""
-        spent = dict(zip(STAGES, (cycles / self.c.packets for cycles in self.c.cycles), strict=True))
+        spent = dict(zip(STAGES, (cycles / self.packets for cycles in self.c.cycles), strict=True))
         rest = spent["switch"] - spent["ingress"] - spent["egress"]
         return [spent["build"], spent["worker ports"] + spent["switch ports"], spent["ingress"], rest, spent["egress"],
-                spent["decode"], self.c.verify_ps / self.c.packets / 1e3]
+                spent["decode"], self.c.verify_ps / self.packets / 1e3]
 
     def close(self) -> None:
         """Ends the switch; ports are their owners' again."""

@@ -140,6 +140,8 @@ def _chakra() -> str:
 # name -> probe: an empty string where it is there, else what is missing
 PROBES: dict[str, Callable[[], str]] = {
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
+    "two processors": lambda: "" if len(os.sched_getaffinity(0)) > 1 else "this process may use one processor alone",
+    "dpdk-testpmd": lambda: "" if shutil.which("dpdk-testpmd") else "no dpdk-testpmd on PATH (Debian: dpdk)",
     "torch": _module("torch"),
     "cuda": _cuda,
     "sklearn": _module("sklearn"),

@@ -1,5 +1,9 @@
 """What the benchmarks run is right, at any speed."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from capabilities import need
 
@@ -12,8 +16,9 @@ def test_run_to_completion_counts_and_verifies_every_packet(values, watch, tmp_p
     need("cc")
     rig = complete.in_memory(values, *complete.compiled(tmp_path), watch=watch, count=3)
     blocks = complete.ELEMENTS // values
-    # Each tensor's first packet has values too; its other packets without a block carry exponents alone.
-    assert rig.c.packets == 3 * complete.WORKERS * (blocks + 1)
+    assert rig.packets == 3 * complete.WORKERS * blocks
+    # Beside its blocks a tensor has a first packet with values, and others that carry exponents alone.
+    assert rig.c.sent == complete.frames(values, 3)
     assert rig.c.bare == 3 * complete.WORKERS * (min(blocks, complete.SLOTS) - 1)
     assert rig.c.wrong == 0 and rig.c.elapsed_ps > 0 and rig.limit() > 0
     assert all(cycles > 0 for cycles in rig.cycles()[:1]) and (rig.cycles()[2] > 0) == watch
@@ -29,3 +34,47 @@ def test_a_wrong_sum_ends_a_benchmark(tmp_path):
     with pytest.raises(SystemExit, match="wrong|nothing moved"):
         rig.run()
     rig.close()
+
+
+OVER_DPDK = """
+import sys, tempfile
+from pathlib import Path
+from bench import complete, dpdk
+dpdk.start()
+with tempfile.TemporaryDirectory() as folder:
+    bench, native = complete.compiled(Path(folder))
+    rig = dpdk.over_rings(256, bench, native, count=2)
+    print(rig.packets, rig.c.wrong)
+    run = dpdk.over_memif(256, bench, native, count=2)
+    print(run["packets"], run["seconds"] > 0, min(run["switch"][2:4]) > 0)
+    here, there = dpdk.cores()
+    with dpdk.on(here):
+        print(0 < native.latency(there) < 10**9)
+"""
+
+
+def test_over_rings_and_memif_every_packet_is_counted_and_verified():
+    need("dpdk", "cc", "two processors")
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run([sys.executable, "-c", OVER_DPDK], cwd=root, capture_output=True, text=True, timeout=200, check=False)
+    packets = 2 * complete.WORKERS * (complete.ELEMENTS // 256)
+    assert done.stdout.splitlines() == [f"{packets} 0", f"{packets} True True", "True"], done.stdout + done.stderr
+
+
+def test_the_ceiling_is_what_testpmd_forwards():
+    need("dpdk", "dpdk-testpmd", "two processors")
+    from bench import dpdk
+
+    assert dpdk.ring_ceiling(1076) > 0
+
+
+def test_a_testpmd_that_ends_is_told_with_what_it_said():
+    need("dpdk", "dpdk-testpmd", "two processors")
+    from bench import dpdk
+
+    with pytest.raises(SystemExit, match="(?s)testpmd does not answer 'show port stats all'.*nothing"):
+        pmd = dpdk.TestPmd(["net_nothing0"], *dpdk.cores(), 1076)
+        try:
+            pmd.rate(1)
+        finally:
+            pmd.close()

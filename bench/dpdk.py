@@ -1,0 +1,350 @@
+"""``make bench-dpdk``: what goes over DPDK without a NIC, on two cores, beside what testpmd does over the same devices.
+
+Workers, switch and back run to completion on one core over rte_ring; workers and switch in two processes over memif, a core
+each; an all-reduce of two processes over memif and ina-dpdk-switch, in turn with Gloo. Every sum is verified.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import common, complete
+from bench.common import Measurement
+from bench.complete import HEADERS, WORKERS, Rig
+from ina._native import ffi
+from ina.transport import dpdk
+
+VALUES = (64, 128, 256, 2048)  # the last one in jumbo frames
+RUNS = 5
+MEMORY = 256  # MiB of each process that runs DPDK
+ROOM = 16384  # mbufs of a process
+MEMIF_SLOTS, MEMIF_BATCH = 64, 32
+ENDED = 120.0
+ALL_REDUCE = 100 << 20  # bytes
+
+
+def cores() -> tuple[int, int]:
+    """Two processors that this process may use. SystemExit: there are not as many."""
+    available = sorted(os.sched_getaffinity(0))
+    if len(available) < 2:
+        raise SystemExit("bench dpdk: needs two processors that it may use (one is allowed: see taskset)")
+    return available[0], available[1]
+
+
+@contextlib.contextmanager
+def on(core: int) -> Iterator[None]:
+    """This thread on one processor meanwhile."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+# ---- the ceilings: testpmd ------------------------------------------------------------------------------------------
+
+
+class TestPmd:
+    """dpdk-testpmd, told what to do line by line (stdbuf, or it would answer at its end)."""
+
+    def __init__(self, devices: list[str], core: int, other: int, frame: int):
+        eal = ["--no-huge", "-m", str(MEMORY), "--no-pci", "--no-shconf", "--no-telemetry", "--log-level", "error",
+               f"--lcores=0@{other},1@{core}", "--main-lcore", "0", f"--file-prefix=bench{os.getpid()}-{core}"]
+        own = ["-i", "--nb-cores=1", "--forward-mode=io", f"--txpkts={frame}", "--total-num-mbufs=8192", "--no-lsc-interrupt",
+               f"--mbuf-size={frame + 512}", f"--port-topology={'paired' if len(devices) > 1 else 'loop'}"]
+        command = ["stdbuf", "-oL", "dpdk-testpmd", *eal, *(f"--vdev={device}" for device in devices), "--", *own]
+        self.said, pipe = "", subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while text := os.read(self.process.stdout.fileno(), 65536):
+            self.said += text.decode(errors="replace")
+
+    def tell(self, line: str, answer: str, seconds: float = 20.0) -> str:
+        """What it says from that line on, once `answer` is there."""
+        begin, deadline = len(self.said), time.monotonic() + seconds
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+        while not re.search(answer, self.said[begin:]):
+            if self.process.poll() is not None or time.monotonic() >= deadline:
+                raise SystemExit(f"bench dpdk: testpmd does not answer {line!r}:\n{self.said[-3000:]}")
+            time.sleep(0.02)
+        return self.said[begin:]
+
+    def rate(self, ports: int) -> float:
+        """Frames received per second, of all ports together, over half a second."""
+        counts = []
+        for _ in range(2):
+            said = self.tell("show port stats all", rf"(?s)(Tx-pps.*?){{{ports}}}")
+            counts.append((time.monotonic(), sum(int(n) for n in re.findall(r"RX-packets: (\d+)", said))))
+            time.sleep(0.5)
+        (first, before), (last, after) = counts
+        return (after - before) / (last - first)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self.process.stdin.write("stop\nquit\n")
+            self.process.stdin.close()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self._reader.join(5)
+
+
+def ring_ceiling(frame: int) -> float:
+    """Frames per second that one core takes from rte_rings and puts into them."""
+    core, other = cores()
+    pmd = TestPmd(["net_ring0", "net_ring1"], core, other, frame)
+    try:
+        pmd.tell("start tx_first 2", r"testpmd> $", 30)
+        return statistics.median(pmd.rate(2) for _ in range(RUNS))
+    finally:
+        pmd.close()
+
+
+def memif_ceiling(frame: int, folder: Path) -> float:
+    """Frames per second that two processes, a core each, send each other over memif."""
+    core, other = cores()
+    size = max(2048, -(-(frame + 64) // 64) * 64)
+    device = f"net_memif0,id=0,socket={folder}/testpmd.sock,socket-abstract=no,bsize={size},role="
+    ends = [TestPmd([device + "server"], core, other, frame)]
+    try:
+        ends[0].tell("", "testpmd> $")
+        ends.append(TestPmd([device + "client"], other, core, frame))
+        ends[1].tell("start", r"testpmd> $")
+        time.sleep(1)
+        ends[0].tell("start tx_first 4", r"testpmd> $")
+        return statistics.median(ends[0].rate(1) for _ in range(RUNS))
+    finally:
+        for end in ends:
+            end.close()
+
+
+# ---- ours ------------------------------------------------------------------------------------------------------------
+
+
+def start() -> None:
+    """EAL of this process."""
+    dpdk.start(dpdk.arguments([], MEMORY))
+
+
+@contextlib.contextmanager
+def ring_ports(values: int) -> Iterator[list[tuple[object, object]]]:
+    """Both ends of each worker's link over rte_rings; all share one pool."""
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(dpdk.Pool(ROOM // 16, HEADERS + 4 * values))
+        ends = []
+        for worker in range(WORKERS):
+            pair = [stack.enter_context(device) for device in dpdk.ring_pair(f"bench{worker}", pool, 64)]
+            ends.append([stack.enter_context(contextlib.closing(device.port())) for device in pair])
+        yield [(inner.handle, outer.handle) for inner, outer in ends]
+
+
+def over_rings(values: int, bench, native, watch: bool = False, count: int = 0) -> Rig:
+    """One run to completion over rte_rings."""
+    with ring_ports(values) as ports:
+        rig = Rig(values, ports, bench, native, watch)
+        rig.c.count = count or rig.c.count
+        try:
+            return rig.run()
+        finally:
+            rig.close()
+
+
+@contextlib.contextmanager
+def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[object]]:
+    """This process's end of each worker's link: a memif each."""
+    frame = HEADERS + 4 * values
+    with contextlib.ExitStack() as stack:
+        pool = stack.enter_context(dpdk.Pool(ROOM, frame))
+        names = [dpdk.device(f"memif:{path},rsize=8", worker, server, frame) for worker in range(WORKERS)]
+        devices = [stack.enter_context(dpdk.open_device(name, pool, descriptors=256, timeout=10)) for name in names]
+        ports = [stack.enter_context(contextlib.closing(device.port())) for device in devices]
+        deadline = time.monotonic() + 10
+        while not all(device.up for device in devices):
+            if not server and time.monotonic() >= deadline:
+                raise SystemExit(f"bench dpdk: nobody answers at {path}")
+            if server:
+                break
+            time.sleep(0.01)
+        yield [port.handle for port in ports]
+
+
+def workers_process(path: str, values: int, count: int) -> None:
+    """The workers over memif, in a process of their own: reduces `count` tensors on this core and prints the counters."""
+    with tempfile.TemporaryDirectory() as folder:
+        bench, native = complete.compiled(Path(folder))
+    start()
+    with memif_ports(values, Path(path), server=False) as ports:
+        rig = Rig(values, [(ffi.NULL, port) for port in ports], bench, native, slots=MEMIF_SLOTS)
+        rig.c.sw, rig.c.batch = bench.NULL, MEMIF_BATCH
+        rig.c.count = count or rig.c.count
+        rig.run()
+        c = rig.c
+        again = c.sent - complete.frames(values, c.count, MEMIF_SLOTS)
+        print(json.dumps({"packets": rig.packets, "again": again, "cycles": list(c.cycles),
+                          "seconds": 1e-12 * (c.wall_ps - c.verify_ps - c.fill_ps)}))
+        rig.close()
+
+
+def over_memif(values: int, bench, native, count: int = 0) -> dict:
+    """One run of a switch here and workers in another process, a core each: the workers' counters, and the switch's cycles."""
+    here, there = cores()
+    with tempfile.TemporaryDirectory() as folder, memif_ports(values, Path(folder) / "memif.sock", server=True) as ports:
+        rig = Rig(values, [(port, ffi.NULL) for port in ports], bench, native, watch=True, slots=MEMIF_SLOTS)
+        rig.c.batch, stop = MEMIF_BATCH, bench.new("int *")
+        rig.c.stop = stop
+
+        def switch() -> None:
+            with on(here):
+                native.serve_switch(rig.c)
+
+        thread = threading.Thread(target=switch)
+        thread.start()
+        command = ["taskset", "-c", str(there), sys.executable, "-m", "bench.dpdk", f"{folder}/memif.sock", str(values),
+                   str(count)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=ENDED)
+        finally:
+            stop[0] = 1
+            thread.join()
+            rig.close()
+        if done.returncode:
+            raise SystemExit(f"bench dpdk: the workers' process failed:\n{done.stderr[-3000:]}")
+        said = json.loads(done.stdout.splitlines()[-1])
+        return said | {"switch": [cycles / said["packets"] for cycles in rig.c.cycles]}
+
+
+# ---- an all-reduce, beside Gloo -------------------------------------------------------------------------------------
+
+REDUCE = """
+import json, statistics, sys, time
+from datetime import timedelta
+import torch
+import torch.distributed as dist
+import ina.backend
+ina.backend.register()
+torch.set_num_threads(1)
+dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+groups = {name: dist.new_group(backend=name) for name in ("ina", "gloo")}
+size, blocks = int(sys.argv[1]), int(sys.argv[2])
+wall = {name: [] for name in groups}
+for turn in range(-1, blocks):
+    for name, group in groups.items():
+        tensor = torch.arange(size // 4, dtype=torch.float32).remainder_(1024).mul_(dist.get_rank() + 1)
+        dist.barrier()
+        start = time.perf_counter()
+        dist.all_reduce(tensor, group=group)
+        if turn >= 0:
+            wall[name].append(time.perf_counter() - start)
+        wanted = torch.arange(size // 4, dtype=torch.float32).remainder_(1024).mul_(3)
+        assert torch.equal(tensor, wanted), f"{name}: wrong sums"
+if dist.get_rank() == 0:
+    print(json.dumps({name: statistics.median(times) for name, times in wall.items()}), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def all_reduce(values: int, size: int = ALL_REDUCE, blocks: int = 5) -> dict[str, float]:
+    """Median seconds of an all-reduce by two processes over memif and ina-dpdk-switch, and by Gloo, in turn."""
+    root = Path(__file__).resolve().parent.parent
+    environment = dict(os.environ, PYTHONPATH=str(root), OMP_NUM_THREADS="1")
+    with tempfile.TemporaryDirectory() as folder:
+        memif, control, script = f"memif:{folder}/ports.sock", f"{folder}/control", Path(folder) / "reduce.py"
+        script.write_text(REDUCE)
+        command = [sys.executable, "-m", "ina.dpdk.switch", "--program", str(root / "p4/switchml.p4"), "-D", f"VALUES={values}",
+                   "--port", f"0={memif}", "--port", f"1={memif}", "--control", control, "--json"]
+        with open(f"{folder}/switch.log", "w+") as log:
+            switch = subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=log)
+            try:
+                deadline = time.monotonic() + ENDED
+                while not Path(control).exists():
+                    if switch.poll() is not None or time.monotonic() >= deadline:
+                        log.seek(0)
+                        raise SystemExit(f"bench dpdk: ina-dpdk-switch does not start:\n{log.read()[-3000:]}")
+                    time.sleep(0.05)
+                command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script), str(size),
+                           str(blocks)]
+                ranks = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=10 * ENDED,
+                                       env=environment | {"INA_SWITCH": control, "INA_PORT": f"dpdk:{memif}"})
+            finally:
+                switch.send_signal(signal.SIGINT)
+                switch.wait(ENDED)
+        if ranks.returncode:
+            raise SystemExit(f"bench dpdk: all-reduce failed:\n{ranks.stderr[-3000:]}")
+        return json.loads(ranks.stdout.splitlines()[-1])
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def measure() -> list[Measurement]:
+    if reason := dpdk.missing() or ("" if shutil.which("dpdk-testpmd") else f"there is no dpdk-testpmd: {dpdk.INSTALL}"):
+        raise SystemExit(f"bench dpdk: {reason}")
+    rates, stages = complete.tables(
+        f"dpdk-ring: one core run to completion over rte_ring, {WORKERS} workers, {complete.SLOTS} slots",
+        "10 Mpps at 256 values: quantised, framed, parsed, added, replicated, turned back, and every sum verified",
+    )
+    rings = Measurement(
+        "dpdk-ring-ceiling: packets over rte_ring, beside testpmd's io forwarding", ["values", "Mpps", "testpmd Mpps", "ratio"],
+        "of half of testpmd's frames: a packet and its result pass two rings",
+        "few per cent: testpmd passes pointers and looks at no byte",
+    )
+    memifs = Measurement(
+        "dpdk-memif: workers and switch in two processes over memif, a core each",
+        ["values", "Mpps", "frames Gb/s", "M ATE/s", "workers' cycles", "switch's", "sent again", "testpmd Mpps", "ratio"],
+        "of testpmd's frames over the same device, both ways, with nothing done to them", "half of testpmd's",
+    )
+    start()
+    here, there = cores()
+    with tempfile.TemporaryDirectory() as folder:
+        bench, native = complete.compiled(Path(folder))
+        with on(here):
+            handing = [native.latency(there) / 1e3 for _ in range(RUNS)]
+        common.console.print(f"one cache line from core {here} to core {there}: {min(handing):.0f} ns at best, "
+                             f"{statistics.median(handing):.0f} ns in the median of {RUNS} runs", highlight=False)
+        for values in VALUES:
+            with on(here):
+                runs = [over_rings(values, bench, native) for _ in range(RUNS)]
+                watched = [over_rings(values, bench, native, watch=True).cycles() for _ in range(RUNS)]
+            pps = complete.add(rates, stages, values, runs, watched)
+            ceiling = ring_ceiling(HEADERS + 4 * values)
+            rings.add(values, pps / 1e6, ceiling / 1e6, pps / (ceiling / 2))
+            apart = [over_memif(values, bench, native) for _ in range(RUNS)]
+            run = sorted(apart, key=lambda run: run["packets"] / run["seconds"])[RUNS // 2]
+            pps, ceiling = run["packets"] / run["seconds"], memif_ceiling(HEADERS + 4 * values, Path(folder))
+            memifs.add(values, pps / 1e6, pps * (HEADERS + 4 * values) * 8e-9, pps * values / 1e6,
+                       round(sum(run["cycles"][:5]) / run["packets"]), round(sum(run["switch"][2:4])), run["again"],
+                       ceiling / 1e6, pps / ceiling)
+    reduced = Measurement(
+        "dpdk-allreduce: 100 MiB of float32, two processes over memif and ina-dpdk-switch, beside Gloo over loopback",
+        ["values", "ina ms", "ina GB/s", "gloo ms", "gloo GB/s", "ratio"], "Gloo's time over ours",
+        "less than over shared memory: three processes that never sleep share two cores",
+    )
+    for values in (256, 2048):
+        seconds = all_reduce(values)
+        cells = [cell for name in ("ina", "gloo") for cell in (1e3 * seconds[name], 1e-9 * ALL_REDUCE / seconds[name])]
+        reduced.add(values, *cells, seconds["gloo"] / seconds["ina"])
+    return [rates, stages, rings, memifs, reduced]
+
+
+if __name__ == "__main__":
+    workers_process(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
