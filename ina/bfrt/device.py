@@ -74,6 +74,13 @@ class Device:
         table = self.info.table(row.table)
         return self._part(table).read(table, row, self._pipe(pipe))
 
+    def has(self, row: Row) -> bool:
+        """Whether the table has a row with this key."""
+        try:
+            return bool(self.read(Row(row.table, row.key)))
+        except EntityError:
+            return False
+
     def usage(self, table: Table) -> int:
         return len(self.read(Row(table.name)))
 

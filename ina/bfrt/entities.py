@@ -174,12 +174,8 @@ def _table_entry(row: Row, table: Table, name: str) -> TableEntry:
     if MEMBER in row.data or GROUP in row.data:
         return TableEntry(name, match, member=row.data.get(MEMBER), group=row.data.get(GROUP), is_default=row.is_default,
                           priority=HIGHEST - row.key.get(PRIORITY, 0) if needs else 0)  # fmt: skip
-    params = {
-        f.name: row.data[f.name]
-        for a in ([table.action(row.action)] if row.action else [])
-        for f in a.fields
-        if f.name in row.data
-    }
+    fields = table.action(row.action).fields if row.action else ()
+    params = {f.name: row.data.get(f.name, 0) for f in fields}  # what is not given is zero
     return TableEntry(name, match, own_name(row.action) or None, params, is_default=row.is_default,
                       priority=HIGHEST - row.key.get(PRIORITY, 0) if needs else 0)  # fmt: skip
 

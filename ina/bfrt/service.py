@@ -135,27 +135,27 @@ class Server:
     def _write(self, request: Any, context: Any) -> Any:
         device = self._guarded(context, lambda: self._named(request))
         atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
-        with device.switch.batch():
-            errors = self._updates(device, request, atomic)
         metadata = dict(context.invocation_metadata() or ())
-        if metadata.get("ignore_not_found") == "1":
-            errors = [bfrt.Error() if e.canonical_code == NUMBERS["NOT_FOUND"] else e for e in errors]
-        if any(e.canonical_code for e in errors) and metadata.get("error_in_resp") != "1":
+        with device.switch.batch():
+            errors = self._updates(device, request, atomic, metadata.get("ignore_not_found") == "1")
+        if any(e.canonical_code for e in errors):  # whatever the metadata say: clients look for the failure there
             _abort(context, errors)
         return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
 
-    def _updates(self, device: Device, request: Any, atomic: bool) -> list[Any]:
+    def _updates(self, device: Device, request: Any, atomic: bool, ignore_not_found: bool) -> list[Any]:
+        """Makes them in order; what became of each."""
         errors: list[Any] = []
         undo: list[tuple[str, Row]] = []
         for update in request.updates:
             try:
                 with self._lock:
-                    self._update(device, update, request.target, undo if atomic else None)
-                errors.append(bfrt.Error())
+                    errors.append(self._update(device, update, request.target, undo if atomic else None))
             except EntityError as error:
                 errors.append(_error(error.code, str(error)))
             except (OSError, TimeoutError) as error:
                 errors.append(_error("INTERNAL", str(error)))
+            if ignore_not_found and errors[-1].canonical_code == NUMBERS["NOT_FOUND"]:  # then `code` tells of it
+                errors[-1] = bfrt.Error(code=NUMBERS["NOT_FOUND"], message=errors[-1].message)
             if atomic and errors[-1].canonical_code:
                 for type_, row in reversed(undo):
                     device.write(type_, row)
@@ -165,7 +165,8 @@ class Server:
                 break
         return errors
 
-    def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row]] | None) -> None:
+    def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row]] | None) -> Any:
+        """Makes one; its bfrt.Error, whose `code` may say how."""
         kind = update.entity.WhichOneof("entity")
         if kind == "table_operation":
             operation = update.entity.table_operation
@@ -173,10 +174,10 @@ class Server:
             if operation.table_operations_type not in table.operations:
                 raise EntityError(f"table {table.name} has no operation {operation.table_operations_type!r}; "
                                   f"it has: {', '.join(table.operations) or 'none'}")  # fmt: skip
-            return  # reads always look at the data plane: there is nothing to synchronise
+            return bfrt.Error()  # reads always look at the data plane: there is nothing to synchronise
         if kind == "table_attribute":
             _check_attribute(device, update.entity.table_attribute)
-            return
+            return bfrt.Error()
         if kind != "table_entry":
             raise EntityError(f"{kind or 'an empty entity'} cannot be written", "UNIMPLEMENTED")
         entry = update.entity.table_entry
@@ -188,9 +189,11 @@ class Server:
             )
         pipe = _pipe_of(entry, target)
         back = device.inverse(type_, row) if undo is not None else []
+        modified = type_ == "INSERT_OR_MODIFY" and device.has(row)
         device.write(type_, row, pipe)
         if undo is not None:
             undo += back
+        return bfrt.Error(code=NUMBERS["ALREADY_EXISTS"], message="it was there, and is modified") if modified else bfrt.Error()
 
     def _read(self, request: Any, context: Any) -> Iterator[Any]:
         device = self._guarded(context, lambda: self._named(request))
