@@ -34,7 +34,7 @@ from ina.switch.entities import (
 from ina.switch.p4info import EntityError
 
 ALL_PIPES = 0xFFFF
-TYPES = ("INSERT", "MODIFY", "MODIFY_INC", "DELETE", "INSERT_OR_MODIFY", "RESET")
+TYPES = ("INSERT", "MODIFY", "MODIFY_INC", "MODIFY_DEC", "DELETE", "INSERT_OR_MODIFY", "RESET")  # DEC: MODIFY_INC that takes away
 
 
 class Device:
@@ -50,7 +50,8 @@ class Device:
         self.fixed_json = json.dumps(fixed_tables()).encode()
         self.info = Info(self.program_json, self.fixed_json)
         self._parts: dict[str, Any] = {}
-        for part in (ProgramTables(self), PortTables(self), Replication(self)):
+        self.replication = Replication(self)
+        for part in (ProgramTables(self), PortTables(self), self.replication):
             self._parts |= dict.fromkeys(part.kinds, part)
 
     def _part(self, table: Table) -> Any:
@@ -153,7 +154,7 @@ class ProgramTables:
         found = self._found(table, row) if type_ in ("MODIFY", "INSERT_OR_MODIFY") else []
         if type_ == "INSERT_OR_MODIFY":
             type_ = "MODIFY" if found else "INSERT"
-        if type_ == "MODIFY_INC":
+        if type_ in ("MODIFY_INC", "MODIFY_DEC"):
             raise EntityError(f"table {table.name}: MODIFY_INC is for lists; use MODIFY", "UNIMPLEMENTED")
         if type_ == "MODIFY" and found and table.kind != "Selector":
             keep = row.action in ("", found[0].action)

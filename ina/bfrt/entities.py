@@ -12,6 +12,7 @@ from typing import Any
 from ina.bfrt.info import Info, Table
 from ina.bfrt.program_info import MATCH_TABLES, own_name
 from ina.bfrt.rows import PRIORITY, Row
+from ina.bfrt.schema import key_name
 from ina.switch.entities import (
     CounterEntry,
     DirectCounterEntry,
@@ -75,7 +76,7 @@ def to_row(e: Entity, info: Info) -> Row:
 
 def _entry(e: TableEntry, info: Info) -> Row:
     table = table_of(info, e.table, *MATCH_TABLES)
-    key = {table.key(name).name: match for name, match in e.match.items()}
+    key = {table.key(key_name(name)).name: match for name, match in e.match.items()}
     if not e.is_default and e.match and any(k.name == PRIORITY for k in table.keys):
         if not 0 <= e.priority <= HIGHEST:
             raise EntityError(f"table {table.name}: priority {e.priority}: expected 0..{HIGHEST}")
@@ -169,7 +170,7 @@ def of_row(row: Row, info: Info) -> Entity:
 
 
 def _table_entry(row: Row, table: Table, name: str) -> TableEntry:
-    match = {k: v for k, v in row.key.items() if k != PRIORITY and not _wild(v, table.key(k))}
+    match = {own_key(k): v for k, v in row.key.items() if k != PRIORITY and not _wild(v, table.key(k))}
     needs = any(k.name == PRIORITY for k in table.keys) and not row.is_default
     if MEMBER in row.data or GROUP in row.data:
         return TableEntry(name, match, member=row.data.get(MEMBER), group=row.data.get(GROUP), is_default=row.is_default,
@@ -178,6 +179,11 @@ def _table_entry(row: Row, table: Table, name: str) -> TableEntry:
     params = {f.name: row.data.get(f.name, 0) for f in fields}  # what is not given is zero
     return TableEntry(name, match, own_name(row.action) or None, params, is_default=row.is_default,
                       priority=HIGHEST - row.key.get(PRIORITY, 0) if needs else 0)  # fmt: skip
+
+
+def own_key(name: str) -> str:
+    """The reverse of `key_name`."""
+    return f"{name}$" if name.endswith(".$valid") else name
 
 
 def _wild(value: Any, key: Any) -> bool:

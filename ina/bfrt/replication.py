@@ -6,6 +6,7 @@ A row of these tables is one entity of the switch (ina/switch/tna_entities.py), 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from ina.bfrt.info import Table
@@ -22,6 +23,7 @@ from ina.switch.tna_entities import (
     MulticastPrune,
     MulticastTree,
     PortMetadata,
+    ReplicationConfig,
 )
 
 COLORS = ("GREEN", "YELLOW", "YELLOW", "RED")  # by Tofino's number
@@ -144,8 +146,9 @@ class Replication:
         data = dict(row.data)
         if type_ in ("INSERT_OR_MODIFY",):
             type_ = "MODIFY" if found else "INSERT"
-        if type_ == "MODIFY_INC":
-            type_, data = "MODIFY", self._extended(table, found, data)
+        if type_ in ("MODIFY_INC", "MODIFY_DEC"):
+            change = self._extended if type_ == "MODIFY_INC" else self._reduced
+            type_, data = "MODIFY", change(table, found, data)
         if type_ == "MODIFY" and found:  # what the row leaves out stays
             data = said(found[0])[1] | data
         if table.kind in ALWAYS_THERE and type_ == "INSERT":
@@ -160,6 +163,29 @@ class Replication:
         before = FORMS[table.kind][3](found[0])[1]
         more = FORMS[table.kind][3](FORMS[table.kind][1](0, data))[1]
         return {name: before[name] + more[name] for name in before}
+
+    @staticmethod
+    def _reduced(table: Table, found: list[Any], data: dict[str, Any]) -> dict[str, Any]:
+        """What is there without the members that `data` lists."""
+        if not found or table.kind not in INCREMENTAL:
+            raise EntityError(f"table {table.name}: MODIFY_INC of what is not there, or of no list", "NOT_FOUND")
+        left = dict(FORMS[table.kind][3](found[0])[1])
+        for field in INCREMENTAL[table.kind]:
+            gone = set(data.get(field) or ())
+            stay = [i for i, member in enumerate(left[field]) if member not in gone]
+            beside = field.removesuffix("_ID")  # exclusion ids, in the same order
+            for name in left:
+                if name == field or name.startswith(f"{beside}_L1_XID"):
+                    left[name] = [left[name][i] for i in stay]
+        return left
+
+    def config(self, change: dict[str, Any] | None = None) -> ReplicationConfig:
+        """The attribute `pre_device_config` of $pre.mgid, with `change` made to it."""
+        (now,) = self.switch.read([ReplicationConfig()])
+        if change:
+            now = replace(now, **change)
+            self._write([Update("MODIFY", now)])
+        return now
 
     def _write(self, updates: list[Update]) -> None:
         try:

@@ -30,6 +30,11 @@ def bfrt_json(p4info: dict[str, Any], layout: dict[str, Any] | None = None, pipe
     return _Schema(p4info, layout or {}, PIPE if pipelines == 1 else "").made()
 
 
+def key_name(name: str) -> str:
+    """Of a match field in BFRuntime: a header's validity is `hdr.h.$valid$` in P4Info, `hdr.h.$valid` here."""
+    return name.removesuffix("$") if name.endswith("$valid$") else name
+
+
 def _typed(kind: str, **more: Any) -> dict[str, Any]:
     return {"type": kind, **more}
 
@@ -106,7 +111,7 @@ class _Schema:
         keys = []
         for m in table.get("matchFields", ()):
             match = MATCHES[m.get("matchType", "EXACT")]
-            keys.append(_key(_field(int(m["id"]), m["name"], _bytes(m.get("bitwidth"))), match, False))
+            keys.append(_key(_field(int(m["id"]), key_name(m["name"]), _bytes(m.get("bitwidth"))), match, False))
         if any(k["match_type"] in ("Ternary", "Range", "Optional") for k in keys):
             keys.append(_key(_dollar("$MATCH_PRIORITY", _typed("uint32")), mandatory=False))
         profile = int(table.get("implementationId", 0))

@@ -184,9 +184,7 @@ class Server:
         type_ = bfrt.Update.Type.Name(update.type)
         row = row_of(entry, device.info)
         if type_ == "MODIFY_INC" and (entry.table_flags.mod_del or entry.table_mod_inc_flag.type):
-            raise EntityError(
-                f"table {row.table}: MODIFY_INC that takes away is not supported: MODIFY says all members", "UNIMPLEMENTED"
-            )
+            type_ = "MODIFY_DEC"
         pipe = _pipe_of(entry, target)
         back = device.inverse(type_, row) if undo is not None else []
         modified = type_ == "INSERT_OR_MODIFY" and device.has(row)
@@ -365,6 +363,14 @@ def _check_attribute(device: Device, attribute: Any) -> None:
         raise EntityError(
             f"table {table.name}: entries of single pipes are not supported: every pipe has the same", "UNIMPLEMENTED"
         )
+    if kind == "pre_device_config" and table.kind == "PreMgid":
+        asked, change = attribute.pre_device_config, {}
+        if asked.HasField("pre_global_rid"):
+            change["global_rid"] = asked.pre_global_rid.global_rid
+        if asked.HasField("pre_port_protection"):
+            change["port_protection"] = asked.pre_port_protection.enable
+        device.replication.config(change)  # the rest tunes the driver, and changes nothing here
+        return
     if kind in ("intvl_ms", "port_status_notify") and not getattr(attribute, kind).ListFields():
         return
     if kind == "byte_count_adj" and attribute.byte_count_adj.byte_count_adjust == 0:
@@ -374,6 +380,14 @@ def _check_attribute(device: Device, attribute: Any) -> None:
 
 def _attribute(device: Device, asked: Any) -> Any:
     table = device.info.table(asked.table_id)
+    if asked.WhichOneof("attribute") == "pre_device_config" and table.kind == "PreMgid":
+        made, now = bfrt.Entity(), device.replication.config()
+        made.table_attribute.table_id = table.id
+        config = made.table_attribute.pre_device_config
+        config.pre_global_rid.global_rid = now.global_rid
+        config.pre_port_protection.enable = now.port_protection
+        config.pre_fast_failover.enable = False
+        return made
     if asked.WhichOneof("attribute") != "entry_scope":
         raise EntityError(f"table {table.name}: attribute {asked.WhichOneof('attribute')} is not supported", "UNIMPLEMENTED")
     made = bfrt.Entity()

@@ -341,6 +341,8 @@ class TrafficManager:
         if kind is ReplicationConfig:
             return [self.config]
         number = getattr(pattern, key)
+        if kind is MulticastPrune and number is None:
+            return [self.there[kind].get(n, kind(n)) for n in range(lib.INA_TNA_PRUNES)]
         if always and number is not None:
             return [self.there[kind].get(number, kind(number))]
         return [e for n, e in sorted(self.there[kind].items()) if number in (0, None, n)]
