@@ -1,6 +1,8 @@
 """Worlds agree: one experiment file under Mininet at 10 Mb/s and in virtual time, on times and on packets."""
 
+import os
 import re
+from dataclasses import replace
 
 import pytest
 from capabilities import need
@@ -10,7 +12,7 @@ from rich.console import Console
 from ina import cli
 from ina.experiment import agree
 from ina.experiment.config import AllReduce, ConfigError
-from ina.experiment.record import Result
+from ina.experiment.record import Reduction, Result
 
 __all__ = ["alone"]  # a fixture
 
@@ -24,7 +26,7 @@ def result(milliseconds: float, packets: int, **keys) -> Result:
     [
         ((108.0, 50), (100.0, 50), 0.0, ""),
         ((92.0, 50), (100.0, 50), 0.0, ""),
-        ((112.0, 50), (100.0, 50), 0.0, r"times are \+12.0% apart, expected at most 10%"),
+        ((112.0, 50), (100.0, 50), 0.0, r"times are \+12.0% apart, expected at most 10% \(the fastest of 1\)"),
         ((100.0, 51), (100.0, 50), 0.0, "51 and 50 packets were sent, expected the same number: nothing was lost"),
         ((100.0, 51), (100.0, 50), 0.01, ""),
     ],
@@ -32,6 +34,16 @@ def result(milliseconds: float, packets: int, **keys) -> Result:
 def test_what_agrees_and_what_does_not(real, virtual, loss, wrong):
     (pair,) = agree.pairs([result(*real, loss=loss)], [result(*virtual, loss=loss)], ["loss"])
     assert re.fullmatch(wrong, pair.wrong)
+
+
+def test_a_slow_point_is_tried_again_and_the_fastest_counts(monkeypatch):
+    config, times = AllReduce(workers=2), iter([0.130, 0.105, 0.2])
+    stats = {"workers": {"tx_packets": 50, "retransmissions": 0}}
+    monkeypatch.setattr(agree.processes, "reduce", lambda c: [Reduction("job 0", 2, 4, next(times), "", 0, None, None, stats)])
+    slow = agree.Pair("p", "job 0", (0.150, 0.100), (50, 50), True)
+    found = agree.again(slow, config)
+    assert (found.seconds, found.tries, found.wrong) == ((0.105, 0.100), 3, "")
+    assert agree.again(replace(slow, packets=(51, 50)), config).tries == 1, "another number of packets is no matter of time"
 
 
 def test_what_cannot_run_in_both_worlds_is_refused(tmp_path, capsys):
@@ -48,6 +60,9 @@ def test_mininet_at_ten_megabits_and_virtual_time_agree(tmp_path):
     need("matplotlib")
     small = ["--sweep", "workers=[4]", "--set", "dtype=int32"]
     done = ina("experiment", "agree", "ten-megabits", *small, "--results", str(tmp_path))
+    assert "packets were sent, expected the same number" not in done.stderr, "exact, however busy the machine"
+    if "times are" in done.stderr and os.getloadavg()[0] > os.cpu_count():
+        pytest.skip(f"the machine is busy (load {os.getloadavg()[0]:.1f}): its clock on the wall says little\n{done.stderr}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "All 3 agree" in done.stdout
     assert len(list(tmp_path.glob("ten-megabits-*/experiment.json"))) == 2

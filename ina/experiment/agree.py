@@ -1,24 +1,26 @@
 """Do two worlds agree? One experiment under Mininet, by the clock on the wall, and in virtual time, point by point.
 
 Where links are slow enough for this machine to keep their pace (10 Mb/s is), times must be within ``TOLERATED`` of each
-other; where nothing was lost, every worker must have sent the same number of packets in both.
+other; where nothing was lost, every worker must have sent the same number of packets in both. What else runs on this machine only
+adds to the time on the wall: where times disagree the testbed tries again, ``TRIES`` times at most, and the fastest counts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ina.experiment import compare, plan, sweep
-from ina.experiment.config import ConfigError
+from ina.experiment import compare, plan, processes, sweep
+from ina.experiment.config import AllReduce, ConfigError
 from ina.experiment.record import Result
 
 TOLERATED = 0.10  # of the time in virtual time
+TRIES = 4
 WORLDS = ("testbed", "virtual")
 
 
@@ -35,6 +37,7 @@ class Pair:
     seconds: tuple[float, float]  # testbed, virtual
     packets: tuple[int, int]
     lossless: bool
+    tries: int = 1  # of the testbed, of which this is the fastest
 
     @property
     def apart(self) -> float:
@@ -45,7 +48,12 @@ class Pair:
     def wrong(self) -> str:
         """What does not agree; empty if all does."""
         if abs(self.apart) > TOLERATED:
-            return f"times are {self.apart:+.1%} apart, expected at most {TOLERATED:.0%}"
+            return f"times are {self.apart:+.1%} apart, expected at most {TOLERATED:.0%} (the fastest of {self.tries})"
+        return self.wrong_packets
+
+    @property
+    def wrong_packets(self) -> str:
+        """The part of it that does not depend on how fast this machine is."""
         if self.lossless and self.packets[0] != self.packets[1]:
             return f"{self.packets[0]} and {self.packets[1]} packets were sent, expected the same number: nothing was lost"
         return ""
@@ -61,18 +69,28 @@ def pairs(real: Sequence[Result], virtual: Sequence[Result], names: Sequence[str
     return found
 
 
+def again(pair: Pair, config: AllReduce) -> Pair:
+    """Tries the testbed again until times agree; the fastest time, and packets as they were each time."""
+    while pair.tries < TRIES and not pair.wrong_packets and abs(pair.apart) > TOLERATED:
+        done = next(run for run in processes.reduce(config) if run.job == pair.job)
+        packets = (int(done.summary()["packets"]), pair.packets[1])  # type: ignore[call-overload]
+        pair = replace(pair, seconds=(min(done.seconds, pair.seconds[0]), pair.seconds[1]), packets=packets, tries=pair.tries + 1)
+    return pair
+
+
 def table(found: Sequence[Pair]) -> Table:
     result = Table(box=box.SIMPLE, padding=(0, 1, 0, 0))
-    for heading in ("point", "testbed ms", "virtual ms", "apart", "packets", "packets"):
+    for heading in ("point", "testbed ms", "of", "virtual ms", "apart", "packets", "packets"):
         result.add_column(heading, justify="left" if heading == "point" else "right")
     for pair in found:
         jobs = f" {pair.job}" if pair.job != "job 0" else ""
-        result.add_row(pair.point + jobs, *(f"{1e3 * s:.2f}" for s in pair.seconds), f"{pair.apart:+.1%}",
-                       *(f"{n:,}" for n in pair.packets))  # fmt: skip
+        real, virtual = (f"{1e3 * s:.2f}" for s in pair.seconds)
+        result.add_row(pair.point + jobs, real, str(pair.tries), virtual, f"{pair.apart:+.1%}", *(f"{n:,}" for n in pair.packets))
+    result.caption = "testbed ms: the fastest of so many"
     return result
 
 
-def agree(path: Path, overrides: dict[str, str], sweeps: dict[str, str], root: Path, console: Console, processes: int) -> None:
+def agree(path: Path, overrides: dict[str, str], sweeps: dict[str, str], root: Path, console: Console, at_once: int) -> None:
     """Runs the experiment in both worlds and prints what each measured.
 
     Raises:
@@ -84,8 +102,10 @@ def agree(path: Path, overrides: dict[str, str], sweeps: dict[str, str], root: P
     plans = [plan.load(path, {**overrides, "world": world}, sweeps) for world in WORLDS]
     if plans[0].base.kind != "allreduce":
         raise ConfigError(f"kind = {plans[0].base.kind!r}: expected 'allreduce', which both worlds have")
-    results = [compare.points(sweep.sweep(each, root, console, processes=processes, tables=False)) for each in plans]
+    results = [compare.points(sweep.sweep(each, root, console, processes=at_once, tables=False)) for each in plans]
     found = pairs(*results, [str(point) for point in plans[0].points])
+    configs = {str(point): point.config for point in plans[0].points}
+    found = [again(pair, configs[pair.point]) for pair in found]  # type: ignore[arg-type]
     console.print(table(found))
     if wrong := [f"{pair.point} {pair.job}: {pair.wrong}" for pair in found if pair.wrong]:
         raise Disagreement("\n".join([f"{len(wrong)} of {len(found)} do not agree", *wrong]))

@@ -17,7 +17,7 @@ from ina.experiment.record import Result, ResultsError, load, read_json
 MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 MARKERS = "os^DvP*X"
-UNPLOTTED = ("ring_model_ms", "link_use", "bound", "packets")  # another figure in other words
+UNPLOTTED = ("ring_model_ms", "link_use", "bound", "packets", "sums")  # another figure in other words
 
 
 @dataclass(frozen=True)
