@@ -165,3 +165,14 @@ def test_without_payload_a_training_takes_the_same_time(tmp_path):
         (checked,), (bare,) = (workload.train(Workload(**keys, algorithm=algorithm, payload=p)) for p in (True, False))
         assert bare.step_seconds == checked.step_seconds and bare.stats["workers"] == checked.stats["workers"]
         assert checked.checked and not bare.checked
+
+
+def test_a_scaled_model_takes_its_share_of_time(tmp_path):
+    """A quarter of elements, times, buckets and delays: a quarter of the time."""
+    need("cc")
+    path = model(tmp_path, [(300_000, MS, MS), (500_000, 0, MS)])
+    keys = {"layers": path, "workers": 4, "steps": 1, "rate": RATE, "values": 64, "slots": 128}
+    (whole,) = workload.train(Workload(**keys, delay=4e-6, bucket_mb=1.0))
+    (small,) = workload.train(Workload(**keys, scale=0.25, delay=1e-6, bucket_mb=0.25, first_bucket_mb=0.25))
+    assert 4 * small.bytes == whole.bytes and small.buckets == whole.buckets
+    assert 4 * small.step_seconds[0] == pytest.approx(whole.step_seconds[0], rel=0.01)

@@ -345,6 +345,7 @@ class Workload(Virtual):
     bucket_mb: float = key(25.0, "DDP's gradient bucket, MiB")
     first_bucket_mb: float = key(1.0, "DDP's first one, MiB")
     compute: float = key(1.0, "times of the file are multiplied by this")
+    scale: float = key(1.0, "elements and times of the file are: a small model of the same shape, where networks are large")
     jitter: float = key(0.0, "of a step's compute time: uniform from none to this share more, by worker and step")
     slow_worker: float = key(1.0, "compute time of worker 0, times that of the others")
 
@@ -356,6 +357,7 @@ class Workload(Virtual):
         need(0 < self.bucket_mb < 1e6, "bucket_mb", "more than 0 and less than a million")
         need(0 < self.first_bucket_mb < 1e6, "first_bucket_mb", "more than 0 and less than a million")
         need(0 <= self.compute <= 1e6, "compute", "0 to a million")
+        need(0 < self.scale <= 1, "scale", "more than 0, at most 1")
         need(0 <= self.jitter <= 100, "jitter", "0 to 100")
         need(0 < self.slow_worker <= 1e6, "slow_worker", "more than 0, up to a million")
         super().__post_init__()

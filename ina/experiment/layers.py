@@ -26,6 +26,11 @@ class Layer:
     forward: int
     backward: int
 
+    def scaled(self, share: float) -> Layer:
+        """One of as much less to compute and to reduce; of parameters, at least one is left."""
+        elements = max(1, round(self.elements * share)) if self.elements else 0
+        return Layer(self.name, elements, round(self.forward * share), round(self.backward * share))
+
 
 @dataclass(frozen=True)
 class Bucket:

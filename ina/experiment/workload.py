@@ -46,7 +46,7 @@ class Worker:
 def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
     """Runs all jobs, and notes in ``timeline`` what happened. Raises as allreduce.reduce does."""
     timeline = timeline or Timeline()
-    model = layers.read(config.layers_path)
+    model = [layer.scaled(config.scale) for layer in layers.read(config.layers_path)]
     buckets = layers.buckets(model, MIB * config.first_bucket_mb, MIB * config.bucket_mb)
     place = networks.place(config)
     with networks.fabric(config, place) as fabric:
