@@ -142,13 +142,14 @@ def _field_lines(t: types.RecordType) -> Iterator[str]:
 
 
 def runs(items: list[tuple[str, Any]]) -> list[list[tuple[str, Any]]]:
-    """Items (name, what) in groups of neighbours of the same `what` whose names differ in their last digits only.
+    """Items (name, what) in groups of neighbours of the same `what` whose names differ in the digits at the end of their parts
+    only.
 
     Hexadecimal digits count where there are three neighbours or more.
     """
 
     def stem(name: str) -> str:
-        return re.sub(r"(\d[0-9a-f]*|(?<=_)[0-9a-f]+)$", "#", name)
+        return re.sub(r"(\d[0-9a-f]*|(?<=_)[0-9a-f]+)(?=$|\.)", "#", name)
 
     out: list[list[tuple[str, Any]]] = []
     for item in items:
