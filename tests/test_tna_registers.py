@@ -1,0 +1,159 @@
+"""One access to a Register in one pass: what the compiler says of a program, against all ways through it."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tna_program import source
+
+from ina.compiler import frontend
+from ina.compiler.errors import CompileError
+from ina.compiler.lower import lower
+
+# A program is a list of: ("access", register), ("if", then, else), ("table", three bodies), ("exit",), ("return",).
+# Each choice is made by a bit of the packet of its own, so that every combination of choices is a way through it.
+LEAVES = st.one_of(
+    st.tuples(st.just("access"), st.integers(0, 1)), st.just(("exit",)), st.just(("return",)), st.just(("nothing",))
+)
+PROGRAMS = st.lists(
+    st.recursive(
+        LEAVES,
+        lambda inner: st.one_of(
+            st.tuples(st.just("if"), st.lists(inner, max_size=3), st.lists(inner, max_size=3)),
+            st.tuples(st.just("table"), st.lists(st.integers(-1, 1), min_size=3, max_size=3)),
+        ),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+class Stop(Exception):
+    """exit or return"""
+
+
+class Writer:
+    """P4 text of a program, and the number of choices that it makes."""
+
+    def __init__(self) -> None:
+        self.choices: list[int] = []  # how many ways each has
+        self.tables: list[str] = []
+        self.actions: list[str] = []
+
+    def text(self, program: list[Any]) -> str:
+        return " ".join(self._one(node) for node in program)
+
+    def _one(self, node: Any) -> str:
+        match node:
+            case ("access", register):
+                return f"a{register}.execute(0);"
+            case ("exit" | "return" as what,):
+                return f"if (hdr.data.a[31:31] == 0) {{ {what}; }}"  # which the compiler does not see through
+            case ("if", then, otherwise):
+                bit = self._choice(2)
+                return f"if (hdr.data.b[{bit}:{bit}] == 1) {{ {self.text(then)} }} else {{ {self.text(otherwise)} }}"
+            case ("table", registers):
+                n = self._choice(3)
+                names = [f"t{n}_{i}" for i in range(3)]
+                for name, register in zip(names, registers, strict=True):
+                    body = f"a{register}.execute(1);" if register >= 0 else ""
+                    self.actions.append(f"action {name}() {{ {body} }}")
+                self.tables.append(
+                    f"table t{n} {{ key = {{ hdr.data.a: exact; }} actions = {{ {'; '.join(names)}; }}"
+                    f" default_action = {names[0]}(); size = 4; }}"
+                )
+                return f"t{n}.apply();"
+        return ""
+
+    def _choice(self, ways: int) -> int:
+        self.choices.append(ways)
+        return len(self.choices) - 1
+
+
+def accesses(program: list[Any], way: Iterator[int], stops: Iterator[bool]) -> Iterator[int]:
+    """The registers that one way through the program reaches, in order. Choices are numbered as `Writer` numbers them."""
+    for node in program:
+        match node:
+            case ("access", register):
+                yield register
+            case ("exit" | "return",):
+                if next(stops):
+                    raise Stop
+            case ("if", then, otherwise):
+                if next(way):
+                    yield from accesses(then, way, stops)
+                    _pass_over(otherwise, way, stops)
+                else:
+                    _pass_over(then, way, stops)
+                    yield from accesses(otherwise, way, stops)
+            case ("table", registers):
+                register = registers[next(way)]
+                if register >= 0:
+                    yield register
+
+
+def _pass_over(program: list[Any], way: Iterator[int], stops: Iterator[bool]) -> None:
+    """Takes the choices of what is not run."""
+    for node in program:
+        if node[0] == "if":
+            next(way)
+            _pass_over(node[1], way, stops)
+            _pass_over(node[2], way, stops)
+        elif node[0] == "table":
+            next(way)
+        elif node[0] in ("exit", "return"):
+            next(stops)
+
+
+def count(program: list[Any], kinds: tuple[str, ...]) -> int:
+    inner = sum(count(part, kinds) for node in program if node[0] == "if" for part in node[1:])
+    return inner + sum(node[0] in kinds for node in program)
+
+
+def reaches_twice(program: list[Any], choices: list[int]) -> bool:
+    stops = count(program, ("exit", "return"))
+    for way in itertools.product(*(range(n) for n in choices)):
+        for stopped in itertools.product((False, True), repeat=stops):
+            seen: list[int] = []
+            try:
+                for register in accesses(program, iter(way), iter(stopped)):
+                    seen.append(register)
+            except Stop:
+                pass
+            if len(set(seen)) < len(seen):
+                return True
+    return False
+
+
+REGISTERS = "".join(
+    f"""Register<bit<32>, bit<2>>(4) r{i};
+    RegisterAction<bit<32>, bit<2>, bit<32>>(r{i}) a{i} = {{ void apply(inout bit<32> v) {{ v = v + 1; }} }};"""
+    for i in range(2)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(program=PROGRAMS)
+def test_exactly_the_programs_that_can_reach_a_register_twice_are_refused(program: list[Any]) -> None:
+    writer = Writer()
+    text = writer.text(program)
+    if len(writer.choices) > 6 or count(program, ("exit", "return")) > 4:
+        return
+    declared = REGISTERS + " ".join(writer.actions) + " ".join(writer.tables)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "program.p4"
+        path.write_text(source(text, ingress_locals=declared))
+        checked = frontend.load(path)
+        refused = False
+        try:
+            lower(checked)
+        except CompileError as error:
+            assert "is accessed twice in one pass" in str(error)
+            refused = True
+    assert refused == reaches_twice(program, writer.choices), text
