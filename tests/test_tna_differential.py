@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import differential
 import pytest
+from capabilities import need
 from tna_program import HEADER, Pipe, data, pipes, source
 
-from ina.compiler import frontend, p4info
+from ina.compiler import build, frontend, p4info
 from ina.compiler.errors import CompileError
 from ina.compiler.interpreter import Interpreter
 from ina.compiler.program import ARCHITECTURES
@@ -22,7 +25,7 @@ from ina.compiler.tna import egress_front, ingress_front
 from ina.switch.entities import TableEntry
 
 UNSUPPORTED = {
-    "t2na_counter_true_egress_accounting": "t2na.p4' not found",  # Tofino 2
+    "t2na_counter_true_egress_accounting": "Tofino 2 .* is not supported",
 }
 
 
@@ -212,6 +215,33 @@ EVERYTHING = {
 
 @pytest.mark.parametrize("seed", range(4))
 def test_everything(tmp_path: Path, seed: int) -> None:
+    everything(tmp_path, seed)
+
+
+SANITIZED = """
+import sys
+sys.path[:0] = {paths!r}
+from pathlib import Path
+import test_tna_differential as t
+from ina.compiler import build
+flags = ["-O1", "-g", "-march=native", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-sanitize=alignment"]
+plain = build.compile_program
+build.compile_program = lambda path, **options: plain(path, cflags=flags, **options)
+t.everything(Path({folder!r}), 9)
+"""
+
+
+def test_everything_under_sanitizers(tmp_path: Path) -> None:
+    need("sanitizers")
+    call = [*build.c_compiler(), "-print-file-name=libasan.so"], [*build.c_compiler(), "-print-file-name=libubsan.so"]
+    libraries = [subprocess.run(c, capture_output=True, text=True, timeout=30).stdout.strip() for c in call]
+    script = SANITIZED.format(paths=[str(Path(__file__).parent.parent), str(Path(__file__).parent)], folder=str(tmp_path))
+    environment = {**os.environ, "LD_PRELOAD": ":".join(libraries), "ASAN_OPTIONS": "detect_leaks=0"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def everything(tmp_path: Path, seed: int) -> None:
     program = {**EVERYTHING, "types": EVERYTHING["types"] + " struct port_t { bit<9> x; bit<23> y; }"}
     program["egress"] = program["egress"].replace("(bit<32>)hdr.bridge.port ++ 7w0", "16w0 ++ hdr.bridge.port ++ 7w0")
     program["deparser"] = program["deparser"].replace("hdr.bridge.sum}, false)", "hdr.bridge.sum})")

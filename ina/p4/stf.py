@@ -23,18 +23,20 @@ Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; why
 
 
 def tests_in(folder: Path) -> list[tuple[Path, Path]]:
-    """The v1model programs of a folder that have a test of the same name. Raises ValueError when there is none."""
+    """The programs of a folder that have a test of the same name. Raises ValueError when there is none."""
     tests = [(p, p.with_suffix(".stf")) for p in sorted(folder.glob("*.p4")) if p.with_suffix(".stf").exists()]
-    found = [(p, t) for p, t in tests if is_v1model(p)]
+    found = [(p, t) for p, t in tests if is_ours(p)]
     if not found:
-        raise ValueError(f"{folder}: no v1model program (*.p4) with a test (*.stf) of the same name")
+        raise ValueError(f"{folder}: no v1model or TNA program (*.p4) with a test (*.stf) of the same name")
     return found
 
 
-def is_v1model(program: Path) -> bool:
-    """Whether it includes v1model.p4, maybe through other files. Those for other architectures include what is not there."""
+def is_ours(program: Path) -> bool:
+    """Whether it includes v1model.p4 or tna.p4, maybe through other files. Those for other architectures include what is not
+    there.
+    """
     try:
-        return any(Path(source).name == "v1model.p4" for source in preprocess(program)[1])
+        return any(Path(source).name in ("v1model.p4", "tna.p4") for source in preprocess(program)[1])
     except CompileError:
         return False
 
