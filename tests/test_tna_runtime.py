@@ -260,6 +260,18 @@ def test_each_pipe_has_its_own_state(switch):
         switch.read([RegisterEntry("seen", 0, pipe=2)])
 
 
+def test_a_count_that_is_written_is_what_all_pipes_have_counted(switch):
+    switch.write(modify(CounterEntry("spare", 1, 5, 300)))
+    assert switch.counter("spare").tolist() == [[0, 0], [5, 300]]
+    assert switch.read([CounterEntry("spare", 1)]) == [
+        CounterEntry("Ingress.spare", 1, 5, 300, 0), CounterEntry("Ingress.spare", 1, 0, 0, 1)
+    ]
+    switch.write(modify(CounterEntry("spare", 1, 2, 7, pipe=1)))
+    assert switch.counter("spare", 1).tolist() == [[7, 307]] and switch.counter("spare", 1, pipe=1).tolist() == [[2, 7]]
+    switch.write(modify(CounterEntry("spare", None)))
+    assert switch.counter("spare").tolist() == [[0, 0], [0, 0]]
+
+
 def test_a_snapshot_has_all_pipes(switch):
     step(switch, frame((UCAST, 1)), 128)
     before = switch.snapshot()

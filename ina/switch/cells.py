@@ -96,9 +96,15 @@ class Cells:
             return self._fill("meter", *tables.direct_meter(entity.entry), entity.pipe, cell, keep)
         counts = (entity.packets, entity.bytes)
         cell = b"".join(as_int(n, 64, "counter").to_bytes(8, "little") for n in counts)
-        if isinstance(entity, DirectCounterEntry):
-            return self._fill("counter", *tables.direct_counter(entity.entry), entity.pipe, cell, keep)
-        return self._fill("counter", entity.counter, entity.index, entity.pipe, cell, keep)
+        direct = isinstance(entity, DirectCounterEntry)
+        name, index = tables.direct_counter(entity.entry) if direct else (entity.counter, entity.index)
+        if entity.pipe is not None:
+            return self._fill("counter", name, index, entity.pipe, cell, keep)
+        first, *others = self.pipes_of(self.layout("counter", name), None)
+        commands = self._fill("counter", name, index, first, cell, keep)
+        for pipe in others:
+            commands += self._fill("counter", name, index, pipe, bytes(len(cell)), keep)
+        return commands
 
 
 def meter_cell(config: MeterConfig | None) -> bytes:

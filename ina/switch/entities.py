@@ -12,7 +12,8 @@ Values of match fields and parameters are non-negative integers; `bytes` (big en
 A field that is left out matches anything, except an exact one, which must be there.
 
 Counters, meters and registers of a TNA program are there once for each pipe: `pipe` says which, None all of them (what is
-written goes to each, what is read comes as one entity for each). Other programs have no pipes.
+read comes as one entity for each; what is written goes to each, but a count to one: together they have counted so much).
+Other programs have no pipes.
 """
 
 from __future__ import annotations

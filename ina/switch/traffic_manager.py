@@ -345,6 +345,8 @@ class TrafficManager:
             return [self.there[kind].get(n, kind(n)) for n in range(lib.INA_TNA_PRUNES)]
         if always and number is not None:
             return [self.there[kind].get(number, kind(number))]
+        if kind is PortMetadata and pattern.parser:
+            return [e for _, e in sorted(self.there[kind].items()) if e.parser in ("", pattern.parser)]
         return [e for n, e in sorted(self.there[kind].items()) if number in (0, None, n)]
 
 

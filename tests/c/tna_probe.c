@@ -160,10 +160,11 @@ static void egress(void *block, const struct ina_tables *tables, struct ina_pack
 
 static const char P4INFO[] =
     "{\"registers\":[{\"preamble\":{\"id\":30,\"name\":\"Ingress.seen\",\"alias\":\"seen\"},\"size\":2,\"typeSpec\":"
-    "{\"bitstring\":{\"bit\":{\"bitwidth\":64}}}}]}";
+    "{\"bitstring\":{\"bit\":{\"bitwidth\":64}}}}],\"counters\":[{\"preamble\":{\"id\":40,\"name\":\"Ingress.spare\",\"alias\":"
+    "\"spare\"},\"size\":2}]}";
 
 static const char LAYOUT[] =
-    "{\"tables\":[],\"counters\":[],"
+    "{\"tables\":[],\"counters\":[{\"name\":\"Ingress.spare\",\"size\":2,\"offset\":24}],"
     "\"registers\":[{\"name\":\"Ingress.seen\",\"width\":64,\"size\":2,\"offset\":0,\"stride\":8,\"bytes\":8}],"
     "\"port_metadata\":{\"name\":\"Parser.$PORT_METADATA\",\"fields\":[{\"name\":\"vrf\",\"width\":12,\"bit\":0},{\"name\":\"ifid\","
     "\"width\":20,\"bit\":12}]},"
