@@ -140,3 +140,20 @@ def test_jobs_with_parameter_servers_reduce_and_train_wherever_others_do(protoco
     assert len(reductions) == common.get("jobs", 1)
     trainings = workload.train(Workload(layers="fashion-mnist", steps=1, compute=0.01, **common))
     assert len(trainings) == len(reductions) and all(len(t.step_seconds) == 1 for t in trainings)
+
+
+def test_jobs_of_a_fabric_share_several_parameter_servers():
+    """Four jobs over all edge switches of a fat-tree, with a quarter of the aggregators that they want, and four servers."""
+    given = {"topology": "fat-tree k=4", "protocol": "atp", "jobs": 4, "workers": 3, "placement": "spread", "values": 32,
+             "elements": 6000, "pool": 16, "slots": 16, "rto_min": 200e-6}  # fmt: skip
+    runs = {servers: allreduce.reduce(AllReduce(**given, servers=servers)) for servers in (1, 4)}
+    assert all(len(found) == 4 for found in runs.values())
+    assert max(run.seconds for run in runs[4]) < max(run.seconds for run in runs[1]), "one server's link is not in the way"
+    with pytest.raises(ConfigError, match="servers = 9: topology = 'fat-tree k=4' has 4 switches with a host left"):
+        allreduce.reduce(AllReduce(**given, servers=9))
+
+
+def test_experiments_of_scale_are_found_by_name():
+    assert [plan.named(path) for path in plan.large()] == ["scale/atp", "scale/fat-tree"]
+    for path in plan.large():
+        assert plan.find(plan.named(path)) == path and len(plan.load(path).points) == 1

@@ -217,3 +217,18 @@ def test_what_workers_of_a_large_job_hear_of_each_other(program):
         net.run()
         errors = [completion.event.error() for completion in net.completions()]
         assert len(errors) == 128 and all(isinstance(error, JobMismatch) for error in errors)
+
+
+def test_one_job_of_a_thousand_workers(program):
+    topology = topologies.load("fat-tree", k=16, rate=100e9, delay=1e-6)
+    with Fabric(program, topology, pool=64, max_frame=256) as net:
+        job = net.admit([host.name for host in topology.hosts], 16, VALUES, rto_min=1e-3)
+        assert len(job.machines) == 1024 and len(job.jobs[0].tree.switches) == 145
+        source, out = np.arange(VALUES * 20, dtype=np.int32), np.zeros(VALUES * 20, np.int32)
+        for worker in range(1024):
+            net.submit_one(job, worker, source, out)
+        assert net.progress() == 0 and net.run() and net.progress() == 1
+        net.check()
+        assert {completion.event.error() for completion in net.completions()} == {None}
+        np.testing.assert_array_equal(out, 1024 * source)
+        assert net.stats()["frames"] == 21 * 2 * (1024 + 144), "each link of the tree carries each packet once up and once down"

@@ -31,6 +31,13 @@ static inline struct ina_stored_frame *ina_frames_at(const struct ina_frames *fr
 {
     return (struct ina_stored_frame *)(void *)(frames->chunks[handle / INA_CHUNK] + (size_t)(handle % INA_CHUNK) * frames->stride);
 }
+/* It will be looked at soon. */
+static inline void ina_frames_prefetch(const struct ina_frames *frames, uint32_t handle)
+{
+    const uint8_t *at = (const uint8_t *)ina_frames_at(frames, handle);
+    for (uint32_t line = 0; line < frames->stride && line < 640; line += 64)
+        __builtin_prefetch(at + line);
+}
 /* Where data, len, wire_len, headroom and tailroom of a descriptor say: the frame; or an empty one. `place` of the bench. */
 void ina_frames_open(const struct ina_frames *frames, uint32_t handle, uint32_t place, struct ina_packet *pkt);
 void ina_frames_blank(const struct ina_frames *frames, uint32_t handle, uint32_t place, struct ina_packet *pkt);
@@ -75,6 +82,8 @@ uint64_t ina_calendar_first(struct ina_calendar *calendar);    /* when; UINT64_M
 int ina_calendar_pop(struct ina_calendar *calendar, struct ina_happening *out); /* there is one; 0, -ENOMEM */
 /* Whether what comes next is at `time`, and at `place` but for the bits of `mask`; after a pop. */
 int ina_calendar_next_is(const struct ina_calendar *calendar, uint64_t time, uint32_t place, uint32_t mask);
+/* The frame of what comes so much later, where that is known; else UINT32_MAX; after a pop. */
+uint32_t ina_calendar_ahead(const struct ina_calendar *calendar, uint32_t ahead);
 uint64_t ina_calendar_memory(const struct ina_calendar *calendar); /* bytes */
 void ina_calendar_destroy(struct ina_calendar *calendar);
 

@@ -7,6 +7,8 @@
 
 __extension__ typedef unsigned __int128 u128;
 
+enum { PREFETCH = 3 }; /* happenings ahead: so long does memory take */
+
 struct ina_emulator *ina_emulator_create(uint32_t max_frame, int bare)
 {
     if (max_frame < 64 || max_frame > 65535) {
@@ -368,6 +370,9 @@ int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_event
             if ((em->error = ina_calendar_pop(&em->calendar, what)))
                 break;
             em->now = what->time > em->now ? what->time : em->now;
+            const uint32_t soon = ina_calendar_ahead(&em->calendar, PREFETCH);
+            if (soon != UINT32_MAX)
+                ina_frames_prefetch(&em->frames, soon);
             n = happen(em, what, max_events - done < INA_BATCH ? (unsigned)(max_events - done) : INA_BATCH);
         } else {
             em->now = due > em->now ? due : em->now;

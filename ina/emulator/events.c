@@ -11,7 +11,7 @@
 
 #include "core.h"
 
-enum { LEAST_BUCKETS = 1024, FIRST_SHIFT = 16, PERIOD = 4096 /* pushes, at first, between two looks at sizes */ };
+enum { LEAST_BUCKETS = 1024, FIRST_SHIFT = 16, MOST_SPARE = 64, PERIOD = 4096 /* pushes, at first, between two looks at sizes */ };
 
 struct ina_bucket {
     struct ina_happening *item;
@@ -73,7 +73,7 @@ static void far_pop(struct ina_calendar *c, struct ina_happening *out)
 /* Arrays of 4, 8, 16, ... happenings go from one bucket to another: buckets that are empty hold no memory. */
 static struct ina_happening *take_array(struct ina_calendar *c, uint32_t capacity)
 {
-    struct ina_happening **spare = &c->spare[__builtin_ctz(capacity)], *array = *spare;
+    struct ina_happening **spare = &c->spare[__builtin_ctz(capacity)], *array = capacity > MOST_SPARE ? NULL : *spare;
     if (!array) {
         c->arrays += (size_t)capacity * sizeof *array;
         return malloc((size_t)capacity * sizeof *array);
@@ -84,7 +84,10 @@ static struct ina_happening *take_array(struct ina_calendar *c, uint32_t capacit
 
 static void give_array(struct ina_calendar *c, struct ina_bucket *b)
 {
-    if (b->capacity) {
+    if (b->capacity > MOST_SPARE) {
+        c->arrays -= b->capacity * sizeof *b->item;
+        free(b->item);
+    } else if (b->capacity) {
         struct ina_happening **spare = &c->spare[__builtin_ctz(b->capacity)];
         memcpy(b->item, spare, sizeof *spare);
         *spare = b->item;
@@ -244,6 +247,7 @@ static int rebuild(struct ina_calendar *c, uint32_t buckets, uint32_t shift, uin
             const uint64_t number = number_of(c, b->item[k].time);
             bad = number - c->base < c->buckets ? put_in(c, number, &b->item[k]) : far_push(c, &b->item[k]);
         }
+        c->arrays -= b->capacity * sizeof *b->item;
     }
     release(old.bucket, old.occupied, old.buckets);
     return bad ? bad : bring_near(c);
@@ -331,6 +335,12 @@ int ina_calendar_pop(struct ina_calendar *c, struct ina_happening *out)
         return 0;
     c->base = c->sorted;
     return bring_near(c);
+}
+
+uint32_t ina_calendar_ahead(const struct ina_calendar *c, uint32_t ahead)
+{
+    const struct ina_bucket *b = bucket_at(c, c->sorted);
+    return c->next + ahead < b->count ? b->item[c->next + ahead].frame : UINT32_MAX;
 }
 
 int ina_calendar_next_is(const struct ina_calendar *c, uint64_t time, uint32_t place, uint32_t mask)

@@ -81,6 +81,8 @@ class Network:
             )
         self.switches: list[Switch] = []
         self._workers: dict[int, int] = {}  # machine -> workers of its job
+        self._values: dict[int, int] = {}  # of workers: elements of a packet
+        self._asked: dict[int, int] = {}  # of them: elements submitted
         self._tensors: dict[int, tuple] = {}  # arrays of a ticket, kept until its completion is read
         self._kept: list[object] = []  # states of machines
 
@@ -144,6 +146,7 @@ class Network:
         added = lib.ina_emulator_add_worker(self.pointer, host, protocol, config.to_c())
         machine = self._check(added, f"worker {config.worker} at host {host}")
         self._workers[machine] = config.workers
+        self._values[machine], self._asked[machine] = config.values, 0
         return machine
 
     def add_machine(self, host: int, protocol, state, udp_port: int, workers: int) -> int:
@@ -173,6 +176,8 @@ class Network:
         ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
         self._check(ticket, f"tensor of {source.size} elements at machine {machine}")
         self._tensors[ticket] = (source, out)
+        if machine in self._asked:
+            self._asked[machine] += source.size
         return ticket
 
     @property
@@ -218,6 +223,15 @@ class Network:
         self._check(lib.ina_emulator_wire_stats(self.pointer, end.native(), raw), f"wire at {end}")
         link = {f"link_{key}": value for key, value in stats_dict(ffi.addressof(raw.link)).items()}
         return {**link, **{key: value for key, value in stats_dict(raw).items() if key != "link"}}
+
+    def progress(self) -> float | None:
+        """Share of what was submitted that is done, about, as some of the workers see it; None: no worker has anything to do."""
+        asked = [machine for machine, elements in self._asked.items() if elements]
+        if not asked:
+            return None
+        some = asked[:: -(-len(asked) // 16)]
+        done = [self.worker_stats(m)["results"] * self._values[m] / self._asked[m] for m in some]
+        return min(1.0, sum(done) / len(done))
 
     @property
     def frames_held(self) -> int:

@@ -278,9 +278,9 @@ def _all(args: argparse.Namespace) -> int:
 
 def _list(_args: argparse.Namespace) -> int:
     def action() -> None:
-        for path in plan.available():
+        for path in (*plan.available(), *plan.large()):
             found = plan.load(path)
-            print(f"{path.stem:<16} {len(found.points):>3} x {found.base.kind} ({found.base.world}): {found.about}")
+            print(f"{plan.named(path):<16} {len(found.points):>3} x {found.base.kind} ({found.base.world}): {found.about}")
 
     return _guarded(action, Path())
 

@@ -146,16 +146,21 @@ def _needs_server(config: Virtual) -> bool:
 
 
 def servers(fabric: Fabric, config: Virtual, place: Place) -> Servers | None:
-    """The parameter server of all jobs, at the first host without a worker, if the protocol has one. Raises ConfigError: no host
-    is left for it."""
+    """The parameter servers that all jobs share, if the protocol has any: at hosts without a worker, each at a switch of its own, as far apart as there
+    are such switches. Raises ConfigError: there are not enough."""
     if not _needs_server(config):
         return None
     taken = {host for hosts in place.hosts(config) for host in hosts}
-    free = [host.name for host in place.topology.hosts if host.name not in taken]
-    if not free:
-        raise ConfigError(f"topology = {config.topology!r} has no host left for the parameter server of {config.protocol}")
-    found = Servers(fabric)
-    found.add(free[0])
+    free: dict[str, str] = {}  # by switch
+    for host in place.topology.hosts:
+        if host.name not in taken:
+            free.setdefault(place.topology.switch_of(host.name), host.name)
+    if len(free) < config.servers:
+        raise ConfigError(f"servers = {config.servers}: topology = {config.topology!r} has {len(free)} switches with a host left "
+                          f"for a parameter server of {config.protocol}")  # fmt: skip
+    found, places = Servers(fabric), list(free.values())
+    for number in range(config.servers):
+        found.add(places[number * len(places) // config.servers])
     return found
 
 

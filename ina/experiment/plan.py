@@ -76,7 +76,7 @@ def find(name: str) -> Path:
     """The file of a named experiment, or the file itself when ``name`` is a path that ends with ``.toml``."""
     if name.endswith(".toml"):
         return Path(name)
-    names = [path.stem for path in available()]
+    names = [named(path) for path in (*available(), *large())]
     if name not in names:
         raise ConfigError(f"no experiment {name!r} in {paths.root() / 'experiments'}{nearest(name, names)}")
     return paths.root() / "experiments" / f"{name}.toml"
@@ -84,6 +84,16 @@ def find(name: str) -> Path:
 
 def available() -> list[Path]:
     return sorted((paths.root() / "experiments").glob("*.toml"))
+
+
+def large() -> list[Path]:
+    """Those that take minutes; only asked for by name."""
+    return sorted((paths.root() / "experiments").glob("scale/*.toml"))
+
+
+def named(path: Path) -> str:
+    """The name of an experiment that comes with the package: ``loss-sweep``, ``scale/fat-tree``."""
+    return str(path.relative_to(paths.root() / "experiments").with_suffix(""))
 
 
 def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: Mapping[str, str] | None = None) -> Plan:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ina.experiment import allreduce, launch, model, replay, report, sharing, workload
 from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sharing, Trace, Workload
 from ina.experiment.places import hosts_of
+from ina.experiment.progress import Watch
 from ina.experiment.record import Folder, Reduction, Run, new_folder
 from ina.experiment.timeline import Timeline
 
@@ -62,8 +63,9 @@ def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str,
     """Runs one experiment in the folder ``path``: its runs and how they compare. The folder is whole, or not `finished`."""
     folder = Folder(path, config)
     if type(config) in WHOLE:
-        timeline = Timeline(config.sample)
-        results = WHOLE[type(config)](config, timeline)
+        with Watch(console) as watch:
+            timeline = Timeline(config.sample, watch)
+            results = WHOLE[type(config)](config, timeline)
         if timeline.jobs:
             timeline.write(path / "trace.json")
         _finish(folder, results, {}, timeline=timeline)

@@ -8,7 +8,7 @@ processes of their own. The report plots the busiest ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,6 +32,7 @@ class Timeline:
     """
 
     every: float = 0.0
+    watch: Callable[[Fabric], None] | None = None  # called now and then
     jobs: list[tuple[str, list[list[Span]]]] = field(default_factory=list)
     links: dict[str, list[tuple[float, float, float]]] = field(default_factory=dict)
     pools: dict[tuple[str, str], list[tuple[float, int]]] = field(default_factory=dict)
@@ -42,6 +43,8 @@ class Timeline:
         """``fabric.run``, to ``until`` ps at most, with looks when they are due."""
         step = round(self.every * PS)
         idle = fabric.run(min(until, self._last + step if step else until), max_events)
+        if self.watch:
+            self.watch(fabric)
         if step and fabric.now > self._last and (idle or fabric.now >= self._last + step):
             self._look(fabric)
         return idle

@@ -1,0 +1,57 @@
+"""How far a long run in virtual time is, on a terminal: a bar, packet-hops a second, and memory; and what it took, at the end."""
+
+from __future__ import annotations
+
+import resource
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ina.emulator.fabric import Fabric
+
+LONG = 3.0  # seconds after which it is worth a word
+
+
+class Watch:
+    """A context manager, and what ``Timeline.watch`` takes. Wall-clock figures are for people: they are in no result."""
+
+    def __init__(self, console: Console):
+        self._console, self._began, self._hops, self._now = console, time.monotonic(), 0, 0.0
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
+            console=console, transient=True, refresh_per_second=4,
+        )  # fmt: skip
+        self._task = self._bar.add_task("", total=1.0)
+        self._shown = False
+
+    def __call__(self, fabric: Fabric) -> None:
+        self._hops, self._now = fabric.stats()["frames"], fabric.now / 1e12
+        if self._seconds < LONG or not self._console.is_terminal:
+            return
+        if not self._shown:
+            self._bar.start()
+            self._shown = True
+        text = f"{1e3 * self._now:.3f} virtual ms, {self._rate / 1e6:.2f} M packet-hops/s"
+        self._bar.update(self._task, completed=fabric.progress() or 0.0, description=text)
+
+    @property
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    @property
+    def _rate(self) -> float:
+        return self._hops / max(1e-9, self._seconds)
+
+    def __enter__(self) -> Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._shown:
+            self._bar.stop()
+        if kind is None and self._seconds >= LONG and self._hops:
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+            what = f"{self._hops / 1e6:.1f} M packet-hops, {1e3 * self._now:.3f} virtual ms, in {self._seconds:.1f} s"
+            rate = f"{self._rate / 1e6:.2f} M packet-hops/s; at most {most:.2f} GiB of memory"
+            self._console.print(f"{what}: {rate}", highlight=False)
