@@ -125,7 +125,8 @@ def test_documented_keys_are_the_keys():
 def test_list_and_show(capsys):
     assert cli.main(["experiment", "list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert {line.split()[0] for line in lines} == {plan.named(p) for p in (*plan.available(), *plan.large())} >= {"loss-sweep", "two-jobs"}
+    there = {plan.named(path) for path in (*plan.available(), *plan.large())}
+    assert {line.split()[0] for line in lines} == there >= {"loss-sweep", "two-jobs"}
     assert cli.main(["experiment", "show", "two-jobs"]) == 0
     assert "jobs = [1, 2]" in capsys.readouterr().out
     assert cli.main(["experiment", "show", "two-job"]) == 2

@@ -146,8 +146,8 @@ def _needs_server(config: Virtual) -> bool:
 
 
 def servers(fabric: Fabric, config: Virtual, place: Place) -> Servers | None:
-    """The parameter servers that all jobs share, if the protocol has any: at hosts without a worker, each at a switch of its own, as far apart as there
-    are such switches. Raises ConfigError: there are not enough."""
+    """The parameter servers that all jobs share, if the protocol has any: at hosts without a worker, each at a switch of its own,
+    as far apart as there are such switches. Raises ConfigError: there are not enough."""
     if not _needs_server(config):
         return None
     taken = {host for hosts in place.hosts(config) for host in hosts}
