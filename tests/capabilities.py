@@ -137,8 +137,16 @@ def _chakra() -> str:
     return ""
 
 
+def _switchml_p4() -> str:
+    named = os.environ.get("INA_SWITCHML_P4")
+    if not named:
+        return "INA_SWITCHML_P4 does not name p4app-switchML's dev_root/p4/switchml.p4"
+    return "" if Path(named).is_file() else f"INA_SWITCHML_P4={named}: there is no such file"
+
+
 # name -> probe: an empty string where it is there, else what is missing
 PROBES: dict[str, Callable[[], str]] = {
+    "switchml-p4": _switchml_p4,
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
     "two processors": lambda: "" if len(os.sched_getaffinity(0)) > 1 else "this process may use one processor alone",
     "dpdk-testpmd": lambda: "" if shutil.which("dpdk-testpmd") else "no dpdk-testpmd on PATH (Debian: dpdk)",

@@ -82,7 +82,8 @@ class Controller:
         else:
             self._plant(job, tree, tuple(hosts) or tree.workers)
         wanted = {branch.switch: self._entries(job, branch) for branch in job.branches.values()}
-        self._write([Change(switch, insert(*entries), delete(*entries)) for switch, entries in wanted.items()])
+        self._write([Change(switch, [*self.program.clear(job.place(job.branches[switch])), *insert(*entries)], delete(*entries))
+                     for switch, entries in wanted.items()])
         self.jobs[name] = job
         self._incarnation, self._last_number = job.incarnation, number
         return job

@@ -7,11 +7,13 @@ from pathlib import Path
 
 from ina import paths
 from ina.compiler.build import compile_program
+from ina.control.making import make_switch
 from ina.control.ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
-from ina.control.programs import Sizes, program_named, programs, recognise
+from ina.control.programs import JobProgram, Sizes, programs, recognise
 from ina.control.writing import SwitchTarget
 from ina.switch.embedded import Switch
 from ina.switch.p4info import P4Info
+from ina.switch.program import Program
 from ina.switch.tna_entities import front_panel
 from ina.transport import SERVER, SWITCH, Address, protocols, worker_address
 
@@ -27,6 +29,16 @@ def protocol_of(program: Path, p4info: P4Info) -> tuple[str, Sizes]:
     return known[0].name, known[1]
 
 
+def payload(program: JobProgram, sizes: Sizes, defines: dict[str, str]) -> int:
+    """Values of a packet: the program's, or of a program that takes several those that VALUES says. Raises ValueError."""
+    if not program.payloads:
+        return sizes.values
+    asked = int(defines.get("VALUES", program.payloads[0]))
+    if asked not in program.payloads:
+        raise ValueError(f"VALUES={asked}: {program.title} takes {' or '.join(map(str, program.payloads))} values in a packet")
+    return asked
+
+
 class EmbeddedSwitch:
     """A running switch that can be given ports. Raises what compiling and loading the program raise.
 
@@ -39,14 +51,17 @@ class EmbeddedSwitch:
     def __init__(self, program: Path, defines: dict[str, str], switch: Switch | None = None):
         self._owned = switch is None
         if switch is None:
-            switch = Switch(compile_program(program, defines=defines, include_dirs=[paths.p4_dir()]).so_path)
-        self.switch = switch
-        self.protocol, sizes = protocol_of(program, self.switch.p4info)
-        self.values, self.slots = sizes.values, sizes.slots
-        self._address = replace(SWITCH, port=program_named(self.protocol).udp_port)
+            loaded = Program(compile_program(program, defines=defines, include_dirs=[paths.p4_dir()]).so_path)
+        else:
+            loaded = switch.program
+        self.protocol, sizes = protocol_of(program, loaded.p4info)
+        self.job_program, _ = recognise(loaded.p4info, program)
+        self.values, self.slots = payload(self.job_program, sizes, defines), sizes.slots
+        self.switch = make_switch(loaded, self.job_program) if switch is None else switch
+        self._address = replace(SWITCH, port=self.job_program.udp_port)
         self._program = str(program)
         self._ports: dict[int, object] = {}
-        self._numbers = front_panel(self.switch.pipes) if self.switch.pipes else range(PORTS)
+        self._numbers = self.job_program.ports or (front_panel(self.switch.pipes) if self.switch.pipes else range(PORTS))
         self._last = len(self._numbers) - 1
         if self._owned:
             self.switch.start()

@@ -19,7 +19,7 @@ from ina.control.embedded import protocol_of
 from ina.control.forwarder import PortCounts
 from ina.control.host import plug_in
 from ina.control.ports import Plug
-from ina.control.programs import program_named
+from ina.control.programs import PUBLISHED, program_named, recognise
 from ina.transport import SERVER, worker_address
 
 
@@ -34,6 +34,8 @@ class NetworkSwitch:
         kind = kinds.KINDS[description.kind]
         loaded = kind.load(program, defines)
         protocol, sizes = protocol_of(program, loaded.p4info)
+        if (recognise(loaded.p4info, program) or (None,))[0] is PUBLISHED:
+            raise ValueError(f"{program}: {PUBLISHED.only_local}")
         self._described = {"program": str(program), "source_hash": loaded.source_hash, "values": sizes.values,
                            "slots": sizes.slots, "protocol": protocol}  # fmt: skip
         self._udp_port = program_named(protocol).udp_port

@@ -98,7 +98,8 @@ class Service:
         self.upstream: Upstream | None = None  # of the parameter server
         if host is not None:
             about = host.describe()
-            self.controller = Controller(host.targets, about["slots"], protocol=about["protocol"], topology=host.topology)
+            self.controller = Controller(host.targets, about["slots"], protocol=getattr(host, "job_program", about["protocol"]),
+                                         topology=host.topology)
         self.ports: dict[str, list[int]] = {}  # open ports by job
         self.tokens: dict[str, str] = {}
         self.left: dict[str, set[int]] = {}  # by job: workers that have left in peace

@@ -22,6 +22,7 @@ import numpy as np
 from ina._native import ffi, lib
 from ina.control.controller import Controller, Job, switch_address
 from ina.control.forwarding import forwarding
+from ina.control.programs import PUBLISHED, recognise
 from ina.emulator.collectives import IDEAL, Schedule
 from ina.emulator.network import Completion, End, Network, Wire
 from ina.switch.embedded import Switch
@@ -125,6 +126,8 @@ class Fabric(Network):
         super().__init__(max_frame, payload)
         self.topology, self.seed, self.ecn, self.faults, self.protocol = topology, seed, ecn, faults, protocol
         loaded = program if isinstance(program, Program) else Program(getattr(program, "so_path", program))
+        if (recognise(loaded.p4info) or (None,))[0] is PUBLISHED:
+            raise ValueError(f"{loaded.name}: {PUBLISHED.only_local}")
         self._collectives = 0
         self._collective_states: dict[int, object] = {}
         self._end: dict[str, End] = {}

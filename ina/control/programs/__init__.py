@@ -11,10 +11,11 @@ from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 from ina.control.programs.base import BITMAP, Child, JobProgram, Parent, Place, Sizes
+from ina.control.programs.published import PROGRAM as PUBLISHED
 from ina.switch.p4info import P4Info
 from ina.transport import protocols
 
-__all__ = ["BITMAP", "Child", "JobProgram", "Parent", "Place", "Sizes", "program_named", "programs", "recognise"]
+__all__ = ["BITMAP", "PUBLISHED", "Child", "JobProgram", "Parent", "Place", "Sizes", "program_named", "programs", "recognise"]
 
 
 def program_named(name: str) -> JobProgram:
@@ -53,4 +54,5 @@ def recognise(p4info: P4Info, path: Path | None = None) -> tuple[JobProgram, Siz
     for program in sorted(programs(), key=lambda p: path is None or path.stem != p.name):
         if sizes := program.sizes(p4info):
             return program, sizes
-    return None
+    sizes = PUBLISHED.sizes(p4info)
+    return (PUBLISHED, sizes) if sizes else None

@@ -1,7 +1,7 @@
 """What the controller asks of a protocol: the entries that make a switch's program serve a job.
 
 The controller knows jobs, slots, trees and ports; which tables and actions a program has, a JobProgram knows. Both speak
-P4Runtime's terms (ina/switch/entities.py). Registers are never written: packets carry the job's incarnation.
+P4Runtime's terms (ina/switch/entities.py). Of our programs registers are never written: packets carry the job's incarnation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ina.switch.entities import Entity, MulticastGroupEntry, Replica
+from ina.switch.entities import Entity, MulticastGroupEntry, Replica, Update
 from ina.switch.p4info import P4Info
 from ina.transport import SWITCH, Address
 
@@ -92,10 +92,22 @@ class JobProgram(ABC):
     reserves: bool = True  # a job holds slots of its own; False: all jobs share the pool
     needs_server: bool = False  # a parameter server is above the root of every job's tree: its ``parent``
     multicasts: bool = True  # the switch copies a result to all workers; False: the parameter server sends each its own
+    payloads: tuple[int, ...] = ()  # values of a packet that one program takes; none: it is compiled for those of ``sizes``
+    pipes: int = 0  # that its switch must have
+    ports: Sequence[int] = ()  # where workers can be; none: at any
+    loopback: Sequence[int] = ()  # ports by which packets come back
 
     @abstractmethod
     def sizes(self, p4info: P4Info) -> Sizes | None:
         """Of a program of this protocol; None: it is another's."""
+
+    def setup(self) -> list[Update]:
+        """What a switch of the program is told before any job."""
+        return []
+
+    def clear(self, place: Place) -> list[Update]:
+        """What comes before the entries of a job, for programs that do not know jobs apart."""
+        return []
 
     @abstractmethod
     def job(self, place: Place) -> list[Entity]:
