@@ -132,7 +132,7 @@ def test_port_metadata(tmp_path: Path) -> None:
              types="struct port_t { bit<16> x; bit<4> y; }")  # fmt: skip
     assert p.ingress(data(), metadata=bytes.fromhex("1234 5678 9abc def0")).frame == data(c=0x1234, d=5)
     fields = [{"name": "x", "width": 16, "bit": 0}, {"name": "y", "width": 4, "bit": 16}]
-    assert p.layout["port_metadata"] == {"name": "IP.$PORT_METADATA", "fields": fields}
+    assert p.layout["port_metadata"] == {"name": "IP.$PORT_METADATA", "unpacked": True, "fields": fields}
 
 
 def test_port_metadata_as_a_header(tmp_path: Path) -> None:
@@ -283,6 +283,8 @@ def test_one_pipeline_twice_is_refused(tmp_path: Path) -> None:
         ("Digest in egress", {"egress_deparser_locals": "Digest<data_h>() d;", "egress_deparser": "d.pack(hdr.data);"}),
         ("port metadata have 64 bits", {"types": "struct t { bit<65> x; }", "metadata": "t m;",
             "parser": "state start { pkt.extract(intr); md.m = port_metadata_unpack<t>(pkt); transition accept; }"}),
+        ("'hdr.data.d' is none of the fields", {"ingress": "hdr.data.a = h.get({hdr.data.a, hdr.data.b});",
+            "ingress_locals": '@symmetric("hdr.data.a", "hdr.data.d") Hash<bit<32>>(HashAlgorithm_t.CRC32) h;'}),
         ("invalidate of a field other than", {"ingress": "invalidate(tm.qid);"}),
     ],
 )  # fmt: skip

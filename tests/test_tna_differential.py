@@ -164,6 +164,7 @@ EVERYTHING = {
         CRCPolynomial<bit<16>>(0x1021, false, true, false, 0xFFFF, 0x1234) polynomial;
         Hash<bit<11>>(HashAlgorithm_t.CUSTOM, polynomial) custom; Hash<bit<32>>(HashAlgorithm_t.CRC32) crc;
         Hash<bit<64>>(HashAlgorithm_t.CRC64) wide; Hash<bit<16>>(HashAlgorithm_t.XOR16) folded;
+        @symmetric("hdr.data.a", "hdr.data.b") Hash<bit<32>>(HashAlgorithm_t.CRC32) crc2;
         Hash<bit<7>>(HashAlgorithm_t.IDENTITY) same; Hash<bit<24>>(HashAlgorithm_t.RANDOM) any;
         action pair(bit<8> at) { hdr.data.b = add.execute(at); }
         action taken(bit<8> at) { hdr.data.b = take.execute(at); }
@@ -181,7 +182,8 @@ EVERYTHING = {
         direct.apply(); forward.apply(); fixed.apply();
         md.which = compare.execute(hdr.data.e[3:0]);
         if (hdr.data.e[0:0] == 1) { tm.bypass_egress = flip.execute(hdr.data.d[3:0]); note.execute_log(); }
-        if (hdr.data.e[1:1] == 1) { hdr.data.a = crc.get({hdr.data.b, hdr.data.d[2:0]}); }
+        if (hdr.data.e[1:1] == 1) { hdr.data.a = crc.get({hdr.data.b, hdr.data.d[2:0]});
+            hdr.data.b = crc2.get({hdr.data.a, hdr.data.d, hdr.data.b}); }
         if (hdr.data.e[2:2] == 1) { hdr.data.a = hdr.data.a ^ wide.get({hdr.data.a, hdr.data.b, hdr.data.c})[40:9]; }
         if (hdr.data.e[3:3] == 1) { hdr.data.c = folded.get({hdr.data.a, hdr.data.d[4:0]}) + (bit<16>)same.get({hdr.data.b}); }
         if (hdr.data.e[4:4] == 1) { hdr.data.b = (bit<32>)any.get({hdr.data.a});

@@ -286,6 +286,15 @@ def test_xor(tmp_path: Path, algorithm: str, size: int) -> None:
     assert hashed(p, a, b, c) == wanted
 
 
+def test_symmetric_hash(tmp_path: Path) -> None:
+    notes = '@symmetric("hdr.data.a", "hdr.data.b") @symmetric("hdr.data.d", "hdr.data.e")'
+    p = pipe(tmp_path, "hdr.data.c = h.get({hdr.data.a, hdr.data.b, hdr.data.d, hdr.data.e});",
+             ingress_locals=f"{notes} Hash<bit<16>>(HashAlgorithm_t.CRC16) h;")  # fmt: skip
+    one = p.ingress(data(1, 2, 0, 3, 4)).frame[8:10]
+    assert one == p.ingress(data(2, 1, 0, 3, 4)).frame[8:10] == p.ingress(data(1, 2, 0, 4, 3)).frame[8:10]
+    assert one != p.ingress(data(1, 3, 0, 2, 4)).frame[8:10]
+
+
 def test_the_random_hash_is_a_function(tmp_path: Path) -> None:
     p = hash_pipe(tmp_path, "HashAlgorithm_t.RANDOM", 16)
     found = [hashed(p, 0, 0, c) for c in range(64)]

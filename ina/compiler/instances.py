@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from ina.compiler import ast
+from ina.compiler.errors import CompileError
 from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.types import RecordType, SerEnumType, StructType, TupleType, Type, strip_new
 
@@ -85,6 +86,27 @@ def _live(node: Any, instance: Instance) -> Iterator[Any]:
             yield from _live(node.then if known != negated else node.otherwise, instance)
     elif node is not None:
         yield node
+
+
+def symmetric_places(instance: Instance, data: ast.Expr | None) -> list[tuple[int, int]]:
+    """Which two fields of the list `data` each `@symmetric("a", "b")` of a Hash makes exchangeable (TNA).
+
+    Raises CompileError for a name that is not in the list, and where there is no list.
+    """
+    found = []
+    for note in instance.site.annotations if instance.site is not None else ():
+        if note.name != "symmetric":
+            continue
+        names = [e.value for e in note.exprs if isinstance(e, ast.StringLiteral)]
+        items = [ast.source_text(v) for v in getattr(data, "values", ())]
+        if len(names) != 2 or len(note.exprs) != 2:
+            raise CompileError(note.span, 'expected two names of fields, as in @symmetric("hdr.ipv4.src", "hdr.ipv4.dst")')
+        for name in names:
+            if name not in items:
+                where = f"the fields are {', '.join(items)}" if items else "give them to get() as a list in braces"
+                raise CompileError(note.span, f"@symmetric: '{name}' is none of the fields that are hashed", [where])
+        found.append((items.index(names[0]), items.index(names[1])))
+    return found
 
 
 def calls_in(node: Any) -> Iterator[ast.Call]:

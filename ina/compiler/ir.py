@@ -342,7 +342,7 @@ class Module:
     `preserved`: field list -> variables. `messages`: text, place and counter of each log_msg. `filters`: low-pass filters
     and random early drops. TNA: `pipeline` is its name, `keep_ingress` says that ingress may mirror or resubmit,
     `selectors` names the action selector of an action profile, `port_metadata` is its table's name and what the parser
-    makes of the 64 bits: (field, bits, first bit).
+    makes of the 64 bits: (field, bits, first bit), by `port_metadata_unpack` or as a header.
     """
 
     name: str
@@ -365,7 +365,7 @@ class Module:
     architecture: str = "v1model"
     pipeline: str = ""
     keep_ingress: bool = False
-    port_metadata: tuple[str, list[tuple[str, int, int]]] = ("", [])
+    port_metadata: tuple[str, list[tuple[str, int, int]], bool] = ("", [], False)
     selectors: dict[str, str] = field(default_factory=dict)
 
 

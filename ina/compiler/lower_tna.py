@@ -62,6 +62,7 @@ class Tna(Objects):
     def lower(self) -> ir.Module:
         blocks = [self._block(self.pipeline.args[p.name]) for p in self.pipeline.decl.params]
         ingress, ingress_grow, fields = self._phase(*blocks[:3])
+        unpacked = bool(self.port_metadata)
         metadata = self.port_metadata or extracted_port_metadata(blocks[0])
         self.in_egress = True
         egress, egress_grow, more = self._phase(*blocks[3:])
@@ -87,7 +88,7 @@ class Tna(Objects):
             pipeline=self.name,
             keep_ingress=self.keep_ingress,
             selectors=self.selectors,
-            port_metadata=(f"{blocks[0].name}.$PORT_METADATA", metadata),
+            port_metadata=(f"{blocks[0].name}.$PORT_METADATA", metadata, unpacked),
         )
         module.fields = {f"ingress.{k}": v for k, v in fields.items()} | {f"egress.{k}": v for k, v in more.items()}
         for region in self.storage.regions:

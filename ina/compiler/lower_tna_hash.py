@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
+from ina.compiler.instances import symmetric_places
 from ina.compiler.lower_pipeline import Pipelines
 from ina.compiler.program import Instance
 
@@ -38,6 +39,21 @@ XOR = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
 
 
 class Hashes(Pipelines):
+    def symmetric(self, instance: Instance, data: ast.Expr) -> list[Any]:
+        """The values to hash. Hashes are linear: of two fields that may change places both are replaced by their exclusive
+        or, which is what the hardware makes of them."""
+        pairs = symmetric_places(instance, data)
+        value = self.read(self.value(data))
+        if not pairs:
+            return [value]
+        values = places.members(value)
+        for i, j in pairs:
+            a, b = self.read(values[i]), self.read(values[j])
+            if not isinstance(a, ir.Expr) or not isinstance(b, ir.Expr) or a.width != b.width:
+                raise self.unsupported(data, "symmetric fields of different widths")
+            values[i] = values[j] = ir.Op("xor", (fold.cast(a, a.width), fold.cast(b, b.width)), a.width)
+        return values
+
     def tna_hash(self, instance: Instance, data: list[Any], node: ast.Node, width: int | None = None) -> ir.Expr:
         """What the Hash `instance` gives for the values `data`, in `width` bits (None: its own)."""
         if width is None:

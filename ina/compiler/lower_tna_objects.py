@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
+from ina.compiler.instances import symmetric_places
 from ina.compiler.lower_tna_packet import PacketObjects
 from ina.compiler.program import Instance
 from ina.compiler.tna_math import math_unit
@@ -100,7 +101,7 @@ class Objects(PacketObjects):
             case "DirectLpf" | "DirectWred", "execute":
                 return self._filter(e, self.attached(e, instance, self.filters), self.direct_entry(e, instance), instance)
             case "Hash", "get":
-                return self.tna_hash(instance, [self.value(e.args[0])], e)
+                return self.tna_hash(instance, self.symmetric(instance, e.args[0]), e)
             case "Random", "get":
                 return self._random_bits(e, instance)
             case _:
@@ -338,5 +339,6 @@ class Objects(PacketObjects):
 
     def hash_of(self, algorithm: Any, parts: list[Any], payload: bool = False) -> ir.Var:
         if isinstance(algorithm, Instance):  # an action selector's
+            symmetric_places(algorithm, None)
             return self.stable(fold.cast(self.tna_hash(algorithm, parts, algorithm.site), 64))
         return super().hash_of(algorithm, parts, payload)

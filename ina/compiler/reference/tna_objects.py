@@ -7,13 +7,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ina.compiler import ast
+from ina.compiler.instances import symmetric_places
 from ina.compiler.program import Instance
 from ina.compiler.reference.expressions import Frame, InterpreterError
 from ina.compiler.reference.externs import CounterArray, MeterArray, MeterState, RegisterArray
 from ina.compiler.reference.hashes import csum16, to_bytes
 from ina.compiler.reference.packet import ParserError
 from ina.compiler.reference.tables import ActionProfile
-from ina.compiler.reference.values import copy, default_value, from_const, pack, wrap
+from ina.compiler.reference.values import Record, copy, default_value, from_const, pack, wrap
 from ina.compiler.tna_math import math_unit
 from ina.compiler.types import fixed_width, underlying
 
@@ -168,7 +169,13 @@ class ObjectMethods:
                 entry = self._entry(instance, call)
                 return self._filter(instance, state, -1 if entry is None else entry.handle, given["val"])
             case "Hash", "get":
-                return wrap(self.hash_bits(instance, *pack(args[0], call.args[0].type)), underlying(call.type))
+                data = copy(args[0])
+                for i, j in symmetric_places(instance, call.args[0]):
+                    names = list(data.fields) if isinstance(data, Record) else range(len(data.items))
+                    parts = data.fields if isinstance(data, Record) else data.items
+                    mask = (1 << fixed_width(call.args[0].values[i].type)) - 1
+                    parts[names[i]] = parts[names[j]] = (parts[names[i]] ^ parts[names[j]]) & mask
+                return wrap(self.hash_bits(instance, *pack(data, call.args[0].type)), underlying(call.type))
             case "Random", "get":
                 return wrap(self.random.between(0, (1 << fixed_width(call.type)) - 1), underlying(call.type))
             case _:
