@@ -23,11 +23,11 @@ FLOORS = {
     "control": 6,
     "emulator": 7,
     "backend": 7,
-    "experiment": 8,
     "dpdk": 8,
-    "tofino": 9,
-    "cli": 10,
-    "__main__": 11,
+    "experiment": 9,
+    "tofino": 10,
+    "cli": 11,
+    "__main__": 12,
 }
 # Rooms of one floor do not know each other, and these do not know anything of ina but what stands here.
 ONLY = {"compiler": {"compiler", "paths"}, "paths": set()}

@@ -18,6 +18,34 @@ def test_a_whole_examination(capsys):
     assert not [each for each in found.values() if each["verdict"] == "bad"]
 
 
+def test_what_the_fast_path_needs(tmp_path):
+    """Of a server that is set up, by what its kernel says; and of one that is not."""
+    from ina.dpdk.doctor import examine
+
+    bare = {what: (verdict, found, advice) for verdict, what, found, advice in examine(tmp_path)}
+    assert bare["huge pages"][:2] == ("warning", "0 MiB free") and bare["IOMMU"][0] == bare["isolated cores"][0] == "warning"
+    assert "none on the PCI bus" in bare["NIC"][1]
+    for name, text in {
+        "kernel/mm/hugepages/hugepages-2048kB/free_hugepages": "600", "kernel/iommu_groups/0/type": "DMA",
+        "devices/system/cpu/isolated": "2-3", "bus/pci/devices/0000:17:00.0/class": "0x020000",
+        "bus/pci/devices/0000:17:00.0/numa_node": "1", "bus/pci/devices/0000:17:00.0/net/eth4/mtu": "1500",
+        "bus/pci/devices/0000:18:00.0/class": "0x030000", "bus/pci/drivers/ice/module": "",
+    }.items():  # fmt: skip
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    driver = tmp_path / "bus/pci/devices/0000:17:00.0/driver"
+    driver.symlink_to(tmp_path / "bus/pci/drivers/ice")
+    ready = {what: (verdict, found, advice) for verdict, what, found, advice in examine(tmp_path)}
+    assert ready["huge pages"][:2] == ("good", "1200 MiB free") and ready["IOMMU"][0] == "good"
+    assert ready["isolated cores"][1] == "2-3"
+    assert ready["NIC"][:2] == ("fact", "0000:17:00.0: ice, eth4, NUMA node 1") and "loses eth4" in ready["NIC"][2]
+    driver.unlink()
+    (tmp_path / "bus/pci/drivers/vfio-pci").mkdir()
+    driver.symlink_to(tmp_path / "bus/pci/drivers/vfio-pci")
+    assert ("good", "NIC") in [said[:2] for said in examine(tmp_path)]
+    assert cli.main(["doctor", "--target", "dpdk", "--agent", "5"]) == 2
+
+
 def test_an_interface_that_will_not_do(capsys):
     assert cli.main(["doctor", "--quick", "--interface", "nosuch0"]) == 1
     out = capsys.readouterr().out

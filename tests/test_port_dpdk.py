@@ -62,7 +62,8 @@ def test_where_a_process_is_plugged_in(text, wanted):
 
 
 def test_devices_as_people_say_them():
-    assert dpdk.device("17:00.0", 1, True, 1100) == "17:00.0"
+    assert dpdk.device("17:00.0", 1, True, 1100) == dpdk.device("0000:17:00.0", 1, True, 1100) == "0000:17:00.0"
+    assert dpdk.device("net_null0,copy=1", 1, True, 1100) == "net_null0,copy=1"
     said = dpdk.device("memif:/run/x,rsize=11", 2, False, 8300)
     assert said == "net_memif2,role=client,id=2,socket=/run/x,socket-abstract=no,bsize=8384,rsize=11"
     with pytest.raises(ValueError, match="expected memif:SOCKET"):

@@ -13,6 +13,7 @@
 #include <rte_errno.h>
 #include <rte_eth_ring.h>
 #include <rte_ethdev.h>
+#include <rte_ether.h>
 #include <rte_flow.h>
 #include <rte_lcore.h>
 #include <rte_malloc.h>
@@ -95,9 +96,11 @@ struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, c
     struct ina_dpdk_pool *pool = calloc(1, sizeof *pool);
     if (!pool)
         return NULL;
-    /* Whole lines after the private data, and one more than needed: drivers copy by lines. Many want 2 KiB at least. */
-    const uint32_t longest = RTE_PKTMBUF_HEADROOM + (max_frame < RTE_MBUF_DEFAULT_DATAROOM ? RTE_MBUF_DEFAULT_DATAROOM : max_frame);
-    const uint32_t room = RTE_ALIGN_CEIL(longest + PRIVATE, RTE_CACHE_LINE_SIZE) + RTE_CACHE_LINE_SIZE - PRIVATE;
+    /* NICs take buffers in steps of up to 1 KiB, 2 KiB at least, and count VLAN tags and FCS in. A line more, so that mbufs are
+     * an odd number of lines apart and spread over the cache's sets. */
+    const uint32_t whole = RTE_ALIGN_CEIL(max_frame + 2 * RTE_VLAN_HLEN + RTE_ETHER_CRC_LEN, 1024);
+    const uint32_t data = whole < RTE_MBUF_DEFAULT_DATAROOM ? RTE_MBUF_DEFAULT_DATAROOM : whole;
+    const uint32_t room = RTE_PKTMBUF_HEADROOM + data + RTE_CACHE_LINE_SIZE - PRIVATE;
     struct rte_pktmbuf_pool_private how = {.mbuf_data_room_size = (uint16_t)room, .mbuf_priv_size = PRIVATE};
     snprintf(name, sizeof name, "ina_%u", number++);
     pool->max_frame = max_frame;

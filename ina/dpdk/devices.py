@@ -51,7 +51,7 @@ class Devices:
         if not 32 <= descriptors <= 32768:
             raise ValueError(f"--descriptors {descriptors}: expected 32 to 32768")
         mbufs = mbufs or CACHES + len(wanted) * len(shards) * (2 * descriptors + HELD)
-        memory = 64 + mbufs * (max(max_frame, 2048) + 512) // 1_000_000 + 8 * len(wanted)
+        memory = 64 + mbufs * (max(max_frame + 1024, 2048) + 512) // 1_000_000 + 8 * len(wanted)
         dpdk.start(list(eal) or dpdk.arguments(list(wanted.values()), memory))
         self.opened: dict[int, dpdk.Device] = {}
         self.ports: dict[int, Any] = {}

@@ -21,6 +21,7 @@ import numpy as np
 
 from ina.control.client import Client, ControlError, SwitchProcess
 from ina.control.ports import open_worker_port
+from ina.dpdk import doctor as fast_path
 from ina.experiment import links
 from ina.transport import Endpoint, WorkerConfig, protocols
 from ina.transport.config import ETHERNET_OVERHEAD
@@ -301,19 +302,25 @@ def _processor_seconds() -> float:
 
 
 def _wrong(options: argparse.Namespace) -> str:
-    if not options.target and (options.peer or options.agent is not None):
+    if options.target != "tofino" and (options.peer or options.agent is not None):
         return "--peer and --agent are for --target tofino"
     if options.agent is not None and not 0 < options.agent <= 86400:
         return f"--agent {options.agent:g}: expected seconds, up to 86400"
     if not 1 <= options.count <= links.MOST:
         return f"--count {options.count}: expected 1..{links.MOST}"
-    if options.target and not (options.peer or options.interface or options.agent is not None):
+    if options.target == "tofino" and not (options.peer or options.interface or options.agent is not None):
         return "--target tofino: which --interface, and which --peer (or --agent SECONDS to answer)?"
     return ""
 
 
 def examine(options: argparse.Namespace) -> Iterator[Finding]:
     frame = protocols.frame_bytes(options.protocol, options.values)
+    if options.target == "dpdk":
+        yield from processors(options.workers)
+        yield from (Finding(*said) for said in fast_path.examine())
+        for name in options.interface:
+            yield from interface(name, frame, options.values)
+        return
     if options.target:
         for name in options.interface:
             yield from interface(name, frame, options.values)
@@ -370,7 +377,8 @@ def add_arguments(commands) -> None:
     parser.add_argument("--port", default="shm", choices=("shm", "udp"), help="of the trial (%(default)s)")
     parser.add_argument("--quick", action="store_true", help="no trial run")
     parser.add_argument("--json", action="store_true", help="for programs")
-    parser.add_argument("--target", default="", choices=("", "tofino"), help="check the way to other hosts through it instead")
+    parser.add_argument("--target", default="", choices=("", "tofino", "dpdk"),
+                        help="tofino: check the way to other hosts through it instead; dpdk: what the fast path needs")
     parser.add_argument("--peer", action="append", default=[], metavar="IP", help="a host there, on which an agent answers")
     parser.add_argument("--agent", type=float, metavar="SECONDS", help="with --target: answer other hosts' probes so long")
     parser.add_argument("--count", type=int, default=5000, help="probes to each peer (%(default)s)")

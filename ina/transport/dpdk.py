@@ -155,10 +155,10 @@ def arguments(devices: Sequence[str], megabytes: int) -> list[str]:
     return [*memory, *where, "-l", str(min(os.sched_getaffinity(0))), "--no-telemetry", "--log-level", "error"]
 
 
-def free_huge_pages() -> int:
-    """MiB that are free in huge pages of any size."""
+def free_huge_pages(sys: Path = Path("/sys")) -> int:
+    """MiB that are free in huge pages of any size. ``sys``: where the kernel says so."""
     free = 0
-    for pages in Path("/sys/kernel/mm/hugepages").glob("hugepages-*kB"):
+    for pages in (sys / "kernel/mm/hugepages").glob("hugepages-*kB"):
         size = int(pages.name.removeprefix("hugepages-").removesuffix("kB"))
         free += int((pages / "free_hugepages").read_text()) * size
     return free // 1024
@@ -288,7 +288,7 @@ def device(text: str, number: int, server: bool, max_frame: int) -> str:
     path (``memif:SOCKET,key=value`` with more of that driver's arguments); all else stays. ``server``: this end makes the socket.
     """
     if not text.startswith("memif:"):
-        return text
+        return f"0000:{text}" if PCI.match(text) and text.count(":") == 1 else text  # as the bus names it
     path, comma, more = text.removeprefix("memif:").partition(",")
     if not path:
         raise ValueError(f"dpdk: {text!r}: expected memif:SOCKET, such as memif:/run/ina.sock")
@@ -362,7 +362,7 @@ def job_port(where: Plug, udp_port: int, max_frame: int, eal: Sequence[str], tim
     if where.device not in _devices:
         longest = max(max_frame, 1514)
         mbufs = 8192
-        start(list(eal) or arguments([where.device], 64 + mbufs * (max(longest, 2048) + 512) // 1_000_000))
+        start(list(eal) or arguments([where.device], 64 + mbufs * (max(longest + 1024, 2048) + 512) // 1_000_000))
         name = device(where.device, where.at, False, longest)
         _devices[where.device] = open_device(name, Pool(mbufs, longest), timeout=timeout)
     opened = _devices[where.device]
