@@ -8,7 +8,7 @@ from typing import Any
 
 from ina.compiler import ast
 from ina.compiler.errors import CompileError
-from ina.compiler.program import CheckedProgram, Instance
+from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
 from ina.compiler.types import RecordType, SerEnumType, StructType, TupleType, Type, strip_new
 
 
@@ -173,18 +173,24 @@ def field_list(program: CheckedProgram, t: RecordType, index: int) -> list[tuple
     return paths
 
 
-def value_set_fields(t: Type, name: str = "", kind: str = "exact") -> list[tuple[str, Type, str]]:
-    """(name, type, match kind) of the scalars of a value set's type."""
+def value_set_kind(program: CheckedProgram) -> str:
+    """How fields without `@match` are matched: a Tofino's parsers match under masks."""
+    package = program.main.decl.name if program.main is not None else ""
+    return "ternary" if ARCHITECTURES.get(package) == "tna" else "exact"
+
+
+def value_set_fields(t: Type, kind: str, name: str = "") -> list[tuple[str, Type, str]]:
+    """(name, type, match kind) of the scalars of a value set's type. `kind`: of those without `@match`."""
     t = strip_new(t)
     found: list[tuple[str, Type, str]] = []
     if isinstance(t, StructType):
         for f in t.fields.values():
             note = f.decl.annotation("match") if f.decl is not None else None
             inner = kind if note is None else "".join(note.tokens)
-            found += value_set_fields(f.type, f"{name}.{f.name}" if name else f.name, inner)
+            found += value_set_fields(f.type, inner, f"{name}.{f.name}" if name else f.name)
     elif isinstance(t, TupleType):
         for i, element in enumerate(t.elements):
-            found += value_set_fields(element, f"{name}.f{i}" if name else f"f{i}", kind)
+            found += value_set_fields(element, kind, f"{name}.f{i}" if name else f"f{i}")
     else:
         found.append((name or "value", t, kind))
     return found

@@ -25,6 +25,7 @@ from ina.compiler.instances import (
     property_instance,
     tables_of,
     value_set_fields,
+    value_set_kind,
 )
 from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
 from ina.compiler.reference.expressions import Frame, InterpreterError
@@ -202,7 +203,7 @@ class Interpreter(Statements):
 
     def _create_value_set(self, instance: Instance, decl: ast.ValueSetDecl) -> None:
         """Elements of a struct or tuple are matched one by one: `@match(kind)` on a field, else exact (§13.11)."""
-        fields = value_set_fields(getattr(decl.type, "element", decl.type))
+        fields = value_set_fields(getattr(decl.type, "element", decl.type), value_set_kind(self.program))
         types, kinds = [t for _, t, _ in fields], [kind for *_, kind in fields]
         value_set = ValueSet(instance.cp_names.get(decl.name, decl.cp_name), decl, types, kinds)
         self._value_sets[instance, decl] = value_set

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places
-from ina.compiler.instances import action_name, entry_priorities, property_instance, value_set_fields
+from ina.compiler.instances import action_name, entry_priorities, property_instance, value_set_fields, value_set_kind
 from ina.compiler.lower_parser import Parsers
 from ina.compiler.program import Instance
 
@@ -261,7 +261,7 @@ class Tables(Parsers):
             return found
         name = owner.cp_names.get(decl.name, decl.cp_name)
         keys, word = [], 0
-        for field, t, kind in value_set_fields(getattr(decl.type, "element", decl.type)):
+        for field, t, kind in value_set_fields(getattr(decl.type, "element", decl.type), value_set_kind(self.program)):
             shape = places.scalar_shape(t)
             if shape is None or kind not in ("exact", "lpm", "ternary", "range", "optional"):
                 raise self.unsupported(decl, f"a value set's field of type {t} with match kind '{kind}'")

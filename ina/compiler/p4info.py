@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ina.compiler import ast
-from ina.compiler.instances import action_name, calls_in, instances_of, property_instance, tables_of
+from ina.compiler.instances import action_name, calls_in, instances_of, property_instance, tables_of, value_set_kind
 from ina.compiler.p4info_types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
 from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
 from ina.compiler.types import (
@@ -402,17 +402,18 @@ class _Builder:
         message: Json = {"preamble": self.symbols.preamble(VALUE_SET, name, decl.annotations)}
         t = strip_new(getattr(decl.type, "element", decl.type))
         match: list[Json] = []
+        plain = value_set_kind(self.program)
         if isinstance(t, StructType):
             members = list(t.fields.values())
             notes = [f.decl.annotations if f.decl is not None else [] for f in members]
             for f, annotations, number in zip(members, notes, field_ids(notes), strict=True):
-                kind = next(("".join(a.tokens) for a in annotations if a.name == "match"), "exact")
+                kind = next(("".join(a.tokens) for a in annotations if a.name == "match"), plain)
                 entry = {"id": number, "name": f.name, "bitwidth": bitwidth(f.type), **match_kind(kind)}
                 match.append(annotate(entry, annotations, ("match",)))
         elif isinstance(t, TupleType):
-            match += [{"id": i, "bitwidth": bitwidth(e), "matchType": "EXACT"} for i, e in enumerate(t.elements, 1)]
+            match += [{"id": i, "bitwidth": bitwidth(e), **match_kind(plain)} for i, e in enumerate(t.elements, 1)]
         elif isinstance(t, BitType | SerEnumType | BoolType):
-            match.append({"id": 1, "bitwidth": bitwidth(t), "matchType": "EXACT"})
+            match.append({"id": 1, "bitwidth": bitwidth(t), **match_kind(plain)})
         else:
             raise ValueError(f"{decl.span}: a value set of {t} cannot be shown to a control plane")
         self._add("valueSets", put(message, match=match, size=decl.size.const))
