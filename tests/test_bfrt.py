@@ -93,6 +93,20 @@ def test_a_batch_is_made_whole_or_not_at_all(target, switch):
     assert switch.read([TableEntry("l2"), TableEntry("l2", is_default=True)]) == before
 
 
+def test_many_rows_are_read_at_once_before_they_are_changed(target, switch):
+    """Of more than a few, the whole table; what a failure takes back is the same."""
+    entries = [forward(mac, port=mac % 7) for mac in range(1, 60)]
+    target.write(insert(*entries))
+    before = switch.read([TableEntry("l2")])
+    with pytest.raises(EntityError, match="update 90: insert"):
+        target.write([*modify(*(forward(mac, port=8) for mac in range(1, 60))), *delete(*entries[:30]), *insert(forward(1)),
+                      *insert(forward(1))])  # fmt: skip
+    after = switch.read([TableEntry("l2")])
+    assert sorted(after, key=repr) == sorted(before, key=repr)
+    target.write(delete(*entries))
+    assert switch.read([TableEntry("l2")]) == []
+
+
 def test_a_controller_finds_its_program_by_what_the_switch_says(target, switch):
     program, sizes = recognise(target.p4info)
     assert (program.name, sizes.values, sizes.slots) == ("switchml", 32, 512)

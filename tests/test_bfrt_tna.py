@@ -70,6 +70,17 @@ def test_entries_steer_packets_and_their_counters_count(target, switch):
     assert sorted(target.read([TableEntry(TABLE)]), key=lambda e: e.priority) == [entry(port=2), entry(port=3, priority=5)]
 
 
+def test_an_entry_that_matches_everything_has_a_key_of_its_own(target):
+    """Left out in P4Runtime's terms; on the wire a mask of 0."""
+    everything = TableEntry(TABLE, {ZONE: 0}, "SwitchIngress.to_port", {"port": 3}, 9)
+    target.write(insert(entry(port=2), everything))
+    assert target.read([everything]) == [everything]
+    target.write(modify(TableEntry(TABLE, {ZONE: 0}, "SwitchIngress.to_port", {"port": 1}, 9)))
+    assert {e.priority: e.params["port"] for e in target.read([TableEntry(TABLE)])} == {1: 2, 9: 1}
+    target.write(delete(everything))
+    assert [e.priority for e in target.read([TableEntry(TABLE)])] == [1]
+
+
 def test_registers_have_a_value_in_every_pipe(target, switch):
     switch.step(FRAME, port=1)
     switch.step(FRAME, port=129)

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import grpc
 
+from ina.bfrt.entities import of_row
 from ina.bfrt.info import Info
 from ina.bfrt.messages import PACKAGE, SERVICE, Status, bfrt
+from ina.bfrt.program_info import MATCH_TABLES
 from ina.bfrt.rows import Row, message_of, row_of
 from ina.switch.p4info import EntityError
 
@@ -28,6 +31,7 @@ CODES = {
     12: "UNIMPLEMENTED", 13: "INTERNAL", 14: "UNAVAILABLE",
 }  # fmt: skip
 BATCH = 1000  # rows a Write
+MANY = 16  # rows of a table that are read one by one
 
 Change = tuple[str, Row]  # INSERT, MODIFY, DELETE or INSERT_OR_MODIFY
 
@@ -153,7 +157,7 @@ class Client:
         Rows of a device that keeps no entries (`undo` False) are not read before and not taken back.
         """
         changes = list(changes)
-        before = [self._found(change) if undo else None for change in changes]
+        before = self._before(changes) if undo else [None] * len(changes)
         made: list[int] = []
         try:
             for at in range(0, len(changes), BATCH):
@@ -186,6 +190,23 @@ class Client:
                 return failed
             raise self._failure(error) from None
         return {}
+
+    def _before(self, changes: Sequence[Change]) -> list[Row | None]:
+        """What each change replaces. Of a table with many, all rows are read at once."""
+        counts = Counter(row.table for type_, row in changes if type_ != "INSERT" and not row.is_default)
+        known: dict[str, dict[Any, Row]] = {}
+        for name, count in counts.items():
+            if count > MANY and self.info.table(name).kind in MATCH_TABLES:
+                known[name] = {self._signature(row): row for row in self.read([Row(name)])}
+        return [
+            known[row.table].get(self._signature(row)) if row.table in known and type_ != "INSERT" and not row.is_default
+            else self._found((type_, row)) for type_, row in changes
+        ]  # fmt: skip
+
+    def _signature(self, row: Row) -> Any:
+        """Equal for rows of one key, however they are written."""
+        entry = of_row(row_of(message_of(Row(row.table, row.key), self.info), self.info), self.info)
+        return frozenset(entry.match.items()), entry.priority
 
     def _found(self, change: Change) -> Row | None:
         type_, row = change

@@ -167,9 +167,8 @@ class ProgramTables:
         self._write([Update(type_, entity), *direct])
 
     def _found(self, table: Table, row: Row) -> list[Row]:
-        wanted = self._whole(table, row.key)
-        rows = (entities.to_row(e, self.info) for e in self._entities(table))
-        return [r for r in rows if self._whole(table, r.key) == wanted]
+        """What is there with this key, without what is counted beside it."""
+        return [entities.to_row(e, self.info) for e in self._matching(table, Row(row.table, self._whole(table, row.key)))]
 
     @staticmethod
     def _whole(table: Table, key: Any) -> dict[str, Any]:
@@ -205,6 +204,16 @@ class ProgramTables:
 
     def _clear(self, table: Table) -> None:
         self._write([Update("DELETE", e) for e in self._entities(table) if not getattr(e, "is_const", False)])
+
+    def _matching(self, table: Table, row: Row) -> list[Any]:
+        """Entities with the row's key; without one all of the table."""
+        if row.key and table.kind in MATCH_TABLES:
+            pattern = entities.of_row(Row(row.table, row.key), self.info)
+            if pattern.match:  # the switch finds it; an entry that matches everything it takes for a pattern of all
+                return self.switch.read([pattern])
+        wanted = self._whole(table, row.key) if row.key else None
+        said = ((e, entities.to_row(e, self.info)) for e in self._entities(table))
+        return [e for e, r in said if wanted in (None, self._whole(table, r.key))]
 
     def _entities(self, table: Table) -> list[Any]:
         name = own_name(table.name)
@@ -286,9 +295,7 @@ class ProgramTables:
             (default,) = self.switch.read([TableEntry(own_name(table.name), is_default=True)])
             return [entities.to_row(default, self.info)] if default.action else []
         else:
-            wanted = self._whole(table, row.key) if row.key else None
-            said = ((e, entities.to_row(e, self.info)) for e in self._entities(table))
-            rows = [self._row(table, e, r) for e, r in said if wanted in (None, self._whole(table, r.key))]
+            rows = [self._row(table, e, entities.to_row(e, self.info)) for e in self._matching(table, row)]
         if row.key and table.kind == "ParserValueSet":
             rows = [r for r in rows if r.key == row.key]
         if row.key and not rows:

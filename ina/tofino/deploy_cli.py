@@ -123,9 +123,10 @@ def _embedded(args: argparse.Namespace, d: Any) -> Iterator[Any]:
     if args.api != "bfrt":
         raise ConfigError("--api p4runtime plans against a switch: give --at HOST:PORT")
     path = paths.p4_dir() / "tofino" / f"{d.p4_name}.p4"
+    sizes = {"VALUES": str(d.config.values)} if hasattr(d.config, "values") else {}
     if not path.is_file():
         raise ConfigError(f"{path} is not there: to plan for another program give --at HOST:PORT")
-    with Switch(compile_program(path, include_dirs=[paths.p4_dir()]).so_path) as switch, \
+    with Switch(compile_program(path, defines=sizes, include_dirs=[paths.p4_dir()]).so_path) as switch, \
             Server(Device(switch, d.p4_name)) as server, BfRuntimeTarget(server.address) as target:  # fmt: skip
         made = Bfrt(target)
         made.address = f"the embedded switch ({path.name})"
