@@ -196,7 +196,8 @@ class ProgramTables:
 
     def _default(self, type_: str, table: Table, row: Row) -> None:
         if type_ in ("DELETE", "RESET"):
-            self._write([Update("MODIFY", TableEntry(own_name(table.name), is_default=True))])
+            if not table.const_default:  # one that the program fixes is what it was: published controllers reset every table
+                self._write([Update("MODIFY", TableEntry(own_name(table.name), is_default=True))])
         elif type_ in ("MODIFY", "INSERT", "INSERT_OR_MODIFY"):
             self._write([Update("MODIFY", entities.of_row(row, self.info))])
         else:

@@ -28,7 +28,7 @@ from ina.switch.entities import (
 )
 from ina.switch.p4info import EntityError, find
 
-HIGHEST = (1 << 24) - 1  # of $MATCH_PRIORITY, which begins with 0
+HIGHEST = 1 << 24  # priority of $MATCH_PRIORITY 0; its last, 2^24 - 1, is priority 1
 MEMBER, GROUP, STATUS = "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMBER_STATUS"
 INDEX = {"Counter": "$COUNTER_INDEX", "Meter": "$METER_INDEX", "Register": "$REGISTER_INDEX"}
 PACKETS, BYTES = "$COUNTER_SPEC_PKTS", "$COUNTER_SPEC_BYTES"
@@ -78,8 +78,8 @@ def _entry(e: TableEntry, info: Info) -> Row:
     table = table_of(info, e.table, *MATCH_TABLES)
     key = {table.key(key_name(name)).name: match for name, match in e.match.items()}
     if not e.is_default and e.match and any(k.name == PRIORITY for k in table.keys):
-        if not 0 <= e.priority <= HIGHEST:
-            raise EntityError(f"table {table.name}: priority {e.priority}: expected 0..{HIGHEST}")
+        if not 1 <= e.priority <= HIGHEST:
+            raise EntityError(f"table {table.name}: priority {e.priority}: expected 1..{HIGHEST}")
         key[PRIORITY] = HIGHEST - e.priority
     if e.member is not None or e.group is not None:
         data = {MEMBER: e.member} if e.member is not None else {GROUP: e.group}
