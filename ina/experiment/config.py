@@ -128,6 +128,7 @@ class Config(Keys):
     faults: str = key("", "such as loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port, both directions")
     pcap: str = key("", "folder for a capture of each worker's packets, which Wireshark and scapy read; empty: none")
     timeout: float = key(60.0, "seconds that a rank waits for an all-reduce")
+    record: str = key("", "CSV file: what worker 0 computes with the first back end, as a workload for virtual time; empty: none")
     compare_step: int = key(100, "parameters of the back ends are compared after this many steps")
     rate: float = key(100e6, "testbed: of each link and direction, bit/s; 0: no limit")
     delay: float = key(0.0, "testbed: of each link, one way, s")
@@ -184,6 +185,8 @@ class Config(Keys):
         need(0 <= self.momentum < 1, "momentum", "0 up to, not including, 1")
         need(0 < self.bucket_mb < 1e6, "bucket_mb", "more than 0 and less than a million")
         need(not self.data or Path(self.data).is_dir(), "data", "a folder with Fashion-MNIST's IDX files")
+        need(not self.record or self.record.endswith(".csv"), "record", "a path that ends with .csv")
+        need(not self.record or Path(self.record).absolute().parent.is_dir(), "record", "a file in a folder that is there")
         if self.faults:
             try:
                 parse_faults(self.faults)

@@ -15,6 +15,7 @@ from ina.experiment.config import ConfigError
 
 COLUMNS = ("name", "elements", "forward_ns", "backward_ns")
 NS = 1000  # ps
+MIB = 1 << 20
 
 
 @dataclass(frozen=True)

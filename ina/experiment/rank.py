@@ -4,6 +4,7 @@ Rank 0 tells the runner what happens as JSON lines on standard output; everythin
 (No postponed annotations here: torch looks at the hook's.)
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -20,6 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ina.experiment import data
 from ina.experiment.config import Config, from_dict
 from ina.experiment.launch import die_with_parent
+from ina.experiment.recording import Recorder
 
 
 def say(kind: str, **fields: object) -> None:
@@ -102,28 +104,32 @@ def train(config: Config, backend: str, folder: Path) -> None:
         parameters = sum(p.numel() for p in model.parameters())
         say("start", steps=total, data=dataset.name, source=source, parameters=parameters, time=time.time())
 
+    recorder = Recorder(model) if config.record and rank == 0 and backend == config.backends[0] else None
     began = time.perf_counter()
     step = 0
-    while step < total:
-        order = np.random.default_rng([config.seed, step // steps_per_epoch]).permutation(count)
-        for index in range(min(steps_per_epoch, total - step)):
-            start = time.perf_counter()
-            base = (index * world + rank) * config.batch
-            batch = order[base : base + config.batch]
-            images = torch.from_numpy(dataset.normalised(dataset.train_images[batch]))
-            optimiser.zero_grad()
-            loss = criterion(model(images), torch.from_numpy(dataset.train_labels[batch]))
-            loss.backward()
-            optimiser.step()
-            step += 1
-            seconds = time.perf_counter() - start
-            reduce_seconds, amount = clock.take()
-            if rank == 0:
-                say("step", step=step, steps=total, loss=loss.item(), seconds=seconds, allreduce=reduce_seconds, bytes=amount)
-                if step == min(config.compare_step, total):
-                    flat = torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
-                    np.save(folder / f"parameters-{backend}-step{step}.npy", flat)
+    with recorder or contextlib.nullcontext():
+        while step < total:
+            order = np.random.default_rng([config.seed, step // steps_per_epoch]).permutation(count)
+            for index in range(min(steps_per_epoch, total - step)):
+                start = time.perf_counter()
+                base = (index * world + rank) * config.batch
+                batch = order[base : base + config.batch]
+                images = torch.from_numpy(dataset.normalised(dataset.train_images[batch]))
+                optimiser.zero_grad()
+                loss = criterion(model(images), torch.from_numpy(dataset.train_labels[batch]))
+                loss.backward()
+                optimiser.step()
+                step += 1
+                seconds = time.perf_counter() - start
+                reduce_seconds, amount = clock.take()
+                if rank == 0:
+                    say("step", step=step, steps=total, loss=loss.item(), seconds=seconds, allreduce=reduce_seconds, bytes=amount)
+                    if step == min(config.compare_step, total):
+                        flat = torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
+                        np.save(folder / f"parameters-{backend}-step{step}.npy", flat)
     seconds = time.perf_counter() - began
+    if recorder is not None:
+        recorder.write(Path(config.record))
     model.eval()
     if rank == 0:
         say("end", accuracy=accuracy(model.module, dataset), seconds=seconds, stats=backend_stats(backend))

@@ -22,7 +22,6 @@ from ina.experiment.timeline import Timeline, covered
 from ina.transport.config import PS
 
 EVENTS_AT_ONCE = 100_000
-MIB = 1 << 20
 
 
 @dataclass
@@ -47,7 +46,7 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
     """Runs all jobs, and notes in ``timeline`` what happened. Raises as allreduce.reduce does."""
     timeline = timeline or Timeline()
     model = [layer.scaled(config.scale) for layer in layers.read(config.layers_path)]
-    buckets = layers.buckets(model, MIB * config.first_bucket_mb, MIB * config.bucket_mb)
+    buckets = layers.buckets(model, layers.MIB * config.first_bucket_mb, layers.MIB * config.bucket_mb)
     place = networks.place(config)
     with networks.fabric(config, place) as fabric:
         jobs = networks.admit(fabric, config, place)

@@ -1,0 +1,128 @@
+"""A real DistributedDataParallel run, recorded, and replayed in virtual time."""
+
+import itertools
+import time
+
+import pytest
+from capabilities import need
+
+from ina import cli
+from ina.experiment import layers, workload
+from ina.experiment.config import Config, ConfigError, Workload
+
+need("torch")
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+from ina.experiment.recording import Recorder, RecordingFailed  # noqa: E402
+
+
+@pytest.fixture
+def group():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Slow(torch.autograd.Function):
+    """Takes 2 ms on the way there and 5 ms on the way back."""
+
+    @staticmethod
+    def forward(context, x):
+        time.sleep(0.002)
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        time.sleep(0.005)
+        return gradient
+
+
+class Sleeper(nn.Module):
+    def forward(self, x):
+        return Slow.apply(x)
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(300, 400), Sleeper(), nn.Linear(400, 500), nn.Sequential(nn.GELU(), nn.Linear(500, 7)))
+
+
+def steps(model, recorder, count=8):
+    with recorder:
+        for _ in range(count):
+            model(torch.randn(4, 300)).sum().backward()
+
+
+def test_buckets_of_the_recording_are_those_that_ddp_made(group, tmp_path):
+    need("cc")
+    model, seen = DistributedDataParallel(net(), bucket_cap_mb=0.5), []
+
+    def hook(_state, bucket):
+        seen.append((bucket.index(), bucket.buffer().numel()))
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    hook.__annotations__ = {"bucket": dist.GradBucket, "return": torch.futures.Future[torch.Tensor]}
+    model.register_comm_hook(None, hook)
+    recorder = Recorder(model)
+    steps(model, recorder)
+    recorder.write(tmp_path / "mine.csv")
+    found = layers.read(tmp_path / "mine.csv")
+    assert "its DDP had bucket_mb = 0.5, first_bucket_mb = 0.5" in (tmp_path / "mine.csv").read_text()
+    assert sum(layer.elements for layer in found) == sum(p.numel() for p in model.parameters())
+    last = list(itertools.takewhile(lambda b: b[0] or not seen.index(b), reversed(seen)))
+    sizes = [size for _, size in seen[-len(last) - 1 :]]
+    ours = layers.buckets(found, 0.5 * layers.MIB, 0.5 * layers.MIB)
+    assert [bucket.elements for bucket in ours] == sizes and len(sizes) >= 2
+    keys = {"layers": str(tmp_path / "mine.csv"), "bucket_mb": 0.5, "first_bucket_mb": 0.5}
+    (training,) = workload.train(Workload(**keys, workers=2, steps=1))
+    assert training.buckets == len(sizes)
+
+
+def test_times_stand_where_they_were_spent(group):
+    model = net()
+    recorder = Recorder(model)
+    steps(model, recorder)
+    found = {layer.name: layer for layer in recorder.layers()}
+    ms = 10**9
+    assert found["1.sleeper"].elements == 0 and found["1.sleeper"].forward >= 2 * ms
+    first = found["0.weight"].backward + found["0.bias"].backward
+    assert first >= 5 * ms, "the sleeper's way back is what the first layer's gradients wait for"
+    assert model(torch.randn(1, 300)).shape == (1, 7) and not recorder._hooks, "the hooks are gone"
+
+
+def test_what_was_not_recorded_is_said():
+    class Unused(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.used, self.spare = nn.Linear(3, 3), nn.Linear(3, 3)
+
+        def forward(self, x):
+            return self.used(x)
+
+    model = Unused()
+    recorder = Recorder(model)
+    with recorder:
+        for _ in range(5):
+            model(torch.randn(2, 3)).sum().backward()
+    with pytest.raises(RecordingFailed, match=r"0 whole steps .*; no gradient came for spare\.bias, spare\.weight"):
+        recorder.layers()
+
+
+def test_a_training_records_itself(tmp_path, capsys):
+    """Two real ranks over Gloo; then the same training in virtual time, beside a ring."""
+    need("cc", "matplotlib", "sklearn")
+    path = tmp_path / "recorded.csv"
+    common = ["--workers", "2", "--results", str(tmp_path)]
+    assert cli.main(["run", "--world", "local", "--backends", "gloo", "--steps", "10", "--set", "model=small",
+                     "--set", f"record={path}", *common]) == 0  # fmt: skip
+    found = layers.read(path)
+    assert sum(layer.elements for layer in found) == 39_418 and all(layer.backward > 0 for layer in found if layer.elements)
+    replayed = ["run", "--world", "virtual", "--steps", "1", "--set", f"layers={path}", "--set", "bucket_mb=0.5"]
+    assert cli.main([*replayed, *common]) == 0
+    assert "in-network" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="record = 'x.txt': expected a path that ends with .csv"):
+        Config(record="x.txt")
