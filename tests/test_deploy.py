@@ -11,6 +11,7 @@ from capabilities import need
 need("cc", "p4runtime")
 
 from ina.bfrt.device import Device  # noqa: E402
+from ina.bfrt.ports import PortConfig  # noqa: E402
 from ina.bfrt.rows import Row  # noqa: E402
 from ina.bfrt.service import Server  # noqa: E402
 from ina.bfrt.target import BfRuntimeTarget  # noqa: E402
@@ -131,21 +132,28 @@ def test_what_is_there_and_other_is_changed(file, address, capsys):
     file.write_text(other.replace("a1:00:00:02", "a1:00:00:0b"))
     assert main(["deploy", "--at", address, str(file), "--dry-run"]) == 0
     out = capsys.readouterr().out
-    assert "modify $PORT[$DEV_PORT=4] $SPEED=BF_SPEED_100G" in out and "insert pipe.SwitchIngress.l2" in out
+    assert "delete $PORT[$DEV_PORT=4]\n    insert $PORT[$DEV_PORT=4] $SPEED=BF_SPEED_100G" in out  # a driver changes no speed
+    assert "insert pipe.SwitchIngress.l2" in out
     assert main(["deploy", "--at", address, str(file)]) == 0
+    assert any("BF_SPEED_100G" in row and "$DEV_PORT=4" in row for row in everything(address)["$PORT"])
+    capsys.readouterr()
+    file.write_text(file.read_text().replace('autoneg = "off"', 'autoneg = "on"'))
+    assert main(["deploy", "--at", address, str(file), "--dry-run"]) == 0
+    assert "modify $PORT[$DEV_PORT=0]" in capsys.readouterr().out
 
 
 def test_a_step_that_fails_takes_all_before_it_back(file, address, switch, capsys):
     """The flood group cannot be made: its node's number is taken by another tree."""
     with BfRuntimeTarget(address, client_id=3) as target:
         target.write(insert(TableEntry("l2", {"hdr.ethernet.dst_addr": 9}, "forward", {"port": 4})))
+        target.add_port(PortConfig("2/0", "25G", fec="rs"))
         node = Row("$pre.node", {"$MULTICAST_NODE_ID": 1000 << 16}, {"$MULTICAST_RID": 3, "$DEV_PORT": [4]})
         target.client.write([("INSERT", node)])
     before = everything(address)
     assert main(["deploy", "--at", address, str(file)]) == 1
     error = capsys.readouterr().err
     assert error.startswith("ina: forwarding: every host's MAC address, and broadcasts: insert $pre.node[")
-    assert "3 steps before were taken back" in error
+    assert "3 steps before were taken back" in error  # two ports added, one made anew
     assert everything(address) == before
     assert 8 not in switch.ports  # the loopback port
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from ina.bfrt.rows import Row
 
@@ -59,11 +60,16 @@ class PortConfig:
         })  # fmt: skip
 
 
+def said(value: Any) -> Any:
+    """A value of $PORT by the one name that we give it."""
+    return SAME.get(value, value)
+
+
 def differs(wanted: Row, found: Row) -> str:
     """What of a port is not as it was written, in words; empty: all is."""
     wrong = []
     for name, value in wanted.data.items():
         there = found.data.get(name)
-        if SAME.get(there, there) != SAME.get(value, value):
+        if said(there) != said(value):
             wrong.append(f"{name} is {there}, not {value}")
     return ", ".join(wrong)

@@ -12,18 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.bfrt import ports
+from ina.bfrt.client import inverse
 from ina.bfrt.ports import PortConfig
 from ina.bfrt.rows import Row
 from ina.switch.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
 from ina.switch.p4info import EntityError, P4Info
 from ina.tofino.experiment import Mirror
 
-KINDS = ("bfrt", "p4runtime")
+FIXED = ("$SPEED", "$FEC")  # of a port: another one is made in its place
 
 
 @dataclass(frozen=True)
 class Change:
-    """INSERT or MODIFY (or what takes it back) of one row, or of one entity. `found`: what it replaces."""
+    """INSERT, MODIFY or DELETE of one row, or INSERT or MODIFY of one entity. `found`: what it replaces."""
 
     type: str
     row: Row  # as BFRuntime has it, or for people only
@@ -120,11 +121,13 @@ class Bfrt(Deployable):
     def port(self, port: PortConfig) -> Step:
         number = self.dev_port(port.name)
         self._ports[number] = port.name
-        row = port.row(number)
+        row, what = port.row(number), f"port {port.name} (device port {number})"
         found = self._row(row)
         if found is not None and not ports.differs(row, found):
-            return Step(f"port {port.name} (device port {number})", [], 1)
-        return Step(f"port {port.name} (device port {number})", [_change(row, found)])
+            return Step(what, [], 1)
+        if found is not None and any(ports.said(found.data.get(f)) != ports.said(row.data[f]) for f in FIXED):
+            return Step(what, [Change("DELETE", Row(row.table, row.key), found=found), Change("INSERT", row)])
+        return Step(what, [_change(row, found)])
 
     def entities(self, what: str, wanted: Iterable[Entity]) -> Step:
         changes, there = [], 0
@@ -163,7 +166,8 @@ class Bfrt(Deployable):
         back = []
         for c in reversed(step.changes):
             found = None if c.found is None else _writable(self.target.client.info, c.found)
-            back.append(("DELETE", Row(c.row.table, c.row.key)) if found is None else ("MODIFY", found))
+            if (change := inverse((c.type, c.row), found)) is not None:
+                back.append(change)
         self.target.client.write(back)
 
     def differs(self, step: Step) -> list[str]:
@@ -171,6 +175,8 @@ class Bfrt(Deployable):
         for change in step.changes:
             row = change.row
             found = self._row(row)
+            if change.type == "DELETE":
+                continue
             if found is None:
                 wrong.append(f"{row.table}[{_key(row)}] is not there")
             elif row.table == "$PORT":
