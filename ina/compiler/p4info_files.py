@@ -2,7 +2,7 @@
 
 `MESSAGES` has the fields of p4.config.v1.P4Info and what it contains, names and numbers from P4Runtime 1.4's
 p4info.proto and p4types.proto: "name=number:type", `*` for repeated, `{}` for a map from strings. Source locations,
-documentation of platforms and externs of other architectures, which `p4info.build` never makes, are left out.
+documentation of platforms and what is in an extern of a vendor's, which `p4info.build` never makes, are left out.
 Encodings: protobuf.dev, "Encoding", "Text Format Language Specification", "ProtoJSON Format".
 """
 
@@ -25,7 +25,9 @@ MESSAGES = {
     "P4Info": "pkg_info=1:PkgInfo tables=2:Table* actions=3:Action* action_profiles=4:ActionProfile*"
     " counters=5:Counter* direct_counters=6:DirectCounter* meters=7:Meter* direct_meters=8:DirectMeter*"
     " controller_packet_metadata=9:ControllerPacketMetadata* value_sets=10:ValueSet* registers=11:Register*"
-    " digests=12:Digest* type_info=200:P4TypeInfo",
+    " digests=12:Digest* externs=100:Extern* type_info=200:P4TypeInfo",
+    "Extern": "extern_type_id=1:int extern_type_name=2:string instances=3:ExternInstance*",
+    "ExternInstance": "preamble=1:Preamble",
     "PkgInfo": "name=1:string version=2:string doc=3:Documentation arch=5:string organization=6:string"
     " contact=7:string url=8:string " + _NOTES.format(4, 9),
     "Documentation": "brief=1:string description=2:string",
