@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def check(found, summary, all_reduces):
     assert_no_mbuf_is_lost(*found, summary)
     for port, said in zip(summary["ports"].values(), sorted(found, key=lambda s: s["worker"]), strict=True):
         assert port["rx_packets"] == said["device_stats"]["tx_packets"]
-        assert not port["errors"]
+        assert not set(port["errors"]) - {"tx_full"}  # a worker that got no processor for a while
 
 
 def free_address():
@@ -51,12 +52,14 @@ def free_address():
         return f"tcp:127.0.0.1:{probe.getsockname()[1]}"
 
 
-@pytest.mark.parametrize(("protocol", "dtype", "elsewhere"), [
-    ("switchml", "float32", False), ("switchml", "int32", True), ("atp", "float32", False)])  # fmt: skip
-def test_sums_are_exact_between_processes(tmp_path, protocol, dtype, elsewhere):
+@pytest.mark.parametrize(("program", "dtype", "elsewhere"), [
+    ("switchml", "float32", False), ("switchml", "int32", True), ("tofino/switchml", "float32", False),
+    ("atp", "float32", False)])  # fmt: skip
+def test_sums_are_exact_between_processes(tmp_path, program, dtype, elsewhere):
     """``elsewhere``: the controller is reached as from another machine."""
+    protocol = Path(program).name
     control = free_address() if elsewhere else tmp_path / "control"
-    with memif(tmp_path, 3, "--control", control, program=f"{protocol}.p4") as running:
+    with memif(tmp_path, 3, "--control", control, program=f"{program}.p4") as running:
         assert running.about["protocol"] == protocol and running.about["values"] == 64
         found = summaries(workers(tmp_path, 3, "--control", control, "--verify", "--dtype", dtype, "--size", "80k",
                                   "--repeat", 4, "--in-flight", 3))  # fmt: skip
@@ -85,8 +88,8 @@ def test_shards_over_p4runtime_and_without_a_controller(tmp_path):
 
     eal = ["--no-huge", "-m", "128", "--no-shconf", "--no-pci", "--no-telemetry", "--lcores", "0@0,1@0", "--log-level", "error"]
     ports = [word for i in range(2) for word in ("--port", f"{i}=memif:{tmp_path}/ports.sock")]
-    with switch(*eal, "--", "--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--admit", 2, "--job-slots", 32,
-                "--grpc", f"unix:{tmp_path}/grpc") as running:  # fmt: skip
+    with switch(*eal, "--", "--spin", 0, "--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--admit", 2,
+                "--job-slots", 32, "--grpc", f"unix:{tmp_path}/grpc") as running:  # fmt: skip
         assert running.about["shards"] == 2
         found = summaries(workers(tmp_path, 2, "--window", 32, "--values", 64, "--shards", 2, "--verify", "--size", "100k"))
         remote = RemoteSwitch(running.about["grpc"], 1)
@@ -307,6 +310,7 @@ WORKER = ["--device", "memif:x", "--worker", "0", "--workers", "2"]
     ("switch", [*SWITCHML, "--port", "0=net_null0", "--admit", "1", "--max-frame", "500"], 1, "have 1076"),
     ("switch", ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--admit", "1"], 1, "EAL"),
     ("switch", [*ONE, "--admit", "1", "--shards", "3"], 2, "power of two"),
+    ("switch", [*ONE, "--admit", "1", "--spin", "-1"], 2, "--spin -1"),
     ("switch", ["--program", "p4/atp.p4", "--port", "0=net_null0", "--control", "x", "--shards", "2"], 1, "declares no shards"),
     ("worker", ["--device", "memif:x", "--worker", "2", "--workers", "2"], 2, "worker: 2, expected 0..1"),
     ("worker", [*WORKER, "--size", "3"], 2, "multiple of 4"),

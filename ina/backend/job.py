@@ -31,7 +31,7 @@ PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its han
 # Least RTO in seconds. Shared memory loses nothing, so there a time-out is nearly always a rank or switch that did not
 # get a processor: it must be longer than a few time slices. Where packets can be lost, waiting that long would cost.
 RTO_MIN_LOCAL = {"shm": 100e-3, "udp": 20e-3, "dpdk": 20e-3}
-SPIN_DPDK = 100e-6  # seconds after a frame for which a device is looked at without pause, beside threads that compute
+SPIN_DPDK = 50e-6  # seconds after a frame for which a device is looked at without pause, beside threads that compute
 RTO_MIN_FAULTS = 4e-3
 RTO_MIN_NETWORK = 10e-3  # a repetition takes its share of the link, and the kernel's timers and queues are in every round trip
 RTO_MAX = 0.5

@@ -13,6 +13,7 @@ from ina.transport.ports import Port
 HELD = 1024  # mbufs of a port that are lent, staged or late
 CACHES = 4096  # mbufs in the caches of threads
 DESCRIPTORS = 1024
+SHARED, OWN, LONGEST = 50e-6, 1e-3, 1e6  # seconds to spin: beside other threads, on a processor of its own, and at most
 ERRORS = ("rx_malformed", "rx_foreign", "tx_full", "tx_malformed", "errors")
 
 log = logging.getLogger("ina.switch")
@@ -32,9 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--mbufs", type=int, default=0, metavar="N",
                        help="of all devices together (default: as many as they may hold)")
     group.add_argument("--descriptors", type=int, default=DESCRIPTORS, metavar="N", help="of each queue (default: %(default)s)")
-    group.add_argument("--spin", type=float, default=1e-3, metavar="SECONDS",
+    group.add_argument("--spin", type=float, metavar="SECONDS",
                        help="look at the devices for so long after the last frame before sleeping 50 us between looks (default: "
-                            "%(default)g; a processor of its own: 1e6)")  # fmt: skip
+                            f"{SHARED:g}; {OWN:g} if EAL's arguments say which processors; 1e6: never sleep)")  # fmt: skip
+
+
+def spin(asked: float | None, eal: Sequence[str]) -> float:
+    """Seconds. Raises ValueError. On processors that others want, too, a thread that spins keeps those away whose frames it
+    waits for: the scheduler lets it, for milliseconds."""
+    if asked is not None and not 0 <= asked <= LONGEST:
+        raise ValueError(f"--spin {asked:g}: expected 0 to {LONGEST:g} seconds")
+    return asked if asked is not None else OWN if eal else SHARED
 
 
 class Devices:

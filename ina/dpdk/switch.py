@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
                         format="ina-dpdk-switch: %(message)s")  # fmt: skip
     try:
         ports = parse_ports(args.port)
-        _check(args)
+        _check(args, eal)
     except ValueError as error:
         options.error(str(error))
     try:
@@ -103,7 +103,7 @@ def parse_ports(texts: list[str]) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace, eal: list[str]) -> None:
     """Raises ValueError, before anything is started."""
     if args.max_frame and not MIN_FRAME <= args.max_frame <= MAX_FRAME:
         raise ValueError(f"--max-frame {args.max_frame}: expected {MIN_FRAME} to {MAX_FRAME} bytes")
@@ -113,8 +113,9 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError(f"--admit {args.admit}: this switch has {len(args.port)} ports, one for each worker")
     if args.shards < 0 or args.shards & (args.shards - 1) or args.shards > 16:
         raise ValueError(f"--shards {args.shards}: expected a power of two up to 16")
-    if args.spin < 0 or args.duration < 0:
-        raise ValueError("--spin, --duration: expected seconds from 0 on")
+    args.spin = devices.spin(args.spin, eal)
+    if args.duration < 0:
+        raise ValueError(f"--duration {args.duration:g}: expected seconds from 0 on")
     if not args.program.is_file():
         raise ValueError(f"--program {args.program}: there is no such file")
     if not (args.control or args.grpc or args.admit):
@@ -327,9 +328,14 @@ class Running:
         lines = [f"{'ran' if final else 'runs'} for {counted['seconds']:.1f} s; {counted['mbufs']['in_use']} of "
                  f"{counted['mbufs']['all']} mbufs in use"]  # fmt: skip
         for number, p in counted["ports"].items():
-            lost = ", ".join(f"{key} {n}" for key, n in (p["drops"] | p["errors"]).items()) or "nothing dropped"
+            drops = dict(p["drops"])
+            ended = drops.pop("ingress", 0)
+            lost = ", ".join(f"{key} {n}" for key, n in (drops | p["errors"]).items()) or "nothing lost"
             lines.append(f"port {number} {p['device']}{'' if p['up'] else ' (down)'}: received {p['rx_packets']} "
-                         f"({p['rx_bytes']} B), sent {p['tx_packets']} ({p['tx_bytes']} B); {lost}")  # fmt: skip
+                         f"({p['rx_bytes']} B), sent {p['tx_packets']} ({p['tx_bytes']} B); "
+                         f"{ended} ended in the program; {lost}")  # fmt: skip
+        if shards := counted.get("shards"):
+            lines.append(f"received by shard: {', '.join(map(str, shards))}")
         print("\n".join(lines), file=stream, flush=True)
 
     def close(self) -> None:

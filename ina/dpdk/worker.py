@@ -87,7 +87,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser()
     args = options.parse_args(own)
     try:
-        _check(args)
+        _check(args, eal)
     except ValueError as error:
         options.error(str(error))
     signal.signal(signal.SIGTERM, _interrupt)
@@ -105,9 +105,10 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-def _check(args: argparse.Namespace) -> None:
+def _check(args: argparse.Namespace, eal: list[str]) -> None:
     """Raises ValueError, before anything is started."""
-    for name, least in (("repeat", 1), ("warmup", 0), ("in_flight", 1), ("duration", 0), ("spin", 0)):
+    args.spin = devices.spin(args.spin, eal)
+    for name, least in (("repeat", 1), ("warmup", 0), ("in_flight", 1), ("duration", 0)):
         if getattr(args, name) < least:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: expected {least} or more")
     if args.in_flight > 64:
