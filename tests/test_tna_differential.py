@@ -13,6 +13,7 @@ from pathlib import Path
 
 import differential
 import pytest
+import switchml_targets
 from capabilities import need
 from tna_program import HEADER, Pipe, data, pipes, source
 
@@ -22,6 +23,7 @@ from ina.compiler.interpreter import Interpreter
 from ina.compiler.program import ARCHITECTURES
 from ina.compiler.reference.values import leaves
 from ina.compiler.tna import egress_front, ingress_front
+from ina.switch import Switch
 from ina.switch.entities import TableEntry
 
 UNSUPPORTED = {
@@ -44,9 +46,9 @@ def include_dirs(path: Path) -> list[Path]:
 class Both:
     """A program as compiled pipes and in the interpreter, with the same entries."""
 
-    def __init__(self, path: Path) -> None:
-        self.pipes = pipes(path, include_dirs=include_dirs(path))
-        self.program = frontend.load(path, include_dirs=include_dirs(path))
+    def __init__(self, path: Path, defines: dict[str, str] | None = None) -> None:
+        self.pipes = pipes(path, include_dirs=include_dirs(path), defines=defines)
+        self.program = frontend.load(path, include_dirs=include_dirs(path), defines=defines)
         self.interpreter = Interpreter(self.program, 1)
         self.reference = self.interpreter.architecture
 
@@ -64,6 +66,15 @@ class Both:
             self.interpreter.tables[table].insert(match, action, args, priority)
             ternary = self.interpreter.tables[table].needs_priority
             owner[table].add(TableEntry(table, match, action, args, priority=priority if ternary else 0))
+
+    def copy(self, switch: Switch) -> None:
+        """The entries of a running switch with one pipeline."""
+        for table in switch.program.p4info.message["tables"]:
+            for entry in switch.read([TableEntry(table["preamble"]["name"])]):
+                if entry.match and not entry.is_const and not entry.is_default:
+                    self.pipes[0].add(entry)
+                    match, params = ({k: number(v) for k, v in x.items()} for x in (entry.match, entry.params))
+                    self.interpreter.tables[entry.table].insert(match, entry.action, params, entry.priority)
 
     def same(self, number: int, egress: bool, front: bytes, frame: bytes, now: int) -> bytes | None:
         """Runs one phase in both; the frame that left."""
@@ -89,6 +100,15 @@ class Both:
                 if counter["table"] is None:
                     array = self.interpreter.counters[counter["name"]]
                     assert pipe.counter(counter["name"]) == list(zip(array.packets, array.octets, strict=True))
+
+
+def number(value: int | bytes | str) -> int:
+    """Of what an entity has: a number, bytes, an IPv4 or a MAC address."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        value = bytes.fromhex(value.replace(":", "")) if ":" in value else bytes(map(int, value.split(".")))
+    return int.from_bytes(value, "big")
 
 
 def name_of(register: dict, pipe: Pipe) -> str:
@@ -256,6 +276,31 @@ def everything(tmp_path: Path, seed: int) -> None:
                + rng.randbytes(2 * rng.randrange(40)) for _ in range(400)]  # fmt: skip
     packets += [p[: rng.randrange(14)] for p in packets[:40]]
     compare(path, 0, seed, packets)
+
+
+def test_a_job_of_our_own_program(seed: int = 3) -> None:
+    """p4/tofino/switchml.p4 with the entries of an admitted job: late, doubled and wrong packets, and what recirculates."""
+    target = switchml_targets.TnaTarget(32)
+    job = switchml_targets.World(target, ports=5).admit(workers=3)
+    both = Both(target.source, {"VALUES": "32", "SLOTS": str(switchml_targets.SLOTS)})
+    both.copy(target.switch)
+    rng = random.Random(seed)
+    forwarded = 0
+    for now in range(0, 400_000, 1000):
+        worker = rng.randrange(3)
+        values = [rng.choice([rng.getrandbits(32), 5, 0x7FFFFFFF, 0x80000000]) for _ in range(32)]
+        frame = job.frame(worker, rng.randrange(40), values if rng.random() < 0.9 else None, e0=rng.randrange(-128, 128))
+        port = job.ports[worker]
+        for _ in range(6):
+            left = both.same(0, False, ingress_front(port, now), frame, now)
+            if left is None:
+                break
+            forwarded += 1
+            both.same(0, True, egress_front(rng.randrange(4), now, rng.randrange(1, 4), len(left)), left, now)
+            frame, port = left, 68
+    assert forwarded > 100
+    both.same_state()
+    target.close()
 
 
 def test_a_header_of_the_tests_is_the_programs() -> None:

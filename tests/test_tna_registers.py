@@ -138,7 +138,7 @@ REGISTERS = "".join(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(program=PROGRAMS)
 def test_exactly_the_programs_that_can_reach_a_register_twice_are_refused(program: list[Any]) -> None:
     writer = Writer()
