@@ -1,4 +1,8 @@
-"""Virtual time: events per second of wall time, and how much slower than the network it stands for."""
+"""Virtual time: packet-hops a second and core, what a packet costs in memory, and whether time grows as the packets do.
+
+A packet-hop is one arrival of a frame, at a switch (which runs the compiled program) or at a host (which runs the worker). Times
+are the processor's, of one core: what else runs on the machine counts little.
+"""
 
 from __future__ import annotations
 
@@ -10,64 +14,123 @@ import numpy as np
 import topologies
 from bench.common import Measurement
 from ina import paths
+from ina._native import lib
 from ina.compiler.build import compile_program
 from ina.emulator.fabric import Fabric, Star
 from ina.emulator.network import Wire
+from ina.transport import protocols
 
 RUNS = 5
+AIM = 3e6  # packet-hops a second and core with 64 elements
+DISTANCE = 1.5  # from the first size to the last: what is more than that is not linear any more
 
 
 def measure() -> list[Measurement]:
+    found = [_star(), _trees(), _linear(), _memory()]
+    by_name = {measurement.name.split(":")[0]: measurement for measurement in found}
+    best = max(row[2] for row in by_name["emulator"].rows if row[1] == 64)
+    growth = max(row[-1] for row in by_name["emulator-linear"].rows)
+    hop = {(row[0], row[1]): 1e9 / row[2] for row in by_name["emulator-trees"].rows}
+    print(f"With 64 elements: {best / 1e6:.2f} M packet-hops/s and core, aim {AIM / 1e6:g}; "
+          f"time a packet at the largest size over that at the smallest: {growth:.2f}, aim below {DISTANCE:g}.")
+    print(f"What bounds it: a hop takes {hop[64, 'with']:.0f} ns with 64 values, {hop[256, 'with']:.0f} ns with 256, and "
+          f"{hop[256, 'without']:.0f} ns when 256 do not travel. Small packets are bound by the instructions of "
+          f"event, program and worker, large ones by the memory that values go through ({1 - hop[256, 'without'] / hop[256, 'with']:.0%} of their time).")
+    return found
+
+
+def _program(values: int):
+    return compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": str(values)}).so_path
+
+
+def _longest(values: int) -> int:
+    return max(256, protocols.frame_bytes("switchml", values))
+
+
+def _star() -> Measurement:
     result = Measurement(
-        "emulator: SwitchML over 100 Gb/s links in virtual time",
-        ["workers", "values", "events/s", "frames/s", "virtual ms", "wall ms", "ratio"],
-        "virtual time over wall time",
-        "a million events a second: each is a packet through the worker or the compiled switch",
+        "emulator: SwitchML over 100 Gb/s links around one switch",
+        ["workers", "values", "packet-hops/s", "hops", "virtual ms", "processor ms", "ratio"],
+        "virtual time over processor time",
+        "three million packet-hops a second with 64 values; each worker's tensor is its own, and streams through memory",
     )
-    for workers, values in ((4, 64), (4, 256), (16, 256)):
-        program = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": str(values)})
+    for workers, values in ((4, 64), (16, 64), (4, 256), (16, 256)):
         wire = Wire(rate=100e9, delay=1e-6)
-        walls, virtual, events, frames = [], 0.0, 0, 0
+        walls, virtual, hops = [], 0.0, 0
         for _ in range(RUNS):
-            with Star(program.so_path, up=wire, down=wire) as star:
+            with Star(_program(values), hosts=workers, up=wire, down=wire) as star:
                 job = star.admit(workers=workers, slots=512, values=values)
-                arrays = [np.full(values * 4000, i, np.int32) for i in range(workers)]
-                start = time.perf_counter()
+                arrays = [np.full(values * 8000, i, np.int32) for i in range(workers)]
+                start = time.process_time()
                 outcome = star.all_reduce(job, arrays)
-                walls.append(time.perf_counter() - start)
+                walls.append(time.process_time() - start)
                 outcome.raise_failed()
-                virtual, stats = outcome.seconds, star.stats()
-                events, frames = stats["events"], stats["frames"]
+                virtual, hops = outcome.seconds, star.stats()["frames"]
         wall = statistics.median(walls)
-        result.add(workers, values, events / wall, frames / wall, 1e3 * virtual, 1e3 * wall, virtual / wall)
-    return [result, _trees()]
+        result.add(workers, values, hops / wall, hops, 1e3 * virtual, 1e3 * wall, virtual / wall)
+    return result
+
+
+def _in_trees(values: int, packets: int, payload: bool = True) -> tuple[float, dict, int, int]:
+    """Four jobs of 32 workers in a fat-tree of 128 hosts and 80 switches, each along a tree of its own: processor time of the
+    run, its figures, virtual ps, and bytes of a packet that waits at a switch."""
+    topology = topologies.load("fat-tree", k=8, rate=100e9, delay=1e-6)
+    with Fabric(_program(values), topology, max_frame=_longest(values), payload=payload) as fabric:
+        hosts = [host.name for host in topology.hosts]
+        jobs = [fabric.admit(hosts[i : i + 32], 256, values) for i in range(0, 128, 32)]
+        source, out = np.ones(values * packets, np.int32), np.empty(values * packets, np.int32)
+        for job in jobs:
+            for worker in range(32):
+                fabric.submit_one(job, worker, source, out)
+        start = time.process_time()
+        fabric.run()
+        took = time.process_time() - start
+        fabric.check()
+        waiting = lib.ina_switch_buffer_bytes(fabric.switches[0].pointer)
+        return took, fabric.stats(), fabric.now, waiting
 
 
 def _trees() -> Measurement:
-    """128 hosts and 80 switches of a fat-tree, four jobs of 32 workers, each along a tree of its own."""
     result = Measurement(
-        "emulator-trees: hierarchical SwitchML in a fat-tree of 128 hosts",
-        ["values", "packet-hops/s", "hops", "virtual ms", "wall ms", "ratio"],
-        "virtual time over wall time",
-        "fewer packets a second than around one switch: the slots of 80 do not fit a core's caches",
+        "emulator-trees: hierarchical SwitchML in a fat-tree of 128 hosts, with payload and without",
+        ["values", "payload", "packet-hops/s", "hops", "virtual ms", "processor ms", "ratio"],
+        "virtual time over processor time",
+        "as fast as around one switch, though the slots of 80 do not fit a core's caches; large packets faster without payload",
     )
-    topology = topologies.load("fat-tree", k=8, rate=100e9, delay=1e-6)
     for values in (64, 256):
-        program = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": str(values)})
-        walls, hops, virtual = [], 0, 0.0
-        for _ in range(3):
-            with Fabric(program.so_path, topology, max_frame=60 + 4 * values) as fabric:
-                hosts = [host.name for host in topology.hosts]
-                jobs = [fabric.admit(hosts[i : i + 32], 256, values) for i in range(0, 128, 32)]
-                source, out = np.ones(values * 1000, np.int32), np.empty(values * 1000, np.int32)
-                for job in jobs:
-                    for worker in range(32):
-                        fabric.submit_one(job, worker, source, out)
-                start = time.perf_counter()
-                fabric.run()
-                walls.append(time.perf_counter() - start)
-                fabric.check()
-                hops, virtual = fabric.stats()["frames"], fabric.now / 1e12
-        wall = statistics.median(walls)
-        result.add(values, hops / wall, hops, 1e3 * virtual, 1e3 * wall, virtual / wall)
+        for payload in (True, False):
+            runs = [_in_trees(values, 2000, payload) for _ in range(3)]
+            took, hops, virtual = statistics.median(run[0] for run in runs), runs[0][1]["frames"], runs[0][2] / 1e12
+            result.add(values, "with" if payload else "without", hops / took, hops, 1e3 * virtual, 1e3 * took, virtual / took)
+    return result
+
+
+def _linear() -> Measurement:
+    result = Measurement(
+        "emulator-linear: time against packets, in the same fat-tree with 64 values",
+        ["packets of a worker", "packet-hops", "processor ms", "ns a hop", "of the smallest"],
+        "nanoseconds a hop over those of the smallest run",
+        "1: the calendar and the pool take as long for an event however many there are",
+    )
+    first = 0.0
+    for packets in (500, 2000, 8000):
+        runs = [_in_trees(64, packets) for _ in range(3)]
+        took, hops = statistics.median(run[0] for run in runs), runs[0][1]["frames"]
+        first = first or took / hops
+        result.add(packets, hops, 1e3 * took, 1e9 * took / hops, took / hops / first)
+    return result
+
+
+def _memory() -> Measurement:
+    result = Measurement(
+        "emulator-memory: bytes of a packet beside its payload",
+        ["values", "where", "bytes", "payload", "of 200"],
+        "bytes over 200",
+        "headers, headroom and the calendar on wires and in NICs; at a switch also metadata and descriptor of the program",
+    )
+    for values in (64, 256):
+        _, stats, _, waiting = _in_trees(values, 500)
+        held = stats["memory"] / stats["most_frames"]
+        for where, size in (("wire, NIC", held), ("queue of a switch", float(waiting))):
+            result.add(values, where, size - 4 * values, 4 * values, (size - 4 * values) / 200)
     return result

@@ -157,6 +157,11 @@ void ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outle
     sw->outlet = *outlet;
 }
 
+uint32_t ina_switch_buffer_bytes(const struct ina_switch *sw)
+{
+    return sw->buffer_stride + (uint32_t)sizeof(struct ina_link_item);
+}
+
 uint32_t ina_switch_headroom(const struct ina_switch *sw)
 {
     return sw->program->architecture == INA_TNA ? INA_HEADROOM : INA_LEAST_HEADROOM;

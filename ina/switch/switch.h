@@ -151,6 +151,7 @@ int ina_switch_execute(struct ina_switch *sw, struct ina_command *command); /* c
 /* In order, to the end; `stop_on_error` cancels those after the first that fails. Number that failed. */
 unsigned ina_switch_execute_all(struct ina_switch *sw, struct ina_command *commands, unsigned n, int stop_on_error);
 
+uint32_t ina_switch_buffer_bytes(const struct ina_switch *sw); /* of memory for one frame that waits, with its link's record */
 void *ina_switch_state(struct ina_switch *sw); /* ina_switch_state_size bytes, 64-byte aligned */
 uint64_t ina_switch_state_size(const struct ina_switch *sw);
 uint32_t ina_switch_pipes(const struct ina_switch *sw);        /* 0: the program has none */
