@@ -96,7 +96,7 @@ $(VENV)/p4runtime: pyproject.toml constraints.txt | $(VENV)/installed
 
 $(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed
 	@echo '==> test tools'
-	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt $(call wanted,dev p4runtime))
+	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt $(call wanted,dev p4runtime ray))
 	@$(call quietly,$(VENV)/bin/pip install --no-deps mlc-chakra)
 	@touch $@
 

@@ -35,7 +35,8 @@ def measure() -> list[Measurement]:
           f"time a packet at the largest size over that at the smallest: {growth:.2f}, aim below {DISTANCE:g}.")
     print(f"What bounds it: a hop takes {hop[64, 'with']:.0f} ns with 64 values, {hop[256, 'with']:.0f} ns with 256, and "
           f"{hop[256, 'without']:.0f} ns when 256 do not travel. Small packets are bound by the instructions of "
-          f"event, program and worker, large ones by the memory that values go through ({1 - hop[256, 'without'] / hop[256, 'with']:.0%} of their time).")
+          f"event, program and worker, large ones by the memory that values go through "
+          f"({1 - hop[256, 'without'] / hop[256, 'with']:.0%} of their time).")
     return found
 
 
@@ -95,7 +96,7 @@ def _trees() -> Measurement:
         "emulator-trees: hierarchical SwitchML in a fat-tree of 128 hosts, with payload and without",
         ["values", "payload", "packet-hops/s", "hops", "virtual ms", "processor ms", "ratio"],
         "virtual time over processor time",
-        "as fast as around one switch, though the slots of 80 do not fit a core's caches; large packets faster without payload",
+        "as around one switch, though the slots of 80 do not fit a core's caches; large packets faster without payload",
     )
     for values in (64, 256):
         for payload in (True, False):

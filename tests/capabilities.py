@@ -147,6 +147,7 @@ def _switchml_p4() -> str:
 # name -> probe: an empty string where it is there, else what is missing
 PROBES: dict[str, Callable[[], str]] = {
     "switchml-p4": _switchml_p4,
+    "ray": lambda: "" if importlib.util.find_spec("ray") else "ray is not installed (the extra ray)",
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
     "two processors": lambda: "" if len(os.sched_getaffinity(0)) > 1 else "this process may use one processor alone",
     "dpdk-testpmd": lambda: "" if shutil.which("dpdk-testpmd") else "no dpdk-testpmd on PATH (Debian: dpdk)",

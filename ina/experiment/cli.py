@@ -66,6 +66,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     which.add_argument("--new", action="store_true", help="a new folder, even if an unfinished one is there")
     start.add_argument("--processes", type=_count, default=os.cpu_count() or 1, metavar="N",
                        help="points in virtual time that run at once (default: one a processor)")
+    start.add_argument("--ray", metavar="ADDRESS", default="",
+                       help="run points in virtual time on a Ray cluster (extra ray): host:port of its head, auto, or local")
     _common(start)
     start.set_defaults(main=_experiment)
     both = verbs.add_parser("agree", help="run an experiment under Mininet and in virtual time, and say whether they agree")
@@ -146,6 +148,9 @@ def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int
     except OSError as error:
         print(f"ina: {error.filename or results}: {error.strerror}", file=sys.stderr)
         return 1
+    except launch.Terminated:
+        print("ina: terminated; every process of the run has been ended" + then, file=sys.stderr)
+        return 143
     except KeyboardInterrupt:
         print("ina: interrupted; every process of the run has been ended" + then, file=sys.stderr)
         return 130
@@ -210,7 +215,7 @@ def _experiment(args: argparse.Namespace) -> int:
         overrides |= {key: value for key in ("world", "switch") if (value := getattr(args, key))}
         chosen = plan.load(plan.find(args.name), overrides, _pairs(args.sweep, "--sweep"))
         _needs(chosen.base.kind)
-        sweep.sweep(chosen, args.results, Console(), args.resume, args.new, args.processes)
+        sweep.sweep(chosen, args.results, Console(), args.resume, args.new, args.processes, ray=args.ray)
 
     return _guarded(action, args.results, "; the same command goes on with what is missing")
 

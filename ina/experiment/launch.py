@@ -10,8 +10,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -42,9 +44,30 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def die_with_parent() -> None:
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: what has been started is ended as after Ctrl-C, but nothing is waited for."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """SIGTERM raises Terminated meanwhile; in threads other than the main one nothing changes."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_signal: int, _frame: object) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def die_with_parent(runner: int | str | None = None) -> None:
     """Ask the kernel for SIGTERM when the runner goes away, however it goes (prctl(2), PR_SET_PDEATHSIG = 1)."""
-    runner = os.environ.get("INA_RUNNER")  # the kernel says nothing of one that has gone before it was asked
+    runner = runner or os.environ.get("INA_RUNNER")  # the kernel says nothing of one that has gone before it was asked
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
     if runner and os.getppid() != int(runner):
         raise SystemExit(f"the runner, process {runner}, is gone")

@@ -14,14 +14,14 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 
 from rich.console import Console
 
 from ina.control.jobs import AdmissionError
 from ina.emulator.fabric import Unbalanced
-from ina.experiment import compare, launch, networks, run
+from ina.experiment import cluster, compare, launch, networks, run
 from ina.experiment.allreduce import WrongSum
 from ina.experiment.config import ConfigError, Keys, Virtual
 from ina.experiment.plan import Plan
@@ -109,11 +109,12 @@ def open_folder(plan: Plan, root: Path, resume: Path | None, new: bool) -> tuple
 
 def sweep(
     plan: Plan, root: Path, console: Console, resume: Path | None = None, new: bool = False, processes: int = 1,
-    tables: bool = True,
+    tables: bool = True, ray: str = "",
 ) -> Path:  # fmt: skip
     """Runs what is not finished, also writes the report when interrupted; returns the results folder.
 
-    ``tables``: printed at the end. ``processes``: points in virtual time that run at once; others run one by one.
+    ``tables``: printed at the end. ``processes``: points in virtual time that run at once; others run one by one. ``ray``: the
+    address of a cluster that runs them instead (ina/experiment/cluster.py).
 
     Raises:
         ResultsError: ``resume`` does not fit.
@@ -127,7 +128,11 @@ def sweep(
         if len(todo) < len(places):
             console.print(f"{len(places) - len(todo)} of {len(places)} points are there already", highlight=False)
         try:
-            failures = _run(plan, places, todo, console, processes)
+            with launch.terminable():
+                failures = _run(plan, places, todo, console, processes, ray)
+        except launch.Terminated:
+            _end_points()
+            raise
         finally:  # also of what there is when it was interrupted
             if any(map(finished, places)):
                 results = compare.points(folder)
@@ -147,11 +152,17 @@ def sweep(
 FAILURES = (launch.JobFailed, JobError, WrongSum, Unbalanced, AdmissionError, ConfigError)
 
 
-def _run(plan: Plan, places: list[Path], todo: list[int], console: Console, processes: int) -> list[str]:
+def _run(plan: Plan, places: list[Path], todo: list[int], console: Console, processes: int, ray: str) -> list[str]:
     """Runs points; returns what failed."""
     at_once = min(processes, len(todo)) if plan.base.world == "virtual" else 1
     failures, began = [], time.monotonic()
-    for done, (index, error) in enumerate(_finished(plan, places, todo, console, at_once), start=1):
+    if ray:
+        if plan.base.world != "virtual":
+            raise ConfigError(f"world = {plan.base.world!r}: expected 'virtual' with --ray, which runs points anywhere")
+        some = cluster.finished(ray, {index: plan.points[index].config for index in todo}, places, console)
+    else:
+        some = _finished(plan, places, todo, console, at_once)
+    for done, (index, error) in enumerate(some, start=1):
         point, left = plan.points[index], (time.monotonic() - began) / done * (len(todo) - done)
         note = f", about {left:.0f} s to go" if done < len(todo) else ""
         name = f": {point}" if point.values else ""
@@ -168,26 +179,36 @@ def _finished(
     """Points as they get done, each with what went wrong."""
     if at_once < 2:
         for index in todo:
-            yield index, _point(plan.points[index].config, places[index], console)
+            yield index, point(plan.points[index].config, places[index], console)
         return
     for config in (point.config for point in plan.points):
         if isinstance(config, Virtual):
             networks.program(config)  # before processes ask for it at once
-    pool = ProcessPoolExecutor(at_once, get_context("spawn"), _ignore_interrupts)
+    pool = ProcessPoolExecutor(at_once, get_context("spawn"), _begin, (os.getpid(),))
     try:
-        under_way = {pool.submit(_point, plan.points[index].config, places[index], None): index for index in todo}
+        under_way = {pool.submit(point, plan.points[index].config, places[index], None): index for index in todo}
         for future in as_completed(under_way):
             yield under_way[future], future.result()
+    except launch.Terminated:
+        _end_points()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C goes to all processes: this one finishes its point, and the one that waits begins no more."""
+def _end_points() -> None:
+    for process in active_children():
+        process.terminate()
+
+
+def _begin(runner: int) -> None:
+    """Ctrl-C goes to all processes: this one finishes its point, and the one that waits begins no more. When that one goes
+    away, so does this one, however it went."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    launch.die_with_parent(runner)
 
 
-def _point(config: Keys, place: Path, console: Console | None) -> str:
+def point(config: Keys, place: Path, console: Console | None) -> str:
     """Runs one; what went wrong, or nothing."""
     try:
         run.measure(config, place, console or Console(quiet=True))
