@@ -108,10 +108,11 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
     end = start + 60 * minutes
     ports = [word for i in range(4) for word in ("--port", f"{i}=memif:{folder}/ports.sock")]
     switch = Program("ina.dpdk.switch", "--program", ROOT / "p4/switchml.p4", "-D", "VALUES=256", *ports,
-                     "--control", folder / "control")  # fmt: skip
+                     "--control", folder / "control", "--shards", rng.choice([1, 2]))  # fmt: skip
     running = [switch]
     try:
-        switch.wait("pid", 120)
+        about = switch.wait("pid", 120)
+        print(f"switch of {about['shards']} shards, process {about['pid']}", flush=True)
         long = pair(folder, "long", (0, 1), rng, end - time.monotonic(), 1 << 20)
         running += long
         jobs, sums, guests, told = 0, 0, [], time.monotonic()
