@@ -49,6 +49,8 @@ class PortTables:
 
     def write(self, type_: str, table: Table, row: Row, _pipe: int | None) -> None:
         if table.kind == "PktgenPortCfg":
+            if not row.key:
+                raise EntityError(f"table {table.name}: which port? dev_port is missing")
             self._recirculating.setdefault(row.key["dev_port"], {}).update(row.data)
         elif table.kind == "PortStat":
             raise EntityError("table $PORT_STAT: the embedded switch's statistics cannot be set", "UNIMPLEMENTED")

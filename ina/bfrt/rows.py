@@ -150,7 +150,10 @@ def _key(table: Table, found: Field, part: Any) -> Any:
         raise EntityError(f"{what}: matched as {kind or 'nothing'}: expected {expected}")
     said = getattr(part, kind)
     if found.type == "string":
-        return said.value.decode()
+        try:
+            return said.value.decode()
+        except UnicodeDecodeError:
+            raise EntityError(f"{what}: {said.value!r} is not UTF-8") from None
     if kind == "exact":
         return as_int(said.value, found.width, what)
     if kind == "optional":

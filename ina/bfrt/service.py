@@ -152,8 +152,8 @@ class Server:
                     errors.append(self._update(device, update, request.target, undo if atomic else None))
             except EntityError as error:
                 errors.append(_error(error.code, str(error)))
-            except (OSError, TimeoutError) as error:
-                errors.append(_error("INTERNAL", str(error)))
+            except Exception as error:  # one item's, whatever a stranger sent: the others get their answers
+                errors.append(_internal(error))
             if ignore_not_found and errors[-1].canonical_code == NUMBERS["NOT_FOUND"]:  # then `code` tells of it
                 errors[-1] = bfrt.Error(code=NUMBERS["NOT_FOUND"], message=errors[-1].message)
             if atomic and errors[-1].canonical_code:
@@ -203,8 +203,8 @@ class Server:
                 errors.append(bfrt.Error())
             except EntityError as error:
                 errors.append(_error(error.code, str(error)))
-            except (OSError, TimeoutError) as error:
-                errors.append(_error("INTERNAL", str(error)))
+            except Exception as error:  # one item's, whatever a stranger sent: the others get their answers
+                errors.append(_internal(error))
         in_response = dict(context.invocation_metadata() or ()).get("error_in_resp") == "1"
         failed = any(e.canonical_code for e in errors)
         for at in range(0, len(found), ENTITIES):
@@ -416,6 +416,12 @@ def _object_id(device: Device, asked: Any) -> Any:
     else:
         number = table.id
     return bfrt.Entity(object_id=bfrt.ObjectId(id=number))
+
+
+def _internal(error: Exception) -> Any:
+    if not isinstance(error, (OSError, TimeoutError)):
+        log.exception("an item of a call failed")
+    return _error("INTERNAL", f"{type(error).__name__}: {error}")
 
 
 def _error(code: str, message: str) -> Any:

@@ -1,0 +1,102 @@
+"""Whatever a client sends, every item of a call gets an answer, and the switch goes on."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from capabilities import need
+
+need("cc", "p4runtime")
+
+import grpc  # noqa: E402
+
+from ina.bfrt.client import SERVICE, _details  # noqa: E402
+from ina.bfrt.device import Device  # noqa: E402
+from ina.bfrt.messages import bfrt  # noqa: E402
+from ina.bfrt.service import Server  # noqa: E402
+from ina.bfrt.target import BfRuntimeTarget  # noqa: E402
+from ina.compiler.build import compile_program  # noqa: E402
+from ina.switch import Switch  # noqa: E402
+from ina.switch.entities import RegisterEntry, modify  # noqa: E402
+
+KINDS = ("exact", "ternary", "lpm", "range", "optional")
+
+
+def key(rng, field, part):
+    value = rng.randbytes(rng.choice([field.bytes, field.bytes, 0, 1, 9]))
+    if rng.random() < 0.5:  # one that fits
+        value = (2).to_bytes(max(1, field.bytes), "big")
+    kind = rng.choice([field.match] * 5 + list(KINDS))
+    if kind == "exact":
+        part.exact.value = value
+    elif kind == "ternary":
+        part.ternary.value, part.ternary.mask = value, rng.choice([value, b"\xff" * len(value)])
+    elif kind == "lpm":
+        part.lpm.value, part.lpm.prefix_len = value, rng.randint(-1, 50)
+    elif kind == "range":
+        part.range.low = part.range.high = value
+    else:
+        part.optional.value, part.optional.is_valid = value, True
+
+
+def value(rng, field, part):
+    kind = rng.choice(["right"] * 8 + ["bool", "str", "list"])
+    if kind == "bool" or (kind == "right" and field.type == "bool" and not field.repeated):
+        part.bool_val = rng.random() < 0.5
+    elif kind == "str" or (kind == "right" and field.type == "string"):
+        part.str_val = rng.choice([*field.choices, "zz"])
+    elif field.type == "bool" and field.repeated:
+        part.bool_arr_val.val.extend([True] * rng.randint(0, 3))
+    elif kind == "list" or field.repeated:
+        part.int_arr_val.val.extend(rng.choice([1, 2, 300, 2**31]) for _ in range(rng.randint(0, 3)))
+    else:
+        part.stream = rng.randbytes(rng.choice([field.bytes, field.bytes, 0, 1, 9]))
+
+
+def entry(rng, table):
+    made = bfrt.TableEntry(table_id=rng.choice([table.id] * 9 + [rng.randint(0, 2**32 - 1)]), is_default_entry=rng.random() < 0.1)
+    for field in table.keys:
+        if rng.random() < 0.85:
+            key(rng, field, made.key.fields.add(field_id=rng.choice([field.id] * 9 + [99])))
+    action = rng.choice(table.actions) if table.actions and rng.random() < 0.8 else None
+    if action:
+        made.data.action_id = action.id
+    for field in [*(action.fields if action else ()), *table.data]:
+        if rng.random() < 0.6:
+            value(rng, field, made.data.fields.add(field_id=field.id))
+    return made
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_any_entry_of_any_table(seed):
+    rng = random.Random(seed)
+    program = compile_program(Path(__file__).parent / "p4" / "bfrt.p4")
+    with Switch(program.so_path) as switch, Server(Device(switch)) as server, BfRuntimeTarget(server.address) as target:
+        switch.add_port(1)
+        channel, tables, outcomes = target.client._channel, list(target.client.info.tables.values()), set()
+        stream = channel.unary_stream(f"{SERVICE}Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString)
+
+        def read(request, timeout):
+            return list(stream(request, timeout=timeout))
+
+        for _ in range(200):
+            writing = bfrt.WriteRequest(p4_name="bfrt", atomicity=rng.choice([0, 0, 1, 2]))
+            reading = bfrt.ReadRequest(p4_name="bfrt")
+            writing.target.pipe_id = reading.target.pipe_id = rng.choice([0xFFFF, 0xFFFF, 0, 1, 3])
+            for _ in range(rng.randint(1, 3)):
+                made = entry(rng, rng.choice(tables))
+                writing.updates.add(type=rng.randint(0, 6)).entity.table_entry.CopyFrom(made)
+                reading.entities.add().table_entry.CopyFrom(made)
+            for call, request in ((target.client._method("Write"), writing), (read, reading)):
+                try:
+                    call(request, timeout=20)
+                    outcomes.add("OK")
+                except grpc.RpcError as error:
+                    assert error.code() is grpc.StatusCode.UNKNOWN and _details(error), error
+                    outcomes |= {code for code, _ in _details(error).values()}
+        assert {"OK", "INVALID_ARGUMENT", "NOT_FOUND"} <= outcomes and "INTERNAL" not in outcomes
+        target.write(modify(RegisterEntry("SwitchIngress.pairs", 7, 1)))
+        assert target.read([RegisterEntry("SwitchIngress.pairs", 7)])[0].value == 1
+        switch.step(bytes(64), port=1)
