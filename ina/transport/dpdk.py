@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -352,6 +353,7 @@ def plug(text: str, number: int) -> Plug:
 
 
 _devices: dict[str, Device] = {}  # of this process's jobs; they stay open until it ends, for the next job
+_opening = threading.Lock()
 
 
 def job_port(where: Plug, udp_port: int, max_frame: int, eal: Sequence[str], timeout: float) -> Port:
@@ -359,12 +361,21 @@ def job_port(where: Plug, udp_port: int, max_frame: int, eal: Sequence[str], tim
 
     ``eal``: as ``start``'s; none: ``arguments``. ``timeout``: seconds for the link to come up. Raises DpdkError, ValueError.
     """
+    with _opening:
+        return _job_port(where, udp_port, max_frame, eal, timeout)
+
+
+def _job_port(where: Plug, udp_port: int, max_frame: int, eal: Sequence[str], timeout: float) -> Port:
     if where.device not in _devices:
         longest = max(max_frame, 1514)
         mbufs = 8192
         start(list(eal) or arguments([where.device], 64 + mbufs * (max(longest + 1024, 2048) + 512) // 1_000_000))
-        name = device(where.device, where.at, False, longest)
-        _devices[where.device] = open_device(name, Pool(mbufs, longest), timeout=timeout)
+        name, pool = device(where.device, where.at, False, longest), Pool(mbufs, longest)
+        try:
+            _devices[where.device] = open_device(name, pool, timeout=timeout)
+        except BaseException:
+            pool.close()
+            raise
     opened = _devices[where.device]
     if opened.pool.max_frame < max_frame:
         raise DpdkError(f"dpdk: device {opened.name} was opened for frames of {opened.pool.max_frame} bytes, a later job of this "
