@@ -63,7 +63,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, told on standard error; 2: wrong arguments."""
+    """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, told on standard error; 2: wrong arguments; 130: Ctrl-C
+    before it served."""
     from ina.compiler.build import BuildError
     from ina.compiler.errors import CompileError
 
@@ -85,6 +86,9 @@ def main(argv: list[str] | None = None) -> int:
     except (BuildError, DpdkError, ImportError, OSError, ValueError, RuntimeError) as error:
         print(f"ina-dpdk-switch: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:  # before it served
+        print("ina-dpdk-switch: interrupted", file=sys.stderr)
+        return 130
     return 0
 
 
