@@ -98,6 +98,9 @@ def test_what_must_wait_for_what(checked):
     ("meta.x = 7; two.apply();", 1),  # a constant is no stage
     ("meta.x = hdr.data.c; two.apply();", 1),  # nor is a copy
     ("meta.x = hdr.data.c + 1; two.apply();", 2),
+    ("bool small = hdr.data.c == 1; if (small) { meta.x = 1; }", 1),  # a gateway decides it where it is used
+    ("if (hdr.data.a == 1) { bool small = hdr.data.c == 1; if (small) { meta.x = 1; } }", 1),
+    ("bool small = false; if (hdr.data.a == 1) { small = hdr.data.c == 1; } if (small) { meta.x = 1; }", 2),  # that it cannot
     ("meta.x[7:0] = hdr.data.c[7:0] + 1; meta.y = (bit<32>)meta.x[15:8];", 1),  # other bits
     ("meta.x[7:0] = hdr.data.c[7:0] + 1; meta.y = (bit<32>)meta.x[7:0] + 1;", 2),
 ])  # fmt: skip

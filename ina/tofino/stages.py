@@ -108,7 +108,7 @@ class _Pass:
 
     def _unit(self, unit: Unit, fields: Fields, guard: tuple[int, Placed | None, str] | None) -> None:
         reads, writes = [*unit.matched, *unit.all("reads")], unit.all("writes")
-        if unit.copy and guard is None:
+        if unit.copy and (guard is None or unit.local):
             stage, by, _ = fields.when(reads)
             for ref in writes:
                 fields.write(ref, stage, by)

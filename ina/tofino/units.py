@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from ina.compiler import ast
+from ina.compiler import ast, types
 from ina.compiler.errors import Span
 from ina.compiler.program import Instance
 from ina.tofino.fields import VALID, Ref, Scope, calls, leaves, parts
@@ -50,7 +50,8 @@ class Unit:
     effects: list[Effect]
     table: Any = None  # the TableDecl
     owner: Any = None  # the control's Instance
-    copy: bool = False  # a plain copy or a constant, which the compiler may do without
+    copy: bool = False  # a plain copy, a constant, or a condition, which a compiler may put where it is used
+    local: bool = False  # of a variable that is declared here, so that nobody elsewhere sees it
 
     def all(self, what: str) -> list[Any]:
         return [x for effect in self.effects for x in getattr(effect, what)]
@@ -130,9 +131,10 @@ class _Walk:
         _Effects(self.scope, effect).statement(s)
         value = s.value if isinstance(s, ast.Assign) else s.init if isinstance(s, ast.VarDecl) else None
         plain = value is not None and getattr(s, "op", "=") == "=" and not effect.accesses and (
-            value.const is not None or self.scope.path(value) is not None or _computed(value))  # fmt: skip
+            value.const is not None or self.scope.path(value) is not None
+            or _computed(value) or _is_condition(value))  # fmt: skip
         if effect.writes or effect.accesses or effect.objects:
-            yield Unit(_text(s), s.span, [], [effect], owner=self.scope.instance, copy=plain)
+            yield Unit(_text(s), s.span, [], [effect], owner=self.scope.instance, copy=plain, local=isinstance(s, ast.VarDecl))
 
     def _if(self, s: ast.If) -> Iterator[Any]:
         after, made = None, []
@@ -288,6 +290,11 @@ def register_inputs(action: Instance, scope: Scope) -> list[Ref]:
 
 def _computed(e: Any) -> bool:
     return isinstance(e, ast.Call) and e.kind == "method" and e.method == "get" and bool(e.args)
+
+
+def _is_condition(e: Any) -> bool:
+    """A truth value: a gateway can decide it in the place of the variable that it is kept in."""
+    return isinstance(types.strip_new(e.type), types.BoolType) and not any(c.kind != "header_method" for c in calls(e))
 
 
 def _operations(e: Any) -> int:
