@@ -13,7 +13,7 @@ from capabilities import need
 
 from ina import cli, paths
 from ina.control import find
-from ina.control.cli import rates_between
+from ina.control.cli import counters_tables, rates_between
 from ina.control.client import Client, start_server
 from ina.control.labels import labels
 from ina.control.ports import open_worker_port
@@ -81,6 +81,19 @@ def test_counters(ina):
     said = ina("counters")
     assert "tx_bytes" in said
     assert len([line for line in said.splitlines() if " 101 " in line]) == 2
+
+
+def test_many_counters_of_a_link_keep_its_name_in_80_columns():
+    from rich.console import Console
+
+    ways = ("packets", "bytes", "tail_drops", "ecn_marks", "max_queue_bytes", "lost", "duplicated")
+    link = {"rate": 100e6, **{f"{way}_{what}": 123_456_789 for way in ("up", "down") for what in ways}}
+    said = {"program": {}, "ports": {}, "links": {"h1": link, "s1-s12": link}}
+    console = Console(width=80, record=True, file=open(os.devnull, "w"))
+    console.print(counters_tables(said, {"program": ""}))
+    text = console.export_text()
+    assert text.count("s1-s12") >= 2 and all(len(line) <= 80 for line in text.splitlines())
+    assert all("s1-s12" in text.splitlines()[i + 1] for i, line in enumerate(text.splitlines()) if "│ h1" in line)
 
 
 def test_top_shows_rates(ina, job, capsys):

@@ -248,3 +248,13 @@ def test_the_parameter_server_has_a_host_of_its_own():
     assert server_host(placed, described(placed)) == "h1"
     with pytest.raises(config.ConfigError, match="no host is left for the parameter server of atp"):
         config.Config(protocol="atp", world="testbed", workers=4, topology=two)
+
+
+def test_the_end_of_a_log_has_the_error_that_chatter_follows(tmp_path):
+    log = tmp_path / "rank.log"
+    error = ["Traceback (most recent call last):", '  File "x.py", line 1', "    boom()", "ValueError: INA_SLOTS=3: expected 4"]
+    log.write_text("\n".join(["begins", *error, *(f"[rank 0] thread {i} ends" for i in range(30))]))
+    told = launch.tail(log).splitlines()
+    assert told[0].strip() == error[-1] and told[1].strip() == "..." and told[-1].strip() == "[rank 0] thread 29 ends"
+    log.write_text("\n".join(["begins", *error]))
+    assert [line.strip() for line in launch.tail(log).splitlines()] == ["begins", *(line.strip() for line in error)]

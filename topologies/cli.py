@@ -42,10 +42,13 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 def _up(args: argparse.Namespace) -> int:
     from ina.control.client import ControlError
     from ina.transport import protocols
+    from ina.transport.config import VALUES
     from topologies.mininet import MininetMissing, Network
 
     signal.signal(signal.SIGTERM, _terminate)
     try:
+        if args.values not in VALUES:
+            raise ValueError(f"--values {args.values}: expected one of {', '.join(map(str, VALUES))}")
         topology = topologies.load(args.name, **{key: value for key in args.keys if (value := getattr(args, key)) is not None})
         network = Network(topology, protocols.program(args.protocol), {"VALUES": str(args.values), "SLOTS": "1024"},
                           capture=args.pcap, points=args.at.split(","), kind=args.switch,

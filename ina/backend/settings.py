@@ -66,7 +66,10 @@ class Said:
         try:
             with path.open("rb") as file:
                 content = tomllib.load(file)
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except OSError as error:
+            raise ValueError(f"configuration file {path}, which INA_CONFIG names: {error.strerror}" if named else
+                             f"configuration file {path}: {error.strerror}") from error  # fmt: skip
+        except tomllib.TOMLDecodeError as error:
             raise ValueError(f"configuration file {path}: {error}") from error
         for key, value in content.items():
             if key not in KEYS:

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 
 from rich.console import Console, Group, RenderableType
@@ -102,6 +102,9 @@ def _title(name: str, about: dict) -> Text:
                 f"{about['free_slots']} slots free", "bold")  # fmt: skip
 
 
+WIDTH = 80  # characters: what is wider becomes several tables, so that each row keeps its name
+
+
 def _table(*columns: str) -> Table:
     """Columns that end with > are aligned to the right."""
     table = Table()
@@ -144,11 +147,25 @@ def counters_tables(said: dict, about: dict) -> Group:
         if rows:
             flat = {name: _flat(row) for name, row in rows.items()}
             columns = list(dict.fromkeys(key for row in flat.values() for key in row))
-            table = _table(kind, *(f"{column}>" for column in columns))
-            for name, row in flat.items():
-                table.add_row(str(name), *(f"{row.get(column, 0):.10g}" for column in columns))
-            parts.append(table)
+            for few in _that_fit(columns, flat):
+                table = _table(kind, *(f"{column}>" for column in few))
+                for name, row in flat.items():
+                    table.add_row(str(name), *(f"{row.get(column, 0):.10g}" for column in few))
+                parts.append(table)
     return Group(*parts)
+
+
+def _that_fit(columns: Sequence[str], rows: dict[str, dict]) -> Iterator[list[str]]:
+    """The columns, as many at a time as go beside the rows' names."""
+    frame, few = 3, []  # a cell's spaces and line
+    left = room = WIDTH - max(len(str(name)) for name in rows) - frame - 1
+    for column in columns:
+        wide = frame + max(len(column), *(len(f"{row.get(column, 0):.10g}") for row in rows.values()))
+        if few and wide > left:
+            yield few
+            few, left = [], room
+        few, left = [*few, column], left - wide
+    yield few
 
 
 def _flat(row: dict) -> dict[str, float]:

@@ -30,7 +30,8 @@ MAX_REQUEST = 1 << 16
 METHODS = (b"GET ", b"POST ", b"DELETE ")
 ROUTES = {"status": "ping", "jobs": "jobs", "switches": "switches", "counters": "counters"}
 STATUS = {
-    "invalid": HTTPStatus.BAD_REQUEST, "too_many_workers": HTTPStatus.BAD_REQUEST, "token": HTTPStatus.FORBIDDEN,
+    "invalid": HTTPStatus.BAD_REQUEST, "system": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "too_many_workers": HTTPStatus.BAD_REQUEST, "token": HTTPStatus.FORBIDDEN,
     "unknown": HTTPStatus.NOT_FOUND, "method": HTTPStatus.METHOD_NOT_ALLOWED, "duplicate": HTTPStatus.CONFLICT,
     "mismatch": HTTPStatus.CONFLICT, "failed": HTTPStatus.GONE, "switch": HTTPStatus.BAD_GATEWAY,
     "full": HTTPStatus.SERVICE_UNAVAILABLE, "unreachable": HTTPStatus.SERVICE_UNAVAILABLE,

@@ -100,7 +100,8 @@ def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str],
         serve(Channel(connection()), port, say)
         return 0
     except (OSError, ValueError) as error:
-        print(f"ina ps: {error}", file=sys.stderr, flush=True)
+        said = getattr(error, "strerror", None) or error
+        print(f"ina ps: {said}", file=sys.stderr, flush=True)
         return 1
     except KeyboardInterrupt:
         print("ina ps: interrupted", file=sys.stderr, flush=True)

@@ -139,7 +139,9 @@ class Service:
             return None
         except AdmissionError as error:
             return {"ok": False, "code": error.code, "error": str(error)}
-        except (TypeError, ValueError, OSError) as error:
+        except OSError as error:  # the machine's no, not the asker's fault
+            return {"ok": False, "code": "system", "error": f"{op}: {error.strerror or error}"}
+        except (TypeError, ValueError) as error:
             return {"ok": False, "code": "invalid", "error": f"{op}: {error}"}
 
     def retry(self) -> None:

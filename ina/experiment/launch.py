@@ -74,7 +74,15 @@ def die_with_parent(runner: int | str | None = None) -> None:
 
 
 def tail(path: Path, lines: int = 12) -> str:
-    return "\n".join("    " + line for line in path.read_text(errors="replace").splitlines()[-lines:])
+    """The end of a log, and before it the error of its last traceback, if that is not in it: what follows may be chatter."""
+    log = path.read_text(errors="replace").splitlines()
+    shown = log[-lines:]
+    begins = max((i for i, line in enumerate(log) if line.startswith("Traceback (most recent call last)")), default=None)
+    if begins is not None:
+        error = next((i for i in range(begins + 1, len(log)) if log[i] and not log[i].startswith(" ")), begins)
+        if error < len(log) - lines:
+            shown = [log[error], "...", *shown]
+    return "\n".join("    " + line for line in shown)
 
 
 def end(ranks: list[subprocess.Popen]) -> None:
