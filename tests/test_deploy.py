@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -205,6 +206,14 @@ def test_what_is_done_on_each_host(file, capsys):
 
 def test_the_same_file_is_an_experiment(file):
     assert plans.load(file).base.workers == 2
+
+
+def test_the_file_of_the_docs_is_one(tmp_path):
+    text = (Path(__file__).parent.parent / "docs" / "tofino.md").read_text()
+    path = tmp_path / "wedge.toml"
+    path.write_text(re.search(r"```toml\n(# wedge.toml\n.*?)```", text, re.S)[1])
+    d = read(path)
+    assert [h.name for h in d.hosts] == ["server1", "server2", "server3", "server4"] and len(d.ports) == 5
 
 
 @pytest.mark.parametrize("old, new, message", [
