@@ -9,8 +9,10 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import atp_targets
 import differential
 import pytest
 import switchml_targets
@@ -278,19 +280,18 @@ def everything(tmp_path: Path, seed: int) -> None:
     compare(path, 0, seed, packets)
 
 
-def test_a_job_of_our_own_program(seed: int = 3) -> None:
-    """p4/tofino/switchml.p4 with the entries of an admitted job: late, doubled and wrong packets, and what recirculates."""
-    target = switchml_targets.TnaTarget(32)
-    job = switchml_targets.World(target, ports=5).admit(workers=3)
+def integers(rng: random.Random) -> list[int]:
+    return [rng.choice([rng.getrandbits(32), 5, 0x7FFFFFFF, 0x80000000]) for _ in range(32)]
+
+
+def jobs_packets(target: switchml_targets.Target, packets: Callable[[random.Random], tuple[int, bytes]]) -> None:
+    """A program of ours with the entries that `target` was given; what ingress leaves comes back as recirculated."""
     both = Both(target.source, {"VALUES": "32", "SLOTS": str(switchml_targets.SLOTS)})
     both.copy(target.switch)
-    rng = random.Random(seed)
+    rng = random.Random(3)
     forwarded = 0
     for now in range(0, 400_000, 1000):
-        worker = rng.randrange(3)
-        values = [rng.choice([rng.getrandbits(32), 5, 0x7FFFFFFF, 0x80000000]) for _ in range(32)]
-        frame = job.frame(worker, rng.randrange(40), values if rng.random() < 0.9 else None, e0=rng.randrange(-128, 128))
-        port = job.ports[worker]
+        port, frame = packets(rng)
         for _ in range(6):
             left = both.same(0, False, ingress_front(port, now), frame, now)
             if left is None:
@@ -301,6 +302,33 @@ def test_a_job_of_our_own_program(seed: int = 3) -> None:
     assert forwarded > 100
     both.same_state()
     target.close()
+
+
+def test_packets_of_a_switchml_job() -> None:
+    """Late, doubled and wrong ones."""
+    target = switchml_targets.TnaTarget(32)
+    job = switchml_targets.World(target, ports=5).admit(workers=3)
+
+    def packets(rng: random.Random) -> tuple[int, bytes]:
+        worker, tsi = rng.randrange(3), rng.randrange(40)
+        values = integers(rng) if rng.random() < 0.9 else None
+        return job.ports[worker], job.frame(worker, tsi, values, e0=rng.randrange(-128, 128))
+
+    jobs_packets(target, packets)
+
+
+def test_packets_of_an_atp_job() -> None:
+    """Of its workers, and answers of its server."""
+    target = atp_targets.TARGETS["tna"](32)
+    job = atp_targets.World(target).admit([1, 2, 4])
+
+    def packets(rng: random.Random) -> tuple[int, bytes]:
+        child, sequence = rng.randrange(3), rng.randrange(12)
+        if rng.random() < 0.3:
+            return atp_targets.PARENT, job.down(sequence, rng.choice([1, 3, 7]), payload=rng.randbytes(128))
+        return job.port(child), job.data(child, sequence, integers(rng))
+
+    jobs_packets(target, packets)
 
 
 def test_a_header_of_the_tests_is_the_programs() -> None:
