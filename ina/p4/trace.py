@@ -14,6 +14,8 @@ from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.reference.observer import Observer
 from ina.compiler.reference.packet import ParserError
 from ina.compiler.reference.tables import BoundAction, Entry, Table
+from ina.compiler.reference.values import leaves
+from ina.compiler.types import RecordType, strip_new
 from ina.compiler.v1model import AssertionFailed
 from ina.p4.explain import runs
 from ina.p4.stf_target import InterpreterTarget
@@ -144,10 +146,18 @@ class Tracer(Observer):
             if 0 <= index < len(state):
                 self._writes.append((instance.name, (index, state.read(index), value)))
                 return
+        if instance.decl.name == "RegisterAction" and method != "predicate":
+            return  # register_changed tells what came of it
         if (instance.decl.name, method) != ("register", "read"):
             self._end_writes()
             shown = [_value(a) for a in args if isinstance(a, int | str)]
             self._lines.append(f"{instance.decl.name} {instance.name}.{method}({', '.join(shown)})")
+
+    def register_changed(self, instance: Instance, index: int, before: Any, after: Any) -> None:
+        old, new = ([v for v, _ in leaves(x, instance.type.args[0])] for x in (before, after))
+        t = strip_new(instance.type.args[0])
+        names = [f"{instance.name}.{f}" for f in t.fields] if isinstance(t, RecordType) else [instance.name]
+        self._writes += [(name, (index, a, b)) for name, a, b in zip(names, old, new, strict=False)]
 
     def _end(self) -> None:
         self._end_states()

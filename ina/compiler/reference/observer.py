@@ -25,3 +25,6 @@ class Observer:
 
     def method_called(self, instance: Instance, method: str, args: list[Any], state: Any) -> None:
         """A method of an extern object; `state` is what is behind it (RegisterArray, CounterArray, ...) or None."""
+
+    def register_changed(self, instance: Instance, index: int, before: Any, after: Any) -> None:
+        """A TNA RegisterAction has run on a cell of a register: what it held, what it holds."""

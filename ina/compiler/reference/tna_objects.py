@@ -194,9 +194,11 @@ class ObjectMethods:
 
     def _execute(self, action: Instance, register: RegisterArray, index: int, call: ast.Call, frame: Frame) -> Any:
         value = register.read(index)
-        result = self._apply(action, value, call, frame)
-        register.write(index, result[0])
-        return result[1]
+        after, result = self._apply(action, value, call, frame)
+        register.write(index, after)
+        if 0 <= index < len(register):
+            self.interpreter.observer.register_changed(action.args["reg"], index, value, after)
+        return result
 
     def _execute_direct(self, action: Instance, call: ast.Call, frame: Frame) -> Any:
         register = action.args["reg"]

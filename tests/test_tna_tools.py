@@ -1,0 +1,97 @@
+"""`ina compile`, `ina explain`, `ina trace` and `ina stf` on TNA programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tna_program import data, source
+
+from ina import cli
+
+PROGRAM = {
+    "types": """struct pair_t { bit<32> first; bit<32> second; } header bridge_h { bit<8> kind; @flexible bit<9> port; }
+        header mirror_h { bit<8> kind; }""",
+    "headers": "bridge_h bridge;",
+    "ingress_locals": """Register<pair_t, bit<8>>(16, {5, 7}) r;
+        RegisterAction<pair_t, bit<8>, bit<32>>(r) add = { void apply(inout pair_t v, out bit<32> x) {
+            v.first = v.first + hdr.data.b; x = v.first; } };
+        action to(PortId_t port) { tm.ucast_egress_port = port; }
+        table t { key = { hdr.data.a: exact; } actions = { to; NoAction; } size = 16; }""",
+    "ingress": """t.apply(); hdr.data.b = add.execute(3); hdr.bridge.setValid(); hdr.bridge.port = intr.ingress_port;
+        if (hdr.data.e == 1) { dprsr.mirror_type = 1; } if (hdr.data.e == 2) { dprsr.drop_ctl = 1; }""",
+    "deparser_locals": "Mirror() mirror;",
+    "deparser": "if (dprsr.mirror_type == 1) { mirror.emit<mirror_h>(5, {9}); } pkt.emit(hdr);",
+    "egress_parser": """state start { pkt.extract(intr);
+            transition select(pkt.lookahead<bit<8>>()) { 9: mirrored; default: plain; } }
+        state mirrored { pkt.advance(8); pkt.extract(hdr.data); transition accept; }
+        state plain { pkt.extract(hdr.bridge); pkt.extract(hdr.data); transition accept; }""",
+    "egress": "hdr.data.c = (bit<16>)hdr.bridge.port; hdr.bridge.setInvalid();",
+}
+
+
+def ina(*args: object) -> int:
+    return cli.main([str(a) for a in args])
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program.p4"
+    path.write_text(source(**PROGRAM))
+    return path
+
+
+def test_compile(program: Path, tmp_path: Path, capsys) -> None:
+    assert ina("compile", program, "--p4info", tmp_path / "p4info.txtpb", "-o", tmp_path / "program.so") == 0
+    assert "1 tables, 2 registers" in capsys.readouterr().err
+    assert 'arch: "tna"' in (tmp_path / "p4info.txtpb").read_text() and (tmp_path / "program.so").exists()
+
+
+def test_explain(program: Path, capsys) -> None:
+    assert ina("explain", program) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"{program}: Switch\n") and told.count("hdr.bridge: bridge_h, 3 bytes") == 1
+    assert "parser IP\n" in told and "parser EP\n" in told and "    I.t  (" in told
+    assert "register I.r.first: 16 x bit<32>" in told
+
+
+def test_explain_of_several_pipelines(program: Path, capsys) -> None:
+    text = program.read_text()
+    more = "Pipeline(IP(), I(), ID(), EP(), E(), ED()) other; Switch(pipe, other) main;"
+    program.write_text(text.replace("Switch(pipe) main;", more))
+    assert ina("explain", program) == 0
+    told = capsys.readouterr().out
+    assert "--- pipeline pipe\n" in told and "--- pipeline other\n" in told and "    other.I.t  (" in told
+
+
+def test_trace(program: Path, tmp_path: Path, capsys) -> None:
+    entries = tmp_path / "entries.stf"
+    entries.write_text("add t hdr.data.a:1 to(port:68)\nadd t hdr.data.a:2 to(port:7)\nmirroring_add 5 9\n")
+    assert ina("trace", program, data(2, 10, e=1).hex(), "--entries", entries, "--port", 130) == 0
+    told = capsys.readouterr().out
+    assert "ingress of pipe 1 (normal)" in told and "table I.t [hdr.data.a=2]: hit entry 2, to(port=7)" in told
+    assert "register I.r.first[3] = 0xf (was 5)\n    register I.r.second[3] = 7 (unchanged)" in told
+    assert "egress of pipe 0 to port 9, rid 0 (mirrored)\n    parser EP: start > mirrored > accept" in told
+    assert f"out of port 7: 12 bytes, changed: 7 9\n    {data(2, 15, 130, 0, 1).hex()}" in told
+    assert f"out of port 9: 12 bytes, unchanged\n    {data(2, 10, e=1).hex()}" in told
+    assert ina("trace", program, data(9, e=2).hex(), "--entries", entries) == 0
+    assert "dropped: ingress" in capsys.readouterr().out
+    assert ina("trace", program, data()[:11].hex()) == 0
+    told = capsys.readouterr().out
+    assert "error.PacketTooShort" in told and "dropped: parser" in told
+
+
+def test_recirculation_ends(program: Path, tmp_path: Path, capsys) -> None:
+    entries = tmp_path / "entries.stf"
+    entries.write_text("add t hdr.data.a:1 to(port:68)\n")
+    assert ina("trace", program, data(1).hex(), "--entries", entries) == 0
+    told = capsys.readouterr().out
+    assert told.count("(recirculated)") == 128 and "dropped: pass_limit" in told  # ingress and egress of 64 passes
+
+
+def test_stf(program: Path, capsys) -> None:
+    program.with_suffix(".stf").write_text(
+        f"add t hdr.data.a:2 to(port:3)\npacket 4 {data(2, 10).hex()}\nexpect 3 {data(2, 15, 4).hex()}\n"
+    )
+    assert ina("stf", program) == 0 and ina("stf", program.parent) == 0
+    assert "compiled: 1 pass" in capsys.readouterr().out
