@@ -189,7 +189,7 @@ def test_stf_of_a_folder(program, capsys):
     (program.parent / "wrong.stf").write_text(STF.replace("expect 2", "expect 3"))
     (program.parent / "refused.p4").write_text(PROGRAM.replace("hdr.data.d == 9", "hdr.data.d == true"))
     (program.parent / "refused.stf").write_text(STF)
-    (program.parent / "other.p4").write_text("// no v1model program")
+    (program.parent / "other.p4").write_text("// no v1model or TNA program")
     (program.parent / "other.stf").write_text("")
     assert ina("stf", program.parent) == 1
     out = capsys.readouterr().out
@@ -210,7 +210,7 @@ def test_stf_that_cannot_be_run(program, capsys):
     assert "line 1: unknown command 'fly'" in capsys.readouterr().out
     (program.parent / "empty").mkdir()
     assert ina("stf", program.parent / "empty") == 1
-    assert "no v1model program" in capsys.readouterr().err
+    assert "no v1model or TNA program" in capsys.readouterr().err
 
 
 # --- explain --------------------------------------------------------------------------------------------------------
