@@ -82,3 +82,34 @@ def test_what_is_missing_is_said(monkeypatch):
     assert "apt install dpdk libdpdk-dev pkg-config" in dpdk.missing()
     with pytest.raises(dpdk.DpdkError, match="apt install"):
         dpdk.build()
+
+
+def test_a_device_of_several_queues():
+    """Each queue a port of its own; what the device cannot do is said."""
+    code = f"""
+from ina.transport import dpdk
+dpdk.start({EAL})
+with dpdk.Pool(8192, 1514) as pool:
+    with dpdk.open_device("net_null0,size=200", pool, queues=2) as device:
+        for queue in (0, 1):
+            with device.port(queue) as port:
+                frames = port.receive(100)
+                assert len(frames) == 100 and len(frames[0]) == 200
+                assert port.send(frames) == 100 and port.stats["tx_packets"] == 100
+        for what in (lambda: device.port(2), lambda: device.flow(5, 1), lambda: device.flow(5, 2), lambda: device.share(0)):
+            try:
+                what()
+            except dpdk.DpdkError as error:
+                print(error)
+    assert pool.in_use == 0
+    try:
+        dpdk.open_device("net_null1", pool, queues=5000)
+    except dpdk.DpdkError as error:
+        print(error)
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    said = run.stdout.splitlines()
+    assert run.returncode == 0 and len(said) == 5, run.stdout + run.stderr
+    assert "has no queue 2" in said[0] and "no flow rule for UDP port 5" in said[1] and "share 0" in said[3]
+    assert "has no queue 2" in said[2] and "so many queues" in said[4]

@@ -157,8 +157,10 @@ int ina_dpdk_flow(struct ina_dpdk_device *device, uint16_t port, uint32_t queue,
     const struct rte_flow_action actions[] = {
         {.type = RTE_FLOW_ACTION_TYPE_QUEUE, .conf = &to}, {.type = RTE_FLOW_ACTION_TYPE_END}};
     struct rte_flow_error why = {0};
-    if (queue >= device->queues)
+    if (queue >= device->queues) {
+        snprintf(error, error_size, "device %s has no queue %u", device->name, queue);
         return -EINVAL;
+    }
     if (rte_flow_create(device->id, &ingress, pattern, actions, &why))
         return 0;
     snprintf(error, error_size, "device %s: no flow rule for UDP port %u: %s", device->name, port,
