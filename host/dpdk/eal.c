@@ -181,7 +181,7 @@ static struct ina_dpdk_device *started(struct ina_dpdk_device *device, const str
                                        size_t error_size)
 {
     static const struct ina_dpdk_config defaults;
-    const char *what = "";
+    const char *what = "so many queues";
     config = config ? config : &defaults;
     device->queues = (uint16_t)(config->queues ? config->queues : 1);
     const int failed = config->queues > INA_DPDK_QUEUES ? -EINVAL : start(device, config, &what);
