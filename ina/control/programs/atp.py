@@ -43,7 +43,7 @@ class ATP(JobProgram):
     def sizes(self, p4info: P4Info) -> Sizes | None:
         if not has_key(p4info, "hdr.atp.job"):
             return None
-        values, aggregators = held_values(p4info, ".bitmaps")
+        values, aggregators = held_values(p4info, ".kinds")
         return Sizes(values, aggregators) if values else None
 
     def job(self, place: Place) -> list[Entity]:

@@ -5,80 +5,113 @@
 #include "headers.p4"
 
 /* Largest exponent of the phase. Published clients carry two, ours one and the incarnation, which stays as it is. */
-control Largest(inout int<8> exponent, in state_t meta) {
+control Largest(inout int<8> exponent, in bridge_t bridge) {
     Register<int<8>, bit<32>>(ROWS, 0) exponents;
-    RegisterAction<int<8>, bit<32>, int<8>>(exponents) begin = {
+    RegisterAction<int<8>, bit<32>, int<8>>(exponents) begin_ = {
         void apply(inout int<8> largest, out int<8> now) {
             largest = exponent;
             now = largest;
         }
     };
-    RegisterAction<int<8>, bit<32>, int<8>>(exponents) join = {
+    RegisterAction<int<8>, bit<32>, int<8>>(exponents) join_ = {
         void apply(inout int<8> largest, out int<8> now) {
-            if (exponent > largest) {
-                largest = exponent;
-            }
+            largest = max(largest, exponent);
             now = largest;
         }
     };
-    RegisterAction<int<8>, bit<32>, int<8>>(exponents) look = {
+    RegisterAction<int<8>, bit<32>, int<8>>(exponents) look_ = {
         void apply(inout int<8> largest, out int<8> now) {
             now = largest;
         }
     };
 
+    action begin() {
+        begin_.execute(bridge.row);
+    }
+    action join() {
+        join_.execute(bridge.row);
+    }
+    action join_and_give() {
+        exponent = join_.execute(bridge.row);
+    }
+    action give() {
+        exponent = look_.execute(bridge.row);
+    }
+    table largest {
+        key = { bridge.first: ternary; bridge.op: ternary; bridge.complete: ternary; }
+        actions = { begin; join; join_and_give; give; NoAction; }
+        const entries = {
+            (1, _,          _): begin();
+            (_, Op.LOOK,    _): give();
+            (_, Op.NOTHING, _): NoAction();
+            (_, _,          0): join();
+            (_, _,          1): join_and_give();
+        }
+        const default_action = NoAction();
+        size = 5;
+    }
     apply {
-        int<8> now;
-        if (meta.first == 1) {
-            now = begin.execute(meta.row);
-        } else if (meta.op == Op.ADD || meta.op == Op.MAXIMUM) {
-            now = join.execute(meta.row);
-        } else {
-            now = look.execute(meta.row);
-        }
-        if (meta.complete == 1) {
-            exponent = now;
-        }
+        largest.apply();
     }
 }
 
 /* Whether a packet of this phase came with the overflow flag set. */
-control Flags(inout packet_t hdr, in state_t meta) {
+control Flags(inout packet_t hdr) {
     Register<bit<8>, bit<32>>(ROWS, 0) overflows;
-    RegisterAction<bit<8>, bit<32>, bit<8>>(overflows) begin = {
-        void apply(inout bit<8> overflow, out bit<8> now) {
+    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) begin_ = {
+        void apply(inout bit<8> overflow, out bit<1> now) {
             overflow = (bit<8>)hdr.switchml.overflow;
-            now = overflow;
+            now = overflow[0:0];
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(overflows) join = {
-        void apply(inout bit<8> overflow, out bit<8> now) {
+    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) join_ = {
+        void apply(inout bit<8> overflow, out bit<1> now) {
             overflow = overflow | (bit<8>)hdr.switchml.overflow;
-            now = overflow;
+            now = overflow[0:0];
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(overflows) look = {
-        void apply(inout bit<8> overflow, out bit<8> now) {
-            now = overflow;
+    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) look_ = {
+        void apply(inout bit<8> overflow, out bit<1> now) {
+            now = overflow[0:0];
         }
     };
 
-    apply {
-        if (hdr.lanes.isValid()) {
-            bit<8> now;
-            if (meta.first == 1) {
-                now = begin.execute(meta.row);
-            } else if (meta.op == Op.ADD) {
-                now = join.execute(meta.row);
-            } else {
-                now = look.execute(meta.row);
-            }
-            if (meta.complete == 1) {
-                hdr.switchml.overflow = now[0:0];
-            }
-        } else {
-            hdr.switchml.overflow = 0;
+    action begin() {
+        begin_.execute(hdr.bridge.row);
+    }
+    action join() {
+        join_.execute(hdr.bridge.row);
+    }
+    action join_and_give() {
+        hdr.switchml.overflow = join_.execute(hdr.bridge.row);
+    }
+    action give() {
+        hdr.switchml.overflow = look_.execute(hdr.bridge.row);
+    }
+    action none() {
+        hdr.switchml.overflow = 0;
+    }
+    table any {
+        key = {
+            hdr.lanes.isValid(): ternary;
+            hdr.bridge.first: ternary;
+            hdr.bridge.op: ternary;
+            hdr.bridge.complete: ternary;
         }
+        actions = { begin; join; join_and_give; give; none; NoAction; }
+        const entries = {
+            (false, _, _,          _): none();
+            (_,     1, _,          _): begin();
+            (_,     _, Op.ADD,     0): join();
+            (_,     _, Op.ADD,     1): join_and_give();
+            (_,     _, Op.LOOK,    _): give();
+            (_,     _, Op.MAXIMUM, 1): give();
+        }
+        const default_action = NoAction();
+        size = 6;
+    }
+    apply {
+        any.apply();
     }
 }
 

@@ -5,20 +5,17 @@
 #include "atp_headers.p4"
 
 control Marks(inout packet_t hdr, in state_t meta) {
-    bit<8> own = 0;  // flags that the packet brings: collision, ECN
+    bit<8> seen = 0;
 
     Register<int<8>, bit<32>>(SLOTS, 0) exponents;
     RegisterAction<int<8>, bit<32>, int<8>>(exponents) begin_exponent = {
-        void apply(inout int<8> largest, out int<8> now) {
+        void apply(inout int<8> largest) {
             largest = hdr.atp.exponent;
-            now = largest;
         }
     };
     RegisterAction<int<8>, bit<32>, int<8>>(exponents) join_exponent = {
         void apply(inout int<8> largest, out int<8> now) {
-            if (hdr.atp.exponent > largest) {
-                largest = hdr.atp.exponent;
-            }
+            largest = max(largest, hdr.atp.exponent);
             now = largest;
         }
     };
@@ -28,70 +25,103 @@ control Marks(inout packet_t hdr, in state_t meta) {
         }
     };
 
-    Register<bit<8>, bit<32>>(SLOTS, 0) flags;
+    Register<bit<8>, bit<32>>(SLOTS, 0) flags;  // collision, ECN: of the packets in the sum, and that asked for it
     RegisterAction<bit<8>, bit<32>, bit<8>>(flags) begin_flags = {
-        void apply(inout bit<8> of_sum, out bit<8> now) {
-            of_sum = own;
-            now = of_sum;
+        void apply(inout bit<8> of_sum) {
+            of_sum = meta.flags;
         }
     };
     RegisterAction<bit<8>, bit<32>, bit<8>>(flags) join_flags = {
         void apply(inout bit<8> of_sum, out bit<8> now) {
-            of_sum = of_sum | own;
+            of_sum = of_sum | meta.flags;
             now = of_sum;
         }
     };
 
     Register<bit<8>, bit<32>>(SLOTS, 0) overflows;  // whether a packet in the sum came with the overflow flag set
-    RegisterAction<bit<8>, bit<32>, bit<8>>(overflows) begin_overflow = {
-        void apply(inout bit<8> overflow, out bit<8> now) {
+    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) begin_overflow = {
+        void apply(inout bit<8> overflow) {
             overflow = (bit<8>)hdr.atp.overflow;
-            now = overflow;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(overflows) join_overflow = {
-        void apply(inout bit<8> overflow, out bit<8> now) {
+    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) join_overflow = {
+        void apply(inout bit<8> overflow, out bit<1> now) {
             overflow = overflow | (bit<8>)hdr.atp.overflow;
-            now = overflow;
+            now = overflow[0:0];
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(overflows) look_at_overflow = {
-        void apply(inout bit<8> overflow, out bit<8> now) {
-            now = overflow;
+    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) look_at_overflow = {
+        void apply(inout bit<8> overflow, out bit<1> now) {
+            now = overflow[0:0];
         }
     };
 
-    apply {
-        int<8> largest;
-        bit<8> seen;
-        bit<8> overflow;
-        own = (bit<8>)(hdr.atp.collision ++ hdr.atp.ecn);
-        if (meta.store == 1) {
-            largest = begin_exponent.execute(meta.row);
-            seen = begin_flags.execute(meta.row);
-        } else if (meta.add == 1) {
-            largest = join_exponent.execute(meta.row);
-            seen = join_flags.execute(meta.row);
-        } else {
-            largest = look_at_exponent.execute(meta.row);
-            seen = join_flags.execute(meta.row);
+    action begin() {
+        begin_exponent.execute(hdr.bridge.row);
+        begin_flags.execute(hdr.bridge.row);
+    }
+    action join() {
+        join_exponent.execute(hdr.bridge.row);
+        join_flags.execute(hdr.bridge.row);
+    }
+    action join_and_give() {
+        hdr.atp.exponent = join_exponent.execute(hdr.bridge.row);
+        seen = join_flags.execute(hdr.bridge.row);
+    }
+    action give() {
+        hdr.atp.exponent = look_at_exponent.execute(hdr.bridge.row);
+        seen = join_flags.execute(hdr.bridge.row);
+    }
+    table marks {
+        key = { meta.store: ternary; meta.add: ternary; hdr.bridge.load: ternary; }
+        actions = { begin; join; join_and_give; give; NoAction; }
+        const entries = {
+            (1, _, _): begin();
+            (_, 1, 0): join();
+            (_, 1, 1): join_and_give();
+            (_, 0, 1): give();
         }
-        if (meta.load == 1) {
-            hdr.atp.exponent = largest;
+        const default_action = NoAction();
+        size = 4;
+    }
+
+    action begin_overflows() {
+        begin_overflow.execute(hdr.bridge.row);
+    }
+    action join_overflows() {
+        join_overflow.execute(hdr.bridge.row);
+    }
+    action join_and_give_overflow() {
+        hdr.atp.overflow = join_overflow.execute(hdr.bridge.row);
+    }
+    action give_overflow() {
+        hdr.atp.overflow = look_at_overflow.execute(hdr.bridge.row);
+    }
+    table any {
+        key = {
+            hdr.lanes.isValid(): ternary;
+            hdr.bridge.op: ternary;
+            meta.add: ternary;
+            hdr.bridge.load: ternary;
+        }
+        actions = { begin_overflows; join_overflows; join_and_give_overflow; give_overflow; NoAction; }
+        const entries = {
+            (false, _,        _, _): NoAction();
+            (_,     Op.STORE, _, _): begin_overflows();
+            (_,     Op.ADD,   _, 0): join_overflows();
+            (_,     Op.ADD,   _, 1): join_and_give_overflow();
+            (_,     _,        _, 1): give_overflow();
+        }
+        const default_action = NoAction();
+        size = 6;
+    }
+
+    apply {
+        any.apply();
+        marks.apply();
+        if (hdr.bridge.load == 1) {
             hdr.atp.collision = seen[1:1];
             hdr.atp.ecn = seen[0:0];
-        }
-        if (hdr.lanes.isValid()) {
-            if (meta.store == 1) {
-                overflow = begin_overflow.execute(meta.row);
-            } else if (meta.add == 1 && hdr.atp.msg_type != Type.MAXIMA) {
-                overflow = join_overflow.execute(meta.row);
-            } else {
-                overflow = look_at_overflow.execute(meta.row);
-            }
-            if (meta.load == 1) {
-                hdr.atp.overflow = overflow[0:0];
-            }
         }
     }
 }

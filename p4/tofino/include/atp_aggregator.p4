@@ -1,12 +1,12 @@
 /* Aggregator: what happens to a packet at the aggregator that its index names? The rules are those of
  * ../../include/atp_aggregator.p4; here is how a pipeline that reaches each register once in a pass keeps them.
  *
- *   last_high, last_low   the number that took the aggregator last, told by its own second pass
- *   claims (twice)        when it was claimed, and whether it is held; one gives the time, the other the mark
- *   owners                whose sum it holds
- *   kinds                 type of the packets in the sum; 0: they have no values
- *   seen                  workers of that number that were here; what overlaps in part takes its new bits back
- *   bitmaps               workers in the sum
+ *   last_high, last_low (twice)   the number that took the aggregator last, told by its own last pass but one
+ *   claims (twice)                when it was claimed, and whether it is held
+ *   owners                        whose sum it holds
+ *   kinds                         type of the packets in the sum; 0: they have no values
+ *   seen                          workers of that number that were here; what overlaps in part takes its new bits back
+ *   absent                        workers that are not in the sum, or GONE: it has left
  *
  * v1model looks at owner, bitmap and time at once before it writes any. Here `claims` decides alone who takes an aggregator,
  * with what `last` says of late packets; then the owner is known before the bitmap, and what is seen before what is in the sum.
@@ -18,6 +18,8 @@
 
 #include "atp_headers.p4"
 
+const bit<32> GONE = 0xffffffff;  // a sum has a worker: not all are absent
+
 struct claim_t {
     bit<32> stamp;  // 2^16 ns, about 65 us
     bit<32> held;
@@ -28,269 +30,413 @@ struct owner_t {
     bit<32> low;
 }
 
-control Aggregator(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_metadata_from_parser_t from_parser) {
-    bit<32> now = 0;
-    bit<32> horizon = 0;  // what was claimed before is not believed
-    bit<8>  kind = 0;
+struct absent_t {
+    bit<32> workers;
+    bit<32> now;
+}
+
+/* The number that took the aggregator last, and how this one stands to it. */
+control Last(in packet_t hdr, inout state_t meta) {
+    bit<32> high = 0;
+    bit<8>  borrow = 0;
 
     Register<bit<32>, bit<32>>(SLOTS, 0) last_high;
-    RegisterAction<bit<32>, bit<32>, bit<32>>(last_high) look_at_last_high = {
-        void apply(inout bit<32> high, out bit<32> before) {
-            before = high;
+    RegisterAction<bit<32>, bit<32>, bit<32>>(last_high) look_at_high = {
+        void apply(inout bit<32> word, out bit<32> before) {
+            before = word;
         }
     };
     RegisterAction<bit<32>, bit<32>, bit<32>>(last_high) remember_high = {
-        void apply(inout bit<32> high, out bit<32> before) {
-            before = high;
-            high = meta.high;
+        void apply(inout bit<32> word) {
+            word = meta.high;
         }
     };
-    Register<bit<32>, bit<32>>(SLOTS, 0) last_low;
-    RegisterAction<bit<32>, bit<32>, bit<32>>(last_low) look_at_last_low = {
-        void apply(inout bit<32> low, out bit<32> before) {
-            before = low;
-        }
+// The same word twice: one says whether it is this number's, the other whether it is beyond.
+#define LAST_LOW(name, condition) \
+    Register<bit<32>, bit<32>>(SLOTS, 0) name; \
+    RegisterAction<bit<32>, bit<32>, bit<8>>(name) look_at_##name = { \
+        void apply(inout bit<32> word, out bit<8> said) { \
+            said = 0; \
+            if (condition) { \
+                said = 1; \
+            } \
+        } \
+    }; \
+    RegisterAction<bit<32>, bit<32>, bit<8>>(name) remember_##name = { \
+        void apply(inout bit<32> word) { \
+            word = meta.low; \
+        } \
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(last_low) remember_low = {
-        void apply(inout bit<32> low, out bit<32> before) {
-            before = low;
-            low = meta.low;
-        }
-    };
+    LAST_LOW(last_low, word == meta.low)
+    LAST_LOW(last_low_beyond, word > meta.low)
 
-// The same pair of words twice: one gives the time, the other the mark.
-#define CLAIMS(name, word) \
+    action look_at_last() {
+        high = look_at_high.execute(hdr.bridge.row);
+        meta.same_low = look_at_last_low.execute(hdr.bridge.row);
+        borrow = look_at_last_low_beyond.execute(hdr.bridge.row);
+    }
+    action remember() {
+        remember_high.execute(hdr.bridge.row);
+        remember_last_low.execute(hdr.bridge.row);
+        remember_last_low_beyond.execute(hdr.bridge.row);
+    }
+
+    apply {
+        if (hdr.bridge.pass == Pass.FINISH && hdr.bridge.claimed == 1) {
+            remember();
+        } else {
+            look_at_last();
+        }
+        meta.differs = meta.high ^ high;
+        meta.ahead = meta.high[7:0] - high[7:0];  // of a sequence's 40 bits the highest
+        meta.ahead = meta.ahead - borrow;
+    }
+}
+
+control Aggregator(inout packet_t hdr, inout state_t meta) {
+    bit<8>  dead = 0;
+    bit<32> held = 0;
+    bit<8>  same = 0;     // the sum is of this number
+    bit<8>  was = 0;      // its kind
+    bit<1>  claims = 0;
+    bit<1>  joins = 0;
+    bit<32> was_in = 0;
+    bit<32> again = 0;    // workers of the packet that were seen before
+    bit<32> fresh = 0;    // those that were not
+    bit<32> absent = 0;
+
+// The same pair of words twice: one says whether it is too old, the other the mark.
+#define CLAIMS(name, type, say) \
     Register<claim_t, bit<32>>(SLOTS, {0, 0}) name; \
-    RegisterAction<claim_t, bit<32>, bit<32>>(name) look_at_##name = { \
-        void apply(inout claim_t claim, out bit<32> before) { \
-            before = claim.word; \
+    RegisterAction<claim_t, bit<32>, type>(name) look_at_##name = { \
+        void apply(inout claim_t claim, out type said) { \
+            say \
         } \
     }; \
-    RegisterAction<claim_t, bit<32>, bit<32>>(name) take_old_##name = { \
-        void apply(inout claim_t claim, out bit<32> before) { \
-            before = claim.word; \
-            if ((int<32>)(horizon - claim.stamp) > 0) { \
-                claim.stamp = now; \
+    RegisterAction<claim_t, bit<32>, type>(name) take_old_##name = { \
+        void apply(inout claim_t claim, out type said) { \
+            say \
+            if ((int<32>)(meta.horizon - claim.stamp) > 0) { \
+                claim.stamp = meta.now; \
                 claim.held = 1; \
             } \
         } \
     }; \
-    RegisterAction<claim_t, bit<32>, bit<32>>(name) take_##name = { \
-        void apply(inout claim_t claim, out bit<32> before) { \
-            before = claim.word; \
-            if ((int<32>)(horizon - claim.stamp) > 0 || claim.held == 0) { \
-                claim.stamp = now; \
+    RegisterAction<claim_t, bit<32>, type>(name) take_##name = { \
+        void apply(inout claim_t claim, out type said) { \
+            say \
+            if ((int<32>)(meta.horizon - claim.stamp) > 0 || claim.held == 0) { \
+                claim.stamp = meta.now; \
                 claim.held = 1; \
             } \
         } \
     }; \
-    RegisterAction<claim_t, bit<32>, bit<32>>(name) free_##name = { \
-        void apply(inout claim_t claim, out bit<32> before) { \
-            before = 0; \
+    RegisterAction<claim_t, bit<32>, type>(name) free_##name = { \
+        void apply(inout claim_t claim) { \
             claim.held = 0; \
         } \
     };
-    CLAIMS(stamps, stamp)
-    CLAIMS(holds, held)
+#define TOO_OLD said = 0; \
+    if ((int<32>)(meta.horizon - claim.stamp) > 0) { said = 1; }
+#define MARK said = claim.held;
+    CLAIMS(stamps, bit<8>, TOO_OLD)
+    CLAIMS(holds, bit<32>, MARK)
+
+    action look_at_claim() {
+        dead = look_at_stamps.execute(hdr.bridge.row);
+        held = look_at_holds.execute(hdr.bridge.row);
+    }
+    action take_old() {
+        dead = take_old_stamps.execute(hdr.bridge.row);
+        held = take_old_holds.execute(hdr.bridge.row);
+    }
+    action take() {
+        dead = take_stamps.execute(hdr.bridge.row);
+        held = take_holds.execute(hdr.bridge.row);
+    }
+    action free() {
+        free_stamps.execute(hdr.bridge.row);
+        free_holds.execute(hdr.bridge.row);
+    }
+    table claim {
+        key = {
+            hdr.bridge.pass: ternary;
+            hdr.bridge.evicted: ternary;
+            meta.downwards: ternary;
+            hdr.atp.msg_type: ternary;
+            meta.wants: ternary;
+            meta.differs: ternary;
+            meta.same_low: ternary;
+            meta.ahead: ternary;
+        }
+        actions = { look_at_claim; take_old; take; free; NoAction; }
+        const entries = {
+            (Pass.FINISH, 1, _, _,            _, 0,                 1, _):           free();
+            (Pass.FINISH, _, _, _,            _, _,                 _, _):           NoAction();
+            (_,           _, 1, Type.PENDING, _, _,                 _, _):           NoAction();
+            (_,           _, 1, _,            _, 0,                 1, _):           free();   // the result is there
+            (_,           _, 1, _,            _, _,                 _, _):           NoAction();
+            (_,           _, _, _,            1, 0,                 1, _):           take_old();  // it is late: of this number
+            (_,           _, _, _,            1, 0 &&& 0xffffff00,  _, 0x80 &&& 0x80): take_old();  // or of an older one
+            (_,           _, _, _,            1, _,                 _, _):           take();
+        }
+        const default_action = look_at_claim();
+        size = 10;
+    }
 
     Register<owner_t, bit<32>>(SLOTS, {0, 0}) owners;
-    RegisterAction<owner_t, bit<32>, bit<8>>(owners) own = {
-        void apply(inout owner_t owner, out bit<8> same) {
+    RegisterAction<owner_t, bit<32>, bit<8>>(owners) own_ = {
+        void apply(inout owner_t owner) {
             owner.high = meta.high;
             owner.low = meta.low;
-            same = 1;
         }
     };
-    RegisterAction<owner_t, bit<32>, bit<8>>(owners) compare = {
-        void apply(inout owner_t owner, out bit<8> same) {
-            same = 0;
+    RegisterAction<owner_t, bit<32>, bit<8>>(owners) compare_ = {
+        void apply(inout owner_t owner, out bit<8> said) {
+            said = 0;
             if (owner.high == meta.high && owner.low == meta.low) {
-                same = 1;
+                said = 1;
             }
         }
     };
-
     Register<bit<8>, bit<32>>(SLOTS, 0) kinds;
-    RegisterAction<bit<8>, bit<32>, bit<8>>(kinds) set_kind = {
-        void apply(inout bit<8> of_sum, out bit<8> before) {
-            before = of_sum;
-            of_sum = kind;
+    RegisterAction<bit<8>, bit<32>, bit<8>>(kinds) set_kind_ = {
+        void apply(inout bit<8> of_sum) {
+            of_sum = meta.kind;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(kinds) look_at_kind = {
-        void apply(inout bit<8> of_sum, out bit<8> before) {
-            before = of_sum;
+    RegisterAction<bit<8>, bit<32>, bit<8>>(kinds) look_at_kind_ = {
+        void apply(inout bit<8> of_sum, out bit<8> said) {
+            said = of_sum;
         }
     };
+    action own() {
+        own_.execute(hdr.bridge.row);
+        set_kind_.execute(hdr.bridge.row);
+        claims = 1;
+    }
+    action compare() {
+        same = compare_.execute(hdr.bridge.row);
+        was = look_at_kind_.execute(hdr.bridge.row);
+    }
+    table owner {
+        key = {
+            meta.wants: ternary;
+            dead: ternary;
+            held: ternary;
+            meta.differs: ternary;
+            meta.same_low: ternary;
+            meta.ahead: ternary;
+        }
+        actions = { own; compare; }
+        const entries = {
+            (1, 1, _, _,                _, _):             own();
+            (1, _, 0, 0,                1, _):             compare();
+            (1, _, 0, 0 &&& 0xffffff00, _, 0x80 &&& 0x80): compare();
+            (1, _, 0, _,                _, _):             own();
+        }
+        const default_action = compare();
+        size = 5;
+    }
 
     Register<bit<32>, bit<32>>(SLOTS, 0) seen;
-    RegisterAction<bit<32>, bit<32>, bit<32>>(seen) begin_seen = {
-        void apply(inout bit<32> workers, out bit<32> before) {
-            before = workers;
+    RegisterAction<bit<32>, bit<32>, bit<32>>(seen) begin_seen_ = {
+        void apply(inout bit<32> workers) {
             workers = hdr.atp.bitmap;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(seen) join_seen = {
+    RegisterAction<bit<32>, bit<32>, bit<32>>(seen) join_seen_ = {
         void apply(inout bit<32> workers, out bit<32> before) {
             before = workers;
             workers = workers | hdr.atp.bitmap;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(seen) take_back = {
-        void apply(inout bit<32> workers, out bit<32> before) {
-            before = workers;
-            workers = workers & ~meta.surplus;
+    RegisterAction<bit<32>, bit<32>, bit<32>>(seen) take_back_ = {
+        void apply(inout bit<32> workers) {
+            workers = workers & ~hdr.bridge.surplus;
         }
     };
+    action begin_seen() {
+        begin_seen_.execute(hdr.bridge.row);
+    }
+    action join_seen() {
+        was_in = join_seen_.execute(hdr.bridge.row);
+        joins = 1;
+    }
+    action take_back() {
+        take_back_.execute(hdr.bridge.row);
+    }
+    action collide() {
+        hdr.atp.collision = 1;
+        meta.fate = Fate.COLLIDED;
+    }
+    table who {
+        key = {
+            hdr.bridge.pass: ternary;
+            hdr.bridge.surplus: ternary;
+            meta.sums: ternary;
+            claims: ternary;
+            dead: ternary;
+            held: ternary;
+            same: ternary;
+            was: ternary;
+            meta.kind: ternary;
+        }
+        actions = { begin_seen; join_seen; take_back; collide; NoAction; }
+        const entries = {
+            (Pass.FINISH, 0, _, _, _, _, _, _, _): NoAction();
+            (Pass.FINISH, _, _, _, _, _, 1, _, _): take_back();
+            (Pass.FINISH, _, _, _, _, _, _, _, _): NoAction();
+            (_,           _, 0, _, _, _, _, _, _): NoAction();
+            (_,           _, _, 1, _, _, _, _, _): begin_seen();
+            (_,           _, _, _, 1, _, _, _, _): NoAction();
+            (_,           _, _, _, _, 0, _, _, _): NoAction();
+            (_,           _, _, _, _, _, 0, _, _): collide();
+            (_,           _, _, _, _, _, _, 0, 0): join_seen();
+            (_,           _, _, _, _, _, _, 1, 1): join_seen();  // Type.DATA
+            (_,           _, _, _, _, _, _, 6, 6): join_seen();  // Type.MAXIMA
+        }
+        const default_action = NoAction();
+        size = 12;
+    }
 
-    Register<bit<32>, bit<32>>(SLOTS, 0) bitmaps;
-    RegisterAction<bit<32>, bit<32>, bit<32>>(bitmaps) begin_sum = {
-        void apply(inout bit<32> workers, out bit<32> before) {
-            before = workers;
-            workers = hdr.atp.bitmap;
+    Register<absent_t, bit<32>>(SLOTS, {0, 0}) absents;
+    RegisterAction<absent_t, bit<32>, bit<32>>(absents) begin_sum_ = {
+        void apply(inout absent_t sum) {
+            sum.workers = meta.others;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(bitmaps) join_sum = {  // of none: they have left
-        void apply(inout bit<32> workers, out bit<32> before) {
-            before = workers;
-            if (workers != 0) {
-                workers = workers | hdr.atp.bitmap;
+    RegisterAction<absent_t, bit<32>, bit<32>>(absents) join_sum_ = {
+        void apply(inout absent_t sum, out bit<32> said) {
+            if (sum.workers != GONE) {
+                sum.workers = sum.workers & meta.others;
             }
+            said = sum.workers;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(bitmaps) evict = {
-        void apply(inout bit<32> workers, out bit<32> before) {
-            before = workers;
-            workers = 0;
+    RegisterAction<absent_t, bit<32>, bit<32>>(absents) evict_ = {
+        void apply(inout absent_t sum, out bit<32> said) {
+            if (sum.workers == GONE) {
+                sum.now = GONE;
+            } else {
+                sum.now = sum.workers & meta.others;
+            }
+            sum.workers = GONE;
+            said = sum.now;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(bitmaps) look_at_sum = {
-        void apply(inout bit<32> workers, out bit<32> before) {
-            before = workers;
+    RegisterAction<absent_t, bit<32>, bit<32>>(absents) look_at_sum_ = {
+        void apply(inout absent_t sum, out bit<32> said) {
+            said = sum.workers;
         }
     };
+    action begin_sum() {
+        begin_sum_.execute(hdr.bridge.row);
+    }
+    action join_sum() {
+        absent = join_sum_.execute(hdr.bridge.row);
+    }
+    action evict() {
+        absent = evict_.execute(hdr.bridge.row);
+    }
+    action look_at_sum() {
+        absent = look_at_sum_.execute(hdr.bridge.row);
+    }
+    table sum {
+        key = { claims: ternary; joins: ternary; hdr.atp.resend: ternary; again: ternary; fresh: ternary; }
+        actions = { begin_sum; join_sum; evict; look_at_sum; }
+        const entries = {
+            (1, _, _, _, _): begin_sum();
+            (_, 1, 1, 0, _): evict();
+            (_, 1, 1, _, 0): evict();
+            (_, 1, _, 0, _): join_sum();
+        }
+        const default_action = look_at_sum();
+        size = 5;
+    }
+
+    action store(Fate fate) {
+        meta.store = 1;
+        hdr.bridge.first = 1;
+        hdr.bridge.op = Op.STORE;
+        hdr.bridge.absorbed = 1;
+        hdr.bridge.claimed = 1;
+        meta.fate = fate;
+    }
+    action merge() {
+        meta.add = 1;
+        hdr.bridge.op = meta.join;
+        hdr.bridge.absorbed = 1;
+        meta.fate = Fate.MERGED;
+    }
+    action complete() {
+        meta.add = 1;
+        hdr.bridge.op = meta.join;
+        hdr.bridge.load = 1;
+        hdr.atp.bitmap = meta.full ^ absent;
+        meta.fate = Fate.COMPLETED;
+    }
+    action take_along(bit<1> add) {
+        meta.add = add;
+        hdr.bridge.op = Op.LOOK;
+        hdr.bridge.load = 1;
+        hdr.bridge.evicted = 1;
+        hdr.atp.bitmap = meta.full ^ absent;
+        meta.fate = Fate.EVICTED;
+    }
+    action take_along_added() {
+        take_along(1);
+        hdr.bridge.op = meta.join;
+    }
+    action stray() {
+        hdr.bridge.surplus = fresh;
+    }
+    action drop(Drop reason) {
+        meta.drop = reason;
+    }
+    table follows {
+        key = {
+            meta.sums: ternary;
+            claims: ternary;
+            held: ternary;
+            dead: ternary;
+            same: ternary;
+            joins: ternary;
+            hdr.atp.resend: ternary;
+            again: ternary;
+            fresh: ternary;
+            absent: ternary;
+        }
+        actions = { store; merge; complete; take_along; take_along_added; stray; drop; NoAction; }
+        const entries = {
+            (0, _, _, _, _, _, _, _, _, _):    NoAction();
+            (_, 1, 0, _, _, _, _, _, _, _):    store(Fate.CLAIMED);
+            (_, 1, _, _, _, _, _, _, _, _):    store(Fate.TAKEN);
+            (_, _, 0, _, _, _, _, _, _, _):    NoAction();
+            (_, _, _, 1, _, _, _, _, _, _):    NoAction();
+            (_, _, _, _, 0, _, _, _, _, _):    NoAction();
+            (_, _, _, _, _, _, _, _, _, GONE): NoAction();
+            (_, _, _, _, _, 0, _, _, _, _):    drop(Drop.WRONG_SIZE);
+            (_, _, _, _, _, _, 1, 0, _, _):    take_along_added();
+            (_, _, _, _, _, _, 1, _, 0, _):    take_along(0);
+            (_, _, _, _, _, _, _, 0, _, 0):    complete();
+            (_, _, _, _, _, _, _, 0, _, _):    merge();
+            (_, _, _, _, _, _, _, _, 0, _):    drop(Drop.REPEATED);
+        }
+        const default_action = stray();
+        size = 14;
+    }
 
     apply {
-        meta.high = hdr.atp.incarnation ++ hdr.atp.job ++ hdr.atp.sequence[39:32];
-        meta.low = hdr.atp.sequence[31:0];
-        if (meta.pass == Pass.ARRIVE) {
-            meta.row = (bit<32>)hdr.atp.index & (SLOTS - 1);
-        }
-        bool sums = hdr.atp.msg_type != Type.FLOATS && meta.aggregate == 1;
-        if (meta.downwards == 1 || meta.pass != Pass.ARRIVE || sums) {
-            now = (bit<32>)(from_parser.global_tstamp >> 16);
-            horizon = now - (meta.lifetime >> 6);
-            if (hdr.lanes.isValid()) {
-                kind = (bit<8>)(bit<4>)hdr.atp.msg_type;
-            }
-
-            // the number before
-            bit<32> high;
-            bit<32> low;
-            if (meta.pass != Pass.ARRIVE && meta.claimed == 1) {
-                high = remember_high.execute(meta.row);
-                low = remember_low.execute(meta.row);
-            } else {
-                high = look_at_last_high.execute(meta.row);
-                low = look_at_last_low.execute(meta.row);
-            }
-            bool last = high == meta.high && low == meta.low;
-            bit<8> borrow = 0;
-            if (meta.low < low) {
-                borrow = 1;
-            }
-            bit<8> ahead = meta.high[7:0] - high[7:0] - borrow;  // of a sequence's 40 bits the highest
-            bool late = high[31:8] == meta.high[31:8] && (last || ahead[7:7] == 1);
-
-            // is the aggregator taken?
-            bit<32> stamp;
-            bit<32> held;
-            bool wants = meta.pass == Pass.ARRIVE && meta.downwards == 0 && hdr.atp.resend == 0
-                         && hdr.atp.bitmap != meta.full;
-            if (last && (meta.evicted == 1 || (meta.downwards == 1 && hdr.atp.msg_type != Type.PENDING))) {
-                stamp = free_stamps.execute(meta.row);
-                held = free_holds.execute(meta.row);
-            } else if (wants && late) {
-                stamp = take_old_stamps.execute(meta.row);
-                held = take_old_holds.execute(meta.row);
-            } else if (wants) {
-                stamp = take_stamps.execute(meta.row);
-                held = take_holds.execute(meta.row);
-            } else {
-                stamp = look_at_stamps.execute(meta.row);
-                held = look_at_holds.execute(meta.row);
-            }
-
-            if (meta.pass == Pass.ARRIVE && meta.downwards == 0) {
-                bool alive = (int<32>)(horizon - stamp) <= 0;
-                bool claims = wants && (!alive || (held == 0 && !late));
-                bit<8> same;
-                bit<8> kind_before;
-                bit<32> before;
-                if (claims) {
-                    same = own.execute(meta.row);
-                    kind_before = set_kind.execute(meta.row);
-                    before = begin_seen.execute(meta.row);
-                    before = begin_sum.execute(meta.row);
-                    meta.store = 1;
-                    meta.claimed = 1;
-                    meta.fate = Fate.CLAIMED;
-                    if (held != 0) {
-                        meta.fate = Fate.TAKEN;
-                    }
-                } else {
-                    same = compare.execute(meta.row);
-                    kind_before = look_at_kind.execute(meta.row);
-                    if (alive && held != 0 && same == 0) {
-                        hdr.atp.collision = 1;
-                        meta.fate = Fate.COLLIDED;
-                    } else if (alive && held != 0) {
-                        bit<32> was_in = 0;
-                        if (kind_before == kind) {
-                            was_in = join_seen.execute(meta.row);
-                        }
-                        bool apart = was_in & hdr.atp.bitmap == 0;
-                        bool within = hdr.atp.bitmap & ~was_in == 0;
-                        if (kind_before != kind) {
-                            before = look_at_sum.execute(meta.row);
-                            if (before != 0) {
-                                meta.drop = Drop.WRONG_SIZE;
-                            }
-                        } else if ((apart || within) && hdr.atp.resend == 1) {
-                            before = evict.execute(meta.row);
-                            if (before != 0) {
-                                meta.add = (bit<1>)apart;
-                                meta.load = 1;
-                                meta.evicted = 1;
-                                meta.fate = Fate.EVICTED;
-                                hdr.atp.bitmap = before | hdr.atp.bitmap;
-                            }
-                        } else if (apart) {
-                            before = join_sum.execute(meta.row);
-                            if (before != 0) {
-                                meta.add = 1;
-                                meta.fate = Fate.MERGED;
-                                hdr.atp.bitmap = before | hdr.atp.bitmap;
-                                if (hdr.atp.bitmap == meta.full) {
-                                    meta.load = 1;
-                                    meta.fate = Fate.COMPLETED;
-                                }
-                            }
-                        } else if (within) {
-                            before = look_at_sum.execute(meta.row);
-                            if (before != 0) {
-                                meta.drop = Drop.REPEATED;
-                            }
-                        } else {
-                            meta.surplus = hdr.atp.bitmap & ~was_in;
-                        }
-                    }
-                }
-            } else if (meta.surplus != 0) {
-                bit<8> same = compare.execute(meta.row);
-                if (same == 1) {
-                    take_back.execute(meta.row);
-                }
+        if (meta.drop == Drop.NONE) {
+            claim.apply();
+            owner.apply();
+            who.apply();
+            if (hdr.bridge.pass == Pass.ARRIVE) {
+                again = was_in & hdr.atp.bitmap;
+                fresh = hdr.atp.bitmap & ~was_in;
+                sum.apply();
+                follows.apply();
             }
         }
     }

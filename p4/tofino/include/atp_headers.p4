@@ -26,21 +26,19 @@ header bridge_t {
     bit<1>  claimed;     // it took the aggregator: the record of the last number is to be written
     bit<1>  evicted;     // the aggregator is free when it leaves
     bit<1>  first;
-    bit<1>  unused;
+    bit<1>  downwards;
     bit<9>  port;        // by which it came
+    bit<16> group;
     bit<32> cell;        // of the next 32 values
     bit<32> row;
     bit<32> surplus;     // workers that `seen` has because of it, though it was passed on
-    bit<32> overflow0;   // of the values up to now, a quarter of the lanes each
-    bit<32> overflow1;
-    bit<32> overflow2;
-    bit<32> overflow3;
-    bit<13> unused2;
+    bit<13> unused;
     bit<19> ecn_depth;
 }
 
 struct packet_t {
     bridge_t   bridge;
+    flags_t    flags;
     ethernet_t ethernet;
     ipv4_t     ipv4;
     udp_t      udp;
@@ -51,41 +49,31 @@ struct packet_t {
 
 /* What the stages of a pass tell each other; see ../../include/atp_metadata.p4. */
 struct state_t {
-    Pass     pass;
-    PortId_t port;
     bool     bad_checksum;
     Drop     drop;
     Fate     fate;
     // of the job and the source
     bit<32>  full;
-    bit<32>  workers;
     bit<32>  incarnation;
-    bit<16>  group;
-    bit<1>   aggregate;
     bit<1>   downwards;
-    bit<19>  ecn_depth;
-    bit<32>  lifetime;
-    // of the number: the header's, in the words that registers have
+    bit<1>   sums;         // the packet may be added here
+    bit<1>   wants;        // and may begin a sum
+    bit<32>  others;       // all workers but the packet's
+    Op       join;         // what it does if it is added
+    bit<8>   kind;
+    // of its number, in the words that registers have
     bit<32>  high;         // incarnation, job, sequence[39:32]
     bit<32>  low;          // sequence[31:0]
+    bit<32>  differs;      // in the high word from the number that was here last
+    bit<8>   same_low;
+    bit<8>   ahead;
+    // of its time
+    bit<32>  now;
+    bit<32>  horizon;      // what was claimed before is not believed
     // of the aggregator
-    bit<32>  row;
     bit<1>   store;
     bit<1>   add;
-    bit<1>   load;
-    bit<1>   absorbed;
-    bit<1>   claimed;
-    bit<1>   evicted;
-    bit<32>  surplus;
-    // of the values
-    Op       op;
-    bit<1>   first;
-    bit<8>   chunk;
-    bit<32>  cell;
-    bit<32>  overflow0;
-    bit<32>  overflow1;
-    bit<32>  overflow2;
-    bit<32>  overflow3;
+    bit<8>   flags;        // that the packet brings: collision, ECN
 }
 
 struct egress_state_t {

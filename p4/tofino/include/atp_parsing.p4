@@ -13,18 +13,23 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     state start {
         packet.extract(standard);
         packet.advance(PORT_METADATA_SIZE);
-        meta.pass = Pass.ARRIVE;
-        meta.port = standard.ingress_port;
         meta.bad_checksum = false;
         transition select(standard.ingress_port) {
             RECIRCULATION_PORT &&& RECIRCULATION_MASK: bridge;
-            default: ethernet;
+            default: port;
         }
+    }
+    state port {
+        hdr.bridge.setValid();
+        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0, 0 };
+        hdr.flags.setValid();
+#define NO_FLAG(i) hdr.flags.f##i = 0;
+        FOR_EACH_LANE(NO_FLAG)
+        transition ethernet;
     }
     state bridge {
         packet.extract(hdr.bridge);
-        meta.pass = hdr.bridge.pass;
-        meta.port = hdr.bridge.port;
+        packet.extract(hdr.flags);
         transition ethernet;
     }
     state ethernet {
@@ -52,15 +57,20 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state atp {  // values of all types are looked for, so that a frame is known to have them
         packet.extract(hdr.atp);
-        transition select(hdr.udp.length, meta.pass) {
+        transition select(hdr.udp.length, hdr.bridge.pass) {
             (UDP_LENGTH + VALUES_LENGTH, Pass.ARRIVE): lanes;
             (UDP_LENGTH + VALUES_LENGTH, Pass.ADD): lanes;
+            (UDP_LENGTH + VALUES_LENGTH, Pass.LOAD): before_lanes;
             (UDP_LENGTH + PENDING_LENGTH, Pass.ARRIVE): pending;
             default: accept;
         }
     }
     state lanes {
         packet.extract(hdr.lanes);
+        transition accept;
+    }
+    state before_lanes {
+        hdr.lanes.setValid();  // they will be
         transition accept;
     }
     state pending {
@@ -73,6 +83,7 @@ control IngressDeparser(packet_out packet, inout packet_t hdr, in state_t meta,
                         in ingress_intrinsic_metadata_for_deparser_t deparser_meta) {
     apply {
         packet.emit(hdr.bridge);
+        packet.emit(hdr.flags);
         packet.emit(hdr.ethernet);
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
@@ -87,6 +98,7 @@ parser EgressParser(packet_in packet, out packet_t hdr, out egress_state_t meta,
     state start {
         packet.extract(standard);
         packet.extract(hdr.bridge);
+        packet.extract(hdr.flags);
         transition select(hdr.bridge.pass) {
             Pass.LEAVE: headers;
             default: accept;

@@ -29,7 +29,7 @@ control Up(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_metad
     }
 }
 
-control Down(inout packet_t hdr, in state_t meta, inout ingress_intrinsic_metadata_for_tm_t traffic) {
+control Down(inout packet_t hdr, inout ingress_intrinsic_metadata_for_tm_t traffic) {
     action to_child(bit<9> port, bit<48> mac, bit<32> ip, bit<16> udp_port) {
         traffic.ucast_egress_port = port;
         hdr.ethernet.dst_addr = mac;
@@ -52,7 +52,7 @@ control Down(inout packet_t hdr, in state_t meta, inout ingress_intrinsic_metada
         hdr.udp.src_port = hdr.udp.dst_port;
         hdr.udp.checksum = 0;
         if (!one.apply().hit) {
-            traffic.mcast_grp_a = meta.group;
+            traffic.mcast_grp_a = hdr.bridge.group;
             hdr.bridge.replicated = 1;
         }
     }

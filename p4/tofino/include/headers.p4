@@ -16,23 +16,19 @@ header bridge_t {
     To      to;
     bit<8>  chunk;       // of the next 32 values
     bit<1>  replicated;
-    bit<1>  complete;
-    bit<1>  first;
-    bit<1>  overflow;    // of a switch below
-    bit<3>  unused;
+    bit<1>  complete;    // it carries the sums
+    bit<1>  first;       // what the row has is replaced
+    bit<4>  unused;
     bit<9>  port;        // by which it came
     bit<16> group;
     bit<32> cell;        // of the next 32 values
     bit<32> row;
     bit<32> missing;
-    bit<32> overflow0;   // of the values up to now, a quarter of the lanes each
-    bit<32> overflow1;
-    bit<32> overflow2;
-    bit<32> overflow3;
 }
 
 struct packet_t {
     bridge_t    bridge;
+    flags_t     flags;
     ethernet_t  ethernet;
     ipv4_t      ipv4;
     udp_t       udp;
@@ -44,8 +40,6 @@ struct packet_t {
 
 /* What the stages of a pass tell each other; see metadata_t. */
 struct state_t {
-    Pass    pass;
-    PortId_t port;
     bool    bad_checksum;
     Drop    drop;
     // of the job and the sender
@@ -53,24 +47,12 @@ struct state_t {
     bit<32> worker;
     bit<8>  last;
     bit<32> incarnation;
-    bit<16> group;
     bit<1>  strict;
     bit<1>  parent;
+    bit<1>  above;        // the sender is the parent
     // of the row
-    bit<32> row;
     bit<32> slot;
-    bit<32> missing;
-    bit<1>  first;
-    bit<1>  complete;
-    To      to;
-    // of the values
-    Op      op;
-    bit<8>  chunk;
-    bit<32> cell;
-    bit<32> overflow0;
-    bit<32> overflow1;
-    bit<32> overflow2;
-    bit<32> overflow3;
+    Op      join;         // what a packet that is added does
 }
 
 struct egress_state_t {

@@ -4,7 +4,7 @@
  * most two conditions, one access in a pass, one word out of it. So what a packet adds, and what the sum then is, are two
  * passes: the first gives the flag, the second, if the packet is to carry the sum, the sum.
  *
- * The program that includes this has `state_t` with `op`, `cell`, `first` and `overflow0` .. `overflow3`.
+ * The program that includes this has `bridge_t` with `op`, `cell` and `first`.
  */
 #ifndef INA_TOFINO_LANES_P4
 #define INA_TOFINO_LANES_P4
@@ -20,34 +20,34 @@ const int<32> LARGEST  = 0x7fffffff;
 const int<32> SMALLEST = -0x7fffffff - 1;
 
 /* Conditions say before the addition whether it will overflow: what a stateful ALU compares is what was there. */
-control Lane(inout int<32> value, inout bit<32> overflow, in state_t meta) {
+control Lane(inout int<32> value, inout bit<8> flag, in bridge_t bridge) {
     Register<cell_t, bit<32>>(CELLS, {0, 0}) cells;
 
-    RegisterAction<cell_t, bit<32>, bit<32>>(cells) larger_ = {
-        void apply(inout cell_t cell, out bit<32> flag) {
-            if (meta.first == 1 || value > cell.sum) {
+    RegisterAction<cell_t, bit<32>, bit<8>>(cells) larger_ = {
+        void apply(inout cell_t cell, out bit<8> said) {
+            if (bridge.first == 1 || value > cell.sum) {
                 cell.sum = value;
             }
             cell.overflow = 0;
-            flag = 0;
+            said = 0;
         }
     };
-    RegisterAction<cell_t, bit<32>, bit<32>>(cells) rise_ = {  // value >= 0
-        void apply(inout cell_t cell, out bit<32> flag) {
+    RegisterAction<cell_t, bit<32>, bit<8>>(cells) rise_ = {  // value >= 0
+        void apply(inout cell_t cell, out bit<8> said) {
             if (cell.sum > LARGEST - value) {
                 cell.overflow = 1;
             }
             cell.sum = cell.sum + value;
-            flag = cell.overflow;
+            said = cell.overflow[7:0];
         }
     };
-    RegisterAction<cell_t, bit<32>, bit<32>>(cells) fall_ = {  // value < 0
-        void apply(inout cell_t cell, out bit<32> flag) {
+    RegisterAction<cell_t, bit<32>, bit<8>>(cells) fall_ = {  // value < 0
+        void apply(inout cell_t cell, out bit<8> said) {
             if (cell.sum < SMALLEST - value) {
                 cell.overflow = 1;
             }
             cell.sum = cell.sum + value;
-            flag = cell.overflow;
+            said = cell.overflow[7:0];
         }
     };
     RegisterAction<cell_t, bit<32>, int<32>>(cells) load_ = {
@@ -57,20 +57,20 @@ control Lane(inout int<32> value, inout bit<32> overflow, in state_t meta) {
     };
 
     action larger() {
-        larger_.execute(meta.cell);
+        larger_.execute(bridge.cell);
     }
     action rise() {
-        overflow = overflow | rise_.execute(meta.cell);
+        flag = flag | rise_.execute(bridge.cell);
     }
     action fall() {
-        overflow = overflow | fall_.execute(meta.cell);
+        flag = flag | fall_.execute(bridge.cell);
     }
     action load() {
-        value = load_.execute(meta.cell);
+        value = load_.execute(bridge.cell);
     }
     table operate {
         key = {
-            meta.op: exact;
+            bridge.op: exact;
             value[31:31]: ternary @name("negative");
         }
         actions = { larger; rise; fall; load; @defaultonly NoAction; }
@@ -90,7 +90,7 @@ control Lane(inout int<32> value, inout bit<32> overflow, in state_t meta) {
     }
 }
 
-control Lanes(inout lanes_t lanes, inout state_t meta) {
+control Lanes(inout lanes_t lanes, inout flags_t flags, in bridge_t bridge) {
 #define LANE(i) Lane() value##i;
     FOR_EACH_LANE(LANE)
 
@@ -99,16 +99,24 @@ control Lanes(inout lanes_t lanes, inout state_t meta) {
         FOR_EACH_LANE(FORGET)
     }
 
-// Four to a stage, each with an accumulator of its own.
-#define APPLY_4(a, b, c, d) \
-    value##a.apply(lanes.v##a, meta.overflow0, meta); value##b.apply(lanes.v##b, meta.overflow1, meta); \
-    value##c.apply(lanes.v##c, meta.overflow2, meta); value##d.apply(lanes.v##d, meta.overflow3, meta);
     apply {
-        if (meta.op == Op.LOOK) {
+        if (bridge.op == Op.LOOK) {
             forget();
         }
-        APPLY_4(00, 01, 02, 03) APPLY_4(04, 05, 06, 07) APPLY_4(08, 09, 0a, 0b) APPLY_4(0c, 0d, 0e, 0f)
-        APPLY_4(10, 11, 12, 13) APPLY_4(14, 15, 16, 17) APPLY_4(18, 19, 1a, 1b) APPLY_4(1c, 1d, 1e, 1f)
+#define APPLY(i) value##i.apply(lanes.v##i, flags.f##i, bridge);
+        FOR_EACH_LANE(APPLY)
+    }
+}
+
+/* Whether any of the sums that a packet carries has overflowed. */
+control Overflows(in flags_t flags, out bit<1> any) {
+#define EITHER(i) | flags.f##i
+    apply {
+        any = 0;
+        bit<8> together = 0 FOR_EACH_LANE(EITHER);
+        if (together != 0) {
+            any = 1;
+        }
     }
 }
 

@@ -13,18 +13,23 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     state start {
         packet.extract(standard);
         packet.advance(PORT_METADATA_SIZE);
-        meta.pass = Pass.ARRIVE;
-        meta.port = standard.ingress_port;
         meta.bad_checksum = false;
         transition select(standard.ingress_port) {
             RECIRCULATION_PORT &&& RECIRCULATION_MASK: bridge;
-            default: ethernet;
+            default: port;
         }
+    }
+    state port {
+        hdr.bridge.setValid();
+        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, To.NOBODY, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0 };
+        hdr.flags.setValid();
+#define NO_FLAG(i) hdr.flags.f##i = 0;
+        FOR_EACH_LANE(NO_FLAG)
+        transition ethernet;
     }
     state bridge {
         packet.extract(hdr.bridge);
-        meta.pass = hdr.bridge.pass;
-        meta.port = hdr.bridge.port;
+        packet.extract(hdr.flags);
         transition ethernet;
     }
     state ethernet {
@@ -52,17 +57,23 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state switchml {
         packet.extract(hdr.switchml);
-        transition select(hdr.switchml.size, hdr.switchml.msg_type, meta.pass) {
+        transition select(hdr.switchml.size, hdr.switchml.msg_type, hdr.bridge.pass) {
             (SIZE_NONE, SWITCHML_PENDING, _): exponents_and_pending;
             (SIZE_NONE, _, _): exponents;
             (SIZE_CODE, _, Pass.ARRIVE): exponents_and_lanes;
             (SIZE_CODE, _, Pass.ADD): exponents_and_lanes;
+            (SIZE_CODE, _, Pass.LOAD): exponents_before_lanes;
             (SIZE_CODE, _, _): exponents;
             default: accept;
         }
     }
     state exponents {
         packet.extract(hdr.exponents);
+        transition accept;
+    }
+    state exponents_before_lanes {
+        packet.extract(hdr.exponents);
+        hdr.lanes.setValid();  // they will be
         transition accept;
     }
     state exponents_and_pending {
@@ -81,6 +92,7 @@ control IngressDeparser(packet_out packet, inout packet_t hdr, in state_t meta,
                         in ingress_intrinsic_metadata_for_deparser_t deparser_meta) {
     apply {
         packet.emit(hdr.bridge);
+        packet.emit(hdr.flags);
         packet.emit(hdr.ethernet);
         packet.emit(hdr.ipv4);
         packet.emit(hdr.udp);
@@ -96,6 +108,7 @@ parser EgressParser(packet_in packet, out packet_t hdr, out egress_state_t meta,
     state start {
         packet.extract(standard);
         packet.extract(hdr.bridge);
+        packet.extract(hdr.flags);
         transition select(hdr.bridge.pass) {
             Pass.LEAVE: headers;
             default: accept;

@@ -18,11 +18,11 @@ const PortId_t RECIRCULATION_PORT = 0x044;  // 68 to 71 of any pipe: what comes 
 const PortId_t RECIRCULATION_MASK = 0x07c;
 
 enum bit<8> Pass {
-    ARRIVE = 0,  // from a port; with a bridge: of another pipe
+    ARRIVE = 0,  // from a port; with a bridge: of another pipe. What is to be done with it is decided
     ADD    = 1,  // its first values are taken off and added
     LOAD   = 2,  // sums are put before the values that it has
-    FINISH = 3,  // it leaves, and the state is told
-    LEAVE  = 4,  // to the egress: addressed
+    FINISH = 3,  // the state is told that it leaves, and it is addressed
+    LEAVE  = 4,  // to the egress
     FLOOD  = 5   // to the egress: a broadcast
 }
 
@@ -44,6 +44,12 @@ enum bit<8> Op {
 #define LANE_FIELD(i) int<32> v##i;
 header lanes_t {
     FOR_EACH_LANE(LANE_FIELD)
+}
+
+/* Beside the bridge: not 0 where a value's sum has overflowed. */
+#define FLAG_FIELD(i) bit<8> f##i;
+header flags_t {
+    FOR_EACH_LANE(FLAG_FIELD)
 }
 
 #endif

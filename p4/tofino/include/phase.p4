@@ -2,8 +2,8 @@
  * ../../include/phase.p4; here is how a pipeline that reaches each register once in a pass keeps them.
  *
  *   incarnations   one word: swapped; another one than the job's: nothing here is of this job, and a phase begins
- *   finished       one word: tsi of the newest phase that has ended here; what is older is stale
- *   phases         two words: tsi of the phase, and the kind of its packets with the mark ENDED
+ *   finished       one word: tsi of the newest phase that has ended here; what is older is late
+ *   phases (twice) two words: tsi of the phase, and the kind of its packets with the mark ENDED
  *   missing        two words, one for each set of a slot: workers that are not in; a worker takes its bit away
  *   results        one word: the result from above is here; of published clients, how many are missing
  *
@@ -11,7 +11,8 @@
  * packet cannot go back. So a phase is marked as ended by the packet that takes its result out, in its last pass: a worker
  * that sends something newer has that result, so the mark is there before (docs/tna-programs.md).
  *
- * A stateful ALU gives one word. Where two are needed, the register is there twice, with the same in both.
+ * What a stateful ALU compares it also says; so that each table only has bits to look at, and the next is a stage later. A
+ * stateful ALU gives one word: where two are needed, the register is there twice, with the same in both.
  */
 #ifndef INA_TOFINO_PHASE_P4
 #define INA_TOFINO_PHASE_P4
@@ -35,264 +36,381 @@ control Phase(inout packet_t hdr, inout state_t meta) {
     bit<32> others = 0;     // all workers but the sender
     bit<32> published = 0;  // a published client's packet of one set takes its bit back in the other
     bit<8>  expected = 0;
+    bit<32> lowest = 0;
+    bit<32> lead = 0;       // not 0: the sender is the child with the lowest bit
+    bit<8>  alien = 0;      // the row is not of this life of the job
+    bit<8>  late = 0;
+    bit<8>  same = 0;       // it is of the row's phase
+    bit<32> was = 0;        // kind of that phase
+    bit<1>  begins = 0;
+    bit<32> before = 0;     // workers that were missing
+    bit<32> after = 0;
+    bit<32> own = 0;        // 0: the sender was not
+    bit<32> none = 0;       // 0: all were
+    bit<8>  result = 0;
 
     Register<bit<32>, bit<32>>(ROWS, 0) incarnations;
-    RegisterAction<bit<32>, bit<32>, bit<32>>(incarnations) enter = {
-        void apply(inout bit<32> incarnation, out bit<32> before) {
-            before = incarnation;
+    RegisterAction<bit<32>, bit<32>, bit<8>>(incarnations) enter = {
+        void apply(inout bit<32> incarnation, out bit<8> other) {
+            other = 0;
+            if (incarnation != meta.incarnation) {
+                other = 1;
+            }
             incarnation = meta.incarnation;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(incarnations) look_at_incarnation = {
-        void apply(inout bit<32> incarnation, out bit<32> before) {
-            before = incarnation;
+    RegisterAction<bit<32>, bit<32>, bit<8>>(incarnations) look_at_incarnation = {
+        void apply(inout bit<32> incarnation, out bit<8> other) {
+            other = 0;
+            if (incarnation != meta.incarnation) {
+                other = 1;
+            }
         }
     };
 
     Register<bit<32>, bit<32>>(ROWS, 0) finished;
-    RegisterAction<bit<32>, bit<32>, bit<32>>(finished) forget_finished = {
-        void apply(inout bit<32> tsi, out bit<32> before) {
+    RegisterAction<bit<32>, bit<32>, bit<8>>(finished) forget_finished_ = {
+        void apply(inout bit<32> tsi) {
             tsi = hdr.switchml.tsi - 1;
-            before = tsi;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(finished) look_at_finished = {
-        void apply(inout bit<32> tsi, out bit<32> before) {
-            before = tsi;
+    RegisterAction<bit<32>, bit<32>, bit<8>>(finished) look_at_finished_ = {
+        void apply(inout bit<32> tsi, out bit<8> is_late) {
+            is_late = 0;
+            if ((int<32>)(hdr.switchml.tsi - tsi) < 0) {
+                is_late = 1;
+            }
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(finished) finish = {
-        void apply(inout bit<32> tsi, out bit<32> before) {
-            before = 0;
+    RegisterAction<bit<32>, bit<32>, bit<8>>(finished) finish_ = {
+        void apply(inout bit<32> tsi) {
             if ((int<32>)(hdr.switchml.tsi - tsi) > 0) {
                 tsi = hdr.switchml.tsi;
             }
         }
     };
+    action forget_finished() {
+        forget_finished_.execute(hdr.bridge.row);
+    }
+    action look_at_finished() {
+        late = look_at_finished_.execute(hdr.bridge.row);
+    }
+    action finish() {
+        finish_.execute(hdr.bridge.row);
+    }
+    table dates {
+        key = { hdr.bridge.pass: ternary; alien: ternary; meta.above: ternary; hdr.bridge.complete: ternary; hdr.bridge.to: ternary; }
+        actions = { forget_finished; look_at_finished; finish; NoAction; }
+        const entries = {
+            (Pass.ARRIVE, 1, 0, _, _):         forget_finished();
+            (Pass.ARRIVE, _, _, _, _):         look_at_finished();
+            (_,           _, _, _, To.PARENT): NoAction();
+            (_,           _, _, 1, _):         finish();
+        }
+        const default_action = NoAction();
+        size = 5;
+    }
 
-// The same pair of words twice: one gives the tsi, the other the kind.
-#define PHASES(name, word) \
+// The same pair of words twice: one says whether the packet is of the phase, the other of what kind that is.
+#define PHASES(name, type, say_same, say) \
     Register<phase_t, bit<32>>(ROWS, {0, 0}) name; \
-    RegisterAction<phase_t, bit<32>, bit<32>>(name) begin_##name = { \
-        void apply(inout phase_t phase, out bit<32> before) { \
-            before = phase.word; \
+    RegisterAction<phase_t, bit<32>, type>(name) begin_##name = { \
+        void apply(inout phase_t phase, out type said) { \
+            say \
             phase.tsi = hdr.switchml.tsi; \
             phase.kind = kind; \
         } \
     }; \
-    RegisterAction<phase_t, bit<32>, bit<32>>(name) join_##name = { \
-        void apply(inout phase_t phase, out bit<32> before) { \
-            before = phase.word; \
-            if (phase.tsi != hdr.switchml.tsi && phase.kind >= ENDED) { \
+    RegisterAction<phase_t, bit<32>, type>(name) join_##name = { \
+        void apply(inout phase_t phase, out type said) { \
+            say \
+            if (phase.tsi == hdr.switchml.tsi) { \
+                say_same \
+            } else if (phase.kind >= ENDED) { \
                 phase.tsi = hdr.switchml.tsi; \
                 phase.kind = kind; \
             } \
         } \
     }; \
-    RegisterAction<phase_t, bit<32>, bit<32>>(name) look_at_##name = { \
-        void apply(inout phase_t phase, out bit<32> before) { \
-            before = phase.word; \
+    RegisterAction<phase_t, bit<32>, type>(name) look_at_##name = { \
+        void apply(inout phase_t phase, out type said) { \
+            say \
+            if (phase.tsi == hdr.switchml.tsi) { \
+                say_same \
+            } \
         } \
     }; \
-    RegisterAction<phase_t, bit<32>, bit<32>>(name) end_##name = { \
-        void apply(inout phase_t phase, out bit<32> before) { \
-            before = 0; \
+    RegisterAction<phase_t, bit<32>, type>(name) end_##name = { \
+        void apply(inout phase_t phase) { \
             if (phase.tsi == hdr.switchml.tsi) { \
                 phase.kind = phase.kind | ENDED; \
             } \
         } \
     };
-    PHASES(tsis, tsi)
-    PHASES(kinds, kind)
+    PHASES(tsis, bit<8>, said = 1;, said = 0;)
+    PHASES(kinds, bit<32>, , said = phase.kind;)
 
     Register<missing_t, bit<32>>(SLOTS, {0, 0}) missing;
 #define MISSING(own, other) \
-    RegisterAction<missing_t, bit<32>, bit<32>>(missing) begin_##own = { \
-        void apply(inout missing_t workers, out bit<32> before) { \
-            before = workers.own; \
+    RegisterAction<missing_t, bit<32>, bit<32>>(missing) begin_##own##_ = { \
+        void apply(inout missing_t workers, out bit<32> were) { \
+            were = workers.own; \
             workers.own = others; \
             workers.other = workers.other | published; \
         } \
     }; \
-    RegisterAction<missing_t, bit<32>, bit<32>>(missing) join_##own = { \
-        void apply(inout missing_t workers, out bit<32> before) { \
-            before = workers.own; \
+    RegisterAction<missing_t, bit<32>, bit<32>>(missing) join_##own##_ = { \
+        void apply(inout missing_t workers, out bit<32> were) { \
+            were = workers.own; \
             workers.own = workers.own & others; \
             workers.other = workers.other | published; \
         } \
-    };
+    }; \
+    action begin_##own() { \
+        before = begin_##own##_.execute(meta.slot); \
+        begins = 1; \
+    } \
+    action join_##own() { \
+        before = join_##own##_.execute(meta.slot); \
+    }
     MISSING(set0, set1)
     MISSING(set1, set0)
 
     Register<bit<8>, bit<32>>(ROWS, 0) results;
-    RegisterAction<bit<8>, bit<32>, bit<8>>(results) begin_result = {
-        void apply(inout bit<8> result, out bit<8> now) {
-            result = expected;
-            now = result;
+    RegisterAction<bit<8>, bit<32>, bit<8>>(results) begin_result_ = {
+        void apply(inout bit<8> there, out bit<8> now) {
+            there = expected;
+            now = there;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(results) look_at_result = {
-        void apply(inout bit<8> result, out bit<8> now) {
-            now = result;
+    RegisterAction<bit<8>, bit<32>, bit<8>>(results) look_at_result_ = {
+        void apply(inout bit<8> there, out bit<8> now) {
+            now = there;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(results) take_result = {
-        void apply(inout bit<8> result, out bit<8> before) {
-            before = result;
-            result = 1;
+    RegisterAction<bit<8>, bit<32>, bit<8>>(results) take_result_ = {
+        void apply(inout bit<8> there, out bit<8> was) {
+            was = there;
+            there = 1;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(results) count = {
-        void apply(inout bit<8> result, out bit<8> now) {
-            result = result - 1;
-            now = result;
+    RegisterAction<bit<8>, bit<32>, bit<8>>(results) count_ = {
+        void apply(inout bit<8> there, out bit<8> now) {
+            there = there - 1;
+            now = there;
         }
     };
+
+    action drop(Drop reason) {
+        meta.drop = reason;
+    }
+
+    action begin_phase() {
+        same = begin_tsis.execute(hdr.bridge.row);
+        was = begin_kinds.execute(hdr.bridge.row);
+    }
+    action join_phase() {
+        same = join_tsis.execute(hdr.bridge.row);
+        was = join_kinds.execute(hdr.bridge.row);
+    }
+    action look_at_phase() {
+        same = look_at_tsis.execute(hdr.bridge.row);
+        was = look_at_kinds.execute(hdr.bridge.row);
+    }
+    action end_phase() {
+        end_tsis.execute(hdr.bridge.row);
+        end_kinds.execute(hdr.bridge.row);
+    }
+    table phase {
+        key = {
+            hdr.bridge.pass: ternary;
+            alien: ternary;
+            meta.above: ternary;
+            late: ternary;
+            meta.strict: ternary;
+            hdr.bridge.complete: ternary;
+            hdr.bridge.to: ternary;
+        }
+        actions = { begin_phase; join_phase; look_at_phase; end_phase; NoAction; }
+        const entries = {
+            (Pass.ARRIVE, 1, 0, _, _, _, _):         begin_phase();
+            (Pass.ARRIVE, 0, 0, 0, 1, _, _):         join_phase();
+            (Pass.ARRIVE, _, _, _, _, _, _):         look_at_phase();
+            (_,           _, _, _, _, _, To.PARENT): NoAction();
+            (_,           _, _, _, _, 1, _):         end_phase();
+        }
+        const default_action = NoAction();
+        size = 6;
+    }
+
+    table who {
+        key = {
+            alien: ternary;
+            meta.above: ternary;
+            meta.strict: ternary;
+            late: ternary;
+            same: ternary;
+            was: ternary;
+            hdr.switchml.msg_type: ternary;
+            hdr.switchml.size: ternary;
+            hdr.switchml.set: ternary;
+        }
+        actions = { begin_set0; begin_set1; join_set0; join_set1; drop; }
+#define KIND(type, size) (bit<32>)(type ++ 1w0 ++ size) &&& 0xff, type, size
+        const entries = {
+            (1, 0, _, _, _, _, _, _, 0): begin_set0();
+            (1, 0, _, _, _, _, _, _, 1): begin_set1();
+            (1, _, _, _, _, _, _, _, _): drop(Drop.STALE);
+            (_, _, 0, _, _, _, _, _, 0): join_set0();
+            (_, _, 0, _, _, _, _, _, 1): join_set1();
+            (_, 0, _, 0, 0, ENDED &&& ENDED, _, _, 0): begin_set0();  // a phase has ended, and the next begins
+            (_, 0, _, 0, 0, ENDED &&& ENDED, _, _, 1): begin_set1();
+            (_, _, _, _, 0, _, _, _, _): drop(Drop.STALE);
+            (_, _, _, _, 1, KIND(SWITCHML_DATA, SIZE_CODE), 0): join_set0();
+            (_, _, _, _, 1, KIND(SWITCHML_DATA, SIZE_CODE), 1): join_set1();
+            (_, _, _, _, 1, KIND(SWITCHML_DATA, SIZE_NONE), 0): join_set0();
+            (_, _, _, _, 1, KIND(SWITCHML_DATA, SIZE_NONE), 1): join_set1();
+            (_, _, _, _, 1, KIND(SWITCHML_MAXIMUM, SIZE_CODE), 0): join_set0();
+            (_, _, _, _, 1, KIND(SWITCHML_MAXIMUM, SIZE_CODE), 1): join_set1();
+            (_, _, _, _, 1, KIND(SWITCHML_MAXIMUM, SIZE_NONE), 0): join_set0();
+            (_, _, _, _, 1, KIND(SWITCHML_MAXIMUM, SIZE_NONE), 1): join_set1();
+            (_, _, _, _, 1, _, SWITCHML_PENDING, _, 0): join_set0();
+            (_, _, _, _, 1, _, SWITCHML_PENDING, _, 1): join_set1();
+        }
+        const default_action = drop(Drop.WRONG_SIZE);
+        size = 20;
+    }
+
+    action begin_result() {
+        result = begin_result_.execute(hdr.bridge.row);
+        begins = 1;
+    }
+    action look_at_result() {
+        result = look_at_result_.execute(hdr.bridge.row);
+    }
+    action take_result() {
+        result = take_result_.execute(hdr.bridge.row);
+    }
+    action count() {
+        result = count_.execute(hdr.bridge.row);
+    }
+    table answered {
+        key = {
+            begins: ternary;
+            meta.above: ternary;
+            meta.strict: ternary;
+            hdr.pending.isValid(): ternary;
+            before: ternary;
+            own: ternary;
+            none: ternary;
+        }
+        actions = { begin_result; look_at_result; take_result; count; }
+        const entries = {
+            (1, _, _, _,     _, _, _): begin_result();
+            (_, _, 0, _,     _, _, 0): begin_result();  // all published clients have gone on to the other set
+            (_, _, 0, _,     _, 0, _): look_at_result();
+            (_, _, 0, _,     _, _, _): count();
+            (_, 1, _, false, 0, _, _): take_result();
+        }
+        const default_action = look_at_result();
+        size = 8;
+    }
+
+    action begin_sum(To to, bit<1> complete) {
+        hdr.bridge.op = Op.STORE;
+        hdr.bridge.first = 1;
+        hdr.bridge.to = to;
+        hdr.bridge.complete = complete;
+    }
+    action join_sum(To to, bit<1> complete) {
+        hdr.bridge.op = meta.join;
+        hdr.bridge.to = to;
+        hdr.bridge.complete = complete;
+    }
+    action give(To to) {
+        hdr.bridge.op = Op.LOOK;
+        hdr.bridge.to = to;
+        hdr.bridge.complete = 1;
+    }
+    action say_pending() {
+        hdr.bridge.missing = before;
+        hdr.bridge.to = To.SENDER;
+    }
+    action pass_on() {
+        hdr.bridge.to = To.CHILDREN;
+    }
+    table follows {
+        key = {
+            begins: ternary;
+            meta.above: ternary;
+            meta.strict: ternary;
+            meta.parent: ternary;
+            hdr.pending.isValid(): ternary;
+            result: ternary;
+            before: ternary;
+            own: ternary;
+            after: ternary;
+            others: ternary;
+            lead: ternary;
+        }
+        actions = { begin_sum; join_sum; give; say_pending; pass_on; drop; }
+        const entries = {
+            // from above
+            (_, 1, _, _, _,    1, 0, _, _, _, _): drop(Drop.REPEATED);
+            (_, 1, _, _, true, _, 0, _, _, _, _): pass_on();
+            (_, 1, _, _, _,    _, 0, _, _, _, _): begin_sum(To.CHILDREN, 1);
+            (_, 1, _, _, _,    _, _, _, _, _, _): drop(Drop.STALE);
+            // the first of a phase
+            (1, _, _, 0, _,    _, _, _, _, 0, _): begin_sum(To.CHILDREN, 1);
+            (1, _, _, 1, _,    _, _, _, _, 0, _): begin_sum(To.PARENT, 1);
+            (1, _, _, _, _,    _, _, _, _, _, _): begin_sum(To.NOBODY, 0);
+            // of published clients, which count
+            (_, _, 0, _, _,    0, _, 0, _, _, _): give(To.SENDER);
+            (_, _, 0, _, _,    _, _, 0, _, _, _): drop(Drop.REPEATED);
+            (_, _, 0, _, _,    0, _, _, _, _, _): join_sum(To.CHILDREN, 1);
+            (_, _, 0, _, _,    _, _, _, _, _, _): join_sum(To.NOBODY, 0);
+            // once more
+            (_, _, _, 0, _,    _, 0, 0, _, _, _): give(To.SENDER);
+            (_, _, _, _, _,    1, 0, 0, _, _, _): give(To.SENDER);
+            (_, _, _, _, _,    _, 0, 0, _, _, 0): say_pending();
+            (_, _, _, _, _,    _, 0, 0, _, _, _): give(To.PARENT);
+            (_, _, _, _, _,    _, _, 0, _, _, _): say_pending();
+            // one more
+            (_, _, _, 0, _,    _, _, _, 0, _, _): join_sum(To.CHILDREN, 1);
+            (_, _, _, 1, _,    _, _, _, 0, _, _): join_sum(To.PARENT, 1);
+        }
+        const default_action = join_sum(To.NOBODY, 0);
+        size = 20;
+    }
 
     apply {
-        if (meta.pass != Pass.ARRIVE) {
-            finish.execute(meta.row);
-            end_tsis.execute(meta.row);
-            end_kinds.execute(meta.row);
-        } else {
-            bool from_above = meta.worker == 0;
-            bool pending = hdr.switchml.msg_type == SWITCHML_PENDING;
-            bit<32> lead = meta.worker & meta.full & -meta.full;
+        if (hdr.bridge.pass == Pass.ARRIVE) {
             kind = (bit<32>)(hdr.switchml.msg_type ++ 1w0 ++ hdr.switchml.size);
-            others = meta.full & ~meta.worker;
-            published = 0;
-            if (from_above) {
-                others = 0xffffffff;
-            } else if (meta.strict == 0) {
+            others = ~meta.worker;
+            others = others & meta.full;
+            if (meta.strict == 0) {
                 published = meta.worker;
+                expected = meta.last;
             }
-
-            // of this job?
-            bit<32> incarnation;
-            if (from_above) {
-                incarnation = look_at_incarnation.execute(meta.row);
+            lowest = 0 - meta.full;
+            lead = lowest & meta.full;
+            lead = lead & meta.worker;
+            if (meta.above == 1) {
+                alien = look_at_incarnation.execute(hdr.bridge.row);
             } else {
-                incarnation = enter.execute(meta.row);
+                alien = enter.execute(hdr.bridge.row);
             }
-            bool begins = incarnation != meta.incarnation;
-
-            // of which phase?
-            bit<32> newest;
-            if (begins && !from_above) {
-                newest = forget_finished.execute(meta.row);
-            } else {
-                newest = look_at_finished.execute(meta.row);
-            }
-            bit<32> tsi;
-            bit<32> kind_before;
-            bool late = (int<32>)(hdr.switchml.tsi - newest) < 0;
-            if (begins && !from_above) {
-                tsi = begin_tsis.execute(meta.row);
-                kind_before = begin_kinds.execute(meta.row);
-            } else if (from_above || late || meta.strict == 0) {
-                tsi = look_at_tsis.execute(meta.row);
-                kind_before = look_at_kinds.execute(meta.row);
-            } else {
-                tsi = join_tsis.execute(meta.row);
-                kind_before = join_kinds.execute(meta.row);
-            }
-            bool same = tsi == hdr.switchml.tsi;
-            if (begins && from_above) {
-                meta.drop = Drop.STALE;
-            } else if (!begins && meta.strict == 1) {
-                if (same) {
-                    if (kind_before & 0xff != kind && !pending) {
-                        meta.drop = Drop.WRONG_SIZE;
-                    }
-                } else if (from_above || late || kind_before < ENDED) {
-                    meta.drop = Drop.STALE;
-                } else {
-                    begins = true;
-                }
-            }
-
-            // who is in?
+        }
+        dates.apply();
+        phase.apply();
+        if (hdr.bridge.pass == Pass.ARRIVE) {
+            who.apply();
             if (meta.drop == Drop.NONE) {
-                bit<32> before;
-                if (hdr.switchml.set == 0) {
-                    if (begins) {
-                        before = begin_set0.execute(meta.slot);
-                    } else {
-                        before = join_set0.execute(meta.slot);
-                    }
-                } else {
-                    if (begins) {
-                        before = begin_set1.execute(meta.slot);
-                    } else {
-                        before = join_set1.execute(meta.slot);
-                    }
-                }
-                if (meta.strict == 0 && before == meta.full) {
-                    begins = true;  // all published clients have gone on to the other set
-                }
-                bit<8> result;
-                bool in_already = !begins && before & meta.worker == 0;
-                if (begins) {
-                    expected = meta.strict == 1 ? 0 : meta.last;
-                    result = begin_result.execute(meta.row);
-                    before = meta.full;
-                    meta.first = 1;
-                } else if (from_above && before == 0 && !pending) {
-                    result = take_result.execute(meta.row);
-                } else if (meta.strict == 0 && !in_already) {
-                    result = count.execute(meta.row);
-                } else {
-                    result = look_at_result.execute(meta.row);
-                }
-                bool all_in = before & others == 0;
-                bool over = before == 0 && (meta.parent == 0 || result == 1);
-                if (meta.strict == 0) {
-                    all_in = result == 0;
-                    over = all_in;
-                }
-
-                // and what follows?
-                if (from_above) {
-                    if (before != 0) {
-                        meta.drop = Drop.STALE;
-                    } else if (over) {
-                        meta.drop = Drop.REPEATED;
-                    } else {
-                        meta.to = To.CHILDREN;
-                        if (!pending) {
-                            meta.op = Op.STORE;
-                            meta.first = 1;
-                            meta.complete = 1;
-                        }
-                    }
-                } else if (in_already) {
-                    if (meta.parent == 1 && before == 0 && !over && lead != 0) {
-                        meta.op = Op.LOOK;
-                        meta.complete = 1;
-                        meta.to = To.PARENT;
-                    } else if (over) {
-                        meta.op = Op.LOOK;
-                        meta.complete = 1;
-                        meta.to = To.SENDER;
-                    } else if (meta.strict == 1) {
-                        meta.missing = before;
-                        meta.to = To.SENDER;
-                    } else {
-                        meta.drop = Drop.REPEATED;
-                    }
-                } else {
-                    if (begins) {
-                        meta.op = Op.STORE;
-                    } else if (hdr.switchml.msg_type == SWITCHML_MAXIMUM) {
-                        meta.op = Op.MAXIMUM;
-                    } else {
-                        meta.op = Op.ADD;
-                    }
-                    if (all_in) {
-                        meta.complete = 1;
-                        meta.to = meta.parent == 1 ? To.PARENT : To.CHILDREN;
-                    }
-                }
+                after = before & others;
+                own = before & meta.worker;
+                none = before ^ meta.full;
+                answered.apply();
+                follows.apply();
             }
         }
     }

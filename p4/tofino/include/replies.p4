@@ -46,7 +46,7 @@ control Reply(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_me
         hdr.switchml.overflow = 0;
         hdr.switchml.size = SIZE_NONE;
         hdr.pending.setValid();
-        hdr.pending.missing = meta.missing;
+        hdr.pending.missing = hdr.bridge.missing;
         hdr.ipv4.total_len = IPV4_LENGTH + PENDING_LENGTH;
         hdr.udp.length = UDP_LENGTH + PENDING_LENGTH;
     }
@@ -54,16 +54,16 @@ control Reply(inout packet_t hdr, inout state_t meta, inout ingress_intrinsic_me
     apply {
         hdr.bridge.pass = Pass.LEAVE;
         hdr.bridge.replicated = 0;
-        if (meta.to == To.PARENT) {
+        if (hdr.bridge.to == To.PARENT) {
             parent.apply();
         } else {
             turn_round();
-            if (meta.to == To.CHILDREN) {
-                traffic.mcast_grp_a = meta.group;
+            if (hdr.bridge.to == To.CHILDREN) {
+                traffic.mcast_grp_a = hdr.bridge.group;
                 hdr.bridge.replicated = 1;
             } else {
-                traffic.ucast_egress_port = meta.port;
-                if (meta.complete == 0) {
+                traffic.ucast_egress_port = hdr.bridge.port;
+                if (hdr.bridge.complete == 0) {
                     pending();
                 }
             }
