@@ -11,6 +11,7 @@ from real_networks import alone
 from switchml_targets import World, close_targets, open_target
 
 from ina import paths
+from ina.cli import main
 from ina.compiler.build import compile_program
 from ina.control.client import ControlError
 from ina.control.embedded import EmbeddedSwitch
@@ -39,6 +40,14 @@ def test_every_protocol_has_its_twin():
     for name in protocols.names():
         assert protocols.program(name, KINDS["tna"].twin).is_file()
     assert {path.stem for path in TOFINO.glob("*.p4")} <= {path.stem for path in paths.p4_dir().glob("*.p4")}
+
+
+@pytest.mark.parametrize("values", [32, 256])
+@pytest.mark.parametrize("protocol", ["switchml", "atp"])
+def test_no_reason_why_a_tofino_could_not(protocol, values, capsys):
+    """Twelve stages as far as dependencies tell, four stateful ALUs in each, conditions that they have."""
+    assert main(["tofino", "check", f"-DVALUES={values}", str(TOFINO / f"{protocol}.p4")]) == 0
+    assert "0 errors" in capsys.readouterr().out
 
 
 # ---- virtual time
