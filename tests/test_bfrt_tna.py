@@ -63,6 +63,8 @@ def test_the_program_and_its_tables_are_named_as_the_driver_names_them(target):
 def test_entries_steer_packets_and_their_counters_count(target, switch):
     target.write(insert(entry(port=2)))
     assert switch.step(FRAME, port=1) == [(2, FRAME)]
+    received, sent = (target.port_statistics(str(port)) for port in (1, 2))
+    assert (received["$FramesReceivedOK"], sent["$OctetsTransmittedTotal"]) == (1, len(FRAME))
     target.write(insert(entry(port=3, priority=5)))
     assert switch.step(FRAME, port=1) == [(3, FRAME)]  # the higher priority, $MATCH_PRIORITY the lower number
     (low, high) = (target.read([DirectCounterEntry(entry(port=p, priority=n))])[0].packets for p, n in ((2, 1), (3, 5)))

@@ -13,7 +13,6 @@ from ina.switch.p4info import P4Info
 
 PIPE = "pipe."
 MATCH_TABLES = ("MatchAction_Direct", "MatchAction_Indirect", "MatchAction_Indirect_Selector")
-PORT_TABLES = ("PortMetadata",)
 
 
 def own_name(name: str) -> str:

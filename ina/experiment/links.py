@@ -56,7 +56,7 @@ def answer(seconds: float, bind: str = "0.0.0.0", port: int = PORT) -> int:
 
 @dataclass
 class Probes:
-    """`rtts` in seconds, in order; `late`: in bursts; `error`: why nothing could be sent."""
+    """`rtts` in seconds, as they came; `error`: why nothing could be sent."""
 
     sent: int = 0
     answered: int = 0

@@ -18,7 +18,6 @@ from ina.tofino.fields import VALID, Ref, Scope, calls, leaves, parts
 
 STATEFUL = ("RegisterAction", "RegisterAction2", "RegisterAction3", "RegisterAction4", "DirectRegisterAction", "LearnAction",
             "MinMaxAction", "SelectorAction")  # fmt: skip
-COMPUTED = ("Hash", "Random", "CRCPolynomial")
 
 
 @dataclass(frozen=True)
