@@ -87,7 +87,7 @@ def _in_trees(values: int, packets: int, payload: bool = True) -> tuple[float, d
         fabric.run()
         took = time.process_time() - start
         fabric.check()
-        waiting = lib.ina_switch_buffer_bytes(fabric.switches[0].pointer)
+        waiting = lib.ina_switch_parked_bytes(fabric.switches[0].pointer)
         return took, fabric.stats(), fabric.now, waiting
 
 

@@ -253,9 +253,14 @@ int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint
     }
     *node = (struct ina_node){.em = em, .sw = sw, .wires = wires, .latency = latency_ps, .timer = (uint32_t)timer,
                               .index = em->switches};
-    const struct ina_outlet outlet = {node, outlet_get, outlet_put, outlet_wake};
+    const struct ina_outlet outlet = {node, outlet_get, outlet_put, outlet_wake, em->frames.bare ? INA_KEPT_BYTES : 0};
+    const int bad = ina_switch_set_outlet(sw, &outlet);
+    if (bad) {
+        free(wires);
+        free(node);
+        return bad;
+    }
     ina_switch_set_output(sw, switch_output, node);
-    ina_switch_set_outlet(sw, &outlet);
     em->node[em->switches] = node;
     return (int)em->switches++;
 }

@@ -72,7 +72,10 @@ static int remove_port(struct ina_switch *sw, const struct ina_command *c)
         return -ENOENT;
     struct ina_switch_port *port = &sw->ports[c->id];
     if (port->link) {
-        ina_link_drop_all(sw, (uint16_t)c->id);
+        if (port->outlet)
+            ina_outlet_drop_all(sw, (uint16_t)c->id);
+        else
+            ina_link_drop_all(sw, (uint16_t)c->id);
         free(port->link);
         port->link = NULL;
         uint32_t i = 0;

@@ -58,6 +58,8 @@ struct ina_switch {
     void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now);
     void *output_context;
     struct ina_outlet outlet;  /* put NULL: none */
+    uint8_t *parked;           /* what waits for its links: outlet.c */
+    uint32_t parked_stride, parked_free, parked_unused;
     bool lent;                 /* the batch is in the outlet's memory: its last copy may go out from there */
     struct ina_switch_config config;
     uint32_t meta_stride, frame_stride, buffer_stride;
@@ -168,6 +170,10 @@ void ina_links_poll(struct ina_switch *sw, uint64_t now);
 void ina_link_drop_all(struct ina_switch *sw, uint16_t port);
 void ina_mark(struct ina_switch *sw, uint16_t port, const struct ina_packet *pkt); /* congestion experienced (ECN) */
 
+void *ina_zeroed(size_t bytes); /* switch.c: aligned to cache lines, and pages that nobody uses are never touched; or NULL */
+void ina_release(void *block, size_t bytes);
+
+void ina_outlet_drop_all(struct ina_switch *sw, uint16_t port); /* what waits there */
 /* outlet.c: one copy of packet `source` of the batch leaves by a port of the outlet. `last`: it is the last one. */
 void ina_outlet_send(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
                      uint8_t instance_type, bool last, uint64_t now);

@@ -1,5 +1,91 @@
 /* Ports whose caller keeps the calendar: frames leave as soon as they are sent, and only those that wait are kept here. */
+#include <errno.h>
+
 #include "core.h"
+
+/* A frame that waits: of its descriptor what egress may ask for. Metadata and the frame follow, packed: both are copied out
+ * before the program sees them. */
+struct parked {
+    uint64_t ingress_time;
+    uint32_t len, wire_len;
+    uint32_t truncate_len, field_list;
+    uint32_t enq_backlog;      /* bytes that waited before it; in the free list: the next */
+    uint16_t ingress_port, mcast_grp, rid;
+    uint8_t instance_type, passes;
+    uint8_t marked, reserved[3];
+};
+_Static_assert(sizeof(struct parked) == 40, "packed");
+
+static struct parked *parked_at(const struct ina_switch *sw, uint32_t i)
+{
+    return (struct parked *)(void *)(sw->parked + (size_t)i * sw->parked_stride);
+}
+
+static uint32_t kept_of(const struct ina_switch *sw, uint32_t len)
+{
+    return sw->outlet.kept && len > sw->outlet.kept ? sw->outlet.kept : len;
+}
+
+int ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet)
+{
+    if (sw->parked)
+        return -EBUSY;
+    sw->outlet = *outlet;
+    sw->parked_stride = ((uint32_t)(sizeof(struct parked) + sw->carried) + kept_of(sw, sw->config.max_frame) + 15) & ~15u;
+    sw->parked_free = INA_NO_BUFFER;
+    sw->parked = ina_zeroed((size_t)sw->parked_stride * sw->config.buffers);
+    if (!sw->parked)
+        sw->outlet.put = NULL;
+    return sw->parked ? 0 : -ENOMEM;
+}
+
+uint32_t ina_switch_parked_bytes(const struct ina_switch *sw)
+{
+    return sw->parked_stride + (uint32_t)sizeof(struct ina_link_item);
+}
+
+static void unpark(struct ina_switch *sw, uint32_t i)
+{
+    parked_at(sw, i)->enq_backlog = sw->parked_free;
+    sw->parked_free = i;
+}
+
+/* Into the queue, where there is room. */
+static void park(struct ina_switch *sw, const struct ina_packet *pkt, struct ina_replica to, uint8_t instance_type,
+                 uint8_t passes, uint64_t now)
+{
+    struct ina_switch_port *port = &sw->ports[to.port];
+    uint32_t i = sw->parked_free;
+    if (pkt->len > sw->config.max_frame) {
+        port->stats.drops[INA_DROPPED_TOO_LONG]++;
+        return;
+    }
+    if (i != INA_NO_BUFFER) {
+        sw->parked_free = parked_at(sw, i)->enq_backlog;
+    } else if (sw->parked_unused < sw->config.buffers) {
+        i = sw->parked_unused++;
+    } else {
+        port->stats.drops[INA_DROPPED_NO_BUFFER]++;
+        return;
+    }
+    const uint64_t backlog = ina_link_backlog(port->link);
+    const int queued = ina_link_enqueue(port->link, i, pkt->wire_len + INA_ETHERNET_OVERHEAD, now);
+    if (queued == INA_TAIL_DROP) {
+        port->stats.drops[INA_DROPPED_TAIL]++;
+        unpark(sw, i);
+        return;
+    }
+    struct parked *p = parked_at(sw, i);
+    *p = (struct parked){
+        .ingress_time = pkt->ingress_time, .len = pkt->len, .wire_len = pkt->wire_len, .truncate_len = pkt->truncate_len,
+        .field_list = pkt->field_list, .enq_backlog = backlog < UINT32_MAX ? (uint32_t)backlog : UINT32_MAX,
+        .ingress_port = pkt->ingress_port, .mcast_grp = pkt->mcast_grp, .rid = to.rid, .instance_type = instance_type,
+        .passes = passes, .marked = queued == INA_ENQUEUED_MARKED};
+    memcpy(p + 1, pkt->meta, sw->carried);
+    memcpy((uint8_t *)(p + 1) + sw->carried, pkt->data, kept_of(sw, pkt->len));
+    if (ina_link_depth(port->link) == 1)
+        sw->outlet.wake(sw->outlet.context, to.port, ina_link_free_at(port->link));
+}
 
 /* Egress, and on to the link; `pkt` lies where the caller wants it, but for a frame that he cannot take further. */
 static void depart(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt, uint8_t passes, bool marked, uint64_t now)
@@ -40,12 +126,7 @@ void ina_outlet_send(struct ina_switch *sw, struct ina_packet *batch, unsigned s
     struct ina_link *link = sw->ports[to.port].link;
     const uint8_t passes = sw->passes[source];
     if (!ina_link_pass(link, from->wire_len + INA_ETHERNET_OVERHEAD, now)) {
-        const bool first = ina_link_depth(link) == 0;
-        copy = *from;
-        ina_describe(&copy, from, to, instance_type, false);
-        ina_link_push(sw, to.port, &copy, passes, now);
-        if (first && ina_link_depth(link))
-            sw->outlet.wake(sw->outlet.context, to.port, ina_link_free_at(link));
+        park(sw, from, to, instance_type, passes, now);
         return;
     }
     if (last && sw->lent) {
@@ -70,24 +151,41 @@ void ina_switch_poll_port(struct ina_switch *sw, uint32_t number, uint64_t now)
     struct ina_link *link = number < INA_SWITCH_PORTS && sw->ports[number].outlet ? sw->ports[number].link : NULL;
     struct ina_link_item item;
     while (link && ina_link_dequeue(link, now, &item)) {
-        const struct ina_buffer *b = ina_buffer_at(sw, (uint32_t)item.handle);
-        struct ina_packet pkt;
-        if (lend(sw, (uint16_t)number, &pkt, b->pkt.len)) {
-            const struct ina_packet *from = &b->pkt;
-            ina_describe(&pkt, from, (struct ina_replica){(uint16_t)number, from->rid}, from->instance_type, true);
-            memcpy(pkt.data, from->data, from->len);
+        const struct parked *p = parked_at(sw, (uint32_t)item.handle);
+        struct ina_packet pkt = {0};
+        if (lend(sw, (uint16_t)number, &pkt, p->len)) {
+            const uint8_t *frame = (const uint8_t *)(p + 1) + sw->carried;
+            const uint32_t kept = kept_of(sw, p->len);
+            pkt.tailroom = pkt.len + pkt.tailroom - p->len;
+            pkt.len = p->len;
+            pkt.wire_len = p->wire_len;
+            memcpy(pkt.data, frame, kept);
+            memset(pkt.data + kept, 0, p->len - kept);
+            pkt.meta = memcpy(sw->egress_meta, p + 1, sw->carried);
+            pkt.ingress_port = p->ingress_port;
+            pkt.egress_port = (uint16_t)number;
+            pkt.mcast_grp = p->mcast_grp;
+            pkt.rid = p->rid;
+            pkt.verdict = INA_UNICAST;
+            pkt.instance_type = p->instance_type;
+            pkt.field_list = p->field_list;
+            pkt.truncate_len = p->truncate_len;
+            pkt.ingress_time = p->ingress_time;
             pkt.enq_time = item.enq_time;
-            pkt.enq_qdepth = item.enq_qdepth;
             pkt.deq_time = now;
-            pkt.deq_qdepth = ina_link_depth(link);
-            if (sw->tna) { /* there in bytes */
-                pkt.enq_qdepth = b->enq_backlog;
-                pkt.deq_qdepth = (uint32_t)ina_link_backlog(link);
-            }
-            depart(sw, (uint16_t)number, &pkt, b->passes, b->marked, now);
+            pkt.enq_qdepth = sw->tna ? p->enq_backlog : item.enq_qdepth; /* there in bytes */
+            pkt.deq_qdepth = sw->tna ? (uint32_t)ina_link_backlog(link) : ina_link_depth(link);
+            depart(sw, (uint16_t)number, &pkt, p->passes, p->marked, now);
         }
-        ina_buffer_give(sw, (uint32_t)item.handle);
+        unpark(sw, (uint32_t)item.handle);
     }
     if (link && ina_link_depth(link))
         sw->outlet.wake(sw->outlet.context, (uint16_t)number, ina_link_free_at(link));
+}
+
+void ina_outlet_drop_all(struct ina_switch *sw, uint16_t number)
+{
+    struct ina_link_item item;
+    while (ina_link_dequeue(sw->ports[number].link, UINT64_MAX, &item))
+        unpark(sw, (uint32_t)item.handle);
 }

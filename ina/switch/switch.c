@@ -19,7 +19,7 @@ static uint32_t spread(uint32_t stride)
     return stride % 1024 ? stride : stride + 64;
 }
 
-static void *zeroed(size_t bytes)
+void *ina_zeroed(size_t bytes)
 {
     bytes = (bytes + 63) & ~(size_t)63;
     if (bytes < 4096) {
@@ -35,7 +35,7 @@ static void *zeroed(size_t bytes)
     return p;
 }
 
-static void release(void *p, size_t bytes)
+void ina_release(void *p, size_t bytes)
 {
     bytes = (bytes + 63) & ~(size_t)63;
     if (p && bytes >= 4096)
@@ -86,12 +86,12 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     sw->digest_stride = align64(sizeof(struct ina_digest) + sw->meta_size);
     sw->buffer_free = INA_NO_BUFFER;
 
-    sw->state = zeroed(sw->state_size);
-    sw->ingress_meta = zeroed((size_t)sw->meta_stride * INA_BATCH);
-    sw->egress_meta = zeroed((size_t)sw->meta_stride * INA_BATCH);
-    sw->frames = zeroed((size_t)sw->frame_stride * INA_BATCH);
-    sw->buffers = zeroed((size_t)sw->buffer_stride * sw->config.buffers);
-    sw->digests = zeroed((size_t)sw->digest_stride * sw->config.digests);
+    sw->state = ina_zeroed(sw->state_size);
+    sw->ingress_meta = ina_zeroed((size_t)sw->meta_stride * INA_BATCH);
+    sw->egress_meta = ina_zeroed((size_t)sw->meta_stride * INA_BATCH);
+    sw->frames = ina_zeroed((size_t)sw->frame_stride * INA_BATCH);
+    sw->buffers = ina_zeroed((size_t)sw->buffer_stride * sw->config.buffers);
+    sw->digests = ina_zeroed((size_t)sw->digest_stride * sw->config.digests);
     sw->out = calloc(INA_BATCH, sizeof *sw->out);
     sw->emissions = calloc(INA_EMISSIONS, sizeof *sw->emissions);
     sw->groups = calloc(INA_SWITCH_GROUPS, sizeof(void *));
@@ -134,12 +134,13 @@ void ina_switch_destroy(struct ina_switch *sw)
     free(sw->emissions);
     free(sw->out);
     free(sw->trace);
-    release(sw->state, sw->state_size);
-    release(sw->ingress_meta, (size_t)sw->meta_stride * INA_BATCH);
-    release(sw->egress_meta, (size_t)sw->meta_stride * INA_BATCH);
-    release(sw->frames, (size_t)sw->frame_stride * INA_BATCH);
-    release(sw->buffers, (size_t)sw->buffer_stride * sw->config.buffers);
-    release(sw->digests, (size_t)sw->digest_stride * sw->config.digests);
+    ina_release(sw->state, sw->state_size);
+    ina_release(sw->ingress_meta, (size_t)sw->meta_stride * INA_BATCH);
+    ina_release(sw->egress_meta, (size_t)sw->meta_stride * INA_BATCH);
+    ina_release(sw->frames, (size_t)sw->frame_stride * INA_BATCH);
+    ina_release(sw->buffers, (size_t)sw->buffer_stride * sw->config.buffers);
+    ina_release(sw->digests, (size_t)sw->digest_stride * sw->config.digests);
+    ina_release(sw->parked, (size_t)sw->parked_stride * sw->config.buffers);
     ina_tna_destroy(sw->tna);
     free(sw);
 }
@@ -150,16 +151,6 @@ void ina_switch_set_output(struct ina_switch *sw,
 {
     sw->output = output;
     sw->output_context = context;
-}
-
-void ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet)
-{
-    sw->outlet = *outlet;
-}
-
-uint32_t ina_switch_buffer_bytes(const struct ina_switch *sw)
-{
-    return sw->buffer_stride + (uint32_t)sizeof(struct ina_link_item);
 }
 
 uint32_t ina_switch_headroom(const struct ina_switch *sw)

@@ -135,8 +135,9 @@ struct ina_outlet {
      * not sent. */
     void (*put)(void *context, uint16_t port, struct ina_packet *pkt, uint64_t arrival);
     void (*wake)(void *context, uint16_t port, uint64_t due); /* ina_switch_poll_port is to be called then */
+    uint32_t kept;           /* bytes of a frame that are kept while it waits; zeros come out in the place of the rest. 0: all */
 };
-void ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet); /* before ports are added */
+int ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet); /* before ports are added; 0, -ENOMEM, -EBUSY */
 void ina_switch_poll_port(struct ina_switch *sw, uint32_t port, uint64_t now);
 uint32_t ina_switch_headroom(const struct ina_switch *sw); /* that ina_switch_input wants before each frame */
 
@@ -151,7 +152,7 @@ int ina_switch_execute(struct ina_switch *sw, struct ina_command *command); /* c
 /* In order, to the end; `stop_on_error` cancels those after the first that fails. Number that failed. */
 unsigned ina_switch_execute_all(struct ina_switch *sw, struct ina_command *commands, unsigned n, int stop_on_error);
 
-uint32_t ina_switch_buffer_bytes(const struct ina_switch *sw); /* of memory for one frame that waits, with its link's record */
+uint32_t ina_switch_parked_bytes(const struct ina_switch *sw); /* of memory for one frame that waits, with its link's record */
 void *ina_switch_state(struct ina_switch *sw); /* ina_switch_state_size bytes, 64-byte aligned */
 uint64_t ina_switch_state_size(const struct ina_switch *sw);
 uint32_t ina_switch_pipes(const struct ina_switch *sw);        /* 0: the program has none */

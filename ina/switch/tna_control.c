@@ -139,6 +139,8 @@ static int set_loopback(struct ina_switch *sw, const struct ina_command *c)
         return -ENOENT;
     if (c->count && sw->ports[c->id].port)
         return -EINVAL;
+    if (c->count && sw->ports[c->id].outlet && ina_link_depth(sw->ports[c->id].link))
+        return -EBUSY;
     sw->ports[c->id].loopback = c->count != 0;
     if (sw->ports[c->id].loopback && sw->ports[c->id].outlet) { /* what leaves by it comes back to this switch, not to an outlet */
         sw->ports[c->id].outlet = false;
