@@ -59,8 +59,8 @@ def to_row(e: Entity, info: Info) -> Row:
         return Row(table.name, key, dict(e.params), table.action(e.action).name if e.action else "")
     if isinstance(e, ProfileGroup):
         table = selector_of(info, e.profile)
-        members = [m for m, weight in e.members for _ in range(weight)]
-        data = {MEMBER: members, STATUS: [True] * len(members)} if members else {}
+        members = [(m, weight > 0) for m, weight in e.members for _ in range(max(1, weight))]
+        data = {MEMBER: [m for m, _ in members], STATUS: [active for _, active in members]} if members else {}
         return Row(table.name, {GROUP: e.group_id} if e.group_id else {}, data)
     if isinstance(e, CounterEntry):
         table = table_of(info, e.counter, "Counter")
@@ -84,6 +84,8 @@ def _entry(e: TableEntry, info: Info) -> Row:
     if e.member is not None or e.group is not None:
         data = {MEMBER: e.member} if e.member is not None else {GROUP: e.group}
         return Row(table.name, key, data, is_default=e.is_default)
+    if not table.actions:  # the default of a table whose entries name members of a profile
+        return Row(table.name, key, is_default=e.is_default)
     action = table.action(e.action).name if e.action is not None else ""
     return Row(table.name, key, dict(e.params), action, e.is_default)
 
@@ -158,7 +160,7 @@ def of_row(row: Row, info: Info) -> Entity:
             raise EntityError(f"table {table.name}: {len(members)} members and {len(states)} states: expected one for each")
         active = [m for m, on in zip(members, states, strict=True) if on]
         return ProfileGroup(
-            own_name(action_table.name), row.key.get(GROUP, 0), tuple((m, active.count(m)) for m in dict.fromkeys(active))
+            own_name(action_table.name), row.key.get(GROUP, 0), tuple((m, active.count(m)) for m in dict.fromkeys(members))
         )
     if table.kind == "Counter":
         return CounterEntry(name, row.key.get(INDEX["Counter"]), total(row.data.get(PACKETS)), total(row.data.get(BYTES)))

@@ -159,10 +159,7 @@ class Server:
             if atomic and errors[-1].canonical_code:
                 for type_, row in reversed(undo):
                     device.write(type_, row)
-                made = len(errors) - 1
-                errors = [_error("ABORTED", "taken back: another update of this batch failed") for _ in range(made)] + errors[-1:]
-                errors += [_error("ABORTED", "not made: an update before it failed")] * (len(request.updates) - len(errors))
-                break
+                break  # those after it have no status, those before it have theirs: as the published server tells it
         return errors
 
     def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row]] | None) -> Any:

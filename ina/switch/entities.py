@@ -63,7 +63,9 @@ class ProfileMember:
 
 @dataclass(frozen=True, slots=True)
 class ProfileGroup:
-    """(member, weight) of an action selector's group: the selector's hash chooses one of them for each packet."""
+    """(member, weight) of an action selector's group: the selector's hash chooses one of them for each packet; one of weight
+    0 belongs to the group and is not active.
+    """
 
     profile: str | int
     group_id: int

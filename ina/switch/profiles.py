@@ -63,8 +63,8 @@ class Profiles:
         for member, weight in entity.members:
             if (entity.profile, member) not in self.members:
                 raise EntityError(f"{what}: no member {member}", "NOT_FOUND")
-            if weight < 1:
-                raise EntityError(f"{what}: member {member} has weight {weight}: expected at least 1")
+            if weight < 0:
+                raise EntityError(f"{what}: member {member} has weight {weight}: expected at least 1, or 0: not active")
         return entity
 
     def check(self, table: TableInfo, member: int | None, group: int | None) -> None:
