@@ -1,0 +1,131 @@
+"""A compiled TNA program (tests/programs/tna_forward.p4) in the embedded switch: stepped, on ports, and as a process."""
+
+from __future__ import annotations
+
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from capabilities import need
+
+from ina.compiler.build import compile_program
+from ina.switch import (
+    CounterEntry,
+    MulticastGroupEntry,
+    MulticastPort,
+    Program,
+    Replica,
+    Switch,
+    TableEntry,
+    insert,
+    modify,
+)
+from ina.transport.ports import memory_pair
+
+need("cc")
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "tests/programs/tna_forward.p4"
+PIPE1 = 128
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return Program(compile_program(SOURCE).so_path)
+
+
+def to(address: int, length: int = 60) -> bytes:
+    return address.to_bytes(6, "big") + bytes(6) + b"\x08\x00" + bytes(length - 14)
+
+
+def entries(switch: Switch) -> None:
+    switch.write(insert(
+        TableEntry("addresses", {"hdr.ethernet.dst": 1}, "send", {"port": 1}),
+        TableEntry("addresses", {"hdr.ethernet.dst": 2}, "send", {"port": PIPE1 + 2}),
+        TableEntry("addresses", {"hdr.ethernet.dst": 3}, "flood", {"group": 7}),
+        TableEntry("addresses", {"hdr.ethernet.dst": 4}, "to_cpu"),
+        TableEntry("addresses", {"hdr.ethernet.dst": 5}, "send", {"port": 68}),
+        MulticastGroupEntry(7, (Replica(1, 11), Replica(PIPE1 + 2, 12))),
+    ))  # fmt: skip
+
+
+def test_packets_go_where_the_entries_say(program):
+    with Switch(program, max_passes=5) as switch:
+        for port in (0, 1, PIPE1, PIPE1 + 2, 192):
+            switch.add_port(port)
+        entries(switch)
+        switch.write(modify(MulticastPort(192, copy_to_cpu=True)))
+        assert switch.step(to(1), 0) == [(1, to(1))]
+        assert switch.step(to(2), PIPE1) == [(PIPE1 + 2, to(2))]
+        flooded = to(3)
+        copies = [(port, flooded[:6] + rid.to_bytes(6, "big") + flooded[12:]) for port, rid in ((1, 11), (PIPE1 + 2, 12))]
+        assert switch.step(flooded, 0) == copies
+        assert switch.step(to(4), 0) == [(192, to(4))]
+        assert switch.step(to(9), 0) == []
+        assert switch.step(to(5), 0) == []  # round and round, through recirculation
+        received = switch.counter("received")
+        assert received[0].tolist() == [5, 5 * 64] and received[PIPE1].tolist() == [1, 64]  # with the check sequence
+        assert received[68].tolist() == [4, 4 * 64]
+        assert switch.register("sent", 0).tolist() == [[1 + 1 + 5], [1 + 1 + 1]]
+        assert switch.read([CounterEntry("received", PIPE1, pipe=0)]) == [CounterEntry("Ingress.received", PIPE1, 0, 0, 0)]
+
+
+def test_pipes_on_a_running_data_plane(program):
+    pairs = {port: memory_pair() for port in (0, PIPE1 + 2)}
+    with Switch(program) as switch:
+        for port, (inside, _) in pairs.items():
+            switch.add_port(port, inside)
+        switch.start()
+        entries(switch)
+        for count in range(300):
+            assert pairs[0][1].send([to(2, 60 + count)]) == 1
+            assert pairs[PIPE1 + 2][1].wait(5)
+            (frame,) = pairs[PIPE1 + 2][1].receive()
+            assert bytes(frame) == to(2, 60 + count)
+        switch.stop()
+        assert switch.register("sent", 0).tolist() == [[0], [300]]
+    for inside, outside in pairs.values():
+        outside.close()
+        inside.close()
+
+
+def test_a_switch_process_runs_it():
+    need("p4runtime")
+    from p4runtime_client import Client, Names, update
+    from test_switch_run import DEADLINE
+    from test_switch_run import Switch as Process
+
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    for s in sockets:
+        s.bind(("127.0.0.1", 0))
+        s.settimeout(DEADLINE)
+    ports = [f"-i{n}@udp:127.0.0.1:0,127.0.0.1:{s.getsockname()[1]}" for n, s in zip((1, PIPE1 + 2), sockets, strict=True)]
+    with Process(str(SOURCE), "--arch", "tna", "--pipes", "2", *ports) as process:
+        client = Client(process.address)
+        assert client.stream().arbitrate(1).status.code == 0
+        from ina.p4runtime.messages import p4
+
+        asked = p4.GetForwardingPipelineConfigRequest(device_id=1)
+        names = Names(client.call("GetForwardingPipelineConfig", asked).config.p4info)
+        forward = names.entry("addresses", None, "send", port=PIPE1 + 2)
+        forward.is_default_action = True
+        client.write(update("MODIFY", table_entry=forward))
+        at = int(re.search(r"1@UDP 127\.0\.0\.1:(\d+)", process.said)[1])
+        sockets[0].sendto(b"over two pipes", ("127.0.0.1", at))
+        assert sockets[1].recv(100) == b"over two pipes"
+        client.close()
+    for s in sockets:
+        s.close()
+
+
+def test_the_process_refuses_a_program_of_another_architecture():
+    need("p4runtime")
+    command = [sys.executable, "-m", "ina.cli", "switch", "run", str(SOURCE), "--arch", "v1model", "--grpc", "127.0.0.1:0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ina: tna_forward.p4 is a program for tna, and this switch takes v1model"
+    done = subprocess.run([*command, "--pipes", "7"], capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert done.returncode == 1 and "--pipes 7: expected 1 to 4" in done.stderr
