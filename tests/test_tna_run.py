@@ -14,12 +14,17 @@ from capabilities import need
 from ina.compiler.build import compile_program
 from ina.switch import (
     CounterEntry,
+    EntityError,
+    FilterEntry,
+    LpfConfig,
     MulticastGroupEntry,
     MulticastPort,
     Program,
     Replica,
     Switch,
     TableEntry,
+    WredConfig,
+    delete,
     insert,
     modify,
 )
@@ -90,6 +95,61 @@ def test_pipes_on_a_running_data_plane(program):
     for inside, outside in pairs.values():
         outside.close()
         inside.close()
+
+
+@pytest.fixture(scope="module")
+def filters() -> Program:
+    return Program(compile_program(ROOT / "tests/programs/tna_filters.p4").so_path)
+
+
+def filtered(switch: Switch, sample: int, now: int = 0, port: int = 0) -> tuple[int, int, int]:
+    """What Lpf, DirectLpf and Wred of cell 3 make of a sample at `now` ns."""
+    ((_, frame),) = switch.step((5).to_bytes(6, "big") + bytes(2) + sample.to_bytes(4, "big") + bytes(2 + 46), port, now * 1000)
+    return int.from_bytes(frame[6:10], "big"), int.from_bytes(frame[:4], "big"), int.from_bytes(frame[12:14], "big")
+
+
+def test_filters_are_configured_cell_by_cell(filters):
+    entry = TableEntry("addresses", {"hdr.ethernet.dst": 5}, "filter")
+    with Switch(filters) as switch:
+        for port in (0, 1, PIPE1):
+            switch.add_port(port)
+        switch.write(insert(entry))
+        assert filtered(switch, 1000) == (1000, 1000, 0)
+        switch.write(modify(
+            FilterEntry("average", 3, LpfConfig(100.0, 1000.0)), FilterEntry("red", 3, WredConfig(0.0, 400, 800, 0.0)),
+            FilterEntry("mine", config=LpfConfig(0, 0, scale_down=2), entry=entry),
+        ))  # fmt: skip
+        assert filtered(switch, 1000, 0)[0] == 0  # no time has passed
+        assert filtered(switch, 1000, 100) == (632, 250, 1)  # 1 - 1/e of the way up; a quarter; above 800
+        assert filtered(switch, 0, 1100)[0] == 232  # down by e, with the other time constant
+        assert filtered(switch, 700, 1200)[2] == 0  # between the thresholds, with a probability of 0
+        assert filtered(switch, 300, 0, PIPE1)[0] == 0  # the other pipe's averages
+        assert switch.read([FilterEntry("average", 3, pipe=0)]) == [
+            FilterEntry("Ingress.average", 3, LpfConfig(100.0, 1000.0), 0)
+        ]
+        assert switch.read([FilterEntry("red", 3, pipe=1)])[0].config == WredConfig(0.0, 400, 800, 0.0)
+        assert len(switch.read([FilterEntry("red")])) == 2 * 16
+        (direct, _) = switch.read([FilterEntry("mine", entry=entry)])
+        assert direct.config == LpfConfig(0, 0, scale_down=2) and direct.entry == entry
+        switch.write(delete(entry))
+        switch.write(insert(entry))  # an entry that takes over a cell has nothing of the former one's
+        assert switch.read([FilterEntry("mine", entry=entry, pipe=0)])[0].config is None
+        switch.write(modify(FilterEntry("average")))
+        assert filtered(switch, 7, 1300)[0] == 7
+
+
+@pytest.mark.parametrize(("entity", "message"), [
+    (FilterEntry("averag", 0), "no filter 'averag'; there are: Ingress.average"),
+    (FilterEntry("average", 16), r"filter Ingress.average: index 16: expected 0\.\.15"),
+    (FilterEntry("average", 0, WredConfig(1, 2, 3, 0.5)), "it is a lpf"),
+    (FilterEntry("red", 0, WredConfig(1, 3, 2, 0.5)), "low not above high"),
+    (FilterEntry("average", 0, LpfConfig(-1, 0)), "finite and not negative"),
+    (FilterEntry("mine", 0), "a direct one: name an entry of table Ingress.addresses"),
+    (FilterEntry("average", entry=TableEntry("addresses", {"hdr.ethernet.dst": 1})), "not a direct one"),
+])  # fmt: skip
+def test_bad_filters_are_refused(filters, entity, message):
+    with Switch(filters) as switch, pytest.raises(EntityError, match=message):
+        switch.write(modify(entity))
 
 
 def test_a_switch_process_runs_it():

@@ -25,6 +25,8 @@ from ina.switch.p4info import EntityError, P4Info
 from ina.switch.program import Program
 from ina.switch.target import SwitchTarget
 from ina.switch.tna_entities import (
+    FilterEntry,
+    LpfConfig,
     MirrorSession,
     MulticastEcmp,
     MulticastLag,
@@ -34,12 +36,13 @@ from ina.switch.tna_entities import (
     MulticastTree,
     PortMetadata,
     ReplicationConfig,
+    WredConfig,
 )
 
 __all__ = [
-    "CloneSessionEntry", "CounterEntry", "Digest", "DirectCounterEntry", "DirectMeterEntry", "EntityError", "Link",
-    "MeterConfig", "MeterEntry", "MirrorSession", "MulticastEcmp", "MulticastGroupEntry", "MulticastLag", "MulticastNode",
-    "MulticastPort", "MulticastPrune", "MulticastTree", "P4Info", "PortMetadata", "PortStats", "ProfileGroup",
-    "ProfileMember", "Program", "RegisterEntry", "Replica", "ReplicationConfig", "Switch", "SwitchTarget", "TableEntry",
-    "TraceRecord", "Update", "ValueSetEntry", "delete", "insert", "modify",
+    "CloneSessionEntry", "CounterEntry", "Digest", "DirectCounterEntry", "DirectMeterEntry", "EntityError", "FilterEntry",
+    "Link", "LpfConfig", "MeterConfig", "MeterEntry", "MirrorSession", "MulticastEcmp", "MulticastGroupEntry", "MulticastLag",
+    "MulticastNode", "MulticastPort", "MulticastPrune", "MulticastTree", "P4Info", "PortMetadata", "PortStats",
+    "ProfileGroup", "ProfileMember", "Program", "RegisterEntry", "Replica", "ReplicationConfig", "Switch", "SwitchTarget",
+    "TableEntry", "TraceRecord", "Update", "ValueSetEntry", "WredConfig", "delete", "insert", "modify",
 ]  # fmt: skip

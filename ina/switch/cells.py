@@ -16,12 +16,14 @@ from ina.switch.entities import (
     RegisterEntry,
     as_int,
 )
+from ina.switch.filters import Filters
 from ina.switch.p4info import EntityError
 from ina.switch.program import Program
 from ina.switch.tables import Tables
+from ina.switch.tna_entities import FilterEntry
 
-CELL_ENTRIES = (CounterEntry, DirectCounterEntry, RegisterEntry, MeterEntry, DirectMeterEntry)
-CELL_BYTES = {"counter": 16, "meter": 64}
+CELL_ENTRIES = (CounterEntry, DirectCounterEntry, RegisterEntry, MeterEntry, DirectMeterEntry, FilterEntry)
+CELL_BYTES = {"counter": 16, "meter": 64, "filter": 64}
 _METER = struct.Struct("<Q6dQ")  # struct ina_meter of the compiled program (prelude.h)
 
 
@@ -32,9 +34,12 @@ class Cells:
         self.program = program
         self.pipes = pipes
         self.stride = stride
+        self.filters = Filters(tuple(program.layout.get("filters", ())))
 
     def layout(self, kind: str, name: str | int) -> dict[str, Any]:
-        """Of a counter, meter or register; of a register of pairs, by "name.member" one of the two words."""
+        """Of a counter, meter, register or filter; of a register of pairs, by "name.member" one of the two words."""
+        if kind == "filter":
+            return self.filters.layout(str(name))
         for layout in self.program.layout.get(f"{kind}s", ()):
             if layout["name"] == name:
                 return layout
@@ -94,6 +99,9 @@ class Cells:
             if isinstance(entity, MeterEntry):
                 return self._fill("meter", entity.meter, entity.index, entity.pipe, cell, keep)
             return self._fill("meter", *tables.direct_meter(entity.entry), entity.pipe, cell, keep)
+        if isinstance(entity, FilterEntry):
+            index = self.filters.index(entity, tables)
+            return self._fill("filter", entity.filter, index, entity.pipe, self.filters.cell(entity), keep)
         counts = (entity.packets, entity.bytes)
         cell = b"".join(as_int(n, 64, "counter").to_bytes(8, "little") for n in counts)
         direct = isinstance(entity, DirectCounterEntry)

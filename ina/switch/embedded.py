@@ -40,7 +40,7 @@ from ina.switch.p4info import EntityError, P4Info
 from ina.switch.program import Program
 from ina.switch.tables import TableImage, Tables
 from ina.switch.target import SwitchTarget
-from ina.switch.tna_entities import TnaEntity
+from ina.switch.tna_entities import FilterEntry, TnaEntity
 from ina.switch.traffic_manager import TrafficManager
 from ina.switch.watching import Watched
 
@@ -461,6 +461,15 @@ class Switch(Watched, SwitchTarget):
                             found.append(DirectMeterEntry(e.entry, configs[0], pipe))
                         else:
                             found += [MeterEntry(name, (index or 0) + i, c, pipe) for i, c in enumerate(configs)]
+                elif isinstance(e, FilterEntry):
+                    index = self._cells.filters.index(e, self._tables)
+                    for pipe, raw in self._read_by_pipe("filter", e.filter, index, e.pipe, timeout):
+                        configs = self._cells.filters.configs(e.filter, raw)
+                        name = self._cells.layout("filter", e.filter)["name"]
+                        found += [
+                            FilterEntry(name, None if e.entry else (index or 0) + i, c, pipe, e.entry)
+                            for i, c in enumerate(configs)
+                        ]
                 elif isinstance(e, ProfileMember):
                     found += [m for m in self._tables.profiles.members.values() if self._is(e, m, "member_id")]
                 elif isinstance(e, ProfileGroup):

@@ -211,6 +211,7 @@ class Tables:
         self.profiles = Profiles(p4info)
         self.value_sets = ValueSets(p4info, layout.get("value_sets", ()))
         self._order = {(t.get("pipeline", 0), t["index"]): t["name"] for t in in_image}
+        self._filters = layout.get("filters", ())
         self._const: dict[str, list[TableEntry]] = {}
         self._layouts = {t["name"]: t for t in layout.get("tables", ())}
         for t in self._layouts.values():
@@ -298,20 +299,28 @@ class Tables:
         name = table.layout.get(f"direct_{kind}")
         if name is None:
             raise EntityError(f"table {table.info.name} has no direct {kind}", "NOT_FOUND")
+        return name, self.row_id(entry)
+
+    def row_id(self, entry: TableEntry) -> int:
+        """The number of an entry, by which direct objects know it."""
+        table = self._table(entry.table)
         key, _, _ = table.check(TableEntry(entry.table, entry.match, None, {}, entry.priority))
         row = table.rows.get((key, entry.priority))
         if row is None:
             raise EntityError(f"table {table.info.name}: no entry with match {entry.match}", "NOT_FOUND")
-        return name, row.id
+        return row.id
 
     def reused(self) -> list[tuple[str, str, int]]:
-        """("counter" or "meter", name, cell) of direct ones that new entries have taken over since `copy`."""
-        return [
+        """("counter", "meter" or "filter", name, cell) of direct ones that new entries have taken over since `copy`."""
+        taken = [(t, number) for t in self._tables.values() for number in t.reused]
+        found = [
             (kind, t.layout[f"direct_{kind}"], number)
             for kind in ("counter", "meter")
-            for t in self._tables.values()
+            for t, number in taken
             if t.layout.get(f"direct_{kind}")
-            for number in t.reused
+        ]
+        return found + [
+            ("filter", f["name"], number) for t, number in taken for f in self._filters if f["table"] == t.info.name
         ]
 
     def entries(self, table: str | int | None = None) -> list[TableEntry]:
@@ -341,6 +350,7 @@ class Tables:
         """For changes that are to be made all or not at all."""
         twin = object.__new__(Tables)
         twin.p4info, twin._order, twin._const, twin._layouts = self.p4info, self._order, self._const, self._layouts
+        twin._filters = self._filters
         twin._tables = {name: t.copy() for name, t in self._tables.items()}
         twin.profiles, twin.value_sets = self.profiles.copy(), self.value_sets.copy()
         return twin

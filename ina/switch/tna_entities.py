@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ina.switch.entities import Value
+from ina.switch.entities import TableEntry, Value
 
 
 def front_panel(pipes: int) -> list[int]:
@@ -127,7 +127,45 @@ class PortMetadata:
     parser: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class LpfConfig:
+    """A low-pass filter: time constants in ns for samples above the average (`rise`) and below it (`fall`); `rate`: what comes
+    adds up, otherwise samples are averaged. The result is divided by 2^`scale_down`.
+    """
+
+    rise: float
+    fall: float
+    rate: bool = False
+    scale_down: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class WredConfig:
+    """Random early detection: drops with a probability that rises from 0 at an average of `low` to `probability` at `high`, and
+    always above that; `time_constant` of the average in ns.
+    """
+
+    time_constant: float
+    low: float
+    high: float
+    probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class FilterEntry:
+    """Cell `index` of an Lpf or Wred; None: all of them. Without `config` an Lpf gives what it is given, a Wred never drops.
+
+    Of a DirectLpf or DirectWred the cell is that of `entry`.
+    """
+
+    filter: str
+    index: int | None = None
+    config: LpfConfig | WredConfig | None = None
+    pipe: int | None = None
+    entry: TableEntry | None = None
+
+
 TnaEntity = (
     MulticastNode | MulticastEcmp | MulticastTree | MulticastLag | MulticastPrune | MulticastPort | ReplicationConfig
-    | MirrorSession | PortMetadata
+    | MirrorSession | PortMetadata | FilterEntry
 )  # fmt: skip
