@@ -183,6 +183,10 @@ PROBES: dict[str, Callable[[], str]] = {
     ),
     "p4c-tofino": _tofino_compiler,
     "bfrt-client": _bfrt_client,
+    "ptf": lambda: (
+        "INA_P4STUDIO does not name open-p4studio's folder pkgsrc"
+        if not os.environ.get("INA_P4STUDIO") else _python_with("INA_PTF_PYTHON", "ptf")()
+    ),
     "finsy": _python_with("INA_FINSY_PYTHON", "finsy"),
     "p4runtime-shell": _python_with("INA_P4RUNTIME_SHELL_PYTHON", "p4runtime_sh"),
     "root": lambda: "" if os.geteuid() == 0 else "not running as root",

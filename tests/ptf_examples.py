@@ -1,7 +1,9 @@
 """open-p4studio's examples and their PTF tests before the embedded switch, served over BFRuntime.
 
 `INA_P4STUDIO` names a checkout's folder `pkgsrc`, `INA_PTF_PYTHON` a Python with ptf, grpcio-tools, googleapis-common-protos,
-six and crcmod. As a script it runs all of them, or those named, and prints the table of docs/tna-conformance.md.
+six and crcmod. As a script it runs all of them, or those named (example[:Test,Test]), and says what became of each test;
+`--record` keeps that in tests/ptf/results.json (a test's reason for not passing, "": it passes) and makes the table of
+docs/tna-conformance.md from it.
 """
 
 from __future__ import annotations
@@ -21,9 +23,35 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PORTS = range(8)  # of each pipe
-LIMIT = 40  # seconds for one test
+LIMIT = 20  # seconds for one test
 PIPES = {"tna_32q_2pipe": 4}  # others have 2
 INTERNAL = {"tna_32q_2pipe": (1, 3)}  # pipes whose ports all lead back into the switch
+
+
+RESULTS = HERE / "ptf/results.json"
+PAGE = HERE.parent / "docs/tna-conformance.md"
+BEGIN, END = "<!-- results -->\n", "<!-- end of results -->\n"
+# What a failure's text says, and what it means
+REASONS = (
+    ("entries of single pipes", "entries of one pipe only"),
+    ("attribute idle_table", "idle time-outs"),
+    ("attribute byte_count_adj", "byte count adjustment at run time"),
+    ("pktgen", "packet generator"),
+    ("snapshot", "snapshots"),
+    ("DynamicKeyMask", "key masks changed at run time"),
+    ("c_hash.configure", "hashes changed at run time"),
+    ("bf-rt.json", "a program replaced while the switch runs"),
+    ("t2na.p4", "Tofino 2"),
+    ("handle cannot be read", "handles of entries"),
+    ("valid_handle", "handles of entries"),
+    ("LPF_SPEC", "Lpf over BFRuntime"),
+    ("WRED_SPEC", "Wred over BFRuntime"),
+    ("simple_lpf", "Lpf over BFRuntime"),
+    ("simple_wred", "Wred over BFRuntime"),
+    ("not done after", "takes longer than its time limit here"),
+    ("Thrift", "needs the SDE's Thrift interface"),
+    ("No module named 'p4'", "P4Runtime's own test classes"),
+)
 
 
 def folder(name: str) -> Path:
@@ -102,20 +130,57 @@ def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = LIMIT) -
             yield {"name": "(script)", "result": "error", "why": complaints.read()[-3000:], "seconds": 0}
 
 
+def reason(said: dict[str, Any]) -> str:
+    """Why a test does not pass; "": it does."""
+    if said["result"] == "pass":
+        return ""
+    for sign, meaning in REASONS:
+        if sign in said["why"]:
+            return meaning
+    return (said["why"].strip().splitlines() or [said["result"]])[-1].strip()[:120]
+
+
+def table(results: dict[str, dict[str, str]]) -> str:
+    """The page's table: tests that pass of all, and why the others do not."""
+    lines = ["| example | tests that pass | the others |", "|---|---|---|"]
+    for name, tests in sorted(results.items()):
+        others: dict[str, list[str]] = {}
+        for test, why in tests.items():
+            if why:
+                others.setdefault(why, []).append(test)
+        said = "; ".join(f"{why}: {', '.join(f'`{t}`' for t in who)}" for why, who in others.items())
+        lines.append(f"| `{name}` | {sum(not why for why in tests.values())} of {len(tests)} | {said} |")
+    every = [why for tests in results.values() for why in tests.values()]
+    lines += ["", f"Together {sum(not why for why in every)} of {len(every)} tests pass."]
+    return "\n".join(lines) + "\n"
+
+
+def page(results: dict[str, dict[str, str]]) -> str:
+    """docs/tna-conformance.md with the table of these results."""
+    text = PAGE.read_text()
+    return text[: text.index(BEGIN) + len(BEGIN)] + table(results) + text[text.index(END) :]
+
+
 def main() -> None:
+    arguments = [a for a in sys.argv[1:] if a != "--record"]
+    results: dict[str, dict[str, str]] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     with client() as made:
-        for name in sys.argv[1:] or names():
+        for name in arguments or names():
             name, _, only = name.partition(":")
             if not (folder(name) / f"{name}.p4").exists():
                 continue
             try:
                 for said in run(name, made, tuple(only.split(",")) if only else ()):
-                    last = said["why"].strip().splitlines()[-1:] or [""]
-                    print(f"{said['result']:5} {name}.{said['name']} {said['seconds']}s {last[0][:200]}", flush=True)
+                    results.setdefault(name, {})[said["name"]] = reason(said)
+                    print(f"{said['result']:5} {name}.{said['name']} {said['seconds']}s {reason(said)}", flush=True)
                     if os.environ.get("VERBOSE") and said["why"]:
                         print(said["why"])
             except Exception as error:
+                results[name] = {"(program)": reason({"result": "error", "why": f"{error}"})}
                 print(f"error {name}: {error!r}"[:500], flush=True)
+    if "--record" in sys.argv:
+        RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+        PAGE.write_text(page(results))
 
 
 if __name__ == "__main__":

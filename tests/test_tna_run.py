@@ -189,3 +189,18 @@ def test_the_process_refuses_a_program_of_another_architecture():
     assert done.stderr.splitlines()[-1] == "ina: tna_forward.p4 is a program for tna, and this switch takes v1model"
     done = subprocess.run([*command, "--pipes", "7"], capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert done.returncode == 1 and "--pipes 7: expected 1 to 4" in done.stderr
+
+
+def test_the_explorer_takes_all_pipes_back(program):
+    from ina.emulator.explorable import SwitchMachine
+
+    with Switch(program) as switch:
+        for port in (0, 1, PIPE1, PIPE1 + 2):
+            switch.add_port(port)
+        entries(switch)
+        machine = SwitchMachine("s1", switch)
+        behaviour, saved = machine.save()
+        assert machine.receive(0, to(1)) and machine.receive(PIPE1, to(2))
+        assert switch.register("sent", 0).tolist() == [[1], [1]] and machine.save()[0] != behaviour
+        machine.restore(saved)
+        assert switch.register("sent", 0).tolist() == [[0], [0]] and machine.save() == (behaviour, saved)

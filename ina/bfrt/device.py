@@ -14,6 +14,7 @@ from typing import Any
 
 from ina.bfrt import entities
 from ina.bfrt.entities import BYTES, INDEX, MEMBER, PACKETS, STATUS
+from ina.bfrt.filters import FilterTables
 from ina.bfrt.fixed import fixed_tables
 from ina.bfrt.info import Info, Table
 from ina.bfrt.ports_table import PortTables
@@ -51,7 +52,7 @@ class Device:
         self.info = Info(self.program_json, self.fixed_json)
         self._parts: dict[str, Any] = {}
         self.replication = Replication(self)
-        for part in (ProgramTables(self), PortTables(self), self.replication):
+        for part in (ProgramTables(self), PortTables(self), FilterTables(self), self.replication):
             self._parts |= dict.fromkeys(part.kinds, part)
 
     def _part(self, table: Table) -> Any:
@@ -74,13 +75,6 @@ class Device:
     def read(self, row: Row, pipe: int = ALL_PIPES) -> list[Row]:
         table = self.info.table(row.table)
         return self._part(table).read(table, row, self._pipe(pipe))
-
-    def has(self, row: Row) -> bool:
-        """Whether the table has a row with this key."""
-        try:
-            return bool(self.read(Row(row.table, row.key)))
-        except EntityError:
-            return False
 
     def usage(self, table: Table) -> int:
         return len(self.read(Row(table.name)))

@@ -6,6 +6,7 @@ are kbit/s and its bursts kbit, or packets; an entry without an action profile's
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -32,7 +33,8 @@ HIGHEST = 1 << 24  # priority of $MATCH_PRIORITY 0; its last, 2^24 - 1, is prior
 MEMBER, GROUP, STATUS = "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMBER_STATUS"
 INDEX = {"Counter": "$COUNTER_INDEX", "Meter": "$METER_INDEX", "Register": "$REGISTER_INDEX"}
 PACKETS, BYTES = "$COUNTER_SPEC_PKTS", "$COUNTER_SPEC_BYTES"
-UNLIMITED = (1 << 64) - 1  # of a meter's rates: everything is green
+UNLIMITED = (1 << 64) - 1  # of a meter's rates in packets: everything is green
+MOST = {"KBPS": 5195848221, "KBITS": 4380866642}  # and in bits: what the published driver says of Tofino's largest
 
 
 def table_of(info: Info, name: str | int, *kinds: str) -> Table:
@@ -123,7 +125,7 @@ def meter_fields(table: Table) -> tuple[list[str], float]:
 def _rates(table: Table, config: MeterConfig | None) -> dict[str, int]:
     names, unit = meter_fields(table)
     if config is None:
-        return dict.fromkeys(names, UNLIMITED)
+        return _unconfigured(names)
     values = (config.committed_rate, config.peak_rate, config.committed_burst, config.peak_burst)
     return {n: round(v / (unit or 1)) for n, v in zip(names, values, strict=True)}
 
@@ -201,10 +203,14 @@ def total(value: Any) -> int:
     return sum(v or 0 for v in value) if isinstance(value, tuple) else value or 0
 
 
+def _unconfigured(names: Iterable[str]) -> dict[str, int]:
+    return {n: MOST.get(n.rpartition("_")[2], UNLIMITED) for n in names}
+
+
 def meter_config(table: Table, data: Any) -> MeterConfig | None:
     names, unit = meter_fields(table)
     values = [data.get(n) for n in names]
-    if any(v is None for v in values) or all(v == UNLIMITED for v in values):
+    if any(v is None for v in values) or values == list(_unconfigured(names).values()):
         return None
     committed, peak, burst, peak_burst = (v * (unit or 1) for v in values)
     return MeterConfig(committed, round(burst), peak, round(peak_burst))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ina.bfrt.filters import FIELDS as FILTER_FIELDS
+from ina.bfrt.filters import INDEX as FILTER_INDEX
 from ina.bfrt.program_info import PIPE
 
 SCHEMA = "1.0.0"
@@ -18,8 +20,9 @@ DOLLARS = {name: FIRST + n for n, name in enumerate((
     "$ENTRY_TTL", "$ENTRY_HIT_STATE", "$METER_SPEC_CIR_KBPS", "$METER_SPEC_PIR_KBPS", "$METER_SPEC_CBS_KBITS",
     "$METER_SPEC_PBS_KBITS", "$METER_SPEC_CIR_PPS", "$METER_SPEC_PIR_PPS", "$METER_SPEC_CBS_PKTS", "$METER_SPEC_PBS_PKTS",
     "$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS", "$METER_INDEX", "$COUNTER_INDEX", "$REGISTER_INDEX", "$DEFAULT_FIELD",
+    *FILTER_INDEX.values(), *(name for fields in FILTER_FIELDS.values() for name, _ in fields),
 ), 1)}  # fmt: skip
-SELECTOR_IDS, PORT_METADATA_IDS = 0x82 << 24, 0x8F << 24  # beside those that P4Info gives out
+SELECTOR_IDS, PORT_METADATA_IDS, FILTER_IDS = 0x82 << 24, 0x8F << 24, 0x8E << 24  # beside those that P4Info gives out
 SCOPES = {"TABLE_AND_DEFAULT": "TableAndDefault", "TABLE_ONLY": "TableOnly", "DEFAULT_ONLY": "DefaultOnly"}
 MATCHES = {"EXACT": "Exact", "TERNARY": "Ternary", "LPM": "LPM", "RANGE": "Range", "OPTIONAL": "Optional"}
 PORTS = 288  # entries of a table of ports: four pipes of 72
@@ -87,6 +90,9 @@ class _Schema:
                 continue
             data = self._cells(name, register.get("typeSpec", {}))
             self._add(register, "Register", [_key(_dollar("$REGISTER_INDEX", _typed("uint32")))], data, ["Sync"])
+        for n, cells in enumerate(self.layout.get("filters", ())):
+            if cells["table"] is None:  # a direct one is not served
+                self._filter(n, cells)
         for values in info.get("valueSets", ()):
             keys = [_key(_field(int(m["id"]), m.get("name", f"f{m['id']}"), _bytes(m.get("bitwidth"))), "Ternary", False)
                     for m in values.get("match", ())]  # fmt: skip
@@ -218,6 +224,15 @@ class _Schema:
         if "tuple" in spec:
             return [(f"f{n}", m) for n, m in enumerate(spec["tuple"].get("members", ()), 1)]
         return [("f1", spec)]
+
+    def _filter(self, n: int, cells: dict[str, Any]) -> None:
+        kind = cells["type"].capitalize()
+        data = []
+        for name, said in FILTER_FIELDS[kind]:
+            choices = said.split("|")
+            data.append(_single(_dollar(name, _typed("string", choices=choices) if len(choices) > 1 else _typed(said))))
+        message = {"preamble": {"id": FILTER_IDS + n + 1, "name": cells["name"]}, "size": cells["size"]}
+        self._add(message, kind, [_key(_dollar(FILTER_INDEX[kind], _typed("uint32")))], data)
 
     def _port_metadata(self, n: int, metadata: dict[str, Any]) -> None:
         """`metadata`: the table's name ("SwitchIngressParser.$PORT_METADATA") and its fields, as the layout has them."""

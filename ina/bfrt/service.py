@@ -184,8 +184,14 @@ class Server:
             type_ = "MODIFY_DEC"
         pipe = _pipe_of(entry, target)
         back = device.inverse(type_, row) if undo is not None else []
-        modified = type_ == "INSERT_OR_MODIFY" and device.has(row)
-        device.write(type_, row, pipe)
+        modified = False
+        try:
+            device.write("INSERT" if type_ == "INSERT_OR_MODIFY" else type_, row, pipe)
+        except EntityError as error:
+            if type_ != "INSERT_OR_MODIFY" or error.code != "ALREADY_EXISTS":
+                raise
+            device.write(type_, row, pipe)
+            modified = True
         if undo is not None:
             undo += back
         return bfrt.Error(code=NUMBERS["ALREADY_EXISTS"], message="it was there, and is modified") if modified else bfrt.Error()

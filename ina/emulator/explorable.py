@@ -30,8 +30,11 @@ class SwitchMachine(Machine):
     def __init__(self, name: str, switch: Switch, restarts: bool = False):
         self.name, self.switch = name, switch
         self.timers = (0,) if restarts else ()
-        size, self._head = switch.program.pointer.state_size, switch.program.pointer.stats_offset
-        self._state = ffi.buffer(lib.ina_switch_state(switch.pointer), size)
+        self._state = ffi.buffer(lib.ina_switch_state(switch.pointer), lib.ina_switch_state_size(switch.pointer))
+        pipelines, stride = switch.program.pipelines, lib.ina_switch_state_stride(switch.pointer)
+        self._heads = [  # what is no statistics, of each pipe (a v1model program has one)
+            slice(p * stride, p * stride + pipelines[p % len(pipelines)].stats_offset) for p in range(max(1, switch.pipes))
+        ]
         self._new = bytes(self._state)
 
     def expire(self, timer: int) -> Sent | None:
@@ -43,7 +46,7 @@ class SwitchMachine(Machine):
 
     def save(self) -> tuple[bytes, bytes]:
         whole = bytes(self._state)
-        return whole[: self._head], whole
+        return b"".join(whole[head] for head in self._heads), whole
 
     def restore(self, saved: bytes) -> None:
         self._state[:] = saved
