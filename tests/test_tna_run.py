@@ -204,3 +204,25 @@ def test_the_explorer_takes_all_pipes_back(program):
         assert switch.register("sent", 0).tolist() == [[1], [1]] and machine.save()[0] != behaviour
         machine.restore(saved)
         assert switch.register("sent", 0).tolist() == [[0], [0]] and machine.save() == (behaviour, saved)
+
+
+def test_filters_have_tables_in_bfruntime(filters):
+    need("p4runtime")
+    from ina.bfrt.device import Device
+    from ina.bfrt.rows import Row
+
+    with Switch(filters) as switch:
+        device = Device(switch)
+        average, red = "pipe.Ingress.average", "pipe.Ingress.red"
+        data = {"$LPF_SPEC_TYPE": "RATE", "$LPF_SPEC_GAIN_TIME_CONSTANT_NS": 10.0, "$LPF_SPEC_OUT_SCALE_DOWN_FACTOR": 3}
+        device.write("INSERT", Row(average, {"$LPF_INDEX": 3}, data))
+        (row,) = device.read(Row(average, {"$LPF_INDEX": 3}))
+        assert row.data == data | {"$LPF_SPEC_DECAY_TIME_CONSTANT_NS": 0.0}
+        device.write("MODIFY", Row(average, {"$LPF_INDEX": 3}, {"$LPF_SPEC_TYPE": "SAMPLE"}), pipe=1)  # the rest stays
+        cells = [e.config for e in switch.read([FilterEntry("average", 3)])]
+        assert cells == [LpfConfig(10.0, 0.0, True, 3), LpfConfig(10.0, 0.0, False, 3)]
+        assert [r.data["$WRED_SPEC_MIN_THRESH_CELLS"] for r in device.read(Row(red))] == [0xFF000000] * 16
+        with pytest.raises(EntityError, match=r"\$LPF_INDEX is missing"):
+            device.write("MODIFY", Row(average, {}, data))
+        device.write("DELETE", Row(average))
+        assert {e.config for e in switch.read([FilterEntry("average")])} == {None}

@@ -420,6 +420,11 @@ class Switch(Watched, SwitchTarget):
         with self._lock:
             for e in entities:
                 if isinstance(e, TableEntry):
+                    if e.match and not e.is_default and e.table:
+                        known = self._tables.find(e)
+                        if known is not None and known.match == e.match:
+                            found.append(known)
+                            continue
                     rows = self._tables.entries(e.table or None)
                     if e.is_default and e.table:
                         rows = [self._tables.default_entry(e.table)]

@@ -301,6 +301,17 @@ class Tables:
             raise EntityError(f"table {table.info.name} has no direct {kind}", "NOT_FOUND")
         return name, self.row_id(entry)
 
+    def find(self, entry: TableEntry) -> TableEntry | None:
+        """The entry with this match and priority, at once however many there are; None also if the match is none of the
+        table's, or its entries are const."""
+        try:
+            table = self._table(entry.table)
+            key, _, _ = table.check(TableEntry(entry.table, entry.match, None, {}, entry.priority))
+        except EntityError:
+            return None
+        row = table.rows.get((key, entry.priority))
+        return row.entry if row else None
+
     def row_id(self, entry: TableEntry) -> int:
         """The number of an entry, by which direct objects know it."""
         table = self._table(entry.table)

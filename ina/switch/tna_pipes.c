@@ -42,7 +42,9 @@ int ina_tna_create(struct ina_switch *sw)
     uint32_t pipelines = 0;
     int error = 0;
     for (; program; program = program->next) {
-        const struct ina_tables *tables = pipelines ? sw->config.next_tables ? sw->config.next_tables[pipelines - 1] : NULL : sw->tables;
+        const struct ina_tables *tables = sw->tables;
+        if (pipelines)
+            tables = sw->config.next_tables ? sw->config.next_tables[pipelines - 1] : NULL;
         if (program->abi != INA_PROGRAM_ABI || program->architecture != INA_TNA || pipelines == INA_TNA_PIPES
             || (tables ? tables->count : 0) != program->table_count || program->meta_size < sizeof(struct ina_tna))
             error = EINVAL;
@@ -306,7 +308,9 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
         struct ina_trace_record *record = &sw->trace[(traced + entered++) % sw->trace_capacity];
         const struct ina_tna *want = wishes(&batch[i]);
         const bool multicast = want->has_mcast_a || want->has_mcast_b;
-        record->verdict = want->resubmit ? INA_RESUBMIT : batch[i].verdict == INA_UNICAST && multicast ? INA_MULTICAST : batch[i].verdict;
+        record->verdict = batch[i].verdict == INA_UNICAST && multicast ? INA_MULTICAST : batch[i].verdict;
+        if (want->resubmit)
+            record->verdict = INA_RESUBMIT;
         record->target = want->has_ucast ? want->ucast_egress_port : want->has_mcast_a ? want->mcast_grp_a : want->mcast_grp_b;
     }
     for (unsigned i = 0; i < n; i++) {

@@ -4,7 +4,7 @@
  * A multicast group is an image of 32-bit words, made by the control plane from its nodes and ECMP groups:
  *
  *     group:        number of branches | for each: offset of a branch
- *     branch:       level-1 exclusion id | bit 16: it is valid | bit 17: chosen by hash, number of choices | offset of a node, each
+ *     branch:       level-1 exclusion id, bit 16: it is valid, bit 17: chosen by hash | number of choices | offset of a node, each
  *     node:         rid | number of ports | number of LAGs | ports ... | LAG ids ...
  *
  * Offsets are in words from the start of the image; a choice of 0 is a slot without a node. Of the choices of a branch
