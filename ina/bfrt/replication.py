@@ -123,6 +123,9 @@ ALWAYS_THERE = ("PrePrune", "PrePort")  # the hardware has every one of them: IN
 INCREMENTAL = {"PreMgid": ("$MULTICAST_NODE_ID", "$MULTICAST_ECMP_ID"), "PreEcmp": ("$MULTICAST_NODE_ID",)}
 
 
+DEFAULT = "$DEFAULT_FIELD"  # of $PORT_METADATA without names
+
+
 class Replication:
     kinds = (*FORMS, "PortMetadata")
 
@@ -221,7 +224,22 @@ class Replication:
         port = row.key[table.keys[0].name]
         if type_ in ("INSERT", "INSERT_OR_MODIFY"):
             type_ = "MODIFY"
-        self._write([Update(type_, PortMetadata(port, dict(row.data), name))])
+        self._write([Update(type_, PortMetadata(port, self._named(name, dict(row.data)), name))])
+
+    def _layout(self, name: str) -> list[dict[str, Any]]:
+        return next((m["fields"] for m in self.switch.program.port_metadata if m["name"] == name), [])
+
+    def _named(self, name: str, data: dict[str, Any]) -> dict[str, Any]:
+        """64 bits as the fields that the parser finds in them."""
+        if DEFAULT not in data:
+            return data
+        return {f["name"]: data[DEFAULT] >> (64 - f["bit"] - f["width"]) & ((1 << f["width"]) - 1) for f in self._layout(name)}
+
+    def _given(self, table: Table, name: str, fields: Any) -> dict[str, Any]:
+        """The reverse, where that is what the table has."""
+        if table.data[0].name != DEFAULT:
+            return dict(fields)
+        return {DEFAULT: sum(fields.get(f["name"], 0) << (64 - f["bit"] - f["width"]) for f in self._layout(name))}
 
     def _read_port_metadata(self, table: Table, row: Row) -> list[Row]:
         key = table.keys[0].name
@@ -229,4 +247,5 @@ class Replication:
         found = self.switch.read([PortMetadata(wanted, parser=own_name(table.name))])
         if wanted is not None and not found:
             raise EntityError(f"table {table.name}: nothing is set for port {wanted}", "NOT_FOUND")
-        return [Row(table.name, {key: e.port}, dict(e.fields)) for e in found]
+        name = own_name(table.name)
+        return [Row(table.name, {key: e.port}, self._given(table, name, e.fields)) for e in found]

@@ -236,7 +236,8 @@ class _Schema:
 
     def _port_metadata(self, n: int, metadata: dict[str, Any]) -> None:
         """`metadata`: the table's name ("SwitchIngressParser.$PORT_METADATA") and its fields, as the layout has them."""
-        fields = [(f["name"], f["width"]) for f in metadata["fields"]] or [("$DEFAULT_FIELD", 64)]
+        fields = [(f["name"], f["width"]) for f in metadata["fields"] if metadata.get("unpacked", True)]
+        fields = fields or [("$DEFAULT_FIELD", 64)]  # a header that the parser extracts has no names in the table
         data = [_single(_field(i, name, _bytes(width)), True) for i, (name, width) in enumerate(fields, 1)]
         message = {"preamble": {"id": PORT_METADATA_IDS + n + 1, "name": metadata["name"]}, "size": PORTS}
         key = _key(_field(FIRST + 100, "ig_intr_md.ingress_port", _bytes(9)))
