@@ -188,6 +188,12 @@ def _connected(socket: str, timeout: float) -> Any:
         time.sleep(0.05)
 
 
+def _say(text: str) -> None:
+    """A whole line, or nothing of it: an interrupt may come at any moment, and the summary begins a line of its own."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def operand(worker: int, turn: int, count: int, dtype: str) -> np.ndarray:
     """What ``worker`` brings to all-reduce number ``turn``: integers from -LARGEST to LARGEST that differ in every place."""
     mixed = np.arange(count, dtype=np.uint32) * np.uint32(2654435761) + np.uint32(turn * 97 + worker * 40503)
@@ -269,9 +275,9 @@ class Bench:
     def _tell(self, turn: int, took: float) -> None:
         size = self.args.size * self.args.in_flight
         if self.args.json:
-            print(json.dumps({"all_reduce": turn, "seconds": took, "bytes": size, "mbufs": self.opened.mbufs()}), flush=True)
+            _say(json.dumps({"all_reduce": turn, "seconds": took, "bytes": size, "mbufs": self.opened.mbufs()}))
         else:
-            print(f"{turn}: {size} B in {took * 1e3:.3f} ms, {8 * size / took / 1e9:.2f} Gb/s", flush=True)
+            _say(f"{turn}: {size} B in {took * 1e3:.3f} ms, {8 * size / took / 1e9:.2f} Gb/s")
 
     def _summary(self, seconds: float) -> None:
         args, stats = self.args, self.endpoint.stats
@@ -288,18 +294,18 @@ class Bench:
         said |= {"worker_stats": stats, "port": self.endpoint.port_stats, "device_stats": self.device.stats,
                  "mbufs": self.opened.mbufs()}  # fmt: skip
         if args.json:
-            print(json.dumps({"summary": said}), flush=True)
+            _say(json.dumps({"summary": said}))
             return
         rate = "none complete"
         if times:
             rate = (f"median {said['median'] * 1e3:.3f} ms ({said['gbps']:.2f} Gb/s, {said['ate_per_s'] / 1e6:.1f} M ATE/s), "
                     f"best {said['best'] * 1e3:.3f}, worst {said['worst'] * 1e3:.3f} ms")  # fmt: skip
-        print(f"worker {said['worker']} of {said['workers']} at {said['device']}, {said['protocol']}, {said['values']} values, "
+        _say(f"worker {said['worker']} of {said['workers']} at {said['device']}, {said['protocol']}, {said['values']} values, "
               f"{said['slots']} slots\n{len(times)} all-reduces of {size} B{', every value verified' * args.verify}: {rate}\n"
               f"sent {stats['tx_packets']} packets ({stats['retransmissions']} again), received {stats['rx_packets']} "
               f"({stats['duplicates']} duplicates, {stats['drop_stale']} stale, "
               f"{stats['drop_malformed'] + stats['drop_foreign']} not ours)\n"
-              f"mbufs: {said['mbufs']['in_use']} of {said['mbufs']['all']} in use", flush=True)
+              f"mbufs: {said['mbufs']['in_use']} of {said['mbufs']['all']} in use")
 
 
 if __name__ == "__main__":
