@@ -213,6 +213,10 @@ def test_more_than_there_is(checked):
     ("if (hdr.data.a < hdr.data.b) { meta.x = 1; }", "'hdr.data.a < hdr.data.b' compares two fields by size"),
     ("meta.x = (hdr.data.a + hdr.data.b) & 15;", "an expression of several operations"),
 ])  # fmt: skip
+def test_an_inverted_operand_is_no_operation_more(checked):
+    assert checked("apply { meta.x = hdr.data.a & ~hdr.data.b; }").findings == []
+
+
 def test_what_a_compiler_may_refuse_is_a_warning(checked, statement, message):
     report = checked(f"apply {{ {statement} }}")
     assert messages(report) == [] and [m.startswith(message) for m in messages(report, "warning")] == [True]
@@ -260,3 +264,13 @@ def test_programs_that_are_known_to_compile_have_no_fault(path):
     assert messages(report) == []
     assert report.stages <= 12 and all(used <= has for used, has in report_totals(report).values())
     json.dumps(as_json(report))
+
+
+@pytest.mark.parametrize("name", ["switchml", "atp"])
+def test_the_table_of_the_docs_is_true(name):
+    row = next(line for line in Path("docs/tofino.md").read_text().splitlines() if line.startswith(f"| `p4/tofino/{name}.p4` |"))
+    report = check(load(f"p4/tofino/{name}.p4", include_dirs=["p4"]))
+    totals = report_totals(report)
+    kinds = ("stages", "bits of containers for headers", "stateful ALUs", "SRAM blocks", "TCAM blocks")
+    assert [int(cell.replace(",", "")) for cell in row.split("|")[2:-1]] == [totals[kind][0] for kind in kinds]
+    assert report.findings == []

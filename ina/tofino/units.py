@@ -301,7 +301,10 @@ def _operations(e: Any) -> int:
     if e is None or e.const is not None or isinstance(e, ast.Call):
         return 0
     own = isinstance(e, ast.Binary) and e.op != "++" or isinstance(e, ast.Unary) and e.op != "+"
-    return own + sum(_operations(p) for p in parts(e))
+    inner = parts(e)
+    if isinstance(e, ast.Binary) and e.op in ("&", "|", "^"):  # the ALU inverts an operand of these on the way
+        inner = [p.operand if isinstance(p, ast.Unary) and p.op == "~" else p for p in inner]
+    return own + sum(_operations(p) for p in inner)
 
 
 def _compared(e: Any) -> Iterator[Any]:
