@@ -213,13 +213,13 @@ def test_more_than_there_is(checked):
     ("if (hdr.data.a < hdr.data.b) { meta.x = 1; }", "'hdr.data.a < hdr.data.b' compares two fields by size"),
     ("meta.x = (hdr.data.a + hdr.data.b) & 15;", "an expression of several operations"),
 ])  # fmt: skip
-def test_an_inverted_operand_is_no_operation_more(checked):
-    assert checked("apply { meta.x = hdr.data.a & ~hdr.data.b; }").findings == []
-
-
 def test_what_a_compiler_may_refuse_is_a_warning(checked, statement, message):
     report = checked(f"apply {{ {statement} }}")
     assert messages(report) == [] and [m.startswith(message) for m in messages(report, "warning")] == [True]
+
+
+def test_an_inverted_operand_is_no_operation_more(checked):
+    assert checked("apply { meta.x = hdr.data.a & ~hdr.data.b; }").findings == []
 
 
 def test_the_command(tmp_path, capsys):
