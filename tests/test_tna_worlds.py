@@ -19,6 +19,7 @@ from ina.control.kinds import KINDS
 from ina.emulator.explorable import job as explorable
 from ina.experiment import allreduce, processes, sharing
 from ina.experiment.config import AllReduce, Config, ConfigError, Sharing, Workload
+from ina.switch import Link as PortLink
 from ina.switch.program import Program
 from ina.switch.tna_entities import front_panel
 from ina.transport import protocols
@@ -187,3 +188,20 @@ def test_configurations_name_the_program():
         Sharing(switch="bmv2")
     with pytest.raises(ConfigError, match=r"switch = 'process': expected 'embedded' or 'tna' outside world = 'testbed'"):
         AllReduce(switch="process")
+
+
+def test_full_queues_leave_buffers_for_what_goes_round():
+    """A worker's packet has been counted when it comes for its additions: it must not be lost for want of a buffer."""
+    world = World(open_target("tna", 64), ports=3)
+    switch = world.target.switch
+    switch.add_port(9, link=PortLink(rate=1e6))
+    world.forward("02:00:00:00:00:99", 9)
+    job = world.admit(2)
+    other = bytes.fromhex("020000000099") + bytes(94)
+    while not switch.port_stats(9).drops["no_buffer"]:
+        world.send(other, 2)
+    vectors = [np.arange(64), 3 * np.arange(64)]
+    assert job.send(0, 0, vectors[0]) == []
+    sent = job.send(1, 0, vectors[1])
+    assert [port for port, _ in sent] == [0, 1]
+    assert all(world.parse(frame)["values"]["v"] == tuple(4 * np.arange(64)) for _, frame in sent)

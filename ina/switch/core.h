@@ -78,6 +78,7 @@ struct ina_switch {
 
     uint8_t *buffers;
     uint32_t buffer_free, buffer_unused; /* free list; those after `unused` were never used */
+    uint32_t buffers_held;
     uint32_t loop_head, loop_tail, loop_count;
 
     struct ina_trace_record *trace;

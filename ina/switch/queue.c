@@ -10,7 +10,16 @@ static uint32_t reserve(struct ina_switch *sw)
         sw->buffer_free = ina_buffer_at(sw, i)->next;
     else if (sw->buffer_unused < sw->config.buffers)
         i = sw->buffer_unused++;
+    sw->buffers_held += i != INA_NO_BUFFER;
     return i;
+}
+
+/* Frames that wait for a link leave these for frames that go round: a TNA program may have counted what it adds in a later
+ * pass. As many as a batch has at once, before and after a pass. */
+static bool kept_for_loops(const struct ina_switch *sw)
+{
+    enum { KEPT = 3 * INA_BATCH };
+    return sw->tna && sw->config.buffers > 2 * KEPT && sw->buffers_held + KEPT >= sw->config.buffers;
 }
 
 /* Copies descriptor, metadata and frame; the frame fits. */
@@ -39,6 +48,7 @@ void ina_buffer_give(struct ina_switch *sw, uint32_t i)
 {
     ina_buffer_at(sw, i)->next = sw->buffer_free;
     sw->buffer_free = i;
+    sw->buffers_held--;
 }
 
 struct ina_buffer *ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type,
@@ -87,7 +97,7 @@ void ina_link_push(struct ina_switch *sw, uint16_t number, const struct ina_pack
         port->stats.drops[INA_DROPPED_TOO_LONG]++;
         return;
     }
-    uint32_t i = reserve(sw);
+    uint32_t i = kept_for_loops(sw) ? INA_NO_BUFFER : reserve(sw);
     if (i == INA_NO_BUFFER) {
         port->stats.drops[INA_DROPPED_NO_BUFFER]++;
         return;
