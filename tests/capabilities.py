@@ -177,6 +177,9 @@ PROBES: dict[str, Callable[[], str]] = {
     "af-xdp": lambda: _opens(lambda: socket.socket(44, socket.SOCK_RAW).close(), "AF_XDP sockets"),  # linux/socket.h
     "tun": lambda: _opens(lambda: open("/dev/net/tun", "rb").close(), "tap interfaces (/dev/net/tun)"),
     "p4runtime": _p4runtime,
+    "p4-examples": lambda: (
+        "" if os.environ.get("INA_P4_EXAMPLES") else "INA_P4_EXAMPLES does not name a folder with other people's TNA programs"
+    ),
     "tna-programs": lambda: (
         "" if os.environ.get("INA_P4STUDIO") or os.environ.get("INA_P4APP_SWITCHML")
         else "neither INA_P4STUDIO names a checkout of open-p4studio (pkgsrc), nor INA_P4APP_SWITCHML one of p4app-switchML"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from capabilities import need
 
 from ina._native import ffi
 from ina.compiler import build
@@ -136,6 +137,7 @@ class Pipe:
 
 def pipes(path: Path, **options: Any) -> list[Pipe]:
     """The pipelines of a program file."""
+    need("cc")
     compiled = build.compile_program(path, **options)
     program = Program(compiled.so_path)
     found, at = [], program.pointer

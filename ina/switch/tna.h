@@ -6,7 +6,9 @@
  *     egress    egress_intrinsic_metadata_t 27 | [mirror header |] frame as ingress (or the mirror) left it
  *
  * data, len and wire_len cover those bytes too; `front` says how many they are, mirror headers left out. On return data,
- * len and wire_len are the deparsed frame. Each phase is complete: parser, control, deparser; nothing but the frame's own
+ * len and wire_len are the deparsed frame, unless pkt->verdict says that there is none: INA_DROP (nothing goes on; after
+ * egress the frame is there all the same if `mirror` is set), INA_RESUBMIT; else it is INA_UNICAST, and the wishes below say
+ * where to. Each phase is complete: parser, control, deparser; nothing but the frame's own
  * bytes goes from ingress to egress, so pkt->meta may be any 64-byte aligned block of meta_size bytes for each call.
  *
  * `struct ina_tna` is at the start of pkt->meta: the runtime sets `front`, the phase writes everything else anew. What
