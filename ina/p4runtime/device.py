@@ -208,7 +208,7 @@ class Device:
         self._saved = None
         if old is not None:
             old.switch.close()
-        log.info("runs %s with ports %s", pipeline.switch.program.name, sorted(self._ports))
+        log.info("runs %s with ports %s", pipeline.switch.program.name, pipeline.switch.ports)
 
     @staticmethod
     def _reconcile(old: Pipeline, new: Pipeline) -> None:

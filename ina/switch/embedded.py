@@ -226,7 +226,7 @@ class Switch(Watched, SwitchTarget):
                 raise ValueError(f"port {number} is there already: remove it first")
             if self.pipes and number >= self.pipes * lib.INA_TNA_PIPE_PORTS:
                 raise ValueError(f"port {number}: expected 0..{self.pipes * lib.INA_TNA_PIPE_PORTS - 1}: "
-                                 f"the switch has {self.pipes} pipes of {lib.INA_TNA_PIPE_PORTS} ports")
+                                 f"this switch has pipes of {lib.INA_TNA_PIPE_PORTS} ports, {self.pipes} of them")
             if loopback and (not self.pipes or port is not None):
                 raise ValueError(f"port {number}: a loopback port is TNA's, and has no memory of its own")
             commands: list[dict[str, Any]] = [{"op": lib.INA_ADD_PORT, "id": number, "port": handle, "link": config}]
