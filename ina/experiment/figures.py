@@ -161,9 +161,9 @@ FIGURES = (
         "models are not known here",
         why="Data-parallel trainings only: the paper's largest factors are those of models with embeddings, whose traffic it "
         "places on links of their own. `Gb/s` is an interface's rate B. The most that the links allow is B / B', which is 1.7 to "
-        "2.3 here; what a ring of 128 servers takes for its latency, and what hides behind the backward pass, make it less: "
-        "ResNet-50 has few parameters for its operations. Prices decide, and they are remembered (SIMILAR_COST in "
-        "ina/experiment/figures.py).",
+        "2.3 here; what hides behind the backward pass, and what a ring of 128 servers takes for its latency, make it less. "
+        "Prices decide, and they are remembered (SIMILAR_COST in ina/experiment/figures.py). Model, buckets, packets and delays "
+        "are 1/32 of a real server's.",
     ),
 )
 
