@@ -135,3 +135,24 @@ def test_a_tensor_that_all_have_is_checked_in_one_place():
     assert allreduce.reduce(config)[0].summary()["sums"] is None
     right, allowed = allreduce.expected([np.array([3, 2**31 - 1], np.int32)], 8)
     assert right.tolist() == [24, -8] and allowed == 0
+
+
+def test_reports_of_many_jobs_without_sums_can_be_drawn(tmp_path):
+    """What is no figure is not plotted, and of twenty lines three are."""
+    need("matplotlib")
+    from rich.console import Console
+
+    from ina.experiment import plan, sweep
+
+    (tmp_path / "many.toml").write_text("""kind = "allreduce"
+name = "many"
+topology = "star hosts=40"
+workers = 2
+jobs = 20
+elements = 500
+values = 32
+payload = false
+""")
+    folder = sweep.sweep(plan.load(tmp_path / "many.toml"), tmp_path, Console(quiet=True))
+    page = (folder / "report.html").read_text()
+    assert "median of 20" in page and "not checked" in page

@@ -18,6 +18,7 @@ MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 MARKERS = "os^DvP*X"
 UNPLOTTED = ("ring_model_ms", "link_use", "bound", "packets", "sums")  # another figure in other words
+MOST_LINES = 16  # of a plot: of more only the ends and the middle are drawn
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,18 @@ def _lines(group: Group, across: str | None, figure: str) -> dict[str, list[tupl
     return lines
 
 
+def _few(lines: dict[str, list[tuple[object, float]]]) -> dict[str, list[tuple[object, float]]]:
+    """The lines, or where there are many of them (jobs) the most, median and least at each place."""
+    if len(lines) <= MOST_LINES:
+        return lines
+    at: dict[object, list[float]] = {}
+    for line in lines.values():
+        for x, y in line:
+            at.setdefault(x, []).append(y)
+    kinds = {"most": max, "median": statistics.median, "least": min}
+    return {f"{name} of {len(lines)}": [(x, choose(ys)) for x, ys in at.items()] for name, choose in kinds.items()}
+
+
 def _model(group: Group, across: str | None) -> dict[str, list[tuple[object, float]]]:
     """What the model says for each line of measured times; one line where all are the same."""
     lines = _lines(group, across, "ring_model_ms")
@@ -224,6 +237,7 @@ def _plots(group: Group) -> list[tuple[str, str]]:
         lines = _lines(group, across, key)
         if not any(y for line in lines.values() for _, y in line):
             continue
+        lines = _few(lines)
         if key == "time_ms":
             lines |= _model(group, across)
         if pattern.endswith("%}"):
