@@ -39,7 +39,7 @@ def test_repetitions_are_medians_and_ratios_are_to_one_point():
 
 
 def test_topoopt_is_compared_with_the_fat_tree_that_costs_as_much():
-    experiment = plan.load(plan.find("topoopt-training"))
+    experiment = plan.load(plan.find("scale/topoopt-training"))
     times = {"topoopt": 2.0, "fat-tree": 3.0}
     runs = [Result(None, point.config, {}, [{"step_ms": times[point.config.topology.split()[0]]}], {}, [], True)
             for point in experiment.points]  # fmt: skip

@@ -156,7 +156,7 @@ FIGURES = (
     ),
     Figure(
         "topoopt", "TopoOpt beside a fat-tree of similar cost, 128 servers: how many times as fast a training step is",
-        "topoopt-training", "degree", ("model", "Gb/s"), "times", milliseconds, made=speed_ups,
+        "scale/topoopt-training", "degree", ("model", "Gb/s"), "times", milliseconds, made=speed_ups,
         source="up to 3.4 times over all models of the paper, with model parallelism where it is better; values of single "
         "models are not known here",
         why="Data-parallel trainings only: the paper's largest factors are those of models with embeddings, whose traffic it "
