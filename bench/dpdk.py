@@ -195,7 +195,7 @@ def workers_process(path: str, values: int, count: int) -> None:
     start()
     with memif_ports(values, Path(path), server=False) as ports:
         rig = Rig(values, [(ffi.NULL, port) for port in ports], bench, native, slots=MEMIF_SLOTS)
-        rig.c.sw, rig.c.batch = bench.NULL, MEMIF_BATCH
+        rig.c.sw, rig.c.batch, rig.c.watch = bench.NULL, MEMIF_BATCH, 1
         rig.c.count = count or rig.c.count
         rig.run()
         c = rig.c

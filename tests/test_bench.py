@@ -21,7 +21,7 @@ def test_run_to_completion_counts_and_verifies_every_packet(values, watch, tmp_p
     assert rig.c.sent == complete.frames(values, 3)
     assert rig.c.bare == 3 * complete.WORKERS * (min(blocks, complete.SLOTS) - 1)
     assert rig.c.wrong == 0 and rig.c.elapsed_ps > 0 and rig.limit() > 0
-    assert all(cycles > 0 for cycles in rig.cycles()[:1]) and (rig.cycles()[2] > 0) == watch
+    assert all(cycles > 0 for cycles in rig.cycles()[:6]) == watch
 
 
 def test_a_wrong_sum_ends_a_benchmark(tmp_path):
