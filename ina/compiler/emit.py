@@ -51,7 +51,7 @@ class Emitter(TnaStatements):
 
     def phase(self, name: str, phase: ir.Phase, load: bool) -> str:
         """One phase: the function for a packet, inlined into the loop over the batch."""
-        self.lines, self.stack_buffers, self.origins.shown = [], {}, None
+        self.lines, self.stack_buffers, self.origins.shown, self.found = [], {}, None, 0
         if load:
             self._load(self.carried)
         self.block(phase.body)
@@ -60,9 +60,10 @@ class Emitter(TnaStatements):
         return "\n".join(
             [
                 f"INA_INLINE void {name}_one(uint8_t *restrict state, const struct ina_tables *tables,",
-                "    struct ina_packet *restrict pkt, uint8_t *restrict data, uint8_t *restrict meta, uint64_t now)",
+                "    struct ina_packet *restrict pkt, uint8_t *restrict data, uint8_t *restrict meta, uint64_t now,",
+                "    const struct ina_entry **found)",
                 "{",
-                "    (void)state, (void)tables, (void)now, (void)data, (void)meta;",
+                "    (void)state, (void)tables, (void)now, (void)data, (void)meta, (void)found;",
                 *declarations,
                 *body,
                 "}",
@@ -70,8 +71,9 @@ class Emitter(TnaStatements):
                 f"static void {name}(void *state, const struct ina_tables *tables, struct ina_packet *pkts,",
                 "    unsigned n, uint64_t now)",
                 "{",
+                f"    const struct ina_entry *found[{max(1, self.found)}] = {{0}}; /* for the packet before */",
                 "    for (unsigned i = 0; i < n; i++)",
-                f"        {name}_one(state, tables, pkts + i, pkts[i].data, pkts[i].meta, now);",
+                f"        {name}_one(state, tables, pkts + i, pkts[i].data, pkts[i].meta, now, found);",
                 "}",
                 "",
             ]

@@ -242,9 +242,10 @@ class Statements(Bytes):
                 self.depth -= 1
                 self.line("}")
                 return
-            call = (
-                f"ina_lookup_exact(t, key, {table.key_words})" if table.kind == "exact" else "ina_table_lookup(t, key)"
-            )
+            call = "ina_table_lookup(t, key)"
+            if table.kind == "exact":
+                call = f"ina_lookup_again(t, key, {table.key_words}, found + {self.found})"
+                self.found += 1
             self.line(f"const struct ina_entry *const e = {call};")
             self.line(f"{hit} = e != 0;")
             self.line(f"{action} = e ? e->action : t->default_action;")

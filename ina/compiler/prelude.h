@@ -116,6 +116,17 @@ INA_INLINE const struct ina_entry *ina_lookup_exact(const struct ina_table *t, c
     return 0;
 }
 
+/* The same, where the packet before has looked already, in the same tables: *found is its entry, or NULL. */
+INA_INLINE const struct ina_entry *ina_lookup_again(const struct ina_table *t, const uint64_t *key, uint32_t words,
+    const struct ina_entry **found)
+{
+    const struct ina_entry *e = *found;
+    uint64_t diff = !e;
+    for (uint32_t w = 0; e && w < words; w++)
+        diff |= e->words[w] ^ key[w];
+    return diff ? *found = ina_lookup_exact(t, key, words) : e;
+}
+
 /* The Internet checksum; sums can be continued. */
 static inline __attribute__((unused)) uint64_t ina_csum_add(uint64_t sum, const uint8_t *p, uint64_t n)
 {

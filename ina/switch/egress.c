@@ -56,7 +56,7 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
     sw->program->egress(sw->state, sw->tables, pkts, n, now);
     for (unsigned i = 0; i < n; i++) {
         struct ina_packet *pkt = &pkts[i];
-        if (pkt->verdict == INA_UNICAST && !pkt->clone && !pkt->digest && !pkt->truncate_len && !sw->trace)
+        if ((pkt->verdict == INA_UNICAST) & !(pkt->clone | pkt->digest | pkt->truncate_len) && !sw->trace)
             continue;
         if (pkt->clone) /* whole: only this packet is cut */
             ina_loop_push(sw, pkt, INA_EGRESS_CLONE, passes[i]);

@@ -389,9 +389,11 @@ void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n
         unsigned taken = n < INA_BATCH ? n : INA_BATCH;
         unsigned kept = admit(sw, pkts, taken);
         for (unsigned i = 0; i < kept; i++) {
-            struct ina_packet *pkt = &pkts[i], fresh = {.ingress_port = pkt->ingress_port, .ingress_time = now};
-            memcpy(&pkt->ingress_port, &fresh.ingress_port,
-                   offsetof(struct ina_packet, meta) - offsetof(struct ina_packet, ingress_port));
+            struct ina_packet *pkt = &pkts[i];
+            const uint16_t port = pkt->ingress_port;
+            memset(&pkt->ingress_port, 0, offsetof(struct ina_packet, meta) - offsetof(struct ina_packet, ingress_port));
+            pkt->ingress_port = port;
+            pkt->ingress_time = now;
             pkt->meta = sw->ingress_meta + (size_t)i * sw->meta_stride;
             sw->passes[i] = 1;
         }
