@@ -47,6 +47,7 @@ with tempfile.TemporaryDirectory() as folder:
     print(rig.packets, rig.c.wrong)
     run = dpdk.over_memif(256, bench, native, count=2)
     print(run["packets"], run["seconds"] > 0, min(run["switch"][2:4]) > 0)
+    print(dpdk.over_memif(2048, bench, native, count=1)["packets"])  # jumbo frames
     here, there = dpdk.cores()
     with dpdk.on(here):
         print(0 < native.latency(there) < 10**9)
@@ -58,7 +59,7 @@ def test_over_rings_and_memif_every_packet_is_counted_and_verified():
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run([sys.executable, "-c", OVER_DPDK], cwd=root, capture_output=True, text=True, timeout=200, check=False)
     packets = 2 * complete.WORKERS * (complete.ELEMENTS // 256)
-    assert done.stdout.splitlines() == [f"{packets} 0", f"{packets} True True", "True"], done.stdout + done.stderr
+    assert done.stdout.splitlines() == [f"{packets} 0", f"{packets} True True", "128", "True"], done.stdout + done.stderr
 
 
 def test_the_ceiling_is_what_testpmd_forwards():

@@ -142,7 +142,7 @@ static int start(struct ina_dpdk_device *device, const struct ina_dpdk_config *c
     struct rte_eth_conf conf = {0};
     uint16_t rx_desc = (uint16_t)(config->rx_desc ? config->rx_desc : 1024);
     uint16_t tx_desc = (uint16_t)(config->tx_desc ? config->tx_desc : 1024);
-    const uint16_t mtu = (uint16_t)(device->pool->max_frame - RTE_ETHER_HDR_LEN);
+    uint16_t mtu = (uint16_t)(device->pool->max_frame - RTE_ETHER_HDR_LEN);
     int failed;
     *what = "asking for its limits";
     if ((failed = rte_eth_dev_info_get(device->id, &info)))
@@ -153,6 +153,9 @@ static int start(struct ina_dpdk_device *device, const struct ina_dpdk_config *c
     *what = "frames of this size";
     if (info.max_mtu && info.max_mtu != UINT16_MAX && mtu > info.max_mtu)
         return -EMSGSIZE;
+    /* memif says 1518 bytes, and carries whatever its buffers hold (bsize). */
+    if (!strcmp(info.driver_name, "net_memif") && mtu > RTE_ETHER_MTU)
+        mtu = RTE_ETHER_MTU;
     conf.rxmode.mtu = mtu > RTE_ETHER_MIN_MTU ? mtu : RTE_ETHER_MTU;
     /* One pool, and no mbuf has two owners. */
     conf.txmode.offloads = info.tx_offload_capa & RTE_ETH_TX_OFFLOAD_MBUF_FAST_FREE;
