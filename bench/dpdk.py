@@ -31,7 +31,7 @@ VALUES = (64, 128, 256, 2048)  # the last one in jumbo frames
 RUNS = 5
 MEMORY = 256  # MiB of each process that runs DPDK
 ROOM = 16384  # mbufs of a process
-MEMIF_SLOTS, MEMIF_BATCH = 64, 32
+MEMIF_SLOTS, MEMIF_BATCH = 128, 32
 ENDED = 120.0
 ALL_REDUCE = 100 << 20  # bytes
 
