@@ -24,7 +24,7 @@ from ina.switch import Switch
 from ina.switch.program import Program
 from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor
 
-WORKERS, SLOTS, BATCH, RUNS = 4, 32, 16, 5
+WORKERS, SLOTS, BATCH, RUNS = 4, 16, 16, 5  # frames and rows of so many stay near the core
 ELEMENTS, AHEAD = 1 << 16, 2  # of a tensor; tensors of each worker that are on their way
 VALUES = (64, 128, 256, 1024, 2048)
 PACKETS = 600_000  # of 256 values, about, in a run
