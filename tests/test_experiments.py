@@ -375,7 +375,7 @@ def test_four_ways(tmp_path):
 
 
 def test_a_parameter_server_needs_a_host():
-    with pytest.raises(ConfigError, match="has no host left for the parameter server of atp"):
+    with pytest.raises(ConfigError, match="has 0 switches with a host left for a parameter server of atp"):
         allreduce.reduce(AllReduce(protocol="atp", topology="leaf-spine leaves=2 spines=1 hosts=2", workers=4, elements=1000))
 
 

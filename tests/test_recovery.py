@@ -300,7 +300,7 @@ class Running:
     def begin(self):
         self.controller = Process(*self.arguments)
 
-    def port(self, attachment, faults=None):
+    def port(self, attachment, faults=None, own=None):
         """The worker's end, on loopback, where its host's address is not."""
         i = attachment.worker
         return open_udp(("127.0.0.1", self.own[i]), ("127.0.0.1", self.inside[i]), source=attachment.switch,

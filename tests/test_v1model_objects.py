@@ -104,7 +104,7 @@ def test_profile_changes_reach_the_tables(tmp_path):
         ("INSERT", ProfileMember("sel", 3, "set", {"v": 256}), "does not fit 8 bits"),
         ("MODIFY", ProfileGroup("sel", 8), "not there"),
         ("INSERT", ProfileGroup("sel", 8, ((5, 1),)), "no member 5"),
-        ("INSERT", ProfileGroup("sel", 8, ((2, 0),)), "at least 1"),
+        ("INSERT", ProfileGroup("sel", 8, ((2, -1),)), "at least 1"),
         ("INSERT", TableEntry("t", {"hdr.data.d": 4}, group=9), "no group 9"),
         ("INSERT", TableEntry("t", {"hdr.data.d": 4}), "member or group"),
         ("INSERT", TableEntry("t", {"hdr.data.d": 4}, "set", {"v": 1}, member=2), "member or group"),

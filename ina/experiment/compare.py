@@ -157,6 +157,14 @@ def _model(group: Group, across: str | None) -> dict[str, list[tuple[object, flo
     return {f"{MODEL}, {name}": line for name, line in lines.items()}
 
 
+def line_style(index: int) -> dict[str, object]:
+    """Of the line at `index` in a plot: among MOST_LINES no two are alike, and what lies on each other stays visible."""
+    turn, place = divmod(index, len(SERIES))
+    size = max(1.5, 4.5 - index)
+    return {"color": SERIES[place], "marker": MARKERS[place], "linestyle": "--" if turn % 2 else "-", "linewidth": size,
+            "markersize": 3 + 2 * size}  # fmt: skip
+
+
 def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, heading: str) -> None:
     every = {x for line in lines.values() for x, _ in line}
     numbers = all(isinstance(x, (int, float)) for x in every)
@@ -170,12 +178,11 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
         if name.startswith(MODEL):
             axes.plot(list(at), list(at.values()), ":", color="#888", label=name)
             continue
-        style = {"color": SERIES[index % len(SERIES)], "marker": MARKERS[index % len(MARKERS)]}
-        size = max(1.5, 4.5 - index)  # lines that lie on each other stay visible
-        axes.plot(list(at), list(at.values()), linewidth=size, markersize=3 + 2 * size, label=name, **style)
+        style = line_style(index)
+        axes.plot(list(at), list(at.values()), label=name, **style)
         if len(line) > len(at):
-            style |= {"linestyle": "none", "alpha": 0.4}
-            axes.plot([x for x, _ in line], [y for _, y in line], markersize=3, **style)
+            style |= {"linestyle": "none", "alpha": 0.4, "markersize": 3}
+            axes.plot([x for x, _ in line], [y for _, y in line], **style)
     if wide:
         axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
     if len(places) <= 10:

@@ -205,13 +205,13 @@ def plot(figure: Figure, found: Sequence[Point]) -> str:
     def draw(axes) -> None:
         for index, line in enumerate(dict.fromkeys(point.line for point in found)):
             mine = [point for point in found if point.line == line]
-            style = {"color": compare.SERIES[index % len(compare.SERIES)], "marker": compare.MARKERS[index % 8]}
+            style = compare.line_style(index)
             name = ", ".join(f"{key} {value}" for key, value in zip(figure.by, line, strict=True))
             axes.plot([p.across for p in mine], [p.ours for p in mine], label=name, **style)
             told = [p for p in mine if p.published is not None]
             if told:
-                axes.plot([p.across for p in told], [p.published for p in told], linestyle="none", markersize=11,
-                          markerfacecolor="none", **style)  # fmt: skip
+                style |= {"linestyle": "none", "markersize": 13, "markerfacecolor": "none"}
+                axes.plot([p.across for p in told], [p.published for p in told], **style)
         if wide:
             least = min(x for x in across if x > 0)
             axes.set_xscale("symlog", linthresh=least) if across[0] <= 0 else axes.set_xscale("log")
