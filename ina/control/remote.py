@@ -6,9 +6,11 @@ sockets to their hosts' addresses, and say which host they are in (INA_HOST): wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from ina.control.embedded import protocol_of
 from ina.control.host import plug_in
@@ -23,24 +25,28 @@ CONNECTED = 2.0  # seconds to become a switch's primary controller
 FINAL = ("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "UNIMPLEMENTED")  # it works
 
 
-class RemoteTarget:
-    """The switch at ``address``. Connects when it is needed, and again when the connection is lost."""
+class Reconnecting(ABC):
+    """A switch at ``address``. Connects when it is needed, and again when the connection is lost."""
 
-    def __init__(self, name: str, address: str, device_id: int):
-        self.name, self.address, self.device_id = name, address, device_id
-        self._remote = None
+    def __init__(self, address: str):
+        self.address = address
+        self._remote: Any = None
+
+    @abstractmethod
+    def _connect(self) -> Any:
+        """A new connection: a SwitchTarget with close(). Raises what connecting raises."""
 
     @property
     def p4info(self) -> P4Info:
-        with self._connected() as remote:
+        with self.connected() as remote:
             return remote.p4info
 
     def write(self, updates: Iterable[Update]) -> None:
-        with self._connected() as remote:
+        with self.connected() as remote:
             remote.write(updates)
 
     def read(self, entities: Sequence[Entity]) -> list[Entity]:
-        with self._connected() as remote:
+        with self.connected() as remote:
             return remote.read(entities)
 
     def close(self) -> None:
@@ -49,11 +55,9 @@ class RemoteTarget:
             remote.close()
 
     @contextmanager
-    def _connected(self):
-        from ina.p4runtime.target import RemoteSwitch  # an extra's packages
-
+    def connected(self) -> Iterator[Any]:
         if self._remote is None:
-            self._remote = RemoteSwitch(self.address, self.device_id, timeout=CONNECTED)
+            self._remote = self._connect()
         try:
             yield self._remote
         except EntityError as error:
@@ -63,6 +67,19 @@ class RemoteTarget:
         except TimeoutError:
             self.close()
             raise
+
+
+class RemoteTarget(Reconnecting):
+    """Over P4Runtime."""
+
+    def __init__(self, name: str, address: str, device_id: int):
+        super().__init__(address)
+        self.name, self.device_id = name, device_id
+
+    def _connect(self) -> Any:
+        from ina.p4runtime.target import RemoteSwitch  # an extra's packages
+
+        return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED)
 
 
 class RemoteHost:

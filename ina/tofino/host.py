@@ -7,63 +7,31 @@ INA_SWITCH=tcp:10.0.0.1:5588 INA_HOST=server2 torchrun ... train.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from ina.bfrt.target import BfRuntimeTarget
 from ina.control.controller import switch_address
 from ina.control.embedded import protocol_of
 from ina.control.ports import Plug
 from ina.control.programs import program_named
-from ina.control.remote import FINAL
-from ina.switch.entities import CounterEntry, Entity, Update
-from ina.switch.p4info import EntityError, P4Info
+from ina.control.remote import Reconnecting
+from ina.switch.entities import CounterEntry
+from ina.switch.p4info import EntityError
 from ina.tofino.experiment import Deployment
 
 CLIENT = 7  # BFRuntime's client id: `ina deploy` and others, who are 0, can come beside it
 
 
-class BfrtSwitch:
-    """The switch at `address`, connected when it is needed, and again when the connection is lost."""
+class BfrtSwitch(Reconnecting):
+    """Over BFRuntime."""
 
     def __init__(self, address: str, device_id: int, program: str):
-        self.address = address
-        self._arguments = (address, device_id, program)
-        self._target: BfRuntimeTarget | None = None
+        super().__init__(address)
+        self.device_id, self.program = device_id, program
 
-    @property
-    def p4info(self) -> P4Info:
-        with self.connected() as target:
-            return target.p4info
-
-    def write(self, updates: Iterable[Update]) -> None:
-        with self.connected() as target:
-            target.write(updates)
-
-    def read(self, entities: Sequence[Entity]) -> list[Entity]:
-        with self.connected() as target:
-            return target.read(entities)
-
-    def close(self) -> None:
-        target, self._target = self._target, None
-        if target is not None:
-            target.close()
-
-    @contextmanager
-    def connected(self) -> Any:
-        if self._target is None:
-            self._target = BfRuntimeTarget(*self._arguments, client_id=CLIENT)
-        try:
-            yield self._target
-        except EntityError as error:
-            if error.code not in FINAL:
-                self.close()
-            raise
-        except TimeoutError:
-            self.close()
-            raise
+    def _connect(self) -> BfRuntimeTarget:
+        return BfRuntimeTarget(self.address, self.device_id, self.program, client_id=CLIENT)
 
 
 class DeployedHost:
