@@ -43,8 +43,8 @@ conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed 
 	@$(RUN) -m tests.conformance $(ARGS)
 
 tofino: $(VENV)/built ## look at p4/tofino/*.p4, and compile them where a compiler for Tofino is found (P4C_TOFINO, bf-p4c, p4c-barefoot)
-	@for program in p4/tofino/*.p4; do $(RUN) -m ina.cli tofino check $$program $(ARGS) || true; echo; done
-	@$(RUN) -m ina.cli tofino compile $(ARGS)
+	@status=0; for program in p4/tofino/*.p4; do $(RUN) -m ina.cli tofino check $$program $(ARGS) || status=1; echo; done; \
+	$(RUN) -m ina.cli tofino compile $(ARGS) || status=1; exit $$status
 
 bench: $(VENV)/built ## measure the switch, the codec, all-reduce and the emulator against their peers and limits
 	@$(RUN) -m bench $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from typing import Any
 
 from ina._native import ffi, lib
@@ -11,7 +12,7 @@ from ina.switch.observation import VERDICTS, Digest, TraceRecord
 from ina.switch.program import Program
 
 
-class Watched:
+class Watched(ABC):
     """The part of `Switch` that looks."""
 
     program: Program
@@ -20,11 +21,13 @@ class Watched:
     _lock: threading.RLock
     _dataplane: Any
 
+    @abstractmethod
     def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> Any:
-        raise NotImplementedError
+        """Runs commands on the switch, now or between two bursts of its data plane."""
 
+    @abstractmethod
     def _need(self, running: bool) -> None:
-        raise NotImplementedError
+        """Raises RuntimeError unless the data plane runs, or does not."""
 
     def _read_cells(self, where: dict[str, int], timeout: float) -> bytes:
         data = ffi.new("uint8_t[]", where["size"] * where["count"])
