@@ -8,27 +8,12 @@
 #include <string.h>
 
 #include "core.h"
+#include "rounds.h"
 #include "table.h"
 
 extern const struct ina_program ina_program;
 
 enum { PORTS = 6, HOSTS = 3 /* ports 0..2 are mem ports, 3..4 have links, 5 is the callback */ };
-
-static uint64_t rng;
-
-static uint32_t pick(uint32_t below)
-{
-    rng = rng * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(rng >> 33) % below;
-}
-
-static void check(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "broken: %s\n", what);
-    exit(1);
-}
 
 static uint64_t delivered;
 

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core.h"
+#include "rounds.h"
 #include "table.h"
 #include "tna_switch.h"
 
@@ -16,22 +17,6 @@ extern const struct ina_program ina_program;
 
 static const uint16_t PORTS[] = {0, 1, 2, 128, 129, 200};
 enum { N_PORTS = sizeof PORTS / sizeof *PORTS, OPERATIONS = 34 };
-
-static uint64_t rng;
-
-static uint32_t pick(uint32_t below)
-{
-    rng = rng * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(rng >> 33) % below;
-}
-
-static void check(bool holds, const char *what)
-{
-    if (holds)
-        return;
-    fprintf(stderr, "broken: %s\n", what);
-    exit(1);
-}
 
 static uint64_t delivered;
 
