@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import runpy
 from pathlib import Path
 
 from cffi import FFI
@@ -62,9 +63,12 @@ def builder() -> FFI:
     headers = [h for h in HEADERS if (ROOT / h).exists()]
     for header in headers:
         ffi.cdef(declarations(header))
+    # Workers that are compiled later, into other objects, must have been made with the same headers (ina/transport/protocols.py).
+    ffi.cdef("static char *const INA_HEADERS;")
+    made_with = runpy.run_path(str(ROOT / "ina/paths.py"))["host_headers"]()
     ffi.set_source(
         "ina._native",
-        "\n".join(f'#include "{h}"' for h in headers),
+        "\n".join([f'#define INA_HEADERS "{made_with}"', *(f'#include "{h}"' for h in headers)]),
         sources=sources(),
         include_dirs=[str(ROOT), str(ROOT / "host"), str(ROOT / "ina/switch"), str(ROOT / "ina/emulator")],
         extra_compile_args=compile_flags(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,14 @@ def p4_dir() -> Path:
 def include_dirs() -> list[Path]:
     """C include folders that a compiled program needs."""
     return [root() / "host", PACKAGE / "switch"]
+
+
+def host_headers() -> str:
+    """SHA-256 of the headers of ``host/``; the compiled part says which ones it was made with (``lib.INA_HEADERS``)."""
+    digest = hashlib.sha256()
+    for header in sorted((root() / "host").glob("*.h")):
+        digest.update(header.name.encode() + b"\0" + header.read_bytes() + b"\0")
+    return digest.hexdigest()
 
 
 def cache_dir() -> Path:

@@ -14,6 +14,7 @@ from v1_program import data, source
 
 from ina import paths
 from ina.compiler import build, frontend
+from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
 from ina.compiler.load import LoadError, load
 
@@ -435,11 +436,11 @@ def test_a_damaged_cache_is_made_again(tmp_path, spoil, how):
 
 def test_a_missing_compiler_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    with pytest.raises(build.BuildError, match="no-such-compiler"):
+    with pytest.raises(BuildError, match="no-such-compiler"):
         build.compile_program(write(tmp_path, "hdr.data.a = 1;"))
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(build.BuildError, match="no C compiler found"):
+    with pytest.raises(BuildError, match="no C compiler found"):
         build.compile_program(write(tmp_path, "hdr.data.a = 1;"))
 
 

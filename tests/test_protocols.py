@@ -3,14 +3,17 @@
 import ast
 import os
 import re
+import shutil
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from ina._native import ffi
+from ina import paths
+from ina._native import ffi, lib
 from ina.compiler.build import compile_program
 from ina.control.client import Client, ControlError, start_server
 from ina.control.controller import Controller
@@ -143,6 +146,61 @@ def test_an_own_worker_that_is_none(tmp_path, worker, message):
         (tmp_path / f"pigeon{suffix}").write_text(text)
     with pytest.raises(ValueError, match=message):
         protocols.named(str(tmp_path / "pigeon.p4"))
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """lockstep in a folder of its own that nobody has loaded, a cache of its own; what compiles it and says where it lies."""
+    monkeypatch.setenv("INA_CACHE", str(tmp_path / "cache"))
+    for suffix in (".p4", ".c", ".py"):
+        shutil.copy(LOCKSTEP / f"lockstep{suffix}", tmp_path)
+
+    def compile_it():
+        protocols._load.cache_clear()
+        protocols.named(str(tmp_path / "lockstep.p4"))
+        return set((tmp_path / "cache").glob("lockstep-worker-*.so"))
+
+    return compile_it
+
+
+def test_an_own_worker_is_compiled_again_when_something_it_depends_on_has_changed(tmp_path, monkeypatch, own):
+    """Its text, what lies beside it, the C compiler, the headers that the compiled part was made with; and for nothing else."""
+    worker, beside = tmp_path / "lockstep.c", tmp_path / "mine.h"
+    beside.write_text("enum { MINE = 1 };\n")
+    worker.write_text('#include "mine.h"\n' + worker.read_text() + "int ina_mine = MINE;\n")
+    first = own()
+    assert len(first) == 1
+    made = next(iter(first)).stat().st_mtime_ns
+    worker.write_text("/* says nothing new */" + worker.read_text())
+    os.utime(beside)
+    assert own() == first and next(iter(first)).stat().st_mtime_ns == made
+    beside.write_text("enum { MINE = 2 };\n")
+    assert len(own()) == 2
+    compiler = tmp_path / "other-cc"
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo other && exit\nexec cc "$@"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    assert len(own()) == 3
+    monkeypatch.delenv("CC")
+    assert len(own()) == 3
+    newer = ffi.new("char[]", b"headers of a newer version")
+    monkeypatch.setattr(protocols, "lib", SimpleNamespace(INA_HEADERS=newer, ina_protocol_load=lib.ina_protocol_load))
+    monkeypatch.setattr(paths, "host_headers", lambda: "headers of a newer version")
+    assert len(own()) == 4
+
+
+def test_headers_that_the_compiled_part_was_not_made_with_are_refused(tmp_path, monkeypatch, own):
+    """A worker compiled with them would have other structures than the part that calls it: also where it was cached before."""
+    own()
+    checkout = tmp_path / "checkout"
+    (checkout / "p4").mkdir(parents=True)
+    shutil.copytree(ROOT / "host", checkout / "host")
+    monkeypatch.setattr(paths, "root", lambda: checkout)
+    own()  # the same headers elsewhere
+    header = checkout / "host" / "protocol.h"
+    header.write_text(header.read_text().replace("uint32_t job; ", "uint64_t more; uint32_t job; "))
+    with pytest.raises(ValueError, match="made with other headers than those in .*checkout/host: build it again"):
+        own()
 
 
 def test_a_program_alone_is_no_protocol(tmp_path):

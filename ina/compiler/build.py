@@ -12,10 +12,6 @@ import functools
 import hashlib
 import json
 import os
-import platform
-import shlex
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +20,7 @@ from typing import Any
 
 from ina import paths
 from ina.compiler import p4info as p4info_of
+from ina.compiler.cc import c_compiler, compile_to, toolchain
 from ina.compiler.emit import c_file
 from ina.compiler.emit_names import Origins
 from ina.compiler.errors import CompileError
@@ -33,11 +30,6 @@ from ina.compiler.optimise import optimise
 from ina.compiler.preprocess import preprocess
 
 UNROLLED_LINES = 6000  # of C, from which on -O3 takes long and gains nothing (measured: -O1 is as fast on such code)
-CC_DEADLINE = 600  # seconds
-
-
-class BuildError(RuntimeError):
-    """There is no C compiler, or it failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,34 +51,10 @@ class CompiledProgram:
         return self.layouts[0]
 
 
-def c_compiler() -> list[str]:
-    """`$CC`, else cc, gcc or clang. Raises BuildError when there is none."""
-    chosen = os.environ.get("CC")
-    if chosen:
-        command = shlex.split(chosen)
-        if shutil.which(command[0]):
-            return command
-        raise BuildError(f"CC={chosen}: no such program; set CC to a C compiler or unset it")
-    for name in ("cc", "gcc", "clang"):
-        if shutil.which(name):
-            return [name]
-    raise BuildError("no C compiler found (tried cc, gcc, clang): install one (Debian: apt-get install gcc) or set CC")
-
-
 @functools.cache
 def _toolchain(command: tuple[str, ...]) -> str:
     """What identifies compiler, processor and our own code generation."""
-    version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
-    digest = hashlib.sha256(version.encode())
-    digest.update(platform.machine().encode())
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        lines = cpuinfo.read_text(errors="replace").splitlines()
-        digest.update(
-            "\n".join(
-                sorted({x for x in lines if x.startswith(("model name", "flags", "Features", "CPU part"))})
-            ).encode()
-        )
+    digest = hashlib.sha256(toolchain(command).encode())
     own = [*Path(__file__).parent.glob("*.py"), *Path(__file__).parent.glob("*.h")]
     for directory in paths.include_dirs():
         own += [directory / name for name in ("packet.h", "program.h", "table.h", "tna.h")]
@@ -219,8 +187,6 @@ def _compile(command: list[str], source: Path, target: Path, cflags: Sequence[st
         with source.open("rb") as f:
             long = sum(1 for _ in f) > UNROLLED_LINES
         cflags = ["-O1" if long else "-O3", "-march=native"]
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
     includes = [f"-I{directory}" for directory in paths.include_dirs()]
     call = [
         *command,
@@ -233,18 +199,6 @@ def _compile(command: list[str], source: Path, target: Path, cflags: Sequence[st
         "-ffp-contract=off",  # meters: every processor rounds alike
         *cflags,
         *includes,
-        "-o",
-        name,
         str(source),
     ]
-    try:
-        try:
-            done = subprocess.run(call, capture_output=True, text=True, timeout=CC_DEADLINE, check=False)
-        except subprocess.TimeoutExpired:
-            raise BuildError(f"{command[0]} did not finish {source} within {CC_DEADLINE} s") from None
-        if done.returncode:
-            raise BuildError(f"{shlex.join(call)} failed:\n{done.stderr[-4000:]}")
-        os.chmod(name, 0o755)
-        os.replace(name, target)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    compile_to(target, call)

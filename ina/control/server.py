@@ -26,7 +26,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina.compiler.build import BuildError
+from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
 from ina.control import http
 from ina.control.channel import Channel, ChannelClosed, keep_alive, listen, peer_pid

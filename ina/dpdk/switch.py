@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, told on standard error; 2: wrong arguments; 130: Ctrl-C
     before it served."""
-    from ina.compiler.build import BuildError
+    from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
 
     eal, own = devices.halves(sys.argv[1:] if argv is None else argv)

@@ -47,7 +47,8 @@ def main(args: argparse.Namespace) -> int:
     import numpy as np
 
     from ina import paths
-    from ina.compiler.build import BuildError, compile_program
+    from ina.compiler.build import compile_program
+    from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.control.controller import AdmissionError
     from ina.control.programs import recognise

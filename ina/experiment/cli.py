@@ -127,7 +127,7 @@ def _pairs(items: list[str], flag: str) -> dict[str, str]:
 
 def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int:
     """Runs it; everything that a user can do something about becomes one message and an exit status."""
-    from ina.compiler.build import BuildError
+    from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.control.client import ControlError
     from ina.control.jobs import AdmissionError

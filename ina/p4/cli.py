@@ -76,7 +76,7 @@ def _defines(args: argparse.Namespace) -> dict[str, str]:
 def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
     """Runs a command; what is wrong with its input goes to stderr as it is, with status 1."""
     from ina import paths
-    from ina.compiler.build import BuildError
+    from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.compiler.reference.expressions import InterpreterError
     from ina.compiler.reference.tables import TableError

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ina.compiler import frontend, p4info, stf
-from ina.compiler.build import BuildError, compile_program
+from ina.compiler.build import compile_program
+from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
 from ina.compiler.interpreter import Interpreter, InterpreterError
 from ina.compiler.preprocess import preprocess

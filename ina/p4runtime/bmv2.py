@@ -23,7 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ina import paths
-from ina.compiler.build import BuildError, source_hash
+from ina.compiler.build import source_hash
+from ina.compiler.cc import BuildError
 from ina.compiler.preprocess import preprocess
 from ina.p4runtime.target import RemoteSwitch
 from ina.switch.p4info import P4Info

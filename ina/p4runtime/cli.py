@@ -59,7 +59,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from ina.compiler.build import BuildError
+    from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
 
     logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)

@@ -22,7 +22,8 @@ from typing import Any
 from google.protobuf import json_format
 
 from ina import paths
-from ina.compiler.build import BuildError, compile_program
+from ina.compiler.build import compile_program
+from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
 from ina.p4runtime.digests import DigestQueue
 from ina.p4runtime.messages import config as p4config

@@ -40,7 +40,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from ina.compiler.build import BuildError
+    from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.experiment.config import ConfigError
     from ina.switch.p4info import EntityError

@@ -11,12 +11,10 @@ nothing else of ina needs or links DPDK.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import re
 import shutil
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -67,39 +65,19 @@ def sources() -> list[Path]:
 
 def build() -> Path:
     """The shared object, compiled unless it is in the cache. Raises DpdkError with what the compiler said."""
-    from ina.compiler.build import CC_DEADLINE, BuildError, c_compiler
+    from ina.compiler.cc import BuildError, shared_object
 
     if reason := missing():
         raise DpdkError(f"dpdk: {reason}")
-    try:
-        compiler = c_compiler()
-    except BuildError as error:
-        raise DpdkError(f"dpdk: {error}") from error
-    host = paths.root() / "host"
     march = os.environ.get("INA_MARCH", "native")
     extra = os.environ.get("INA_CFLAGS", "").split()
-    command = [*compiler, "-std=gnu11", "-O3", "-g1", "-Wall", "-Wextra", "-Wno-unused-parameter", "-shared", "-fPIC",
-               *flags("--cflags"), f"-march={march}", *extra, f"-I{host}"]  # fmt: skip
-    libraries = flags("--libs")
-    digest = hashlib.sha256(repr((command, libraries)).encode())
-    version = subprocess.run(["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True).stdout
-    digest.update(version.encode())
-    for file in (*sources(), *sorted((host / "dpdk").glob("*.h")), *sorted(host.glob("*.h"))):
-        digest.update(file.read_bytes())
-    target = paths.cache_dir() / f"dpdk-{digest.hexdigest()[:32]}.so"
-    if target.exists():
-        return target
-    handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
+    command = ["-std=gnu11", "-O3", "-g1", "-Wall", "-Wextra", "-Wno-unused-parameter", *flags("--cflags"), f"-march={march}",
+               *extra, f"-I{paths.root() / 'host'}"]  # fmt: skip
+    version = subprocess.run(["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True).stdout.strip()
     try:
-        done = subprocess.run([*command, "-o", part, *map(str, sources()), *libraries], capture_output=True, text=True,
-                              timeout=CC_DEADLINE, check=False)  # fmt: skip
-        if done.returncode:
-            raise DpdkError(f"dpdk: host/dpdk does not compile against DPDK {version.strip()}:\n{done.stderr[-4000:]}")
-        os.replace(part, target)
-    finally:
-        Path(part).unlink(missing_ok=True)
-    return target
+        return shared_object("dpdk", command, sources(), flags("--libs"), also=version)
+    except BuildError as error:
+        raise DpdkError(f"dpdk: host/dpdk does not compile against DPDK {version}: {error}") from error
 
 
 ffi = FFI()

@@ -9,10 +9,7 @@ docs/new-protocol.md shows how to add one.
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
-import subprocess
-import tempfile
 from pathlib import Path
 
 from ina import _native, paths
@@ -88,25 +85,17 @@ def _load(path: Path) -> ffi.CData:
 
 
 def _compile(worker: Path) -> Path:
-    """The shared object, cached by what it depends on; it finds what host/ has in the package's compiled part."""
-    from ina.compiler.build import CC_DEADLINE, c_compiler
+    """The shared object, cached by what it depends on; it finds what host/ has in the package's compiled part.
 
-    host, native = paths.root() / "host", Path(_native.__file__)
-    command = [*c_compiler(), "-std=gnu11", "-O3", "-march=native", "-Wall", "-shared", "-fPIC", f"-I{host}"]
-    digest = hashlib.sha256(repr((command, str(native))).encode())
-    for file in (worker, *sorted(host.glob("*.h"))):
-        digest.update(file.read_bytes())
-    target = paths.cache_dir() / f"{worker.stem}-worker-{digest.hexdigest()[:32]}.so"
-    if target.exists():
-        return target
-    handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    os.close(handle)
+    ValueError: it does not compile, or the compiled part was made with other headers than it would be."""
+    from ina.compiler.cc import BuildError, shared_object
+
+    made_with, host = ffi.string(lib.INA_HEADERS).decode(), paths.root() / "host"
+    if made_with != paths.host_headers():
+        raise ValueError(f"{worker}: the package's compiled part was made with other headers than those in {host}: build it "
+                         "again (make, or pip install), and start again what runs")
+    flags = ["-std=gnu11", "-O3", "-march=native", "-Wall", f"-I{host}"]
     try:
-        done = subprocess.run([*command, "-o", part, str(worker), str(native)], capture_output=True, text=True,
-                              timeout=CC_DEADLINE, check=False)
-        if done.returncode:
-            raise ValueError(f"{worker} does not compile:\n{done.stderr[-4000:]}")
-        os.replace(part, target)
-    finally:
-        Path(part).unlink(missing_ok=True)
-    return target
+        return shared_object(f"{worker.stem}-worker", flags, [worker], [_native.__file__], also=made_with)
+    except BuildError as error:
+        raise ValueError(f"{worker} does not compile: {error}") from error

@@ -1,0 +1,92 @@
+"""The C compiler, and what it made: shared objects, cached under a key of everything that they depend on.
+
+Files appear under their final name only when complete.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from ina import paths
+
+CC_DEADLINE = 600  # seconds
+
+
+class BuildError(RuntimeError):
+    """There is no C compiler, or it failed."""
+
+
+def c_compiler() -> list[str]:
+    """`$CC`, else cc, gcc or clang. Raises BuildError when there is none."""
+    chosen = os.environ.get("CC")
+    if chosen:
+        command = shlex.split(chosen)
+        if shutil.which(command[0]):
+            return command
+        raise BuildError(f"CC={chosen}: no such program; set CC to a C compiler or unset it")
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
+    raise BuildError("no C compiler found (tried cc, gcc, clang): install one (Debian: apt-get install gcc) or set CC")
+
+
+@functools.cache
+def toolchain(command: tuple[str, ...]) -> str:
+    """What identifies compiler and processor (`-march=native`)."""
+    version = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
+    digest = hashlib.sha256(version.encode())
+    digest.update(platform.machine().encode())
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        lines = cpuinfo.read_text(errors="replace").splitlines()
+        wanted = ("model name", "flags", "Features", "CPU part")
+        digest.update("\n".join(sorted({x for x in lines if x.startswith(wanted)})).encode())
+    return digest.hexdigest()
+
+
+def compile_to(target: Path, call: Sequence[str]) -> None:
+    """Runs the compiler's `call`, to which `-o` is added. Raises BuildError with what it said."""
+    handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    os.close(handle)
+    try:
+        _run([*call, "-o", part])
+        os.chmod(part, 0o755)
+        os.replace(part, target)
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+def shared_object(name: str, flags: Sequence[str], sources: Sequence[Path], libraries: Sequence[str] = (),
+                  also: str = "") -> Path:
+    """The shared object of C sources, compiled unless it is in the cache.
+
+    It depends on the compiler, the processor, the flags, the sources with all that they include, the libraries' names and
+    `also`, whatever else the caller knows. Raises BuildError.
+    """
+    compiler = c_compiler()
+    digest = hashlib.sha256(repr((toolchain(tuple(compiler)), compiler, list(flags), list(libraries), also)).encode())
+    for source in sources:
+        digest.update(_run([*compiler, *flags, "-E", "-P", str(source)]).encode())
+    target = paths.cache_dir() / f"{name}-{digest.hexdigest()[:32]}.so"
+    if not target.exists():
+        compile_to(target, [*compiler, *flags, "-shared", "-fPIC", *map(str, sources), *libraries])
+    return target
+
+
+def _run(call: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(call, capture_output=True, text=True, timeout=CC_DEADLINE, check=False)
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{shlex.join(call)} did not finish within {CC_DEADLINE} s") from None
+    if done.returncode:
+        raise BuildError(f"{shlex.join(call)} failed:\n{done.stderr[-4000:]}")
+    return done.stdout
