@@ -230,6 +230,22 @@ def test_a_rank_does_not_start_without_its_runner(tmp_path):
     assert rank.returncode == 1 and f"the runner, process {gone.pid}, is gone" in rank.stderr
 
 
+def test_a_rank_that_is_done_leaves_before_the_interpreter_is_torn_down():
+    """A thread of Gloo's that wants the GIL in between would abort the process."""
+    code = """
+import atexit, threading, time
+from ina.experiment.launch import leave
+class Late:
+    def __del__(self): print("torn down")
+late = Late()
+threading.Thread(target=time.sleep, args=(600,)).start()
+atexit.register(print, "closed")
+print("said")
+leave()"""
+    rank = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (rank.returncode, rank.stdout, rank.stderr) == (0, "said\nclosed\n", "")
+
+
 def test_back_ends_are_protocols_each_in_its_network():
     chosen = config.Config(backends=("gloo", "switchml", "ina", "atp", "ps"), world="testbed", workers=2)
     worlds = [(there.protocol, names) for there, names in run._worlds(chosen)]

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ina.experiment import data
 from ina.experiment.config import Config, from_dict
-from ina.experiment.launch import die_with_parent
+from ina.experiment.launch import die_with_parent, leave
 from ina.experiment.recording import Recorder
 
 
@@ -166,6 +166,7 @@ def main() -> None:
         train(config, backend, Path(folder))
     finally:
         dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":
