@@ -1,5 +1,7 @@
 """Fabrics in virtual time: any topology's links, counted and balanced."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +10,7 @@ from capabilities import need
 
 import topologies
 from ina import cli, paths
+from ina.compiler.build import compile_program
 from ina.emulator.fabric import Fabric, Star, Unbalanced
 from ina.emulator.network import Wire
 from ina.transport.config import ETHERNET_OVERHEAD
@@ -18,7 +21,6 @@ need("cc")
 
 @pytest.fixture(scope="module")
 def program():
-    from ina.compiler.build import compile_program
     from ina.switch.embedded import Program
 
     built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})
@@ -43,6 +45,36 @@ def test_every_direction_of_every_link_is_there_and_idle(program, name, options)
         simplex = sum(link.simplex for link in topology.links)
         assert len({traffic.name + str(traffic.link) for traffic in fabric.links()}) == 2 * len(topology.links) - simplex
         assert sum(traffic.bytes for traffic in fabric.links()) == 0
+
+
+UNUSED = """
+import sys
+import numpy as np
+import topologies
+from ina.emulator.fabric import Fabric
+from ina.switch.program import Program
+
+def resident():
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * 4096
+
+program, topology = Program(sys.argv[1]), topologies.load("fat-tree", k=8)
+np.ones(30_000_000 // 8).sum()  # freed: calloc clears from now on what is up to that size
+before = resident()
+with Fabric(program, topology, max_frame=1200) as fabric:
+    fabric.run()
+    print((resident() - before) / (len(topology.switches) + len(topology.hosts)))
+"""
+
+
+def test_what_a_network_does_not_use_takes_no_memory():
+    """A switch has two megabytes of slots, and 28 of places for frames that wait; a host 256 kB of these. Untouched they are a
+    few pages each; and so they are where something large was freed before."""
+    built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "256", "SLOTS": "1024"})
+    done = subprocess.run([sys.executable, "-c", UNUSED, str(built.so_path)], capture_output=True, text=True, timeout=60,
+                          cwd=paths.root(), check=False)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 100_000, f"{float(done.stdout):,.0f} bytes for each switch and host"
 
 
 def test_a_star_carries_the_tensor_once_up_and_once_down(program):

@@ -239,8 +239,7 @@ class Emitter(TnaStatements):
         """Its functions; their names begin with `prefix`."""
         ingress = self.phase(f"{prefix}ingress", self.module.ingress, load=False)
         egress = self.phase(f"{prefix}egress", self.module.egress, load=True)
-        m = self.module.layout
-        seed = "*(uint64_t *)state = seed;" if self.module.uses_random else "(void)seed;"
+        seed = "*(uint64_t *)state = seed;" if self.module.uses_random else "(void)state, (void)seed;"
         macros = self._registers()
         lines = [
             *macros,
@@ -249,7 +248,6 @@ class Emitter(TnaStatements):
             egress,
             f"static void {prefix}init(void *state, uint64_t seed)",
             "{",
-            f"    memset(state, 0, {m['state_size']});",
             f"    {seed}",
             *(line for register in self.module.registers if register.initial for line in self._initial(register)),
             "}",

@@ -3,6 +3,7 @@
 #define INA_EMULATOR_CORE_H
 
 #include "emulator.h"
+#include "memory.h"
 
 /* ---- frames.c: buffers by handle, in chunks that never move. With payload a frame lies there whole, and is read and
  * written in place. Without, only its first INA_KEPT_BYTES are kept: it is worked on at a place of the bench, where the rest is zeros. */

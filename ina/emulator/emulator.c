@@ -36,7 +36,7 @@ void ina_emulator_destroy(struct ina_emulator *em)
     for (uint32_t i = 0; i < em->hosts; i++)
         ina_host_destroy(em->host[i]);
     for (uint32_t i = 0; i < em->switches; i++) {
-        free(em->node[i]->wires);
+        ina_release(em->node[i]->wires, INA_SWITCH_PORTS * sizeof *em->node[i]->wires);
         free(em->node[i]);
     }
     ina_frames_destroy(&em->frames);
@@ -244,11 +244,11 @@ int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint
         return -ENOMEM;
     em->node = list;
     struct ina_node *node = calloc(1, sizeof *node);
-    struct ina_wire *wires = calloc(INA_SWITCH_PORTS, sizeof *wires);
+    struct ina_wire *wires = ina_zeroed(INA_SWITCH_PORTS * sizeof *wires);
     int timer = node && wires ? ina_emulator_add_timer(em, INA_TIMER_SWITCH, em->switches) : -ENOMEM;
     if (timer < 0) {
         free(node);
-        free(wires);
+        ina_release(wires, INA_SWITCH_PORTS * sizeof *wires);
         return timer;
     }
     *node = (struct ina_node){.em = em, .sw = sw, .wires = wires, .latency = latency_ps, .timer = (uint32_t)timer,
@@ -256,7 +256,7 @@ int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint
     const struct ina_outlet outlet = {node, outlet_get, outlet_put, outlet_wake, em->frames.bare ? INA_KEPT_BYTES : 0};
     const int bad = ina_switch_set_outlet(sw, &outlet);
     if (bad) {
-        free(wires);
+        ina_release(wires, INA_SWITCH_PORTS * sizeof *wires);
         free(node);
         return bad;
     }

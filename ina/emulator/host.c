@@ -196,14 +196,14 @@ int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets)
     struct ina_host *h = calloc(1, sizeof *h);
     if (!h)
         return -ENOMEM;
-    h->nic = calloc(1, ina_link_size(nic_packets));
+    h->nic_packets = nic_packets;
+    h->nic = ina_zeroed(ina_link_size(nic_packets));
     if (!h->nic) {
         ina_host_destroy(h);
         return -ENOMEM;
     }
     struct ina_link_config unlimited = {0};
     ina_link_start(h->nic, &unlimited, nic_packets);
-    h->nic_packets = nic_packets;
     h->index = em->hosts;
     em->host[em->hosts] = h;
     return (int)em->hosts++;
@@ -213,7 +213,7 @@ void ina_host_destroy(struct ina_host *h)
 {
     free(h->core_free);
     free(h->machines);
-    free(h->nic);
+    ina_release(h->nic, ina_link_size(h->nic_packets));
     free(h);
 }
 

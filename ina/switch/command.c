@@ -52,7 +52,7 @@ static int add_port(struct ina_switch *sw, const struct ina_command *c)
     if (port->present || port->disabled)
         return -EEXIST;
     if (c->link) {
-        port->link = calloc(1, ina_link_size(sw->config.buffers));
+        port->link = ina_zeroed(ina_link_size(sw->config.buffers));
         if (!port->link)
             return -ENOMEM;
         ina_link_start(port->link, c->link, sw->config.buffers);
@@ -76,7 +76,7 @@ static int remove_port(struct ina_switch *sw, const struct ina_command *c)
             ina_outlet_drop_all(sw, (uint16_t)c->id);
         else
             ina_link_drop_all(sw, (uint16_t)c->id);
-        free(port->link);
+        ina_release(port->link, ina_link_size(sw->config.buffers));
         port->link = NULL;
         uint32_t i = 0;
         while (i < sw->linked_count && sw->linked[i] != c->id)

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "memory.h"
 #include "switch.h"
 #include "tna.h"
 
@@ -170,9 +171,6 @@ void ina_link_push(struct ina_switch *sw, uint16_t port, const struct ina_packet
 void ina_links_poll(struct ina_switch *sw, uint64_t now);
 void ina_link_drop_all(struct ina_switch *sw, uint16_t port);
 void ina_mark(struct ina_switch *sw, uint16_t port, const struct ina_packet *pkt); /* congestion experienced (ECN) */
-
-void *ina_zeroed(size_t bytes); /* switch.c: aligned to cache lines, and pages that nobody uses are never touched; or NULL */
-void ina_release(void *block, size_t bytes);
 
 void ina_outlet_drop_all(struct ina_switch *sw, uint16_t port); /* what waits there */
 /* outlet.c: one copy of packet `source` of the batch leaves by a port of the outlet. `last`: it is the last one. */

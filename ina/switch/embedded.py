@@ -46,6 +46,7 @@ from ina.switch.watching import Watched
 
 PS = 10**12
 _GROUPS = 65535
+_COLLECTED = 1 << 20  # bytes of frames that one step may send
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,8 @@ class Switch(Watched, SwitchTarget):
         self._cells = Cells(program, max(1, self.pipes), lib.ina_switch_state_stride(self.pointer))
         self._manager = TrafficManager(self.pipes, program.port_metadata) if self.pipes else None
         self._collector = ffi.new("struct ina_collector *")
-        self._collected = ffi.new("uint8_t[]", 1 << 20)
-        self._collector.data, self._collector.size = self._collected, len(self._collected)
+        self._collected = np.empty(_COLLECTED, np.uint8)  # what is never used takes no memory
+        self._collector.data, self._collector.size = ffi.from_buffer("uint8_t[]", self._collected), _COLLECTED
         lib.ina_switch_set_output(self.pointer, lib.ina_collect, self._collector)
 
     @property

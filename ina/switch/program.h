@@ -57,7 +57,7 @@ struct ina_program {
     uint64_t state_size, stats_offset;
     uint64_t meta_size;    /* bytes of pkt->meta, 64-byte aligned by the caller */
     uint64_t max_grow;     /* most bytes the deparser may add to a frame */
-    void (*init)(void *state, uint64_t seed);
+    void (*init)(void *state, uint64_t seed); /* of state that is all zeros: cells that nobody uses are not touched */
     void (*ingress)(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now);
     void (*egress)(void *state, const struct ina_tables *tables, struct ina_packet *pkts, unsigned n, uint64_t now);
 };

@@ -19,30 +19,6 @@ static uint32_t spread(uint32_t stride)
     return stride % 1024 ? stride : stride + 64;
 }
 
-void *ina_zeroed(size_t bytes)
-{
-    bytes = (bytes + 63) & ~(size_t)63;
-    if (bytes < 4096) {
-        void *p = aligned_alloc(64, bytes ? bytes : 64);
-        return p ? memset(p, 0, bytes ? bytes : 64) : NULL;
-    }
-    /* calloc so that pages that nobody uses are never touched; aligned by hand, the start kept just before */
-    uint8_t *raw = calloc(1, bytes + 128);
-    if (!raw)
-        return NULL;
-    uint8_t *p = (uint8_t *)(((uintptr_t)raw + 127) & ~(uintptr_t)63);
-    memcpy(p - sizeof raw, &raw, sizeof raw);
-    return p;
-}
-
-void ina_release(void *p, size_t bytes)
-{
-    bytes = (bytes + 63) & ~(size_t)63;
-    if (p && bytes >= 4096)
-        memcpy(&p, (uint8_t *)p - sizeof p, sizeof p);
-    free(p);
-}
-
 struct ina_switch *ina_switch_create(const struct ina_program *program, const struct ina_tables *tables,
                                      const struct ina_switch_config *config)
 {
@@ -54,7 +30,7 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
         errno = EINVAL;
         return NULL;
     }
-    struct ina_switch *sw = calloc(1, sizeof *sw);
+    struct ina_switch *sw = ina_zeroed(sizeof *sw);
     if (!sw)
         return NULL;
     sw->program = program;
@@ -75,7 +51,7 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
         sw->config.max_frame += INA_HEADROOM; /* of what ingress puts before a frame for egress, or its next pass */
         int error = ina_tna_create(sw);
         if (error) {
-            free(sw);
+            ina_release(sw, sizeof *sw);
             errno = error;
             return NULL;
         }
@@ -94,16 +70,14 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     sw->digests = ina_zeroed((size_t)sw->digest_stride * sw->config.digests);
     sw->out = calloc(INA_BATCH, sizeof *sw->out);
     sw->emissions = calloc(INA_EMISSIONS, sizeof *sw->emissions);
-    sw->groups = calloc(INA_SWITCH_GROUPS, sizeof(void *));
-    sw->sessions = calloc(INA_SWITCH_GROUPS, sizeof(void *));
+    sw->groups = ina_zeroed(INA_SWITCH_GROUPS * sizeof(void *));
+    sw->sessions = ina_zeroed(INA_SWITCH_GROUPS * sizeof(void *));
     if (!sw->state || !sw->ingress_meta || !sw->egress_meta || !sw->frames || !sw->buffers || !sw->digests || !sw->out
         || !sw->emissions || !sw->groups || !sw->sessions) {
         ina_switch_destroy(sw);
         errno = ENOMEM;
         return NULL;
     }
-    for (unsigned i = 0; i < INA_SWITCH_PORTS; i++)
-        sw->ports[i].first = sw->ports[i].last = INA_NONE;
     if (tna) {
         int error = ina_tna_boot(sw);
         if (error) {
@@ -128,9 +102,9 @@ void ina_switch_destroy(struct ina_switch *sw)
             free(sw->sessions[i]);
     }
     for (unsigned i = 0; i < INA_SWITCH_PORTS; i++)
-        free(sw->ports[i].link);
-    free(sw->groups);
-    free(sw->sessions);
+        ina_release(sw->ports[i].link, ina_link_size(sw->config.buffers));
+    ina_release(sw->groups, INA_SWITCH_GROUPS * sizeof(void *));
+    ina_release(sw->sessions, INA_SWITCH_GROUPS * sizeof(void *));
     free(sw->emissions);
     free(sw->out);
     free(sw->trace);
@@ -142,7 +116,7 @@ void ina_switch_destroy(struct ina_switch *sw)
     ina_release(sw->digests, (size_t)sw->digest_stride * sw->config.digests);
     ina_release(sw->parked, (size_t)sw->parked_stride * sw->config.buffers);
     ina_tna_destroy(sw->tna);
-    free(sw);
+    ina_release(sw, sizeof *sw);
 }
 
 void ina_switch_set_output(struct ina_switch *sw,

@@ -110,17 +110,23 @@ static void pass(struct fuzz *f, const uint8_t *frame, uint32_t len, const struc
     free(room);
 }
 
+static void start(const struct fuzz *f, uint64_t seed)
+{
+    memset(f->state, 0, f->program->state_size);
+    f->program->init(f->state, seed);
+}
+
 /* `packets` of them, made from `count` frames that lie one after the other; results: sent, dropped, entered again. */
 void fuzz(const struct ina_program *program, const struct ina_tables *tables, const uint8_t *frames,
           const uint32_t *lengths, uint32_t count, uint64_t packets, uint64_t seed, uint64_t *results)
 {
     struct fuzz f = {.program = program, .tables = tables, .random = seed * 2 + 1};
     f.state = exactly(program->state_size, 64);
-    program->init(f.state, seed);
+    start(&f, seed);
     uint8_t *frame = malloc(65536);
     for (uint64_t n = 0; n < packets; n++) {
         if (!draw(&f, 200)) /* from the start: some programs go on to a state in which they refuse most */
-            program->init(f.state, n);
+            start(&f, n);
         uint64_t chosen = draw(&f, count), at = 0;
         for (uint64_t i = 0; i < chosen; i++)
             at += lengths[i];
