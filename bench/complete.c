@@ -18,7 +18,7 @@
 struct ina_switch;
 
 enum { WORKERS = 4, MAX_BATCH = 64, LONG = 100000, HEADERS = 52 };
-enum stage { WORKER_PORTS, BUILD, SWITCH_PORTS, SWITCH, DECODE, INGRESS, EGRESS, STAGES };
+enum stage { WORKER_PORTS, BUILD, SWITCH_PORTS, SWITCH, DECODE, INGRESS, EGRESS, WAITING };
 
 struct complete {
     struct ina_switch *sw;
@@ -34,7 +34,7 @@ struct complete {
     void (*decode)(float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
     uint32_t batch, ahead, watch;           /* watch: 1 measures cycles */
     uint64_t count;                         /* tensors to reduce */
-    uint64_t cycles[7];                     /* out: by stage; INGRESS and EGRESS are parts of SWITCH */
+    uint64_t cycles[8];                     /* out: by stage; INGRESS and EGRESS are parts of SWITCH; WAITING: for nothing */
     uint64_t elapsed_ps, verify_ps, fill_ps; /* out: processor time of all but the others; of comparing, of new values */
     uint64_t wall_ps, forwarded;            /* out: from the first to the last turn; frames into the switch */
     uint64_t sent, bare, wrong;             /* out: frames by workers, those without values; wrong values */
@@ -87,11 +87,11 @@ static uint64_t look(const struct complete *c)
     return c->watch ? __rdtsc() : 0;
 }
 
-/* The stage ends now: the time when the next one begins. */
-static uint64_t lap(struct complete *c, enum stage stage, uint64_t since)
+/* The stage ends now: the time when the next one begins. `n`: frames that went through it; none: it was waiting. */
+static uint64_t lap(struct complete *c, enum stage stage, int n, uint64_t since)
 {
     const uint64_t now = look(c);
-    c->cycles[stage] += spent(since, now);
+    c->cycles[n ? stage : WAITING] += spent(since, now);
     return now;
 }
 
@@ -153,25 +153,27 @@ static uint32_t serve(struct complete *c, uint32_t w, uint64_t *submitted, uint6
     uint64_t at = look(c);
     uint32_t moved = 0;
     const int n = port->ops->rx(port, pkts, (int)c->batch, now);
-    at = lap(c, WORKER_PORTS, at);
+    at = lap(c, WORKER_PORTS, n, at);
     for (int i = 0; i < n; i++)
         c->protocol->receive(c->state[w], c->tensors[w], &pkts[i], now);
-    at = lap(c, DECODE, at);
+    at = lap(c, DECODE, n, at);
     port->ops->rx_done(port, n);
-    at = lap(c, WORKER_PORTS, at);
+    lap(c, WORKER_PORTS, n, at);
     moved += (uint32_t)n;
     exchange(c, w, submitted, done, now);
     at = look(c);
     const int lent = port->ops->tx_get(port, pkts, (int)c->batch);
-    at = lap(c, WORKER_PORTS, at);
+    const uint64_t got = look(c);
     const int filled = c->protocol->frames_to_send(c->state[w], c->tensors[w], pkts, lent, now);
-    at = lap(c, BUILD, at);
+    const uint64_t built = look(c);
+    c->cycles[filled ? WORKER_PORTS : WAITING] += spent(at, got);
+    c->cycles[filled ? BUILD : WAITING] += spent(got, built);
     for (int i = 0; i < filled; i++)
         c->bare += pkts[i].len <= HEADERS;
     c->sent += (uint64_t)filled;
     at = look(c);
     port->ops->tx_put(port, pkts, filled, now);
-    lap(c, WORKER_PORTS, at);
+    lap(c, WORKER_PORTS, filled, at);
     return moved + (uint32_t)filled;
 }
 
@@ -183,12 +185,13 @@ static uint32_t forward(struct complete *c, uint32_t w, uint64_t now)
     const int n = port->ops->rx(port, pkts, (int)c->batch, now);
     for (int i = 0; i < n; i++)
         pkts[i].ingress_port = (uint16_t)w;
-    at = lap(c, SWITCH_PORTS, at);
-    if (n)
-        c->input(c->sw, pkts, (unsigned)n, now);
-    at = lap(c, SWITCH, at);
+    at = lap(c, SWITCH_PORTS, n, at);
+    if (!n)
+        return 0;
+    c->input(c->sw, pkts, (unsigned)n, now);
+    at = lap(c, SWITCH, n, at);
     port->ops->rx_done(port, n);
-    lap(c, SWITCH_PORTS, at);
+    lap(c, SWITCH_PORTS, n, at);
     return (uint32_t)n;
 }
 

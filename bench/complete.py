@@ -28,7 +28,7 @@ WORKERS, SLOTS, BATCH, RUNS = 4, 16, 16, 5  # frames and rows of so many stay ne
 ELEMENTS, AHEAD = 1 << 16, 2  # of a tensor; tensors of each worker that are on their way
 VALUES = (64, 128, 256, 1024, 2048)
 PACKETS = 600_000  # of 256 values, about, in a run
-STAGES = ("worker ports", "build", "switch ports", "switch", "decode", "ingress", "egress")  # enum stage
+STAGES = ("worker ports", "build", "switch ports", "switch", "decode", "ingress", "egress", "waiting")  # enum stage
 
 
 def compiled(folder: Path) -> tuple[FFI, object]:

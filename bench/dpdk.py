@@ -32,6 +32,8 @@ RUNS = 5
 MEMORY = 256  # MiB of each process that runs DPDK
 ROOM = 16384  # mbufs of a process
 MEMIF_SLOTS, MEMIF_BATCH = 128, 32
+EAL = ["--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "--log-level", "error"]
+HEADROOM = 128  # of an mbuf, in testpmd
 ENDED = 120.0
 ALL_REDUCE = 100 << 20  # bytes
 
@@ -59,15 +61,17 @@ def on(core: int) -> Iterator[None]:
 
 
 class TestPmd:
-    """dpdk-testpmd, told what to do line by line (stdbuf, or it would answer at its end)."""
+    """dpdk-testpmd on one core, told what to do line by line (stdbuf, or it would answer at its end). Frames of a port go back
+    out of it, or out of its neighbour (`topology` paired); ``room``: bytes of an mbuf, headroom included."""
 
-    def __init__(self, devices: list[str], core: int, other: int, frame: int):
-        eal = ["--no-huge", "-m", str(MEMORY), "--no-pci", "--no-shconf", "--no-telemetry", "--log-level", "error",
-               f"--lcores=0@{other},1@{core}", "--main-lcore", "0", f"--file-prefix=bench{os.getpid()}-{core}"]
-        own = ["-i", "--nb-cores=1", "--forward-mode=io", f"--txpkts={frame}", "--total-num-mbufs=8192", "--no-lsc-interrupt",
-               f"--mbuf-size={frame + 512}", f"--port-topology={'paired' if len(devices) > 1 else 'loop'}"]
+    def __init__(self, devices: list[str], core: int, other: int, frame: int, room: int, topology: str = "loop"):
+        eal = [*EAL, "-m", str(MEMORY), f"--lcores=0@{other},1@{core}", "--main-lcore", "0",
+               f"--file-prefix=bench{os.getpid()}-{core}"]
+        # Buffers before frames: frames that do not fit into the buffers named so far are not refused, 64 bytes take their place.
+        own = ["-i", "--nb-cores=1", "--forward-mode=io", f"--mbuf-size={room}", f"--txpkts={frame}",
+               "--total-num-mbufs=8192", "--no-lsc-interrupt", f"--port-topology={topology}"]
         command = ["stdbuf", "-oL", "dpdk-testpmd", *eal, *(f"--vdev={device}" for device in devices), "--", *own]
-        self.said, pipe = "", subprocess.PIPE
+        self.said, self.frame, self.ports, pipe = "", frame, len(devices), subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -87,15 +91,25 @@ class TestPmd:
             time.sleep(0.02)
         return self.said[begin:]
 
-    def rate(self, ports: int) -> float:
-        """Frames received per second, of all ports together, over half a second."""
-        counts = []
-        for _ in range(2):
-            said = self.tell("show port stats all", rf"(?s)(Tx-pps.*?){{{ports}}}")
-            counts.append((time.monotonic(), sum(int(n) for n in re.findall(r"RX-packets: (\d+)", said))))
+    def received(self) -> tuple[int, int]:
+        """Frames and bytes that all ports together have received so far."""
+        said = self.tell("show port stats all", rf"(?s)(Tx-pps.*?){{{self.ports}}}")
+        frames, octets = (sum(map(int, re.findall(rf"RX-{what}: +(\d+)", said))) for what in ("packets", "bytes"))
+        return frames, octets
+
+    def rate(self, bytes_counted: bool = True) -> float:
+        """Frames received per second, of all ports together, over half a second. SystemExit: they are not whole, as far as the
+        driver counts bytes (net_ring passes pointers and counts none)."""
+        bursts = 2 * self.ports * 32  # counted in one column and not yet in the other
+        begin, (before, octets_before) = time.monotonic(), self.received()
+        frames = 0
+        while frames <= bursts and time.monotonic() < begin + 10:
             time.sleep(0.5)
-        (first, before), (last, after) = counts
-        return (after - before) / (last - first)
+            end, (after, octets_after) = time.monotonic(), self.received()
+            frames, octets = after - before, octets_after - octets_before
+        if frames <= bursts or (bytes_counted and abs(octets - frames * self.frame) > bursts * self.frame):
+            raise SystemExit(f"bench dpdk: testpmd has received {frames} frames, {octets} bytes: expected {self.frame} of each")
+        return frames / (end - begin)
 
     def close(self) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -109,30 +123,37 @@ class TestPmd:
         self._reader.join(5)
 
 
+def memif(path: Path, worker: int, server: bool, frame: int) -> str:
+    """A worker's device, of either end."""
+    return dpdk.device(f"memif:{path},rsize=8", worker, server, frame)
+
+
 def ring_ceiling(frame: int) -> float:
     """Frames per second that one core takes from rte_rings and puts into them."""
     core, other = cores()
-    pmd = TestPmd(["net_ring0", "net_ring1"], core, other, frame)
+    pmd = TestPmd(["net_ring0", "net_ring1"], core, other, frame, frame + 512, "paired")
     try:
         pmd.tell("start tx_first 2", r"testpmd> $", 30)
-        return statistics.median(pmd.rate(2) for _ in range(RUNS))
+        return statistics.median(pmd.rate(bytes_counted=False) for _ in range(RUNS))
     finally:
         pmd.close()
 
 
-def memif_ceiling(frame: int, folder: Path) -> float:
-    """Frames per second that two processes, a core each, send each other over memif."""
+def memif_ceiling(frame: int, folder: Path, room: int = 0) -> float:
+    """Frames per second that two processes, a core each, send each other: over as many of the same devices as workers have,
+    with as many frames on their way. ``room``: of an mbuf; 0: as the devices' buffers. SystemExit: frames are not whole."""
     core, other = cores()
-    size = max(2048, -(-(frame + 64) // 64) * 64)
-    device = f"net_memif0,id=0,socket={folder}/testpmd.sock,socket-abstract=no,bsize={size},role="
-    ends = [TestPmd([device + "server"], core, other, frame)]
+    ends: list[TestPmd] = []
     try:
-        ends[0].tell("", "testpmd> $")
-        ends.append(TestPmd([device + "client"], other, core, frame))
+        for server, mine, its in ((True, core, other), (False, other, core)):
+            devices = [memif(folder / "testpmd.sock", worker, server, frame) for worker in range(WORKERS)]
+            room = room or int(re.search(r"bsize=(\d+)", devices[0])[1]) + HEADROOM
+            ends.append(TestPmd(devices, mine, its, frame, room))
+            ends[-1].tell("", "testpmd> $")
         ends[1].tell("start", r"testpmd> $")
         time.sleep(1)
-        ends[0].tell("start tx_first 4", r"testpmd> $")
-        return statistics.median(ends[0].rate(1) for _ in range(RUNS))
+        ends[0].tell(f"start tx_first {MEMIF_SLOTS // 32}", r"testpmd> $")  # bursts of 32
+        return statistics.median(ends[0].rate() for _ in range(RUNS))
     finally:
         for end in ends:
             end.close()
@@ -175,7 +196,7 @@ def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[object]]
     frame = HEADERS + 4 * values
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(dpdk.Pool(ROOM, frame))
-        names = [dpdk.device(f"memif:{path},rsize=8", worker, server, frame) for worker in range(WORKERS)]
+        names = [memif(path, worker, server, frame) for worker in range(WORKERS)]
         devices = [stack.enter_context(dpdk.open_device(name, pool, descriptors=256, timeout=10)) for name in names]
         ports = [stack.enter_context(contextlib.closing(device.port())) for device in devices]
         deadline = time.monotonic() + 10
@@ -311,7 +332,8 @@ def measure() -> list[Measurement]:
     memifs = Measurement(
         "dpdk-memif: workers and switch in two processes over memif, a core each",
         ["values", "Mpps", "frames Gb/s", "M ATE/s", "workers' cycles", "switch's", "sent again", "testpmd Mpps", "ratio"],
-        "of testpmd's frames over the same device, both ways, with nothing done to them", "half of testpmd's",
+        "of testpmd's frames over as many of the same devices, with nothing done to them; cycles: but for those of waiting",
+        "half of testpmd's",
     )
     start()
     here, there = cores()

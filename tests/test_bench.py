@@ -69,13 +69,22 @@ def test_the_ceiling_is_what_testpmd_forwards():
     assert dpdk.ring_ceiling(1076) > 0
 
 
+def test_frames_that_testpmd_forwards_over_memif_are_whole(tmp_path):
+    need("dpdk", "dpdk-testpmd", "two processors")
+    from bench import dpdk
+
+    assert dpdk.memif_ceiling(8244, tmp_path) > 0
+    with pytest.raises(SystemExit, match="expected 8244 of each"):  # it takes frames of 64 bytes, and only says so
+        dpdk.memif_ceiling(8244, tmp_path, room=2176)
+
+
 def test_a_testpmd_that_ends_is_told_with_what_it_said():
     need("dpdk", "dpdk-testpmd", "two processors")
     from bench import dpdk
 
     with pytest.raises(SystemExit, match="(?s)testpmd does not answer 'show port stats all'.*nothing"):
-        pmd = dpdk.TestPmd(["net_nothing0"], *dpdk.cores(), 1076)
+        pmd = dpdk.TestPmd(["net_nothing0"], *dpdk.cores(), 1076, 2176)
         try:
-            pmd.rate(1)
+            pmd.rate()
         finally:
             pmd.close()
