@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 INGRESS_FRONT, EGRESS_FRONT = 16, 27
 DROP, UNICAST, RESUBMIT = 0, 1, 3
-MAX_PASSES = 64
+MAX_PASSES = 255  # through ingress, as the embedded switch has it
 RECIRCULATION = range(68, 72)  # ports of each pipe that lead back to ingress
 PARSER_ERRORS = {"NoError": 0, "NoMatch": 1, "PacketTooShort": 2, "CounterRange": 4}
 VALID_FIELDS = {"ucast_egress_port": "has_ucast", "mcast_grp_a": "has_mcast_a", "mcast_grp_b": "has_mcast_b"}
@@ -308,7 +308,7 @@ class Tna(ObjectMethods):
         """Out of a port; recirculation ports lead back."""
         if port & 0x7F not in RECIRCULATION:
             return [Output(port, frame)]
-        if item.passes >= MAX_PASSES:
+        if item.passes + 1 >= MAX_PASSES:
             self.drops["pass_limit"] += 1
             return []
         again = self.item(frame, port, item.now_ps)
