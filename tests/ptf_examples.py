@@ -24,7 +24,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PORTS = range(8)  # of each pipe
 LIMIT = 60  # seconds for one test
-PIPES = {"tna_32q_2pipe": 4}  # others have 2
+LIMITS = {"tna_idletimeout": 120}  # of examples whose tests wait longer
+PIPES = {"tna_32q_2pipe": 4, "tna_register": 4}  # others have 2
 INTERNAL = {"tna_32q_2pipe": (1, 3)}  # pipes whose ports all lead back into the switch
 
 
@@ -103,12 +104,13 @@ def client() -> Iterator[Path]:
         yield bfrt_client.package(Path(made))
 
 
-def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = LIMIT) -> Iterator[dict[str, Any]]:
+def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = 0) -> Iterator[dict[str, Any]]:
     """What each test of an example says as it ends: name, result (pass, fail, error, skip), why, seconds."""
     from ina.bfrt.device import Device
     from ina.bfrt.service import Server
     from ina.switch import Program, Switch
 
+    limit = limit or LIMITS.get(name, LIMIT)
     with contextlib.ExitStack() as stack:
         pipes = PIPES.get(name, 2)
         switch = stack.enter_context(Switch(Program(compiled(name).so_path), pipes=pipes))

@@ -89,7 +89,7 @@ class Both:
 
     def same_state(self) -> None:
         for pipe in self.pipes:
-            plain = [r for r in pipe.layout["registers"] if r["table"] is None and not r["name"].endswith(".$log")]
+            plain = [r for r in pipe.layout["registers"] if r["table"] is None and ".$" not in r["name"]]
             for name in {name_of(r, pipe) for r in plain}:
                 array = self.interpreter.registers[name]
                 scalars = [r for r in plain if name_of(r, pipe) == name]

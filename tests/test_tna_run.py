@@ -209,7 +209,7 @@ def test_the_explorer_takes_all_pipes_back(program):
 def test_filters_have_tables_in_bfruntime(filters):
     need("p4runtime")
     from ina.bfrt.device import Device
-    from ina.bfrt.rows import Row
+    from ina.bfrt.rows import Row, Where
 
     with Switch(filters) as switch:
         device = Device(switch)
@@ -218,7 +218,7 @@ def test_filters_have_tables_in_bfruntime(filters):
         device.write("INSERT", Row(average, {"$LPF_INDEX": 3}, data))
         (row,) = device.read(Row(average, {"$LPF_INDEX": 3}))
         assert row.data == data | {"$LPF_SPEC_DECAY_TIME_CONSTANT_NS": 0.0}
-        device.write("MODIFY", Row(average, {"$LPF_INDEX": 3}, {"$LPF_SPEC_TYPE": "SAMPLE"}), pipe=1)  # the rest stays
+        device.write("MODIFY", Row(average, {"$LPF_INDEX": 3}, {"$LPF_SPEC_TYPE": "SAMPLE"}), Where(1))  # the rest stays
         cells = [e.config for e in switch.read([FilterEntry("average", 3)])]
         assert cells == [LpfConfig(10.0, 0.0, True, 3), LpfConfig(10.0, 0.0, False, 3)]
         assert [r.data["$WRED_SPEC_MIN_THRESH_CELLS"] for r in device.read(Row(red))] == [0xFF000000] * 16

@@ -1,27 +1,32 @@
 """BFRuntime's tables before an embedded switch: rows in, entities of the switch out, and back.
 
 Which part serves a table its type says: the program's tables here, ports in ports_table.py, replication and mirroring in
-replication.py. A part has `write(type, table, row)` and `read(table, row)`; without a key a row means all of the table. Every
-refusal is an EntityError.
+replication.py. A part has `write(type, table, row, where)` and `read(table, row, where)`; without a key a row means all of the
+table. Every refusal is an EntityError.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 from ina.bfrt import entities
+from ina.bfrt.attributes import Attributes
+from ina.bfrt.direct import DirectCells, register_of
 from ina.bfrt.entities import BYTES, INDEX, MEMBER, PACKETS, STATUS
 from ina.bfrt.filters import FilterTables
 from ina.bfrt.fixed import fixed_tables
+from ina.bfrt.idle import Idle
 from ina.bfrt.info import Info, Table
 from ina.bfrt.ports_table import PortTables
 from ina.bfrt.program_info import MATCH_TABLES, own_name
 from ina.bfrt.replication import Replication
-from ina.bfrt.rows import PRIORITY, Row
+from ina.bfrt.rows import EVERYWHERE, Row, Where
 from ina.bfrt.schema import bfrt_json
+from ina.bfrt.value_sets import ValueSetTables
 from ina.switch.entities import (
     DirectCounterEntry,
     DirectMeterEntry,
@@ -30,19 +35,20 @@ from ina.switch.entities import (
     RegisterEntry,
     TableEntry,
     Update,
-    ValueSetEntry,
 )
 from ina.switch.p4info import EntityError
 
-ALL_PIPES = 0xFFFF
+DEFAULT_HANDLE = 1  # of what a table does when nothing matches
+PIPE_BITS = 28  # of a handle, above which the pipe is
 TYPES = ("INSERT", "MODIFY", "MODIFY_INC", "MODIFY_DEC", "DELETE", "INSERT_OR_MODIFY", "RESET")  # DEC: MODIFY_INC that takes away
 
 
 class Device:
-    """The tables of `switch` (ina.switch.embedded.Switch), whose program is called `name` (default: its file's)."""
+    """The tables of `switch` (ina.switch.embedded.Switch), whose program is called `name` (default: its file's). `clock`: s, for
+    what happens by itself."""
 
-    def __init__(self, switch: Any, name: str = "", device_id: int = 0):
-        self.switch, self.device_id = switch, device_id
+    def __init__(self, switch: Any, name: str = "", device_id: int = 0, clock: Callable[[], float] = time.monotonic):
+        self.switch, self.device_id, self.clock = switch, device_id, clock
         self.name = name or switch.program.name.removesuffix(".p4")
         self.pipes = switch.pipes or 1
         layout = {**switch.program.layout, "port_metadata": [m for m in switch.program.port_metadata if m["name"]]}
@@ -51,8 +57,8 @@ class Device:
         self.fixed_json = json.dumps(fixed_tables()).encode()
         self.info = Info(self.program_json, self.fixed_json)
         self._parts: dict[str, Any] = {}
-        self.replication = Replication(self)
-        for part in (ProgramTables(self), PortTables(self), FilterTables(self), self.replication):
+        self.replication, self.idle, self.attributes = Replication(self), Idle(self), Attributes(self)
+        for part in (ProgramTables(self), ValueSetTables(self), PortTables(self), FilterTables(self), self.replication):
             self._parts |= dict.fromkeys(part.kinds, part)
 
     def _part(self, table: Table) -> Any:
@@ -61,8 +67,9 @@ class Device:
         except KeyError:
             raise EntityError(f"table {table.name} of type {table.kind} is not served by this switch", "UNIMPLEMENTED") from None
 
-    def write(self, type_: str, row: Row, pipe: int = ALL_PIPES) -> None:
-        """One update. `pipe`: of state that each has its own of. Raises EntityError."""
+    def write(self, type_: str, row: Row, where: Where = EVERYWHERE) -> None:
+        """One update. `where`: of state that each pipe has its own of, of entries whose scope is not all pipes. Raises
+        EntityError."""
         if type_ not in TYPES:
             raise EntityError(f"an update of type {type_}: expected one of {', '.join(TYPES)}")
         table = self.info.table(row.table)
@@ -70,28 +77,60 @@ class Device:
             field = table.field(name, table.action(row.action) if row.action else None)
             if field.read_only:
                 raise EntityError(f"table {table.name}: {name} can only be read", "PERMISSION_DENIED")
-        self._part(table).write(type_, table, row, self._pipe(pipe))
+        where = self._checked(where)
+        self.attributes.check(table, where)
+        self._part(table).write(type_, table, row, where)
 
-    def read(self, row: Row, pipe: int = ALL_PIPES) -> list[Row]:
+    def write_entities(self, updates: Iterable[Update]) -> None:
+        """To the switch; an error does not number what a client did not number."""
+        try:
+            self.switch.write(list(updates))
+        except EntityError as error:
+            text = str(error).partition(": ")[2] if error.update is not None else str(error)
+            raise EntityError(text, error.code) from None
+
+    def operate(self, table: Table, operation: str) -> None:
+        """A table's operation: reads always look at the data plane, so most have nothing to do."""
+        if operation not in table.operations:
+            has = ", ".join(table.operations) or "none"
+            raise EntityError(f"table {table.name} has no operation {operation!r}; it has: {has}")
+        if operation == "UpdateHitState":
+            self.idle.update(table)
+
+    def read(self, row: Row, where: Where = EVERYWHERE) -> list[Row]:
         table = self.info.table(row.table)
-        return self._part(table).read(table, row, self._pipe(pipe))
+        return self._part(table).read(table, row, self._checked(where))
 
-    def usage(self, table: Table) -> int:
-        return len(self.read(Row(table.name)))
+    def usage(self, table: Table, where: Where = EVERYWHERE) -> int:
+        part = self._part(table)
+        return part.usage(table, where.pipe) if table.kind in MATCH_TABLES else len(self.read(Row(table.name), where))
 
-    def inverse(self, type_: str, row: Row) -> list[tuple[str, Row]]:
+    def handle(self, row: Row, where: Where = EVERYWHERE) -> int:
+        """By which an entry can be read too: its number, and above it the pipe that it is in."""
+        table = self.info.table(row.table)
+        return self._match_tables(table).handle(table, row, self._checked(where))
+
+    def read_handle(self, table: Table, handle: int, where: Where = EVERYWHERE) -> list[Row]:
+        return self._match_tables(table).read_handle(table, handle, self._checked(where))
+
+    def _match_tables(self, table: Table) -> ProgramTables:
+        if table.kind not in MATCH_TABLES:
+            raise EntityError(f"table {table.name} of type {table.kind}: its entries have no handles", "UNIMPLEMENTED")
+        return self._part(table)
+
+    def inverse(self, type_: str, row: Row, where: Where = EVERYWHERE) -> list[tuple[str, Row]]:
         """What would take the update back, seen before it is made."""
-        found = [r for r in self.read(Row(row.table, row.key, is_default=row.is_default))] if type_ != "INSERT" else []
+        found = self.read(Row(row.table, row.key, is_default=row.is_default), where) if type_ != "INSERT" else []
         if type_ == "INSERT" or (type_ == "INSERT_OR_MODIFY" and not found):
             return [("DELETE", Row(row.table, row.key))]
         return [("INSERT" if type_ == "DELETE" and not r.is_default else "MODIFY", r) for r in found]
 
-    def _pipe(self, pipe: int) -> int | None:
-        if pipe == ALL_PIPES or not self.switch.pipes and pipe == 0:
-            return None
-        if pipe >= self.pipes:
-            raise EntityError(f"pipe {pipe}: this switch has pipes 0..{self.pipes - 1}")
-        return pipe
+    def _checked(self, where: Where) -> Where:
+        if where.pipe is None or (not self.switch.pipes and where.pipe == 0):
+            return replace(where, pipe=None)
+        if where.pipe >= self.pipes:
+            raise EntityError(f"pipe {where.pipe}: this switch has pipes 0..{self.pipes - 1}")
+        return where
 
 
 def following(switch: Callable[[], Any]) -> Callable[[], Device | None]:
@@ -112,40 +151,38 @@ def following(switch: Callable[[], Any]) -> Callable[[], Device | None]:
 class ProgramTables:
     """Tables that the program declares."""
 
-    kinds = (*MATCH_TABLES, "Action", "Selector", "Counter", "Meter", "Register", "RegisterParam", "ParserValueSet")
+    kinds = (*MATCH_TABLES, "Action", "Selector", "Counter", "Meter", "Register", "RegisterParam")
 
     def __init__(self, device: Device):
         self.device, self.switch = device, device.switch
+        self.direct = DirectCells(device)
 
     @property
     def info(self) -> Info:
         return self.device.info
 
-    def write(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
+    def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
+        pipe = where.pipe
+        if table.kind in ("Action", "Selector"):
+            pipe = None  # what a profile has every pipe has
         if table.kind in ("Register", "RegisterParam"):
             self._registers(type_, table, row, pipe)
         elif table.kind in INDEX:
             self._cells(type_, table, row, pipe)
-        elif table.kind == "ParserValueSet":
-            self._value_set(type_, table, row)
         elif type_ in ("DELETE", "RESET") and not row.key and not row.is_default:
-            self._clear(table)
+            self._clear(table, pipe)
         elif row.is_default:
-            self._default(type_, table, row)
+            self._default(type_, table, row, pipe)
         else:
-            self._entry(type_, table, row)
+            self._entry(type_, table, row, pipe)
 
     def _write(self, updates: Iterable[Update]) -> None:
-        try:
-            self.switch.write(list(updates))
-        except EntityError as error:
-            text = str(error).partition(": ")[2] if error.update is not None else str(error)
-            raise EntityError(text, error.code) from None
+        self.device.write_entities(updates)
 
     # ---- match-action tables and profiles
 
-    def _entry(self, type_: str, table: Table, row: Row) -> None:
-        found = self._found(table, row) if type_ in ("MODIFY", "INSERT_OR_MODIFY") else []
+    def _entry(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
+        found = self._found(table, row, pipe) if type_ in ("MODIFY", "INSERT_OR_MODIFY") else []
         if type_ == "INSERT_OR_MODIFY":
             type_ = "MODIFY" if found else "INSERT"
         if type_ in ("MODIFY_INC", "MODIFY_DEC"):
@@ -156,13 +193,15 @@ class ProgramTables:
             row = Row(row.table, row.key, data, row.action or found[0].action)
         elif type_ == "MODIFY" and found:
             row = Row(row.table, row.key, dict(found[0].data) | dict(row.data))
-        entity = entities.of_row(row, self.info)
+        entity = self._of_pipe(entities.of_row(row, self.info), pipe)
         direct = self._direct(table, row, entity) if type_ != "DELETE" and isinstance(entity, TableEntry) else []
         self._write([Update(type_, entity), *direct])
+        if self.device.idle.has(table) and type_ != "DELETE":
+            self.device.idle.written(table, entity, row, type_ == "INSERT")
 
-    def _found(self, table: Table, row: Row) -> list[Row]:
+    def _found(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
         """What is there with this key, without what is counted beside it."""
-        return [entities.to_row(e, self.info) for e in self._matching(table, Row(row.table, self._whole(table, row.key)))]
+        return [entities.to_row(e, self.info) for e in self._matching(table, Row(row.table, self._whole(table, row.key)), pipe)]
 
     @staticmethod
     def _whole(table: Table, key: Any) -> dict[str, Any]:
@@ -175,7 +214,7 @@ class ProgramTables:
         return full
 
     def _direct(self, table: Table, row: Row, entity: TableEntry) -> list[Update]:
-        """Direct counters and meters that a row gives values of."""
+        """Direct counters, meters, registers and filters that a row gives values of."""
         made: list[Update] = []
         if PACKETS in row.data or BYTES in row.data:
             made.append(
@@ -186,37 +225,72 @@ class ProgramTables:
             )
         if any(name.startswith("$METER_SPEC") for name in row.data):
             made.append(Update("MODIFY", DirectMeterEntry(entity, entities.meter_config(table, row.data))))
-        return made
+        return made + self.direct.write(table, row, entity)
 
-    def _default(self, type_: str, table: Table, row: Row) -> None:
+    def _default(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
         if type_ in ("DELETE", "RESET"):
             if not table.const_default:  # one that the program fixes is what it was: published controllers reset every table
-                self._write([Update("MODIFY", TableEntry(own_name(table.name), is_default=True))])
+                self._write([Update("MODIFY", TableEntry(own_name(table.name), is_default=True, pipe=pipe))])
         elif type_ in ("MODIFY", "INSERT", "INSERT_OR_MODIFY"):
-            self._write([Update("MODIFY", entities.of_row(row, self.info))])
+            self._write([Update("MODIFY", self._of_pipe(entities.of_row(row, self.info), pipe))])
         else:
             raise EntityError(f"table {table.name}: the default entry takes MODIFY and DELETE, not {type_}")
 
-    def _clear(self, table: Table) -> None:
-        self._write([Update("DELETE", e) for e in self._entities(table) if not getattr(e, "is_const", False)])
+    def _clear(self, table: Table, pipe: int | None) -> None:
+        self._write([Update("DELETE", e) for e in self._entities(table, pipe) if not getattr(e, "is_const", False)])
 
-    def _matching(self, table: Table, row: Row) -> list[Any]:
+    def _matching(self, table: Table, row: Row, pipe: int | None) -> list[Any]:
         """Entities with the row's key; without one all of the table."""
         if row.key and table.kind in MATCH_TABLES:
-            pattern = entities.of_row(Row(row.table, row.key), self.info)
+            if pipe is None and self.switch.entry_scope(own_name(table.name)).groups:
+                raise EntityError(f"table {table.name}: pipes have entries of their own: name one", "NOT_FOUND")
+            pattern = self._of_pipe(entities.of_row(Row(row.table, row.key), self.info), pipe)
             if pattern.match:  # the switch finds it; an entry that matches everything it takes for a pattern of all
                 return self.switch.read([pattern])
         wanted = self._whole(table, row.key) if row.key else None
-        said = ((e, entities.to_row(e, self.info)) for e in self._entities(table))
+        said = ((e, entities.to_row(e, self.info)) for e in self._entities(table, pipe))
         return [e for e, r in said if wanted in (None, self._whole(table, r.key))]
 
-    def _entities(self, table: Table) -> list[Any]:
+    def usage(self, table: Table, pipe: int | None) -> int:
+        return len(self._entities(table, pipe if self.switch.entry_scope(own_name(table.name)).groups else None))
+
+    def _entities(self, table: Table, pipe: int | None) -> list[Any]:
         name = own_name(table.name)
         if table.kind == "Action":
             return self.switch.read([ProfileMember(name, 0)])
         if table.kind == "Selector":
             return self.switch.read([ProfileGroup(own_name(self.info.table(table.depends_on[0]).name), 0)])
-        return self.switch.read([TableEntry(name)])
+        return self.switch.read([TableEntry(name, pipe=pipe)])
+
+    # ---- handles
+
+    @staticmethod
+    def _kept_at(groups: tuple[tuple[int, ...], ...], pipe: int | None) -> bool:
+        """Whether a driver's copy of the entries is found there: it is kept for the first pipe of a scope, or for all."""
+        return pipe is None or any(pipe == group[0] for group in groups)
+
+    def handle(self, table: Table, row: Row, where: Where) -> int:
+        scoped = self.switch.entry_scope(own_name(table.name)).groups
+        found = self._matching(table, row, where.pipe if scoped else None) if row.key else []
+        if not found:
+            raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
+        pipe, number = self.switch.entry_number(found[0])
+        return (pipe or 0) << PIPE_BITS | number + DEFAULT_HANDLE + 1
+
+    def read_handle(self, table: Table, handle: int, where: Where) -> list[Row]:
+        if handle == DEFAULT_HANDLE:
+            return [replace(row, is_default=False) for row in self.read(table, Row(table.name, is_default=True), where)]
+        groups = self.switch.entry_scope(own_name(table.name)).groups
+        pipe, number = handle >> PIPE_BITS, (handle & (1 << PIPE_BITS) - 1) - DEFAULT_HANDLE - 1
+        other = where.pipe is not None and not any(pipe in g and where.pipe in g for g in groups)
+        if not where.fresh and (other or not self._kept_at(groups, where.pipe)):
+            raise EntityError(f"table {table.name}: handle {handle}: pipe {where.pipe} has no such entry", "NOT_FOUND")
+        if groups and other:
+            raise EntityError(f"table {table.name}: handle {handle} is not of pipe {where.pipe}")
+        for entity in self._entities(table, pipe if groups else None):
+            if self.switch.entry_number(entity) == (pipe if groups else None, number):
+                return [self._row(table, entity, entities.to_row(entity, self.info), where)]
+        raise EntityError(f"table {table.name}: no entry has handle {handle}", "INVALID_ARGUMENT" if where.fresh else "NOT_FOUND")
 
     # ---- cells
 
@@ -241,10 +315,15 @@ class ProgramTables:
                 value = row.data[f.name]
             else:
                 continue
-            for number, one in enumerate(value) if isinstance(value, tuple) else [(pipe, value)]:
+            together = [(p, value) for p in self._together(table, pipe)]
+            for number, one in enumerate(value) if isinstance(value, tuple) else together:
                 cell = RegisterEntry(register_of(f.name, table), index, int(one))
                 updates.append(Update("MODIFY", self._of_pipe(cell, number)))
         self._write(updates)
+
+    def _together(self, table: Table, pipe: int | None) -> tuple[int | None, ...]:
+        """Pipes that the table's entry scope has written with `pipe`."""
+        return next((g for g in self.device.attributes.groups(table) if pipe in g), (pipe,))
 
     def _first_value(self, register: str) -> int:
         said = next((r for r in self.switch.program.layout["registers"] if r["name"] == register), {})
@@ -256,58 +335,45 @@ class ProgramTables:
             return entity
         return replace(entity, pipe=pipe)
 
-    # ---- value sets
-
-    def _value_set(self, type_: str, table: Table, row: Row) -> None:
-        (current,) = self.switch.read([ValueSetEntry(own_name(table.name))])
-        member = {k: v for k, v in row.key.items() if k != PRIORITY}
-        members = [m if isinstance(m, dict) else {table.keys[0].name: m} for m in current.members]
-        if type_ in ("DELETE", "RESET") and not row.key:
-            members = []
-        elif type_ == "INSERT":
-            if member in members:
-                raise EntityError(f"table {table.name}: this member is there already", "ALREADY_EXISTS")
-            members.append(member)
-        elif type_ == "DELETE":
-            if member not in members:
-                raise EntityError(f"table {table.name}: there is no such member", "NOT_FOUND")
-            members.remove(member)
-        else:
-            raise EntityError(f"table {table.name}: a value set takes INSERT and DELETE, not {type_}")
-        self._write([Update("MODIFY", ValueSetEntry(own_name(table.name), tuple(members)))])
-
     # ---- reading
 
-    def read(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
+    def read(self, table: Table, row: Row, where: Where) -> list[Row]:
+        pipe, its = where.pipe, where.pipe
         if table.kind in ("Register", "RegisterParam"):
             return self._read_registers(table, row, pipe)
         if table.kind in INDEX:
             return self._read_cells(table, row, pipe)
-        if table.kind == "ParserValueSet":
-            (current,) = self.switch.read([ValueSetEntry(own_name(table.name))])
-            rows = entities.value_set_rows(current, self.info)
-        elif row.is_default:
-            (default,) = self.switch.read([TableEntry(own_name(table.name), is_default=True)])
+        scoped = self.switch.entry_scope(own_name(table.name)).groups if table.kind in MATCH_TABLES else ()
+        if not scoped:  # any pipe has the entries of all; what is beside them it has its own of
+            its = None
+        if row.is_default:
+            if scoped and pipe is None:
+                raise EntityError(f"table {table.name}: pipes have defaults of their own: name one")
+            (default,) = self.switch.read([TableEntry(own_name(table.name), is_default=True, pipe=its)])
             return [entities.to_row(default, self.info)] if default.action else []
-        else:
-            rows = [self._row(table, e, entities.to_row(e, self.info)) for e in self._matching(table, row)]
-        if row.key and table.kind == "ParserValueSet":
-            rows = [r for r in rows if r.key == row.key]
+        if table.kind in MATCH_TABLES and not where.fresh and not self._kept_at(scoped, pipe):
+            if row.key:
+                raise EntityError(f"table {table.name}: pipe {pipe} is not the first of its scope", "NOT_FOUND")
+            return []
+        rows = [self._row(table, e, entities.to_row(e, self.info), where) for e in self._matching(table, row, its)]
         if row.key and not rows:
             raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
         return rows
 
-    def _row(self, table: Table, entity: Any, row: Row) -> Row:
+    def _row(self, table: Table, entity: Any, row: Row, where: Where) -> Row:
         data = dict(row.data)
         names = {f.name for f in table.data}
         if isinstance(entity, TableEntry):
             if names & {PACKETS, BYTES}:
-                counts = self.switch.read([DirectCounterEntry(entity)])
+                counts = self.switch.read([DirectCounterEntry(entity, pipe=where.pipe)])
                 octets, packets = sum(c.bytes for c in counts), sum(c.packets for c in counts)
                 data |= {n: v for n, v in ((BYTES, octets), (PACKETS, packets)) if n in names}
             if any(n.startswith("$METER_SPEC") for n in names):
                 meter, *_ = self.switch.read([DirectMeterEntry(entity)])
                 data |= entities.to_row(meter, self.info).data
+            data |= self.direct.read(table, entity, where.pipe)
+            if self.device.idle.has(table):
+                data |= self.device.idle.data(table, entity, where.fresh)
         elif isinstance(entity, ProfileGroup):
             data.setdefault(MEMBER, [])
             data.setdefault(STATUS, [])
@@ -342,10 +408,3 @@ class ProgramTables:
         if table.kind == "Counter":
             data = {name: sum(r.data[name] for r in rows) for name in data}
         return Row(table.name, {INDEX[table.kind]: index}, data)
-
-
-def register_of(field: str, table: Table | None = None) -> str:
-    """The switch's register that is a field of a cell: "reg.f1" is all of "reg", "reg.first" a word of a pair."""
-    if field == "value" and table is not None:
-        return own_name(table.name)
-    return field.removesuffix(".f1")

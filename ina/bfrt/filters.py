@@ -7,7 +7,7 @@ from typing import Any
 
 from ina.bfrt.info import Table
 from ina.bfrt.program_info import own_name
-from ina.bfrt.rows import Row
+from ina.bfrt.rows import Row, Where
 from ina.switch.entities import Update
 from ina.switch.p4info import EntityError
 from ina.switch.tna_entities import FilterEntry, LpfConfig, WredConfig
@@ -49,19 +49,19 @@ class FilterTables:
     device: Any
     kinds = ("Lpf", "Wred")
 
-    def write(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
+    def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
         name, index = own_name(table.name), row.key.get(INDEX[table.kind])
         if type_ == "DELETE":
             config = None
         elif index is None:
             raise EntityError(f"table {table.name}: which cell? {INDEX[table.kind]} is missing")
         else:
-            (now, *_) = self.device.switch.read([FilterEntry(name, index, pipe=pipe)])
+            (now, *_) = self.device.switch.read([FilterEntry(name, index, pipe=where.pipe)])
             config = config_of(table.kind, data_of(table.kind, now.config) | dict(row.data))
-        self.device.switch.write([Update("MODIFY", FilterEntry(name, index, config, pipe))])
+        self.device.switch.write([Update("MODIFY", FilterEntry(name, index, config, where.pipe))])
 
-    def read(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
+    def read(self, table: Table, row: Row, where: Where) -> list[Row]:
         key = INDEX[table.kind]
-        found = self.device.switch.read([FilterEntry(own_name(table.name), row.key.get(key), pipe=pipe)])
+        found = self.device.switch.read([FilterEntry(own_name(table.name), row.key.get(key), pipe=where.pipe)])
         first = found[0].pipe  # pipes that were configured one by one may differ: the first one's is told
         return [Row(table.name, {key: e.index}, data_of(table.kind, e.config)) for e in found if e.pipe == first]

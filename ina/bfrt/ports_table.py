@@ -11,7 +11,7 @@ from typing import Any
 
 from ina.bfrt.fixed import STATISTICS
 from ina.bfrt.info import Table
-from ina.bfrt.rows import Row
+from ina.bfrt.rows import Row, Where
 from ina.switch.p4info import EntityError
 
 CONNECTIONS = range(1, 33)
@@ -47,7 +47,7 @@ class PortTables:
         self._ports: dict[int, dict[str, Any]] = {}
         self._recirculating: dict[int, dict[str, Any]] = {}
 
-    def write(self, type_: str, table: Table, row: Row, _pipe: int | None) -> None:
+    def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
         if table.kind == "PktgenPortCfg":
             if not row.key:
                 raise EntityError(f"table {table.name}: which port? dev_port is missing")
@@ -105,7 +105,7 @@ class PortTables:
         except ValueError as error:
             raise EntityError(f"table $PORT: {error}") from None
 
-    def read(self, table: Table, row: Row, _pipe: int | None) -> list[Row]:
+    def read(self, table: Table, row: Row, _where: Where) -> list[Row]:
         if table.kind == "DevConfigure":
             return [Row(table.name, {}, self._device(), is_default=True)]
         if table.kind in ("PortHdlInfo", "PortStrInfo"):

@@ -11,7 +11,7 @@ from typing import Any
 
 from ina.bfrt.info import Table
 from ina.bfrt.program_info import own_name
-from ina.bfrt.rows import Row
+from ina.bfrt.rows import Row, Where
 from ina.switch.entities import Update
 from ina.switch.p4info import EntityError
 from ina.switch.tna_entities import (
@@ -132,7 +132,7 @@ class Replication:
     def __init__(self, device: Any):
         self.switch = device.switch
 
-    def write(self, type_: str, table: Table, row: Row, _pipe: int | None) -> None:
+    def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
         if table.kind == "PortMetadata":
             self._port_metadata(type_, table, row)
             return
@@ -201,7 +201,7 @@ class Replication:
         field, _, entity, said = FORMS[table.kind]
         return [e for e in self.switch.read([entity(None)]) if number in (None, said(e)[0])]
 
-    def read(self, table: Table, row: Row, _pipe: int | None) -> list[Row]:
+    def read(self, table: Table, row: Row, _where: Where) -> list[Row]:
         if table.kind == "PortMetadata":
             return self._read_port_metadata(table, row)
         field, _, _, said = FORMS[table.kind]

@@ -38,6 +38,20 @@ class Row:
         return f"{self.table}[{'default' if self.is_default else key}] {what}".rstrip()
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What a TargetDevice says: `pipe`, `direction` (0 ingress, 1 egress), `parser` of a pipe; None: all of them. `fresh`: what
+    is read comes from the data plane, where a driver has a copy."""
+
+    pipe: int | None = None
+    direction: int | None = None
+    parser: int | None = None
+    fresh: bool = True
+
+
+EVERYWHERE = Where()
+
+
 def shown(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         return "/".join(shown(v) for v in value) if isinstance(value, tuple) else str(value)
@@ -58,6 +72,7 @@ def message_of(row: Row, info: Info) -> Any:
     action = table.action(row.action) if row.action else None
     if action:
         message.data.action_id = action.id
+    message.data.SetInParent()
     for name, value in row.data.items():
         found = table.field(name, action)
         for one in value if isinstance(value, tuple) else (value,):

@@ -89,9 +89,9 @@ class _Schema:
                 self._add(register, "RegisterParam", [], [_single(value, True)])
                 continue
             data = self._cells(name, register.get("typeSpec", {}))
-            self._add(register, "Register", [_key(_dollar("$REGISTER_INDEX", _typed("uint32")))], data, ["Sync"])
+            self._add(register, "Register", [_key(_dollar("$REGISTER_INDEX", _typed("uint32")))], data, ["Sync"], ["EntryScope"])
         for n, cells in enumerate(self.layout.get("filters", ())):
-            if cells["table"] is None:  # a direct one is not served
+            if cells["table"] is None:  # a direct one is in its table's entries
                 self._filter(n, cells)
         for values in info.get("valueSets", ()):
             keys = [_key(_field(int(m["id"]), m.get("name", f"f{m['id']}"), _bytes(m.get("bitwidth"))), "Ternary", False)
@@ -141,11 +141,36 @@ class _Schema:
             if int(meter["preamble"]["id"]) in direct:
                 data += self._rates(meter)
                 attributes.append("MeterByteCountAdjust")
+        actions = [self.actions[int(r["id"])] for r in table.get("actionRefs", ())]
+        params = max((int(p["id"]) for a in actions for p in a.get("params", ())), default=0)
+        data += self._direct_objects(table["preamble"]["name"], params, operations)
         if table.get("isConstTable"):
             attributes.append("ConstTable")
+        if any(t["name"] == table["preamble"]["name"] and t.get("hits") is not None for t in self.layout.get("tables", ())):
+            data += [_single(_dollar("$ENTRY_TTL", _typed("uint32", default_value=0))),
+                     _single(_dollar("$ENTRY_HIT_STATE", _typed("string", choices=["ENTRY_IDLE", "ENTRY_ACTIVE"])))]  # fmt: skip
+            operations.append("UpdateHitState")
+            attributes.append("IdleTimeout")
+        if any(t["name"] == table["preamble"]["name"] and t.get("key_mask") for t in self.layout.get("tables", ())):
+            attributes.append("DynamicKeyMask")
         kind = "MatchAction_Indirect_Selector" if selector else "MatchAction_Indirect" if profile else "MatchAction_Direct"
         depends = [SELECTOR_IDS | profile & 0xFFFFFF if selector else profile] if profile else []
         self._add(table, kind, keys, data, operations, attributes, depends, **more)
+
+    def _direct_objects(self, name: str, params: int, operations: list[str]) -> list[dict[str, Any]]:
+        """Fields of a table's direct registers, whose ids follow those of parameters, and of its direct filters."""
+        data = []
+        for register in self.p4info.get("registers", ()):
+            own = register["preamble"]["name"]
+            if any(r.get("table") == name and own in (r["name"], r["name"].rpartition(".")[0])
+                   for r in self.layout.get("registers", ())):  # fmt: skip
+                for cell in self._cells(own, register.get("typeSpec", {})):
+                    data.append({**cell, "singleton": {**cell["singleton"], "id": params + cell["singleton"]["id"]}})
+                operations.append("SyncRegisters")
+        for cells in self.layout.get("filters", ()):
+            if cells["table"] == name:
+                data += self._filter_fields(cells["type"].capitalize())
+        return data
 
     def _actions(self, table: dict[str, Any]) -> list[dict[str, Any]]:
         made = []
@@ -227,12 +252,17 @@ class _Schema:
 
     def _filter(self, n: int, cells: dict[str, Any]) -> None:
         kind = cells["type"].capitalize()
+        data = self._filter_fields(kind)
+        message = {"preamble": {"id": FILTER_IDS + n + 1, "name": cells["name"]}, "size": cells["size"]}
+        self._add(message, kind, [_key(_dollar(FILTER_INDEX[kind], _typed("uint32")))], data)
+
+    @staticmethod
+    def _filter_fields(kind: str) -> list[dict[str, Any]]:
         data = []
         for name, said in FILTER_FIELDS[kind]:
             choices = said.split("|")
             data.append(_single(_dollar(name, _typed("string", choices=choices) if len(choices) > 1 else _typed(said))))
-        message = {"preamble": {"id": FILTER_IDS + n + 1, "name": cells["name"]}, "size": cells["size"]}
-        self._add(message, kind, [_key(_dollar(FILTER_INDEX[kind], _typed("uint32")))], data)
+        return data
 
     def _port_metadata(self, n: int, metadata: dict[str, Any]) -> None:
         """`metadata`: the table's name ("SwitchIngressParser.$PORT_METADATA") and its fields, as the layout has them."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from dataclasses import dataclass, field
@@ -17,11 +18,11 @@ from typing import Any
 
 import grpc
 
-from ina.bfrt.client import CODES
-from ina.bfrt.device import ALL_PIPES, Device
+from ina.bfrt.client import ALL_PIPES, ANY, CODES
+from ina.bfrt.device import Device
 from ina.bfrt.info import Action
 from ina.bfrt.messages import PACKAGE, Status, bfrt
-from ina.bfrt.rows import Row, message_of, row_of
+from ina.bfrt.rows import Row, Where, message_of, row_of
 from ina.switch.p4info import EntityError
 
 log = logging.getLogger(__name__)
@@ -29,16 +30,17 @@ log = logging.getLogger(__name__)
 NUMBERS = {name: number for number, name in CODES.items()}
 ENTITIES = 1000  # of a response
 STREAMS = 64
-DIGEST_PERIOD = 0.01  # s between looks for digests
+PERIOD = 0.01  # s between looks for what there is to tell
+WAITS = 100  # updates between looks whether the client still waits for the answer
 WAITING = 10_000  # messages for a client that does not read
 
 
 @dataclass(eq=False)
 class Stream:
-    """One client's: what is to be sent to it; None ends it."""
+    """One client's: what is to be sent to it, None ends it; what it wants to be told (Subscribe.Notifications)."""
 
     client: int
-    learns: bool
+    wants: Any
     messages: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(WAITING))
 
     def offer(self, message: Any) -> None:
@@ -136,17 +138,34 @@ class Server:
         device = self._guarded(context, lambda: self._named(request))
         atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
         metadata = dict(context.invocation_metadata() or ())
+        limit = self._limit(metadata)
+        waits = lambda: context.is_active() and (limit is None or time.monotonic() < limit)  # noqa: E731
         with device.switch.batch():
-            errors = self._updates(device, request, atomic, metadata.get("ignore_not_found") == "1")
+            errors = self._updates(device, request, atomic, metadata.get("ignore_not_found") == "1", waits)
+        if len(errors) < len(request.updates) and not any(e.canonical_code for e in errors):
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{len(errors)} of {len(request.updates)} updates were made in time")
         if any(e.canonical_code for e in errors):  # whatever the metadata say: clients look for the failure there
             _abort(context, errors)
         return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
 
-    def _updates(self, device: Device, request: Any, atomic: bool, ignore_not_found: bool) -> list[Any]:
-        """Makes them in order; what became of each."""
+    @staticmethod
+    def _limit(metadata: dict[str, str]) -> float | None:
+        """When a client wants to have its answer, if it says so: in seconds and nanoseconds from now, as published clients do."""
+        try:
+            said = float(metadata.get("deadline_sec", 0)) + float(metadata.get("deadline_nsec", 0)) / 1e9
+        except ValueError:
+            return None
+        return time.monotonic() + said if said else None
+
+    def _updates(
+        self, device: Device, request: Any, atomic: bool, ignore_not_found: bool, waits: Callable[[], bool]
+    ) -> list[Any]:
+        """Makes them in order while the client waits; what became of each."""
         errors: list[Any] = []
-        undo: list[tuple[str, Row]] = []
-        for update in request.updates:
+        undo: list[tuple[str, Row, Where]] = []
+        for number, update in enumerate(request.updates):
+            if number % WAITS == 0 and not waits():
+                break
             try:
                 with self._lock:
                     errors.append(self._update(device, update, request.target, undo if atomic else None))
@@ -157,23 +176,20 @@ class Server:
             if ignore_not_found and errors[-1].canonical_code == NUMBERS["NOT_FOUND"]:  # then `code` tells of it
                 errors[-1] = bfrt.Error(code=NUMBERS["NOT_FOUND"], message=errors[-1].message)
             if atomic and errors[-1].canonical_code:
-                for type_, row in reversed(undo):
-                    device.write(type_, row)
+                for type_, row, where in reversed(undo):
+                    device.write(type_, row, where)
                 break  # those after it have no status, those before it have theirs: as the published server tells it
         return errors
 
-    def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row]] | None) -> Any:
+    def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row, Where]] | None) -> Any:
         """Makes one; its bfrt.Error, whose `code` may say how."""
         kind = update.entity.WhichOneof("entity")
         if kind == "table_operation":
             operation = update.entity.table_operation
-            table = device.info.table(operation.table_id)
-            if operation.table_operations_type not in table.operations:
-                raise EntityError(f"table {table.name} has no operation {operation.table_operations_type!r}; "
-                                  f"it has: {', '.join(table.operations) or 'none'}")  # fmt: skip
-            return bfrt.Error()  # reads always look at the data plane: there is nothing to synchronise
+            device.operate(device.info.table(operation.table_id), operation.table_operations_type)
+            return bfrt.Error()
         if kind == "table_attribute":
-            _check_attribute(device, update.entity.table_attribute)
+            device.attributes.write(update.entity.table_attribute, _where(None, target))
             return bfrt.Error()
         if kind != "table_entry":
             raise EntityError(f"{kind or 'an empty entity'} cannot be written", "UNIMPLEMENTED")
@@ -182,15 +198,15 @@ class Server:
         row = row_of(entry, device.info)
         if type_ == "MODIFY_INC" and (entry.table_flags.mod_del or entry.table_mod_inc_flag.type):
             type_ = "MODIFY_DEC"
-        pipe = _pipe_of(entry, target)
-        back = device.inverse(type_, row) if undo is not None else []
+        where = _where(entry, target)
+        back = [(*made, where) for made in device.inverse(type_, row, where)] if undo is not None else []
         modified = False
         try:
-            device.write("INSERT" if type_ == "INSERT_OR_MODIFY" else type_, row, pipe)
+            device.write("INSERT" if type_ == "INSERT_OR_MODIFY" else type_, row, where)
         except EntityError as error:
             if type_ != "INSERT_OR_MODIFY" or error.code != "ALREADY_EXISTS":
                 raise
-            device.write(type_, row, pipe)
+            device.write(type_, row, where)
             modified = True
         if undo is not None:
             undo += back
@@ -227,7 +243,17 @@ class Server:
                 table.field(f.field_id, table.action(asked.action) if asked.action else None).name for f in entry.data.fields
             }
             made = []
-            for row in device.read(Row(asked.table, asked.key, is_default=asked.is_default), _pipe_of(entry, target)):
+            fresh = entry.table_flags.from_hw or entry.table_read_flag.from_hw
+            where = _where(entry, target, fresh)
+            if entry.WhichOneof("value") == "handle_id":
+                rows = device.read_handle(table, entry.handle_id, where)
+            else:
+                rows = device.read(Row(asked.table, asked.key, is_default=asked.is_default), where)
+            if asked.action and not asked.is_default:  # only entries of this action
+                rows, every = [row for row in rows if row.action in ("", asked.action)], rows
+                if every and not rows and (asked.key or entry.handle_id):
+                    raise EntityError(f"table {table.name}: the entry's action is {every[0].action}, not {asked.action}")
+            for row in rows:
                 data = {k: v for k, v in row.data.items() if not wanted or k in wanted}
                 made.append(
                     bfrt.Entity(table_entry=message_of(Row(row.table, row.key, data, row.action, row.is_default), device.info))
@@ -237,7 +263,12 @@ class Server:
             table = device.info.table(entity.table_usage.table_id)
             return [bfrt.Entity(table_usage=bfrt.TableUsage(table_id=table.id, usage=device.usage(table)))]
         if kind == "table_attribute":
-            return [_attribute(device, entity.table_attribute)]
+            return [device.attributes.read(entity.table_attribute, _where(None, target))]
+        if kind == "handle":
+            table = device.info.table(entity.handle.table_id)
+            row = row_of(bfrt.TableEntry(table_id=table.id, key=entity.handle.key), device.info)
+            found = bfrt.HandleId(table_id=table.id, handle_id=device.handle(row, _where(None, target)))
+            return [bfrt.Entity(handle=found)]
         if kind == "object_id":
             return [_object_id(device, entity.object_id)]
         raise EntityError(f"{kind or 'an empty entity'} cannot be read", "UNIMPLEMENTED")
@@ -280,7 +311,7 @@ class Server:
         first = next(iter(requests), None)
         if first is None or first.WhichOneof("update") != "subscribe":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with a subscription")
-        stream = Stream(first.client_id, first.subscribe.notifications.enable_learn_notifications)
+        stream = Stream(first.client_id, first.subscribe.notifications)
         answer = bfrt.StreamMessageResponse(subscribe=first.subscribe)
         device = self._device()
         with self._lock:
@@ -311,30 +342,52 @@ class Server:
         try:
             for request in requests:
                 if request.WhichOneof("update") == "subscribe":  # again: a client that waited too short for the answer
-                    stream.learns = request.subscribe.notifications.enable_learn_notifications
+                    stream.wants = request.subscribe.notifications
                     stream.offer(answer)
         except Exception as error:  # gRPC ends the requests of a call that is over with a plain Exception
             log.debug("client %d: %s", stream.client, error)
         stream.messages.put(None)
 
     def _watch(self) -> None:
-        """The thread that brings digests to the clients."""
-        while not self._closed.wait(DIGEST_PERIOD):
-            with self._lock:
-                streams = [s for s in self._streams.values() if s.learns]
-            device = self._device() if streams else None
-            if device is None or not device.info.learns:
+        """The thread that brings to the clients what happens by itself."""
+        while not self._closed.wait(PERIOD):
+            device = self._device()
+            if device is None:
                 continue
             try:
-                digests, lost = device.switch.digests()
+                self._tell_digests(device)
+                self._tell_idle(device)
             except RuntimeError:  # the switch is closing
                 continue
-            if lost:
-                log.warning("%d digests were overwritten before they were read", lost)
-            for digest in digests:
-                message = self._digest(device, digest)
-                for stream in streams:
-                    stream.offer(message)
+
+    def _tell(self, wanted: str, message: Any) -> None:
+        with self._lock:
+            streams = [s for s in self._streams.values() if getattr(s.wants, f"enable_{wanted}_notifications")]
+        for stream in streams:
+            stream.offer(message)
+
+    def _tell_digests(self, device: Device) -> None:
+        with self._lock:
+            wanted = any(s.wants.enable_learn_notifications for s in self._streams.values())
+        if not wanted or not device.info.learns:
+            return
+        digests, lost = device.switch.digests()
+        if lost:
+            log.warning("%d digests were overwritten before they were read", lost)
+        for digest in digests:
+            self._tell("learn", self._digest(device, digest))
+
+    def _tell_idle(self, device: Device) -> None:
+        with self._lock:
+            notices = list(device.idle.sweep(device.clock()))
+        for notice in notices:
+            message = bfrt.StreamMessageResponse()
+            said = message.idle_timeout_notification
+            said.target.device_id, said.target.prsr_id, said.target.direction = device.device_id, ANY, ANY
+            said.target.pipe_id = ALL_PIPES if notice.pipe is None else notice.pipe
+            said.table_entry.CopyFrom(message_of(Row(notice.row.table, notice.row.key), device.info))
+            said.type = said.ENTRY_ACTIVE if notice.active else said.ENTRY_IDLE
+            self._tell("entry_active" if notice.active else "idletimeout", message)
 
     def _digest(self, device: Device, digest: Any) -> Any:
         learn: Action = next(a for a in device.info.learns.values() if a.name.endswith(digest.name))
@@ -351,53 +404,12 @@ class Server:
         return bfrt.StreamMessageResponse(digest=message)
 
 
-def _pipe_of(entry: Any, target: Any) -> int:
-    pipe = entry.entry_tgt.pipe_id if entry.HasField("entry_tgt") else target.pipe_id
-    return ALL_PIPES if pipe >= ALL_PIPES else pipe
-
-
-def _check_attribute(device: Device, attribute: Any) -> None:
-    table = device.info.table(attribute.table_id)
-    kind = attribute.WhichOneof("attribute")
-    if kind == "entry_scope":
-        scope = attribute.entry_scope.pipe_scope
-        if scope.WhichOneof("scope") == "predef" and scope.predef == bfrt.Mode.ALL or scope.WhichOneof("scope") is None:
-            return
-        raise EntityError(
-            f"table {table.name}: entries of single pipes are not supported: every pipe has the same", "UNIMPLEMENTED"
-        )
-    if kind == "pre_device_config" and table.kind == "PreMgid":
-        asked, change = attribute.pre_device_config, {}
-        if asked.HasField("pre_global_rid"):
-            change["global_rid"] = asked.pre_global_rid.global_rid
-        if asked.HasField("pre_port_protection"):
-            change["port_protection"] = asked.pre_port_protection.enable
-        device.replication.config(change)  # the rest tunes the driver, and changes nothing here
-        return
-    if kind in ("intvl_ms", "port_status_notify") and not getattr(attribute, kind).ListFields():
-        return
-    if kind == "byte_count_adj" and attribute.byte_count_adj.byte_count_adjust == 0:
-        return
-    raise EntityError(f"table {table.name}: attribute {kind or 'none'} is not supported", "UNIMPLEMENTED")
-
-
-def _attribute(device: Device, asked: Any) -> Any:
-    table = device.info.table(asked.table_id)
-    if asked.WhichOneof("attribute") == "pre_device_config" and table.kind == "PreMgid":
-        made, now = bfrt.Entity(), device.replication.config()
-        made.table_attribute.table_id = table.id
-        config = made.table_attribute.pre_device_config
-        config.pre_global_rid.global_rid = now.global_rid
-        config.pre_port_protection.enable = now.port_protection
-        config.pre_fast_failover.enable = False
-        return made
-    if asked.WhichOneof("attribute") != "entry_scope":
-        raise EntityError(f"table {table.name}: attribute {asked.WhichOneof('attribute')} is not supported", "UNIMPLEMENTED")
-    made = bfrt.Entity()
-    made.table_attribute.table_id = table.id
-    for scope in ("gress_scope", "pipe_scope", "prsr_scope"):
-        getattr(made.table_attribute.entry_scope, scope).predef = bfrt.Mode.ALL
-    return made
+def _where(entry: Any, target: Any, fresh: bool = True) -> Where:
+    if entry is not None and entry.HasField("entry_tgt"):
+        target = entry.entry_tgt
+    pipe, direction, parser = target.pipe_id, target.direction, target.prsr_id
+    all_but = ((pipe, ALL_PIPES - 1), (direction, 1), (parser, ANY - 1))
+    return Where(*(None if said > last else said for said, last in all_but), fresh)
 
 
 def _object_id(device: Device, asked: Any) -> Any:

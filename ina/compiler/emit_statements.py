@@ -234,7 +234,11 @@ class Statements(Bytes):
         self.depth += 1
         self.line(f"const struct ina_table *const t = tables->table[{table.index}];")
         if table.key_words and not table.const_entries:
-            self.line(f"const uint64_t key[{table.key_words}] = {{ {', '.join(self.c(k) for k in stmt.keys)} }};")
+            words = [self.c(k) for k in stmt.keys]
+            if table.key_mask is not None:
+                m = table.key_mask
+                words = [f"({w}) & *(const uint64_t *)(state + {m.offset + i * m.stride})" for i, w in enumerate(words)]
+            self.line(f"const uint64_t key[{table.key_words}] = {{ {', '.join(words)} }};")
             if table.value_set:
                 found = "ina_lookup_exact" if table.kind == "exact" else "ina_table_lookup"
                 more = f", {table.key_words}" if table.kind == "exact" else ""
@@ -255,6 +259,8 @@ class Statements(Bytes):
                 self._select_member(stmt)
             if stmt.entry is not None:
                 self.line(f"{self.name(stmt.entry)} = e ? e->id : {ir.NO_ENTRY}u;")
+            if table.hits is not None:
+                self.line(f"if (e && e->id < {table.size}) state[{table.hits} + e->id] = 1;")
             if table.meter and not table.meter.explicit:
                 self.line(f"if (e) {self.name(stmt.color)} = {self._meter(table.meter, 'e->id')};")
             if table.counter and not table.counter.explicit:

@@ -199,7 +199,9 @@ class Filter:
 @dataclass(eq=False, slots=True)
 class Table:
     """`index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON
-    form. `profile`: its action profile; `value_set`: it is a parser's value set, without actions.
+    form. `profile`: its action profile; `value_set`: it is a parser's value set, without actions. `hits`: where its bytes lie in
+    the state block, one for each entry, which a hit makes 1 (TNA's idle time-outs); None: it has none, 0: not placed yet.
+    `key_mask`: what the words of a key are masked with before they are looked up (TNA's dynamic key masks).
     """
 
     name: str
@@ -219,6 +221,8 @@ class Table:
     meter: Meter | None = None
     profile: str | None = None
     value_set: bool = False
+    hits: int | None = None
+    key_mask: Register | None = None
 
 
 # --- statements -----------------------------------------------------------------------------------------------------

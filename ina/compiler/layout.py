@@ -40,6 +40,10 @@ def place_state(module: ir.Module, groups: list[list[ir.Register]], bulk: set[in
     for cells in (*module.meters, *module.filters):
         cells.offset = at = align(at, LINE)
         at += LINE * cells.size
+    for table in module.tables:
+        if table.hits is not None:
+            table.hits = at = align(at, LINE)
+            at += table.size
     module.layout["stats_offset"] = at = align(at, LINE)
     for counter in (*module.counters, *(counter for *_, counter in module.messages)):
         counter.offset = at
@@ -144,6 +148,8 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
             "direct_counter": t.counter.name if t.counter else None,
             "direct_meter": t.meter.name if t.meter else None,
             "profile": t.profile,
+            "hits": t.hits,
+            "key_mask": t.key_mask.name if t.key_mask else None,
             "actions": [{"name": a["name"], "params": a["params"]} for a in t.actions],
             "entries": [entry(t, i) for i in range(len(t.entries))],
         }

@@ -220,6 +220,11 @@ class Tables(Parsers):
             table.index = sum(t.index >= 0 for t in self.tables.values())
         for name, prop in attached.items():
             self.attach(table, name, property_instance(self.program, owner, table.name, prop), prop)
+        timeout = decl.properties.get("idle_timeout")
+        if table.index >= 0 and kind == "exact" and offset and decl.annotation("dynamic_table_key_masks"):
+            table.key_mask = ir.Register(f"{table.name}.$key_mask", 64, offset, initial=(1 << 64) - 1)
+        if table.index >= 0 and timeout is not None and timeout.value.const:
+            table.hits = 0
         if table.index >= 0 and max([table.param_words] + [len(table.default_params)]) > MAX_DEFAULT_WORDS:
             raise self.unsupported(decl, f"action parameters of more than {MAX_DEFAULT_WORDS * 64} bits")
         return table

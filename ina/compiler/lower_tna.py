@@ -73,7 +73,8 @@ class Tna(Objects):
             self.program.filename,
             ir.Phase(ingress),
             ir.Phase(egress),
-            [r for cells in self.registers.values() for r in cells] + list(self.logs.values()),
+            [r for cells in self.registers.values() for r in cells] + list(self.logs.values())
+            + [t.key_mask for t in self.tables.values() if t.key_mask is not None],
             list(self.counters.values()),
             sorted(self.tables.values(), key=lambda t: t.index),
             self.storage.regions,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ina._native import ffi, lib
-from ina.switch.cells import CELL_ENTRIES, Cells, meter_configs
+from ina.switch.cells import CELL_ENTRIES, Cells, Pipes, meter_configs
 from ina.switch.entities import (
     CloneSessionEntry,
     CounterEntry,
@@ -38,9 +38,10 @@ from ina.switch.entities import (
 from ina.switch.observation import DROP_REASONS, PortStats
 from ina.switch.p4info import EntityError, P4Info
 from ina.switch.program import Program
+from ina.switch.scoped import Scoped
 from ina.switch.tables import TableImage, Tables
 from ina.switch.target import SwitchTarget
-from ina.switch.tna_entities import FilterEntry, TnaEntity
+from ina.switch.tna_entities import EntryScope, FilterEntry, KeyMask, TnaEntity
 from ina.switch.traffic_manager import TrafficManager
 from ina.switch.watching import Watched
 
@@ -59,7 +60,7 @@ class Link:
     ecn: int = 0
 
 
-class Switch(Watched, SwitchTarget):
+class Switch(Watched, Scoped, SwitchTarget):
     """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
 
     `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffers`: frames that queues,
@@ -274,9 +275,15 @@ class Switch(Watched, SwitchTarget):
 
     def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
         """Makes all updates between two bursts of packets, in order, or none of them."""
+        updates = list(updates)
         with self._lock:
             tables, groups, sessions = self._tables, dict(self._groups), dict(self._sessions)
             manager = self._manager.copy() if self._manager else None
+            # One change of a table, of many to come, is made in place: it is made or not as a whole
+            alone = self._batched and len(updates) == 1
+            alone = alone and isinstance(updates[0].entity, (TableEntry, ProfileMember, ProfileGroup))
+            if alone:
+                tables.forget_reused()
             commands: list[dict[str, Any]] = []
             keep: list[Any] = []  # memory that commands point to
             for i, update in enumerate(updates):
@@ -285,7 +292,7 @@ class Switch(Watched, SwitchTarget):
                     if update.type not in ("INSERT", "MODIFY", "DELETE"):
                         raise EntityError(f"{update.type!r}: expected INSERT, MODIFY or DELETE")
                     if isinstance(entity, TableEntry):
-                        if tables is self._tables:
+                        if tables is self._tables and not alone:
                             tables = tables.copy()
                         tables.apply(update.type, entity)
                     elif manager and type(entity) in manager.KINDS:
@@ -298,10 +305,20 @@ class Switch(Watched, SwitchTarget):
                         what = f"clone session {entity.session_id}"
                         commands.append(self._members(update.type, entity.session_id, entity, sessions, what, keep))
                     elif isinstance(entity, (ProfileMember, ProfileGroup, ValueSetEntry)):
-                        if tables is self._tables:
+                        if tables is self._tables and not alone:
                             tables = tables.copy()
                         apply = tables.apply_value_set if isinstance(entity, ValueSetEntry) else tables.apply_profile
                         apply(update.type, entity)
+                    elif isinstance(entity, EntryScope) and self.pipes:
+                        if update.type != "MODIFY":
+                            raise EntityError("an entry scope: only MODIFY is possible")
+                        tables = tables.copy() if tables is self._tables else tables
+                        tables.apply_scope(entity, self.pipes)
+                    elif isinstance(entity, KeyMask) and self.pipes:
+                        tables = tables.copy() if tables is self._tables else tables
+                        name, words = tables.apply_key_mask(entity)
+                        for number, word in enumerate(words):
+                            commands += self._cells.write(RegisterEntry(name, number, word), tables, keep)
                     elif isinstance(entity, CELL_ENTRIES):
                         if update.type != "MODIFY":
                             raise EntityError(f"{type(entity).__name__}: only MODIFY is possible")
@@ -313,21 +330,31 @@ class Switch(Watched, SwitchTarget):
                 except EntityError as error:
                     raise EntityError(f"update {i}: {error}", error.code, i) from None
             images = self._images
-            if tables is not self._tables:
+            changed = alone or tables is not self._tables
+            if changed:
                 if not self._batched:
                     images, setting = self._built(tables)
                     commands[0:0] = setting
-                commands[0:0] = [c for kind, n, i in tables.reused() for c in self._cells.clear(kind, n, i, keep)]
+                commands[0:0] = [
+                    c for kind, n, i, pipes in tables.reused() for c in self._cells.clear(kind, n, i, pipes, keep)
+                ]
             if commands:
                 self._execute(commands, timeout)
-            self._stale |= self._batched and tables is not self._tables
+            self._stale |= self._batched and changed
             self._tables, self._images, self._groups, self._sessions = tables, images, groups, sessions
             self._manager = manager
 
     def _built(self, tables: Tables) -> tuple[list[TableImage], list[dict[str, Any]]]:
         """Images of all pipelines, and the commands that put them in place."""
-        images = [tables.image(n) for n in range(len(self._images))]
-        return images, [{"op": lib.INA_SET_TABLES, "id": n, "tables": image.pointer} for n, image in enumerate(images)]
+        pipelines = len(self.program.pipelines)
+        images = [tables.image(n) for n in range(pipelines)]
+        commands = [{"op": lib.INA_SET_TABLES, "id": n, "tables": image.pointer} for n, image in enumerate(images)]
+        for pipe in range(self.pipes if tables.by_pipe else 0):
+            for parser in (None, *tables.value_sets.parsers(pipe)):
+                images.append(tables.image(pipe % pipelines, pipe, parser))
+                count = 0 if parser is None else parser + 1
+                commands.append({"op": lib.INA_TNA_SET_PIPE_TABLES, "id": pipe, "tables": images[-1].pointer, "count": count})
+        return images, commands
 
     @contextlib.contextmanager
     def batch(self, timeout: float = 5.0) -> Iterator[None]:
@@ -408,7 +435,7 @@ class Switch(Watched, SwitchTarget):
                 found.append(np.array(cells, object))
         return found[0] if pipe is not None or not self.pipes else np.stack(found)
 
-    def _read_by_pipe(self, kind: str, name: str, index: int | None, pipe: int | None, timeout: float) -> list[tuple[Any, bytes]]:
+    def _read_by_pipe(self, kind: str, name: str, index: int | None, pipe: Pipes, timeout: float) -> list[tuple[Any, bytes]]:
         """(pipe, bytes of the cells); pipe None: the program has no pipes."""
         places = self._cells.places(kind, name, index, pipe)
         return [(p if self.pipes else None, self._read_cells(where, timeout)) for p, where in places.items()]
@@ -423,12 +450,12 @@ class Switch(Watched, SwitchTarget):
                 if isinstance(e, TableEntry):
                     if e.match and not e.is_default and e.table:
                         known = self._tables.find(e)
-                        if known is not None and known.match == e.match:
+                        if known is not None:
                             found.append(known)
                             continue
-                    rows = self._tables.entries(e.table or None)
+                    rows = self._tables.entries(e.table or None, e.pipe)
                     if e.is_default and e.table:
-                        rows = [self._tables.default_entry(e.table)]
+                        rows = [self._tables.default_entry(e.table, e.pipe)]
                     found += [
                         r
                         for r in rows
@@ -445,23 +472,28 @@ class Switch(Watched, SwitchTarget):
                     direct = isinstance(e, DirectCounterEntry)
                     indirect = None if direct else (self.p4info.counter(e.counter).name, e.index)
                     name, index = indirect or self._tables.direct_counter(e.entry)
-                    for pipe, raw in self._read_by_pipe("counter", name, index, e.pipe, timeout):
+                    pipes = self._cells.direct_pipes(e, self._tables)
+                    for pipe, raw in self._read_by_pipe("counter", name, index, pipes, timeout):
                         cells = np.frombuffer(raw, "<u8").reshape(-1, 2).tolist()
                         if direct:
                             found.append(DirectCounterEntry(e.entry, *cells[0], pipe))
                         else:
                             found += [CounterEntry(name, (index or 0) + i, *c, pipe) for i, c in enumerate(cells)]
                 elif isinstance(e, RegisterEntry):
-                    name = self._cells.layout("register", e.register)["name"]
-                    for pipe in self._cells.places("register", name, e.index, e.pipe):
-                        values = self.register(name, e.index, timeout, pipe).tolist()
+                    layout = self._cells.layout("register", e.register)
+                    name, index = layout["name"], e.index
+                    if e.entry is not None:
+                        index = self._cells.register_index(layout, e.entry, self._tables)
+                    for pipe in self._cells.places("register", name, index, self._cells.direct_pipes(e, self._tables)):
+                        values = self.register(name, index, timeout, pipe).tolist()
                         number = pipe if self.pipes else None
-                        found += [RegisterEntry(name, (e.index or 0) + i, v, number) for i, v in enumerate(values)]
+                        found += [RegisterEntry(name, (index or 0) + i, v, number, e.entry) for i, v in enumerate(values)]
                 elif isinstance(e, (MeterEntry, DirectMeterEntry)):
                     direct = isinstance(e, DirectMeterEntry)
                     indirect = None if direct else (self.p4info.meter(e.meter).name, e.index)
                     name, index = indirect or self._tables.direct_meter(e.entry)
-                    for pipe, raw in self._read_by_pipe("meter", name, index, e.pipe, timeout):
+                    pipes = self._cells.direct_pipes(e, self._tables)
+                    for pipe, raw in self._read_by_pipe("meter", name, index, pipes, timeout):
                         configs = meter_configs(raw)
                         if direct:
                             found.append(DirectMeterEntry(e.entry, configs[0], pipe))
@@ -469,7 +501,8 @@ class Switch(Watched, SwitchTarget):
                             found += [MeterEntry(name, (index or 0) + i, c, pipe) for i, c in enumerate(configs)]
                 elif isinstance(e, FilterEntry):
                     index = self._cells.filters.index(e, self._tables)
-                    for pipe, raw in self._read_by_pipe("filter", e.filter, index, e.pipe, timeout):
+                    pipes = self._cells.direct_pipes(e, self._tables)
+                    for pipe, raw in self._read_by_pipe("filter", e.filter, index, pipes, timeout):
                         configs = self._cells.filters.configs(e.filter, raw)
                         name = self._cells.layout("filter", e.filter)["name"]
                         found += [
@@ -481,8 +514,7 @@ class Switch(Watched, SwitchTarget):
                 elif isinstance(e, ProfileGroup):
                     found += [g for g in self._tables.profiles.groups.values() if self._is(e, g, "group_id")]
                 elif isinstance(e, ValueSetEntry):
-                    name = self.p4info.value_set(e.value_set)
-                    found.append(self._tables.value_sets.members.get(name, ValueSetEntry(name)))
+                    found += self._tables.value_sets.read(e)
                 else:
                     raise EntityError(f"{e!r} is no entity of this switch")
         return found

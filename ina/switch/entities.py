@@ -35,7 +35,8 @@ class TableEntry:
     `action` None with `is_default` restores the program's own default; in a MODIFY of another entry it keeps the action.
     In a table with an action profile an entry names a `member` or a `group` of it instead of an action. `metadata` and
     `controller_metadata` are the controller's own: kept and given back. `is_const`, of entries that were read: the
-    program does not let them be changed.
+    program does not let them be changed. `pipe`: of a table whose pipes do not all have the same entries (EntryScope), the
+    one that it is in, of several that share their entries the first; any of them may be given.
     """
 
     table: str | int
@@ -49,6 +50,7 @@ class TableEntry:
     is_const: bool = False
     member: int | None = None
     group: int | None = None
+    pipe: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +76,13 @@ class ProfileGroup:
 
 @dataclass(frozen=True, slots=True)
 class ValueSetEntry:
-    """All members of a parser's value set: each a match by field, or the match itself where there is one field."""
+    """All members of a parser's value set: each a match by field, or the match itself where there is one field. `pipe`: as of a
+    TableEntry; `parser` 0..17 of it likewise, where each has members of its own."""
 
     value_set: str | int
     members: tuple[dict[str, Match] | Match, ...] = ()
+    pipe: int | None = None
+    parser: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,12 +163,13 @@ class DirectCounterEntry:
 
 @dataclass(frozen=True, slots=True)
 class RegisterEntry:
-    """Cell `index` of a register; None: all of them."""
+    """Cell `index` of a register, of a direct one that of `entry`; None: all of them."""
 
     register: str | int
     index: int | None = None
     value: int = 0
     pipe: int | None = None
+    entry: TableEntry | None = None
 
 
 Entity = (

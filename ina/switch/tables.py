@@ -15,181 +15,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ina._native import ffi
-from ina.switch.entities import ProfileGroup, ProfileMember, TableEntry, ValueSetEntry, as_given, as_match, as_params
-from ina.switch.image import DEFAULT_PARAM_WORDS, EXACT, KINDS, Bound, ImageRow, build, words_of
+from ina.switch.entities import (
+    ProfileGroup,
+    ProfileMember,
+    TableEntry,
+    ValueSetEntry,
+    as_given,
+    as_int,
+)
+from ina.switch.entry_table import EntryTable, Row
+from ina.switch.image import words_of
 from ina.switch.p4info import EntityError, P4Info, TableInfo
 from ina.switch.profiles import Profiles
+from ina.switch.tna_entities import EntryScope, KeyMask
 from ina.switch.value_sets import ValueSets
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A checked entry: key fields as (value, mask or high) in the program's order, parameters by name; `member` or
-    `group` of the table's action profile instead of an action.
-    """
-
-    entry: TableEntry
-    key: tuple[tuple[int, int], ...]
-    action: str
-    params: dict[str, int]
-    priority: int
-    id: int
-    member: int | None = None
-    group: int | None = None
-
-
-class _Table:
-    """One table of the image: its layout, its rows by identity (key and priority), its default."""
-
-    def __init__(self, info: TableInfo, p4info: P4Info, layout: dict[str, Any]):
-        self.info = info
-        self.p4info = p4info
-        self.layout = layout
-        self.kind = max((KINDS[k["match"]] for k in layout["keys"]), default=EXACT)
-        self.key_words: int = layout["key_words"]
-        self.actions = {a["name"]: (i, a) for i, a in enumerate(layout["actions"])}
-        self.param_words = max(
-            (p["word"] + len(words_of(0, p["width"])) for a in layout["actions"] for p in a["params"]), default=0
-        )
-        if info.profile:
-            self.param_words = max(1, self.param_words)  # room for the place of a group
-        self.rows: dict[tuple, Row] = {}
-        self.default: TableEntry | None = None
-        self.free_ids: list[int] = []
-        self.next_id = 0
-        self.reused: list[int] = []  # ids whose direct counter must start from zero again
-        self.bytes: Any = None
-        for k in layout["keys"]:
-            if k["match"] == "range" and k["width"] > 64:
-                raise EntityError(f"table {info.name}: field {k['name']}: ranges wider than 64 bits are not supported")
-
-    # ---- changes
-
-    def check(self, entry: TableEntry) -> tuple[tuple[tuple[int, int], ...], str | None, dict[str, int]]:
-        info, where = self.info, f"table {self.info.name}"
-        names = {f.name for f in info.fields}
-        for given in entry.match:
-            if given not in names:
-                raise EntityError(f"{where}: no match field {given!r}; it has: {', '.join(sorted(names)) or 'none'}")
-        key = []
-        for f in info.fields:
-            if f.name in entry.match:
-                key.append(as_match(entry.match[f.name], f, f"{where}: field {f.name}"))
-            elif f.match == "exact":
-                raise EntityError(f"{where}: exact match field {f.name!r} ({f.width} bits) is missing")
-            else:
-                key.append((0, (1 << f.width) - 1 if f.match == "range" else 0))
-        if info.needs_priority and entry.priority <= 0:
-            raise EntityError(f"{where}: priority {entry.priority}: expected a positive one, entries may overlap")
-        if not info.needs_priority and entry.priority:
-            raise EntityError(f"{where}: priority {entry.priority}: expected none, its entries cannot tie")
-        if entry.action is None:
-            return tuple(key), None, {}
-        action = self.p4info.action(info, entry.action)
-        return tuple(key), action.name, as_params(entry.params, action.params, f"{where}: action {action.name}")
-
-    def set_default(self, entry: TableEntry | None) -> None:
-        where = f"table {self.info.name}: default"
-        if self.info.const_default:
-            raise EntityError(f"{where}: the program declares it const", "PERMISSION_DENIED")
-        if entry is not None:
-            if entry.match or entry.priority:
-                raise EntityError(f"{where}: it has no match fields and no priority")
-            if entry.action is None:
-                entry = None
-            else:
-                action = self.p4info.action(self.info, entry.action, default=True)
-                params = as_params(entry.params, action.params, f"{where}: action {action.name}")
-                entry = replace(entry, table=self.info.name, action=action.name, params=params)  # type: ignore[arg-type]
-        self.default = entry
-        self.bytes = None
-
-    def apply(self, type_: str, entry: TableEntry) -> None:
-        where = f"table {self.info.name}"
-        if self.info.is_const:
-            raise EntityError(f"{where}: its entries are const", "PERMISSION_DENIED")
-        key, action, params = self.check(entry)
-        identity = (key, entry.priority)
-        old = self.rows.get(identity)
-        if type_ == "INSERT" and old:
-            raise EntityError(f"{where}: an entry with this match and priority is there: {old.entry}", "ALREADY_EXISTS")
-        if type_ != "INSERT" and not old:
-            raise EntityError(f"{where}: no entry with match {entry.match} and priority {entry.priority}", "NOT_FOUND")
-        if old and old.entry.is_const:
-            raise EntityError(f"{where}: the program declares this entry const", "PERMISSION_DENIED")
-        self.bytes = None
-        if type_ == "DELETE":
-            self.free_ids.append(old.id)  # type: ignore[union-attr]
-            del self.rows[identity]
-            return
-        if old and all(x is None for x in (action, entry.member, entry.group)):
-            action, params = old.action or None, old.params
-            entry = replace(entry, member=old.member, group=old.group)
-        given = sum(x is not None for x in (action, entry.member, entry.group))
-        if given != 1:
-            wanted = "an action, or a member or group of its action profile" if self.info.profile else "an action"
-            actions = ", ".join(self.info.entry_actions)
-            raise EntityError(f"{where}: an entry needs {wanted}: {actions}")
-        if old:
-            number = old.id
-        elif self.info.size and len(self.rows) >= self.info.size:
-            raise EntityError(f"{where}: full with {self.info.size} entries", "RESOURCE_EXHAUSTED")
-        elif self.free_ids:
-            number = self.free_ids.pop()
-            self.reused.append(number)
-        else:
-            number, self.next_id = self.next_id, self.next_id + 1
-        entry = replace(entry, table=self.info.name, match=dict(entry.match), action=action, params=dict(params))
-        self.rows[identity] = Row(entry, key, action or "", params, entry.priority, number, entry.member, entry.group)
-
-    def copy(self) -> _Table:
-        twin = object.__new__(_Table)
-        twin.__dict__.update(self.__dict__)
-        twin.rows, twin.free_ids, twin.reused = dict(self.rows), list(self.free_ids), []
-        return twin
-
-    # ---- image
-
-    def _params(self, action: str, params: dict[str, int]) -> list[int]:
-        words = [0] * self.param_words
-        for p in self.actions[action][1]["params"]:
-            value = words_of(params[p["name"]], p["width"])
-            words[p["word"] : p["word"] + len(value)] = value
-        return words
-
-    def _ordered(self) -> list[Row]:
-        """Highest priority first; among equals the longest prefixes, then the oldest."""
-        rows = list(self.rows.values())
-        if self.kind != EXACT:
-            rows.sort(key=lambda r: (-r.priority, -sum(m.bit_count() for _, m in r.key)))
-        return rows
-
-    def _bound(self, action: str, params: dict[str, int]) -> Bound:
-        return self.actions[action][0], self._params(action, params)
-
-    def build(self, profiles: Profiles) -> Any:
-        """The image's bytes as cffi-owned 64-bit words."""
-        order = {f.name: i for i, f in enumerate(self.info.fields)}
-        groups: dict[int, list[Bound]] = {}
-        rows = []
-        for row in self._ordered():
-            key = tuple(row.key[order[k["name"]]] for k in self.layout["keys"])
-            group = None
-            if row.group is not None:
-                if row.group not in groups:
-                    members = profiles.group_members(self.info.profile, row.group)
-                    groups[row.group] = [self._bound(*member) for member in members]
-                group = groups[row.group]
-            action = profiles.member(self.info.profile, row.member) if row.member is not None else (row.action, row.params)
-            rows.append(ImageRow(key, row.id, self._bound(*action) if group is None else None, group))
-        default_action, default_words = self.layout["default_action"], [int(w) for w in self.layout["default_params"]]
-        if self.default is not None:
-            default_action, default_words = self._bound(self.default.action, self.default.params)  # type: ignore[arg-type]
-        if len(default_words) > DEFAULT_PARAM_WORDS:
-            limit = DEFAULT_PARAM_WORDS
-            raise EntityError(f"table {self.info.name}: default action with more than {limit} parameter words")
-        default = (default_action, default_words)
-        return build(self.layout["keys"], self.key_words, self.param_words, rows, default)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,11 +46,13 @@ class Tables:
         self.p4info = p4info
         in_image = [t for t in layout.get("tables", ()) if t["index"] >= 0]
         in_image.sort(key=lambda t: t["index"])
-        self._tables = {t["name"]: _Table(p4info.table(t["name"]), p4info, t) for t in in_image}
+        self._tables = {t["name"]: EntryTable(p4info.table(t["name"]), p4info, t) for t in in_image}
         self.profiles = Profiles(p4info)
         self.value_sets = ValueSets(p4info, layout.get("value_sets", ()))
         self._order = {(t.get("pipeline", 0), t["index"]): t["name"] for t in in_image}
-        self._filters = layout.get("filters", ())
+        self._direct_objects = [("filter", f) for f in layout.get("filters", ()) if f["table"]]
+        self._direct_objects += [("register", r) for r in layout.get("registers", ()) if r.get("table")]
+        self.scopes: dict[str, dict[tuple[int, ...], EntryTable]] = {}  # of tables whose pipes differ: what each group has
         self._const: dict[str, list[TableEntry]] = {}
         self._layouts = {t["name"]: t for t in layout.get("tables", ())}
         for t in self._layouts.values():
@@ -251,15 +92,109 @@ class Tables:
         params = self._params(action, row["params"])
         return key, TableEntry(info.name, match, action["name"], params, rank, is_const=is_const)  # type: ignore[arg-type]
 
-    def _table(self, name: str | int) -> _Table:
+    def _table(self, name: str | int, pipe: int | None = None) -> EntryTable:
+        """As the pipes of `pipe`'s scope have it."""
         info = self.p4info.table(name)
         if info.name not in self._tables:
             raise EntityError(f"table {info.name}: its entries are const", "PERMISSION_DENIED")
-        return self._tables[info.name]
+        scopes = self.scopes.get(info.name)
+        if scopes is None:
+            if pipe is not None:
+                raise EntityError(f"table {info.name}: pipe {pipe}: all pipes have the same entries (its entry scope)")
+            return self._tables[info.name]
+        if pipe is None:
+            raise EntityError(f"table {info.name}: pipes have entries of their own (its entry scope): of which?", "NOT_FOUND")
+        return scopes[self._group(info.name, pipe)]
+
+    def _group(self, name: str, pipe: int) -> tuple[int, ...]:
+        for group in self.scopes[name]:
+            if pipe in group:
+                return group
+        raise EntityError(f"table {name}: pipe {pipe} is in none of its scopes: {', '.join(map(str, self.scopes[name]))}")
+
+    def _every(self, name: str | None = None) -> list[tuple[tuple[int, ...] | None, EntryTable]]:
+        """All tables, or those of one name: which pipes have it so (None: all)."""
+        names = list(self._tables) if name is None else [name] if name in self._tables else []
+        return [part for n in names for part in (self.scopes[n].items() if n in self.scopes else [(None, self._tables[n])])]
+
+    def pipes(self, entry: TableEntry) -> tuple[int, ...] | None:
+        """Those that an entry is in; None: all."""
+        name = self.p4info.table(entry.table).name
+        return self._group(name, entry.pipe) if name in self.scopes and entry.pipe is not None else None
+
+    def apply_scope(self, entity: EntryScope, pipes: int) -> None:
+        """Of a table or a value set, in a switch with so many pipes."""
+        named = [pipe for group in entity.groups for pipe in group]
+        if len(set(named)) != len(named) or not all(0 <= pipe < pipes for pipe in named) or not all(entity.groups):
+            raise EntityError(f"entry scope {entity.groups}: each pipe of 0..{pipes - 1} once at most, and no group without any")
+        try:
+            name = self.p4info.table(entity.table).name
+        except EntityError:
+            self.value_sets.set_scope(self.p4info.value_set(entity.table), entity)
+            return
+        if entity.parsers:
+            raise EntityError(f"table {name}: parsers have no entries of their own: only value sets know them")
+        self._set_scope(name, entity.groups)
+
+    def apply_key_mask(self, entity: KeyMask) -> tuple[str, list[int]]:
+        """The register that has the words of the mask, and those words."""
+        info = self.p4info.table(entity.table)
+        layout, what = self._layouts.get(info.name, {}), f"table {info.name}"
+        if not layout.get("key_mask"):
+            raise EntityError(f"{what}: it is not annotated @dynamic_table_key_masks, or its keys are not exact")
+        if any(t.rows for _, t in self._every(info.name)):
+            raise EntityError(f"{what}: it has entries: its key mask cannot change", "FAILED_PRECONDITION")
+        widths = {f.name: f.width for f in info.fields}
+        for name in entity.masks:
+            if name not in widths:
+                raise EntityError(f"{what}: no match field {name!r}; it has: {', '.join(widths)}")
+        masks = {name: as_int(v, widths[name], f"{what}: mask of {name}") for name, v in entity.masks.items()}
+        words = [(1 << 64) - 1] * layout["key_words"]
+        for k in layout["keys"]:
+            given = masks.get(k["name"], (1 << k["width"]) - 1)
+            place = 64 * k["word"] + k.get("shift", 0)
+            for i, word in enumerate(words_of(((1 << k["width"]) - 1 & ~given) << place % 64, k["width"] + place % 64)):
+                words[place // 64 + i] &= ~word
+        for _, table in self._every(info.name):
+            table.masks = {n: m for n, m in masks.items() if m != (1 << widths[n]) - 1}
+        return layout["key_mask"], words
+
+    def key_mask(self, name: str) -> dict[str, int]:
+        """Of each field."""
+        (_, table), *_ = self._every(name)
+        return {f.name: table.masks.get(f.name, (1 << f.width) - 1) for f in table.info.fields}
+
+    def scope(self, name: str) -> EntryScope:
+        """Of a table or a value set."""
+        return self.value_sets.scopes.get(name) or EntryScope(name, tuple(self.scopes.get(name, ())))
+
+    def _set_scope(self, name: str, groups: Sequence[tuple[int, ...]]) -> None:
+        if not groups and name not in self.scopes:
+            return
+        table = self._table(name, None) if name not in self.scopes else self._tables[name]
+        if tuple(self.scopes.get(name, ())) == tuple(groups):
+            return
+        if any(not row.entry.is_const for _, t in self._every(name) for row in t.rows.values()):
+            raise EntityError(f"table {name}: it has entries: its entry scope cannot change", "FAILED_PRECONDITION")
+        numbers = max(t.next_id for _, t in self._every(name))
+        _, before = self._every(name)[0]
+        table.default, table.next_id = before.default, numbers
+        self._tables[name] = table.emptied()
+        self.scopes.pop(name, None)
+        if groups:
+            self.scopes[name] = {tuple(group): self._tables[name].emptied() for group in groups}
 
     def apply(self, type_: str, entry: TableEntry) -> None:
-        """INSERT, MODIFY or DELETE one entry (P4Runtime §12); EntityError leaves everything as it was."""
-        table = self._table(entry.table)
+        """INSERT, MODIFY or DELETE one entry (P4Runtime §12); EntityError leaves everything as it was. Where pipes have entries
+        of their own, a default of no pipe is that of all."""
+        name = self.p4info.table(entry.table).name
+        if entry.is_default and entry.pipe is None and name in self.scopes:
+            for group in self.scopes[name]:
+                self.apply(type_, replace(entry, pipe=group[0]))
+            return
+        table = self._table(entry.table, entry.pipe)
+        if entry.pipe is not None:
+            entry = replace(entry, pipe=self._group(name, entry.pipe)[0])
         if not entry.is_default:
             if entry.member is not None or entry.group is not None:
                 self.profiles.check(table.info, entry.member, entry.group)
@@ -273,12 +208,12 @@ class Tables:
         """INSERT, MODIFY or DELETE a member or group of an action profile."""
         used = {
             (row.member, row.group)
-            for t in self._tables.values()
-            if t.info.profile and self.p4info.profile(entity.profile).name == t.info.profile
+            for _, t in self._every()
+            if type_ == "DELETE" and t.info.profile and self.p4info.profile(entity.profile).name == t.info.profile
             for row in t.rows.values()
         }
         profile = self.profiles.apply(type_, entity, used)
-        for table in self._tables.values():
+        for _, table in self._every():
             if table.info.profile == profile:
                 table.bytes = None
 
@@ -295,7 +230,7 @@ class Tables:
         return self._direct("meter", entry)
 
     def _direct(self, kind: str, entry: TableEntry) -> tuple[str, int]:
-        table = self._table(entry.table)
+        table = self._table(entry.table, entry.pipe)
         name = table.layout.get(f"direct_{kind}")
         if name is None:
             raise EntityError(f"table {table.info.name} has no direct {kind}", "NOT_FOUND")
@@ -305,7 +240,7 @@ class Tables:
         """The entry with this match and priority, at once however many there are; None also if the match is none of the
         table's, or its entries are const."""
         try:
-            table = self._table(entry.table)
+            table = self._table(entry.table, entry.pipe)
             key, _, _ = table.check(TableEntry(entry.table, entry.match, None, {}, entry.priority))
         except EntityError:
             return None
@@ -314,38 +249,47 @@ class Tables:
 
     def row_id(self, entry: TableEntry) -> int:
         """The number of an entry, by which direct objects know it."""
-        table = self._table(entry.table)
+        table = self._table(entry.table, entry.pipe)
         key, _, _ = table.check(TableEntry(entry.table, entry.match, None, {}, entry.priority))
         row = table.rows.get((key, entry.priority))
         if row is None:
             raise EntityError(f"table {table.info.name}: no entry with match {entry.match}", "NOT_FOUND")
         return row.id
 
-    def reused(self) -> list[tuple[str, str, int]]:
-        """("counter", "meter" or "filter", name, cell) of direct ones that new entries have taken over since `copy`."""
-        taken = [(t, number) for t in self._tables.values() for number in t.reused]
+    def forget_reused(self) -> None:
+        for _, table in self._every():
+            table.reused = []
+
+    def reused(self) -> list[tuple[str, str, int, tuple[int, ...] | None]]:
+        """("counter", "meter", "filter" or "register", name, cell, pipes) of direct ones that new entries have taken over since
+        `copy` or `forget_reused`."""
+        taken = [(pipes, t, number) for pipes, t in self._every() for number in t.reused]
         found = [
-            (kind, t.layout[f"direct_{kind}"], number)
+            (kind, t.layout[f"direct_{kind}"], number, pipes)
             for kind in ("counter", "meter")
-            for t, number in taken
+            for pipes, t, number in taken
             if t.layout.get(f"direct_{kind}")
         ]
         return found + [
-            ("filter", f["name"], number) for t, number in taken for f in self._filters if f["table"] == t.info.name
+            (kind, o["name"], number, pipes)
+            for pipes, t, number in taken
+            for kind, o in self._direct_objects
+            if o["table"] == t.info.name
         ]
 
-    def entries(self, table: str | int | None = None) -> list[TableEntry]:
-        """All entries, of one table or of all, const ones too; then the defaults that were set."""
+    def entries(self, table: str | int | None = None, pipe: int | None = None) -> list[TableEntry]:
+        """All entries in the order in which they came, of one table or of all, of one pipe or of all, const ones too; then the
+        defaults that were set."""
         names = list(self._layouts) if table is None else [self.p4info.table(table).name]
         found = [e for name in names for e in self._const.get(name, ())]
-        tables = [self._tables[name] for name in names if name in self._tables]
-        found += [r.entry for t in tables for r in t._ordered()]
-        return found + [t.default for t in tables if t.default is not None]
+        tables = [part for name in names for part in self._every(name) if pipe is None or part[0] is None or pipe in part[0]]
+        found += [r.entry if p is None else replace(r.entry, pipe=p[0]) for p, t in tables for r in t.rows.values()]
+        return found + [t.default if p is None else replace(t.default, pipe=p[0]) for p, t in tables if t.default is not None]
 
-    def default_entry(self, table: str | int) -> TableEntry:
+    def default_entry(self, table: str | int, pipe: int | None = None) -> TableEntry:
         """What the table does now when nothing matches."""
         info = self.p4info.table(table)
-        known = self._tables.get(info.name)
+        known = self._table(info.name, pipe) if info.name in self.scopes else self._tables.get(info.name)
         if known is not None and known.default is not None:
             return known.default
         layout = self._layouts.get(info.name)
@@ -361,18 +305,25 @@ class Tables:
         """For changes that are to be made all or not at all."""
         twin = object.__new__(Tables)
         twin.p4info, twin._order, twin._const, twin._layouts = self.p4info, self._order, self._const, self._layouts
-        twin._filters = self._filters
+        twin._direct_objects = self._direct_objects
         twin._tables = {name: t.copy() for name, t in self._tables.items()}
+        twin.scopes = {name: {group: t.copy() for group, t in parts.items()} for name, parts in self.scopes.items()}
         twin.profiles, twin.value_sets = self.profiles.copy(), self.value_sets.copy()
         return twin
 
-    def image(self, pipeline: int = 0) -> TableImage:
-        """Of the tables of one pipeline (TNA; other programs have only the first)."""
-        parts: dict[int, Any] = self.value_sets.images(pipeline)
+    @property
+    def by_pipe(self) -> bool:
+        """Whether pipes of one pipeline may need different images."""
+        return bool(self.scopes or self.value_sets.scopes)
+
+    def image(self, pipeline: int = 0, pipe: int | None = None, parser: int | None = None) -> TableImage:
+        """Of the tables of one pipeline (TNA; other programs have only the first), as `pipe` and a parser of it have them."""
+        parts: dict[int, Any] = self.value_sets.images(pipeline, pipe, parser)
         for (owner, index), name in self._order.items():
             if owner != pipeline:
                 continue
-            table = self._tables[name]
+            groups = self.scopes.get(name, {}) if pipe is not None else {}
+            table = next((t for group, t in groups.items() if pipe in group), self._tables[name])
             if table.bytes is None:
                 table.bytes = table.build(self.profiles)
             parts[index] = table.bytes

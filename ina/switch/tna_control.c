@@ -16,9 +16,26 @@ static int set_tables(struct ina_switch *sw, const struct ina_command *c)
         if (!c->tables || c->tables->count != pipe->program->table_count)
             return -EINVAL;
         pipe->tables = c->tables;
+        memset(pipe->parser, 0, sizeof pipe->parser);
         found = true;
     }
     return found ? 0 : -EINVAL;
+}
+
+static int set_pipe_tables(struct ina_tna_runtime *tna, const struct ina_command *c)
+{
+    if (c->id >= tna->pipes || c->count > INA_TNA_PARSERS || !c->tables)
+        return -EINVAL;
+    struct ina_tna_pipe *pipe = &tna->pipe[c->id];
+    if (c->tables->count != pipe->program->table_count)
+        return -EINVAL;
+    if (c->count) {
+        pipe->parser[c->count - 1] = c->tables;
+    } else {
+        pipe->tables = c->tables;
+        memset(pipe->parser, 0, sizeof pipe->parser);
+    }
+    return 0;
 }
 
 static bool node_fits(const uint32_t *image, uint32_t words, uint32_t at)
@@ -164,6 +181,8 @@ int ina_tna_execute(struct ina_switch *sw, const struct ina_command *c)
     switch (c->op) {
     case INA_SET_TABLES:
         return set_tables(sw, c);
+    case INA_TNA_SET_PIPE_TABLES:
+        return set_pipe_tables(tna, c);
     case INA_TNA_SET_GROUP:
         return set_group(tna, c);
     case INA_TNA_SET_LAG:

@@ -24,6 +24,7 @@ struct ina_tna_runtime {
     struct ina_tna_pipe {
         const struct ina_program *program;
         const struct ina_tables *tables;
+        const struct ina_tables *parser[INA_TNA_PARSERS]; /* what frames of its four ports see instead; NULL: `tables` */
         uint8_t *state;
         uint32_t pipeline;      /* which of the Switch's: the program's place in the list */
     } pipe[INA_TNA_PIPES];

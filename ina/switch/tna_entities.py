@@ -128,6 +128,28 @@ class PortMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class EntryScope:
+    """Which pipes have the same entries in `table` (or value set): each of `groups` has its own; none: all pipes have the same.
+    A table that has entries keeps its scope. Pipes that no group names have no entries. `parsers`, of a value set: each of the
+    18 parsers of a pipe, which have four ports each, has its own members.
+    """
+
+    table: str
+    groups: tuple[tuple[int, ...], ...] = ()
+    parsers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class KeyMask:
+    """What keys of a `table` that the program annotates @dynamic_table_key_masks are compared under, by field; one that is left
+    out counts whole. Keys of entries are kept masked; a table that has entries keeps its mask.
+    """
+
+    table: str
+    masks: dict[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class LpfConfig:
     """A low-pass filter: time constants in ns for samples above the average (`rise`) and below it (`fall`); `rate`: what comes
     adds up, otherwise samples are averaged. The result is divided by 2^`scale_down`.
@@ -167,5 +189,5 @@ class FilterEntry:
 
 TnaEntity = (
     MulticastNode | MulticastEcmp | MulticastTree | MulticastLag | MulticastPrune | MulticastPort | ReplicationConfig
-    | MirrorSession | PortMetadata | FilterEntry
+    | MirrorSession | PortMetadata | FilterEntry | EntryScope | KeyMask
 )  # fmt: skip

@@ -31,6 +31,13 @@ static struct ina_tna_pipe *pipe_of(const struct ina_switch *sw, uint16_t port)
     return &sw->tna->pipe[port / INA_TNA_PIPE_PORTS];
 }
 
+/* As the parser of a port sees them. */
+static const struct ina_tables *tables_of(const struct ina_tna_pipe *pipe, uint16_t port)
+{
+    const unsigned parser = port % INA_TNA_PIPE_PORTS / 4;
+    return parser < INA_TNA_PARSERS && pipe->parser[parser] ? pipe->parser[parser] : pipe->tables;
+}
+
 /* ---- life ------------------------------------------------------------------------------------------------------------- */
 
 int ina_tna_create(struct ina_switch *sw)
@@ -50,7 +57,7 @@ int ina_tna_create(struct ina_switch *sw)
             error = EINVAL;
         if (error)
             break;
-        tna->pipe[pipelines] = (struct ina_tna_pipe){program, tables, NULL, pipelines};
+        tna->pipe[pipelines] = (struct ina_tna_pipe){program, tables, {NULL}, NULL, pipelines};
         pipelines++;
         sw->meta_size = program->meta_size > sw->meta_size ? program->meta_size : sw->meta_size;
         sw->state_stride = program->state_size > sw->state_stride ? program->state_size : sw->state_stride;
@@ -288,7 +295,9 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
             continue;
         }
         const struct ina_tna_pipe *pipe = pipe_of(sw, batch[i].ingress_port);
-        for (end = i; end < n && !is_mirrored(batch[end].instance_type) && pipe_of(sw, batch[end].ingress_port) == pipe; end++) {
+        const struct ina_tables *const tables = tables_of(pipe, batch[i].ingress_port);
+        for (end = i; end < n && !is_mirrored(batch[end].instance_type) && pipe_of(sw, batch[end].ingress_port) == pipe
+             && tables_of(pipe, batch[end].ingress_port) == tables; end++) {
             struct ina_packet *pkt = &batch[end];
             type[end] = pkt->instance_type;
             len[end] = pkt->len;
@@ -300,7 +309,7 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
             ingress_front(sw, pkt, now);
             pkt->instance_type = INA_NORMAL;
         }
-        pipe->program->ingress(pipe->state, pipe->tables, batch + i, end - i, now);
+        pipe->program->ingress(pipe->state, tables, batch + i, end - i, now);
     }
     for (unsigned i = 0; sw->trace && i < n; i++) {
         if (is_mirrored(type[i]))
@@ -353,7 +362,7 @@ void ina_tna_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packe
             if (!bypass)
                 egress_front(&pkts[end]);
         if (!bypass)
-            pipe->program->egress(pipe->state, pipe->tables, pkts + i, end - i, now);
+            pipe->program->egress(pipe->state, tables_of(pipe, number), pkts + i, end - i, now);
         for (unsigned k = i; k < end; k++) {
             pkts[k].instance_type &= (uint8_t)~INA_TNA_FIRST;
             if (sw->trace)

@@ -22,6 +22,7 @@ enum {
     INA_TNA_LAGS = 256,
     INA_TNA_PRUNES = 288,       /* level-2 exclusion ids */
     INA_TNA_SESSIONS = 1024,    /* mirror sessions 1..1023; 0 is reserved */
+    INA_TNA_PARSERS = 18,       /* of each pipe, for four ports each */
     INA_TNA_LOOPBACK = 68,      /* ports 68..71 of each pipe recirculate */
     INA_TNA_FCS = 4,            /* Ethernet's frame check sequence: part of pkt_length, not of our frames */
     INA_TNA_NO_PORT = 511
@@ -36,7 +37,9 @@ enum ina_tna_op {
     INA_TNA_SET_PORT = 36,      /* port id: struct ina_tna_port at data */
     INA_TNA_SET_SESSION = 37,   /* mirror session id: struct ina_tna_session at data; NULL removes it */
     INA_TNA_SET_LOOPBACK = 38,  /* port id, which is there and has no struct ina_port: count 1 loopback, 0 not */
-    INA_TNA_SET_ENABLED = 39    /* port id: count 0: nothing enters or leaves by it, as if it were not there; 1: again */
+    INA_TNA_SET_ENABLED = 39,   /* port id: count 0: nothing enters or leaves by it, as if it were not there; 1: again */
+    INA_TNA_SET_PIPE_TABLES = 40 /* pipe id: tables, of its pipeline, for all parsers; count n: for parser n - 1 only. INA_SET_TABLES
+                                 * sets those of all its pipes and parsers */
 };
 
 struct ina_tna_replication {
