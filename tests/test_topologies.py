@@ -9,8 +9,9 @@ import pytest
 
 import topologies
 from ina.control.forwarding import BROADCAST, FLOOD_GROUP, forwarding
-from topologies import Link, Node, Topology, TopologyError, state
+from topologies import Link, Node, Topology, TopologyError, routes, state
 from topologies.points import host_list, points
+from topologies.tree import aggregation_tree
 
 
 def test_the_star_is_what_its_names_say():
@@ -28,6 +29,28 @@ def test_switches_have_addresses_of_their_own():
     assert (Node("s300").ip, Node("s300").mac) == ("10.255.1.44", "02:ff:00:00:01:2c")
     tree = topologies.load("fat-tree", k=4)
     assert len({node.ip for node in tree.nodes}) == len({node.mac for node in tree.nodes}) == 36
+
+
+def test_nodes_and_ports_of_real_machines():
+    """Any names, NICs' own addresses, ports as the switches number them: routes and trees are those of the same network."""
+    nodes = [Node("rack2", like="s2"), Node("rack10", like="s10"), Node("spine", like="s1"),
+             Node("gpu1", "h1", ip="192.168.7.1", mac="0c:42:a1:00:00:01"), Node("gpu2", "h2")]  # fmt: skip
+    links = Link("rack10", "spine"), Link("spine", "rack2"), Link("gpu1", "rack2"), Link("gpu2", "rack10")
+    real = Topology("real", tuple(nodes), links, numbers=((152, 12), (8, 152), (0, 128), (0, 136)))
+    assert [(node.is_host, node.number, node.ip, node.mac) for node in (real.by_name["spine"], real.by_name["gpu1"])] == [
+        (False, 1, "10.255.0.1", "02:ff:00:00:00:01"), (True, 1, "192.168.7.1", "0c:42:a1:00:00:01"),
+    ]  # fmt: skip
+    assert [host.name for host in real.hosts] == ["gpu1", "gpu2"] and real.switch_of("gpu2") == "rack10"
+    ways = routes.tables(real)
+    assert {switch: {host: hop.port for host, hop in way.items()} for switch, way in ways.items()} == {
+        "rack2": {"gpu1": 128, "gpu2": 152}, "rack10": {"gpu1": 152, "gpu2": 136}, "spine": {"gpu1": 8, "gpu2": 12},
+    }  # fmt: skip
+    assert routes.flood_ports(real) == {"rack2": [128, 152], "rack10": [136, 152], "spine": [8, 12]}
+    tree = aggregation_tree(real, ["gpu2", "gpu1"])
+    assert (tree.root, tree.switches, tree.workers) == ("spine", ("spine", "rack2", "rack10"), ("gpu1", "gpu2"))
+    assert tree.children("spine") == ("rack2", "rack10")
+    with pytest.raises(TopologyError, match="node 'x3': expected h1, h2"):
+        Node("gpu3", like="x3")
 
 
 def test_ports_are_numbered_in_the_order_of_the_links():

@@ -21,31 +21,37 @@ class TopologyError(ValueError):
 
 @dataclass(frozen=True)
 class Node:
-    """``h<number>`` is a host, ``s<number>`` a switch; numbers from 1 to 9999 (interfaces' names have 15 characters)."""
+    """``h<number>`` is a host, ``s<number>`` a switch; numbers from 1 to 9999 (interfaces' names have 15 characters).
+
+    One that is ``like`` such a node has any name, with that node's kind and number, and its addresses, unless others are given.
+    ``ip``: a host's is in 10.0.0.0/16; a switch's in 10.255.0.0/16, by which it is a member of a job's tree. ``mac``: a switch's
+    is locally administered.
+    """
 
     name: str
+    like: str = ""
+    ip: str = ""
+    mac: str = ""
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[hs][1-9][0-9]{0,3}", self.name):
-            raise TopologyError(f"node {self.name!r}: expected h1, h2, ... for a host or s1, s2, ... for a switch, up to 9999")
+        if not re.fullmatch(r"[hs][1-9][0-9]{0,3}", self._sample):
+            raise TopologyError(f"node {self._sample!r}: expected h1, h2, ... for a host or s1, s2, ... for a switch, up to 9999")
+        number = self.number
+        object.__setattr__(self, "ip", self.ip or f"10.{0 if self.is_host else 255}.{number >> 8}.{number & 255}")
+        begins = "00:00" if self.is_host else "02:ff"
+        object.__setattr__(self, "mac", self.mac or f"{begins}:00:00:{number >> 8:02x}:{number & 255:02x}")
+
+    @property
+    def _sample(self) -> str:
+        return self.like or self.name
 
     @property
     def is_host(self) -> bool:
-        return self.name[0] == "h"
+        return self._sample[0] == "h"
 
     @property
     def number(self) -> int:
-        return int(self.name[1:])
-
-    @property
-    def ip(self) -> str:
-        """IPv4 address: a host's in 10.0.0.0/16; a switch's in 10.255.0.0/16, by which it is a member of a job's tree."""
-        return f"10.{0 if self.is_host else 255}.{self.number >> 8}.{self.number & 255}"
-
-    @property
-    def mac(self) -> str:
-        """MAC address; a switch's is locally administered."""
-        return f"{'00:00' if self.is_host else '02:ff'}:00:00:{self.number >> 8:02x}:{self.number & 255:02x}"
+        return int(self._sample[1:])
 
 
 @dataclass(frozen=True)
@@ -100,21 +106,26 @@ class Hop:
 
 @dataclass(frozen=True)
 class Topology:
-    """Nodes and links, checked: no stray node, every host has one link and it leads to a switch, all reach each other."""
+    """Nodes and links, checked: no stray node, every host has one link and it leads to a switch, all reach each other.
+
+    ``numbers``: of each link the port numbers at both ends, where they are not 1, 2, ... in the order of the links.
+    """
 
     name: str
     nodes: tuple[Node, ...]
     links: tuple[Link, ...]
     mtu: int = 1500
+    numbers: tuple[tuple[int, int], ...] = ()
     ends: tuple[tuple[End, End], ...] = field(init=False, default=())
     hops: dict[str, tuple[Hop, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    by_name: dict[str, Node] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        known: set[str] = set()
+        known = self.by_name
         for node in self.nodes:
             if node.name in known:
                 raise TopologyError(f"{self.name}: node {node.name} is there twice")
-            known.add(node.name)
+            known[node.name] = node
         if not 576 <= self.mtu <= 9000:
             raise TopologyError(f"{self.name}: mtu is {self.mtu}, expected 576 to 9000")
         if not self.hosts or not self.switches:
@@ -127,14 +138,15 @@ class Topology:
             for end in (link.a, link.b):
                 if end not in known:
                     raise TopologyError(f"{self.name}: link {link.a}-{link.b}: there is no node {end!r}")
-            if link.a[0] == link.b[0] == "h":
+            if self.is_host(link.a) and self.is_host(link.b):
                 raise TopologyError(f"{self.name}: link {link.a}-{link.b}: a host's link leads to a switch")
-            if link.simplex and "h" in (link.a[0], link.b[0]):
+            if link.simplex and (self.is_host(link.a) or self.is_host(link.b)):
                 raise TopologyError(f"{self.name}: link {link.a}-{link.b}: a host's link carries both directions")
             pair = []
-            for end in (link.a, link.b):
-                pair.append(End(end, used.get(end, 0 if end[0] == "h" else 1)))
-                used[end] = pair[-1].port + 1
+            for side, end in enumerate((link.a, link.b)):
+                used[end] = used.get(end, 0) + 1
+                port = used[end] - self.is_host(end)
+                pair.append(End(end, self.numbers[number][side] if self.numbers else port))
             ends.append(tuple(pair))
             for here, there in (pair, pair[::-1])[: 1 if link.simplex else 2]:
                 out[here.node].append(Hop(there.node, here.port, number))
@@ -145,10 +157,13 @@ class Topology:
         object.__setattr__(self, "ends", tuple(ends))
         object.__setattr__(self, "hops", {name: tuple(hops) for name, hops in out.items()})
         start = self.nodes[0].name
-        if stray := sorted(known - self._reached(start, out)):
+        if stray := sorted(known.keys() - self._reached(start, out)):
             raise TopologyError(f"{self.name}: no way from {start} to {', '.join(stray)}")
-        if stray := sorted(known - self._reached(start, back)):
+        if stray := sorted(known.keys() - self._reached(start, back)):
             raise TopologyError(f"{self.name}: no way from {', '.join(stray)} to {start}")
+
+    def is_host(self, name: str) -> bool:
+        return self.by_name[name].is_host
 
     @property
     def hosts(self) -> tuple[Node, ...]:
@@ -160,15 +175,15 @@ class Topology:
 
     def host_links(self, switch: str) -> list[tuple[Node, Link, End]]:
         """The hosts at ``switch``: host, its link, and the switch's end of it, by port number."""
-        at = [hop for hop in self.hops[switch] if hop.node[0] == "h"]
-        return [(Node(hop.node), self.links[hop.link], End(switch, hop.port)) for hop in at]
+        at = [hop for hop in self.hops[switch] if self.is_host(hop.node)]
+        return [(self.by_name[hop.node], self.links[hop.link], End(switch, hop.port)) for hop in at]
 
     def link_names(self) -> list[str]:
         """Of each link: the host's name, or both switches', "s1-s9"; the second between these two is "s1-s9:2"."""
         seen: Counter[str] = Counter()
         names = []
         for link in self.links:
-            hosts = [end for end in (link.a, link.b) if end[0] == "h"]
+            hosts = [end for end in (link.a, link.b) if self.is_host(end)]
             name = hosts[0] if hosts else f"{link.a}-{link.b}"
             seen[name] += 1
             names.append(name if seen[name] == 1 else f"{name}:{seen[name]}")
@@ -182,7 +197,7 @@ class Topology:
         """Links on a shortest way from ``start`` to every node, against no simplex link; hosts do not forward."""
         found, waiting = {start: 0}, [start]
         for node in waiting:
-            if node[0] == "h" and node != start:
+            if self.is_host(node) and node != start:
                 continue
             for hop in self.hops[node]:
                 if hop.node not in found:
@@ -202,8 +217,9 @@ class Topology:
 
     def degree(self, switch: str) -> int:
         """Interfaces of ``switch`` towards other switches, each a transmitter and a receiver."""
-        sends = sum(1 for hop in self.hops[switch] if hop.node[0] == "s")
-        receives = sum(1 for a, b in self.ends if switch in (a.node, b.node) and a.node[0] == b.node[0] == "s")
+        sends = sum(1 for hop in self.hops[switch] if not self.is_host(hop.node))
+        receives = sum(1 for a, b in self.ends
+                       if switch in (a.node, b.node) and not (self.is_host(a.node) or self.is_host(b.node)))  # fmt: skip
         simplex_out = sum(1 for hop in self.hops[switch] if self.links[hop.link].simplex)
         return max(sends, receives - simplex_out)
 

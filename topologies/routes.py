@@ -19,7 +19,7 @@ def tables(topology: Topology) -> Tables:
     found: Tables = {switch.name: {} for switch in topology.switches}
     into: dict[str, list[str]] = {node.name: [] for node in topology.nodes}
     for node, hops in topology.hops.items():
-        for hop in hops:
+        for hop in () if topology.is_host(node) else hops:  # hosts do not forward
             into[hop.node].append(node)
     nearness: dict[str, dict[str, int]] = {}
     for host in topology.hosts:
@@ -62,7 +62,7 @@ def _distances_to(switch: str, into: dict[str, list[str]]) -> dict[str, int]:
     found, waiting = {switch: 0}, [switch]
     for node in waiting:
         for before in into[node]:
-            if before[0] == "s" and before not in found:
+            if before not in found:
                 found[before] = found[node] + 1
                 waiting.append(before)
     return found

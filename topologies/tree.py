@@ -6,6 +6,8 @@ ATP NSDI'21 has two levels). One tensor goes up and one down each link of the tr
 
 from __future__ import annotations
 
+import functools
+import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,16 +27,17 @@ class Tree:
     @property
     def switches(self) -> tuple[str, ...]:
         """The root, then the others by name's number."""
-        others = {node for node in self.parent if node[0] == "s"}
+        others = set(self.parent.values()) - {self.root}
         return (self.root, *sorted(others, key=_number))
 
     @property
     def workers(self) -> tuple[str, ...]:
-        return tuple(sorted((node for node in self.parent if node[0] == "h"), key=_number))
+        return tuple(sorted(self.parent.keys() - set(self.parent.values()), key=_number))
 
     def children(self, switch: str) -> tuple[str, ...]:
         """What ``switch`` adds up: switches before hosts, each by number."""
-        return tuple(sorted((n for n, p in self.parent.items() if p == switch), key=lambda n: (n[0] == "h", _number(n))))
+        inner = set(self.parent.values())
+        return tuple(sorted((n for n, p in self.parent.items() if p == switch), key=lambda n: (n not in inner, _number(n))))
 
     def path(self, node: str) -> list[str]:
         """From ``node`` up to the root, both included."""
@@ -49,8 +52,10 @@ class Tree:
         return max(len(self.path(worker)) - 1 for worker in self.workers)
 
 
-def _number(name: str) -> int:
-    return int(name[1:])
+@functools.cache
+def _number(name: str) -> tuple[str | int, ...]:
+    """Names in the order of the numbers in them: h2, h10; leaf2-1, leaf10-1."""
+    return tuple(int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", name)))
 
 
 def aggregation_tree(
@@ -105,7 +110,7 @@ def aggregation_tree(
     assert best is not None
     _, parent, root = best
     parent |= {worker: topology.switch_of(worker) for worker in sorted(workers, key=_number)}
-    links = tuple(graph[node][up] if node[0] == "s" else topology.hops[node][0].link for node, up in parent.items())
+    links = tuple(graph[node][up] if node in graph else topology.hops[node][0].link for node, up in parent.items())
     return Tree(root, parent, links)
 
 

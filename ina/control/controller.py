@@ -312,11 +312,11 @@ class Controller:
                                         "belongs to another topology")
 
     def _address(self, switch: str) -> Address:
-        return switch_address(switch, self.program.udp_port)
+        node = self.topology.by_name[switch]
+        return Address(node.mac, node.ip, self.program.udp_port)
 
-    @staticmethod
-    def _host_address(job: Job, host: str) -> Address:
-        node = Node(host)
+    def _host_address(self, job: Job, host: str) -> Address:
+        node = self.topology.by_name[host]
         return Address(node.mac, node.ip, worker_address(job.number, 0).port)
 
     # ---- entries

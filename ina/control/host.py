@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ina.control.controller import switch_address
 from ina.control.ports import Plug
 from ina.control.writing import SwitchTarget
 from ina.transport import Address
-from topologies.model import Node, Topology
+from topologies.model import Topology
 
 
 def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:
     """A process in ``host`` that sends from its UDP ``port`` to its switch's ``switch_port``."""
-    node, hop = Node(host), topology.hops[host][0]
-    end = next(end for end in topology.ends[hop.link] if end.node == hop.node)
-    switch = switch_address(hop.node, switch_port)
-    offer = {"kind": "udp", "bind": [node.ip, port], "peer": [switch.ip, switch.port]}
-    return Plug(end.port, Address(node.mac, node.ip, port), switch, offer, [])
+    node, hop = topology.by_name[host], topology.hops[host][0]
+    end, switch = next(end for end in topology.ends[hop.link] if end.node == hop.node), topology.by_name[hop.node]
+    offer = {"kind": "udp", "bind": [node.ip, port], "peer": [switch.ip, switch_port]}
+    return Plug(end.port, Address(node.mac, node.ip, port), Address(switch.mac, switch.ip, switch_port), offer, [])
 
 
 class SwitchHost(Protocol):
