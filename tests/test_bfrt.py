@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from capabilities import need
 
@@ -166,8 +168,8 @@ def test_rows_of_every_kind_of_field_survive_the_wire(target):
 
 def test_the_server_refuses_what_it_should(target, switch):
     address = target.address
-    with pytest.raises(EntityError, match="client 0 cannot subscribe"):
-        Client(address, client_id=0)
+    with pytest.raises(EntityError, match=f"client {target.client.client_id} cannot subscribe"):
+        Client(address, client_id=target.client.client_id)
     with pytest.raises(EntityError, match="does not run 'atp'; it runs switchml"):
         Client(address, client_id=1, program="atp")
     with pytest.raises(EntityError, match="no device 3"):
@@ -181,6 +183,20 @@ def test_the_server_refuses_what_it_should(target, switch):
             other.write([("INSERT", Row("$PORT", {"$DEV_PORT": 999}, {"$SPEED": "BF_SPEED_10G"}))])
         with pytest.raises(WriteFailed, match=r"table \$PORT: port 5 is not there"):
             other.write([("DELETE", Row("$PORT", {"$DEV_PORT": 5}))])
+
+
+def test_clients_come_beside_each_other(target, switch):
+    """Intel's driver lets one client bind to a program: ours bind to none, and say which one they mean each time."""
+    server = Server(Device(switch, "switchml"))
+    with server, BfRuntimeTarget(server.address) as first, BfRuntimeTarget(server.address) as second:
+        first.write(insert(forward(9)))
+        assert len(second.read([forward(9)])) == 1 and server._bound == {}
+        assert first.client.client_id != second.client.client_id
+        assert first.alive and second.alive
+    until = time.monotonic() + 5
+    while first.alive:
+        assert time.monotonic() < until, "the server's end is not noticed"
+        time.sleep(0.01)
 
 
 def test_atomic_batches_of_the_server(target, switch):

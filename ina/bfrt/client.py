@@ -1,4 +1,7 @@
-"""Calls of a BFRuntime server: subscribe, bind to a program, write and read rows.
+"""Calls of a BFRuntime server: subscribe, write and read rows of a program.
+
+Every request names its program, so the client binds to none: Intel's driver lets one client bind to a program, and any number
+name it (open-p4studio, bf_rt_server_impl.cpp, Write and Read). So `ina deploy` can come while a controller is at work.
 
 A batch of rows is one Write; the server makes each row that it can and says what was wrong with the others. `write` then takes
 back what was made (rows that were inserted are deleted, others put back as they were read before) and raises the first
@@ -8,6 +11,7 @@ failure, so that all is made or nothing, whatever the server knows of transactio
 from __future__ import annotations
 
 import queue
+import secrets
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -48,15 +52,17 @@ class WriteFailed(EntityError):
 
 
 class Client:
-    """A connection to the server at `address` (HOST:PORT), as client `client_id`, bound to the program `program` (default: the
-    first that the device runs). A client id may be used by one connection at a time; several bind to one program only where the
-    server lets them.
+    """A connection to the server at `address` (HOST:PORT) for the program `program` (default: the first that the device runs).
+    `client_id` may be used by one connection at a time, which a driver believes to be there until it hears of its end; default:
+    a number of its own.
 
     Raises TimeoutError: no server within `timeout` s; EntityError: it refuses.
     """
 
-    def __init__(self, address: str, client_id: int = 0, device_id: int = 0, program: str = "", *, timeout: float = 10.0):
-        self.address, self.client_id, self.device_id, self.timeout = address, client_id, device_id, timeout
+    def __init__(self, address: str, client_id: int | None = None, device_id: int = 0, program: str = "", *,
+                 timeout: float = 10.0):  # fmt: skip
+        self.address, self.device_id, self.timeout = address, device_id, timeout
+        self.client_id = secrets.randbelow(1 << 31) + 1 if client_id is None else client_id
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._channel = grpc.insecure_channel(address, options=[
             ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1 << 24),
@@ -65,10 +71,14 @@ class Client:
             self._connect()
             self._subscribe()
             self.program, self.info = self._programs(program)
-            self._bind()
         except BaseException:
             self.close()
             raise
+
+    @property
+    def alive(self) -> bool:
+        """The connection has not been lost, as far as is known."""
+        return self._stream.is_active()
 
     def close(self) -> None:
         self._requests.put(None)
@@ -142,12 +152,6 @@ class Client:
         raise EntityError(
             f"{self.address}: device {self.device_id} does not run {wanted!r}; it runs {', '.join(names)}", "NOT_FOUND"
         )
-
-    def _bind(self) -> None:
-        request = bfrt.SetForwardingPipelineConfigRequest(device_id=self.device_id, client_id=self.client_id)
-        request.action = bfrt.SetForwardingPipelineConfigRequest.BIND
-        request.config.add(p4_name=self.program)
-        self._call("SetForwardingPipelineConfig", request)
 
     # ---- rows
 

@@ -43,13 +43,18 @@ WHOLE = 16384  # bytes: longer than any frame
 class BfRuntimeTarget(SwitchTarget):
     """The program `program` (default: the first) of device `device_id` at `address`. Raises TimeoutError and EntityError."""
 
-    def __init__(self, address: str, device_id: int = 0, program: str = "", *, client_id: int = 0, timeout: float = 10.0):
+    def __init__(self, address: str, device_id: int = 0, program: str = "", *, client_id: int | None = None,
+                 timeout: float = 10.0):  # fmt: skip
         self.client = Client(address, client_id, device_id, program, timeout=timeout)
         self.address = address
         self._p4info = p4info_of(self.client.info)
 
     def close(self) -> None:
         self.client.close()
+
+    @property
+    def alive(self) -> bool:
+        return self.client.alive
 
     def __enter__(self) -> BfRuntimeTarget:
         return self
@@ -220,6 +225,10 @@ class BfRuntimeTarget(SwitchTarget):
 
     def remove_port(self, name: str) -> None:
         self.client.write([("DELETE", Row(PORT, {"$DEV_PORT": self.dev_port(name)}))])
+
+    def statistics(self) -> dict[int, dict[str, int]]:
+        """Counters of all ports, by device port: the fields of $PORT_STAT, as the MACs have them."""
+        return {r.key["$DEV_PORT"]: dict(r.data) for r in self._rows(Row(STATISTICS))}
 
     def port_statistics(self, name: str) -> dict[str, int]:
         """Counters of $PORT_STAT, such as $FramesReceivedOK, as the MAC has them."""

@@ -80,6 +80,11 @@ class RemoteSwitch(SwitchTarget):
         if status.code:
             raise EntityError(f"{self.address}: not the primary: {status.message}", "PERMISSION_DENIED")
 
+    @property
+    def alive(self) -> bool:
+        """The connection has not been lost, as far as is known."""
+        return self._election is None or self._stream.is_active()
+
     def close(self) -> None:
         """Gives up being the primary."""
         self._requests.put(None)
