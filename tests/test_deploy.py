@@ -192,7 +192,7 @@ def test_the_jobs_own_entries_are_those_of_a_controller(file, capsys):
     twin = compile_program("p4/tofino/switchml.p4", include_dirs=["p4"], defines={"VALUES": "64"})
     with Switch(twin.so_path) as switch, Server(Device(switch, "switchml")) as server:
         assert main(["deploy", str(file), "--at", server.address, "--dry-run"]) == 1
-        assert "values = 256, but the switch's program was made for 64 values per packet" in capsys.readouterr().err
+        assert f"values = 256, but the program of {server.address} was made for 64 values per packet" in capsys.readouterr().err
 
 
 def test_what_is_done_on_each_host(file, capsys):
@@ -213,7 +213,7 @@ def test_the_file_of_the_docs_is_one(tmp_path):
     path = tmp_path / "wedge.toml"
     path.write_text(re.search(r"```toml\n(# wedge.toml\n.*?)```", text, re.S)[1])
     d = read(path)
-    assert [h.name for h in d.hosts] == ["server1", "server2", "server3", "server4"] and len(d.ports) == 5
+    assert [h.name for h in d.hosts] == ["server1", "server2", "server3", "server4"] and len(d.switches[0].ports) == 5
 
 
 @pytest.mark.parametrize("old, new, message", [

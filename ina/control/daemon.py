@@ -20,7 +20,7 @@ from pathlib import Path
 import topologies
 from ina.control.channel import listen
 from ina.control.host import SwitchHost
-from ina.control.remote import RemoteHost
+from ina.control.remote import over_p4runtime
 from ina.control.server import Server
 from ina.control.service import DEFAULT_SLOTS
 from ina.control.state import StateError, StateFile
@@ -53,7 +53,7 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    host = RemoteHost(topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch))
+    host = over_p4runtime(topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch))
     return serve(host, args.name, args.state, args.job_slots)
 
 

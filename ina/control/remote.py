@@ -1,4 +1,5 @@
-"""Switches that run elsewhere, over P4Runtime: they outlive the controller, and it outlives them.
+"""Switches that run elsewhere, over P4Runtime (or BFRuntime: ina/tofino/host.py): they outlive the controller, and it
+outlives them.
 
 A switch is started with its program (``ina switch run p4/switchml.p4 ...``); the controller brings it none. Workers bind UDP
 sockets to their hosts' addresses, and say which host they are in (INA_HOST): who may join, the job's token says.
@@ -7,8 +8,8 @@ sockets to their hosts' addresses, and say which host they are in (INA_HOST): wh
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from ina.transport import worker_address
 from topologies.model import Topology, TopologyError
 
 CONNECTED = 2.0  # seconds to become a switch's primary controller
+NAMED = 32  # hosts in an error
 FINAL = ("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "UNIMPLEMENTED")  # it works
 
 
@@ -34,7 +36,7 @@ class Reconnecting(ABC):
 
     @abstractmethod
     def _connect(self) -> Any:
-        """A new connection: a SwitchTarget with close(). Raises what connecting raises."""
+        """A new connection: a SwitchTarget with ``alive`` and close(). Raises what connecting raises."""
 
     @property
     def p4info(self) -> P4Info:
@@ -46,8 +48,18 @@ class Reconnecting(ABC):
             remote.write(updates)
 
     def read(self, entities: Sequence[Entity]) -> list[Entity]:
-        with self.connected() as remote:
-            return remote.read(entities)
+        """A connection that is lost meanwhile is made anew, once."""
+        try:
+            with self.connected() as remote:
+                return remote.read(entities)
+        except EntityError as error:
+            if error.code != "UNAVAILABLE":
+                raise
+            try:
+                with self.connected() as remote:
+                    return remote.read(entities)
+            except TimeoutError:  # nobody listens there any more
+                raise error from None
 
     def close(self) -> None:
         remote, self._remote = self._remote, None
@@ -56,6 +68,8 @@ class Reconnecting(ABC):
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
+        if self._remote is not None and not self._remote.alive:
+            self.close()
         if self._remote is None:
             self._remote = self._connect()
         try:
@@ -69,32 +83,19 @@ class Reconnecting(ABC):
             raise
 
 
-class RemoteTarget(Reconnecting):
-    """Over P4Runtime."""
+class SwitchesElsewhere:
+    """The switches of ``topology`` behind ``targets``, by name; which workers there are at which port, and which program they
+    run, which is the same everywhere. ``language``: of the targets, for people. Raises TopologyError, ValueError, and what
+    connecting raises."""
 
-    def __init__(self, name: str, address: str, device_id: int):
-        super().__init__(address)
-        self.name, self.device_id = name, device_id
+    outlives = True
 
-    def _connect(self) -> Any:
-        from ina.p4runtime.target import RemoteSwitch  # an extra's packages
-
-        return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED)
-
-
-class RemoteHost:
-    """The switches of ``topology`` at P4Runtime's ``addresses`` (by name). Device ids are the switches' numbers, or 1 if there
-    is one switch only. Raises TopologyError, ValueError, and what connecting raises."""
-
-    def __init__(self, topology: Topology, addresses: dict[str, str]):
+    def __init__(self, topology: Topology, targets: Mapping[str, Reconnecting], language: str):
         names = [switch.name for switch in topology.switches]
-        for name in addresses:
+        for name in targets:
             if name not in names:
                 raise TopologyError(f"{topology.name} has no switch {name!r}; it has: {', '.join(names)}")
-        self.topology = topology
-        self.outlives = True
-        self.targets = {name: RemoteTarget(name, address, int(name[1:]) if len(addresses) > 1 else 1)
-                        for name, address in addresses.items()}  # fmt: skip
+        self.topology, self.targets, self.language = topology, dict(targets), language
         found = {}
         for name, target in self.targets.items():
             found[name] = protocol_of(Path(f"{target.address} ({name})"), target.p4info)
@@ -107,17 +108,18 @@ class RemoteHost:
         self._udp_port = program_named(self.protocol).udp_port
 
     def describe(self) -> dict:
-        return {"program": f"{self.protocol} over P4Runtime", "source_hash": "", "values": self.sizes.values, "slots": self.slots,
-                "protocol": self.protocol}
+        return {"program": f"{self.protocol} over {self.language}", "source_hash": "", "values": self.sizes.values,
+                "slots": self.slots, "protocol": self.protocol}
 
     def host_of(self, pid: int, said: str) -> str:
-        if said not in {host.name for host in self.topology.hosts}:
+        names = [host.name for host in self.topology.hosts]
+        if said not in names:
             raise ValueError(f"process {pid} says that it is in host {said!r} of {self.topology.name}, and the controller cannot "
-                             "see it: set INA_HOST to one of the hosts there")
+                             f"see it: set INA_HOST to one of {', '.join(names[:NAMED])}{', ...' * (len(names) > NAMED)}")
         return said
 
     def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
-        """``kind`` is of no matter here."""
+        """``kind`` is of no matter here: workers bind a UDP socket to their host's address."""
         return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
 
     def close_port(self, number: int, job: int) -> None:
@@ -130,18 +132,47 @@ class RemoteHost:
         """There is none."""
 
     def counters(self) -> dict:
-        """``program``: sums over the switches that answer."""
+        """``program``: sums over the switches that answer. ``switches``: by name, ``program`` of each, or the ``error`` of one
+        that does not answer."""
         program: dict[str, list] = {}
-        for target in self.targets.values():
-            with suppress(EntityError, TimeoutError):
-                for counter in target.p4info.counters.values():
-                    if not counter.size:  # a direct one
-                        continue
-                    cells = [[c.packets, c.bytes] for c in target.read([CounterEntry(counter.name)])]
-                    known = program.get(counter.name, [[0, 0]] * len(cells))
-                    program[counter.name] = [[a + c, b + d] for (a, b), (c, d) in zip(known, cells, strict=True)]
-        return {"program": program, "ports": {}}
+        switches: dict[str, dict] = {}
+        for name, target in self.targets.items():
+            try:
+                switches[name] = {"program": _counted(target)}
+            except (EntityError, TimeoutError) as error:
+                switches[name] = {"program": {}, "error": str(error)}
+            for counter, cells in switches[name]["program"].items():
+                known = program.get(counter, [[0, 0]] * len(cells))
+                program[counter] = [[a + c, b + d] for (a, b), (c, d) in zip(known, cells, strict=True)]
+        return {"program": program, "ports": {}, "switches": switches}
 
     def close(self) -> None:
         for target in self.targets.values():
             target.close()
+
+
+def _counted(target: Reconnecting) -> dict[str, list]:
+    """Cells of the program's counters, direct ones excepted."""
+    return {counter.name: [[c.packets, c.bytes] for c in target.read([CounterEntry(counter.name)])]
+            for counter in target.p4info.counters.values() if counter.size}  # fmt: skip
+
+
+class RemoteTarget(Reconnecting):
+    """Over P4Runtime."""
+
+    def __init__(self, address: str, device_id: int):
+        super().__init__(address)
+        self.device_id = device_id
+
+    def _connect(self) -> Any:
+        from ina.p4runtime.target import RemoteSwitch  # an extra's packages
+
+        return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED)
+
+
+def over_p4runtime(topology: Topology, addresses: dict[str, str]) -> SwitchesElsewhere:
+    """At ``addresses`` by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
+    numbers = {switch.name: switch.number for switch in topology.switches}
+    targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1)
+               for name, address in addresses.items()}  # fmt: skip
+    return SwitchesElsewhere(topology, targets, "P4Runtime")

@@ -29,10 +29,11 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     compile_.add_argument("--out", type=Path, default=Path("results/tofino"), help="where it writes (default: %(default)s)")
     compile_.set_defaults(main=_compile)
     controller = verbs.add_parser(
-        "controller", help="admit jobs of the hosts of an experiment's file to a switch over BFRuntime",
-        description="The controller of a deployed switch; it finds running jobs again in its state file.")  # fmt: skip
+        "controller", help="admit jobs of the hosts of an experiment's file to its switches over BFRuntime",
+        description="The controller of deployed switches; it finds running jobs again in its state file.")  # fmt: skip
     controller.add_argument("experiment", type=Path, help="the file that was deployed")
-    controller.add_argument("--at", required=True, metavar="HOST:PORT", help="where the switch's driver is served")
+    controller.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT",
+                            help="where the switch's driver is served, as for ina deploy")  # fmt: skip
     controller.add_argument("--device-id", type=int, default=0, metavar="N", help="default: %(default)s")
     controller.add_argument("--name", required=True, help="where workers reach it: tcp:HOST:PORT, or a socket's path")
     controller.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
@@ -56,7 +57,7 @@ def _controller(args: argparse.Namespace) -> int:
     try:
         d = read(args.experiment)
         slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
-        return daemon.serve(DeployedHost(d, args.at, args.device_id), args.name, args.state, slots)
+        return daemon.serve(DeployedHost(d, d.addresses(args.at), args.device_id), args.name, args.state, slots)
     except (ConfigError, StateError, EntityError, ImportError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1

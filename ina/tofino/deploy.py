@@ -1,12 +1,12 @@
-"""An experiment on a real switch: planned, written step by step, read back, and taken back where a step fails."""
+"""An experiment on real switches: planned, written step by step, read back, and taken back where a step fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from ina.control.controller import Controller, switch_address
+from ina.control.controller import Controller
 from ina.control.forwarding import forwarding
 from ina.control.jobs import AdmissionError
 from ina.control.programs import recognise
@@ -15,6 +15,8 @@ from ina.switch.p4info import EntityError, P4Info, find
 from ina.switch.target import SwitchTarget
 from ina.tofino.deployment import Deployable, DeploymentError, Step
 from ina.tofino.experiment import Deployment
+from topologies import routes
+from topologies.model import Topology
 
 
 class _Recorder(SwitchTarget):
@@ -37,17 +39,26 @@ class _Recorder(SwitchTarget):
         return []
 
 
-def plan(d: Deployment, switch: Deployable) -> list[Step]:
-    """Everything that is to be written, in order. Reads what is there, writes nothing. Raises EntityError, DeploymentError."""
-    steps = [switch.port(port) for port in d.ports]
-    numbers = {h.name: switch.dev_port(h.port) for h in d.hosts}
-    if _has_table(switch.p4info, "l2"):
-        hosts = {h.mac: numbers[h.name] for h in d.hosts}
-        wanted = [u.entity for u in forwarding(hosts, sorted(numbers.values()) if len(numbers) > 1 else ())]
-        steps.append(switch.entities("forwarding: every host's MAC address, and broadcasts", wanted))
-    if d.job:
-        steps.append(switch.entities(*_job(d, switch.p4info, numbers)))
-    return steps + [switch.mirror(m) for m in d.mirrors]
+Plan = dict[str, list[Step]]  # by switch, in the order in which they are written
+
+
+def plan(d: Deployment, switches: Mapping[str, Deployable]) -> Plan:
+    """Everything that is to be written. Reads what is there, writes nothing. Raises EntityError, DeploymentError."""
+    topology = d.topology(lambda switch, port: switches[switch].dev_port(port))
+    ways, floods = routes.tables(topology), routes.flood_ports(topology)
+    jobs = _job(d, switches, topology) if d.job else {}
+    found: Plan = {}
+    for s in d.switches:
+        switch = switches[s.name]
+        steps = [switch.port(port) for port in s.ports]
+        if _has_table(switch.p4info, "l2"):
+            hosts = {topology.by_name[host].mac: hop.port for host, hop in ways[s.name].items()}
+            wanted = [u.entity for u in forwarding(hosts, floods[s.name] if len(floods[s.name]) > 1 else ())]
+            steps.append(switch.entities("forwarding: every host's MAC address, and broadcasts", wanted))
+        if s.name in jobs:
+            steps.append(switch.entities(*jobs[s.name]))
+        found[s.name] = steps + [switch.mirror(m) for m in d.mirrors if m.switch == s.name]
+    return found
 
 
 def _has_table(info: P4Info, name: str) -> bool:
@@ -58,65 +69,87 @@ def _has_table(info: P4Info, name: str) -> bool:
     return True
 
 
-def _job(d: Deployment, info: P4Info, numbers: dict[str, int]) -> tuple[str, list[Entity]]:
-    """The entities of the experiment's job, as a controller would write them."""
-    known = recognise(info)
-    if known is None:
-        raise DeploymentError("job = true: the switch's program is none that the controller knows (ina/control/programs/)")
-    program, sizes = known
-    values, slots = getattr(d.config, "values", sizes.values), getattr(d.config, "slots", 0) or 64
-    if values != sizes.values:
-        raise DeploymentError(f"values = {values}, but the switch's program was made for {sizes.values} values per packet")
-    recorder = _Recorder(info)
-    controller = Controller(recorder, sizes.slots, protocol=program)
+def _job(d: Deployment, switches: Mapping[str, Deployable], topology: Topology) -> dict[str, tuple[str, list[Entity]]]:
+    """By switch, the entities of the experiment's job as a controller would write them, and what they are."""
+    known = {name: recognise(switch.p4info) for name, switch in switches.items()}
+    config: Any = d.config
+    for name, found in known.items():
+        if found is None:
+            raise DeploymentError(f"job = true: the program of {switches[name].address} is none that the controller knows "
+                                  "(ina/control/programs/)")  # fmt: skip
+        values = getattr(config, "values", found[1].values)
+        if values != found[1].values:
+            raise DeploymentError(f"values = {values}, but the program of {switches[name].address} was made for "
+                                  f"{found[1].values} values per packet")  # fmt: skip
+    recorders = {name: _Recorder(switch.p4info) for name, switch in switches.items()}
+    slots = getattr(config, "slots", 0) or 64
+    controller = Controller(recorders, {name: found[1].slots for name, found in known.items()},
+                            protocol=next(iter(known.values()))[0], topology=topology)  # fmt: skip
+    hosts = [h.name for h in d.hosts]
     try:
-        job = controller.admit(d.config.name, len(d.hosts), slots)  # type: ignore[attr-defined]
-        for i, host in enumerate(d.hosts):
-            controller.attach(job, i, numbers[host.name], host.address(job.number))
+        (tree,) = controller.place(config.name, hosts, slots)
+        job = controller.admit(config.name, len(hosts), slots, tree=tree, hosts=hosts)
+        for i in range(len(hosts)):
+            controller.attach(job, i)
     except AdmissionError as error:
         raise DeploymentError(f"job: {error}") from None
-    what = f"job {d.config.name}: number {job.number}, incarnation {job.incarnation}, {slots} slots"  # type: ignore[attr-defined]
-    return what, list(recorder.entities.values())
+    what = f"job {config.name}: number {job.number}, incarnation {job.incarnation}, {slots} slots"
+    return {name: (what + (" (the tree's root)" if d.several and name == tree.root else ""), list(r.entities.values()))
+            for name, r in recorders.items() if r.entities}  # fmt: skip
 
 
-def carry_out(steps: list[Step], switch: Deployable, say: Callable[[str], None]) -> None:
-    """Writes and reads back. Raises DeploymentError with the step; then nothing of it is there, or the message says what is."""
-    done: list[Step] = []
-    try:
-        for step in steps:
-            if step.changes:
-                switch.write(step)
-                done.append(step)
-                if wrong := switch.differs(step):
-                    raise DeploymentError(f"{step.what}: written, but read back otherwise: {'; '.join(wrong)}")
-            say(f"{step.what}: {len(step.changes)} written" + (f", {step.there} there already" if step.there else ""))
-    except BaseException as error:
-        left = []
-        for step in reversed(done):
+def carry_out(steps: Plan, switches: Mapping[str, Deployable], say: Callable[[str], None]) -> None:
+    """Writes and reads back, switch by switch. Raises DeploymentError with switch and step; then nothing of it is there, at any
+    switch, or the message says what is."""
+    done: list[tuple[str, Step]] = []
+
+    def at(name: str, text: str) -> str:
+        return f"{name}: {text}" if len(switches) > 1 else text
+
+    for name, of in steps.items():
+        for step in of:
             try:
-                switch.undo(step)
-            except (EntityError, TimeoutError) as why:
-                left.append(f"{step.what}: {why}")
-        if isinstance(error, DeploymentError):
-            text = str(error)
-        elif isinstance(error, (EntityError, TimeoutError)):
-            text = f"{steps[len(done)].what}: {error}"
-        else:
-            raise
-        end = f"; {len(done)} steps before were taken back" if done else ""
-        if left:
-            end = f"; could not be taken back: {'; '.join(left)}"
-        raise DeploymentError(text + end) from None
-    with suppress(EntityError, TimeoutError):
-        for line in switch.status():
-            say(line)
+                if step.changes:
+                    switches[name].write(step)
+                    done.append((name, step))
+                    if wrong := switches[name].differs(step):
+                        raise DeploymentError(f"written, but read back otherwise: {'; '.join(wrong)}")
+            except (DeploymentError, EntityError, TimeoutError) as error:
+                raise DeploymentError(at(name, f"{step.what}: {error}{_taken_back(done, switches, at)}")) from None
+            except BaseException:  # Ctrl-C
+                _taken_back(done, switches, at)
+                raise
+            say(at(name, f"{step.what}: {len(step.changes)} written" + (f", {step.there} there already" if step.there else "")))
+    for name, switch in switches.items():
+        with suppress(EntityError, TimeoutError):
+            for line in switch.status():
+                say(at(name, line))
+
+
+def _taken_back(done: list[tuple[str, Step]], switches: Mapping[str, Deployable], at: Callable[[str, str], str]) -> str:
+    """Takes everything back, last first; says how that went, as the end of a sentence."""
+    left, silent = [], set()
+    for name, step in reversed(done):
+        try:
+            if name not in silent:
+                switches[name].undo(step)
+                continue
+            why: object = "likewise"
+        except (EntityError, TimeoutError) as error:
+            why = error
+            if isinstance(error, TimeoutError):  # each further step would wait as long
+                silent.add(name)
+        left.append(at(name, f"{step.what}: {why}"))
+    if left:
+        return f"; could not be taken back: {'; '.join(left)}"
+    return f"; {len(done)} steps before were taken back" if done else ""
 
 
 def host_commands(d: Deployment) -> list[tuple[str, list[str]]]:
     """By host, what is done there once, as root, and how its rank is started."""
-    switch = switch_address("s1")
     found = []
     for rank, h in enumerate(d.hosts):
+        switch = d.switch(h.switch).node
         frame = 1500 if getattr(d.config, "values", 256) <= 256 else 9000
         found.append((h.name, [
             f"ip link set {h.interface} mtu {frame} up",

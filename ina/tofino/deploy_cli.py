@@ -1,4 +1,4 @@
-"""`ina deploy`: an experiment's ports, tables, groups and mirror sessions on a real switch."""
+"""`ina deploy`: an experiment's ports, tables, groups and mirror sessions on real switches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +15,28 @@ EPILOG = """
   ina deploy wedge.toml --at switch:50052 --dry-run          # against the switch; nothing is written
   ina deploy wedge.toml --at switch:50052
   ina deploy wedge.toml --hosts                              # what is done on each host
+  ina deploy racks.toml                                      # several switches, each where the file says that it is
 """
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Add `ina deploy` to the commands."""
-    deploy = commands.add_parser("deploy", help="write an experiment's ports, tables, groups and sessions to a real switch",
+    deploy = commands.add_parser("deploy", help="write an experiment's ports, tables, groups and sessions to real switches",
                                  description="Reads the [tofino] table of an experiment's file, plans every write, makes them, "
                                  "reads them back, and takes them back where one fails.",
                                  epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     deploy.add_argument("experiment", type=Path, help="a TOML file with a table [tofino] (docs/tofino.md)")
     deploy.add_argument("--target", choices=("tofino",), default="tofino", help="what kind of switch (default: %(default)s)")
-    deploy.add_argument("--at", default="", metavar="HOST:PORT", help="where the switch's driver is served")
+    deploy.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT",
+                        help="where the switch's driver is served; of several switches, once for each that is elsewhere than the "
+                        "file says")  # fmt: skip
     deploy.add_argument("--api", choices=("bfrt", "p4runtime"), default="bfrt", help="its language (default: %(default)s)")
     deploy.add_argument("--device-id", type=int, metavar="N", help="default: 0 with bfrt, 1 with p4runtime")
     deploy.add_argument("--timeout", type=float, default=10.0, metavar="S", help="for each answer (default: %(default)s)")
     what = deploy.add_mutually_exclusive_group()
-    what.add_argument(
-        "--dry-run", action="store_true", help="print every write; without --at, planned against the embedded switch"
-    )
+    what.add_argument("--dry-run", action="store_true", help="print every write, and make none; planned against the switch, or "
+                      "against the embedded one where nobody says where the switch is")  # fmt: skip
+    what.add_argument("--embedded", action="store_true", help="as --dry-run, against the embedded switch wherever they are")
     what.add_argument("--hosts", action="store_true", help="print what is done on each host")
     deploy.add_argument("--json", action="store_true", help="with --dry-run: the plan as JSON")
     deploy.set_defaults(main=_main)
@@ -62,55 +65,81 @@ def _deploy(args: argparse.Namespace) -> int:
         for name, commands in deploy.host_commands(d):
             print(f"# {name}", *commands, "", sep="\n")
         return 0
-    if not args.at and not args.dry_run:
-        raise ConfigError("--at HOST:PORT is missing: where is the switch's driver served? (or --dry-run, or --hosts)")
-    with _connected(args, d) as switch:
-        steps = deploy.plan(d, switch)
-        if args.dry_run:
-            _show(args, switch, steps)
+    addresses = {} if args.embedded else d.addresses(args.at)
+    missing = [s.name for s in d.switches if s.name not in addresses]
+    if missing and (addresses or not (args.dry_run or args.embedded)):
+        which = f"{missing[0]}=" if d.several else ""
+        raise ConfigError(f"--at {which}HOST:PORT is missing: where is the switch's driver served? (or --embedded, or --hosts)")
+    with _connected(args, d, addresses) as switches:
+        steps = deploy.plan(d, switches)
+        if args.dry_run or args.embedded:
+            _show(args, switches, steps)
             return 0
-        deploy.carry_out(steps, switch, lambda line: print(line, flush=True))
-        print(f"{args.experiment} is deployed on {switch.address}")
+        deploy.carry_out(steps, switches, lambda line: print(line, flush=True))
+        print(f"{args.experiment} is deployed on {_where(switches)}")
     return 0
 
 
-def _show(args: argparse.Namespace, switch: Any, steps: list[Any]) -> None:
+def _where(switches: dict[str, Any]) -> str:
+    if len(switches) == 1:
+        return next(iter(switches.values())).address
+    return f"{len(switches)} switches: {', '.join(switches)}"
+
+
+def _show(args: argparse.Namespace, switches: dict[str, Any], plan: dict[str, list[Any]]) -> None:
+    counts = {name: sum(len(s.changes) for s in steps) for name, steps in plan.items()}
     if args.json:
-        made = [{"what": s.what, "there": s.there, "changes": [c.as_json() for c in s.changes]} for s in steps]
-        print(json.dumps({"switch": switch.address, "api": args.api, "steps": made}, indent=2, default=str))
+        made = [{"name": name, "switch": switches[name].address, "api": args.api,
+                 "steps": [{"what": s.what, "there": s.there, "changes": [c.as_json() for c in s.changes]} for s in steps]}
+                for name, steps in plan.items()]  # fmt: skip
+        print(json.dumps(made[0] if len(made) == 1 else {"switches": made}, indent=2, default=str))
         return
-    count = sum(len(s.changes) for s in steps)
-    print(f"{args.experiment} on {switch.address} over {switch.name}: {count} writes")
-    for step in steps:
-        there = f" ({step.there} there already)" if step.there else ""
-        print(f"{step.what}{there}", *(f"    {change}" for change in step.changes), sep="\n")
+    language = next(iter(switches.values())).name
+    print(f"{args.experiment} on {_where(switches)} over {language}: {sum(counts.values())} writes")
+    for name, steps in plan.items():
+        if len(plan) > 1:
+            print(f"\n{name}, {switches[name].address}: {counts[name]} writes")
+        for step in steps:
+            there = f" ({step.there} there already)" if step.there else ""
+            print(f"{step.what}{there}", *(f"    {change}" for change in step.changes), sep="\n")
 
 
 @contextmanager
-def _connected(args: argparse.Namespace, d: Any) -> Iterator[Any]:
-    from ina.tofino.deployment import Bfrt, P4Runtime
+def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """Connections to all switches, by name; where there are no addresses, to embedded ones."""
+    from ina.switch.p4info import EntityError
+    from ina.tofino.deployment import Bfrt, DeploymentError, P4Runtime
 
-    if not args.at:
-        with _embedded(args, d) as switch:
-            yield switch
-        return
-    if args.api == "bfrt":
-        from ina.bfrt.target import BfRuntimeTarget
+    switches: dict[str, Any] = {}
+    with ExitStack() as stack:
+        if not addresses:
+            programs = {s.p4_name: stack.enter_context(_embedded(args, d, s.p4_name)) for s in d.switches}
+            for s in d.switches:
+                switches[s.name] = Bfrt(programs[s.p4_name].target)
+                switches[s.name].address = f"the embedded switch ({s.p4_name}.p4)"
+            yield switches
+            return
+        for name, address in addresses.items():
+            try:
+                if args.api == "bfrt":
+                    from ina.bfrt.target import BfRuntimeTarget
 
-        switch: Any = Bfrt(BfRuntimeTarget(args.at, args.device_id or 0, d.p4_name, timeout=args.timeout))
-    else:
-        from ina.p4runtime.target import RemoteSwitch
+                    target = BfRuntimeTarget(address, args.device_id or 0, d.switch(name).p4_name, timeout=args.timeout)
+                    switches[name] = Bfrt(target)
+                else:
+                    from ina.p4runtime.target import RemoteSwitch
 
-        switch = P4Runtime(RemoteSwitch(args.at, 1 if args.device_id is None else args.device_id, timeout=args.timeout))
-    try:
-        yield switch
-    finally:
-        switch.close()
+                    device = 1 if args.device_id is None else args.device_id
+                    switches[name] = P4Runtime(RemoteSwitch(address, device, timeout=args.timeout))
+            except (EntityError, TimeoutError) as error:
+                raise DeploymentError(f"{name}: {error}" if d.several else str(error)) from None
+            stack.callback(switches[name].close)
+        yield switches
 
 
 @contextmanager
-def _embedded(args: argparse.Namespace, d: Any) -> Iterator[Any]:
-    """A switch in this process that runs the TNA twin of the experiment's program."""
+def _embedded(args: argparse.Namespace, d: Any, p4_name: str) -> Iterator[Any]:
+    """A switch in this process that runs the TNA twin of the experiment's program, as something to deploy on."""
     from ina import paths
     from ina.bfrt.device import Device
     from ina.bfrt.service import Server
@@ -122,12 +151,10 @@ def _embedded(args: argparse.Namespace, d: Any) -> Iterator[Any]:
 
     if args.api != "bfrt":
         raise ConfigError("--api p4runtime plans against a switch: give --at HOST:PORT")
-    path = paths.p4_dir() / "tofino" / f"{d.p4_name}.p4"
+    path = paths.p4_dir() / "tofino" / f"{p4_name}.p4"
     sizes = {"VALUES": str(d.config.values)} if hasattr(d.config, "values") else {}
     if not path.is_file():
         raise ConfigError(f"{path} is not there: to plan for another program give --at HOST:PORT")
     with Switch(compile_program(path, defines=sizes, include_dirs=[paths.p4_dir()]).so_path) as switch, \
-            Server(Device(switch, d.p4_name)) as server, BfRuntimeTarget(server.address) as target:  # fmt: skip
-        made = Bfrt(target)
-        made.address = f"the embedded switch ({path.name})"
-        yield made
+            Server(Device(switch, p4_name)) as server, BfRuntimeTarget(server.address) as target:  # fmt: skip
+        yield Bfrt(target)

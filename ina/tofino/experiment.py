@@ -1,4 +1,4 @@
-"""The `[tofino]` table of an experiment's file: the switch, its ports, and which server is at which of them.
+"""The `[tofino]` table of an experiment's file: the switches, their ports, and which server or switch is at which of them.
 
 kind = "training"                 # the experiment, as `ina run` and `ina experiment` read it
 workers = 4
@@ -7,6 +7,7 @@ slots = 128
 
 [tofino]
 p4_name = "switchml"              # as the driver was started with; default: the protocol's name
+at = "switch:50052"               # where the driver is served; default: --at
 job = false                       # true: the job's own entries are deployed, too (default: a controller admits jobs)
 controller = "10.0.255.1:5588"    # where `ina tofino controller` is reached, for the hosts' command lines
 
@@ -25,40 +26,80 @@ session = 1
 port = "5/0"                      # of [tofino.ports], or group = 7 (multicast)
 direction = "both"
 max_length = 128
+
+Several switches have a table each, instead of `ports` and `at`; hosts and mirrors say which `switch` they are at:
+
+[[tofino.switch]]                 # the n-th aggregates at 10.255.0.n, 02:ff:00:00:00:0n
+name = "leaf1"
+at = "leaf1:50052"
+p4_name = "switchml"              # default: that of [tofino]
+ports = { "1/0" = { fec = "rs" }, "32/0" = { fec = "rs" } }
+
+[[tofino.link]]                   # a cable between two switches
+ends = ["leaf1:32/0", "root:1/0"]
 """
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 import re
 import tomllib
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ina.bfrt.ports import PortConfig
+from ina.bfrt.ports import SPEEDS, PortConfig
 from ina.experiment import plan
-from ina.experiment.config import ConfigError, Keys, nearest
-from ina.transport import Address, worker_address
+from ina.experiment.config import ConfigError, Keys
+from ina.tofino.keys import known, listed, made, ports, value
+from topologies.model import Link, Node, Topology, TopologyError
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-TOP = ("p4_name", "job", "controller", "ports", "host", "mirror")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+TOP = ("p4_name", "at", "job", "controller", "ports", "switch", "link", "host", "mirror")
 DIRECTIONS = ("ingress", "egress", "both")
+ALONE = "s1"  # the name of a switch that has none
+
+
+@dataclass(frozen=True)
+class Tofino:
+    """A switch, the `number`-th. `at`: where its driver is served; empty: nobody has said."""
+
+    name: str
+    number: int
+    p4_name: str
+    at: str
+    ports: tuple[PortConfig, ...]
+
+    @property
+    def node(self) -> Node:
+        return Node(self.name, like=f"s{self.number}")
+
+    def port(self, name: str) -> PortConfig | None:
+        return next((p for p in self.ports if p.name == name), None)
 
 
 @dataclass(frozen=True)
 class Server:
-    """A host at a port of the switch. `interface`: the name that its NIC has there."""
+    """A host at a port of a switch. `interface`: the name that its NIC has there."""
 
     name: str
     port: str
     mac: str
     ip: str
     interface: str = "eth0"
+    switch: str = ""
 
-    def address(self, job: int) -> Address:
-        return Address(self.mac, self.ip, worker_address(job, 0).port)
+
+@dataclass(frozen=True)
+class Cable:
+    """Between two switches: name and port of each."""
+
+    a: str
+    a_port: str
+    b: str
+    b_port: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +111,7 @@ class Mirror:
     group: int = 0
     direction: str = "both"
     max_length: int = 16384
+    switch: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,12 +120,54 @@ class Deployment:
 
     path: Path
     config: Keys
-    p4_name: str
     job: bool
     controller: str
-    ports: tuple[PortConfig, ...]
+    switches: tuple[Tofino, ...]
+    cables: tuple[Cable, ...]
     hosts: tuple[Server, ...]
     mirrors: tuple[Mirror, ...] = field(default=())
+
+    @property
+    def several(self) -> bool:
+        return len(self.switches) > 1
+
+    def switch(self, name: str) -> Tofino | None:
+        return next((s for s in self.switches if s.name == name), None)
+
+    def topology(self, dev_port: Callable[[str, str], int]) -> Topology:
+        """The network, with the hosts' addresses. `dev_port`: a switch's and a port's name to the number it has there.
+
+        Raises TopologyError, and what `dev_port` raises.
+        """
+        hosts = [Node(h.name, like=f"h{i}", ip=h.ip, mac=h.mac) for i, h in enumerate(self.hosts, 1)]
+        links, numbers = [], []
+        for h in self.hosts:
+            links.append(Link(h.name, h.switch, rate=self._rate(h.switch, h.port)))
+            numbers.append((0, dev_port(h.switch, h.port)))
+        for c in self.cables:
+            links.append(Link(c.a, c.b, rate=self._rate(c.a, c.a_port)))
+            numbers.append((dev_port(c.a, c.a_port), dev_port(c.b, c.b_port)))
+        return Topology(str(self.path), (*hosts, *(s.node for s in self.switches)), tuple(links), numbers=tuple(numbers))
+
+    def _rate(self, switch: str, port: str) -> float:
+        return SPEEDS[self.switch(switch).port(port).speed] * 1e9
+
+    def addresses(self, given: Sequence[str]) -> dict[str, str]:
+        """Where the drivers are: as `given` (HOST:PORT of the only switch, or NAME=HOST:PORT), else as the file says; switches
+        of which neither says it are left out. Raises ConfigError."""
+        found = {s.name: s.at for s in self.switches if s.at}
+        for text in given:
+            name, equals, address = text.rpartition("=")
+            if not equals and self.several:
+                raise ConfigError(f"--at {text}: which of {', '.join(s.name for s in self.switches)}? Expected NAME=HOST:PORT")
+            if equals and self.switch(name) is None:
+                raise ConfigError(f"--at {text}: {self.path} has no switch {name!r}; it has "
+                                  f"{', '.join(s.name for s in self.switches)}")  # fmt: skip
+            found[name or self.switches[0].name] = address
+        double = next((a for a in found.values() if [*found.values()].count(a) > 1), None)
+        if double is not None:
+            raise ConfigError(f"two switches are at {double}")
+        return found
 
 
 def read(path: Path) -> Deployment:
@@ -96,19 +180,47 @@ def read(path: Path) -> Deployment:
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: there is no table [tofino]: it says which ports and hosts there are (docs/tofino.md)")
     where = f"{path}: [tofino]"
-    _known(table, TOP, where)
-    ports = tuple(_port(name, said, f'{path}: [tofino.ports."{name}"]') for name, said in _table(table, "ports", where).items())
-    hosts = tuple(
-        _made(Server, said, f"{path}: [[tofino.host]] number {i}") for i, said in enumerate(_list(table, "host", where), 1)
-    )
-    mirrors = tuple(_made(Mirror, said, f"{path}: [[tofino.mirror]] number {i}")
-                    for i, said in enumerate(_list(table, "mirror", where), 1))  # fmt: skip
-    p4_name = _value(table, "p4_name", str, "", where) or getattr(config, "protocol", "")
-    job, controller = _value(table, "job", bool, False, where), _value(table, "controller", str, "", where)
-    found = Deployment(path, config, p4_name, job, controller,
-                       ports, hosts, mirrors)  # fmt: skip
+    known(table, TOP, where)
+    p4_name = value(table, "p4_name", str, "", where) or getattr(config, "protocol", "")
+    switches = _switches(table, where, p4_name)
+    only = switches[0].name if len(switches) == 1 else ""
+    hosts, mirrors = (
+        tuple(found if found.switch else replace(found, switch=only) for found in (
+            made(kind, said, f"{path}: [[tofino.{name}]] number {i}") for i, said in enumerate(listed(table, name, where), 1)))
+        for name, kind in (("host", Server), ("mirror", Mirror))
+    )  # fmt: skip
+    cables = tuple(_cable(said, f"{path}: [[tofino.link]] number {i}") for i, said in enumerate(listed(table, "link", where), 1))
+    job, controller = value(table, "job", bool, False, where), value(table, "controller", str, "", where)
+    found = Deployment(path, config, job, controller, switches, cables, hosts, mirrors)
     _check(found)
     return found
+
+
+def _switches(table: dict[str, Any], where: str, p4_name: str) -> tuple[Tofino, ...]:
+    said = listed(table, "switch", where)
+    if not said:
+        return (Tofino(ALONE, 1, p4_name, value(table, "at", str, "", where), ports(table, where, "tofino")),)
+    for key in ("ports", "at"):
+        if key in table:
+            raise ConfigError(f"{where}: {key}: where there are tables [[tofino.switch]], each has its own")
+    found = []
+    for i, one in enumerate(said, 1):
+        here = f"{where.rpartition(': ')[0]}: [[tofino.switch]] number {i}"
+        known(one, ("name", "at", "p4_name", "ports"), here)
+        name = value(one, "name", str, "", here)
+        if not NAME.fullmatch(name):
+            raise ConfigError(f"{here}: name = {name!r}: expected a name of letters, digits, '-', '_' and '.'")
+        texts = {key: value(one, key, str, "", here) for key in ("p4_name", "at")}
+        found.append(Tofino(name, i, texts["p4_name"] or p4_name, texts["at"], ports(one, here, "tofino.switch")))
+    return tuple(found)
+
+
+def _cable(said: dict[str, Any], where: str) -> Cable:
+    known(said, ("ends",), where)
+    ends = said.get("ends")
+    if not isinstance(ends, list) or len(ends) != 2 or not all(isinstance(e, str) and e.count(":") == 1 for e in ends):
+        raise ConfigError(f'{where}: ends = {ends!r}: expected two ports of switches, such as ["leaf1:32/0", "root:1/0"]')
+    return Cable(*(part for end in ends for part in end.split(":")))
 
 
 def _check(d: Deployment) -> None:
@@ -116,95 +228,71 @@ def _check(d: Deployment) -> None:
         if not ok:
             raise ConfigError(f"{d.path}: {text}")
 
-    names = {p.name for p in d.ports}
+    def once(what: str, key: str, values: list[Any]) -> None:
+        double = next((v for v in values if values.count(v) > 1), None)
+        need(double is None, f"two {what} have {key} = {double!r}")
+
     workers = getattr(d.config, "workers", 0)
     need(len(d.hosts) == workers, f"workers = {workers}, but there are {len(d.hosts)} tables [[tofino.host]]: one for each rank")
-    given = {key: [getattr(h, key) for h in d.hosts] for key in ("name", "port", "mac", "ip")}
-    for what, values in (given | {"session": [m.session for m in d.mirrors]}).items():
-        double = next((v for v in values if values.count(v) > 1), None)
-        need(double is None, f"two {'mirrors' if what == 'session' else 'hosts'} have {what} = {double!r}")
+    once("switches", "name", [s.name for s in d.switches])
+    for key in ("name", "mac", "ip"):
+        once("hosts", key, [getattr(h, key) for h in d.hosts])
+    taken: dict[tuple[str, str], str] = {}
     for h in d.hosts:
-        need(bool(MAC.fullmatch(h.mac)), f"host {h.name!r}: mac = {h.mac!r}: expected six bytes such as 0c:42:a1:00:00:01")
-        need(int(h.mac[:2], 16) % 2 == 0, f"host {h.name!r}: mac = {h.mac!r} is a multicast address")
+        who = f"host {h.name!r}"
+        _check_end(d, who, h.switch, h.port, need)
+        other = taken.setdefault((h.switch, h.port), who)
+        need(other == who, f"two hosts have port = {h.port!r}" + (f" of {h.switch}" if d.several else ""))
+        need(bool(MAC.fullmatch(h.mac)), f"{who}: mac = {h.mac!r}: expected six bytes such as 0c:42:a1:00:00:01")
+        need(int(h.mac[:2], 16) % 2 == 0, f"{who}: mac = {h.mac!r} is a multicast address")
         try:
             ipaddress.IPv4Address(h.ip)
         except ValueError:
-            need(False, f"host {h.name!r}: ip = {h.ip!r}: expected an IPv4 address")
-        need(
-            h.port in names, f"host {h.name!r}: port = {h.port!r} is none of [tofino.ports]: {', '.join(sorted(names)) or 'none'}"
-        )
-        need(_loopback(d, h.port) == "none", f"host {h.name!r}: port {h.port} is a loopback port")
+            need(False, f"{who}: ip = {h.ip!r}: expected an IPv4 address")
+        for s in d.switches:
+            need(h.ip != s.node.ip and h.mac != s.node.mac, f"{who} has the address of {s.name}: {s.node.ip}, {s.node.mac}")
+    for c in d.cables:
+        who, ends = f"link {c.a}:{c.a_port} to {c.b}:{c.b_port}", ((c.a, c.a_port), (c.b, c.b_port))
+        for switch, port in ends:
+            _check_end(d, who, switch, port, need)
+            other = taken.setdefault((switch, port), who)
+            need(other == who and c.a != c.b, f"{who}: {switch}:{port} is an end of {other} already")
+        a, b = (d.switch(switch).port(port) for switch, port in ends)
+        for key in ("speed", "fec"):
+            x, y = getattr(a, key), getattr(b, key)
+            need(x == y, f"{who}: {key} is {x} at one end and {y} at the other: the link would stay down")
+    once("mirrors", "session", [m.session if not d.several else (m.switch, m.session) for m in d.mirrors])
     for m in d.mirrors:
-        need(1 <= m.session <= 1015, f"mirror session {m.session}: expected 1 to 1015")
-        need(bool(m.port) != bool(m.group), f"mirror session {m.session}: expected port or group, one of them")
-        need(
-            not m.port or m.port in names or m.port.isdigit(),
-            f"mirror session {m.session}: port = {m.port!r} is none of [tofino.ports]",
-        )
-        need(
-            m.direction in DIRECTIONS,
-            f"mirror session {m.session}: direction = {m.direction!r}: expected {', '.join(DIRECTIONS)}",
-        )
+        who = f"mirror session {m.session}"
+        need(1 <= m.session <= 1015, f"{who}: expected 1 to 1015")
+        need(bool(m.port) != bool(m.group), f"{who}: expected port or group, one of them")
+        at = d.switch(m.switch)
+        need(at is not None, f"{who}: switch = {m.switch!r} is none of {', '.join(s.name for s in d.switches)}")
+        need(not m.port or m.port.isdigit() or at.port(m.port), f"{who}: port = {m.port!r} is none of [tofino.ports]")
+        need(m.direction in DIRECTIONS, f"{who}: direction = {m.direction!r}: expected {', '.join(DIRECTIONS)}")
+    for s in d.switches:
+        _check_lanes(s, need)
+    try:
+        d.topology(lambda switch, port: 0)
+    except TopologyError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _check_end(d: Deployment, who: str, switch: str, port: str, need: Callable[[bool, str], None]) -> None:
+    """What is connected to a port of a switch has one there."""
+    at = d.switch(switch)
+    need(at is not None, f"{who}: switch = {switch!r} is none of {', '.join(s.name for s in d.switches)}")
+    there = at.port(port)
+    of = f"the ports of {switch}" if d.several else "[tofino.ports]"
+    need(there is not None, f"{who}: port = {port!r} is none of {of}: {', '.join(sorted(p.name for p in at.ports)) or 'none'}")
+    need(there.loopback == "none", f"{who}: port {port} is a loopback port")
+
+
+def _check_lanes(s: Tofino, need: Callable[[bool, str], None]) -> None:
     lanes: dict[tuple[str, int], str] = {}
-    for p in d.ports:
+    for p in s.ports:
         for lane in p.lanes if "/" in p.name else ():
             other = lanes.setdefault((p.name.partition("/")[0], lane), p.name)
             need(
                 other == p.name, f"ports {other} and {p.name} share a lane of their connection: {p.name} begins at channel {lane}"
             )
-
-
-def _loopback(d: Deployment, name: str) -> str:
-    return next((p.loopback for p in d.ports if p.name == name), "none")
-
-
-# ---- pieces of TOML
-
-
-def _known(table: dict[str, Any], known: Any, where: str) -> None:
-    for name in table:
-        if name not in known:
-            raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, sorted(known))}")
-
-
-def _table(table: dict[str, Any], name: str, where: str) -> dict[str, Any]:
-    found = table.get(name, {})
-    if not isinstance(found, dict) or not all(isinstance(v, dict) for v in found.values()):
-        raise ConfigError(f'{where}: {name} = {found!r}: expected tables [tofino.{name}."1/0"]')
-    return found
-
-
-def _list(table: dict[str, Any], name: str, where: str) -> list[dict[str, Any]]:
-    found = table.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(v, dict) for v in found):
-        raise ConfigError(f"{where}: {name} = {found!r}: expected tables [[tofino.{name}]]")
-    return found
-
-
-def _value(table: dict[str, Any], name: str, kind: type, default: Any, where: str) -> Any:
-    value = table.get(name, default)
-    if type(value) is not kind:
-        raise ConfigError(f"{where}: {name} = {value!r}: expected {'true or false' if kind is bool else f'a {kind.__name__}'}")
-    return value
-
-
-def _made(kind: Any, said: dict[str, Any], where: str) -> Any:
-    fields = {f.name: f for f in dataclasses.fields(kind)}
-    _known(said, fields, where)
-    missing = [n for n, f in fields.items() if f.default is dataclasses.MISSING and n not in said]
-    if missing:
-        raise ConfigError(f"{where}: {missing[0]} is missing")
-    for name, value in said.items():
-        expected = {"str": str, "int": int}[fields[name].type]
-        if type(value) is not expected:
-            raise ConfigError(f"{where}: {name} = {value!r}: expected {'text' if expected is str else 'a whole number'}")
-    return kind(**said)
-
-
-def _port(name: str, said: dict[str, Any], where: str) -> PortConfig:
-    known = [f.name for f in dataclasses.fields(PortConfig) if f.name != "name"]
-    _known(said, known, where)
-    try:
-        return PortConfig(name, **said)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{where}: {error}") from None

@@ -1,4 +1,4 @@
-"""The controller of a deployed switch: jobs of the hosts that an experiment's file names, at their ports and addresses.
+"""The controller of deployed switches: jobs of the hosts that an experiment's file names, at their ports and addresses.
 
 ina deploy wedge.toml --at switch:50052                        # ports and forwarding, once
 ina tofino controller wedge.toml --at switch:50052 --name tcp:10.0.0.1:5588 --state jobs.json
@@ -7,20 +7,18 @@ INA_SWITCH=tcp:10.0.0.1:5588 INA_HOST=server2 torchrun ... train.py
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
 from ina.bfrt.target import BfRuntimeTarget
-from ina.control.controller import switch_address
-from ina.control.embedded import protocol_of
-from ina.control.ports import Plug
-from ina.control.programs import program_named
-from ina.control.remote import Reconnecting
-from ina.switch.entities import CounterEntry
+from ina.control.remote import CONNECTED, Reconnecting, SwitchesElsewhere
+from ina.experiment.config import ConfigError
 from ina.switch.p4info import EntityError
 from ina.tofino.experiment import Deployment
 
-CLIENT = 7  # BFRuntime's client id: `ina deploy` and others, who are 0, can come beside it
+# What $PORT_STAT counts at a port, by way: packets and bytes.
+WAYS = {"received": ("$FramesReceivedOK", "$OctetsReceived"), "sent": ("$FramesTransmittedOK", "$OctetsTransmittedTotal")}
+ERRORS = "$FrameswithanyError", "$FramesTransmittedwithError"
 
 
 class BfrtSwitch(Reconnecting):
@@ -31,62 +29,52 @@ class BfrtSwitch(Reconnecting):
         self.device_id, self.program = device_id, program
 
     def _connect(self) -> BfRuntimeTarget:
-        return BfRuntimeTarget(self.address, self.device_id, self.program, client_id=CLIENT)
+        return BfRuntimeTarget(self.address, self.device_id, self.program, timeout=CONNECTED)
+
+    def statistics(self) -> dict[int, dict[str, int]]:
+        with self.connected() as target:
+            return target.statistics()
 
 
-class DeployedHost:
-    """One switch, driven over BFRuntime, with the hosts of `d`. Raises what connecting raises, and ValueError: a program that no
-    controller knows."""
+class DeployedHost(SwitchesElsewhere):
+    """The switches of `d`, at `addresses` by name. Raises ConfigError: there is none for a switch; ValueError: a program that no
+    controller knows; and what connecting raises, with the switch's name."""
 
-    topology = None
-    outlives = True
+    def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0):
+        switches = {}
+        for s in d.switches:
+            if s.name not in addresses:
+                which = f"{s.name}=" if d.several else ""
+                raise ConfigError(f"--at {which}HOST:PORT is missing: where is the switch's driver served?")
+            switches[s.name] = BfrtSwitch(addresses[s.name], device_id, s.p4_name)
 
-    def __init__(self, d: Deployment, address: str, device_id: int = 0):
-        self.switch = BfrtSwitch(address, device_id, d.p4_name)
-        self.protocol, self.sizes = protocol_of(Path(f"{address} ({d.p4_name})"), self.switch.p4info)
-        with self.switch.connected() as target:
-            self._ports = {h.name: target.dev_port(h.port) for h in d.hosts}
-        self._hosts = {h.name: h for h in d.hosts}
-        self._address = switch_address("s1", program_named(self.protocol).udp_port)
-        self.targets = {"s1": self.switch}
-        self.slots = self.sizes.slots
+        def dev_port(switch: str, port: str) -> int:
+            with switches[switch].connected() as target:
+                return target.dev_port(port)
 
-    def describe(self) -> dict:
-        return {
-            "program": f"{self.protocol} over BFRuntime",
-            "source_hash": "",
-            "values": self.sizes.values,
-            "slots": self.slots,
-            "protocol": self.protocol,
-        }
-
-    def host_of(self, pid: int, said: str) -> str:
-        if said not in self._hosts:
-            raise ValueError(f"a worker says that it is in host {said!r}: set INA_HOST to one of {', '.join(self._hosts)}")
-        return said
-
-    def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
-        """`kind` is of no matter here: workers bind a UDP socket to their host's address."""
-        own = self._hosts[host].address(job)
-        offer = {"kind": "udp", "bind": [own.ip, own.port], "peer": [self._address.ip, self._address.port]}
-        return Plug(self._ports[host], own, self._address, offer, [])
-
-    def close_port(self, number: int, job: int) -> None:
-        """Ports of hosts stay."""
-
-    def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
-        raise ValueError("a parameter server beyond the controller's own machine is not served")
-
-    def close_server_port(self, number: int) -> None:
-        """There is none."""
+        try:
+            super().__init__(d.topology(dev_port), switches, "BFRuntime")
+        except BaseException:
+            for switch in switches.values():
+                switch.close()
+            raise
 
     def counters(self) -> dict:
-        program: dict[str, list] = {}
-        with suppress(EntityError, TimeoutError):
-            for counter in self.switch.p4info.counters.values():
-                if counter.size:  # a direct one has none
-                    program[counter.name] = [[c.packets, c.bytes] for c in self.switch.read([CounterEntry(counter.name)])]
-        return {"program": program, "ports": {}}
-
-    def close(self) -> None:
-        self.switch.close()
+        """Beyond SwitchesElsewhere's: `links`, by host or by both switches' names, of the ports' own counters (`up`: from the
+        host or the first switch); without those of switches that do not answer."""
+        found: dict[str, dict[int, dict[str, int]]] = {}
+        for name, switch in self.targets.items():
+            with suppress(EntityError, TimeoutError):
+                found[name] = switch.statistics()
+        links = {}
+        for link, name, ends in zip(self.topology.links, self.topology.link_names(), self.topology.ends, strict=True):
+            first, second = (found.get(end.node, {}).get(end.port) for end in ends)  # of a host there is nothing
+            here, ways = (second, ("received", "sent")) if second is not None else (first, ("sent", "received"))
+            if here is not None:
+                links[name] = {"rate": link.rate}
+                for side, way in zip(("up", "down"), ways, strict=True):
+                    links[name] |= {f"{side}_{what}": here.get(key, 0)
+                                    for what, key in zip(("packets", "bytes"), WAYS[way], strict=True)}  # fmt: skip
+                links[name]["drops"] = sum(end.get("$FramesDroppedBufferFull", 0) for end in (first, second) if end)
+                links[name]["errors"] = sum(end.get(key, 0) for end in (first, second) if end for key in ERRORS)
+        return super().counters() | {"links": links}
