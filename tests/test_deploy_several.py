@@ -268,6 +268,14 @@ def test_errors_name_the_key(tmp_path, old, new, message):
     assert str(error.value).startswith(str(file)) and message in str(error.value)
 
 
+def test_the_file_of_the_docs_is_planned(tmp_path, capsys):
+    text = (paths.p4_dir().parent / "docs" / "tofino.md").read_text()
+    file = tmp_path / "racks.toml"
+    file.write_text(re.search(r"```toml\n(# racks.toml\n.*?)```", text, re.S)[1])
+    assert main(["deploy", str(file), "--embedded"]) == 0
+    assert "on 3 switches: leaf1, leaf2, root over BFRuntime: 29 writes\n" in capsys.readouterr().out
+
+
 def test_where_switches_are(file, capsys):
     for at, message in (("x:1", "--at x:1: which of leaf1, leaf2, root? Expected NAME=HOST:PORT"),
                         ("spine=x:1", f"--at spine=x:1: {file} has no switch 'spine'; it has leaf1, leaf2, root")):  # fmt: skip

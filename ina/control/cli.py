@@ -133,15 +133,20 @@ def switches_table(said: dict, about: dict) -> Table:
 
 
 def counters_tables(said: dict, about: dict) -> Group:
-    """The program's cells that are not zero, by the names that the program gives them; then ports, links, and what the
-    parameter server did for each job, by number."""
-    table = _table("counter", "cell", "packets>", "bytes>")
-    for counter, cells in said["program"].items():
-        names = labels(about["program"], counter, len(cells)) if any(map(any, cells)) else []
-        for number, (packets, size) in enumerate(cells):
-            if packets or size:
-                table.add_row(counter, names[number], str(packets), str(size) if size else "")
+    """The program's cells that are not zero, by the names that the program gives them, and by switch where they say so; then
+    ports, links, and what the parameter server did for each job, by number."""
+    switches = said.get("switches") or {"": {"program": said["program"]}}
+    table = _table(*["switch"] * (len(switches) > 1), "counter", "cell", "packets>", "bytes>")
     parts: list[RenderableType] = [table]
+    for switch, its in switches.items():
+        if its.get("error"):
+            parts.append(Text(f"{switch} does not answer: {its['error']}", "red"))
+        for counter, cells in its["program"].items():
+            names = labels(about.get("source") or about["program"], counter, len(cells)) if any(map(any, cells)) else []
+            for number, (packets, size) in enumerate(cells):
+                if packets or size:
+                    named = [switch] * (len(switches) > 1)
+                    table.add_row(*named, counter, names[number], str(packets), str(size) if size else "")
     tables = {"port": said.get("ports"), "link": said.get("links"), "server's job": said.get("server", {}).get("jobs")}
     for kind, rows in tables.items():
         if rows:

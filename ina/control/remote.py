@@ -7,6 +7,7 @@ sockets to their hosts' addresses, and say which host they are in (INA_HOST): wh
 
 from __future__ import annotations
 
+import socket
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from ina.control.ports import Plug
 from ina.control.programs import program_named
 from ina.switch.entities import CounterEntry, Entity, Update
 from ina.switch.p4info import EntityError, P4Info
-from ina.transport import worker_address
+from ina.transport import protocols, worker_address
 from topologies.model import Topology, TopologyError
 
 CONNECTED = 2.0  # seconds to become a switch's primary controller
@@ -55,11 +56,8 @@ class Reconnecting(ABC):
         except EntityError as error:
             if error.code != "UNAVAILABLE":
                 raise
-            try:
-                with self.connected() as remote:
-                    return remote.read(entities)
-            except TimeoutError:  # nobody listens there any more
-                raise error from None
+        with self.connected() as remote:
+            return remote.read(entities)
 
     def close(self) -> None:
         remote, self._remote = self._remote, None
@@ -71,6 +69,8 @@ class Reconnecting(ABC):
         if self._remote is not None and not self._remote.alive:
             self.close()
         if self._remote is None:
+            if is_refused(self.address):
+                raise EntityError(f"nobody listens at {self.address}: is the driver or `ina switch run` up?", "UNAVAILABLE")
             self._remote = self._connect()
         try:
             yield self._remote
@@ -83,14 +83,32 @@ class Reconnecting(ABC):
             raise
 
 
+def is_refused(address: str) -> bool:
+    """Whether the machine at a gRPC address says that nobody listens there: gRPC itself would try again until a time-out."""
+    try:
+        if address.startswith("unix:"):
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(CONNECTED)
+                sock.connect(address.removeprefix("unix:").removeprefix("//"))
+        else:
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), CONNECTED).close()
+    except (ConnectionRefusedError, FileNotFoundError):
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
+
+
 class SwitchesElsewhere:
     """The switches of ``topology`` behind ``targets``, by name; which workers there are at which port, and which program they
-    run, which is the same everywhere. ``language``: of the targets, for people. Raises TopologyError, ValueError, and what
+    run, which is the same everywhere. ``language``: of the targets, for people; ``twin``: the folder beside a protocol's program
+    that has the one for these switches. Raises TopologyError, ValueError, and what
     connecting raises."""
 
     outlives = True
 
-    def __init__(self, topology: Topology, targets: Mapping[str, Reconnecting], language: str):
+    def __init__(self, topology: Topology, targets: Mapping[str, Reconnecting], language: str, twin: str = ""):
         names = [switch.name for switch in topology.switches]
         for name in targets:
             if name not in names:
@@ -106,10 +124,12 @@ class SwitchesElsewhere:
                                  f"{self.protocol} with {self.sizes.values}: all switches of a network run one program")
         self.slots = min(sizes.slots for _, sizes in found.values())
         self._udp_port = program_named(self.protocol).udp_port
+        self._source = protocols.program(self.protocol, twin)
 
     def describe(self) -> dict:
-        return {"program": f"{self.protocol} over {self.language}", "source_hash": "", "values": self.sizes.values,
-                "slots": self.slots, "protocol": self.protocol}
+        """``source``: our program of the protocol, which names what counters count."""
+        return {"program": f"{self.protocol} over {self.language}", "source": str(self._source), "source_hash": "",
+                "values": self.sizes.values, "slots": self.slots, "protocol": self.protocol}  # fmt: skip
 
     def host_of(self, pid: int, said: str) -> str:
         names = [host.name for host in self.topology.hosts]

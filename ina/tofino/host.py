@@ -53,7 +53,7 @@ class DeployedHost(SwitchesElsewhere):
                 return target.dev_port(port)
 
         try:
-            super().__init__(d.topology(dev_port), switches, "BFRuntime")
+            super().__init__(d.topology(dev_port), switches, "BFRuntime", twin="tofino")
         except BaseException:
             for switch in switches.values():
                 switch.close()

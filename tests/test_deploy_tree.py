@@ -1,0 +1,166 @@
+"""Jobs along a tree of deployed Tofinos: sums with loss, reports by switch, and what fails: the controller, a connection, a
+switch."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import time
+
+import pytest
+from capabilities import need
+
+need("cc", "p4runtime")
+
+from deployed_tree import Tree, Workers, until  # noqa: E402
+
+from ina import paths  # noqa: E402
+from ina.control.client import ControlError  # noqa: E402
+from ina.transport import PeerLost  # noqa: E402
+
+
+@pytest.fixture
+def make(tmp_path):
+    made = []
+
+    def tree(**options):
+        made.append(Tree(tmp_path, **options))
+        made[-1].deploy()
+        return made[-1]
+
+    yield tree
+    for tree in made:
+        tree.close()
+
+
+@pytest.fixture
+def begin():
+    """Starts what is ended whatever comes of the test."""
+    begun = []
+
+    def keep(what):
+        begun.append(what)
+        return what
+
+    yield keep
+    for what in reversed(begun):
+        what.close()
+
+
+def test_sums_are_exact_along_the_tree_with_loss_on_a_link(make, begin):
+    tree = make(loss=0.02)
+    begin(tree.controller())
+    workers = begin(Workers(tree, [1, 2, 5, 6]))
+    workers.end(workers.begin(50_000))
+    assert tree.lost() > 10 and sum(endpoint.stats["retransmissions"] for endpoint in workers.endpoints) > 10
+    near = begin(Workers(tree, [7, 8], "near"))
+    near.end(near.begin(10_000))
+    jobs = tree.ask("jobs")["jobs"]
+    assert jobs["job"]["root"] == "root" and list(jobs["job"]["switches"]) == ["root", "leaf1", "leaf2"]
+    assert [m["host"] for m in jobs["job"]["members"].values()] == ["server1", "server2", "server5", "server6"]
+    assert jobs["job"]["switches"]["root"]["children"] == ["leaf1", "leaf2"]
+    assert list(jobs["near"]["switches"]) == ["leaf2"]
+    text = tree.ina("switches", "--switch", tree.socket)
+    rows = [" ".join(line.replace("│", " ").split()) for line in text.splitlines() if "│ up" in line]
+    assert rows == ["leaf1 up 256 240 job", "leaf2 up 256 224 job, near", "root up 256 240 job"]
+    said = json.loads(tree.ina("counters", "--switch", tree.socket, "--json"))[tree.socket]
+    drops = {name: sum(packets for packets, _ in its["program"]["SwitchIngress.drops"]) for name, its in said["switches"].items()}
+    assert drops.keys() == set(tree.names)
+    assert sum(drops.values()) == sum(packets for packets, _ in said["program"]["SwitchIngress.drops"]) > 0
+    assert said["links"]["leaf2-root"]["up_packets"] >= 50_000 / 64 and said["links"]["leaf2-root"]["rate"] == 100e9
+    assert said["links"]["server1"]["up_packets"] >= 50_000 / 64 and said["links"]["server3"]["up_packets"] == 0
+    text = tree.ina("counters", "--switch", tree.socket)
+    assert re.search(r"leaf\d +│ SwitchIngress.drops │ repeated", text) and re.search(r"│ leaf1-root │ 1e\+11 │", text)
+
+
+def test_sums_go_on_while_the_controller_is_killed_and_started_anew(make, begin):
+    tree = make()
+    controller, workers = begin(tree.controller()), begin(Workers(tree, [1, 5]))
+    workers.end(workers.begin(1000))
+    for round_ in range(2):
+        begun = workers.begin(1_000_000, seed=round_)
+        controller.end()
+        with pytest.raises(ControlError, match="ended"):
+            workers.clients[0].ping()
+        controller = begin(tree.controller())
+        assert [(a.number, a.incarnation) for a in workers.connect()] == [(0, 1), (0, 1)]
+        workers.end(begun)
+    assert {name: switch["state"] for name, switch in tree.ask("switches")["switches"].items()} == dict.fromkeys(tree.names, "up")
+    for client in workers.clients:
+        client.release()
+    assert tree.ask("jobs") == {"jobs": {}}
+    assert controller.end(signal.SIGTERM).count("is here; 0 entries were not as they should be") == len(tree.names)
+
+
+def test_a_connection_that_is_lost_is_made_anew_and_jobs_do_not_notice(make, begin):
+    tree = make()
+    begin(tree.controller())
+    workers = begin(Workers(tree, [1, 5]))
+    before = tree.proxies["leaf2"].connections
+    for name in ("leaf2", "root"):
+        begun = workers.begin(300_000)
+        tree.proxies[name].cut()
+        workers.end(begun)
+    until(lambda: tree.proxies["leaf2"].connections > before, "the controller to connect again")
+    other = begin(Workers(tree, [2, 6], "other"))  # at once, if the controller has not looked meanwhile
+    other.end(other.begin(1000))
+    time.sleep(2.5)
+    assert {name: switch["state"] for name, switch in tree.ask("switches")["switches"].items()} == dict.fromkeys(tree.names, "up")
+    workers.end(workers.begin(1000))
+
+
+@pytest.mark.parametrize("name", ["leaf2", "root"])
+def test_a_switch_that_is_off_ends_its_jobs_and_no_others(make, begin, name):
+    tree = make()
+    begin(tree.controller())
+    far, near = begin(Workers(tree, [1, 5], watched=True)), begin(Workers(tree, [2, 3], "near", watched=True))
+    begun = far.begin(5_000_000)
+    tree.kill(name)
+    with pytest.raises(PeerLost):
+        far.end(begun)
+    until(lambda: all(client.failure for client in far.clients if client.poll() or True), "the news")
+    assert all(f"switch {name} is lost: " in client.failure for client in far.clients)
+    near.end(near.begin(1000))
+    states = {switch: said["state"] for switch, said in tree.ask("switches")["switches"].items()}
+    assert "nobody listens at" in states.pop(name) and set(states.values()) == {"up"}
+    far.close()
+    with pytest.raises(ControlError, match=f"{name}") as error:
+        Workers(tree, [1, 5], "again")
+    assert error.value.code == "unreachable"
+    said = tree.ask("counters")
+    assert said["switches"][name]["error"] and not said["switches"]["leaf1"].get("error")
+    assert f"{name} does not answer: " in tree.ina("counters", "--switch", tree.socket)
+    assert ("server5" in said["links"]) == (name == "root") and "leaf1-root" in said["links"]
+
+
+def test_a_job_goes_on_over_another_root(make, begin, monkeypatch):
+    """Of two ranks of the back end, in this process."""
+    need("torch")
+    import torch
+
+    from ina.backend import job as backend
+    from ina.backend.settings import Settings
+
+    tree, store, jobs = make(roots=2), torch.distributed.HashStore(), []
+    controller = begin(tree.controller())
+    monkeypatch.setattr(backend, "open_worker_port", lambda a, faults=None, own=None: tree.hosts[1 + 4 * a.worker].open(1))
+    settings = Settings(program=paths.p4_dir() / "tofino" / "switchml.p4", protocol="switchml", switch=tree.socket)
+    try:
+        for rank in range(2):
+            monkeypatch.setenv("INA_HOST", f"server{1 + 4 * rank}")
+            jobs.append(backend.Job(tree.socket, controller.process.pid, "group", rank, 2, 60.0, settings, "secret", store))
+        assert [job.admit() for job in jobs] == ["", ""]
+        root = tree.ask("jobs")["jobs"]["group"]["root"]
+        for step in range(2):
+            tensors = [torch.full((3_000_000,), rank + step, dtype=torch.int32) for rank in range(2)]
+            tickets = [job.submit(tensor, False, 0) for job, tensor in zip(jobs, tensors, strict=True)]
+            if not step:
+                tree.kill(root)
+            for job, ticket in zip(jobs, tickets, strict=True):
+                assert job.wait(*ticket, "all-reduce", 60)
+            assert all((tensor == 1 + 2 * step).all() for tensor in tensors)
+        assert tree.ask("jobs")["jobs"]["group"]["root"] == ({"root", "root2"} - {root}).pop()
+    finally:
+        for job in jobs:
+            job.close(in_peace=False)
