@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from capabilities import need
@@ -113,7 +114,8 @@ def test_a_controller_finds_its_program_by_what_the_switch_says(target, switch):
     program, sizes = recognise(target.p4info)
     assert (program.name, sizes.values, sizes.slots) == ("switchml", 32, 512)
     own = switch.p4info
-    assert target.p4info.tables == own.tables and target.p4info.registers == own.registers
+    registers = [{name: replace(r, id=r.id & 0xFFFFFF) for name, r in info.registers.items()} for info in (target.p4info, own)]
+    assert target.p4info.tables == own.tables and registers[0] == registers[1]  # BFRuntime has a byte of its own for registers
 
 
 @pytest.mark.parametrize("entity, message", [

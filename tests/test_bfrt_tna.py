@@ -139,12 +139,12 @@ def test_mirror_sessions(target):
 
 def test_port_metadata_reaches_the_parser(target, switch):
     target.write(insert(entry(port=2)))
-    metadata = Row("IngressParser.$PORT_METADATA", {"ig_intr_md.ingress_port": 1}, {"zone": 9, "label": 1})
+    metadata = Row("IngressParser.$PORT_METADATA", {"standard.ingress_port": 1}, {"zone": 9, "label": 1})
     target.client.write([("INSERT", metadata)])
     assert switch.step(FRAME, port=1) == []  # zone 9 matches no entry
-    (row,) = target.client.read([Row("IngressParser.$PORT_METADATA", {"ig_intr_md.ingress_port": 1})])
+    (row,) = target.client.read([Row("IngressParser.$PORT_METADATA", {"standard.ingress_port": 1})])
     assert row.data["zone"] == 9
-    target.client.write([("DELETE", Row("IngressParser.$PORT_METADATA", {"ig_intr_md.ingress_port": 1}))])
+    target.client.write([("DELETE", Row("IngressParser.$PORT_METADATA", {"standard.ingress_port": 1}))])
     assert switch.step(FRAME, port=1) == [(2, FRAME)]
 
 

@@ -9,6 +9,7 @@ import pytest
 from v1_program import check, source
 
 from ina.compiler import p4info
+from ina.compiler.errors import CompileError
 from ina.compiler.p4info import Symbols, field_ids, one_at_a_time, suffixes
 
 
@@ -249,3 +250,26 @@ def test_the_message_is_json_and_deterministic(tmp_path: Path):
 
 def test_field_ids():
     assert field_ids([[], [], []]) == [1, 2, 3]
+
+
+def test_sizes_of_tables_that_take_constructor_parameters(tmp_path: Path):
+    """Each instance of a control has its own; p4c's are the same."""
+    types = """
+    control Sized(inout headers_t hdr)(bit<32> n, bit<32> m) {
+        table t { key = { hdr.data.a: exact; } actions = { NoAction; } size = n; }
+        table u { key = { hdr.data.a: exact; } actions = { NoAction; } size = n + 2 * m; }
+        apply { t.apply(); u.apply(); }
+    }"""
+    text = source("one.apply(hdr); two.apply(hdr);", ingress_locals="Sized(16, 1) one; Sized(4096, 8) two;")
+    text = text.replace("control I(", types + "control I(")
+    info = p4info.build(check(tmp_path, text))
+    assert {t["preamble"]["name"]: t["size"] for t in info["tables"]} == {
+        "I.one.t": "16", "I.one.u": "18", "I.two.t": "4096", "I.two.u": "4112"}  # fmt: skip
+    with pytest.raises(CompileError, match="the size of a table cannot be negative"):
+        check(tmp_path, text.replace("bit<32> n,", "int n,").replace("Sized(16, 1)", "Sized(-16, 1)"))
+
+
+def test_value_sets_that_no_state_asks_are_not_shown(tmp_path: Path):
+    info = info_of(tmp_path, parser_locals="value_set<bit<16>>(4) asked; value_set<bit<16>>(4) idle;", parser="""
+        state start { p.extract(hdr.data); transition select(hdr.data.c) { asked: accept; default: accept; } }""")  # fmt: skip
+    assert [v["preamble"]["name"] for v in info["valueSets"]] == ["P.asked"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from tna_program import pipe
 
 from ina.compiler import p4info_files
-from ina.compiler.p4info import one_at_a_time
+from ina.compiler.p4info import ACTION, COUNTER, TABLE, Symbols, one_at_a_time
 
 PROGRAM = {
     "types": "struct pair_t { bit<32> first; bit<16> second; } struct seen_t { bit<32> a; bit<9> port; }",
@@ -49,7 +49,7 @@ def test_objects(tmp_path: Path) -> None:
     assert [(f["name"], f["matchType"]) for f in table["matchFields"]] == [("a", "EXACT"), ("hdr.data.b", "RANGE")]
     ids = {o["preamble"]["name"]: o["preamble"]["id"] for o in info["directCounters"] + info["directMeters"]}
     assert sorted(table["directResourceIds"]) == sorted(ids.values())
-    assert ids["I.hits"] == 0x13 << 24 | one_at_a_time("I.hits") & 0xFFFFFF
+    assert ids["I.hits"] == 0x13 << 24 | one_at_a_time("pipe.I.hits") & 0xFFFFFF
     profile = info["actionProfiles"][0]
     assert profile["withSelector"] and profile["maxGroupSize"] == 16 and profile["size"] == "64"
     other = next(t for t in info["tables"] if t["preamble"]["name"] == "I.u")
@@ -76,6 +76,32 @@ def test_layout(tmp_path: Path) -> None:
         "I.pairs.first": ("5", None, False, 100), "I.pairs.second": ("7", None, False, 100), "I.step": ("3", None, True, 1),
         "I.mine": ("9", "I.direct.table", False, 77),
     }  # fmt: skip
-    assert layout["selectors"] == {"I.profile": "I.selector"} and layout["pipeline"] == "pipe"
+    assert layout["selectors"] == {"I.profile": ["I.selector", 4]} and layout["pipeline"] == "pipe"
     assert [(f["name"], f["type"], f["size"]) for f in layout["filters"]] == [("I.smooth", "lpf", 16), ("I.early", "wred", 8)]
     assert [d["fields"][0]["name"] for d in layout["digests"]] == ["a"]
+
+
+def test_ids_are_those_of_p4c() -> None:
+    """Of tna_counter in open-p4studio, as p4c's Tofino back end 9.13.4 (p4c 34b86e9) gives them."""
+    symbols = Symbols("pipe")
+    for prefix, name in ((TABLE, "forward"), (ACTION, "hit"), (COUNTER, "indirect_counter")):
+        symbols.add(prefix, f"SwitchIngress.{name}")
+    symbols.assign()
+    assert symbols.id(TABLE, "SwitchIngress.forward") == 37882547
+    assert symbols.id(ACTION, "SwitchIngress.hit") == 32848556
+    assert symbols.id(COUNTER, "SwitchIngress.indirect_counter") == COUNTER << 24 | 2198822006 & 0xFFFFFF
+
+
+def test_sizes_that_a_program_leaves_out(tmp_path: Path) -> None:
+    """p4c's Tofino back end: 512, or min_size; four groups of 120 in a selector that is given a size only."""
+    p = pipe(tmp_path, ingress_locals="""
+        Hash<bit<16>>(HashAlgorithm_t.CRC16) hash; ActionSelector(64, hash, SelectorMode_t.FAIR) selector;
+        action to(PortId_t port) { tm.ucast_egress_port = port; }
+        table t { key = { hdr.data.a: exact; } actions = { to; } }
+        table u { key = { hdr.data.a: exact; } actions = { to; } min_size = 99; }
+        table v { key = { hdr.data.a: selector; } actions = { to; } implementation = selector; size = 7; }""",
+        ingress="t.apply(); u.apply(); v.apply();")  # fmt: skip
+    info = p.program.p4info.message
+    assert {t["preamble"]["name"]: t["size"] for t in info["tables"]} == {"I.t": "512", "I.u": "99", "I.v": "7"}
+    assert {t["name"]: t["size"] for t in p.layout["tables"]} == {"I.t": 512, "I.u": 99, "I.v": 7}
+    assert info["actionProfiles"][0]["maxGroupSize"] == 120 and p.layout["selectors"] == {"I.selector": ["I.selector", 4]}

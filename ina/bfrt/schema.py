@@ -1,30 +1,40 @@
 """A program's bfrt.json, from its P4Info: what a driver of Tofino would say of it to clients.
 
-Form, table types, names and ids of the fields with a dollar are those of p4c (control-plane/bfruntime.h and its Tofino back end);
-ids of tables are the P4Info's. The name of every object that is in a pipeline begins with the pipeline's: "pipe." where the
-program has one. `Info` reads the result (info.py).
+Form, table types, names and ids are those of p4c's Tofino back end (control-plane/bfruntime.cpp, bfruntime_ext.cpp): the id of
+a table is the P4Info's with Tofino's own byte for its kind before it. The name of every object that is in a pipeline begins with
+the pipeline's: "pipe." where the program has one. `Info` reads the result (info.py); what is not served is not in it.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ina.bfrt.filters import FIELDS as FILTER_FIELDS
 from ina.bfrt.filters import INDEX as FILTER_INDEX
 from ina.bfrt.program_info import PIPE
+from ina.compiler.p4info import one_at_a_time
 
 SCHEMA = "1.0.0"
-FIRST = 1 << 16  # ids of fields with a dollar are FIRST + 1 and up, in this order
-DOLLARS = {name: FIRST + n for n, name in enumerate((
-    "$MATCH_PRIORITY", "$ACTION", "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "$ACTION_MEMBER_STATUS", "$MAX_GROUP_SIZE",
-    "$ENTRY_TTL", "$ENTRY_HIT_STATE", "$METER_SPEC_CIR_KBPS", "$METER_SPEC_PIR_KBPS", "$METER_SPEC_CBS_KBITS",
-    "$METER_SPEC_PBS_KBITS", "$METER_SPEC_CIR_PPS", "$METER_SPEC_PIR_PPS", "$METER_SPEC_CBS_PKTS", "$METER_SPEC_PBS_PKTS",
-    "$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS", "$METER_INDEX", "$COUNTER_INDEX", "$REGISTER_INDEX", "$DEFAULT_FIELD",
-    *FILTER_INDEX.values(), *(name for fields in FILTER_FIELDS.values() for name, _ in fields),
-), 1)}  # fmt: skip
-SELECTOR_IDS, PORT_METADATA_IDS, FILTER_IDS = 0x82 << 24, 0x8F << 24, 0x8E << 24  # beside those that P4Info gives out
+FIRST = 1 << 16  # ids of fields with a dollar are FIRST + 1 and up, in this order; "": names that have other fields' ids too
+_SHARED = (
+    "$MATCH_PRIORITY", "$ACTION", "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "", "", "$ENTRY_TTL", "$ENTRY_HIT_STATE",
+    "$METER_SPEC_CIR_KBPS", "$METER_SPEC_PIR_KBPS", "$METER_SPEC_CBS_KBITS", "$METER_SPEC_PBS_KBITS", "$METER_SPEC_CIR_PPS",
+    "$METER_SPEC_PIR_PPS", "$METER_SPEC_CBS_PKTS", "$METER_SPEC_PBS_PKTS", "$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS",
+    "$METER_INDEX", "$COUNTER_INDEX", "$REGISTER_INDEX",
+)  # fmt: skip
+_OF_TOFINO = (
+    "", "", *FILTER_INDEX.values(), "", "", "$ACTION_MEMBER_STATUS", "$MAX_GROUP_SIZE", "$ADT_OFFSET",
+    *(name for fields in FILTER_FIELDS.values() for name, _ in fields), "ig_intr_md.ingress_port", "$DEFAULT_FIELD",
+)  # fmt: skip
+DOLLARS = {name: FIRST + n for n, name in enumerate((*_SHARED, *_OF_TOFINO), 1) if name}
+# The first byte of ids by the type of table, where it is not the P4Info's (control-plane/proto/barefoot/p4info.proto).
+ID_BYTES = {"Action": 0x81, "Selector": 0x82, "Counter": 0x83, "Meter": 0x85, "Wred": 0x87, "Lpf": 0x89, "Register": 0x8B,
+            "RegisterParam": 0x8D, "PortMetadata": 0x90, "ParserValueSet": 0xFE}  # fmt: skip
+DIGEST_BYTE = 0x8E
 SCOPES = {"TABLE_AND_DEFAULT": "TableAndDefault", "TABLE_ONLY": "TableOnly", "DEFAULT_ONLY": "DefaultOnly"}
 MATCHES = {"EXACT": "Exact", "TERNARY": "Ternary", "LPM": "LPM", "RANGE": "Range", "OPTIONAL": "Optional"}
+WRITTEN = {"atcam_partition_index": "ATCAM", "dleft_hash": "DLEFT_HASH"}  # keys that the program has in another way
 PORTS = 288  # entries of a table of ports: four pipes of 72
 
 
@@ -33,9 +43,21 @@ def bfrt_json(p4info: dict[str, Any], layout: dict[str, Any] | None = None, pipe
     return _Schema(p4info, layout or {}, PIPE if pipelines == 1 else "").made()
 
 
+def id_of(byte: int, message: dict[str, Any]) -> int:
+    """The P4Info's with another first byte; 0: as it is."""
+    number = int(message["preamble"]["id"])
+    return byte << 24 | number & 0xFFFFFF if byte else number
+
+
 def key_name(name: str) -> str:
-    """Of a match field in BFRuntime: a header's validity is `hdr.h.$valid$` in P4Info, `hdr.h.$valid` here."""
-    return name.removesuffix("$") if name.endswith("$valid$") else name
+    """Of a match field in BFRuntime: a header's validity is `hdr.h.$valid$` in P4Info, `hdr.h.$valid` here; an element of a stack
+    is `hdr.h$0`."""
+    return re.sub(r"\[(\d+)\]", r"$\1", name.removesuffix("$") if name.endswith("$valid$") else name)
+
+
+def notes(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Annotations of a P4Info message, as p4c puts them: each one's text is its name."""
+    return [{"name": text} for text in message.get("annotations", ())]
 
 
 def _typed(kind: str, **more: Any) -> dict[str, Any]:
@@ -86,20 +108,22 @@ class _Schema:
                 continue
             if any(r.get("param") for r in said):
                 value = self._member(1, "value", register.get("typeSpec", {}))
+                value["type"]["default_value"] = int(said[0]["initial"])
                 self._add(register, "RegisterParam", [], [_single(value, True)])
                 continue
             data = self._cells(name, register.get("typeSpec", {}))
             self._add(register, "Register", [_key(_dollar("$REGISTER_INDEX", _typed("uint32")))], data, ["Sync"], ["EntryScope"])
-        for n, cells in enumerate(self.layout.get("filters", ())):
+        for cells in self.layout.get("filters", ()):
             if cells["table"] is None:  # a direct one is in its table's entries
-                self._filter(n, cells)
+                self._filter(cells)
         for values in info.get("valueSets", ()):
             keys = [_key(_field(int(m["id"]), m.get("name", f"f{m['id']}"), _bytes(m.get("bitwidth"))), "Ternary", False)
                     for m in values.get("match", ())]  # fmt: skip
             self._add(values, "ParserValueSet", keys, [], attributes=["EntryScope"])
-        for n, metadata in enumerate(self.layout.get("port_metadata", ())):
-            self._port_metadata(n, metadata)
-        digests = [{"name": self.prefix + d["preamble"]["name"], "id": int(d["preamble"]["id"]), "annotations": [],
+        for metadata in self.layout.get("port_metadata", ()):
+            self._port_metadata(metadata)
+        digests = [{"name": self.prefix + d["preamble"]["name"], "id": id_of(DIGEST_BYTE, d),
+                    "annotations": notes(d["preamble"]),
                     "fields": [self._member(n, *m) for n, m in enumerate(self._members(d.get("typeSpec", {})), 1)]}
                    for d in info.get("digests", ())]  # fmt: skip
         return {"schema_version": SCHEMA, "tables": self.tables, "learn_filters": digests}
@@ -108,22 +132,31 @@ class _Schema:
              attributes: Any = (), depends_on: Any = (), **more: Any) -> None:  # fmt: skip
         preamble = message["preamble"]
         self.tables.append({
-            "name": self.prefix + preamble["name"], "id": int(preamble["id"]), "table_type": kind,
-            "size": int(message.get("size", 0)), "annotations": [], "depends_on": list(depends_on), "key": keys, "data": data,
+            "name": self.prefix + preamble["name"], "id": id_of(ID_BYTES.get(kind, 0), message), "table_type": kind,
+            "size": int(message.get("size", 0)), "annotations": notes(preamble), "depends_on": list(depends_on), "key": keys,
+            "data": data,
             "supported_operations": list(operations), "attributes": list(attributes), **more,
         })  # fmt: skip
 
     def _match_table(self, table: dict[str, Any]) -> None:
         keys = []
+        said = [t["keys"] for t in self.layout.get("tables", ()) if t["name"] == table["preamble"]["name"]]
+        written = {k["name"]: k["written"] for keys in said for k in keys if "written" in k}
         for m in table.get("matchFields", ()):
             match = MATCHES[m.get("matchType", "EXACT")]
-            keys.append(_key(_field(int(m["id"]), key_name(m["name"]), _bytes(m.get("bitwidth"))), match, False))
+            field = _field(int(m["id"]), key_name(m["name"]), _bytes(m.get("bitwidth")))
+            field["annotations"] = notes(m)
+            if re.search(r"\[\d+:\d+\]", m["name"]):
+                field["annotations"].append({"name": "isFieldSlice", "value": "true"})
+            if match == "Exact" and (mask := re.search(r"\s*&\s*(0x[0-9a-fA-F]+)", m["name"])):
+                field["type"]["mask"] = mask[1]
+            keys.append(_key(field, WRITTEN.get(written.get(m["name"], ""), match), False))
         if any(k["match_type"] in ("Ternary", "Range", "Optional") for k in keys):
             keys.append(_key(_dollar("$MATCH_PRIORITY", _typed("uint32")), mandatory=False))
         profile = int(table.get("implementationId", 0))
         selector = profile and any(int(p["preamble"]["id"]) == profile and p.get("withSelector")
                                    for p in self.p4info.get("actionProfiles", ()))  # fmt: skip
-        data, operations, attributes = [], [], ["EntryScope"]
+        data, operations, attributes = [], [], []
         more: dict[str, Any] = {"has_const_default_action": bool(int(table.get("constDefaultActionId", 0)))}
         if selector:
             member, group = (_dollar(n, _typed("uint32")) for n in ("$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID"))
@@ -144,17 +177,20 @@ class _Schema:
         actions = [self.actions[int(r["id"])] for r in table.get("actionRefs", ())]
         params = max((int(p["id"]) for a in actions for p in a.get("params", ())), default=0)
         data += self._direct_objects(table["preamble"]["name"], params, operations)
+        attributes.append("EntryScope")
         if table.get("isConstTable"):
             attributes.append("ConstTable")
         if any(t["name"] == table["preamble"]["name"] and t.get("hits") is not None for t in self.layout.get("tables", ())):
-            data += [_single(_dollar("$ENTRY_TTL", _typed("uint32", default_value=0))),
-                     _single(_dollar("$ENTRY_HIT_STATE", _typed("string", choices=["ENTRY_IDLE", "ENTRY_ACTIVE"])))]  # fmt: skip
+            data.append(_single(_dollar("$ENTRY_HIT_STATE", _typed("string", choices=["ENTRY_IDLE", "ENTRY_ACTIVE"]))))
+            if "@idletime_precision(1)" not in table["preamble"].get("annotations", ()):  # which is asked, and tells nobody
+                data.append(_single(_dollar("$ENTRY_TTL", _typed("uint32", default_value=0))))
             operations.append("UpdateHitState")
             attributes.append("IdleTimeout")
         if any(t["name"] == table["preamble"]["name"] and t.get("key_mask") for t in self.layout.get("tables", ())):
             attributes.append("DynamicKeyMask")
         kind = "MatchAction_Indirect_Selector" if selector else "MatchAction_Indirect" if profile else "MatchAction_Direct"
-        depends = [SELECTOR_IDS | profile & 0xFFFFFF if selector else profile] if profile else []
+        depends = [self._selector_id(profile)] if selector else []
+        depends += [ID_BYTES["Action"] << 24 | profile & 0xFFFFFF] if profile else []
         self._add(table, kind, keys, data, operations, attributes, depends, **more)
 
     def _direct_objects(self, name: str, params: int, operations: list[str]) -> list[dict[str, Any]]:
@@ -176,10 +212,10 @@ class _Schema:
         made = []
         for reference in table.get("actionRefs", ()):
             action = self.actions[int(reference["id"])]
-            data = [{**_field(int(p["id"]), p["name"], _bytes(p.get("bitwidth"))), "mandatory": True, "read_only": False}
-                    for p in action.get("params", ())]  # fmt: skip
-            made.append({"id": int(reference["id"]), "name": action["preamble"]["name"], "annotations": [], "data": data,
-                         "action_scope": SCOPES[reference.get("scope", "TABLE_AND_DEFAULT")]})  # fmt: skip
+            data = [{**_field(int(p["id"]), p["name"], _bytes(p.get("bitwidth"))), "annotations": notes(p), "mandatory": True,
+                     "read_only": False} for p in action.get("params", ())]  # fmt: skip
+            made.append({"id": int(reference["id"]), "name": action["preamble"]["name"], "annotations": notes(reference),
+                         "data": data, "action_scope": SCOPES[reference.get("scope", "TABLE_AND_DEFAULT")]})  # fmt: skip
         return made
 
     def _profile(self, profile: dict[str, Any]) -> None:
@@ -192,15 +228,25 @@ class _Schema:
         most = _typed("uint32", default_value=int(profile.get("maxGroupSize", 0)))
         data = [_single(_dollar("$ACTION_MEMBER_ID", _typed("uint32"), True)),
                 _single(_dollar("$ACTION_MEMBER_STATUS", _typed("bool"), True)),
-                _single(_dollar("$MAX_GROUP_SIZE", most))]  # fmt: skip
-        selector = {"preamble": {"id": SELECTOR_IDS | number & 0xFFFFFF, "name": self._selector(profile["preamble"]["name"])},
-                    "size": int(profile.get("size", 0))}  # fmt: skip
-        self._add(selector, "Selector", [_key(_dollar("$SELECTOR_GROUP_ID", _typed("uint32")))], data, depends_on=[number])
+                _single(_dollar("$MAX_GROUP_SIZE", most)),
+                _single(_dollar("$ADT_OFFSET", _typed("uint32", default_value=0xDEADBEEF)))]  # fmt: skip
+        name, groups = self._selector(profile["preamble"]["name"])
+        selector = {"preamble": {"id": self._selector_id(number), "name": name}, "size": groups}
+        self._add(selector, "Selector", [_key(_dollar("$SELECTOR_GROUP_ID", _typed("uint32")))], data,
+                  depends_on=[id_of(ID_BYTES["Action"], profile)])  # fmt: skip
 
-    def _selector(self, profile: str) -> str:
-        """The selector's own name, which P4Info does not have."""
-        known = self.layout.get("selectors", {}).get(profile)
-        return known or (profile.removesuffix("_ap") if profile.endswith("_ap") else f"{profile}_sel")
+    def _selector(self, profile: str) -> tuple[str, int]:
+        """The selector's own name and the number of its groups, which P4Info does not have."""
+        name, groups = self.layout.get("selectors", {}).get(profile, (profile, 0))
+        return (name, groups) if name != profile else (f"{profile}_sel", groups)
+
+    def _selector_id(self, profile: int) -> int:
+        found = next(p for p in self.p4info["actionProfiles"] if int(p["preamble"]["id"]) == profile)
+        return self._hashed("Selector", self._selector(found["preamble"]["name"])[0])
+
+    def _hashed(self, kind: str, name: str) -> int:
+        """The id of what is not in P4Info."""
+        return ID_BYTES[kind] << 24 | one_at_a_time(self.prefix + name) & 0xFFFFFF
 
     @staticmethod
     def _counts(counter: dict[str, Any]) -> list[dict[str, Any]]:
@@ -219,11 +265,11 @@ class _Schema:
     def _cells(self, name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
         members = [self._member(n, f"{name}.{member}", kind) for n, (member, kind) in enumerate(self._members(spec), 1)]
         # What has one value for each pipe: clients make a list of them
-        return [_single(m | {"annotations": [{"name": "$bfrt_field_class", "value": "register_data"}]}) for m in members]
+        return [_single(m | {"annotations": [{"name": "$bfrt_field_class", "value": "register_data"}]}, True) for m in members]
 
     def _member(self, number: int, name: str, spec: dict[str, Any]) -> dict[str, Any]:
         if "bool" in spec:
-            return _field(number, name, _typed("bool"))
+            return _field(number, name, _typed("bool", default_value=True))
         return _field(number, name, _bytes(self._width(spec)))
 
     def _width(self, spec: dict[str, Any]) -> int:
@@ -250,10 +296,10 @@ class _Schema:
             return [(f"f{n}", m) for n, m in enumerate(spec["tuple"].get("members", ()), 1)]
         return [("f1", spec)]
 
-    def _filter(self, n: int, cells: dict[str, Any]) -> None:
+    def _filter(self, cells: dict[str, Any]) -> None:
         kind = cells["type"].capitalize()
         data = self._filter_fields(kind)
-        message = {"preamble": {"id": FILTER_IDS + n + 1, "name": cells["name"]}, "size": cells["size"]}
+        message = {"preamble": {"id": self._hashed(kind, cells["name"]), "name": cells["name"]}, "size": cells["size"]}
         self._add(message, kind, [_key(_dollar(FILTER_INDEX[kind], _typed("uint32")))], data)
 
     @staticmethod
@@ -261,14 +307,15 @@ class _Schema:
         data = []
         for name, said in FILTER_FIELDS[kind]:
             choices = said.split("|")
-            data.append(_single(_dollar(name, _typed("string", choices=choices) if len(choices) > 1 else _typed(said))))
+            data.append(_single(_dollar(name, _typed("string", choices=choices) if len(choices) > 1 else _typed(said)), True))
         return data
 
-    def _port_metadata(self, n: int, metadata: dict[str, Any]) -> None:
+    def _port_metadata(self, metadata: dict[str, Any]) -> None:
         """`metadata`: the table's name ("SwitchIngressParser.$PORT_METADATA") and its fields, as the layout has them."""
         fields = [(f["name"], f["width"]) for f in metadata["fields"] if metadata.get("unpacked", True)]
-        fields = fields or [("$DEFAULT_FIELD", 64)]  # a header that the parser extracts has no names in the table
         data = [_single(_field(i, name, _bytes(width)), True) for i, (name, width) in enumerate(fields, 1)]
-        message = {"preamble": {"id": PORT_METADATA_IDS + n + 1, "name": metadata["name"]}, "size": PORTS}
-        key = _key(_field(FIRST + 100, "ig_intr_md.ingress_port", _bytes(9)))
-        self._add(message, "PortMetadata", [key], data)
+        # A header that the parser extracts has no names in the table.
+        data = data or [_single(_dollar("$DEFAULT_FIELD", _bytes(64)))]
+        message = {"preamble": {"id": self._hashed("PortMetadata", metadata["name"]), "name": metadata["name"]}, "size": PORTS}
+        key = _field(DOLLARS["ig_intr_md.ingress_port"], metadata.get("key", "ig_intr_md.ingress_port"), _bytes(9))
+        self._add(message, "PortMetadata", [_key(key)], data)

@@ -121,6 +121,10 @@ def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> N
             owner.children[d.name] = environment[d] = child
         elif isinstance(d, (ast.TableDecl, ast.ActionDecl, ast.ValueSetDecl)):
             owner.cp_names[d.name] = full_name(owner.name, d)
+            if isinstance(d, ast.TableDecl) and d.size is None and d.size_expr is not None:
+                owner.sizes[d.name] = _evaluate(d.size_expr, environment)
+                if owner.sizes[d.name] < 0:
+                    raise CompileError(d.size_expr.span, "the size of a table cannot be negative")
 
 
 def full_name(owner: str, d: ast.Declaration) -> str:

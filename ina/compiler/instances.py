@@ -49,6 +49,26 @@ def property_instance_name(table: str, prop: ast.Property) -> str:
     return f"{table}.{prop.name}" if note is None else note.removeprefix(".")
 
 
+def table_size(program: CheckedProgram, owner: Instance, decl: ast.TableDecl) -> int:
+    """`size` of a table of `owner`, else what p4c takes: 1024, its Tofino back end `min_size` or 512."""
+    if size := decl.size or owner.sizes.get(decl.name):
+        return size
+    if program.main is None or ARCHITECTURES.get(program.main.decl.name) != "tna":
+        return 1024
+    least = decl.properties.get("min_size")
+    return least.value.const if least is not None and isinstance(least.value.const, int) else 512
+
+
+def only_pipeline(program: CheckedProgram) -> str:
+    """The name of a TNA program's pipeline, where it has one; empty: names begin with their pipelines' anyway."""
+    if program.main is None or ARCHITECTURES.get(program.main.decl.name) != "tna":
+        return ""
+    pipelines = [a for a in program.main.args.values() if isinstance(a, Instance)]
+    if len(pipelines) != 1:
+        return ""
+    return pipelines[0].site.name if pipelines[0].site is not None else "pipe"
+
+
 def action_name(owner: Instance, decl: ast.ActionDecl) -> str:
     """Full control-plane name of an action that a table of `owner` lists: of the control's own, or a top-level one."""
     if any(node is decl for node in owner.decl.locals):

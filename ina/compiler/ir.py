@@ -345,8 +345,9 @@ class Module:
     """A whole program, or one pipeline of a TNA `Switch`. `fields`: places by P4 path of the top-level values, for tools.
     `preserved`: field list -> variables. `messages`: text, place and counter of each log_msg. `filters`: low-pass filters
     and random early drops. TNA: `pipeline` is its name, `keep_ingress` says that ingress may mirror or resubmit,
-    `selectors` names the action selector of an action profile, `port_metadata` is its table's name and what the parser
-    makes of the 64 bits: (field, bits, first bit), by `port_metadata_unpack` or as a header.
+    `selectors` has the action selector's name and its number of groups by action profile, `port_metadata` is its table's name and
+    what the parser makes of the 64 bits: (field, bits, first bit), by `port_metadata_unpack` or as a header; last is what it
+    calls the port.
     """
 
     name: str
@@ -369,8 +370,8 @@ class Module:
     architecture: str = "v1model"
     pipeline: str = ""
     keep_ingress: bool = False
-    port_metadata: tuple[str, list[tuple[str, int, int]], bool] = ("", [], False)
-    selectors: dict[str, str] = field(default_factory=dict)
+    port_metadata: tuple[str, list[tuple[str, int, int]], bool, str] = ("", [], False, "")
+    selectors: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
 # --- traversal ------------------------------------------------------------------------------------------------------

@@ -188,6 +188,7 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
         "port_metadata": {
             "name": module.port_metadata[0],
             "unpacked": module.port_metadata[2],
+            "key": module.port_metadata[3],
             "fields": [{"name": name, "width": width, "bit": bit} for name, width, bit in module.port_metadata[1]],
         },
         "messages": [{"text": text, "where": where, "offset": c.offset} for text, where, c in module.messages],

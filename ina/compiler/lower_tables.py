@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places
-from ina.compiler.instances import action_name, entry_priorities, property_instance, value_set_fields, value_set_kind
+from ina.compiler.instances import (
+    action_name,
+    entry_priorities,
+    property_instance,
+    table_size,
+    value_set_fields,
+    value_set_kind,
+)
 from ina.compiler.lower_parser import Parsers
 from ina.compiler.program import Instance
 
@@ -190,6 +197,8 @@ class Tables(Parsers):
             if match == "range" and shape[0] > 64:
                 raise self.unsupported(key, "a range key of more than 64 bits")
             keys.append({"name": key.cp_name, "width": shape[0], "match": match})
+            if match != key.match_kind:
+                keys[-1]["written"] = key.match_kind
             kinds.add(match)
         kind = "exact" if kinds <= {"exact"} else "range" if "range" in kinds else "ternary"
         offset = self._place_keys(keys, packed=kind == "exact")
@@ -208,7 +217,7 @@ class Tables(Parsers):
             decl.const_default,
             decl.const_entries and bool(decl.entries),
             [],
-            decl.size or 1024,
+            table_size(self.program, owner, decl),
             max((a["param_words"] for a in actions), default=0),
         )
         self._default(decl, table)

@@ -16,7 +16,7 @@ from ina.compiler.errors import NO_SPAN, CompileError
 from ina.compiler.instances import instances_below
 from ina.compiler.lower_pipeline import CALL
 from ina.compiler.lower_tna_objects import Objects
-from ina.compiler.lower_tna_packet import extracted_port_metadata
+from ina.compiler.lower_tna_packet import extracted_port_metadata, ingress_port
 from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.tna_registers import check_accesses
 
@@ -89,7 +89,7 @@ class Tna(Objects):
             pipeline=self.name,
             keep_ingress=self.keep_ingress,
             selectors=self.selectors,
-            port_metadata=(f"{blocks[0].name}.$PORT_METADATA", metadata, unpacked),
+            port_metadata=(f"{blocks[0].name}.$PORT_METADATA", metadata, unpacked, ingress_port(blocks[0])),
         )
         module.fields = {f"ingress.{k}": v for k, v in fields.items()} | {f"egress.{k}": v for k, v in more.items()}
         for region in self.storage.regions:

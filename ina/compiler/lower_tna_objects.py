@@ -15,6 +15,7 @@ from ina.compiler.lower_tna_packet import PacketObjects
 from ina.compiler.program import Instance
 from ina.compiler.tna_math import math_unit
 
+SELECTOR_GROUPS = 4  # p4c's, of an ActionSelector that is given a size only
 COLORS = {"green": 0, "yellow": 1, "red": 3}  # MeterColor_t
 
 
@@ -25,7 +26,7 @@ class Objects(PacketObjects):
         super().__init__(*args)
         self.filters: dict[int, ir.Filter] = {}
         self.logs: dict[int, ir.Register] = {}  # where execute_log is
-        self.selectors: dict[str, str] = {}  # of action profiles
+        self.selectors: dict[str, tuple[str, int]] = {}  # of action profiles
         self.comparisons: Instance | None = None  # the RegisterAction whose body is being lowered
 
     # --- functions --------------------------------------------------------------------------------------------------
@@ -326,7 +327,7 @@ class Objects(PacketObjects):
             case "implementation", "ActionSelector":
                 profile = instance.args.get("action_profile")
                 table.profile = profile.name if isinstance(profile, Instance) else instance.name
-                self.selectors[table.profile] = instance.name
+                self.selectors[table.profile] = (instance.name, int(instance.args.get("num_groups", SELECTOR_GROUPS)))
                 self.algorithms[id(table)] = instance.args["hash"]
             case ("implementation", "Alpm" | "Atcam") | ("filters" | "meters" | "counters", "Lpf" | "Wred" | "Meter" | "Counter"):
                 return  # how the hardware stores the table; what actions index themselves

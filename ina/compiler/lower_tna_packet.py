@@ -26,6 +26,12 @@ def field_places(t: types.Type) -> list[tuple[str, int, int]]:
     return found
 
 
+def ingress_port(parser: Instance) -> str:
+    """What the ingress parser calls the port that a packet came in by."""
+    params = [p.name for p in parser.decl.params if str(p.type) == "ingress_intrinsic_metadata_t"]
+    return f"{params[0] if params else 'ig_intr_md'}.ingress_port"
+
+
 def extracted_port_metadata(parser: Instance) -> list[tuple[str, int, int]]:
     """Port metadata that a parser extracts as a header: the 64 bits that it takes right behind the intrinsic metadata."""
     decl: ast.ParserDecl = parser.decl

@@ -3,6 +3,8 @@
 `build(checked)` returns the message in protobuf's JSON mapping, ready for `google.protobuf.json_format.ParseDict`
 or `json.dumps`. Names, aliases and ids are those of p4c: an id is the type's prefix byte and the low 24 bits of
 Jenkins' one-at-a-time hash of the name, probing linearly where taken; `@id` is honoured.
+Of TNA programs they are those of p4c's Tofino back end with `--p4runtime-force-std-externs`: what is in a pipeline is hashed with
+the pipeline's name before it ("pipe."), which the names themselves do not have.
 """
 
 from __future__ import annotations
@@ -12,7 +14,16 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ina.compiler import ast
-from ina.compiler.instances import action_name, calls_in, instances_of, property_instance, tables_of, value_set_kind
+from ina.compiler.instances import (
+    action_name,
+    calls_in,
+    instances_of,
+    only_pipeline,
+    property_instance,
+    table_size,
+    tables_of,
+    value_set_kind,
+)
 from ina.compiler.p4info_types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
 from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
 from ina.compiler.types import (
@@ -29,11 +40,11 @@ from ina.compiler.types import (
     strip_new,
 )
 
-DEFAULT_TABLE_SIZE = 1024  # p4c's, for tables without `size`
+SELECTOR_GROUP_SIZE = 120  # p4c's, of TNA's ActionSelector that is given a size only
 
 ACTION, TABLE, VALUE_SET, CONTROLLER_HEADER = 0x01, 0x02, 0x03, 0x04
 ACTION_PROFILE, COUNTER, DIRECT_COUNTER, METER, DIRECT_METER, REGISTER, DIGEST = range(0x11, 0x18)
-LPF, WRED = 0x81, 0x82  # extern instances (P4Runtime §6.4.10); a target chooses their type ids from 0x81 on
+WRED, DIRECT_WRED, LPF, DIRECT_LPF = range(0x87, 0x8B)  # extern instances (P4Runtime §6.4.10), as p4c's Tofino back end
 
 MATCH_TYPES = {"exact": "EXACT", "lpm": "LPM", "ternary": "TERNARY", "range": "RANGE", "optional": "OPTIONAL"}
 OTHER_NAMES = {"dleft_hash": "exact", "atcam_partition_index": "exact"}  # TNA's: how the hardware stores the table
@@ -60,9 +71,9 @@ EXTERN_PREFIXES = {
     "ActionSelector": ACTION_PROFILE,
     "Digest": DIGEST,
     "Lpf": LPF,
-    "DirectLpf": LPF,
+    "DirectLpf": DIRECT_LPF,
     "Wred": WRED,
-    "DirectWred": WRED,
+    "DirectWred": DIRECT_WRED,
 }
 DIRECT = ("direct_counter", "direct_meter", "DirectCounter", "DirectMeter")
 TABLE_OBJECTS = ("counters", "meters", "registers", "filters")
@@ -90,7 +101,9 @@ def one_at_a_time(name: str) -> int:
 class Symbols:
     """Names of objects by type prefix, with their ids and aliases."""
 
-    def __init__(self) -> None:
+    def __init__(self, pipeline: str = "") -> None:
+        """`pipeline`: with which the names of all but actions are hashed."""
+        self._pipeline = f"{pipeline}." if pipeline else ""
         self._explicit: dict[tuple[int, str], int | None] = {}
         self._ids: dict[tuple[int, str], int] = {}
         self._suffixes: Counter[str] = Counter()
@@ -114,7 +127,7 @@ class Symbols:
         """Give everything an id: explicit ones first, then by prefix and name, so that probing is deterministic."""
         taken = {i for i in self._explicit.values() if i is not None}
         for (prefix, name), wanted in sorted(self._explicit.items(), key=lambda item: item[0]):
-            value = one_at_a_time(name)
+            value = one_at_a_time(name if prefix == ACTION else self._pipeline + name)
             while wanted is None or (wanted in taken and self._explicit[prefix, name] is None):
                 wanted = prefix << 24 | value & 0xFFFFFF
                 value += 1
@@ -159,7 +172,7 @@ class _Builder:
         if checked.main is None:
             raise ValueError(f"{checked.filename}: no main package, so no P4Info")
         self.program = checked
-        self.symbols = Symbols()
+        self.symbols = Symbols(only_pipeline(checked))
         self.types = TypeInfo(checked.errors)
         self.info: Json = {}
         self.direct_tables: dict[Instance, str] = {}
@@ -247,7 +260,7 @@ class _Builder:
         for resource in direct:
             if resource is not None:
                 self.direct_tables[resource] = name
-                self.direct_sizes[resource] = decl.size or DEFAULT_TABLE_SIZE
+                self.direct_sizes[resource] = table_size(self.program, instance, decl)
         self.later.append(lambda: self._emit_table(instance, name, decl, refs, implementation, direct))
 
     def _property_object(self, instance: Instance, table: str, decl: ast.TableDecl, prop_name: str) -> Instance | None:
@@ -298,7 +311,7 @@ class _Builder:
         put(
             table,
             directResourceIds=resources,
-            size=str(decl.size or DEFAULT_TABLE_SIZE),
+            size=str(table_size(self.program, instance, decl)),
             idleTimeoutBehavior="NOTIFY_CONTROL" if timeout is not None and timeout.value.const else None,
             isConstTable=decl.const_entries,
             hasInitialEntries=bool(decl.entries),
@@ -357,8 +370,8 @@ class _Builder:
                 self._add("actionProfiles", self._profile(message, instance, annotations))
             case 0x17:
                 self._add("digests", put(message, typeSpec=self.types.spec(instance.type.args[0])))
-            case 0x81 | 0x82:
-                name = "Lpf" if prefix == LPF else "Wred"
+            case 0x87 | 0x88 | 0x89 | 0x8A:
+                name = instance.decl.name
                 externs = self.info.setdefault("externs", [])
                 found = next((e for e in externs if e["externTypeId"] == prefix), None)
                 if found is None:
@@ -380,6 +393,8 @@ class _Builder:
             return message
         if attached is not None:
             put(message, maxGroupSize=int(attached.args["max_group_size"]))
+        elif instance.decl.name == "ActionSelector":
+            put(message, maxGroupSize=SELECTOR_GROUP_SIZE)
         if "max_group_size" in notes:
             message["maxGroupSize"] = int(constant_of(notes["max_group_size"].exprs[0]))
         if notes.get("selector_size_semantics") and notes["selector_size_semantics"].string == "sum_of_members":
@@ -392,8 +407,10 @@ class _Builder:
     # --- parsers, digests, packet I/O -----------------------------------------------------------------------------
 
     def _parser(self, instance: Instance) -> None:
+        transitions = [s.transition for s in instance.decl.states.values() if s.transition is not None]
+        used = {k.name for t in transitions for case in t.cases for k in case.keys if isinstance(k, ast.Name)}
         for node in instance.decl.locals:
-            if isinstance(node, ast.ValueSetDecl):
+            if isinstance(node, ast.ValueSetDecl) and node.name in used:  # p4c drops those that no state asks
                 name = instance.cp_names.get(node.name, node.cp_name)
                 if self.symbols.add(VALUE_SET, name, explicit_id(node.annotations)):
                     self.later.append(lambda n=name, d=node: self._emit_value_set(n, d))

@@ -20,7 +20,8 @@ class Instance:
     PackageDecl. `args` maps constructor parameter names to values: consts as in `Expr.const`, or Instances.
     `site` is the Instantiation it came from, None for a nameless one.
     `children` maps the declared name of each Instantiation in its body to the Instance. `cp_names` maps the *declared*
-    name of each table, action and value set in the body to its full control-plane name.
+    name of each table, action and value set in the body to its full control-plane name. `sizes`: of the tables whose
+    `size` takes constructor parameters, by declared name.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Instance:
     site: ast.Instantiation | None = None
     children: dict[str, Instance] = field(default_factory=dict)
     cp_names: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(eq=False, slots=True)

@@ -14,7 +14,7 @@ from ina.compiler import ast, ir, p4info, types
 from ina.compiler.build import CompiledProgram
 from ina.compiler.emit import c_file
 from ina.compiler.frontend import deep_recursion
-from ina.compiler.instances import action_name, instances_below, property_instance, tables_of
+from ina.compiler.instances import action_name, instances_below, property_instance, table_size, tables_of
 from ina.compiler.lower import lower
 from ina.compiler.lower_tna import pipelines
 from ina.compiler.optimise import optimise
@@ -192,7 +192,7 @@ def _table(program: CheckedProgram, instance: Instance, decl: ast.TableDecl) -> 
             extern = property_instance(program, instance, name, decl.properties[title])
             yield f"    {title}  {extern.name} ({extern.decl.name})"
     if not decl.const_entries and decl.keys:
-        yield f"    size     {decl.size or p4info.DEFAULT_TABLE_SIZE}"
+        yield f"    size     {table_size(program, instance, decl)}"
 
 
 def _applied(ref: ast.ActionRef) -> str:

@@ -62,7 +62,7 @@ def table_use(unit: Unit) -> TableUse:
     table = unit.table
     ternary = any(k.match_kind in ("ternary", "lpm", "range", "optional") for k in table.keys)
     bits = key_bits(unit, ("exact", "ternary", "lpm", "range", "optional", "atcam_partition_index"))
-    size = table.size if table.size is not None else len(table.entries) or DEFAULT_SIZE
+    size = table.size or unit.owner.sizes.get(table.name) or len(table.entries) or DEFAULT_SIZE
     data = max((sum(width_of(p.type) for p in r.decl.params if not p.direction) for r in table.actions), default=0)
     use = TableUse(
         unit.name,

@@ -1,0 +1,100 @@
+"""What the open compiler for Tofino (P4C_TOFINO) says of a program: its verdict, schema, P4Info and reports.
+
+A program takes it some seconds to a minute, so what it said is kept in the cache, for the same compiler and source.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ina import paths
+from ina.compiler.frontend import load
+from ina.compiler.preprocess import preprocess
+from ina.compiler.program import CheckedProgram
+from ina.tofino import compiler
+
+DEADLINE = 900.0  # seconds for a program
+OTHERS = ("p4rt_utests", "t2na_counter_true_egress_accounting")  # of v1model, of Tofino 2
+KEPT = ("bf-rt.json", "p4info.txtpb", "said.json", "resources.json", "phv.json")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """`ok`: it takes the program; `said`: its output; `folder`: what it wrote."""
+
+    ok: bool
+    said: str
+    folder: Path
+
+    @functools.cached_property
+    def schema(self) -> dict[str, Any]:
+        return json.loads((self.folder / "bf-rt.json").read_text())
+
+    @functools.cached_property
+    def p4info(self) -> str:
+        """Text of the P4Info of standard externs."""
+        return (self.folder / "p4info.txtpb").read_text()
+
+    @functools.cached_property
+    def compiled(self) -> compiler.Compiled:
+        made = compiler.Compiled(Path(), "", self.ok, 0.0, self.said, self.folder)
+        for path in sorted(self.folder.rglob("resources.json")):
+            made.stages[path.parent.parent.name] = compiler.stages_of(json.loads(path.read_text()))
+        for path in sorted(self.folder.rglob("phv.json")):
+            made.phv[path.parent.parent.name] = compiler.phv_bits(json.loads(path.read_text()))
+        return made
+
+
+def judged(program: Path, include: tuple[Path, ...] = (), defines: dict[str, str] | None = None) -> Judged:
+    judge = Path(compiler.find())
+    folders = [*include, program.parent, paths.p4_dir()]
+    text, _ = preprocess(program, defines=defines or {}, include_dirs=folders)
+    found = judge.stat()
+    key = hashlib.sha256(f"{judge.resolve()} {found.st_size} {found.st_mtime_ns} {program}\n{text}".encode()).hexdigest()[:24]
+    kept = paths.cache_dir() / "tofino-judge" / f"{program.stem}-{key}"
+    if not (kept / "said.json").exists():
+        _judge(judge, program, folders, defines or {}, kept)
+    said = json.loads((kept / "said.json").read_text())
+    return Judged(said["ok"], said["said"], kept)
+
+
+def _judge(judge: Path, program: Path, folders: list[Path], defines: dict[str, str], kept: Path) -> None:
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=kept.parent) as made:
+        out = Path(made) / "out"
+        out.mkdir()
+        words = compiler.command(str(judge), program, out, defines, folders)
+        words[1:1] = ["--bf-rt-schema", str(out / "bf-rt.json"), "--p4runtime-force-std-externs",
+                      "--p4runtime-files", str(out / "p4info.txtpb")]  # fmt: skip
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              errors="replace", timeout=DEADLINE)  # fmt: skip
+        (out / "said.json").write_text(json.dumps({"ok": done.returncode == 0, "said": done.stdout}))
+        for path in out.rglob("*"):
+            if path.is_file() and path.name not in KEPT:
+                path.unlink()
+        shutil.rmtree(kept, ignore_errors=True)
+        out.rename(kept)
+
+
+def examples() -> list[Path]:
+    """Intel's open examples for Tofino 1, and the published SwitchML, where they are."""
+    found = []
+    if folder := os.environ.get("INA_P4STUDIO"):
+        programs = Path(folder, "p4-examples/p4_16_programs")
+        found += [p for p in sorted(programs.glob("*/*.p4")) if p.stem == p.parent.name and p.stem not in OTHERS]
+    if folder := os.environ.get("INA_P4APP_SWITCHML"):
+        found.append(Path(folder, "dev_root/p4/switchml.p4"))
+    return found
+
+
+def loaded(program: Path) -> CheckedProgram:
+    return load(program, include_dirs=[program.parent, program.parent.parent])
