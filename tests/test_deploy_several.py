@@ -276,6 +276,38 @@ def test_the_file_of_the_docs_is_planned(tmp_path, capsys):
     assert "on 3 switches: leaf1, leaf2, root over BFRuntime: 29 writes\n" in capsys.readouterr().out
 
 
+def examined(file, capsys, *options):
+    """What the doctor says, by what it is about; and its exit status."""
+    status = main(["tofino", "doctor", str(file), "--json", *options])
+    return {found["what"]: found for found in json.loads(capsys.readouterr().out)}, status
+
+
+def test_the_doctor_looks_at_every_switch(file, switches, servers, capsys):
+    before = everything(servers)
+    found, status = examined(file, capsys)
+    assert status == 0 and everything(servers) == before
+    assert found["leaf1 32/0"]["found"] == "to root:5/0: not configured" and found["leaf1 32/0"]["verdict"] == "warning"
+    assert found["deployed"]["found"] == "not as the file says: 11 writes at leaf1, 10 writes at leaf2, 10 writes at root"
+    assert found["tree"]["found"] == "a job of all hosts is aggregated at root over leaf1, leaf2"
+    assert main(["deploy", str(file)]) == 0
+    capsys.readouterr()
+    found, status = examined(file, capsys)
+    assert status == 0 and {each["verdict"] for each in found.values()} == {"good", "fact"}
+    assert found["root 5/0"]["found"] == "to leaf1:32/0: up, 100G, FEC rs"
+    assert found["leaf2 program"]["found"].startswith("SwitchML, 64 values per packet, ")
+    switches["leaf2"].remove_port(4)  # its cable
+    found, status = examined(file, capsys)
+    assert status == 1 and found["leaf2 2/0"]["verdict"] == "bad" and "to server4: down" in found["leaf2 2/0"]["found"]
+    servers["root"].stop()
+    file.write_text(file.read_text().replace("values = 64", "values = 256"))
+    found, status = examined(file, capsys)
+    assert status == 1 and "nobody listens at" in found["root"]["found"] and "deployed" not in found
+    assert found["leaf1 program"]["verdict"] == "bad" and "-D VALUES=256" in found["leaf1 program"]["advice"]
+    file.write_text(re.sub(r"at = .*\n", "", file.read_text()))
+    assert main(["tofino", "doctor", str(file)]) == 2
+    assert "--at leaf1=HOST:PORT is missing" in capsys.readouterr().err
+
+
 def test_where_switches_are(file, capsys):
     for at, message in (("x:1", "--at x:1: which of leaf1, leaf2, root? Expected NAME=HOST:PORT"),
                         ("spine=x:1", f"--at spine=x:1: {file} has no switch 'spine'; it has leaf1, leaf2, root")):  # fmt: skip
@@ -283,7 +315,7 @@ def test_where_switches_are(file, capsys):
         assert message in capsys.readouterr().err
     text = file.read_text()
     file.write_text(re.sub(r'(name = "leaf2"\n)at = .*\n', r"\1", text))
-    assert main(["deploy", str(file)]) == 1
+    assert main(["deploy", str(file), "--dry-run"]) == 1
     assert "--at leaf2=HOST:PORT is missing" in capsys.readouterr().err
     file.write_text(re.sub(r"at = .*\n", 'at = "same:1"\n', text))
     assert main(["deploy", str(file)]) == 1

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
@@ -349,22 +349,27 @@ def main(options: argparse.Namespace) -> int:
             print(f"ina: UDP port {links.PORT}: {error.strerror}", file=sys.stderr)
             return 1
         return 0
-    findings = []
+    return show(examine(options), options.json)
+
+
+def show(findings: Iterable[Finding], as_json: bool) -> int:
+    """Prints them as they come; 1: there are bad ones."""
+    told = []
     colours = {GOOD: "green", WARNING: "yellow", BAD: "red", FACT: "blue"}
-    if not options.json:
+    if not as_json:
         from rich.console import Console
 
         console = Console(highlight=False)
-    for finding in examine(options):
-        findings.append(finding)
-        if not options.json:
+    for finding in findings:
+        told.append(finding)
+        if not as_json:
             console.print(f"[{colours[finding.verdict]}]{finding.verdict:8}[/] {finding.what:18} {finding.found}", soft_wrap=True)
             if finding.advice:
                 console.print(f"{'':27} [dim]-> {finding.advice}[/]", soft_wrap=True)
-    if options.json:
-        json.dump([dataclasses.asdict(finding) for finding in findings], sys.stdout, indent=1)
+    if as_json:
+        json.dump([dataclasses.asdict(finding) for finding in told], sys.stdout, indent=1)
         print()
-    return int(any(finding.verdict == BAD for finding in findings))
+    return int(any(finding.verdict == BAD for finding in told))
 
 
 def add_arguments(commands) -> None:

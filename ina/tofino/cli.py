@@ -40,6 +40,16 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     controller.add_argument("--job-slots", type=int, default=0, help="of a job that asks for none (default: the experiment's)")
     controller.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     controller.set_defaults(main=_controller)
+    doctor = verbs.add_parser(
+        "doctor", help="see whether the switches of an experiment's file are there, deployed, and their links up",
+        description="Asks each switch over BFRuntime, and writes nothing. What is between hosts: ina doctor --target tofino.",
+    )
+    doctor.add_argument("experiment", type=Path, help="a TOML file with a table [tofino]")
+    doctor.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT", help="as for ina deploy")
+    doctor.add_argument("--device-id", type=int, default=0, metavar="N", help="default: %(default)s")
+    doctor.add_argument("--timeout", type=float, default=5.0, metavar="S", help="for each answer (default: %(default)s)")
+    doctor.add_argument("--json", action="store_true", help="for programs")
+    doctor.set_defaults(main=_doctor)
 
 
 def _controller(args: argparse.Namespace) -> int:
@@ -57,10 +67,24 @@ def _controller(args: argparse.Namespace) -> int:
     try:
         d = read(args.experiment)
         slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
-        return daemon.serve(DeployedHost(d, d.addresses(args.at), args.device_id), args.name, args.state, slots)
+        return daemon.serve(DeployedHost(d, d.all_addresses(args.at), args.device_id), args.name, args.state, slots)
     except (ConfigError, StateError, EntityError, ImportError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
+
+
+def _doctor(args: argparse.Namespace) -> int:
+    from ina.experiment.config import ConfigError
+    from ina.experiment.doctor import show
+    from ina.tofino.doctor import examine
+    from ina.tofino.experiment import read
+
+    try:
+        d = read(args.experiment)
+        return show(examine(d, d.all_addresses(args.at), args.device_id, args.timeout), args.json)
+    except (ConfigError, ImportError, OSError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 2
 
 
 def _compile(args: argparse.Namespace) -> int:

@@ -58,7 +58,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def _deploy(args: argparse.Namespace) -> int:
     from ina.tofino import deploy
-    from ina.tofino.experiment import ConfigError, read
+    from ina.tofino.experiment import read
 
     d = read(args.experiment)
     if args.hosts:
@@ -66,10 +66,8 @@ def _deploy(args: argparse.Namespace) -> int:
             print(f"# {name}", *commands, "", sep="\n")
         return 0
     addresses = {} if args.embedded else d.addresses(args.at)
-    missing = [s.name for s in d.switches if s.name not in addresses]
-    if missing and (addresses or not (args.dry_run or args.embedded)):
-        which = f"{missing[0]}=" if d.several else ""
-        raise ConfigError(f"--at {which}HOST:PORT is missing: where is the switch's driver served? (or --embedded, or --hosts)")
+    if addresses or not (args.dry_run or args.embedded):
+        addresses = d.all_addresses(args.at, " (or --dry-run, or --hosts)" if not addresses else "")
     with _connected(args, d, addresses) as switches:
         steps = deploy.plan(d, switches)
         if args.dry_run or args.embedded:

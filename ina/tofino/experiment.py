@@ -169,6 +169,15 @@ class Deployment:
             raise ConfigError(f"two switches are at {double}")
         return found
 
+    def all_addresses(self, given: Sequence[str], otherwise: str = "") -> dict[str, str]:
+        """Those of every switch. Raises ConfigError: of one nobody says it; `otherwise`: what else could be done."""
+        found = self.addresses(given)
+        for s in self.switches:
+            if s.name not in found:
+                which = f"{s.name}=" if self.several else ""
+                raise ConfigError(f"--at {which}HOST:PORT is missing: where is the switch's driver served?{otherwise}")
+        return found
+
 
 def read(path: Path) -> Deployment:
     """Raises ConfigError, which names the file and the key."""

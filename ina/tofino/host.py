@@ -12,7 +12,6 @@ from contextlib import suppress
 
 from ina.bfrt.target import BfRuntimeTarget
 from ina.control.remote import CONNECTED, Reconnecting, SwitchesElsewhere
-from ina.experiment.config import ConfigError
 from ina.switch.p4info import EntityError
 from ina.tofino.experiment import Deployment
 
@@ -37,16 +36,11 @@ class BfrtSwitch(Reconnecting):
 
 
 class DeployedHost(SwitchesElsewhere):
-    """The switches of `d`, at `addresses` by name. Raises ConfigError: there is none for a switch; ValueError: a program that no
-    controller knows; and what connecting raises, with the switch's name."""
+    """The switches of `d`, at `addresses` by name. Raises ValueError: a program that no controller knows; and what connecting
+    raises."""
 
     def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0):
-        switches = {}
-        for s in d.switches:
-            if s.name not in addresses:
-                which = f"{s.name}=" if d.several else ""
-                raise ConfigError(f"--at {which}HOST:PORT is missing: where is the switch's driver served?")
-            switches[s.name] = BfrtSwitch(addresses[s.name], device_id, s.p4_name)
+        switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name) for s in d.switches}
 
         def dev_port(switch: str, port: str) -> int:
             with switches[switch].connected() as target:
