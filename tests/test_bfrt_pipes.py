@@ -18,7 +18,7 @@ from ina.bfrt.rows import Row, Where, message_of  # noqa: E402
 from ina.bfrt.service import Server  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
 from ina.switch import EntityError, Switch  # noqa: E402
-from ina.switch.entities import RegisterEntry, TableEntry, delete, insert, modify  # noqa: E402
+from ina.switch.entities import MeterConfig, MeterEntry, RegisterEntry, TableEntry, delete, insert, modify  # noqa: E402
 from ina.switch.tna_entities import KeyMask  # noqa: E402
 
 DST = 0x0200_0000_0001
@@ -327,6 +327,33 @@ def test_tables_without_key_masks_have_none(device, switch):
         device.attributes.read(said, Where())
     with pytest.raises(EntityError, match="not annotated"):
         switch.write(modify(KeyMask("SwitchIngress.numbered", {})))
+
+
+# ---- meters
+
+
+def test_a_meter_counts_as_many_bytes_more_as_it_is_told(device, switch):
+    table = device.info.table("SwitchIngress.paid")
+    said = bfrt.TableAttribute(table_id=table.id)
+    said.byte_count_adj.SetInParent()
+
+    def red(adjust):
+        """Frames of 64 B and their FCS that a bucket of 1000 B lets pass in pipe 0."""
+        if adjust is not None:
+            said.byte_count_adj.byte_count_adjust = adjust
+            device.attributes.write(said, Where(0))
+            assert device.attributes.read(said, Where(0)).table_attribute.byte_count_adj.byte_count_adjust == adjust
+            assert device.attributes.read(said, Where(1)).table_attribute.byte_count_adj.byte_count_adjust == 0
+        switch.write(modify(MeterEntry("SwitchIngress.paid", 0, MeterConfig(0, 1000, 0, 1000))))
+        colors = [switch.step(FRAME, 1)[0][1][6] for _ in range(40)]
+        return colors.index(3)
+
+    switch.write(modify(TableEntry(TABLE, {}, "SwitchIngress.to_port", {"port": 2}, is_default=True)))
+    size = len(FRAME) + 4
+    assert [red(adjust) for adjust in (None, 30, -40, 0)] == [1000 // (size + more) for more in (0, 30, -40, 0)]
+    said.table_id = device.info.table(TABLE).id
+    with pytest.raises(EntityError, match="no attribute MeterByteCountAdjust"):
+        device.attributes.write(said, Where())
 
 
 # ---- direct cells

@@ -35,7 +35,6 @@ KNOWN = (
     (r"MatchAction_Indirect_Selector", r"/depends_on extra \d+", "p4c names a shared profile at one of its tables only"),
     (r"Register|Meter", r"/annotations extra", "p4c leaves out the empty list for these"),
     (r"MatchAction_.*", r"/annotations (lacks|extra) .*alpm.*", RENAMED),
-    (r"Register", r"/attributes extra EntryScope", "the driver's tests set it, though p4c does not list it"),
 )  # fmt: skip
 
 

@@ -373,7 +373,8 @@ class ProgramTables:
                 data |= entities.to_row(meter, self.info).data
             data |= self.direct.read(table, entity, where.pipe)
             if self.device.idle.has(table):
-                data |= self.device.idle.data(table, entity, where.fresh)
+                said = self.device.idle.data(table, entity, where.fresh)
+                data |= {n: v for n, v in said.items() if n in names}
         elif isinstance(entity, ProfileGroup):
             data.setdefault(MEMBER, [])
             data.setdefault(STATUS, [])

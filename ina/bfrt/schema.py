@@ -112,7 +112,7 @@ class _Schema:
                 self._add(register, "RegisterParam", [], [_single(value, True)])
                 continue
             data = self._cells(name, register.get("typeSpec", {}))
-            self._add(register, "Register", [_key(_dollar("$REGISTER_INDEX", _typed("uint32")))], data, ["Sync"], ["EntryScope"])
+            self._add(register, "Register", [_key(_dollar("$REGISTER_INDEX", _typed("uint32")))], data, ["Sync"])
         for cells in self.layout.get("filters", ()):
             if cells["table"] is None:  # a direct one is in its table's entries
                 self._filter(cells)
@@ -178,6 +178,8 @@ class _Schema:
         params = max((int(p["id"]) for a in actions for p in a.get("params", ())), default=0)
         data += self._direct_objects(table["preamble"]["name"], params, operations)
         attributes.append("EntryScope")
+        if any(t["name"] == table["preamble"]["name"] and t.get("key_mask") for t in self.layout.get("tables", ())):
+            attributes.append("DynamicKeyMask")
         if table.get("isConstTable"):
             attributes.append("ConstTable")
         if any(t["name"] == table["preamble"]["name"] and t.get("hits") is not None for t in self.layout.get("tables", ())):
@@ -186,8 +188,6 @@ class _Schema:
                 data.append(_single(_dollar("$ENTRY_TTL", _typed("uint32", default_value=0))))
             operations.append("UpdateHitState")
             attributes.append("IdleTimeout")
-        if any(t["name"] == table["preamble"]["name"] and t.get("key_mask") for t in self.layout.get("tables", ())):
-            attributes.append("DynamicKeyMask")
         kind = "MatchAction_Indirect_Selector" if selector else "MatchAction_Indirect" if profile else "MatchAction_Direct"
         depends = [self._selector_id(profile)] if selector else []
         depends += [ID_BYTES["Action"] << 24 | profile & 0xFFFFFF] if profile else []
@@ -201,7 +201,8 @@ class _Schema:
             if any(r.get("table") == name and own in (r["name"], r["name"].rpartition(".")[0])
                    for r in self.layout.get("registers", ())):  # fmt: skip
                 for cell in self._cells(own, register.get("typeSpec", {})):
-                    data.append({**cell, "singleton": {**cell["singleton"], "id": params + cell["singleton"]["id"]}})
+                    field = {**cell["singleton"], "id": params + cell["singleton"]["id"]}
+                    data.append({**cell, "mandatory": True, "singleton": field})
                 operations.append("SyncRegisters")
         for cells in self.layout.get("filters", ()):
             if cells["table"] == name:

@@ -1,8 +1,8 @@
 """The gRPC server of BFRuntime before an embedded switch (Device).
 
 A client subscribes on a stream of its own, then binds to the program; reads and writes of one that has not must name the program.
-Unlike Intel's driver it lets several clients bind to one program. A batch that fails ends with UNKNOWN and one bfrt_proto.Error
-for each item in the trailers, as the published clients expect. Digests go to clients that asked for them.
+One client can be bound at a time. A batch that fails ends with UNKNOWN and one bfrt_proto.Error for each item in the trailers, as
+the published clients expect. Digests and time-outs go to clients that asked for them.
 """
 
 from __future__ import annotations
@@ -290,6 +290,10 @@ class Server:
                     raise EntityError(
                         f"client {request.client_id} has not subscribed: open a StreamChannel first", "FAILED_PRECONDITION"
                     )
+                owner = next((client for client in self._bound if client != request.client_id), None)
+                if owner is not None:
+                    raise EntityError(f"client {request.client_id}: client {owner} owns this program already: name it in each "
+                                      "request (p4_name) instead", "ALREADY_EXISTS")  # fmt: skip
                 self._bound[request.client_id] = device.name
             return bfrt.SetForwardingPipelineConfigResponse()
 
@@ -319,7 +323,7 @@ class Server:
                 answer.subscribe.status.code = NUMBERS["NOT_FOUND"]
                 answer.subscribe.status.message = f"no device {first.subscribe.device_id}: this is device {device.device_id}"
             elif first.client_id in self._streams or len(self._streams) >= STREAMS:
-                answer.subscribe.status.code = NUMBERS["ALREADY_EXISTS"]
+                answer.subscribe.status.code = NUMBERS["INVALID_ARGUMENT"]
                 answer.subscribe.status.message = f"client id {first.client_id} is in use, or {STREAMS} clients are there"
             else:
                 self._streams[first.client_id] = stream

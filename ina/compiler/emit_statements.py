@@ -292,6 +292,9 @@ class Statements(Bytes):
     def _meter(self, meter: ir.Meter, index: str, less: ir.Expr | None = None, before: str | None = None) -> str:
         """`less`: bytes that do not count. `before`: the packet's colour so far."""
         amount = "1" if meter.kind == "packets" else self._octets(less)
+        if meter.adjust is not None:
+            said = f"*(const int64_t *)(const void *)(state + {meter.adjust.offset})"
+            amount = f"ina_adjusted({self._octets(None)}, {self.c(less) if less is not None else '0'}, {said})"
         cell = f"(struct ina_meter *)(void *)(state + {meter.offset} + 64 * (uint64_t)({index}))"
         found = f"ina_meter({cell}, {amount}, now)" if before is None else f"ina_meter_aware({cell}, {amount}, now, {before})"
         return f"({index} < {meter.size}u ? {found} : {before or 0})"

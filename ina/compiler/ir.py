@@ -172,7 +172,8 @@ class Counter:
 @dataclass(eq=False, slots=True)
 class Meter:
     """`kind`: packets or bytes. Cell i: `struct ina_meter` (prelude.h) at `offset + 64 * i` of the state block. `table`,
-    `explicit` as of counters.
+    `explicit` as of counters. `adjust`: what the control plane adds to the bytes of a packet instead of what the program takes
+    from them: twice the number, and 1 where it says one at all (TNA).
     """
 
     name: str
@@ -181,6 +182,7 @@ class Meter:
     table: str | None = None
     offset: int = 0
     explicit: bool = False
+    adjust: Register | None = None
 
 
 @dataclass(eq=False, slots=True)

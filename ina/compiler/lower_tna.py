@@ -74,7 +74,8 @@ class Tna(Objects):
             ir.Phase(ingress),
             ir.Phase(egress),
             [r for cells in self.registers.values() for r in cells] + list(self.logs.values())
-            + [t.key_mask for t in self.tables.values() if t.key_mask is not None],
+            + [t.key_mask for t in self.tables.values() if t.key_mask is not None]
+            + [m.adjust for m in self.meters.values() if m.adjust is not None],
             list(self.counters.values()),
             sorted(self.tables.values(), key=lambda t: t.index),
             self.storage.regions,

@@ -249,6 +249,8 @@ class Objects(PacketObjects):
             kind = instance.args["type"].lower()
             size = size if size is not None else int(instance.args["size"])
             found = self.meters[id(instance)] = ir.Meter(instance.name, kind, size, explicit=True)
+            if kind == "bytes":
+                found.adjust = ir.Register(f"{instance.name}.$byte_count_adjust", 64, 1)
         return found
 
     def filter(self, instance: Instance, size: int | None = None) -> ir.Filter:

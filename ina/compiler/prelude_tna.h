@@ -1,6 +1,13 @@
 /* Support of compiled TNA programs, after prelude.h. */
 #include "tna.h"
 
+/* Bytes that a meter counts: without `less`, or with what the control plane says (twice the number, and 1). */
+static inline __attribute__((unused)) double ina_adjusted(uint32_t octets, uint32_t less, int64_t said)
+{
+    const int64_t bytes = said & 1 ? octets + (said - 1) / 2 : (int64_t)octets - less;
+    return bytes > 0 ? (double)bytes : 0;
+}
+
 /* As ina_meter, for a packet that already has a colour (RFC 2698 section 3, colour-aware). */
 static inline __attribute__((unused)) uint32_t ina_meter_aware(struct ina_meter *m, double amount, uint64_t now, uint32_t before)
 {

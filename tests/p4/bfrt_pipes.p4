@@ -37,6 +37,8 @@ control SwitchIngress(inout headers_t hdr, inout meta_t meta, in ingress_intrins
         }
     };
 
+    Meter<bit<3>>(8, MeterType_t.BYTES) paid;
+
     action drop() { deparser.drop_ctl = 1; }
     action to_port(bit<9> port) {
         tm.ucast_egress_port = port;
@@ -63,6 +65,7 @@ control SwitchIngress(inout headers_t hdr, inout meta_t meta, in ingress_intrins
         forward.apply();
         numbered.apply();
         tm.bypass_egress = 1;
+        hdr.ethernet.src[47:40] = paid.execute(0);
     }
 }
 
