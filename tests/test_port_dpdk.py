@@ -113,3 +113,31 @@ with dpdk.Pool(8192, 1514) as pool:
     assert run.returncode == 0 and len(said) == 5, run.stdout + run.stderr
     assert "has no queue 2" in said[0] and "no flow rule for UDP port 5" in said[1] and "share 0" in said[3]
     assert "has no queue 2" in said[2] and "so many queues" in said[4]
+
+
+def test_what_a_port_receives_it_sends_again():
+    """mbufs of frames that it is done with, one burst of them at most; the pool is asked for what is missing."""
+    code = f"""
+from ina.transport import dpdk
+dpdk.start({EAL})
+with dpdk.Pool(8192, 1514) as pool:
+    one, other = dpdk.ring_pair("pair", pool, 256)
+    with one, other, one.port() as here, other.port() as there:
+        frame = bytes(range(100))
+        for turn in range(20):
+            assert here.send([frame] * 16) == 16
+            assert [bytes(f) for f in there.receive(64)] == [frame] * 16
+            assert pool.in_use == 16, (turn, pool.in_use)
+            assert there.send([frame[::-1]] * 16) == 16
+            assert [bytes(f) for f in here.receive(64)] == [frame[::-1]] * 16
+            assert pool.in_use == 16, (turn, pool.in_use)
+        for turn in range(4):
+            assert here.send([frame] * 200) == 200
+            assert sum(len(there.receive(64)) for _ in range(4)) == 200
+        assert pool.in_use == 64, pool.in_use
+        assert there.send([frame] * 200) == 200 and sum(len(here.receive(64)) for _ in range(4)) == 200
+    assert pool.in_use == 0
+"""
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60,
+                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+    assert run.returncode == 0, run.stdout + run.stderr

@@ -1,10 +1,12 @@
 /* A port over one queue pair of a device: mbufs lent where they lie.
  *
- *     rx:   burst ─> lent[begin..end) ─ rx_done ─> pool            tx:  pool ─> staged ─ tx_get, tx_put ─> late ─> device
+ *     rx:   burst ─> lent[begin..end) ─ rx_done ─┬─> pool          tx:  pool ─> staged ─ tx_get, tx_put ─> late ─> device
+ *                                                └─> staged
  *
- * `lent` are frames that the owner looks at, oldest first. `staged` mbufs stay from one tx_get to the next, so asking for
- * frames and sending none costs nothing. `late` is what the device had no room for: it goes first, and nothing is lent while
- * anything is there, so back-pressure reaches the owner and no frame is lost. */
+ * `lent` are frames that the owner looks at, oldest first. `staged` is a stack of mbufs ready to be filled: what rx_done gives
+ * back goes there while there is room, so that a port which sends as much as it receives needs the pool for nothing, and writes
+ * into buffers that the processor has just had in its hands. `late` is what the device had no room for: it goes first, and
+ * nothing is lent while anything is there, so back-pressure reaches the owner and no frame is lost. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,7 +20,7 @@
 #include "device.h"
 #include "port.h"
 
-enum { LENT = 1024, STAGED = 256 };
+enum { LENT = 1024, STAGED = 256, KEPT = 64 }; /* KEPT: staged mbufs that came from rx_done, a burst */
 
 struct dpdk_port {
     struct ina_port port;
@@ -26,9 +28,11 @@ struct dpdk_port {
     uint16_t id, queue;                  /* ethdev's */
     int32_t share;                       /* its number; -1: the queue is this port's alone */
     uint32_t room;                       /* bytes that a lent frame may have behind its headroom */
+    uint32_t buffer;                     /* bytes of the pool's buffers */
     struct rte_mempool *pool;
     uint32_t lent_begin, lent_end;       /* both run freely */
-    uint32_t staged_count, tx_lent, late_begin, late_end;
+    uint32_t staged_count, late_begin, late_end;
+    uint32_t tx_first, tx_lent;          /* staged[first..] are lent, so many */
     struct rte_mbuf *lent[LENT];
     struct rte_mbuf *staged[STAGED];
     struct rte_mbuf *late[STAGED];
@@ -139,13 +143,30 @@ static int dpdk_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint
     return n;
 }
 
+/* It is as good as one from the pool: nobody else's, whole, with a buffer of its own (of a single segment `next` is NULL). */
+static inline int reusable(const struct dpdk_port *p, const struct rte_mbuf *m)
+{
+    return m->pool == p->pool && m->refcnt == 1 && m->nb_segs == 1 && !(m->ol_flags & (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL));
+}
+
+static void give_back(struct dpdk_port *p, struct rte_mbuf **mbufs, uint32_t n)
+{
+    uint32_t i = 0;
+    for (; i < n && p->staged_count < KEPT && reusable(p, mbufs[i]); i++) {
+        mbufs[i]->ol_flags = 0;
+        p->staged[p->staged_count++] = mbufs[i];
+    }
+    if (i < n)
+        rte_pktmbuf_free_bulk(&mbufs[i], n - i);
+}
+
 static void dpdk_rx_done(struct ina_port *port, int n)
 {
     struct dpdk_port *p = (struct dpdk_port *)port;
     uint32_t out = p->lent_end - p->lent_begin, count = n > 0 ? (uint32_t)n : 0;
     for (count = count < out ? count : out; count;) {
         const uint32_t at = p->lent_begin % LENT, straight = count < LENT - at ? count : LENT - at;
-        rte_pktmbuf_free_bulk(&p->lent[at], straight);
+        give_back(p, &p->lent[at], straight);
         p->lent_begin += straight;
         count -= straight;
     }
@@ -158,6 +179,12 @@ static int dpdk_arm(struct ina_port *port)
 }
 
 /* ---- send --------------------------------------------------------------------------------------------------------- */
+
+/* Where the buffer of a pool's mbuf begins, as m->buf_addr says; here no line of the mbuf has to be there for it. */
+static inline uint8_t *buffer_of(const struct rte_mbuf *m)
+{
+    return (uint8_t *)(uintptr_t)m + sizeof *m + INA_DPDK_PRIVATE;
+}
 
 static int dpdk_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
 {
@@ -177,9 +204,11 @@ static int dpdk_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
             n = p->staged_count;
     }
     p->tx_lent = n;
+    p->tx_first = p->staged_count - n;
     port->stats.tx_full += (int)n < want;
+    struct rte_mbuf **lent = &p->staged[p->tx_first];
     for (uint32_t i = 0; i < n; i++) {
-        pkts[i].data = (uint8_t *)p->staged[i]->buf_addr + RTE_PKTMBUF_HEADROOM;
+        pkts[i].data = buffer_of(lent[i]) + RTE_PKTMBUF_HEADROOM;
         pkts[i].len = pkts[i].wire_len = 0;
         pkts[i].headroom = RTE_PKTMBUF_HEADROOM;
         pkts[i].tailroom = p->room;
@@ -190,7 +219,7 @@ static int dpdk_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
 static void dpdk_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct dpdk_port *p = (struct dpdk_port *)port;
-    struct rte_mbuf *out[STAGED];
+    struct rte_mbuf *out[STAGED], **lent = &p->staged[p->tx_first];
     uint32_t count = 0, kept = 0;
     uint64_t bytes = 0;
     (void)now;
@@ -198,12 +227,12 @@ static void dpdk_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, u
         n = (int)p->tx_lent;
     p->tx_lent = 0;
     for (int i = 0; i < n; i++) {
-        struct rte_mbuf *m = p->staged[i];
+        struct rte_mbuf *m = lent[i];
         const uint32_t len = pkts[i].len;
-        const uintptr_t offset = (uintptr_t)pkts[i].data - (uintptr_t)m->buf_addr;
-        if (len < RTE_ETHER_HDR_LEN || len > port->max_frame || offset > (uintptr_t)m->buf_len - len) {
+        const uintptr_t offset = (uintptr_t)pkts[i].data - (uintptr_t)buffer_of(m);
+        if (len < RTE_ETHER_HDR_LEN || len > port->max_frame || offset > (uintptr_t)p->buffer - len) {
             port->stats.tx_malformed += len != 0;
-            p->staged[kept++] = m;
+            lent[kept++] = m;
             continue;
         }
         m->data_off = (uint16_t)offset;
@@ -214,9 +243,9 @@ static void dpdk_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, u
     }
     if (!count)
         return;
-    for (uint32_t i = (uint32_t)n; i < p->staged_count; i++)
-        p->staged[kept++] = p->staged[i];
-    p->staged_count = kept;
+    for (uint32_t i = p->tx_first + (uint32_t)n; i < p->staged_count; i++)
+        lent[kept++] = p->staged[i];
+    p->staged_count = p->tx_first + kept;
     port->stats.tx_packets += count;
     port->stats.tx_bytes += bytes;
     const uint32_t sent = to_device(p, out, (uint16_t)count);
@@ -273,6 +302,7 @@ static struct dpdk_port *opened(struct ina_dpdk_device *device, uint32_t queue, 
     p->share = share;
     p->pool = device->pool->mbufs;
     p->room = device->pool->max_frame;
+    p->buffer = rte_pktmbuf_data_room_size(p->pool);
     return p;
 }
 
