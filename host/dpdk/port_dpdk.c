@@ -20,7 +20,7 @@
 #include "device.h"
 #include "port.h"
 
-enum { LENT = 1024, STAGED = 256, KEPT = 64 }; /* KEPT: staged mbufs that came from rx_done, a burst */
+enum { LENT = 1024, STAGED = 256, KEPT = 64, BURST = 64 }; /* KEPT: staged mbufs that came from rx_done */
 
 struct dpdk_port {
     struct ina_port port;
@@ -103,59 +103,76 @@ static __attribute__((noinline)) int mend(const struct dpdk_port *p, struct rte_
     return m->data_len && m->data_len <= p->port.max_frame;
 }
 
+/* What came into lent[at..at+got), as descriptors; what cannot be lent is counted and leaves the ring. How many are lent. */
+static int lend(struct dpdk_port *p, struct ina_packet *pkts, uint32_t at, uint32_t got)
+{
+    struct rte_mbuf **const burst = &p->lent[at];
+    const uint32_t max_frame = p->port.max_frame;
+    uint64_t bytes = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < got; i++) {
+        struct rte_mbuf *m = burst[i];
+        const uint32_t len = m->data_len;
+        if (__builtin_expect(m->nb_segs > 1 || len - 1 >= max_frame, 0) && !mend(p, m)) {
+            p->port.stats.rx_malformed++;
+            rte_pktmbuf_free(m);
+            continue;
+        }
+        struct ina_packet *pkt = &pkts[n];
+        pkt->data = rte_pktmbuf_mtod(m, uint8_t *);
+        rte_prefetch0(pkt->data);
+        pkt->len = pkt->wire_len = m->data_len;
+        pkt->headroom = m->data_off;
+        pkt->tailroom = (uint32_t)m->buf_len - m->data_off - m->data_len;
+        bytes += m->data_len;
+        burst[n++] = m;
+    }
+    p->lent_end += n;
+    p->port.stats.rx_bytes += bytes;
+    p->port.stats.rx_packets += n;
+    return (int)n;
+}
+
 static int dpdk_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now)
 {
     struct dpdk_port *p = (struct dpdk_port *)port;
-    struct rte_mbuf *burst[INA_DPDK_QUEUES];
     (void)now;
     greet();
     if (p->late_end)
         send_late(p);
     int n = 0;
     while (n < max) {
-        uint32_t want = (uint32_t)(max - n), room = LENT - (p->lent_end - p->lent_begin);
+        const uint32_t at = p->lent_end % LENT, room = LENT - (p->lent_end - p->lent_begin);
+        uint32_t want = (uint32_t)(max - n), straight = LENT - at;
+        straight = straight < BURST ? straight : BURST;
         want = want < room ? want : room;
-        want = want < RTE_DIM(burst) ? want : RTE_DIM(burst);
-        const uint16_t got = from_device(p, burst, (uint16_t)want);
-        uint64_t bytes = 0;
-        for (uint16_t i = 0; i < got; i++)
-            rte_prefetch0(rte_pktmbuf_mtod(burst[i], void *));
-        for (uint16_t i = 0; i < got; i++) {
-            struct rte_mbuf *m = burst[i];
-            if (__builtin_expect(m->nb_segs > 1 || !m->data_len || m->data_len > port->max_frame, 0) && !mend(p, m)) {
-                port->stats.rx_malformed++;
-                rte_pktmbuf_free(m);
-                continue;
-            }
-            struct ina_packet *pkt = &pkts[n++];
-            pkt->data = rte_pktmbuf_mtod(m, uint8_t *);
-            pkt->len = pkt->wire_len = m->data_len;
-            pkt->headroom = m->data_off;
-            pkt->tailroom = (uint32_t)m->buf_len - m->data_off - m->data_len;
-            bytes += m->data_len;
-            p->lent[p->lent_end++ % LENT] = m;
-        }
-        port->stats.rx_bytes += bytes;
+        want = want < straight ? want : straight;
+        const uint32_t got = from_device(p, &p->lent[at], (uint16_t)want);
+        n += lend(p, pkts + n, at, got);
         if (got < want || !want)
             break;
     }
-    port->stats.rx_packets += (uint64_t)n;
     return n;
 }
 
-/* It is as good as one from the pool: nobody else's, whole, with a buffer of its own (of a single segment `next` is NULL). */
+/* It is as good as one from the pool: nobody else's, whole (then `next` is NULL), with a buffer of its own. */
 static inline int reusable(const struct dpdk_port *p, const struct rte_mbuf *m)
 {
-    return m->pool == p->pool && m->refcnt == 1 && m->nb_segs == 1 && !(m->ol_flags & (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL));
+    static const struct { uint16_t refcnt, nb_segs; } alone = {1, 1};
+    _Static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, refcnt) + 2, "compared at once");
+    return memcmp(&m->refcnt, &alone, sizeof alone) == 0 && m->pool == p->pool
+           && !(m->ol_flags & (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL));
 }
 
 static void give_back(struct dpdk_port *p, struct rte_mbuf **mbufs, uint32_t n)
 {
-    uint32_t i = 0;
-    for (; i < n && p->staged_count < KEPT && reusable(p, mbufs[i]); i++) {
+    uint32_t i = 0, staged = p->staged_count;
+    const uint32_t most = staged < KEPT ? n < KEPT - staged ? n : KEPT - staged : 0;
+    for (; i < most && reusable(p, mbufs[i]); i++) {
         mbufs[i]->ol_flags = 0;
-        p->staged[p->staged_count++] = mbufs[i];
+        p->staged[staged++] = mbufs[i];
     }
+    p->staged_count = staged;
     if (i < n)
         rte_pktmbuf_free_bulk(&mbufs[i], n - i);
 }
@@ -219,38 +236,40 @@ static int dpdk_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
 static void dpdk_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct dpdk_port *p = (struct dpdk_port *)port;
-    struct rte_mbuf *out[STAGED], **lent = &p->staged[p->tx_first];
+    struct rte_mbuf **const lent = &p->staged[p->tx_first], *back[STAGED]; /* back: not to be sent */
+    const uint32_t most = port->max_frame - RTE_ETHER_HDR_LEN;
     uint32_t count = 0, kept = 0;
     uint64_t bytes = 0;
     (void)now;
     if (n > (int)p->tx_lent)
         n = (int)p->tx_lent;
     p->tx_lent = 0;
+    if (n <= 0)
+        return;
     for (int i = 0; i < n; i++) {
         struct rte_mbuf *m = lent[i];
         const uint32_t len = pkts[i].len;
         const uintptr_t offset = (uintptr_t)pkts[i].data - (uintptr_t)buffer_of(m);
-        if (len < RTE_ETHER_HDR_LEN || len > port->max_frame || offset > (uintptr_t)p->buffer - len) {
+        if (__builtin_expect(len - RTE_ETHER_HDR_LEN > most || offset > (uintptr_t)p->buffer - len, 0)) {
             port->stats.tx_malformed += len != 0;
-            lent[kept++] = m;
+            back[kept++] = m;
             continue;
         }
         m->data_off = (uint16_t)offset;
         m->data_len = (uint16_t)len;
         m->pkt_len = len;
         bytes += len;
-        out[count++] = m;
+        lent[count++] = m;
     }
-    if (!count)
-        return;
+    port->stats.tx_packets += count;
+    port->stats.tx_bytes += bytes;
+    const uint32_t sent = count ? to_device(p, lent, (uint16_t)count) : 0;
+    for (uint32_t i = sent; i < count; i++)
+        p->late[p->late_end++] = lent[i];
+    memcpy(lent, back, kept * sizeof *back);
     for (uint32_t i = p->tx_first + (uint32_t)n; i < p->staged_count; i++)
         lent[kept++] = p->staged[i];
     p->staged_count = p->tx_first + kept;
-    port->stats.tx_packets += count;
-    port->stats.tx_bytes += bytes;
-    const uint32_t sent = to_device(p, out, (uint16_t)count);
-    for (uint32_t i = sent; i < count; i++)
-        p->late[p->late_end++] = out[i];
 }
 
 static uint64_t dpdk_next_due(const struct ina_port *port)

@@ -54,9 +54,10 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
         return;
     }
     sw->program->egress(sw->state, sw->tables, pkts, n, now);
+    const bool traced = sw->trace != NULL;
     for (unsigned i = 0; i < n; i++) {
         struct ina_packet *pkt = &pkts[i];
-        if ((pkt->verdict == INA_UNICAST) & !(pkt->clone | pkt->digest | pkt->truncate_len) && !sw->trace)
+        if (__builtin_expect((pkt->verdict == INA_UNICAST) & !(pkt->clone | pkt->digest | pkt->truncate_len | traced), 1))
             continue;
         if (pkt->clone) /* whole: only this packet is cut */
             ina_loop_push(sw, pkt, INA_EGRESS_CLONE, passes[i]);
@@ -130,15 +131,12 @@ void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, cons
         const struct ina_replica replica = group->member[m];
         const bool own_meta = m + 1 < group->count;
         struct ina_packet *out = sw->out;
-        uint8_t passes[INA_BATCH];
-        unsigned lent = ina_lend(sw, replica.port, out, count), n = 0;
-        for (unsigned k = 0; k < count; k++)
-            if (n == lent)
-                sw->ports[replica.port].stats.drops[INA_DROPPED_BACK_PRESSURE]++;
-            else if (copy(sw, &out[n], n, &batch[sources[k]], replica, INA_REPLICATED, own_meta, now))
-                passes[n++] = sw->passes[sources[k]];
+        unsigned lent = ina_lend(sw, replica.port, out, count), n = 0, k = 0;
+        for (; k < count && n < lent; k++)
+            n += copy(sw, &out[n], n, &batch[sources[k]], replica, INA_REPLICATED, own_meta, now);
+        sw->ports[replica.port].stats.drops[INA_DROPPED_BACK_PRESSURE] += count - k;
         if (n)
-            ina_run_egress(sw, replica.port, out, n, passes, now);
+            ina_run_egress(sw, replica.port, out, n, sw->passes, now); /* those of a batch from ports: all the same */
         if (lent)
             ina_send(sw, replica.port, out, n, now);
     }

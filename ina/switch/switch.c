@@ -322,12 +322,21 @@ static void settle(struct ina_switch *sw, uint64_t now)
     }
 }
 
+/* The descriptor of a packet that enters, the kth of its batch: nothing is left of what its port or caller had there. */
+static inline void enter(struct ina_switch *sw, struct ina_packet *pkt, unsigned k, uint16_t number, uint64_t now)
+{
+    _Static_assert(INA_NORMAL == 0 && INA_DROP == 0 && INA_NO_TIME == 0, "a fresh descriptor is zero");
+    memset(&pkt->ingress_port, 0, offsetof(struct ina_packet, meta) - offsetof(struct ina_packet, ingress_port));
+    pkt->ingress_port = number;
+    pkt->ingress_time = now;
+    pkt->meta = sw->ingress_meta + (size_t)k * sw->meta_stride;
+}
+
 /* Packets that cannot enter are counted and leave the batch: the number of those that stay, moved to the front. */
-static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n)
+static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now)
 {
     const uint32_t headroom = ina_switch_headroom(sw);
     unsigned kept = 0;
-    _Static_assert(INA_NORMAL == 0 && INA_DROP == 0 && INA_NO_TIME == 0, "a fresh descriptor is zero");
     for (unsigned i = 0; i < n;) {
         const uint16_t number = pkts[i].ingress_port;
         if (number >= INA_SWITCH_PORTS) { /* no such number: nothing to count on */
@@ -336,22 +345,21 @@ static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n
         }
         struct ina_switch_port_stats *stats = &sw->ports[number].stats;
         const bool present = sw->ports[number].present;
-        uint64_t packets = 0, bytes = 0;
+        const unsigned first = i;
+        uint64_t bytes = 0;
         for (; i < n && pkts[i].ingress_port == number; i++) { /* mostly all of them */
             struct ina_packet *pkt = &pkts[i];
-            packets++;
             bytes += pkt->wire_len;
-            if (!present) {
-                stats->drops[INA_DROPPED_NO_PORT]++;
-            } else if (!pkt->len || pkt->headroom < headroom || pkt->wire_len < pkt->len) {
-                stats->drops[INA_DROPPED_MALFORMED]++;
-            } else {
-                if (kept != i)
-                    pkts[kept] = *pkt;
-                kept++;
+            if (__builtin_expect(!present | !pkt->len | (pkt->headroom < headroom) | (pkt->wire_len < pkt->len), 0)) {
+                stats->drops[present ? INA_DROPPED_MALFORMED : INA_DROPPED_NO_PORT]++;
+                continue;
             }
+            if (kept != i)
+                pkts[kept] = *pkt;
+            enter(sw, &pkts[kept], kept, number, now);
+            kept++;
         }
-        stats->rx_packets += packets;
+        stats->rx_packets += i - first;
         stats->rx_bytes += bytes;
     }
     return kept;
@@ -361,17 +369,9 @@ void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n
 {
     while (n) {
         unsigned taken = n < INA_BATCH ? n : INA_BATCH;
-        unsigned kept = admit(sw, pkts, taken);
-        for (unsigned i = 0; i < kept; i++) {
-            struct ina_packet *pkt = &pkts[i];
-            const uint16_t port = pkt->ingress_port;
-            memset(&pkt->ingress_port, 0, offsetof(struct ina_packet, meta) - offsetof(struct ina_packet, ingress_port));
-            pkt->ingress_port = port;
-            pkt->ingress_time = now;
-            pkt->meta = sw->ingress_meta + (size_t)i * sw->meta_stride;
-            sw->passes[i] = 1;
-        }
+        unsigned kept = admit(sw, pkts, taken, now);
         if (kept) {
+            memset(sw->passes, 1, kept);
             sw->lent = sw->outlet.put != NULL;
             process(sw, pkts, kept, NULL, now);
             sw->lent = false;
