@@ -18,7 +18,7 @@ from ina.transport import Endpoint, WorkerConfig, dpdk, protocols, worker_addres
 from ina.transport.ports import Faults, Port, memory_pair
 
 P4 = Path(__file__).resolve().parent.parent / "p4"
-WORKERS, VALUES, SLOTS = 3, 64, 32
+WORKERS, VALUES, SLOTS = 3, 128, 32  # frames long enough for a switch to pass them on where they lie
 SIZES = (1, 63, 1000, 30_000)
 BAD = Faults(loss=0.03, duplicate=0.05, reorder=0.05, corrupt=0.01, duplicate_delay=2e-3, reorder_delay=1e-3)
 

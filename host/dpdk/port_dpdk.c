@@ -6,7 +6,8 @@
  * `lent` are frames that the owner looks at, oldest first. `staged` is a stack of mbufs ready to be filled: what rx_done gives
  * back goes there while there is room, so that a port which sends as much as it receives needs the pool for nothing, and writes
  * into buffers that the processor has just had in its hands. `late` is what the device had no room for: it goes first, and
- * nothing is lent while anything is there, so back-pressure reaches the owner and no frame is lost. */
+ * nothing is lent while anything is there, so back-pressure reaches the owner and no frame is lost. A frame that only passes
+ * through changes its place in one port's `lent` for one in the other's `staged` (take). */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -272,6 +273,21 @@ static void dpdk_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, u
     p->staged_count = p->tx_first + kept;
 }
 
+static int dpdk_take(struct ina_port *port, uint32_t k, struct ina_port *from, uint32_t i, const uint8_t *data)
+{
+    struct dpdk_port *p = (struct dpdk_port *)port, *other = (struct dpdk_port *)from;
+    if (k >= p->tx_lent || i >= other->lent_end - other->lent_begin)
+        return 0;
+    struct rte_mbuf **const mine = &p->staged[p->tx_first + k], **const its = &other->lent[(other->lent_begin + i) % LENT];
+    struct rte_mbuf *m = *its;
+    if (!reusable(p, m) || (uintptr_t)data - (uintptr_t)buffer_of(m) >= p->buffer)
+        return 0;
+    m->ol_flags = 0;
+    *its = *mine;
+    *mine = m;
+    return 1;
+}
+
 static uint64_t dpdk_next_due(const struct ina_port *port)
 {
     (void)port;
@@ -305,6 +321,7 @@ static const struct ina_port_ops DPDK_OPS = {
     .tx_put = dpdk_tx_put,
     .arm = dpdk_arm,
     .next_due = dpdk_next_due,
+    .take = dpdk_take,
     .close = dpdk_close,
 };
 

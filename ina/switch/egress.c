@@ -79,6 +79,27 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
     }
 }
 
+enum { WORTH_TAKING = 512 }; /* bytes: shorter frames are copied in less time than ports take to agree */
+
+/* The last copy of packet `source` of the batch need not be one: the frame itself as frame `n` of what the port lent, where both
+ * ports can do that. */
+static inline bool take(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *from, unsigned source,
+                        struct ina_replica replica, uint8_t instance_type, uint64_t now)
+{
+    if (from->len < WORTH_TAKING)
+        return false;
+    struct ina_port *port = sw->ports[replica.port].port, *in = sw->ports[from->ingress_port].port;
+    if (!port || !port->ops->take || !in || in->ops != port->ops || sw->tna || !port->ops->take(port, n, in, source, from->data))
+        return false;
+    to->data = from->data;
+    to->len = from->len;
+    to->headroom = from->headroom;
+    to->tailroom = from->tailroom;
+    ina_describe(to, from, replica, instance_type, true);
+    to->enq_time = to->deq_time = now;
+    return true;
+}
+
 /* A copy of `from` into `to`, which is frame `n` of what the port lent; with metadata of its own unless it may have the
  * packet's. False: it does not fit. */
 static inline bool copy(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *from,
@@ -99,6 +120,15 @@ static inline bool copy(struct ina_switch *sw, struct ina_packet *to, unsigned n
     return true;
 }
 
+/* One copy of packet `source` of the batch; the last one has its metadata, and the frame itself if the ports can do that. */
+static inline bool put(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *batch, unsigned source,
+                       struct ina_replica replica, uint8_t instance_type, bool last, uint64_t now)
+{
+    const struct ina_packet *from = &batch[source];
+    return (last && take(sw, to, n, from, source, replica, instance_type, now))
+           || copy(sw, to, n, from, replica, instance_type, !last, now);
+}
+
 /* Copies of one chunk straight into the port's frames; the emission after the chunk. */
 static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct ina_packet *batch, int32_t at, uint64_t now)
 {
@@ -114,7 +144,7 @@ static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct i
         uint32_t uses = --sw->uses[e->source]; /* the last copy may have the metadata itself */
         if (n == lent)
             port->stats.drops[INA_DROPPED_BACK_PRESSURE]++;
-        else if (copy(sw, &out[n], n, &batch[e->source], (struct ina_replica){number, e->rid}, e->instance_type, uses, now))
+        else if (put(sw, &out[n], n, batch, e->source, (struct ina_replica){number, e->rid}, e->instance_type, uses == 0, now))
             passes[n++] = sw->passes[e->source];
     }
     if (n)
@@ -129,11 +159,11 @@ void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, cons
 {
     for (uint32_t m = 0; m < group->count; m++) {
         const struct ina_replica replica = group->member[m];
-        const bool own_meta = m + 1 < group->count;
+        const bool last = m + 1 == group->count;
         struct ina_packet *out = sw->out;
         unsigned lent = ina_lend(sw, replica.port, out, count), n = 0, k = 0;
         for (; k < count && n < lent; k++)
-            n += copy(sw, &out[n], n, &batch[sources[k]], replica, INA_REPLICATED, own_meta, now);
+            n += put(sw, &out[n], n, batch, sources[k], replica, INA_REPLICATED, last, now);
         sw->ports[replica.port].stats.drops[INA_DROPPED_BACK_PRESSURE] += count - k;
         if (n)
             ina_run_egress(sw, replica.port, out, n, sw->passes, now); /* those of a batch from ports: all the same */
