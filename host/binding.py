@@ -53,7 +53,7 @@ def sources() -> list[str]:
 def compile_flags() -> list[str]:
     """``INA_MARCH`` names the instruction set (default: this machine's), ``INA_CFLAGS`` adds flags (sanitizers)."""
     march = os.environ.get("INA_MARCH", "native")
-    flags = ["-O3", "-std=gnu11", f"-march={march}", "-fno-semantic-interposition", "-g1"]
+    flags = ["-O3", "-std=gnu11", f"-march={march}", "-fno-semantic-interposition", "-fno-math-errno", "-g1"]
     flags += ["-Wall", "-Wextra", "-Wno-unused-parameter"]
     return flags + os.environ.get("INA_CFLAGS", "").split()
 

@@ -1,5 +1,6 @@
 /* Block floating point and the exact code: see codec.h. Every loop is written so that gcc and clang vectorise it:
- * no calls, no branches, loads and stores through memcpy (any alignment), restrict pointers. */
+ * no calls, no branches, loads and stores through memcpy (any alignment), restrict pointers; and compiled once more for
+ * each number of values that small packets have, since a loop whose end is known needs nothing for what is left over. */
 #include "codec.h"
 
 #include <assert.h>
@@ -47,18 +48,56 @@ int ina_codec_shift(int workers)
     return workers <= 1 ? 30 : 30 - (32 - __builtin_clz((unsigned)workers - 1));
 }
 
-int ina_codec_exponent(const float *x, size_t count)
+/* The nearest integer, ties to even, of what int32 can hold: one instruction, where the compiler knows it. */
+static inline int32_t nearest(float y)
 {
-    /* Without the sign bit, floats order as their bits do: zero < denormals < normals < inf < NaN. */
+#if defined __NO_MATH_ERRNO__ && !defined __clang__ /* else a call, which nothing vectorises */
+    return __builtin_irintf(y);
+#else
+    return (int32_t)rintf(y);
+#endif
+}
+
+#define KERNEL static inline __attribute__((always_inline))
+/* The kernel for `count` values, which is the first of its arguments. */
+#define BY_COUNT(kernel, count, ...)                \
+    switch (count) {                                \
+    case 64: kernel(64, __VA_ARGS__); break;        \
+    case 128: kernel(128, __VA_ARGS__); break;      \
+    case 256: kernel(256, __VA_ARGS__); break;      \
+    default: kernel(count, __VA_ARGS__);            \
+    }
+
+/* Without the sign bit, floats order as their bits do: zero < denormals < normals < inf < NaN. */
+KERNEL void largest_of(size_t count, const float *restrict x, int32_t *restrict out)
+{
     int32_t largest = 0;
     for (size_t i = 0; i < count; i++) {
-        int32_t magnitude = (int32_t)(bits_of(x[i]) & 0x7fffffffu);
+        const int32_t magnitude = (int32_t)(bits_of(x[i]) & 0x7fffffffu);
         largest = magnitude > largest ? magnitude : largest;
     }
+    *out = largest;
+}
+
+int ina_codec_exponent(const float *x, size_t count)
+{
+    int32_t largest;
+    BY_COUNT(largest_of, count, x, &largest)
     if (largest >= 0x7f800000)
         return INA_EXP_NONFINITE;
     int exponent = ((largest + 0x7fffff) >> 23) - 127; /* the fraction rounds up to the next power of two */
     return exponent < INA_EXP_MIN ? INA_EXP_MIN : exponent > INA_EXP_MAX ? INA_EXP_NONFINITE : exponent;
+}
+
+KERNEL void scaled(size_t count, uint8_t *restrict wire, const float *restrict x, float scale, float limit)
+{
+    for (size_t i = 0; i < count; i++) {
+        /* Each comparison is false for NaN, which then becomes a limit: the conversion is always defined. */
+        float y = x[i] * scale;
+        y = y < limit ? y : limit;
+        y = y > -limit ? y : -limit;
+        store_be32(wire + 4 * i, (uint32_t)nearest(y));
+    }
 }
 
 void ina_codec_encode(uint8_t *restrict wire, const float *restrict x, size_t count, int exponent, int shift)
@@ -67,14 +106,13 @@ void ina_codec_encode(uint8_t *restrict wire, const float *restrict x, size_t co
         memset(wire, 0, 4 * count);
         return;
     }
-    const float scale = power_of_two(shift - exponent), limit = power_of_two(shift);
-    for (size_t i = 0; i < count; i++) {
-        /* Each comparison is false for NaN, which then becomes a limit: the conversion is always defined. */
-        float y = x[i] * scale;
-        y = y < limit ? y : limit;
-        y = y > -limit ? y : -limit;
-        store_be32(wire + 4 * i, (uint32_t)(int32_t)rintf(y));
-    }
+    BY_COUNT(scaled, count, wire, x, power_of_two(shift - exponent), power_of_two(shift))
+}
+
+KERNEL void unscaled(size_t count, float *restrict x, const uint8_t *restrict wire, float unit)
+{
+    for (size_t i = 0; i < count; i++)
+        x[i] = (float)(int32_t)load_be32(wire + 4 * i) * unit;
 }
 
 void ina_codec_decode(float *restrict x, const uint8_t *restrict wire, size_t count, int exponent, int shift,
@@ -86,9 +124,8 @@ void ina_codec_decode(float *restrict x, const uint8_t *restrict wire, size_t co
         return;
     }
     /* Normal for every exponent and divisor <= workers: 2^(-96 - 30 + ceil(log2 n)) / n >= 2^-126. */
-    const float unit = power_of_two(exponent - shift) / (float)divisor;
-    for (size_t i = 0; i < count; i++)
-        x[i] = (float)(int32_t)load_be32(wire + 4 * i) * unit;
+    const float unit = power_of_two(exponent - shift);
+    BY_COUNT(unscaled, count, x, wire, divisor == 1 ? unit : unit / (float)divisor)
 }
 
 void ina_codec_put_int32(uint8_t *restrict wire, const int32_t *restrict x, size_t count)
