@@ -125,7 +125,7 @@ class TestPmd:
 
 def memif(path: Path, worker: int, server: bool, frame: int) -> str:
     """A worker's device, of either end."""
-    return dpdk.device(f"memif:{path},rsize=8", worker, server, frame)
+    return dpdk.device(f"memif:{path},rsize=7", worker, server, frame)
 
 
 def ring_ceiling(frame: int) -> float:
@@ -195,7 +195,7 @@ def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[object]]
     """This process's end of each worker's link: a memif each."""
     frame = HEADERS + 4 * values
     with contextlib.ExitStack() as stack:
-        pool = stack.enter_context(dpdk.Pool(ROOM, frame))
+        pool = stack.enter_context(dpdk.Pool(ROOM, frame, [f"memif:{path}"]))
         names = [memif(path, worker, server, frame) for worker in range(WORKERS)]
         devices = [stack.enter_context(dpdk.open_device(name, pool, descriptors=256, timeout=10)) for name in names]
         ports = [stack.enter_context(contextlib.closing(device.port())) for device in devices]

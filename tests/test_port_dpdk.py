@@ -66,6 +66,8 @@ def test_devices_as_people_say_them():
     assert dpdk.device("net_null0,copy=1", 1, True, 1100) == "net_null0,copy=1"
     said = dpdk.device("memif:/run/x,rsize=11", 2, False, 8300)
     assert said == "net_memif2,role=client,id=2,socket=/run/x,socket-abstract=no,bsize=8384,rsize=11"
+    for frame, lines in ((64, 25), (1518, 25), (1600, 25), (1601, 27), (8244, 129)):  # an odd number, and a standard frame
+        assert f",bsize={64 * lines},rsize=9" in dpdk.device("memif:/run/x", 2, True, frame)
     with pytest.raises(ValueError, match="expected memif:SOCKET"):
         dpdk.device("memif:", 0, True, 1100)
 

@@ -26,8 +26,9 @@ const char *ina_dpdk_version(void);
 int ina_dpdk_cpus(int *cpus, int max);
 
 /* ---- pools: mbufs that ports share. What one port sends and another one of the process receives never leaves the pool. --- */
-/* `mbufs`: at least those that devices hold in their queues, and 64 for each port and direction. `max_frame`: bytes. */
-struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, char *error, size_t error_size);
+/* `mbufs`: at least those that devices hold in their queues, and 64 for each port and direction. `max_frame`: bytes. `buffer`:
+ * bytes of an mbuf behind its headroom, at least as many; 0: as many as any device may want. */
+struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, uint32_t buffer, char *error, size_t error_size);
 uint32_t ina_dpdk_pool_in_use(const struct ina_dpdk_pool *pool); /* mbufs that are not in the pool; slow */
 void ina_dpdk_pool_free(struct ina_dpdk_pool *pool);             /* after the devices that use it are closed */
 

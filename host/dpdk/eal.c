@@ -85,11 +85,12 @@ enum { CACHE = 256 };
 _Static_assert(RTE_PKTMBUF_HEADROOM == 128 && INA_PORT_HEADROOM - RTE_PKTMBUF_HEADROOM == INA_DPDK_PRIVATE,
                "DPDK was built with another headroom");
 
-struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, char *error, size_t error_size)
+struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, uint32_t buffer, char *error, size_t error_size)
 {
     static unsigned number;
     char name[RTE_MEMPOOL_NAMESIZE];
-    if (max_frame < INA_PORT_MIN_FRAME || max_frame > INA_PORT_MAX_FRAME || !mbufs) {
+    if (max_frame < INA_PORT_MIN_FRAME || max_frame > INA_PORT_MAX_FRAME || !mbufs
+        || (buffer && (buffer < max_frame || buffer > UINT16_MAX - RTE_PKTMBUF_HEADROOM))) {
         say(error, error_size, "pool of %u mbufs for frames of %u bytes: expected at least one, and frames of %d to %d bytes", mbufs,
             max_frame, INA_PORT_MIN_FRAME, INA_PORT_MAX_FRAME);
         return NULL;
@@ -101,7 +102,7 @@ struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, c
      * an odd number of lines apart and spread over the cache's sets. */
     const uint32_t whole = RTE_ALIGN_CEIL(max_frame + 2 * RTE_VLAN_HLEN + RTE_ETHER_CRC_LEN, 1024);
     const uint32_t data = whole < RTE_MBUF_DEFAULT_DATAROOM ? RTE_MBUF_DEFAULT_DATAROOM : whole;
-    const uint32_t room = RTE_PKTMBUF_HEADROOM + data + RTE_CACHE_LINE_SIZE - INA_DPDK_PRIVATE;
+    const uint32_t room = RTE_PKTMBUF_HEADROOM + (buffer ? buffer : data + RTE_CACHE_LINE_SIZE - INA_DPDK_PRIVATE);
     struct rte_pktmbuf_pool_private how = {.mbuf_data_room_size = (uint16_t)room, .mbuf_priv_size = INA_DPDK_PRIVATE};
     snprintf(name, sizeof name, "ina_%u", number++);
     pool->max_frame = max_frame;

@@ -66,7 +66,7 @@ class Devices:
         self.ports: dict[int, Any] = {}
         self.steering: dict[int, str] = {}
         self._bare: list[object] = []
-        self.pool = dpdk.Pool(mbufs, max_frame)
+        self.pool = dpdk.Pool(mbufs, max_frame, wanted.values())
         left = [path for text in wanted.values() if server and (path := dpdk.memif_socket(text)) and path.is_socket()]
         try:
             for number, text in wanted.items():

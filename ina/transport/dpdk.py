@@ -17,7 +17,7 @@ import shutil
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from .ports import MAX_FRAME, MIN_FRAME, Port
 
 INSTALL = "install DPDK 22.11 or newer with its headers (Debian and Ubuntu: apt install dpdk libdpdk-dev pkg-config)"
 PCI = re.compile(r"^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](,|$)")
+RING = 9  # log2 of the frames in a ring of memif: four jobs' windows. More would only leave the caches
 _ERROR = 512
 
 
@@ -161,13 +162,18 @@ def _text(error) -> str:
 
 
 class Pool:
-    """mbufs that the ports of a process share: ``mbufs`` of frames up to ``max_frame`` bytes. Raises DpdkError."""
+    """mbufs that the ports of a process share: ``mbufs`` of frames up to ``max_frame`` bytes. Raises DpdkError.
 
-    def __init__(self, mbufs: int, max_frame: int):
+    ``wanted``: the devices as people say them (``device``), if they are known. memif's buffers are as long as frames; NICs want
+    more.
+    """
+
+    def __init__(self, mbufs: int, max_frame: int, wanted: Iterable[str] = ()):
         if not MIN_FRAME <= max_frame <= MAX_FRAME:
             raise ValueError(f"dpdk: max_frame is {max_frame}, expected {MIN_FRAME} to {MAX_FRAME}")
-        error = ffi.new("char[]", _ERROR)
-        self.pointer = library().ina_dpdk_pool_create(mbufs, max_frame, error, _ERROR)
+        error, named = ffi.new("char[]", _ERROR), list(wanted)
+        buffer = memif_buffer(max_frame) if named and all(map(memif_socket, named)) else 0
+        self.pointer = library().ina_dpdk_pool_create(mbufs, max_frame, buffer, error, _ERROR)
         if self.pointer == ffi.NULL:
             raise DpdkError(f"dpdk: {_text(error)}")
         self.mbufs, self.max_frame = mbufs, max_frame
@@ -271,10 +277,17 @@ def device(text: str, number: int, server: bool, max_frame: int) -> str:
     path, comma, more = text.removeprefix("memif:").partition(",")
     if not path:
         raise ValueError(f"dpdk: {text!r}: expected memif:SOCKET, such as memif:/run/ina.sock")
-    # Buffers that a whole frame fits into, with what drivers and rings round up to.
-    size = max(2048, -(-(max_frame + 64) // 64) * 64)
+    ring = "" if "rsize=" in more else f",rsize={RING}"
     return (f"net_memif{number},role={'server' if server else 'client'},id={number},socket={path},socket-abstract=no,"
-            f"bsize={size}{comma}{more}")
+            f"bsize={memif_buffer(max_frame)}{ring}{comma}{more}")
+
+
+def memif_buffer(max_frame: int) -> int:
+    """Bytes of memif's buffers, and of the mbufs that are copied to and from them: the driver is fastest where both are equally
+    long. Whole cache lines, so that no two frames share one, and an odd number of them, so that frames spread over the cache's
+    sets; no more than frames need, since each buffer of a ring is used in turn and all of them pass through the caches. But
+    room for a standard frame, since the driver copies what the far end says into an mbuf without a look at its size."""
+    return -(-max(max_frame, 1518) // 64) * 64 | 64
 
 
 def memif_socket(text: str) -> Path | None:
@@ -348,7 +361,7 @@ def _job_port(where: Plug, udp_port: int, max_frame: int, eal: Sequence[str], ti
         longest = max(max_frame, 1514)
         mbufs = 8192
         start(list(eal) or arguments([where.device], 64 + mbufs * (max(longest + 1024, 2048) + 512) // 1_000_000))
-        name, pool = device(where.device, where.at, False, longest), Pool(mbufs, longest)
+        name, pool = device(where.device, where.at, False, longest), Pool(mbufs, longest, [where.device])
         try:
             _devices[where.device] = open_device(name, pool, timeout=timeout)
         except BaseException:

@@ -96,7 +96,7 @@ static void odd_mbufs(void)
     struct ina_port *ports[2];
     struct ina_packet pkts[4];
     pair("odd", FRAMES, devices, ports);
-    struct ina_dpdk_pool *other = ina_dpdk_pool_create(16, 2000, error, sizeof error);
+    struct ina_dpdk_pool *other = ina_dpdk_pool_create(16, 2000, 0, error, sizeof error);
     CHECK(other);
     struct rte_mempool *foreign = other->mbufs, *own = pool->mbufs;
     const uint16_t id = devices[0]->id;
@@ -401,9 +401,10 @@ int main(int argc, char **argv)
 {
     CHECK(ina_dpdk_init(argc, argv, error, sizeof error) > 0);
     CHECK(ina_dpdk_init(argc, argv, error, sizeof error) < 0 && strstr(error, "already"));
-    CHECK(!ina_dpdk_pool_create(0, MAX_FRAME, error, sizeof error) && !ina_dpdk_pool_create(1, 20, error, sizeof error));
-    CHECK(!ina_dpdk_pool_create(1u << 30, MAX_FRAME, error, sizeof error) && strstr(error, "memory"));
-    pool = ina_dpdk_pool_create(4096, MAX_FRAME, error, sizeof error);
+    CHECK(!ina_dpdk_pool_create(0, MAX_FRAME, 0, error, sizeof error) && !ina_dpdk_pool_create(1, 20, 0, error, sizeof error));
+    CHECK(!ina_dpdk_pool_create(16, MAX_FRAME, MAX_FRAME - 1, error, sizeof error) && strstr(error, "pool of 16"));
+    CHECK(!ina_dpdk_pool_create(1u << 30, MAX_FRAME, 0, error, sizeof error) && strstr(error, "memory"));
+    pool = ina_dpdk_pool_create(4096, MAX_FRAME, 0, error, sizeof error);
     CHECK(pool);
     CHECK(!ina_dpdk_open("net_nothing0", pool, NULL, error, sizeof error) && strstr(error, "net_nothing0"));
     rings();
