@@ -43,7 +43,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
     action add_more() {
         hdr.bridge.chunk = hdr.bridge.chunk + 1;
-        hdr.bridge.cell = hdr.bridge.cell + ROWS;
+        hdr.bridge.cell = hdr.bridge.cell + (place_t)ROWS;
         go_round(Pass.ADD);
     }
     action load() {
@@ -52,7 +52,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
     action load_more() {
         hdr.bridge.chunk = hdr.bridge.chunk - 1;
-        hdr.bridge.cell = hdr.bridge.cell - ROWS;
+        hdr.bridge.cell = hdr.bridge.cell - (place_t)ROWS;
         go_round(Pass.LOAD);
     }
     action absorb() {
@@ -96,7 +96,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
         meta.high = hdr.atp.incarnation ++ hdr.atp.job ++ hdr.atp.sequence[39:32];
         meta.low = hdr.atp.sequence[31:0];
         meta.flags = (bit<8>)(hdr.atp.collision ++ hdr.atp.ecn);
-        hdr.bridge.row = (bit<32>)hdr.atp.index & (SLOTS - 1);
+        hdr.bridge.row = hdr.atp.index & (place_t)(SLOTS - 1);
         if (!hdr.atp.isValid() && (!hdr.udp.isValid() || hdr.udp.dst_port & ATP_MASK != ATP_PORT)) {
             forwarding.apply(hdr, deparser_meta, traffic);
         } else if (hdr.bridge.pass == Pass.ADD || hdr.bridge.pass == Pass.LOAD) {
@@ -147,13 +147,11 @@ control SwitchEgress(inout packet_t hdr, inout egress_state_t meta, in egress_in
     Overflows() overflows;
 
     apply {
-        bit<1> any;
         if (hdr.bridge.pass == Pass.LEAVE) {
             if (hdr.bridge.replicated == 1) {
                 replicas.apply(hdr, standard);
             }
-            overflows.apply(hdr.flags, any);
-            hdr.atp.overflow = hdr.atp.overflow | any;
+            overflows.apply(hdr.flags, hdr.atp.overflow);
             bit<19> short = hdr.bridge.ecn_depth |-| standard.enq_qdepth;
             if (hdr.bridge.ecn_depth != 0 && short == 0) {
                 hdr.atp.ecn = 1;

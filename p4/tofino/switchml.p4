@@ -20,6 +20,9 @@
 #include "include/replies.p4"
 #include "include/forwarding.p4"
 
+// A stateful ALU wants its operands whole.
+@pa_container_size("ingress", "meta.kind", 32)
+@pa_container_size("ingress", "meta.incarnation", 32)
 control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_metadata_t standard,
                       in ingress_intrinsic_metadata_from_parser_t from_parser,
                       inout ingress_intrinsic_metadata_for_deparser_t deparser_meta,
@@ -41,7 +44,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
     action add_more() {
         hdr.bridge.chunk = hdr.bridge.chunk + 1;
-        hdr.bridge.cell = hdr.bridge.cell + ROWS;
+        hdr.bridge.cell = hdr.bridge.cell + (place_t)ROWS;
         go_round(Pass.ADD);
     }
     action load() {
@@ -50,7 +53,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
     action load_more() {
         hdr.bridge.chunk = hdr.bridge.chunk - 1;
-        hdr.bridge.cell = hdr.bridge.cell - ROWS;
+        hdr.bridge.cell = hdr.bridge.cell - (place_t)ROWS;
         go_round(Pass.LOAD);
     }
     action absorb() {
@@ -128,13 +131,11 @@ control SwitchEgress(inout packet_t hdr, inout egress_state_t meta, in egress_in
     Overflows() overflows;
 
     apply {
-        bit<1> any;
         if (hdr.bridge.pass == Pass.LEAVE) {
             if (hdr.bridge.replicated == 1) {
                 replicas.apply(hdr, standard);
             }
-            overflows.apply(hdr.flags, any);
-            hdr.switchml.overflow = hdr.switchml.overflow | any;
+            overflows.apply(hdr.flags, hdr.switchml.overflow);
         } else if (hdr.bridge.port == standard.egress_port) {
             deparser_meta.drop_ctl = 1;  // a broadcast: not back to where it came from
         }

@@ -9,11 +9,13 @@
 control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_metadata_from_parser_t from_parser) {
     bit<1>  known_job = 0;
     bit<1>  known_worker = 0;
-    bit<32> first_row = 0;
-    bit<32> first_slot = 0;
-    bit<32> place = 0;      // the row's, among the job's
-    bit<14> unowned = 0;    // bits of a slot's number that the job does not use
+    place_t first_row = 0;
+    place_t first_slot = 0;
+    place_t row = 0;        // among the job's
+    place_t slot = 0;
+    bit<14> owned = 0;      // bits of a slot's number that the job uses
     bit<14> outside = 0;
+    bit<8>  life = 0;
     bit<8>  stray = 0;      // how the packet's incarnation is another
 
     action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<16> group, bit<1> strict,
@@ -21,10 +23,11 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         known_job = 1;
         meta.full = full;
         meta.last = last;
-        first_row = (bit<32>)(base ++ 1w0);
-        first_slot = (bit<32>)base;
-        unowned = ~mask;
+        first_row[15:1] = base[14:0];
+        first_slot = base;
+        owned = mask;
         meta.incarnation = incarnation;
+        life = incarnation[7:0];
         hdr.bridge.group = group;
         meta.strict = strict;
         meta.parent = parent;
@@ -57,8 +60,9 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         size = 4096;
     }
 
-    action right(Op join) {
+    action right(Op join, bit<32> kind) {
         meta.join = join;
+        meta.kind = kind;
         meta.drop = Drop.NONE;
     }
     action wrong(Drop reason) {
@@ -80,13 +84,15 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
 #define VALUES_LENGTH (4 * VALUES)
         const entries = {
             (0, false, 0, SWITCHML_DATA, true, false, true, IPV4_LENGTH + VALUES_LENGTH, UDP_LENGTH + VALUES_LENGTH):
-                right(Op.ADD);
+                right(Op.ADD, KIND(SWITCHML_DATA, SIZE_CODE));
             (0, false, 0, SWITCHML_MAXIMUM, true, false, true, IPV4_LENGTH + VALUES_LENGTH, UDP_LENGTH + VALUES_LENGTH):
-                right(Op.MAXIMUM);
-            (0, false, 0, SWITCHML_DATA, true, false, false, IPV4_LENGTH, UDP_LENGTH): right(Op.ADD);
-            (0, false, 0, SWITCHML_MAXIMUM, true, false, false, IPV4_LENGTH, UDP_LENGTH): right(Op.MAXIMUM);
+                right(Op.MAXIMUM, KIND(SWITCHML_MAXIMUM, SIZE_CODE));
+            (0, false, 0, SWITCHML_DATA, true, false, false, IPV4_LENGTH, UDP_LENGTH):
+                right(Op.ADD, KIND(SWITCHML_DATA, SIZE_NONE));
+            (0, false, 0, SWITCHML_MAXIMUM, true, false, false, IPV4_LENGTH, UDP_LENGTH):
+                right(Op.MAXIMUM, KIND(SWITCHML_MAXIMUM, SIZE_NONE));
             (0, false, 0, SWITCHML_PENDING, true, true, false, IPV4_LENGTH + PENDING_LENGTH, UDP_LENGTH + PENDING_LENGTH):
-                right(Op.NOTHING);
+                right(Op.NOTHING, 0);
             (0, false, 0, SWITCHML_DATA, false, _, _, _, _): wrong(Drop.WRONG_SIZE);
             (0, false, 0, SWITCHML_MAXIMUM, false, _, _, _, _): wrong(Drop.WRONG_SIZE);
         }
@@ -94,29 +100,58 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         size = 8;
     }
 
+    action where() {
+        @in_hash { row = 1w0 ++ hdr.switchml.slot ++ hdr.switchml.set; }
+        @in_hash { slot = 2w0 ++ hdr.switchml.slot; }
+    }
+    table at {
+        actions = { where; }
+        const default_action = where();
+        size = 1;
+    }
+
+    action refuse(Drop reason) {
+        meta.drop = reason;
+    }
+    table admitted {
+        key = {
+            meta.drop: ternary;
+            known_job: ternary;
+            known_worker: ternary;
+            hdr.pending.isValid(): ternary;
+            meta.above: ternary;
+            meta.strict: ternary;
+            stray: ternary;
+            outside: ternary;
+        }
+        actions = { refuse; NoAction; }
+        const entries = {
+            (Drop.NONE, 0, _, _,    _, _, _, _): refuse(Drop.UNKNOWN_JOB);
+            (Drop.NONE, _, 0, _,    _, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (Drop.NONE, _, _, true, 0, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (Drop.NONE, _, _, _,    _, _, 0, 0): NoAction();
+            (Drop.NONE, _, _, _,    _, 0, _, 0): NoAction();
+            (Drop.NONE, _, _, _,    _, 1, 0, _): refuse(Drop.WRONG_SLOT);
+            (Drop.NONE, _, _, _,    _, 1, _, _): refuse(Drop.OLD_INCARNATION);
+            (Drop.NONE, _, _, _,    _, _, _, _): refuse(Drop.WRONG_SLOT);
+        }
+        const default_action = NoAction();
+        size = 8;
+    }
+
     apply {
         job.apply();
         worker.apply();
         shape.apply();
-        place = (bit<32>)(hdr.switchml.slot ++ hdr.switchml.set);
+        at.apply();
 
-        stray = (bit<8>)hdr.exponents.e1 ^ meta.incarnation[7:0];
-        outside = hdr.switchml.slot & unowned;
-        hdr.bridge.row = first_row + place;
-        hdr.bridge.cell = first_row + place;
-        meta.slot = first_slot + (bit<32>)hdr.switchml.slot;
+        stray = (bit<8>)hdr.exponents.e1 ^ life;
+        outside = hdr.switchml.slot & ~owned;
+        hdr.bridge.row = first_row + row;
+        hdr.bridge.cell = first_row + row;
+        meta.slot = first_slot + slot;
 
-        if (meta.drop == Drop.NONE) {
-            if (known_job == 0) {
-                meta.drop = Drop.UNKNOWN_JOB;
-            } else if (known_worker == 0 || (hdr.pending.isValid() && meta.above == 0)) {
-                meta.drop = Drop.WRONG_SOURCE;
-            } else if (meta.strict == 1 && stray != 0) {
-                meta.drop = Drop.OLD_INCARNATION;
-            } else if (outside != 0) {
-                meta.drop = Drop.WRONG_SLOT;
-            }
-        }
+        admitted.apply();
     }
 }
 

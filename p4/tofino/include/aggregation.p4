@@ -6,20 +6,20 @@
 
 /* Largest exponent of the phase. Published clients carry two, ours one and the incarnation, which stays as it is. */
 control Largest(inout int<8> exponent, in bridge_t bridge) {
-    Register<int<8>, bit<32>>(ROWS, 0) exponents;
-    RegisterAction<int<8>, bit<32>, int<8>>(exponents) begin_ = {
+    Register<int<8>, place_t>(ROWS, 0) exponents;
+    RegisterAction<int<8>, place_t, int<8>>(exponents) begin_ = {
         void apply(inout int<8> largest, out int<8> now) {
             largest = exponent;
             now = largest;
         }
     };
-    RegisterAction<int<8>, bit<32>, int<8>>(exponents) join_ = {
+    RegisterAction<int<8>, place_t, int<8>>(exponents) join_ = {
         void apply(inout int<8> largest, out int<8> now) {
             largest = max(largest, exponent);
             now = largest;
         }
     };
-    RegisterAction<int<8>, bit<32>, int<8>>(exponents) look_ = {
+    RegisterAction<int<8>, place_t, int<8>>(exponents) look_ = {
         void apply(inout int<8> largest, out int<8> now) {
             now = largest;
         }
@@ -57,20 +57,20 @@ control Largest(inout int<8> exponent, in bridge_t bridge) {
 
 /* Whether a packet of this phase came with the overflow flag set. */
 control Flags(inout packet_t hdr) {
-    Register<bit<8>, bit<32>>(ROWS, 0) overflows;
-    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) begin_ = {
+    Register<bit<8>, place_t>(ROWS, 0) overflows;
+    RegisterAction<bit<8>, place_t, bit<1>>(overflows) begin_ = {
         void apply(inout bit<8> overflow, out bit<1> now) {
             overflow = (bit<8>)hdr.switchml.overflow;
             now = overflow[0:0];
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) join_ = {
+    RegisterAction<bit<8>, place_t, bit<1>>(overflows) join_ = {
         void apply(inout bit<8> overflow, out bit<1> now) {
             overflow = overflow | (bit<8>)hdr.switchml.overflow;
             now = overflow[0:0];
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) look_ = {
+    RegisterAction<bit<8>, place_t, bit<1>>(overflows) look_ = {
         void apply(inout bit<8> overflow, out bit<1> now) {
             now = overflow[0:0];
         }

@@ -7,50 +7,50 @@
 control Marks(inout packet_t hdr, in state_t meta) {
     bit<8> seen = 0;
 
-    Register<int<8>, bit<32>>(SLOTS, 0) exponents;
-    RegisterAction<int<8>, bit<32>, int<8>>(exponents) begin_exponent = {
+    Register<int<8>, place_t>(SLOTS, 0) exponents;
+    RegisterAction<int<8>, place_t, int<8>>(exponents) begin_exponent = {
         void apply(inout int<8> largest) {
             largest = hdr.atp.exponent;
         }
     };
-    RegisterAction<int<8>, bit<32>, int<8>>(exponents) join_exponent = {
+    RegisterAction<int<8>, place_t, int<8>>(exponents) join_exponent = {
         void apply(inout int<8> largest, out int<8> now) {
             largest = max(largest, hdr.atp.exponent);
             now = largest;
         }
     };
-    RegisterAction<int<8>, bit<32>, int<8>>(exponents) look_at_exponent = {
+    RegisterAction<int<8>, place_t, int<8>>(exponents) look_at_exponent = {
         void apply(inout int<8> largest, out int<8> now) {
             now = largest;
         }
     };
 
-    Register<bit<8>, bit<32>>(SLOTS, 0) flags;  // collision, ECN: of the packets in the sum, and that asked for it
-    RegisterAction<bit<8>, bit<32>, bit<8>>(flags) begin_flags = {
+    Register<bit<8>, place_t>(SLOTS, 0) flags;  // collision, ECN: of the packets in the sum, and that asked for it
+    RegisterAction<bit<8>, place_t, bit<8>>(flags) begin_flags = {
         void apply(inout bit<8> of_sum) {
             of_sum = meta.flags;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(flags) join_flags = {
+    RegisterAction<bit<8>, place_t, bit<8>>(flags) join_flags = {
         void apply(inout bit<8> of_sum, out bit<8> now) {
             of_sum = of_sum | meta.flags;
             now = of_sum;
         }
     };
 
-    Register<bit<8>, bit<32>>(SLOTS, 0) overflows;  // whether a packet in the sum came with the overflow flag set
-    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) begin_overflow = {
+    Register<bit<8>, place_t>(SLOTS, 0) overflows;  // whether a packet in the sum came with the overflow flag set
+    RegisterAction<bit<8>, place_t, bit<1>>(overflows) begin_overflow = {
         void apply(inout bit<8> overflow) {
             overflow = (bit<8>)hdr.atp.overflow;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) join_overflow = {
+    RegisterAction<bit<8>, place_t, bit<1>>(overflows) join_overflow = {
         void apply(inout bit<8> overflow, out bit<1> now) {
             overflow = overflow | (bit<8>)hdr.atp.overflow;
             now = overflow[0:0];
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<1>>(overflows) look_at_overflow = {
+    RegisterAction<bit<8>, place_t, bit<1>>(overflows) look_at_overflow = {
         void apply(inout bit<8> overflow, out bit<1> now) {
             now = overflow[0:0];
         }

@@ -40,21 +40,21 @@ control Last(in packet_t hdr, inout state_t meta) {
     bit<32> high = 0;
     bit<8>  borrow = 0;
 
-    Register<bit<32>, bit<32>>(SLOTS, 0) last_high;
-    RegisterAction<bit<32>, bit<32>, bit<32>>(last_high) look_at_high = {
+    Register<bit<32>, place_t>(SLOTS, 0) last_high;
+    RegisterAction<bit<32>, place_t, bit<32>>(last_high) look_at_high = {
         void apply(inout bit<32> word, out bit<32> before) {
             before = word;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(last_high) remember_high = {
+    RegisterAction<bit<32>, place_t, bit<32>>(last_high) remember_high = {
         void apply(inout bit<32> word) {
             word = meta.high;
         }
     };
 // The same word twice: one says whether it is this number's, the other whether it is beyond.
 #define LAST_LOW(name, condition) \
-    Register<bit<32>, bit<32>>(SLOTS, 0) name; \
-    RegisterAction<bit<32>, bit<32>, bit<8>>(name) look_at_##name = { \
+    Register<bit<32>, place_t>(SLOTS, 0) name; \
+    RegisterAction<bit<32>, place_t, bit<8>>(name) look_at_##name = { \
         void apply(inout bit<32> word, out bit<8> said) { \
             said = 0; \
             if (condition) { \
@@ -62,7 +62,7 @@ control Last(in packet_t hdr, inout state_t meta) {
             } \
         } \
     }; \
-    RegisterAction<bit<32>, bit<32>, bit<8>>(name) remember_##name = { \
+    RegisterAction<bit<32>, place_t, bit<8>>(name) remember_##name = { \
         void apply(inout bit<32> word) { \
             word = meta.low; \
         } \
@@ -107,13 +107,13 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
 
 // The same pair of words twice: one says whether it is too old, the other the mark.
 #define CLAIMS(name, type, say) \
-    Register<claim_t, bit<32>>(SLOTS, {0, 0}) name; \
-    RegisterAction<claim_t, bit<32>, type>(name) look_at_##name = { \
+    Register<claim_t, place_t>(SLOTS, {0, 0}) name; \
+    RegisterAction<claim_t, place_t, type>(name) look_at_##name = { \
         void apply(inout claim_t claim, out type said) { \
             say \
         } \
     }; \
-    RegisterAction<claim_t, bit<32>, type>(name) take_old_##name = { \
+    RegisterAction<claim_t, place_t, type>(name) take_old_##name = { \
         void apply(inout claim_t claim, out type said) { \
             say \
             if ((int<32>)(meta.horizon - claim.stamp) > 0) { \
@@ -122,7 +122,7 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
             } \
         } \
     }; \
-    RegisterAction<claim_t, bit<32>, type>(name) take_##name = { \
+    RegisterAction<claim_t, place_t, type>(name) take_##name = { \
         void apply(inout claim_t claim, out type said) { \
             say \
             if ((int<32>)(meta.horizon - claim.stamp) > 0 || claim.held == 0) { \
@@ -131,7 +131,7 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
             } \
         } \
     }; \
-    RegisterAction<claim_t, bit<32>, type>(name) free_##name = { \
+    RegisterAction<claim_t, place_t, type>(name) free_##name = { \
         void apply(inout claim_t claim) { \
             claim.held = 0; \
         } \
@@ -184,14 +184,14 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
         size = 10;
     }
 
-    Register<owner_t, bit<32>>(SLOTS, {0, 0}) owners;
-    RegisterAction<owner_t, bit<32>, bit<8>>(owners) own_ = {
+    Register<owner_t, place_t>(SLOTS, {0, 0}) owners;
+    RegisterAction<owner_t, place_t, bit<8>>(owners) own_ = {
         void apply(inout owner_t owner) {
             owner.high = meta.high;
             owner.low = meta.low;
         }
     };
-    RegisterAction<owner_t, bit<32>, bit<8>>(owners) compare_ = {
+    RegisterAction<owner_t, place_t, bit<8>>(owners) compare_ = {
         void apply(inout owner_t owner, out bit<8> said) {
             said = 0;
             if (owner.high == meta.high && owner.low == meta.low) {
@@ -199,13 +199,13 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
             }
         }
     };
-    Register<bit<8>, bit<32>>(SLOTS, 0) kinds;
-    RegisterAction<bit<8>, bit<32>, bit<8>>(kinds) set_kind_ = {
+    Register<bit<8>, place_t>(SLOTS, 0) kinds;
+    RegisterAction<bit<8>, place_t, bit<8>>(kinds) set_kind_ = {
         void apply(inout bit<8> of_sum) {
             of_sum = meta.kind;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(kinds) look_at_kind_ = {
+    RegisterAction<bit<8>, place_t, bit<8>>(kinds) look_at_kind_ = {
         void apply(inout bit<8> of_sum, out bit<8> said) {
             said = of_sum;
         }
@@ -239,19 +239,19 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
         size = 5;
     }
 
-    Register<bit<32>, bit<32>>(SLOTS, 0) seen;
-    RegisterAction<bit<32>, bit<32>, bit<32>>(seen) begin_seen_ = {
+    Register<bit<32>, place_t>(SLOTS, 0) seen;
+    RegisterAction<bit<32>, place_t, bit<32>>(seen) begin_seen_ = {
         void apply(inout bit<32> workers) {
             workers = hdr.atp.bitmap;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(seen) join_seen_ = {
+    RegisterAction<bit<32>, place_t, bit<32>>(seen) join_seen_ = {
         void apply(inout bit<32> workers, out bit<32> before) {
             before = workers;
             workers = workers | hdr.atp.bitmap;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<32>>(seen) take_back_ = {
+    RegisterAction<bit<32>, place_t, bit<32>>(seen) take_back_ = {
         void apply(inout bit<32> workers) {
             workers = workers & ~hdr.bridge.surplus;
         }
@@ -300,13 +300,13 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
         size = 12;
     }
 
-    Register<absent_t, bit<32>>(SLOTS, {0, 0}) absents;
-    RegisterAction<absent_t, bit<32>, bit<32>>(absents) begin_sum_ = {
+    Register<absent_t, place_t>(SLOTS, {0, 0}) absents;
+    RegisterAction<absent_t, place_t, bit<32>>(absents) begin_sum_ = {
         void apply(inout absent_t sum) {
             sum.workers = meta.others;
         }
     };
-    RegisterAction<absent_t, bit<32>, bit<32>>(absents) join_sum_ = {
+    RegisterAction<absent_t, place_t, bit<32>>(absents) join_sum_ = {
         void apply(inout absent_t sum, out bit<32> said) {
             if (sum.workers != GONE) {
                 sum.workers = sum.workers & meta.others;
@@ -314,7 +314,7 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
             said = sum.workers;
         }
     };
-    RegisterAction<absent_t, bit<32>, bit<32>>(absents) evict_ = {
+    RegisterAction<absent_t, place_t, bit<32>>(absents) evict_ = {
         void apply(inout absent_t sum, out bit<32> said) {
             if (sum.workers == GONE) {
                 sum.now = GONE;
@@ -325,7 +325,7 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
             said = sum.now;
         }
     };
-    RegisterAction<absent_t, bit<32>, bit<32>>(absents) look_at_sum_ = {
+    RegisterAction<absent_t, place_t, bit<32>>(absents) look_at_sum_ = {
         void apply(inout absent_t sum, out bit<32> said) {
             said = sum.workers;
         }

@@ -29,8 +29,8 @@ header bridge_t {
     bit<1>  downwards;
     bit<9>  port;        // by which it came
     bit<16> group;
-    bit<32> cell;        // of the next 32 values
-    bit<32> row;
+    place_t cell;        // of the next 32 values
+    place_t row;
     bit<32> surplus;     // workers that `seen` has because of it, though it was passed on
     bit<13> unused;
     bit<19> ecn_depth;

@@ -21,8 +21,8 @@ header bridge_t {
     bit<4>  unused;
     bit<9>  port;        // by which it came
     bit<16> group;
-    bit<32> cell;        // of the next 32 values
-    bit<32> row;
+    place_t cell;        // of the next 32 values
+    place_t row;
     bit<32> missing;
 }
 
@@ -38,6 +38,8 @@ struct packet_t {
     lanes_t     lanes;
 }
 
+#define KIND(type, size) ((bit<32>)type << 4 | (bit<32>)size)  // of a packet, as the row knows it
+
 /* What the stages of a pass tell each other; see metadata_t. */
 struct state_t {
     bool    bad_checksum;
@@ -51,7 +53,8 @@ struct state_t {
     bit<1>  parent;
     bit<1>  above;        // the sender is the parent
     // of the row
-    bit<32> slot;
+    place_t slot;
+    bit<32> kind;
     Op      join;         // what a packet that is added does
 }
 

@@ -13,44 +13,42 @@
 
 struct cell_t {
     int<32> sum;
-    bit<32> overflow;  // 1: since it began, two operands of one sign gave a sum of the other
+    int<32> overflow;  // 1: since it began, two operands of one sign gave a sum of the other
 }
 
-const int<32> LARGEST  = 0x7fffffff;
-const int<32> SMALLEST = -0x7fffffff - 1;
-
-/* Conditions say before the addition whether it will overflow: what a stateful ALU compares is what was there. */
+/* Conditions say before the addition whether it will overflow: what a stateful ALU compares is what was there. Two operands of
+ * one sign, and a sum, which wraps, of the other: two conditions for each sign of the value, which the table has looked at.
+ */
 control Lane(inout int<32> value, inout bit<8> flag, in bridge_t bridge) {
-    Register<cell_t, bit<32>>(CELLS, {0, 0}) cells;
+    Register<cell_t, place_t>(CELLS, {0, 0}) cells;
 
-    RegisterAction<cell_t, bit<32>, bit<8>>(cells) larger_ = {
-        void apply(inout cell_t cell, out bit<8> said) {
+    RegisterAction<cell_t, place_t, int<32>>(cells) larger_ = {
+        void apply(inout cell_t cell) {
             if (bridge.first == 1 || value > cell.sum) {
                 cell.sum = value;
             }
             cell.overflow = 0;
-            said = 0;
         }
     };
-    RegisterAction<cell_t, bit<32>, bit<8>>(cells) rise_ = {  // value >= 0
-        void apply(inout cell_t cell, out bit<8> said) {
-            if (cell.sum > LARGEST - value) {
+    RegisterAction<cell_t, place_t, int<32>>(cells) rise_ = {  // value >= 0
+        void apply(inout cell_t cell, out int<32> said) {
+            if (cell.sum >= 0 && cell.sum + value < 0) {
                 cell.overflow = 1;
             }
             cell.sum = cell.sum + value;
-            said = cell.overflow[7:0];
+            said = cell.overflow;
         }
     };
-    RegisterAction<cell_t, bit<32>, bit<8>>(cells) fall_ = {  // value < 0
-        void apply(inout cell_t cell, out bit<8> said) {
-            if (cell.sum < SMALLEST - value) {
+    RegisterAction<cell_t, place_t, int<32>>(cells) fall_ = {  // value < 0
+        void apply(inout cell_t cell, out int<32> said) {
+            if (cell.sum < 0 && cell.sum + value >= 0) {
                 cell.overflow = 1;
             }
             cell.sum = cell.sum + value;
-            said = cell.overflow[7:0];
+            said = cell.overflow;
         }
     };
-    RegisterAction<cell_t, bit<32>, int<32>>(cells) load_ = {
+    RegisterAction<cell_t, place_t, int<32>>(cells) load_ = {
         void apply(inout cell_t cell, out int<32> sum) {
             sum = cell.sum;
         }
@@ -60,10 +58,10 @@ control Lane(inout int<32> value, inout bit<8> flag, in bridge_t bridge) {
         larger_.execute(bridge.cell);
     }
     action rise() {
-        flag = flag | rise_.execute(bridge.cell);
+        flag = flag | rise_.execute(bridge.cell)[7:0];
     }
     action fall() {
-        flag = flag | fall_.execute(bridge.cell);
+        flag = flag | fall_.execute(bridge.cell)[7:0];
     }
     action load() {
         value = load_.execute(bridge.cell);
@@ -109,14 +107,26 @@ control Lanes(inout lanes_t lanes, inout flags_t flags, in bridge_t bridge) {
 }
 
 /* Whether any of the sums that a packet carries has overflowed. */
-control Overflows(in flags_t flags, out bit<1> any) {
-#define EITHER(i) | flags.f##i
-    apply {
-        any = 0;
-        bit<8> together = 0 FOR_EACH_LANE(EITHER);
-        if (together != 0) {
-            any = 1;
+control Overflows(in flags_t flags, inout bit<1> overflow) {
+    action mark() {
+        overflow = 1;
+    }
+#define FLAG_KEY(i) flags.f##i: ternary;
+#define NONE_SET(i) , 0
+    table any {
+        key = {
+            overflow: ternary;
+            FOR_EACH_LANE(FLAG_KEY)
         }
+        actions = { mark; NoAction; }
+        const entries = {
+            (0 FOR_EACH_LANE(NONE_SET)): NoAction();
+        }
+        const default_action = mark();
+        size = 1;
+    }
+    apply {
+        any.apply();
     }
 }
 

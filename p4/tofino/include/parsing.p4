@@ -30,7 +30,27 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     state bridge {
         packet.extract(hdr.bridge);
         packet.extract(hdr.flags);
-        transition ethernet;
+        transition select(hdr.bridge.pass) {
+            Pass.ARRIVE: ethernet;
+            Pass.ADD: add;
+            Pass.LOAD: load;
+            default: finish;
+        }
+    }
+#define SWITCHML_HEADERS packet.extract(hdr.ethernet); packet.extract(hdr.ipv4); packet.extract(hdr.udp); \
+        packet.extract(hdr.switchml); packet.extract(hdr.exponents);
+    state add {
+        SWITCHML_HEADERS
+        transition lanes;
+    }
+    state load {
+        SWITCHML_HEADERS
+        hdr.lanes.setValid();  // they will be
+        transition accept;
+    }
+    state finish {
+        SWITCHML_HEADERS
+        transition accept;
     }
     state ethernet {
         packet.extract(hdr.ethernet);
@@ -57,23 +77,15 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state switchml {
         packet.extract(hdr.switchml);
-        transition select(hdr.switchml.size, hdr.switchml.msg_type, hdr.bridge.pass) {
-            (SIZE_NONE, SWITCHML_PENDING, _): exponents_and_pending;
-            (SIZE_NONE, _, _): exponents;
-            (SIZE_CODE, _, Pass.ARRIVE): exponents_and_lanes;
-            (SIZE_CODE, _, Pass.ADD): exponents_and_lanes;
-            (SIZE_CODE, _, Pass.LOAD): exponents_before_lanes;
-            (SIZE_CODE, _, _): exponents;
+        transition select(hdr.switchml.size, hdr.switchml.msg_type) {
+            (SIZE_NONE, SWITCHML_PENDING): exponents_and_pending;
+            (SIZE_NONE, _): exponents;
+            (SIZE_CODE, _): exponents_and_lanes;
             default: accept;
         }
     }
     state exponents {
         packet.extract(hdr.exponents);
-        transition accept;
-    }
-    state exponents_before_lanes {
-        packet.extract(hdr.exponents);
-        hdr.lanes.setValid();  // they will be
         transition accept;
     }
     state exponents_and_pending {
@@ -83,6 +95,9 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state exponents_and_lanes {
         packet.extract(hdr.exponents);
+        transition lanes;
+    }
+    state lanes {
         packet.extract(hdr.lanes);
         transition accept;
     }

@@ -9,6 +9,8 @@
 
 #include "../../include/size.p4"
 
+typedef bit<16> place_t;  // in a register
+
 #ifndef PIPE
 #define PIPE 0
 #endif

@@ -32,12 +32,11 @@ struct missing_t {
 }
 
 control Phase(inout packet_t hdr, inout state_t meta) {
-    bit<32> kind = 0;
     bit<32> others = 0;     // all workers but the sender
     bit<32> published = 0;  // a published client's packet of one set takes its bit back in the other
     bit<8>  expected = 0;
-    bit<32> lowest = 0;
-    bit<32> lead = 0;       // not 0: the sender is the child with the lowest bit
+    bit<32> below = 0;      // in the places of bits below the sender's lowest, and of its others
+    bit<32> lower = 0;      // 0: the sender is the child with the lowest bit
     bit<8>  alien = 0;      // the row is not of this life of the job
     bit<8>  late = 0;
     bit<8>  same = 0;       // it is of the row's phase
@@ -49,8 +48,17 @@ control Phase(inout packet_t hdr, inout state_t meta) {
     bit<32> none = 0;       // 0: all were
     bit<8>  result = 0;
 
-    Register<bit<32>, bit<32>>(ROWS, 0) incarnations;
-    RegisterAction<bit<32>, bit<32>, bit<8>>(incarnations) enter = {
+    action compare_() {
+        lower = below & others;
+    }
+    table compare {  // in an action of its own, which the compiler does not merge with that before
+        actions = { compare_; }
+        const default_action = compare_();
+        size = 1;
+    }
+
+    Register<bit<32>, place_t>(ROWS, 0) incarnations;
+    RegisterAction<bit<32>, place_t, bit<8>>(incarnations) enter = {
         void apply(inout bit<32> incarnation, out bit<8> other) {
             other = 0;
             if (incarnation != meta.incarnation) {
@@ -59,7 +67,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             incarnation = meta.incarnation;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<8>>(incarnations) look_at_incarnation = {
+    RegisterAction<bit<32>, place_t, bit<8>>(incarnations) look_at_incarnation = {
         void apply(inout bit<32> incarnation, out bit<8> other) {
             other = 0;
             if (incarnation != meta.incarnation) {
@@ -68,13 +76,13 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         }
     };
 
-    Register<bit<32>, bit<32>>(ROWS, 0) finished;
-    RegisterAction<bit<32>, bit<32>, bit<8>>(finished) forget_finished_ = {
+    Register<bit<32>, place_t>(ROWS, 0) finished;
+    RegisterAction<bit<32>, place_t, bit<8>>(finished) forget_finished_ = {
         void apply(inout bit<32> tsi) {
             tsi = hdr.switchml.tsi - 1;
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<8>>(finished) look_at_finished_ = {
+    RegisterAction<bit<32>, place_t, bit<8>>(finished) look_at_finished_ = {
         void apply(inout bit<32> tsi, out bit<8> is_late) {
             is_late = 0;
             if ((int<32>)(hdr.switchml.tsi - tsi) < 0) {
@@ -82,7 +90,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             }
         }
     };
-    RegisterAction<bit<32>, bit<32>, bit<8>>(finished) finish_ = {
+    RegisterAction<bit<32>, place_t, bit<8>>(finished) finish_ = {
         void apply(inout bit<32> tsi) {
             if ((int<32>)(hdr.switchml.tsi - tsi) > 0) {
                 tsi = hdr.switchml.tsi;
@@ -113,26 +121,26 @@ control Phase(inout packet_t hdr, inout state_t meta) {
 
 // The same pair of words twice: one says whether the packet is of the phase, the other of what kind that is.
 #define PHASES(name, type, say_same, say) \
-    Register<phase_t, bit<32>>(ROWS, {0, 0}) name; \
-    RegisterAction<phase_t, bit<32>, type>(name) begin_##name = { \
+    Register<phase_t, place_t>(ROWS, {0, 0}) name; \
+    RegisterAction<phase_t, place_t, type>(name) begin_##name = { \
         void apply(inout phase_t phase, out type said) { \
             say \
             phase.tsi = hdr.switchml.tsi; \
-            phase.kind = kind; \
+            phase.kind = meta.kind; \
         } \
     }; \
-    RegisterAction<phase_t, bit<32>, type>(name) join_##name = { \
+    RegisterAction<phase_t, place_t, type>(name) join_##name = { \
         void apply(inout phase_t phase, out type said) { \
             say \
             if (phase.tsi == hdr.switchml.tsi) { \
                 say_same \
             } else if (phase.kind >= ENDED) { \
                 phase.tsi = hdr.switchml.tsi; \
-                phase.kind = kind; \
+                phase.kind = meta.kind; \
             } \
         } \
     }; \
-    RegisterAction<phase_t, bit<32>, type>(name) look_at_##name = { \
+    RegisterAction<phase_t, place_t, type>(name) look_at_##name = { \
         void apply(inout phase_t phase, out type said) { \
             say \
             if (phase.tsi == hdr.switchml.tsi) { \
@@ -140,7 +148,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             } \
         } \
     }; \
-    RegisterAction<phase_t, bit<32>, type>(name) end_##name = { \
+    RegisterAction<phase_t, place_t, type>(name) end_##name = { \
         void apply(inout phase_t phase) { \
             if (phase.tsi == hdr.switchml.tsi) { \
                 phase.kind = phase.kind | ENDED; \
@@ -150,16 +158,16 @@ control Phase(inout packet_t hdr, inout state_t meta) {
     PHASES(tsis, bit<8>, said = 1;, said = 0;)
     PHASES(kinds, bit<32>, , said = phase.kind;)
 
-    Register<missing_t, bit<32>>(SLOTS, {0, 0}) missing;
+    Register<missing_t, place_t>(SLOTS, {0, 0}) missing;
 #define MISSING(own, other) \
-    RegisterAction<missing_t, bit<32>, bit<32>>(missing) begin_##own##_ = { \
+    RegisterAction<missing_t, place_t, bit<32>>(missing) begin_##own##_ = { \
         void apply(inout missing_t workers, out bit<32> were) { \
             were = workers.own; \
             workers.own = others; \
             workers.other = workers.other | published; \
         } \
     }; \
-    RegisterAction<missing_t, bit<32>, bit<32>>(missing) join_##own##_ = { \
+    RegisterAction<missing_t, place_t, bit<32>>(missing) join_##own##_ = { \
         void apply(inout missing_t workers, out bit<32> were) { \
             were = workers.own; \
             workers.own = workers.own & others; \
@@ -176,25 +184,25 @@ control Phase(inout packet_t hdr, inout state_t meta) {
     MISSING(set0, set1)
     MISSING(set1, set0)
 
-    Register<bit<8>, bit<32>>(ROWS, 0) results;
-    RegisterAction<bit<8>, bit<32>, bit<8>>(results) begin_result_ = {
+    Register<bit<8>, place_t>(ROWS, 0) results;
+    RegisterAction<bit<8>, place_t, bit<8>>(results) begin_result_ = {
         void apply(inout bit<8> there, out bit<8> now) {
             there = expected;
             now = there;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(results) look_at_result_ = {
+    RegisterAction<bit<8>, place_t, bit<8>>(results) look_at_result_ = {
         void apply(inout bit<8> there, out bit<8> now) {
             now = there;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(results) take_result_ = {
+    RegisterAction<bit<8>, place_t, bit<8>>(results) take_result_ = {
         void apply(inout bit<8> there, out bit<8> was) {
             was = there;
             there = 1;
         }
     };
-    RegisterAction<bit<8>, bit<32>, bit<8>>(results) count_ = {
+    RegisterAction<bit<8>, place_t, bit<8>>(results) count_ = {
         void apply(inout bit<8> there, out bit<8> now) {
             there = there - 1;
             now = there;
@@ -205,43 +213,43 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         meta.drop = reason;
     }
 
-    action begin_phase() {
-        same = begin_tsis.execute(hdr.bridge.row);
-        was = begin_kinds.execute(hdr.bridge.row);
+// Two tables, because an action reaches one register.
+#define PHASE_TABLE(name, said) \
+    action begin_to_##name() { \
+        said = begin_##name.execute(hdr.bridge.row); \
+    } \
+    action join_to_##name() { \
+        said = join_##name.execute(hdr.bridge.row); \
+    } \
+    action look_to_##name() { \
+        said = look_at_##name.execute(hdr.bridge.row); \
+    } \
+    action end_to_##name() { \
+        end_##name.execute(hdr.bridge.row); \
+    } \
+    table phase_##name { \
+        key = { \
+            hdr.bridge.pass: ternary; \
+            alien: ternary; \
+            meta.above: ternary; \
+            late: ternary; \
+            meta.strict: ternary; \
+            hdr.bridge.complete: ternary; \
+            hdr.bridge.to: ternary; \
+        } \
+        actions = { begin_to_##name; join_to_##name; look_to_##name; end_to_##name; NoAction; } \
+        const entries = { \
+            (Pass.ARRIVE, 1, 0, _, _, _, _):         begin_to_##name(); \
+            (Pass.ARRIVE, 0, 0, 0, 1, _, _):         join_to_##name(); \
+            (Pass.ARRIVE, _, _, _, _, _, _):         look_to_##name(); \
+            (_,           _, _, _, _, _, To.PARENT): NoAction(); \
+            (_,           _, _, _, _, 1, _):         end_to_##name(); \
+        } \
+        const default_action = NoAction(); \
+        size = 6; \
     }
-    action join_phase() {
-        same = join_tsis.execute(hdr.bridge.row);
-        was = join_kinds.execute(hdr.bridge.row);
-    }
-    action look_at_phase() {
-        same = look_at_tsis.execute(hdr.bridge.row);
-        was = look_at_kinds.execute(hdr.bridge.row);
-    }
-    action end_phase() {
-        end_tsis.execute(hdr.bridge.row);
-        end_kinds.execute(hdr.bridge.row);
-    }
-    table phase {
-        key = {
-            hdr.bridge.pass: ternary;
-            alien: ternary;
-            meta.above: ternary;
-            late: ternary;
-            meta.strict: ternary;
-            hdr.bridge.complete: ternary;
-            hdr.bridge.to: ternary;
-        }
-        actions = { begin_phase; join_phase; look_at_phase; end_phase; NoAction; }
-        const entries = {
-            (Pass.ARRIVE, 1, 0, _, _, _, _):         begin_phase();
-            (Pass.ARRIVE, 0, 0, 0, 1, _, _):         join_phase();
-            (Pass.ARRIVE, _, _, _, _, _, _):         look_at_phase();
-            (_,           _, _, _, _, _, To.PARENT): NoAction();
-            (_,           _, _, _, _, 1, _):         end_phase();
-        }
-        const default_action = NoAction();
-        size = 6;
-    }
+    PHASE_TABLE(tsis, same)
+    PHASE_TABLE(kinds, was)
 
     table who {
         key = {
@@ -256,7 +264,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             hdr.switchml.set: ternary;
         }
         actions = { begin_set0; begin_set1; join_set0; join_set1; drop; }
-#define KIND(type, size) (bit<32>)(type ++ 1w0 ++ size) &&& 0xff, type, size
+#define OF_KIND(type, size) KIND(type, size) &&& 0xff, type, size
         const entries = {
             (1, 0, _, _, _, _, _, _, 0): begin_set0();
             (1, 0, _, _, _, _, _, _, 1): begin_set1();
@@ -266,14 +274,14 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             (_, 0, _, 0, 0, ENDED &&& ENDED, _, _, 0): begin_set0();  // a phase has ended, and the next begins
             (_, 0, _, 0, 0, ENDED &&& ENDED, _, _, 1): begin_set1();
             (_, _, _, _, 0, _, _, _, _): drop(Drop.STALE);
-            (_, _, _, _, 1, KIND(SWITCHML_DATA, SIZE_CODE), 0): join_set0();
-            (_, _, _, _, 1, KIND(SWITCHML_DATA, SIZE_CODE), 1): join_set1();
-            (_, _, _, _, 1, KIND(SWITCHML_DATA, SIZE_NONE), 0): join_set0();
-            (_, _, _, _, 1, KIND(SWITCHML_DATA, SIZE_NONE), 1): join_set1();
-            (_, _, _, _, 1, KIND(SWITCHML_MAXIMUM, SIZE_CODE), 0): join_set0();
-            (_, _, _, _, 1, KIND(SWITCHML_MAXIMUM, SIZE_CODE), 1): join_set1();
-            (_, _, _, _, 1, KIND(SWITCHML_MAXIMUM, SIZE_NONE), 0): join_set0();
-            (_, _, _, _, 1, KIND(SWITCHML_MAXIMUM, SIZE_NONE), 1): join_set1();
+            (_, _, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_CODE), 0): join_set0();
+            (_, _, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_CODE), 1): join_set1();
+            (_, _, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_NONE), 0): join_set0();
+            (_, _, _, _, 1, OF_KIND(SWITCHML_DATA, SIZE_NONE), 1): join_set1();
+            (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_CODE), 0): join_set0();
+            (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_CODE), 1): join_set1();
+            (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_NONE), 0): join_set0();
+            (_, _, _, _, 1, OF_KIND(SWITCHML_MAXIMUM, SIZE_NONE), 1): join_set1();
             (_, _, _, _, 1, _, SWITCHML_PENDING, _, 0): join_set0();
             (_, _, _, _, 1, _, SWITCHML_PENDING, _, 1): join_set1();
         }
@@ -304,16 +312,17 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             own: ternary;
             none: ternary;
         }
-        actions = { begin_result; look_at_result; take_result; count; }
+        actions = { begin_result; look_at_result; take_result; count; NoAction; }
         const entries = {
             (1, _, _, _,     _, _, _): begin_result();
             (_, _, 0, _,     _, _, 0): begin_result();  // all published clients have gone on to the other set
             (_, _, 0, _,     _, 0, _): look_at_result();
             (_, _, 0, _,     _, _, _): count();
             (_, 1, _, false, 0, _, _): take_result();
+            (_, _, _, _,     _, _, _): look_at_result();
         }
-        const default_action = look_at_result();
-        size = 8;
+        const default_action = NoAction();  // one that reaches a register cannot be
+        size = 6;
     }
 
     action begin_sum(To to, bit<1> complete) {
@@ -351,7 +360,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             own: ternary;
             after: ternary;
             others: ternary;
-            lead: ternary;
+            lower: ternary;
         }
         actions = { begin_sum; join_sum; give; say_pending; pass_on; drop; }
         const entries = {
@@ -372,8 +381,8 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             // once more
             (_, _, _, 0, _,    _, 0, 0, _, _, _): give(To.SENDER);
             (_, _, _, _, _,    1, 0, 0, _, _, _): give(To.SENDER);
-            (_, _, _, _, _,    _, 0, 0, _, _, 0): say_pending();
-            (_, _, _, _, _,    _, 0, 0, _, _, _): give(To.PARENT);
+            (_, _, _, _, _,    _, 0, 0, _, _, 0): give(To.PARENT);
+            (_, _, _, _, _,    _, 0, 0, _, _, _): say_pending();
             (_, _, _, _, _,    _, _, 0, _, _, _): say_pending();
             // one more
             (_, _, _, 0, _,    _, _, _, 0, _, _): join_sum(To.CHILDREN, 1);
@@ -385,16 +394,13 @@ control Phase(inout packet_t hdr, inout state_t meta) {
 
     apply {
         if (hdr.bridge.pass == Pass.ARRIVE) {
-            kind = (bit<32>)(hdr.switchml.msg_type ++ 1w0 ++ hdr.switchml.size);
-            others = ~meta.worker;
-            others = others & meta.full;
+            others = ~meta.worker & meta.full;
+            below = meta.worker - 1;
             if (meta.strict == 0) {
                 published = meta.worker;
                 expected = meta.last;
             }
-            lowest = 0 - meta.full;
-            lead = lowest & meta.full;
-            lead = lead & meta.worker;
+            compare.apply();
             if (meta.above == 1) {
                 alien = look_at_incarnation.execute(hdr.bridge.row);
             } else {
@@ -402,7 +408,8 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             }
         }
         dates.apply();
-        phase.apply();
+        phase_tsis.apply();
+        phase_kinds.apply();
         if (hdr.bridge.pass == Pass.ARRIVE) {
             who.apply();
             if (meta.drop == Drop.NONE) {
