@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from ina import __version__
@@ -25,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         prog="ina", description="In-network aggregation: P4 switch programs and real torch training."
     )
     top.add_argument("--version", action="version", version=f"ina {__version__}")
-    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(title="commands", dest="asked", metavar="COMMAND", required=True)
     experiments.add_arguments(commands)
     doctor.add_arguments(commands)
     p4.add_arguments(commands)
@@ -42,9 +43,35 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
+EXTRAS = {"google": "p4runtime", "grpc": "p4runtime", "torch": "torch", "matplotlib": "report", "ray": "ray", "scapy": "dev"}
+
+
 def main(argv: list[str] | None = None) -> int:
-    args = parser().parse_args(argv)
-    return args.main(args)
+    """What no command can do anything about: an extra or memory that is missing, Ctrl-C, a pipe whose reader has gone."""
+    try:
+        args = parser().parse_args(argv)
+        status = args.main(args)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
+        return 141
+    except ImportError as error:
+        if "pip install" in str(error):
+            return _say(error, 1)
+        package = (error.name or "").partition(".")[0]
+        if package not in EXTRAS:
+            raise
+        return _say(f"ina {args.asked} needs the extra {EXTRAS[package]}: pip install 'ina[{EXTRAS[package]}]' ({error})", 1)
+    except MemoryError as error:
+        return _say(f"not enough memory: {error or 'none is left'}", 1)
+    except KeyboardInterrupt:
+        return _say("interrupted", 130)
+
+
+def _say(what: object, status: int) -> int:
+    print(f"ina: {what}", file=sys.stderr)
+    return status
 
 
 if __name__ == "__main__":

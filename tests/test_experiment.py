@@ -7,12 +7,13 @@ import re
 import struct
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from capabilities import need
 
-from ina.experiment import config, data, launch, plan, record, report, run
+from ina.experiment import allreduce, config, data, launch, plan, record, report, run
 from ina.experiment.places import described, server_host
 
 
@@ -129,6 +130,19 @@ def test_failing_rank_is_named_with_its_log_and_the_others_end(tmp_path):
 def test_killed_rank_is_named(tmp_path):
     with pytest.raises(launch.JobFailed, match="rank 0 .* was killed by SIGKILL"):
         start(tmp_path, "rank == 0 and os.kill(os.getpid(), 9); time.sleep(60)")
+
+
+def test_a_rank_that_said_nothing_may_have_had_no_room_for_it(tmp_path, monkeypatch):
+    with pytest.raises(launch.JobFailed, match=r"rank 0 .* exited with status 3; its log .*job-rank0.log is empty$"):
+        start(tmp_path, "sys.exit(3 * (rank == 0))")
+    monkeypatch.setattr(os, "statvfs", lambda _folder: SimpleNamespace(f_bavail=0, f_favail=9))
+    with pytest.raises(launch.JobFailed, match="is empty: no space is left there"):
+        start(tmp_path, "sys.exit(3 * (rank == 0))")
+
+
+def test_tensors_that_do_not_fit_are_refused():
+    with pytest.raises(config.ConfigError, match=r"elements = 9{14}: 2 tensors are 745,058 GiB; this machine has"):
+        allreduce.reduce(config.AllReduce(workers=2, elements=10**14 - 1))
 
 
 def test_silence_has_a_deadline(tmp_path):

@@ -23,7 +23,7 @@ from ina.compiler import p4info as p4info_of
 from ina.compiler.cc import c_compiler, compile_to, toolchain
 from ina.compiler.emit import c_file
 from ina.compiler.emit_names import Origins
-from ina.compiler.errors import CompileError
+from ina.compiler.errors import CompileError, render
 from ina.compiler.frontend import check, deep_recursion, parse_text
 from ina.compiler.lower import lower
 from ina.compiler.optimise import optimise
@@ -35,7 +35,7 @@ UNROLLED_LINES = 6000  # of C, from which on -O3 takes long and gains nothing (m
 @dataclass(frozen=True, slots=True)
 class CompiledProgram:
     """A program on disk. `p4info` is P4Info (JSON mapping), `layouts` what `layout.describe` says of each pipeline: one, but
-    for a TNA `Switch` of several.
+    for a TNA `Switch` of several. `warnings` is the text of what is legal but doubtful, such as literals that are cut.
     """
 
     so_path: Path
@@ -44,6 +44,7 @@ class CompiledProgram:
     layouts: list[dict[str, Any]]
     source_hash: str
     name: str
+    warnings: str = ""
 
     @property
     def layout(self) -> dict[str, Any]:
@@ -104,7 +105,8 @@ def compile_program(
         with paths.cache_problems(cache):
             _write(c, c_text.encode())
             _compile(command, c, so, cflags)
-            described = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "bytes": so.stat().st_size}
+            described = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "bytes": so.stat().st_size,
+                         "warnings": render(program.warnings, sources, "warning")}  # fmt: skip
             _write(meta, json.dumps(described).encode())  # last: it says that the rest is there
     files = {str(Path(f).absolute()): _digest(Path(f)) for f in sources}
     with paths.cache_problems(cache):
@@ -139,7 +141,8 @@ def _described(cache: Path, stem: str, name: str) -> CompiledProgram | None:
         described = json.loads(meta.read_text(encoding="utf-8"))
         if so.stat().st_size != described["bytes"] or not c.exists():
             return None
-        return CompiledProgram(so, c, described["p4info"], described["layouts"], described["source_hash"], name)
+        return CompiledProgram(so, c, described["p4info"], described["layouts"], described["source_hash"], name,
+                               described["warnings"])  # fmt: skip
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ina.compiler import ir
-from ina.compiler.errors import NO_SPAN, CompileError
+from ina.compiler.errors import NO_SPAN, CompileError, Span
 from ina.compiler.lower_tna import lower_switch
 from ina.compiler.lower_v1model import V1Model
 from ina.compiler.program import ARCHITECTURES, CheckedProgram
@@ -13,8 +13,11 @@ def lower(program: CheckedProgram) -> list[ir.Module]:
     """Raises CompileError for what this back end does not support."""
     main = program.main
     if main is None:
-        where = program.declarations[-1].span if program.declarations else NO_SPAN
-        raise CompileError(where, "the program has no 'main'")
+        raise CompileError(
+            Span(program.filename, 0, 0, 0),
+            "the program has no 'main'",
+            ["a program ends with a package that is called so: V1Switch(...) main; or Switch(pipe) main;"],
+        )
     architecture = ARCHITECTURES.get(main.decl.name)
     if architecture is None:
         raise CompileError(

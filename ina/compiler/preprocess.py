@@ -9,7 +9,7 @@ import copy
 import io
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -187,6 +187,17 @@ def display_path(path: str) -> str:
     """`path` relative to the working directory where it lies below it, else as it is."""
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative
+
+
+def macros(options: Iterable[str]) -> dict[str, str]:
+    """What a command line says with -D: NAME, which is 1, or NAME=VALUE. Raises ValueError."""
+    found = {}
+    for option in options:
+        name, _, value = option.partition("=")
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise ValueError(f"-D {option}: expected NAME or NAME=VALUE, with a name of letters, digits and _")
+        found[name] = value or "1"
+    return found
 
 
 def preprocess(

@@ -47,7 +47,7 @@ def _main(args: argparse.Namespace) -> int:
                         format="ina controller: %(message)s")  # fmt: skip
     try:
         return _run(args)
-    except (StateError, topologies.TopologyError, EntityError, ImportError, OSError, TimeoutError, ValueError) as error:
+    except (StateError, topologies.TopologyError, EntityError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
 

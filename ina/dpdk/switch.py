@@ -133,12 +133,13 @@ def _check(args: argparse.Namespace, eal: list[str]) -> None:
 def _compiled(args: argparse.Namespace) -> Any:
     from ina import paths
     from ina.compiler.build import compile_program
+    from ina.compiler.preprocess import macros
     from ina.switch import Program
 
     if args.program.suffix != ".p4":
         return Program(args.program)
-    defines = {key: value or "1" for key, _, value in (item.partition("=") for item in args.define)}
-    return Program(compile_program(args.program, defines=defines, include_dirs=[*args.include, paths.p4_dir()]).so_path)
+    folders = [*args.include, paths.p4_dir()]
+    return Program(compile_program(args.program, defines=macros(args.define), include_dirs=folders).so_path)
 
 
 def _longest(args: argparse.Namespace, program: Any) -> int:

@@ -5,12 +5,14 @@ No clock is read: the same configuration gives the same packets at the same pico
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.network import Completion
 from ina.experiment import networks
-from ina.experiment.config import AllReduce
+from ina.experiment.config import AllReduce, ConfigError
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Reduction
 from ina.experiment.timeline import Timeline
@@ -35,6 +37,7 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
     with networks.fabric(config, place) as fabric:
         jobs = networks.admit(fabric, config, place)
         rng = np.random.default_rng(config.seed)
+        _must_fit(config, len(jobs))
         tensors = [_tensors(rng, config) for _ in jobs]
         sums = [expected(arrays, config.workers) for arrays in tensors]
         for job, arrays in zip(jobs, tensors, strict=True):
@@ -57,6 +60,15 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
 def _end(job: FabricJob, worker: int, done: dict[int, Completion]) -> float:
     """When the worker had all of its sums, s."""
     return max(done[stripe[worker]].time for stripe in job.stripes if stripe[worker] in done) / PS
+
+
+def _must_fit(config: AllReduce, jobs: int) -> None:
+    """Raises ConfigError: rather than that the kernel ends this process, or another."""
+    tensors = jobs * (config.workers if config.tensors == "own" else 2)
+    wanted, there = tensors * 4 * config.elements, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if wanted > there:
+        raise ConfigError(f"elements = {config.elements}: {tensors} tensors are {wanted / 2**30:,.0f} GiB; this machine has "
+                          f"{there / 2**30:,.0f} GiB (tensors = 'common' is one for all workers)")  # fmt: skip
 
 
 def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:

@@ -145,6 +145,8 @@ def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int
     except (*failures, CompileError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:
+        raise  # not of a file
     except OSError as error:
         print(f"ina: {error.filename or results}: {error.strerror}", file=sys.stderr)
         return 1

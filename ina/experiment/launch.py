@@ -173,12 +173,19 @@ def _listen(
     stdout.close()
 
 
+def _last_words(log: Path) -> str:
+    if end_of_log := tail(log):
+        return f"its log ends:\n{end_of_log}"
+    folder = os.statvfs(log.parent)
+    return f"its log {log} is empty" + ("" if folder.f_bavail and folder.f_favail else ": no space is left there")
+
+
 def _raise_failed(ranks: list[subprocess.Popen], logs: list[Path], label: str) -> None:
     parts = []
     for rank, process in enumerate(ranks):
         code = process.poll()
         if code not in (None, 0):
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-            said = f"; its log ends:\n{tail(logs[rank])}" if len(parts) == 0 else f"; see {logs[rank]}"
+            said = f"; {_last_words(logs[rank])}" if len(parts) == 0 else f"; see {logs[rank]}"
             parts.append(f"rank {rank} (pid {process.pid}) {how}{said}")
     raise JobFailed(f"{label}: " + "\n".join(parts))

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
@@ -70,7 +71,19 @@ def _folders(args: argparse.Namespace) -> list[Path]:
 
 
 def _defines(args: argparse.Namespace) -> dict[str, str]:
-    return {key: value or "1" for key, _, value in (item.partition("=") for item in args.define)}
+    from ina.compiler.preprocess import macros
+
+    return macros(args.define)
+
+
+def _loaded(args: argparse.Namespace) -> Any:
+    """The checked program; its warnings go to stderr."""
+    from ina.compiler import errors, frontend
+
+    program = frontend.load(args.program, defines=_defines(args), include_dirs=_folders(args))
+    if program.warnings:
+        print(errors.render(program.warnings, program.sources, "warning"), file=sys.stderr)
+    return program
 
 
 def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
@@ -88,17 +101,15 @@ def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace
         print(error, file=sys.stderr)
     except (BuildError, StfError, InterpreterError, TableError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        raise  # not of a file
     except OSError as error:
         print(f"ina: {error.filename or paths.cache_dir()}: {error.strerror or error}", file=sys.stderr)
-    except BrokenPipeError:
-        sys.stderr.close()
     return 1
 
 
 def _compile(args: argparse.Namespace) -> int:
-    """Prints the shared object's path; the summary goes to stderr."""
-    import shutil
-
+    """Prints the shared object's path; warnings and the summary go to stderr."""
     from ina.compiler import build, p4info_files
     from ina.p4 import explain
 
@@ -110,12 +121,24 @@ def _compile(args: argparse.Namespace) -> int:
     for path in args.p4info:
         p4info_files.write(compiled.p4info, path)
     if args.c:
-        shutil.copyfile(compiled.c_path, args.c)
+        _copy(compiled.c_path, args.c)
     if args.output:
-        shutil.copyfile(compiled.so_path, args.output)
+        _copy(compiled.so_path, args.output)
+    if compiled.warnings:
+        print(compiled.warnings, file=sys.stderr)
     print("\n".join(explain.summary(compiled, seconds)), file=sys.stderr)
     print(args.output or compiled.so_path)
     return 0
+
+
+def _copy(made: Path, target: Path) -> None:
+    """Raises OSError about `target`: what is copied has just been written."""
+    import shutil
+
+    try:
+        shutil.copyfile(made, target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(target)) from error
 
 
 def _stf(args: argparse.Namespace) -> int:
@@ -132,10 +155,9 @@ def _stf(args: argparse.Namespace) -> int:
 
 
 def _explain(args: argparse.Namespace) -> int:
-    from ina.compiler import frontend
     from ina.p4 import explain, parser_graph
 
-    program = frontend.load(args.program, defines=_defines(args), include_dirs=_folders(args))
+    program = _loaded(args)
     print("\n".join(explain.lines(program)))
     if args.svg:
         args.svg.write_text(parser_graph.svg(parser_graph.graphs(explain.parser_of(program))), encoding="utf-8")
@@ -143,10 +165,9 @@ def _explain(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace) -> int:
-    from ina.compiler import frontend
     from ina.p4 import trace
 
-    program = frontend.load(args.program, defines=_defines(args), include_dirs=_folders(args))
+    program = _loaded(args)
     entries = args.entries.read_text(encoding="utf-8") if args.entries else ""
     tracer = trace.Tracer(program, entries)
     for number, (seconds, frame) in enumerate(trace.packets(args.packets, args.limit), start=1):

@@ -68,7 +68,7 @@ def _main(args: argparse.Namespace) -> int:
     except CompileError as error:
         print(error, file=sys.stderr)
         return 1
-    except (BuildError, ImportError, ValueError) as error:
+    except (BuildError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -80,6 +80,7 @@ def _main(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> None:
     from ina import paths
     from ina.compiler.build import compile_program
+    from ina.compiler.preprocess import macros
     from ina.p4runtime.device import Device
     from ina.p4runtime.service import Server
     from ina.switch import Program
@@ -103,8 +104,8 @@ def _run(args: argparse.Namespace) -> None:
             Device(args.device_id, args.cpu_port or None, native=local, arch=args.arch, pipes=args.pipes, yields=0, nap=NAP)
         )
         if args.program is not None and args.program.suffix == ".p4":
-            defines = {key: value or "1" for key, _, value in (item.partition("=") for item in args.define)}
-            path = compile_program(args.program, defines=defines, include_dirs=[*args.include, paths.p4_dir()]).so_path
+            folders = [*args.include, paths.p4_dir()]
+            path = compile_program(args.program, defines=macros(args.define), include_dirs=folders).so_path
             device.load(Program(path))
         elif args.program is not None:
             device.load(Program(args.program))

@@ -68,7 +68,7 @@ def _controller(args: argparse.Namespace) -> int:
         d = read(args.experiment)
         slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
         return daemon.serve(DeployedHost(d, d.all_addresses(args.at), args.device_id), args.name, args.state, slots)
-    except (ConfigError, StateError, EntityError, ImportError, OSError, TimeoutError, ValueError) as error:
+    except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
 
@@ -82,18 +82,19 @@ def _doctor(args: argparse.Namespace) -> int:
     try:
         d = read(args.experiment)
         return show(examine(d, d.all_addresses(args.at), args.device_id, args.timeout), args.json)
-    except (ConfigError, ImportError, OSError) as error:
+    except (ConfigError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
 
 
 def _compile(args: argparse.Namespace) -> int:
     from ina import paths
+    from ina.compiler.preprocess import macros
     from ina.tofino import compiler
 
-    defines = {key: value for key, _, value in (item.partition("=") for item in args.define)}
     status = 0
     try:
+        defines = macros(args.define)
         found = compiler.find()
         for program in args.program or sorted((paths.p4_dir() / "tofino").glob("*.p4")):
             made = compiler.compile_with(found, program, args.out / program.stem, defines, args.include)
@@ -109,16 +110,17 @@ def _check(args: argparse.Namespace) -> int:
     from ina import paths
     from ina.compiler.errors import CompileError
     from ina.compiler.frontend import load
+    from ina.compiler.preprocess import macros
     from ina.tofino.check import as_json, check, text
     from ina.tofino.program import NotTna
 
-    defines = {key: value or "1" for key, _, value in (item.partition("=") for item in args.define)}
     try:
-        report = check(load(args.program, defines=defines, include_dirs=[*args.include, args.program.parent, paths.p4_dir()]))
+        folders = [*args.include, args.program.parent, paths.p4_dir()]
+        report = check(load(args.program, defines=macros(args.define), include_dirs=folders))
     except CompileError as error:
         print(error, file=sys.stderr)
         return 2
-    except NotTna as error:
+    except (NotTna, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
     except OSError as error:

@@ -51,7 +51,7 @@ def _main(args: argparse.Namespace) -> int:
 
     try:
         return _deploy(args)
-    except (ConfigError, EntityError, DeploymentError, TimeoutError, ImportError, BuildError, CompileError, OSError) as error:
+    except (ConfigError, EntityError, DeploymentError, TimeoutError, BuildError, CompileError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
 

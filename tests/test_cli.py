@@ -1,0 +1,94 @@
+"""What every command has in common: nothing that a user can do something about ends in a traceback."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+
+import pytest
+from v1_program import source
+
+from ina import cli, paths
+
+
+def ina(*argv, before="pass", **options):
+    """``ina ...`` as a process of its own, in which the statements `before` came first."""
+    code = f"import sys; {before}; from ina import cli; sys.exit(cli.main(sys.argv[1:]))"
+    return subprocess.run([sys.executable, "-c", code, *map(str, argv)], text=True, timeout=60, check=False, **options)
+
+
+@pytest.mark.parametrize("argv", [
+    ["deploy", "switch.toml", "--dry-run"],
+    ["switch", "run", paths.p4_dir() / "switchml.p4", "-i", "1@lo"],
+])  # fmt: skip
+def test_an_extra_that_is_missing_is_named(argv, tmp_path):
+    """`make run` installs neither gRPC nor protobuf."""
+    missing = "sys.modules['google'] = sys.modules['grpc'] = None"
+    done = ina(*argv, before=missing, cwd=paths.p4_dir().parent, capture_output=True)
+    assert done.returncode == 1 and "pip install 'ina[p4runtime]'" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_reader_that_has_gone_is_no_error(tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = ina("wire", "lua", stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.parametrize(("raised", "status", "said"), [
+    (KeyboardInterrupt(), 130, "ina: interrupted\n"),
+    (MemoryError("Unable to allocate 364. TiB"), 1, "ina: not enough memory: Unable to allocate 364. TiB\n"),
+])  # fmt: skip
+def test_what_no_command_can_help(raised, status, said, monkeypatch, capsys):
+    def main(_args):
+        raise raised
+
+    made = argparse.ArgumentParser()
+    made.set_defaults(main=main)
+    monkeypatch.setattr(cli, "parser", lambda: made)
+    assert cli.main([]) == status
+    assert capsys.readouterr().err == said
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch):
+    def main(_args):
+        import ina.no_such_module  # noqa: F401
+
+    made = argparse.ArgumentParser()
+    made.set_defaults(main=main)
+    monkeypatch.setattr(cli, "parser", lambda: made)
+    with pytest.raises(ImportError):
+        cli.main([])
+
+
+@pytest.mark.parametrize("command", ["compile", "explain"])
+def test_warnings_are_said(command, tmp_path, capsys):
+    """Each time, also of a program that is compiled already."""
+    program = tmp_path / "cut.p4"
+    program.write_text(source("bit<8> x = 300; hdr.data.d = x;"))
+    for _ in range(2):
+        assert cli.main([command, str(program)]) == 0
+        assert "cut.p4:" in (said := capsys.readouterr().err) and "warning: 300 does not fit into bit<8>" in said
+
+
+@pytest.mark.parametrize("define", ["1X=2", "A B", "", "=3"])
+def test_a_macro_has_a_name(define, capsys):
+    assert cli.main(["compile", "nowhere.p4", "-D", define]) == 1
+    assert capsys.readouterr().err == f"ina: -D {define}: expected NAME or NAME=VALUE, with a name of letters, digits and _\n"
+
+
+def test_a_copy_that_fails_names_the_copy(capsys):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full")
+    assert cli.main(["compile", str(paths.p4_dir() / "switchml.p4"), "-o", "/dev/full"]) == 1
+    assert capsys.readouterr().err == "ina: /dev/full: No space left on device\n"
+
+
+def test_a_program_without_main_is_named(tmp_path, capsys):
+    (library := tmp_path / "library.p4").write_text("#include <core.p4>\n#include <v1model.p4>\n")
+    assert cli.main(["compile", str(library)]) == 1
+    assert capsys.readouterr().err.startswith(f"{library}: error: the program has no 'main'\n")
