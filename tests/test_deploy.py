@@ -202,6 +202,13 @@ def test_what_is_done_on_each_host(file, capsys):
     assert first.startswith("# a\nip link set enp1s0 mtu 1500 up\nip addr replace 10.0.0.1/8 dev enp1s0\n")
     assert "ip neigh replace 10.0.0.2 lladdr 0c:42:a1:00:00:02" in first and "--node-rank 1" in second
     assert "INA_SWITCH=tcp:10.0.0.1:5588 INA_HOST=b" in second
+    assert "ina doctor --target tofino --agent 600 &\nina doctor --target tofino --interface enp1s0 --peer 10.0.0.2\n" in first
+    assert "ip route" not in out
+    file.write_text(FILE.replace('"10.0.0.', '"192.168.7.'))  # switches are at 10.255.0.1: none of these networks
+    assert main(["deploy", str(file), "--hosts"]) == 0
+    first, _ = capsys.readouterr().out.split("# b\n")
+    assert "ip addr replace 192.168.7.1/32 dev enp1s0\nip route replace 10.255.0.1/32 dev enp1s0\n" in first
+    assert "ip route replace 192.168.7.2/32 dev enp1s0\n" in first and "ip neigh replace 10.255.0.1 lladdr" in first
 
 
 def test_the_same_file_is_an_experiment(file):

@@ -234,6 +234,7 @@ def test_what_is_done_on_each_host(file, capsys):
     of = dict(zip(("1", "2", "3", "4"), re.split(r"# server\d\n", capsys.readouterr().out)[1:], strict=True))
     assert all("ip neigh replace 10.255.0.1 lladdr 02:ff:00:00:00:01" in of[n] and "10.255.0.2" not in of[n] for n in "12")
     assert all("ip neigh replace 10.255.0.2 lladdr 02:ff:00:00:00:02" in of[n] and "10.255.0.1" not in of[n] for n in "34")
+    assert "--peer 10.0.0.4 --peer 10.0.0.1 --peer 10.0.0.2\n" in of["3"]  # of its own switch first
     assert "INA_HOST=server3" in of["3"] and "--node-rank 2" in of["3"]
 
 
@@ -320,3 +321,20 @@ def test_where_switches_are(file, capsys):
     file.write_text(re.sub(r"at = .*\n", 'at = "same:1"\n', text))
     assert main(["deploy", str(file)]) == 1
     assert "two switches are at same:1" in capsys.readouterr().err
+
+
+def test_the_published_program_has_no_controller_here(tmp_path, program, capsys, monkeypatch):
+    from ina.control import remote
+    from ina.tofino import deploy
+    from ina.tofino.host import DeployedHost
+
+    for module in (remote, deploy):
+        monkeypatch.setattr(module, "recognise", lambda p4info, path=None: (remote.PUBLISHED, remote.PUBLISHED.sizes(p4info)))
+    file = tmp_path / "racks.toml"
+    with Switch(program.so_path, pipes=2) as switch, Server(Device(switch, "switchml")) as server:
+        text = FILE.replace('"switchml"', '"switchml"\njob = true', 1)
+        file.write_text(text.format(leaf1=server.address, leaf2="b:1", root="c:1") + HOSTS)
+        with pytest.raises(ValueError, match="the published SwitchML program has one switch with one address"):
+            DeployedHost(read(file), dict.fromkeys(SWITCHES, server.address))
+        assert main(["deploy", str(file), "--embedded"]) == 1
+        assert "job = true: the published SwitchML program has one switch with one address" in capsys.readouterr().err

@@ -137,7 +137,7 @@ def counters_tables(said: dict, about: dict) -> Group:
     ports, links, and what the parameter server did for each job, by number."""
     switches = said.get("switches") or {"": {"program": said["program"]}}
     table = _table(*["switch"] * (len(switches) > 1), "counter", "cell", "packets>", "bytes>")
-    parts: list[RenderableType] = [table]
+    parts: list[RenderableType] = []
     for switch, its in switches.items():
         if its.get("error"):
             parts.append(Text(f"{switch} does not answer: {its['error']}", "red"))
@@ -147,6 +147,8 @@ def counters_tables(said: dict, about: dict) -> Group:
                 if packets or size:
                     named = [switch] * (len(switches) > 1)
                     table.add_row(*named, counter, names[number], str(packets), str(size) if size else "")
+    if table.row_count:
+        parts.insert(0, table)
     tables = {"port": said.get("ports"), "link": said.get("links"), "server's job": said.get("server", {}).get("jobs")}
     for kind, rows in tables.items():
         if rows:

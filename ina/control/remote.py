@@ -17,7 +17,7 @@ from typing import Any
 from ina.control.embedded import protocol_of
 from ina.control.host import plug_in
 from ina.control.ports import Plug
-from ina.control.programs import program_named
+from ina.control.programs import PUBLISHED, Sizes, program_named, recognise
 from ina.switch.entities import CounterEntry, Entity, Update
 from ina.switch.p4info import EntityError, P4Info
 from ina.transport import protocols, worker_address
@@ -116,7 +116,7 @@ class SwitchesElsewhere:
         self.topology, self.targets, self.language = topology, dict(targets), language
         found = {}
         for name, target in self.targets.items():
-            found[name] = protocol_of(Path(f"{target.address} ({name})"), target.p4info)
+            found[name] = _protocol_of(name, target)
         self.protocol, self.sizes = found[min(found)]
         for name, (protocol, sizes) in found.items():
             if (protocol, sizes.values) != (self.protocol, self.sizes.values):
@@ -169,6 +169,18 @@ class SwitchesElsewhere:
     def close(self) -> None:
         for target in self.targets.values():
             target.close()
+
+
+def _protocol_of(name: str, target: Reconnecting) -> tuple[str, Sizes]:
+    """Raises ValueError, and what connecting raises, with the switch's name."""
+    try:
+        p4info = target.p4info
+    except (EntityError, TimeoutError) as error:
+        raise ValueError(f"switch {name}: {error}") from error
+    place = Path(f"{target.address} ({name})")
+    if (recognise(p4info) or (None,))[0] is PUBLISHED:
+        raise ValueError(f"{place}: {PUBLISHED.only_local}")
+    return protocol_of(place, p4info)
 
 
 def _counted(target: Reconnecting) -> dict[str, list]:

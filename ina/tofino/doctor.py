@@ -25,29 +25,33 @@ def examine(d: Deployment, addresses: Mapping[str, str], device_id: int = 0, tim
     with ExitStack() as stack:
         there: dict[str, Bfrt] = {}
         for s in d.switches:
-            address = addresses[s.name]
+            address, name = addresses[s.name], _name(d, s)
             try:
                 if is_refused(address):
-                    raise TimeoutError(f"nobody listens at {address}")
+                    yield Finding(BAD, name, f"nobody listens at {address}", "is bf_switchd, or `ina switch run --bfrt`, up?")
+                    continue
                 target = BfRuntimeTarget(address, device_id, s.p4_name, timeout=timeout)
             except (EntityError, TimeoutError) as error:
-                advice = "bf_switchd, or `ina switch run --bfrt`, must run with the program, and the port be reachable"
-                yield Finding(BAD, s.name, str(error), advice)
+                yield Finding(BAD, name, str(error))
                 continue
             stack.callback(target.close)
             there[s.name] = Bfrt(target)
             try:
-                yield Finding(GOOD, s.name, f"{target.client.program} at {address}")
+                yield Finding(GOOD, name, f"{target.client.program} at {address}")
                 yield from _program(d, s, target)
                 yield from _ports(d, s, target)
             except (EntityError, TimeoutError) as error:
-                yield Finding(BAD, s.name, str(error))
+                yield Finding(BAD, name, str(error))
         if len(there) == len(d.switches):
             yield from _together(d, there)
 
 
+def _name(d: Deployment, s: Tofino) -> str:
+    return s.name if d.several else "switch"
+
+
 def _program(d: Deployment, s: Tofino, target: BfRuntimeTarget) -> Iterator[Finding]:
-    what, known = f"{s.name} program", recognise(target.p4info)
+    what, known = f"{_name(d, s)} program", recognise(target.p4info)
     if known is None:
         yield Finding(WARNING, what, "none that the controller knows", "job = true and `ina tofino controller` need one of ours")
         return
@@ -75,7 +79,7 @@ def _ports(d: Deployment, s: Tofino, target: BfRuntimeTarget) -> Iterator[Findin
         if end is None:
             continue
         number = target.dev_port(port.name)
-        what = f"{s.name} {port.name}"
+        what = f"{s.name} {port.name}" if d.several else f"port {port.name}"
         if number not in configured:
             yield Finding(WARNING, what, f"to {end}: not configured", "ina deploy writes it")
             continue
@@ -94,10 +98,11 @@ def _together(d: Deployment, switches: Mapping[str, Bfrt]) -> Iterator[Finding]:
         return
     missing = {name: sum(len(step.changes) for step in steps) for name, steps in plan.items()}
     if any(missing.values()):
-        where = ", ".join(f"{count} writes at {name}" for name, count in missing.items() if count)
+        where = ", ".join(f"{count} writes" + f" at {name}" * d.several for name, count in missing.items() if count)
         yield Finding(WARNING, "deployed", f"not as the file says: {where}", f"ina deploy {d.path} --dry-run shows them")
     else:
         yield Finding(GOOD, "deployed", "all that the file says is there")
     tree = aggregation_tree(topology, [h.name for h in d.hosts])
     below = f" over {', '.join(tree.switches[1:])}" if tree.switches[1:] else ""
-    yield Finding(FACT, "tree", f"a job of all hosts is aggregated at {tree.root}{below}")
+    if d.several:
+        yield Finding(FACT, "tree", f"a job of all hosts is aggregated at {tree.root}{below}")

@@ -43,8 +43,11 @@ class DeployedHost(SwitchesElsewhere):
         switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name) for s in d.switches}
 
         def dev_port(switch: str, port: str) -> int:
-            with switches[switch].connected() as target:
-                return target.dev_port(port)
+            try:
+                with switches[switch].connected() as target:
+                    return target.dev_port(port)
+            except (EntityError, TimeoutError) as error:
+                raise ValueError(f"switch {switch}: {error}" if d.several else str(error)) from error
 
         try:
             super().__init__(d.topology(dev_port), switches, "BFRuntime", twin="tofino")
