@@ -32,6 +32,7 @@ struct dpdk_port {
     uint32_t buffer;                     /* bytes of the pool's buffers */
     struct rte_mempool *pool;
     uint32_t lent_begin, lent_end;       /* both run freely */
+    uint32_t odd;                        /* 0: every lent mbuf may be staged, as rx saw when it looked at them anyway */
     uint32_t staged_count, late_begin, late_end;
     uint32_t tx_first, tx_lent;          /* staged[first..] are lent, so many */
     struct rte_mbuf *lent[LENT];
@@ -104,6 +105,15 @@ static __attribute__((noinline)) int mend(const struct dpdk_port *p, struct rte_
     return m->data_len && m->data_len <= p->port.max_frame;
 }
 
+/* It is as good as one from the pool: nobody else's, whole (then `next` is NULL), with a buffer of its own. */
+static inline int reusable(const struct dpdk_port *p, const struct rte_mbuf *m)
+{
+    static const struct { uint16_t refcnt, nb_segs; } alone = {1, 1};
+    _Static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, refcnt) + 2, "compared at once");
+    return memcmp(&m->refcnt, &alone, sizeof alone) == 0 && m->pool == p->pool
+           && !(m->ol_flags & (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL));
+}
+
 /* What came into lent[at..at+got), as descriptors; what cannot be lent is counted and leaves the ring. How many are lent. */
 static int lend(struct dpdk_port *p, struct ina_packet *pkts, uint32_t at, uint32_t got)
 {
@@ -127,6 +137,10 @@ static int lend(struct dpdk_port *p, struct ina_packet *pkts, uint32_t at, uint3
         pkt->tailroom = (uint32_t)m->buf_len - m->data_off - m->data_len;
         bytes += m->data_len;
         burst[n++] = m;
+        if (__builtin_expect(reusable(p, m), 1))
+            m->ol_flags = 0;
+        else
+            p->odd++;
     }
     p->lent_end += n;
     p->port.stats.rx_bytes += bytes;
@@ -156,26 +170,17 @@ static int dpdk_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint
     return n;
 }
 
-/* It is as good as one from the pool: nobody else's, whole (then `next` is NULL), with a buffer of its own. */
-static inline int reusable(const struct dpdk_port *p, const struct rte_mbuf *m)
-{
-    static const struct { uint16_t refcnt, nb_segs; } alone = {1, 1};
-    _Static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, refcnt) + 2, "compared at once");
-    return memcmp(&m->refcnt, &alone, sizeof alone) == 0 && m->pool == p->pool
-           && !(m->ol_flags & (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL));
-}
-
 static void give_back(struct dpdk_port *p, struct rte_mbuf **mbufs, uint32_t n)
 {
-    uint32_t i = 0, staged = p->staged_count;
-    const uint32_t most = staged < KEPT ? n < KEPT - staged ? n : KEPT - staged : 0;
-    for (; i < most && reusable(p, mbufs[i]); i++) {
-        mbufs[i]->ol_flags = 0;
-        p->staged[staged++] = mbufs[i];
-    }
-    p->staged_count = staged;
-    if (i < n)
-        rte_pktmbuf_free_bulk(&mbufs[i], n - i);
+    uint32_t kept = p->staged_count < KEPT ? KEPT - p->staged_count : 0;
+    kept = kept < n ? kept : n;
+    for (uint32_t i = 0; p->odd && i < kept; i++)
+        if (!reusable(p, mbufs[i]))
+            kept = i;
+    memcpy(&p->staged[p->staged_count], mbufs, kept * sizeof *mbufs);
+    p->staged_count += kept;
+    if (kept < n)
+        rte_pktmbuf_free_bulk(&mbufs[kept], n - kept);
 }
 
 static void dpdk_rx_done(struct ina_port *port, int n)
@@ -188,6 +193,8 @@ static void dpdk_rx_done(struct ina_port *port, int n)
         p->lent_begin += straight;
         count -= straight;
     }
+    if (p->lent_begin == p->lent_end) /* mostly: the next burst lies where this one did, in the first-level cache */
+        p->lent_begin = p->lent_end = p->odd = 0;
 }
 
 static int dpdk_arm(struct ina_port *port)
@@ -280,9 +287,8 @@ static int dpdk_take(struct ina_port *port, uint32_t k, struct ina_port *from, u
         return 0;
     struct rte_mbuf **const mine = &p->staged[p->tx_first + k], **const its = &other->lent[(other->lent_begin + i) % LENT];
     struct rte_mbuf *m = *its;
-    if (!reusable(p, m) || (uintptr_t)data - (uintptr_t)buffer_of(m) >= p->buffer)
+    if (p->pool != other->pool || (other->odd && !reusable(p, m)) || (uintptr_t)data - (uintptr_t)buffer_of(m) >= p->buffer)
         return 0;
-    m->ol_flags = 0;
     *its = *mine;
     *mine = m;
     return 1;
