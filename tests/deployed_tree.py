@@ -65,7 +65,7 @@ def dev_port(name: str) -> int:
 
 
 class Proxy:
-    """TCP between a controller and a driver, whose connections can be cut."""
+    """TCP between a controller and a driver, whose connections can be cut; `flows`: cleared, nothing gets through any more."""
 
     def __init__(self, to: str):
         host, _, port = to.rpartition(":")
@@ -73,6 +73,8 @@ class Proxy:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self.connections = 0
+        self.flows = threading.Event()
+        self.flows.set()
         self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
 
@@ -86,10 +88,10 @@ class Proxy:
                 for a, b in ((ours, theirs), (theirs, ours)):
                     threading.Thread(target=self._carry, args=(a, b), daemon=True).start()
 
-    @staticmethod
-    def _carry(a: socket.socket, b: socket.socket) -> None:
+    def _carry(self, a: socket.socket, b: socket.socket) -> None:
         with suppress(OSError):
             while data := a.recv(1 << 16):
+                self.flows.wait()
                 b.sendall(data)
         for end in (a, b):
             with suppress(OSError):
@@ -103,6 +105,7 @@ class Proxy:
             end.close()
 
     def close(self) -> None:
+        self.flows.set()
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

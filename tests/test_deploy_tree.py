@@ -134,6 +134,25 @@ def test_a_switch_that_is_off_ends_its_jobs_and_no_others(make, begin, name):
     assert ("server5" in said["links"]) == (name == "root") and "leaf1-root" in said["links"]
 
 
+def test_a_switch_that_is_silent_is_lost_after_a_while_and_nothing_hangs(make, begin):
+    """Its machine takes connections, and nothing comes back."""
+    tree = make()
+    begin(tree.controller())
+    far, near = begin(Workers(tree, [1, 5], watched=True)), begin(Workers(tree, [2, 3], "near", watched=True))
+    tree.proxies["leaf2"].flows.clear()
+    error = tree.ina("deploy", tree.file, "--timeout", 1, ok=False)
+    assert error.startswith("ina: leaf2: ") and "within 1 s" in error
+    until(lambda: far.clients[0].poll(), "the news", 40)
+    assert "switch leaf2 is lost: " in far.clients[0].failure
+    near.end(near.begin(1000))
+    assert tree.ask("switches")["switches"]["leaf2"]["state"] != "up"
+    tree.proxies["leaf2"].flows.set()
+    until(lambda: tree.ask("switches")["switches"]["leaf2"]["state"] == "up", "leaf2 to be back", 40)
+    far.close()
+    again = begin(Workers(tree, [1, 5], "again"))
+    again.end(again.begin(1000))
+
+
 def test_a_job_goes_on_over_another_root(make, begin, monkeypatch):
     """Of two ranks of the back end, in this process."""
     need("torch")

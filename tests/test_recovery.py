@@ -203,6 +203,18 @@ def test_a_switch_that_refuses_the_connection_is_lost_at_once(watched, network):
     assert workers[0].said[-1]["reason"] == "switch s2 is lost: s2: connection refused"
 
 
+def test_a_switch_without_jobs_that_is_gone_is_shown_and_avoided(watched, network):
+    """Before a job finds out."""
+    someone, read = Someone(watched, 1), network.targets["s3"].read
+    network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(EntityError("s3: connection refused", "UNAVAILABLE"))
+    watched.watch.tick()
+    states = {name: switch["state"] for name, switch in someone.ask("switches")["switches"].items()}
+    assert states == {"s1": "up", "s2": "up", "s3": "s3: connection refused"}
+    network.targets["s3"].read = read
+    watched.watch.tick()
+    assert someone.ask("switches")["switches"]["s3"]["state"] == "up"
+
+
 def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
     """Its registers are gone: jobs at it cannot go on, others get their entries back."""
     workers = begun(watched, 1, 3)

@@ -23,7 +23,7 @@ from ina.control.programs import Child, JobProgram, Parent, program_named
 from ina.control.repair import absent, repair
 from ina.control.state import StateError, job_from_json, job_to_json
 from ina.control.writing import REFUSED, Change, SwitchTarget, WriteFailed, try_write, write
-from ina.switch.entities import delete, insert, modify
+from ina.switch.entities import TableEntry, delete, insert, modify
 from ina.switch.p4info import EntityError
 from ina.transport import SWITCH, Address, protocols, worker_address
 from topologies.model import Node, Topology
@@ -174,9 +174,12 @@ class Controller:
         (tree,) = self.place(name, old.hosts, old.slots)
         return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts)
 
-    def missing(self, switch: str) -> list[str]:
-        """Jobs whose own entries are not at ``switch`` where they should be. Raises what its target raises."""
+    def missing(self, switch: str, ask: bool = False) -> list[str]:
+        """Jobs whose own entries are not at ``switch`` where they should be. Raises what its target raises; ``ask``: of one
+        without jobs, too."""
         here = self._at(switch)
+        if ask and not here:
+            self.targets[switch].read([TableEntry(self.program.tables[0])])
         wanted = {job.name: self.program.job(job.place(job.branches[switch]))[:1] for job in here}
         lacking = absent(self.targets[switch], [entity for entities in wanted.values() for entity in entities]) if here else []
         return [name for name, entities in wanted.items() if any(entity in lacking for entity in entities)]

@@ -95,7 +95,7 @@ class Watch:
         """Does it answer, and hold what it should? Sums of its jobs are lost with it."""
         controller = self.controller
         try:
-            missing = controller.missing(switch)
+            missing = controller.missing(switch, ask=self.service.host.outlives)  # others end with this process
             if missing:
                 self._lost(switch, f"it has lost the entries of {', '.join(missing)}: it was started anew", missing)
             if missing or switch in controller.down or switch in controller.unsure:
