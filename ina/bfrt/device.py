@@ -19,6 +19,7 @@ from ina.bfrt.direct import DirectCells, register_of
 from ina.bfrt.entities import BYTES, INDEX, MEMBER, PACKETS, STATUS
 from ina.bfrt.filters import FilterTables
 from ina.bfrt.fixed import fixed_tables
+from ina.bfrt.hashes import HashTables
 from ina.bfrt.idle import Idle
 from ina.bfrt.info import Info, Table
 from ina.bfrt.ports_table import PortTables
@@ -58,7 +59,8 @@ class Device:
         self.info = Info(self.program_json, self.fixed_json)
         self._parts: dict[str, Any] = {}
         self.replication, self.idle, self.attributes = Replication(self), Idle(self), Attributes(self)
-        for part in (ProgramTables(self), ValueSetTables(self), PortTables(self), FilterTables(self), self.replication):
+        parts = (ProgramTables, ValueSetTables, HashTables, PortTables, FilterTables)
+        for part in (*(made(self) for made in parts), self.replication):
             self._parts |= dict.fromkeys(part.kinds, part)
 
     def _part(self, table: Table) -> Any:

@@ -18,7 +18,8 @@ WIDTHS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int1
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """`type`: int (of `width` bits), bool, string or float. `match`: of a key field, exact, ternary, lpm, range or optional."""
+    """`type`: int (of `width` bits), bool, string, float, or container, whose fields are `items`.
+    `match`: of a key field, exact, ternary, lpm, range or optional."""
 
     id: int
     name: str
@@ -29,6 +30,7 @@ class Field:
     read_only: bool = False
     mandatory: bool = False
     choices: tuple[str, ...] = ()
+    items: tuple[Field, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -82,9 +84,10 @@ class Table:
 def _field(said: dict[str, Any], match: str = "", read_only: bool = False, mandatory: bool = False) -> Field:
     kind = said.get("type") or {"type": "container"}
     name = kind["type"]
+    items = tuple(_field(item["singleton"]) for item in said.get("container", ()))
     width = int(kind.get("width", 0)) if name == "bytes" else WIDTHS.get(name, 0)
     return Field(int(said["id"]), said["name"], "int" if width else name, width, match.lower(), bool(said.get("repeated")),
-                 read_only or bool(said.get("read_only")), mandatory, tuple(kind.get("choices", ())))  # fmt: skip
+                 read_only or bool(said.get("read_only")), mandatory, tuple(kind.get("choices", ())), items)  # fmt: skip
 
 
 def _table(said: dict[str, Any]) -> Table:

@@ -22,7 +22,7 @@ PRIORITY = "$MATCH_PRIORITY"
 @dataclass(frozen=True, slots=True)
 class Row:
     """`key`: by field, as a match of ina/switch/entities.py (a string for a key of strings). `data`: by field, an int, bool,
-    str, float, or a list of them; a tuple: a value for each pipe."""
+    str, float, or a list of them (of a container's fields by name); a tuple: a value for each pipe."""
 
     table: str
     key: Mapping[str, Any] = field(default_factory=dict)
@@ -128,6 +128,12 @@ def _set_data(to: Any, what: str, found: Field, value: Any) -> None:
             to.str_val = value
     elif found.type == "float":
         to.float_val = float(value)
+    elif found.type == "container":
+        for one in values:
+            container = to.container_arr_val.container.add()
+            for name, part in one.items():
+                inner = next(item for item in found.items if item.name == name)
+                _set_data(container.val.add(field_id=inner.id), f"{what}, {name}", inner, part)
     else:
         raise EntityError(f"{what}: a field of type {found.type} cannot be written from here", "UNIMPLEMENTED")
 
@@ -185,7 +191,7 @@ def _key(table: Table, found: Field, part: Any) -> Any:
 
 
 MEMBERS = {"int": ("stream", "int_arr_val"), "bool": ("bool_val", "bool_arr_val"), "string": ("str_val", "str_arr_val"),
-           "float": ("float_val", "float_val")}  # fmt: skip
+           "float": ("float_val", "float_val"), "container": ("container_arr_val", "container_arr_val")}  # fmt: skip
 
 
 def _data(part: Any, what: str, found: Field) -> Any:
@@ -196,10 +202,22 @@ def _data(part: Any, what: str, found: Field) -> Any:
     if kind != expected:
         raise EntityError(f"{what}: given as {kind}: expected {expected or 'nothing: it cannot be written from here'}")
     value = getattr(part, kind)
+    if kind == "container_arr_val":
+        return [_container(one, what, found) for one in value.container]
     if kind.endswith("_arr_val"):
         return list(value.val)
     if kind == "stream":
         return as_int(value, found.width, what)
-    if found.choices and value not in found.choices:
+    if found.choices and value not in found.choices and value.upper() not in found.choices:
         raise EntityError(f"{what}: {value!r}: expected one of {', '.join(found.choices)}")
     return value
+
+
+def _container(said: Any, what: str, found: Field) -> dict[str, Any]:
+    made = {}
+    for part in said.val:
+        inner = next((item for item in found.items if item.id == part.field_id), None)
+        if inner is None:
+            raise EntityError(f"{what}: no field {part.field_id} in it; it has: {', '.join(i.name for i in found.items)}")
+        made[inner.name] = _data(part, f"{what}, {inner.name}", inner)
+    return made

@@ -12,6 +12,7 @@ from typing import Any
 
 from ina.bfrt.filters import FIELDS as FILTER_FIELDS
 from ina.bfrt.filters import INDEX as FILTER_INDEX
+from ina.bfrt.hash_schema import hash_tables
 from ina.bfrt.program_info import PIPE
 from ina.compiler.p4info import one_at_a_time
 
@@ -26,11 +27,13 @@ _SHARED = (
 _OF_TOFINO = (
     "", "", *FILTER_INDEX.values(), "", "", "$ACTION_MEMBER_STATUS", "$MAX_GROUP_SIZE", "$ADT_OFFSET",
     *(name for fields in FILTER_FIELDS.values() for name, _ in fields), "ig_intr_md.ingress_port", "$DEFAULT_FIELD",
+    "rotate", "seed", "msb", "extend", "pre_defined", "user_defined", "hash_value", "start_bit", "length", "order",
 )  # fmt: skip
 DOLLARS = {name: FIRST + n for n, name in enumerate((*_SHARED, *_OF_TOFINO), 1) if name}
 # The first byte of ids by the type of table, where it is not the P4Info's (control-plane/proto/barefoot/p4info.proto).
 ID_BYTES = {"Action": 0x81, "Selector": 0x82, "Counter": 0x83, "Meter": 0x85, "Wred": 0x87, "Lpf": 0x89, "Register": 0x8B,
-            "RegisterParam": 0x8D, "PortMetadata": 0x90, "ParserValueSet": 0xFE}  # fmt: skip
+            "RegisterParam": 0x8D, "PortMetadata": 0x90, "ParserValueSet": 0xFE, "DynHashConfigure": 0x95, "DynHashCompute": 0x96,
+            "DynHashAlgorithm": 0x97, "SelectorGetMember": 0x9A}  # fmt: skip
 DIGEST_BYTE = 0x8E
 SCOPES = {"TABLE_AND_DEFAULT": "TableAndDefault", "TABLE_ONLY": "TableOnly", "DEFAULT_ONLY": "DefaultOnly"}
 MATCHES = {"EXACT": "Exact", "TERNARY": "Ternary", "LPM": "LPM", "RANGE": "Range", "OPTIONAL": "Optional"}
@@ -122,6 +125,7 @@ class _Schema:
             self._add(values, "ParserValueSet", keys, [], attributes=["EntryScope"])
         for metadata in self.layout.get("port_metadata", ()):
             self._port_metadata(metadata)
+        self.tables += hash_tables(self.layout.get("hashes", ()), self.prefix, self._hashed, DOLLARS)
         digests = [{"name": self.prefix + d["preamble"]["name"], "id": id_of(DIGEST_BYTE, d),
                     "annotations": notes(d["preamble"]),
                     "fields": [self._member(n, *m) for n, m in enumerate(self._members(d.get("typeSpec", {})), 1)]}
@@ -235,6 +239,10 @@ class _Schema:
         selector = {"preamble": {"id": self._selector_id(number), "name": name}, "size": groups}
         self._add(selector, "Selector", [_key(_dollar("$SELECTOR_GROUP_ID", _typed("uint32")))], data,
                   depends_on=[id_of(ID_BYTES["Action"], profile)])  # fmt: skip
+        chosen = {"preamble": {"id": self._hashed("SelectorGetMember", name), "name": f"{name}_get_member"}, "size": 1}
+        keys = [_key(_dollar(n, _typed("uint64"))) for n in ("$SELECTOR_GROUP_ID", "hash_value")]
+        self._add(chosen, "SelectorGetMember", keys, [_single(_dollar("$ACTION_MEMBER_ID", _typed("uint64")))],
+                  depends_on=[self._selector_id(number)])  # fmt: skip
 
     def _selector(self, profile: str) -> tuple[str, int]:
         """The selector's own name and the number of its groups, which P4Info does not have."""

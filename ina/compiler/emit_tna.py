@@ -110,6 +110,21 @@ class TnaStatements(Statements):
             lines.append("};")
         return lines
 
+    def x_dynamic_hash(self, stmt: ir.Extern) -> None:
+        """`args`: what the program's own hash gives, then the fields; `data`: the hash."""
+        made, (static, *values) = stmt.data, stmt.args
+        bits = sum(v.width for v in values)
+        words = f"(const uint64_t *)(const void *)(state + {made.configure.offset})"
+        self.line(f"{self.name(stmt.targets[0])} = {self.c(static)};")
+        self.line(f"if (*{words}) {{ /* hash {made.name}: the control plane has changed it */")
+        self.depth += 1
+        self.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
+        for i, (text, _) in enumerate(self.packed(values)):
+            self.line(f"ina_store64(bytes + {8 * i}, {text});")
+        self.line(f"{self.name(stmt.targets[0])} = ({c_type(made.width)})ina_dynamic_hash({words}, bytes);")
+        self.depth -= 1
+        self.line("}")
+
     def x_math(self, stmt: ir.Extern) -> None:
         target, unit = stmt.targets[0], stmt.data
         table = ", ".join(map(str, unit.table))

@@ -186,6 +186,21 @@ class Meter:
 
 
 @dataclass(eq=False, slots=True)
+class DynamicHash:
+    """A hash that the control plane can change: over `fields` (name, width, whether it is a constant), `width` bits, of which the
+    program uses the low `used`. `configure`: the words that say what it is now (prelude_tna.h), `initial` what it is at first.
+    """
+
+    name: str
+    width: int
+    used: int
+    fields: list[tuple[str, int, bool]]
+    configure: Register
+    initial: dict[str, Any]
+    call: Any = None
+
+
+@dataclass(eq=False, slots=True)
 class Filter:
     """`kind`: lpf (low-pass filter) or wred (weighted random early drop). Cell i: `struct ina_filter` (filter.h) at
     `offset + 64 * i` of the state block.
@@ -374,6 +389,7 @@ class Module:
     keep_ingress: bool = False
     port_metadata: tuple[str, list[tuple[str, int, int]], bool, str] = ("", [], False, "")
     selectors: dict[str, tuple[str, int]] = field(default_factory=dict)
+    hashes: list[DynamicHash] = field(default_factory=list)
 
 
 # --- traversal ------------------------------------------------------------------------------------------------------

@@ -183,6 +183,18 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
         "filters": [
             {"name": f.name, "type": f.kind, "size": f.size, "offset": f.offset, "table": f.table} for f in module.filters
         ],
+        "hashes": [
+            {
+                "name": h.name,
+                "width": h.width,
+                "used": h.used,
+                "fields": [{"name": name, "width": width, "constant": constant} for name, width, constant in h.fields],
+                "configure": h.configure.name,
+                "initial": h.initial,
+            }
+            for h in module.hashes
+            if h.call is not None
+        ],
         "pipeline": module.pipeline,
         "selectors": module.selectors,
         "port_metadata": {

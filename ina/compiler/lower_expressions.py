@@ -331,6 +331,8 @@ class Expressions:
                 )
                 return Choice(index, base.items)
             case ast.Slice():
+                if isinstance(e.base, ast.Call):
+                    self.sliced[id(e.base)] = e.hi_bit + 1
                 return SliceOf(self.value(e.base), e.hi_bit, e.lo_bit)
         return self.value(e)
 

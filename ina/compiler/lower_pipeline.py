@@ -28,6 +28,7 @@ class Pipelines(Externs):
         self.error_index = {name: i for i, name in enumerate(program.errors)}
         self.tables: dict[tuple[int, int], ir.Table] = {}
         self.registers: dict[int, list[ir.Register]] = {}
+        self.sliced: dict[int, int] = {}  # calls of which the program takes so many low bits
         self.counters: dict[int, ir.Counter] = {}
         self.meters: dict[int, ir.Meter] = {}
         self.colors: dict[int, ir.Var] = {}

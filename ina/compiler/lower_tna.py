@@ -75,7 +75,8 @@ class Tna(Objects):
             ir.Phase(egress),
             [r for cells in self.registers.values() for r in cells] + list(self.logs.values())
             + [t.key_mask for t in self.tables.values() if t.key_mask is not None]
-            + [m.adjust for m in self.meters.values() if m.adjust is not None],
+            + [m.adjust for m in self.meters.values() if m.adjust is not None]
+            + [h.configure for h in self.hashes.values()],
             list(self.counters.values()),
             sorted(self.tables.values(), key=lambda t: t.index),
             self.storage.regions,
@@ -86,6 +87,7 @@ class Tna(Objects):
             meters=list(self.meters.values()),
             messages=self.messages,
             filters=list(self.filters.values()),
+            hashes=list(self.hashes.values()),
             architecture="tna",
             pipeline=self.name,
             keep_ingress=self.keep_ingress,

@@ -35,10 +35,50 @@ STANDARD = {
     # Any fixed function: which one is the compiler's choice.
     "RANDOM": Crc(64, 0xAD93D23594C935A9, True, 0xFFFFFFFFFFFFFFFF, 0),
 }
+HEAD = 8  # words of a changed hash before those of its bits
 XOR = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
 
 
 class Hashes(Pipelines):
+    def dynamic(self, instance: Instance, call: ast.Call, static: ir.Expr) -> ir.Expr:
+        """The hash as the control plane may have changed it, if it has one call with a list of fields; otherwise `static`."""
+        known = self.hashes.get(id(instance))
+        if known is not None and known.call is not call:
+            known.call = None  # several calls: it has no tables
+            return static
+        data = call.args[0]
+        values = data.values if isinstance(data, ast.ListExpr) else ()
+        parts = [self.read(self.value(v)) for v in values]
+        if not parts or static.width > 64 or not all(isinstance(p, ir.Expr) for p in parts):
+            return static
+        if known is None:
+            fields, constants = [], 0
+            for value, part in zip(values, parts, strict=True):
+                name, constant = ast.source_text(value), value.const is not None
+                if constant:
+                    name, constants = f"constant{constants}_{part.width}_{value.const}", constants + 1
+                fields.append((name, part.width, constant))
+            words = HEAD + sum(width for _, width, _ in fields)
+            cells = ir.Register(f"{instance.name}.$configure", 64, words)
+            pairs = [list(pair) for pair in symmetric_places(instance, data)]
+            initial = self._as_written(instance, call) | {"symmetric": pairs}
+            used = min(static.width, self.sliced.get(id(call), static.width))
+            known = self.hashes[id(instance)] = ir.DynamicHash(instance.name, static.width, used, fields, cells, initial, call)
+        found = self.temp(static.width, name="hash")
+        self.emit(ir.Extern("dynamic_hash", [found], [static, *parts], known))
+        return found
+
+    def _as_written(self, instance: Instance, node: ast.Node) -> dict[str, Any]:
+        """What the program says: "crc" with the polynomial's parameters, "identity" or "xor"."""
+        algorithm = instance.args["algo"]
+        if algorithm == "IDENTITY" or algorithm in XOR:
+            return {"kind": "identity"} if algorithm == "IDENTITY" else {"kind": "xor", "width": XOR[algorithm]}
+        crc, extended, msb = STANDARD.get(algorithm), False, False
+        if crc is None:
+            crc, extended, msb = self._custom(instance.args["poly"], node)
+        numbers = {"poly": str(crc.poly), "init": str(crc.init), "xor": str(crc.xor)}
+        return {"kind": "crc", "width": crc.width, "reversed": crc.reversed, "extend": extended, "msb": msb} | numbers
+
     def symmetric(self, instance: Instance, data: ast.Expr) -> list[Any]:
         """The values to hash. Hashes are linear: of two fields that may change places both are replaced by their exclusive
         or, which is what the hardware makes of them."""

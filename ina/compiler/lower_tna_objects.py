@@ -25,6 +25,7 @@ class Objects(PacketObjects):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.filters: dict[int, ir.Filter] = {}
+        self.hashes: dict[int, ir.DynamicHash] = {}
         self.logs: dict[int, ir.Register] = {}  # where execute_log is
         self.selectors: dict[str, tuple[str, int]] = {}  # of action profiles
         self.comparisons: Instance | None = None  # the RegisterAction whose body is being lowered
@@ -102,7 +103,7 @@ class Objects(PacketObjects):
             case "DirectLpf" | "DirectWred", "execute":
                 return self._filter(e, self.attached(e, instance, self.filters), self.direct_entry(e, instance), instance)
             case "Hash", "get":
-                return self.tna_hash(instance, self.symmetric(instance, e.args[0]), e)
+                return self.dynamic(instance, e, self.tna_hash(instance, self.symmetric(instance, e.args[0]), e))
             case "Random", "get":
                 return self._random_bits(e, instance)
             case _:

@@ -8,6 +8,57 @@ static inline __attribute__((unused)) double ina_adjusted(uint32_t octets, uint3
     return bytes > 0 ? (double)bytes : 0;
 }
 
+/* A hash that the control plane has changed. Its words: 1 | kind | bits of the register, and 1 << 8: reversed, 1 << 9: msb,
+ * 1 << 10: extend, rotation << 16, bits of the result << 32 | polynomial | init | final xor | seed | how many bits go in | for each
+ * of them: which of `in` it is, counted from 1, in its upper half which one it is XORed with. */
+static inline __attribute__((unused)) uint64_t ina_dynamic_hash(const uint64_t *c, const uint8_t *in)
+{
+    enum { IDENTITY, XOR, CRC };
+    const unsigned width = c[2] & 0xff, result = c[2] >> 32 & 0xff, rotate = c[2] >> 16 & 0xff;
+    const uint64_t all = ~0ull >> (64 - width), wanted = ~0ull >> (64 - result), n = c[7];
+    const unsigned pad = c[1] == XOR ? (unsigned)((width - n % width) % width) : (unsigned)(-n & 7);
+    uint64_t sum = c[1] == CRC ? c[4] : 0, word = 0;
+    for (uint64_t i = 0; i < pad + n; i++) {
+        uint64_t bit = 0;
+        if (i >= pad) {
+            const uint64_t one = c[8 + i - pad] & 0xffffffff, other = c[8 + i - pad] >> 32;
+            bit = in[(one - 1) / 8] >> (7 - (one - 1) % 8) & 1;
+            if (other)
+                bit ^= in[(other - 1) / 8] >> (7 - (other - 1) % 8) & 1;
+        }
+        word = word << 1 | bit;
+        if (c[1] == IDENTITY) {
+            sum = word;
+        } else if (c[1] == XOR) {
+            if (i % width == width - 1) {
+                sum ^= word & all;
+                word = 0;
+            }
+        } else if (i % 8 == 7) {
+            if (c[2] >> 8 & 1) { /* the byte's bits enter least significant first */
+                sum ^= word & 0xff;
+                for (int k = 0; k < 8; k++)
+                    sum = sum >> 1 ^ (sum & 1 ? c[3] : 0);
+            } else {
+                sum ^= (word & 0xff) << (width - 8);
+                for (int k = 0; k < 8; k++)
+                    sum = (sum << 1 ^ (sum >> (width - 1) & 1 ? c[3] : 0)) & all;
+            }
+        }
+    }
+    if (c[1] != IDENTITY)
+        sum = (sum ^ c[5]) & all;
+    if (c[1] != IDENTITY && result < width && c[2] >> 9 & 1)
+        sum >>= width - result;
+    if (c[1] != IDENTITY && c[2] >> 10 & 1)
+        for (unsigned at = width; at < result; at += width)
+            sum |= sum << at;
+    sum &= wanted;
+    if (rotate % result)
+        sum = (sum << rotate % result | sum >> (result - rotate % result)) & wanted;
+    return (sum ^ c[6]) & wanted;
+}
+
 /* As ina_meter, for a packet that already has a colour (RFC 2698 section 3, colour-aware). */
 static inline __attribute__((unused)) uint32_t ina_meter_aware(struct ina_meter *m, double amount, uint64_t now, uint32_t before)
 {

@@ -108,6 +108,9 @@ def prepare() -> None:
     for name in ("pal_rpc", "res_pd_rpc"):
         stand_in(name, __path__=[])
         stand_in(f"{name}.ttypes")
+    import scapy.packet  # the SDE's own packets have this too: other bytes as the same kind of packet
+
+    scapy.packet.Packet.load_bytes = lambda self, data: type(self)(data)
     sample = random.sample  # the tests are for a Python in which it took sets
     random.sample = lambda population, k, **more: sample(
         sorted(population) if isinstance(population, (set, frozenset)) else population, k, **more
