@@ -63,26 +63,22 @@ static inline void ina_frame_load(uint64_t words[INA_FRAME_WORDS], const void *f
     memcpy(words + INA_FRAME_WORDS - 1, (const uint8_t *)frame + INA_WIRE_PAYLOAD - 8, 8);
 }
 
-/* The only door for received bytes: INA_FRAME_OK means that every field of *view is of this worker's job and that all
- * bytes it points to are there. Integrity is the link's business (Ethernet FCS; the port's CRC), so the IPv4 checksum
- * is not computed again. Nearly every frame is a result with values: that is a matter of one comparison. */
-static inline enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct ina_packet *pkt,
-                                                     const struct ina_frame_template *frame,
-                                                     const struct ina_worker_config *config)
+/* Nearly every frame is a result with values: that is a matter of one comparison. 1: it is, and *view says what it brings; 0: see
+ * ina_frame_parse_any. */
+static inline int ina_frame_is_result(struct ina_frame_view *view, const struct ina_packet *pkt,
+                                      const struct ina_frame_template *frame)
 {
     if (pkt->len < INA_WIRE_PAYLOAD + 4 * frame->values)
-        return ina_frame_parse_any(view, pkt, frame, config);
+        return 0;
     uint64_t words[INA_FRAME_WORDS], differs = 0; /* what shared memory says now is what is checked and used */
     ina_frame_load(words, pkt->data);
     for (int i = 0; i < INA_FRAME_WORDS; i++)
         differs |= (words[i] ^ frame->result[i]) & frame->fixed[i];
-    if (differs)
-        return ina_frame_parse_any(view, pkt, frame, config);
     /* In little endian the last word is tsi, set and slot, e0, e1. */
     const uint64_t last = words[INA_FRAME_WORDS - 1];
     const uint32_t set_slot = ntohs((uint16_t)(last >> 32)), src_port = ntohs((uint16_t)(words[4] >> 16));
-    if ((src_port ^ set_slot) & frame->shard_mask)
-        return ina_frame_parse_any(view, pkt, frame, config);
+    if (differs || ((src_port ^ set_slot) & frame->shard_mask))
+        return 0;
     *view = (struct ina_frame_view){
         .tsi = ntohl((uint32_t)last),
         .slot = set_slot & INA_WIRE_SLOT,
@@ -92,7 +88,17 @@ static inline enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view
         .e0 = (int8_t)(last >> 48),
         .values = pkt->data + INA_WIRE_PAYLOAD,
     };
-    return INA_FRAME_OK;
+    return 1;
+}
+
+/* The only door for received bytes: INA_FRAME_OK means that every field of *view is of this worker's job and that all
+ * bytes it points to are there. Integrity is the link's business (Ethernet FCS; the port's CRC), so the IPv4 checksum
+ * is not computed again. */
+static inline enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct ina_packet *pkt,
+                                                     const struct ina_frame_template *frame,
+                                                     const struct ina_worker_config *config)
+{
+    return ina_frame_is_result(view, pkt, frame) ? INA_FRAME_OK : ina_frame_parse_any(view, pkt, frame, config);
 }
 
 #endif

@@ -66,19 +66,24 @@ static int init(void *state, const struct ina_worker_config *config, uint64_t no
 }
 
 /* What can slot do next, now that the packet before seq is answered, or a tensor has come? */
-static void settle(struct state *st, uint32_t index, uint64_t now)
+static inline void settle(struct state *st, uint32_t index, uint64_t now)
 {
     struct slot *slot = &slots_of(st)[index];
     uint32_t handle = slot->op;
-    slot->state = IDLE;
-    slot->asked = 0;
-    slot->missing = 0;
+    enum slot_state next = IDLE;
     switch (ina_tensors_status(tensors_of(st), &tail_of(st)->times, slot->seq, &handle, now)) {
     case INA_PACKET_NONE: break;
-    case INA_PACKET_BLOCKED: slot->state = BLOCKED; break;
-    case INA_PACKET_READY: slot->state = READY; mark_ready(st, index); break;
+    case INA_PACKET_BLOCKED: next = BLOCKED; break;
+    case INA_PACKET_READY: next = READY; break;
     }
+    slot->missing = 0;
+    slot->state = (uint8_t)next;
     slot->op = (uint8_t)handle;
+    slot->asked = 0;
+    if (next == READY)
+        mark_ready(st, index);
+    else
+        unmark_ready(st, index);
 }
 
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
@@ -99,7 +104,7 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
 /* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
-static int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index,
+static inline int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index,
                     uint64_t now)
 {
     struct tail *tail = tail_of(st);
@@ -187,68 +192,80 @@ static int expire(void *state, uint32_t index, uint64_t now)
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
-static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+/* A result that the slot does not wait for: it had it before, or it is older still. */
+static __attribute__((noinline)) void stale(struct state *st, const struct slot *slot, uint32_t index, uint32_t tsi, int pending,
+                                            uint64_t now)
 {
-    struct state *st = state;
     struct tail *tail = tail_of(st);
-    struct ina_worker_stats *stats = &tail->stats;
-    struct ina_frame_view view;
-
-    stats->rx_packets++;
-    stats->rx_bytes += pkt->len;
-    switch (ina_frame_parse(&view, pkt, &st->frame, &st->config)) {
-    case INA_FRAME_OK: break;
-    case INA_FRAME_FOREIGN: stats->drop_foreign++; return 0;
-    default: stats->drop_malformed++; return 0;
+    const uint64_t before = slot->seq - st->config.slots;
+    if (!pending && slot->seq >= st->config.first_packet + st->config.slots && tsi == (uint32_t)before) {
+        tail->stats.duplicates++;
+        ina_rto_duplicate(&tail->rto, index, now);
+        publish_rto(tail);
+    } else {
+        tail->stats.drop_stale++;
     }
+}
 
+static __attribute__((noinline)) void wait_for_others(struct state *st, struct slot *slot, const struct ina_frame_view *view,
+                                                      uint64_t now)
+{
+    struct tail *tail = tail_of(st);
+    tail->stats.pending_replies++;
+    tail->times.last_rx = now;
+    slot->asked = 1;
+    if (view->missing) /* a leaf that misses nobody does not know whom a switch above it misses: what that said stays */
+        slot->missing = view->missing;
+    unmark_ready(st, view->slot);
+    ina_rto_pending(&tail->rto, view->slot, now);
+    publish_rto(tail);
+}
+
+/* The workers do not agree: the slot stays where it is, for good. */
+static __attribute__((noinline)) void disagree(struct state *st, uint32_t index, int culprit, uint64_t now)
+{
+    struct tail *tail = tail_of(st);
+    tail->times.last_rx = now;
+    if (culprit >= 0)
+        fail(st, INA_ERR_MISMATCH, (uint32_t)culprit);
+    slots_of(st)[index].state = BLOCKED;
+    unmark_ready(st, index);
+    ina_rto_stop(&tail->rto, index);
+}
+
+/* A frame of this job. Inlined twice: most frames are results with values, of which less is asked. */
+static inline __attribute__((always_inline)) int take_frame(struct state *st, const struct ina_tensor *tensors,
+                                                            struct ina_packet *pkt, const struct ina_frame_view view,
+                                                            uint64_t now)
+{
+    struct tail *tail = tail_of(st);
+    struct ina_tensors *ts = tensors_of(st);
+    struct ina_worker_stats *stats = &tail->stats;
     struct slot *slot = &slots_of(st)[view.slot];
     const uint64_t seq = slot->seq;
-    if (tensors_of(st)->failed || slot->state != FLYING || view.tsi != (uint32_t)seq || view.set != (seq >> st->slots_log2 & 1)) {
-        const uint64_t before = seq - st->config.slots;
-        if (!view.pending && seq >= st->config.first_packet + st->config.slots && view.tsi == (uint32_t)before) {
-            stats->duplicates++;
-            ina_rto_duplicate(&tail->rto, view.slot, now);
-            publish_rto(tail);
-        } else {
-            stats->drop_stale++;
-        }
+    if (ts->failed || slot->state != FLYING || view.tsi != (uint32_t)seq || view.set != (seq >> st->slots_log2 & 1)) {
+        stale(st, slot, view.slot, view.tsi, view.pending, now);
         return 0;
     }
     if (view.pending) {
-        stats->pending_replies++;
-        tail->times.last_rx = now;
-        slot->asked = 1;
-        if (view.missing) /* a leaf that misses nobody does not know whom a switch above it misses: what that said stays */
-            slot->missing = view.missing;
-        unmark_ready(st, view.slot);
-        ina_rto_pending(&tail->rto, view.slot, now);
-        publish_rto(tail);
+        const struct ina_frame_view copy = view;
+        wait_for_others(st, slot, &copy, now);
         return 0;
     }
-
-    if (view.maximum != (ina_tensors_contents(tensors_of(st), slot->op, seq) == INA_CONTENTS_MAX)) {
+    if (view.maximum != (ina_tensors_contents(ts, slot->op, seq) == INA_CONTENTS_MAX)) {
         stats->drop_malformed++;
         return 0;
     }
     const struct ina_result result = {view.with_values ? view.values : NULL, view.e0, view.overflow, 0};
     uint64_t unblocked;
     int culprit;
-    switch (ina_tensors_result(tensors_of(st), tensors, slot->op, seq, &result, stats, &unblocked, &culprit)) {
+    switch (ina_tensors_result(ts, tensors, slot->op, seq, &result, stats, &unblocked, &culprit)) {
     case INA_OUTCOME_OK: break;
-    case INA_OUTCOME_MISMATCH:
-        tail->times.last_rx = now;
-        if (culprit >= 0)
-            fail(st, INA_ERR_MISMATCH, (uint32_t)culprit);
-        slot->state = BLOCKED; /* for good */
-        unmark_ready(st, view.slot);
-        ina_rto_stop(&tail->rto, view.slot);
-        return 0;
+    case INA_OUTCOME_MISMATCH: disagree(st, view.slot, culprit, now); return 0;
     default: stats->drop_malformed++; return 0;
     }
 
     tail->times.last_rx = now;
-    unmark_ready(st, view.slot);
     ina_rto_result(&tail->rto, view.slot, now);
     publish_rto(tail);
     slot->seq = seq + st->config.slots;
@@ -259,6 +276,29 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         settle(st, other, now);
     settle(st, view.slot, now);
     return st->config.reply_in_place && slot->state == READY && transmit(st, tensors, pkt, view.slot, now) == 0;
+}
+
+static __attribute__((noinline)) int receive_other(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
+                                                   uint64_t now)
+{
+    struct ina_frame_view view;
+    switch (ina_frame_parse_any(&view, pkt, &st->frame, &st->config)) {
+    case INA_FRAME_OK: return take_frame(st, tensors, pkt, view, now);
+    case INA_FRAME_FOREIGN: tail_of(st)->stats.drop_foreign++; return 0;
+    default: tail_of(st)->stats.drop_malformed++; return 0;
+    }
+}
+
+static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+{
+    struct state *st = state;
+    struct ina_frame_view view;
+    struct ina_worker_stats *stats = &tail_of(st)->stats;
+    stats->rx_packets++;
+    stats->rx_bytes += pkt->len;
+    if (!ina_frame_is_result(&view, pkt, &st->frame))
+        return receive_other(st, tensors, pkt, now);
+    return take_frame(st, tensors, pkt, view, now);
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -1,12 +1,10 @@
 #include "tensors.h"
 
-#include "codec.h"
-
 #include <assert.h>
 #include <errno.h>
 #include <string.h>
 
-enum { FINGERPRINT_BITS = 25, UNKNOWN = -128, LINE = 64 };
+enum { FINGERPRINT_BITS = 25 };
 static_assert(((uint32_t)INA_BITMAP_WORKERS << FINGERPRINT_BITS) < 1u << 31, "fingerprints of 32 workers add up without overflow");
 
 size_t ina_tensors_size(uint32_t window)
@@ -33,7 +31,7 @@ static struct ina_op *op_at(struct ina_tensors *ts, uint64_t ordinal)
     return &ts->op[ordinal % INA_MAX_OPS];
 }
 
-static uint32_t op_of(const struct ina_tensors *ts, uint64_t seq)
+uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq)
 {
     uint64_t low = ts->ops_begin, high = ts->ops_end; /* the last op whose first packet is not after seq */
     while (high - low > 1) {
@@ -44,44 +42,6 @@ static uint32_t op_of(const struct ina_tensors *ts, uint64_t seq)
             high = middle;
     }
     return (uint32_t)(low % INA_MAX_OPS);
-}
-
-/* Where the exponent of a block is kept: block + window comes when this one is done. */
-static int8_t *agreed_of(struct ina_tensors *ts, uint32_t handle, uint64_t block)
-{
-    return &ts->agreed[(size_t)handle * ts->window + (block & (ts->window - 1))];
-}
-
-static int agreed(const struct ina_tensors *ts, uint32_t handle, uint64_t block)
-{
-    return ts->agreed[(size_t)handle * ts->window + (block & (ts->window - 1))];
-}
-
-static int is_block(const struct ina_op *op, uint64_t p)
-{
-    return p >= op->ahead;
-}
-
-static uint64_t block_values(const struct ina_tensors *ts, const struct ina_op *op, uint64_t block)
-{
-    const uint64_t left = op->count - block * ts->values;
-    return left < ts->values ? left : ts->values;
-}
-
-enum ina_packet_status ina_tensors_status(const struct ina_tensors *ts, struct ina_tensor_times *times, uint64_t seq,
-                                          uint32_t *handle, uint64_t now)
-{
-    if (seq >= ts->next_seq)
-        return INA_PACKET_NONE;
-    if (seq - ts->op[*handle].first >= ts->op[*handle].packets)
-        *handle = op_of(ts, seq);
-    const struct ina_op *op = &ts->op[*handle];
-    const uint64_t p = seq - op->first;
-    if (!times->started[*handle])
-        times->started[*handle] = now ? now : 1;
-    if (op->exponents && is_block(op, p) && agreed(ts, *handle, p - op->ahead) == UNKNOWN)
-        return INA_PACKET_BLOCKED;
-    return INA_PACKET_READY;
 }
 
 /* ---- submit ------------------------------------------------------------------------------------------------------ */
@@ -150,7 +110,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->packets = op->unanswered = op->ahead + op->blocks;
     fingerprint(op->fingerprint, t, ts->shift);
     if (op->exponents)
-        memset(agreed_of(ts, (uint32_t)handle, 0), UNKNOWN, op->ahead);
+        memset(&ts->agreed[ina_tensors_exponent_at(ts, (uint32_t)handle, 0)], INA_EXP_UNKNOWN, op->ahead);
 
     ts->fetched &= ~(1ull << handle);
     times->started[handle] = 0;
@@ -179,45 +139,27 @@ static int encode_open(const struct ina_tensors *ts, const struct ina_op *op, co
     return exponent;
 }
 
-static int encode_block(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t block,
+/* A block that is not of floats with agreed exponents. */
+static int encode_block(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t block,
                         uint8_t *wire)
 {
-    const struct ina_op *op = &ts->op[handle];
-    const uint64_t count = block_values(ts, op, block), at = block * ts->values;
+    const uint64_t count = ina_tensors_block_values(ts, op, block), at = block * ts->values;
     int said = INA_EXP_MIN;
     if (op->dtype == INA_INT32) {
         ina_codec_put_int32(wire, (const int32_t *)t->in + at, count);
     } else {
         const float *x = (const float *)t->in + at;
-        int exponent = op->exponents ? agreed(ts, handle, block) : ts->exponent;
-        if (!op->exponents && ina_codec_exponent(x, count) > exponent)
-            said = exponent = INA_EXP_NONFINITE; /* it wins the maximum: all workers see that one could not say it */
-        ina_codec_encode(wire, x, count, exponent, (int)ts->shift);
+        if (ina_codec_exponent(x, count) > ts->exponent)
+            said = INA_EXP_NONFINITE; /* it wins the maximum: all workers see that one could not say it */
+        ina_codec_encode(wire, x, count, said == INA_EXP_NONFINITE ? said : ts->exponent, (int)ts->shift);
     }
     if (count < ts->values)
         memset(wire + 4 * count, 0, 4 * (ts->values - count));
     return said;
 }
 
-static int carries_exponent(const struct ina_op *op, uint64_t p)
-{
-    return op->exponents && p < op->blocks;
-}
-
-/* The first look at a block of values: those of the next one, which the next packet is likely to ask for, are on their way
- * from memory meanwhile. */
-static int exponent_of(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t block)
-{
-    const float *x = (const float *)t->in + block * ts->values;
-    const uint64_t count = block_values(ts, op, block);
-    if (block + 1 < op->blocks)
-        for (uint64_t i = 0; i < ts->values; i += LINE / sizeof *x)
-            __builtin_prefetch(x + ts->values + i);
-    return ina_codec_exponent(x, count);
-}
-
-int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
-                       uint8_t *wire)
+int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
+                             uint8_t *wire)
 {
     const struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
@@ -225,23 +167,24 @@ int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *te
     int exponent = INA_EXP_MIN;
     if (p == 0)
         exponent = encode_open(ts, op, t, wire);
-    else if (is_block(op, p))
-        exponent = encode_block(ts, t, handle, p - op->ahead, wire);
-    return carries_exponent(op, p) ? exponent_of(ts, op, t, p) : exponent;
+    else if (p >= op->ahead)
+        exponent = encode_block(ts, op, t, p - op->ahead, wire);
+    return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, t, p) : exponent;
 }
 
 int ina_tensors_needs_floats(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {
     const struct ina_op *op = &ts->op[handle];
     const uint64_t p = seq - op->first;
-    return ts->floats && op->exponents && is_block(op, p) && agreed(ts, handle, p - op->ahead) == INA_EXP_NONFINITE;
+    return ts->floats && op->exponents && p >= op->ahead
+           && ts->agreed[ina_tensors_exponent_at(ts, handle, p - op->ahead)] == INA_EXP_NONFINITE;
 }
 
 /* The floats of packet p: a block, or a small tensor. */
 static uint64_t floats_of(const struct ina_tensors *ts, const struct ina_op *op, uint64_t p, uint64_t *at)
 {
     *at = op->is_inline ? 0 : (p - op->ahead) * ts->values;
-    return op->is_inline ? op->count : block_values(ts, op, p - op->ahead);
+    return op->is_inline ? op->count : ina_tensors_block_values(ts, op, p - op->ahead);
 }
 
 int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
@@ -254,7 +197,7 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
     const uint64_t count = floats_of(ts, op, p, &at);
     ina_codec_put_int32(wire, (const int32_t *)t->in + at, count); /* the bits as they are, swapped */
     memset(wire + 4 * count, 0, 4 * (ts->values - count));
-    return carries_exponent(op, p) ? exponent_of(ts, op, t, p) : INA_EXP_MIN;
+    return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -279,21 +222,6 @@ static void decode_inline(const struct ina_tensors *ts, const struct ina_op *op,
         ina_codec_decode(t->out, wire, op->count, INA_EXP_NONFINITE, (int)ts->shift, 1);
     else
         ina_codec_decode_exact(t->out, wire, op->count, op->average ? (int)ts->workers : 1);
-}
-
-/* Returns the exponent. */
-static int decode_block(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t block,
-                        const uint8_t *wire)
-{
-    const struct ina_op *op = &ts->op[handle];
-    const uint64_t count = block_values(ts, op, block), at = block * ts->values;
-    if (op->dtype == INA_INT32) {
-        ina_codec_get_int32((int32_t *)t->out + at, wire, count);
-        return INA_EXP_MIN;
-    }
-    const int exponent = op->exponents ? agreed(ts, handle, block) : ts->exponent;
-    ina_codec_decode((float *)t->out + at, wire, count, exponent, (int)ts->shift, op->average ? (int)ts->workers : 1);
-    return exponent;
 }
 
 static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t p,
@@ -327,25 +255,21 @@ static enum ina_outcome opened(struct ina_tensors *ts, uint32_t handle, int mism
     return mismatch ? INA_OUTCOME_MISMATCH : INA_OUTCOME_OK;
 }
 
-static void answered(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats)
+void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats)
 {
-    struct ina_op *op = &ts->op[handle];
-    if (--op->unanswered)
-        return;
     stats->tensors++;
-    stats->elements += op->count;
+    stats->elements += ts->op[handle].count;
     ts->done[ts->done_end++ % INA_MAX_OPS] = (uint8_t)handle;
     while (ts->ops_open < ts->ops_end && !op_at(ts, ts->ops_open)->unanswered)
         ts->ops_open++;
 }
 
 /* What is not a block's sums as integers: exponents alone, a first packet, what comes as floats or should. */
-static __attribute__((noinline)) enum ina_outcome take(struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle,
-                                                       uint64_t p, const struct ina_result *result,
-                                                       struct ina_worker_stats *stats, int *culprit)
+enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t p,
+                                  const struct ina_result *result, struct ina_worker_stats *stats, int *culprit)
 {
     struct ina_op *op = &ts->op[handle];
-    const int block = is_block(op, p), open_floats = op->is_inline && op->dtype == INA_FLOAT32;
+    const int block = p >= op->ahead, open_floats = op->is_inline && op->dtype == INA_FLOAT32;
     if (result->floats) {
         if (!result->wire || !(open_floats || (op->dtype == INA_FLOAT32 && block)))
             return INA_OUTCOME_MALFORMED;
@@ -371,39 +295,7 @@ static __attribute__((noinline)) enum ina_outcome take(struct ina_tensors *ts, c
         stats->nonfinite_blocks += op->dtype == INA_FLOAT32 && result->exponent == INA_EXP_NONFINITE;
     }
     if (block)
-        stats->nonfinite_blocks += decode_block(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
-    return INA_OUTCOME_OK;
-}
-
-enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
-                                    const struct ina_result *result, struct ina_worker_stats *stats, uint64_t *unblocked,
-                                    int *culprit)
-{
-    struct ina_op *op = &ts->op[handle];
-    const struct ina_tensor *t = &tensors[handle];
-    const uint64_t p = seq - op->first;
-    const int with_exponent = carries_exponent(op, p);
-    *unblocked = UINT64_MAX;
-    *culprit = -1;
-    if (with_exponent && result->exponent < INA_EXP_MIN)
-        return INA_OUTCOME_MALFORMED;
-    if (is_block(op, p) && result->wire && !result->floats && (op->exponents || op->dtype == INA_INT32)) { /* mostly */
-        stats->nonfinite_blocks += decode_block(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
-    } else {
-        const enum ina_outcome outcome = take(ts, t, handle, p, result, stats, culprit);
-        if (outcome != INA_OUTCOME_OK)
-            return outcome;
-    }
-    if (result->overflow && !result->floats) {
-        op->overflow = 1;
-        stats->overflows++;
-    }
-    stats->results++;
-    answered(ts, handle, stats);
-    if (with_exponent) {
-        *agreed_of(ts, handle, p) = (int8_t)result->exponent;
-        *unblocked = seq + op->ahead;
-    }
+        stats->nonfinite_blocks += ina_tensors_decode(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
     return INA_OUTCOME_OK;
 }
 

@@ -16,9 +16,12 @@
 #ifndef INA_TENSORS_H
 #define INA_TENSORS_H
 
+#include <string.h>
+
+#include "codec.h"
 #include "protocol.h"
 
-enum { INA_FINGERPRINT_WORDS = 3, INA_EXP_AGREED = -128 };
+enum { INA_FINGERPRINT_WORDS = 3, INA_EXP_AGREED = -128, INA_EXP_UNKNOWN = -128 };
 
 struct ina_op {                   /* a tensor in flight */
     uint64_t first, packets, unanswered;
@@ -59,11 +62,6 @@ int ina_tensors_next_handle(const struct ina_tensors *ts);
 int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, const struct ina_tensor *tensors, int handle);
 int ina_tensors_events(struct ina_tensors *ts, const struct ina_tensor_times *times, struct ina_event *events, int max);
 
-enum ina_packet_status { INA_PACKET_NONE, INA_PACKET_BLOCKED, INA_PACKET_READY };
-/* Can packet seq be sent? NONE: no tensor has it yet; BLOCKED: the exponent of its block is not agreed yet. Notes that its
- * tensor has started. *handle: in, any handle, best that of the packet before; out, its own unless NONE. */
-enum ina_packet_status ina_tensors_status(const struct ina_tensors *ts, struct ina_tensor_times *times, uint64_t seq,
-                                          uint32_t *handle, uint64_t now);
 /* Has packet seq values, and what is wanted of them? (The open packet's are always summed.) */
 enum ina_contents { INA_CONTENTS_NONE, INA_CONTENTS_SUM, INA_CONTENTS_MAX };
 static inline enum ina_contents ina_tensors_contents(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
@@ -73,9 +71,6 @@ static inline enum ina_contents ina_tensors_contents(const struct ina_tensors *t
         return op->reduction == INA_MAX ? INA_CONTENTS_MAX : INA_CONTENTS_SUM;
     return seq == op->first ? INA_CONTENTS_SUM : INA_CONTENTS_NONE;
 }
-/* Writes the values of packet seq (4 * values bytes; none: wire is not touched); returns its exponent. */
-int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
-                       uint8_t *wire);
 /* Is it known already that integers cannot carry this packet's block? (A NaN, an infinity, or beyond 2^126.) */
 int ina_tensors_needs_floats(const struct ina_tensors *ts, uint32_t handle, uint64_t seq);
 /* As encode, with the packet's block, or its small tensor, as big-endian float32 (zeros behind). */
@@ -95,10 +90,6 @@ enum ina_outcome {
                                    * which the job fails, or -1: not before older tensors have been compared, too */
     INA_OUTCOME_FLOATS = 3        /* integers cannot carry it: packet seq is to be sent again, as floats, by all workers */
 };
-enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
-                                    const struct ina_result *result, struct ina_worker_stats *stats, uint64_t *unblocked,
-                                    int *culprit);
-
 /* The job is over: fails every tensor in flight, `handle` first. Events say what ts->culprit says. */
 void ina_tensors_fail(struct ina_tensors *ts, uint32_t code, uint32_t handle);
 static inline uint32_t ina_tensors_oldest(const struct ina_tensors *ts)
@@ -107,5 +98,134 @@ static inline uint32_t ina_tensors_oldest(const struct ina_tensors *ts)
 }
 /* Deadline of the oldest tensor in flight; UINT64_MAX: none. */
 uint64_t ina_tensors_deadline(const struct ina_tensors *ts, const struct ina_tensor_times *times, uint64_t timeout);
+
+/* ---- every packet, inline: nearly all of them are blocks of a tensor as before, whose exponent is agreed --------------- */
+
+/* Of tensors.c, for those that are not. */
+uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq);
+int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
+                             uint8_t *wire);
+enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t p,
+                                  const struct ina_result *result, struct ina_worker_stats *stats, int *culprit);
+void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats);
+
+/* Where the exponent of a block is kept: block + window comes when this one is done. */
+static inline size_t ina_tensors_exponent_at(const struct ina_tensors *ts, uint32_t handle, uint64_t block)
+{
+    return (size_t)handle * ts->window + (block & (ts->window - 1));
+}
+
+static inline uint64_t ina_tensors_block_values(const struct ina_tensors *ts, const struct ina_op *op, uint64_t block)
+{
+    const uint64_t left = op->count - block * ts->values;
+    return left < ts->values ? left : ts->values;
+}
+
+static inline int ina_tensors_carries_exponent(const struct ina_op *op, uint64_t p)
+{
+    return op->exponents && p < op->blocks;
+}
+
+enum ina_packet_status { INA_PACKET_NONE, INA_PACKET_BLOCKED, INA_PACKET_READY };
+/* Can packet seq be sent? NONE: no tensor has it yet; BLOCKED: the exponent of its block is not agreed yet. Notes that its
+ * tensor has started. *handle: in, any handle, best that of the packet before; out, its own unless NONE. */
+static inline enum ina_packet_status ina_tensors_status(const struct ina_tensors *ts, struct ina_tensor_times *times,
+                                                        uint64_t seq, uint32_t *handle, uint64_t now)
+{
+    uint32_t own = *handle;
+    if (seq >= ts->next_seq)
+        return INA_PACKET_NONE;
+    if (seq - ts->op[own].first >= ts->op[own].packets)
+        *handle = own = ina_tensors_op_of(ts, seq);
+    const struct ina_op *op = &ts->op[own];
+    const uint64_t p = seq - op->first;
+    if (!times->started[own])
+        times->started[own] = now ? now : 1;
+    if (op->exponents && p >= op->ahead && ts->agreed[ina_tensors_exponent_at(ts, own, p - op->ahead)] == INA_EXP_UNKNOWN)
+        return INA_PACKET_BLOCKED;
+    return INA_PACKET_READY;
+}
+
+/* The first look at a block of values: those of the next one, which the next packet is likely to ask for, are on their way
+ * from memory meanwhile. */
+static inline int ina_tensors_exponent(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
+                                       uint64_t block)
+{
+    const float *x = (const float *)t->in + block * ts->values;
+    if (block + 1 < op->blocks)
+        for (uint32_t i = 0; i < ts->values; i += 32) { /* two lines */
+            __builtin_prefetch(x + ts->values + i);
+            __builtin_prefetch(x + ts->values + i + 16);
+        }
+    return ina_codec_exponent(x, ina_tensors_block_values(ts, op, block));
+}
+
+/* Writes the values of packet seq (4 * values bytes; none: wire is not touched); returns its exponent. */
+static inline int ina_tensors_encode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
+                                     uint64_t seq, uint8_t *wire)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const struct ina_tensor *t = &tensors[handle];
+    const uint64_t p = seq - op->first, block = p - op->ahead;
+    if (p < op->ahead || !op->exponents)
+        return ina_tensors_encode_other(ts, tensors, handle, seq, wire);
+    const uint64_t count = ina_tensors_block_values(ts, op, block);
+    const int exponent = ts->agreed[ina_tensors_exponent_at(ts, handle, block)];
+    ina_codec_encode(wire, (const float *)t->in + block * ts->values, count, exponent, (int)ts->shift);
+    if (count < ts->values)
+        memset(wire + 4 * count, 0, 4 * (ts->values - count));
+    return p < op->blocks ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
+}
+
+/* Returns the exponent. */
+static inline int ina_tensors_decode(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t block,
+                                     const uint8_t *wire)
+{
+    const struct ina_op *op = &ts->op[handle];
+    const uint64_t count = ina_tensors_block_values(ts, op, block), at = block * ts->values;
+    if (op->dtype == INA_INT32) {
+        ina_codec_get_int32((int32_t *)t->out + at, wire, count);
+        return INA_EXP_MIN;
+    }
+    const int exponent = op->exponents ? ts->agreed[ina_tensors_exponent_at(ts, handle, block)] : ts->exponent;
+    ina_codec_decode((float *)t->out + at, wire, count, exponent, (int)ts->shift, op->average ? (int)ts->workers : 1);
+    return exponent;
+}
+
+static inline enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
+                                                  uint64_t seq, const struct ina_result *result, struct ina_worker_stats *stats,
+                                                  uint64_t *unblocked, int *culprit)
+{
+    struct ina_op *op = &ts->op[handle];
+    const struct ina_tensor *t = &tensors[handle];
+    const uint64_t p = seq - op->first;
+    const int with_exponent = ina_tensors_carries_exponent(op, p);
+    *unblocked = UINT64_MAX;
+    *culprit = -1;
+    if (with_exponent && result->exponent < INA_EXP_MIN)
+        return INA_OUTCOME_MALFORMED;
+    if (p >= op->ahead && result->wire && !result->floats && (op->exponents || op->dtype == INA_INT32)) { /* mostly */
+        stats->nonfinite_blocks += ina_tensors_decode(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
+    } else {
+        const struct ina_result copy = *result; /* whose address may be taken: the caller's stays in registers */
+        int disagrees = -1;
+        const enum ina_outcome outcome = ina_tensors_take(ts, t, handle, p, &copy, stats, &disagrees);
+        *culprit = disagrees;
+        if (outcome != INA_OUTCOME_OK)
+            return outcome;
+    }
+    if (result->overflow && !result->floats) {
+        op->overflow = 1;
+        stats->overflows++;
+    }
+    stats->results++;
+    if (!--op->unanswered)
+        ina_tensors_finish(ts, handle, stats);
+    if (with_exponent) {
+        ts->agreed[ina_tensors_exponent_at(ts, handle, p)] = (int8_t)result->exponent;
+        *unblocked = seq + op->ahead;
+    }
+    return INA_OUTCOME_OK;
+}
 
 #endif
