@@ -4,6 +4,7 @@
 #ifndef INA_MEMORY_H
 #define INA_MEMORY_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,16 +16,20 @@
 #define INA_MAPPED (64u * 1024)  /* bytes, from which on a block has pages of its own */
 #endif
 
-/* Aligned to cache lines; or NULL. */
+enum { INA_PAGE = 4096 };
+
+/* Aligned to cache lines; or NULL. Blocks begin at different lines of a page: those of a thousand links, say, would share a
+ * few cache sets otherwise. */
 static inline void *ina_zeroed(size_t bytes)
 {
+    static atomic_uint blocks;
     bytes = (bytes + 63) & ~(size_t)63;
-    if (bytes >= INA_MAPPED) {
-        void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        return p == MAP_FAILED ? NULL : p;
+    if (bytes < INA_MAPPED) {
+        void *p = aligned_alloc(64, bytes ? bytes : 64);
+        return p ? memset(p, 0, bytes) : NULL;
     }
-    void *p = aligned_alloc(64, bytes ? bytes : 64);
-    return p ? memset(p, 0, bytes) : NULL;
+    uint8_t *p = mmap(NULL, bytes + INA_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p + 5 * 64 * atomic_fetch_add_explicit(&blocks, 1, memory_order_relaxed) % INA_PAGE;
 }
 
 /* `bytes`: as asked for. */
@@ -32,7 +37,7 @@ static inline void ina_release(void *p, size_t bytes)
 {
     bytes = (bytes + 63) & ~(size_t)63;
     if (p && bytes >= INA_MAPPED)
-        munmap(p, bytes);
+        munmap((void *)((uintptr_t)p & ~(uintptr_t)(INA_PAGE - 1)), bytes + INA_PAGE);
     else
         free(p);
 }

@@ -3,6 +3,7 @@
 import pytest
 from capabilities import need
 
+from ina.emulator.fabric import Fabric
 from ina.experiment import allreduce, networks, plan, workload
 from ina.experiment.config import AllReduce, ConfigError, Workload
 
@@ -151,6 +152,20 @@ def test_jobs_of_a_fabric_share_several_parameter_servers():
     assert max(run.seconds for run in runs[4]) < max(run.seconds for run in runs[1]), "one server's link is not in the way"
     with pytest.raises(ConfigError, match="servers = 9: topology = 'fat-tree k=4' has 4 switches with a host left"):
         allreduce.reduce(AllReduce(**given, servers=9))
+
+
+def test_what_jobs_have_in_common_is_written_and_counted_once(monkeypatch):
+    """Of a thousand hosts at 320 switches it is most of the work: forwarding to every host, where no host sends to another, and
+    figures of every link."""
+    need("cc")
+    asked, forwarded = [], []
+    links = Fabric.links
+    monkeypatch.setattr(Fabric, "links", lambda fabric: asked.append(fabric) or links(fabric))
+    monkeypatch.setattr("ina.emulator.fabric.forwarding", lambda ports: forwarded.append(ports) or [])
+    keys = {**SMALL, "workers": 3, "pool": 128}
+    runs = allreduce.reduce(AllReduce(topology="fat-tree k=4", protocol="atp", jobs=3, servers=2, placement="spread", **keys))
+    assert len(runs) == 3 and len({(run.busiest_link, run.busiest_bytes) for run in runs}) == 1
+    assert len(asked) == 1 and not forwarded
 
 
 def test_experiments_of_scale_are_found_by_name():

@@ -14,6 +14,7 @@ from ina._native import ffi, lib
 from ina.control.controller import switch_address
 from ina.control.programs import Parent
 from ina.emulator.fabric import Fabric, FabricJob
+from ina.emulator.network import Network
 from ina.transport import SERVER, Address
 from ina.transport.parameter_server import ServerConfig
 from ina.transport.worker import stats_dict
@@ -33,7 +34,9 @@ class Servers:
         switch = fabric.topology.switch_of(host)
         node, port = next((node, end.port) for node, _, end in fabric.topology.host_links(switch) if node.name == host)
         jobs = ffi.gc(lib.ina_ps_jobs_create(), lib.ina_ps_jobs_destroy)
-        fabric.add_machine(fabric.host(host), ffi.addressof(lib.ina_ps_machine), jobs, SERVER.port, lib.INA_BITMAP_WORKERS)
+        # Network's, not Fabric's: a server and its switch speak to each other, and nothing is forwarded.
+        machine = ffi.addressof(lib.ina_ps_machine)
+        Network.add_machine(fabric, fabric.host(host), machine, jobs, SERVER.port, lib.INA_BITMAP_WORKERS)
         self._jobs[switch] = jobs
         own = switch_address(switch, controller.program.udp_port)
         controller.servers[switch] = Parent(port, Address(node.mac, node.ip, SERVER.port), own)

@@ -54,7 +54,9 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
         fabric.check()
         timeline.jobs += [(job.name, [[("all-reduce", 0.0, _end(job, worker, done))] for worker in range(len(job.hosts))])
                           for job in jobs]  # fmt: skip
-        return [_reduction(fabric, config, job, done) for job in jobs]
+        whole = max(completion.time for completion in done.values()) / PS
+        links, network = networks.link_figures(fabric, whole), networks.whole(fabric)
+        return [_reduction(fabric, config, job, done, links, network) for job in jobs]
 
 
 def _end(job: FabricJob, worker: int, done: dict[int, Completion]) -> float:
@@ -114,9 +116,12 @@ def _check(
             raise WrongSum(f"{job.name}: workers 0 and {worker} have different results")
 
 
-def _reduction(fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int, Completion]) -> Reduction:
+def _reduction(
+    fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int, Completion], links: dict[str, object],
+    network: dict[str, dict],
+) -> Reduction:
+    """``links``, ``network``: figures of the whole network, which its jobs have in common."""
     seconds = max(done[machine].time for machine in job.machines if machine in done) / PS
-    whole = max(completion.time for completion in done.values()) / PS
     size = 4 * config.elements
     star = config.topology.split()[0] == "star" and config.algorithm == "in-network"
     return Reduction(
@@ -125,9 +130,9 @@ def _reduction(fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int
         bytes=size,
         seconds=seconds,
         ring_model_seconds=ring_model(config, size) if config.rate and star else None,
-        stats=networks.counters(fabric, config, [job], job.hosts),
+        stats=networks.counters(fabric, config, [job], job.hosts, network),
         checked=config.payload,
-        **networks.link_figures(fabric, whole),
+        **links,
     )
 
 

@@ -171,16 +171,21 @@ def link_figures(fabric: Fabric, seconds: float) -> dict[str, object]:
     return {"busiest_link": busiest.name, "busiest_bytes": busiest.bytes, "link_use": use}
 
 
-def counters(fabric: Fabric, config: Virtual, jobs: Sequence[FabricJob], hosts: Sequence[str]) -> dict[str, dict]:
-    """Sums over these jobs' workers, the whole network's, packets that ended other than they should have, by reason, and the use
-    of the busiest host's cores."""
+def whole(fabric: Fabric) -> dict[str, dict]:
+    """Of the whole network: its counters, and packets that ended other than they should have, by reason."""
+    return {"network": fabric.stats(), "drops": fabric.drops()}
+
+
+def counters(
+    fabric: Fabric, config: Virtual, jobs: Sequence[FabricJob], hosts: Sequence[str], network: dict[str, dict] | None = None
+) -> dict[str, dict]:
+    """Sums over these jobs' workers, the ``whole`` network's (default: as it is now), and the use of the busiest host's cores."""
     each = [(fabric.worker_stats if job.jobs else fabric.collective_stats)(machine) for job in jobs for machine in job.machines]
     known = each[0] if each else dict.fromkeys(("tx_packets", "retransmissions", "timeouts"), 0)
     keys = [key for key in known if not key.endswith("_ps")]
     busy = max(fabric.cpu_busy(fabric.host(host)) for host in hosts)
     return {
         "workers": {key: sum(s[key] for s in each) for key in keys},
-        "network": fabric.stats(),
-        "drops": fabric.drops(),
+        **(network or whole(fabric)),
         "hosts": {"cpu_use": busy / max(1, fabric.now * config.host_cores)},
     }

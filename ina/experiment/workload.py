@@ -57,10 +57,10 @@ def train(config: Workload, timeline: Timeline | None = None) -> list[Training]:
         _run(config, fabric, workers, model, buckets, timeline)
         fabric.check()
         seconds = max(worker.ends[-1] for worker in workers) / PS
-        figures = networks.link_figures(fabric, seconds)
+        figures, network = networks.link_figures(fabric, seconds), networks.whole(fabric)
         found = [
             _training(config, model, buckets, [w for w in workers if w.job is job], figures,
-                      networks.counters(fabric, config, [job], job.hosts))
+                      networks.counters(fabric, config, [job], job.hosts, network))
             for job in jobs
         ]  # fmt: skip
         timeline.jobs += [(training.job, training.spans) for training in found]
