@@ -407,7 +407,7 @@ def test_ethernet_padding_is_no_payload(world, job):
 def test_drop_reasons_are_all_tested():
     assert drop_reasons() == [
         "NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "OLD_INCARNATION", "WRONG_SLOT", "STALE",
-        "REPEATED", "NO_PARENT",
+        "REPEATED", "NO_PARENT", "LOST",
     ]  # fmt: skip
 
 

@@ -17,9 +17,10 @@ enum bit<8> Drop {
     WRONG_SLOT      = 6,  // outside the job's range
     STALE           = 7,  // of a phase that is over, or not yet due
     REPEATED        = 8,  // the row already has it: the answer from above; and of published clients, if it is not complete
-    NO_PARENT       = 9   // table `job` says that there is a switch above, table `parent` not where
+    NO_PARENT       = 9,  // table `job` says that there is a switch above, table `parent` not where
+    LOST            = 10  // the row lacks a packet that has been counted; only where packets go round
 }
-const bit<32> DROPS = 10;
+const bit<32> DROPS = 11;
 
 /* Where what is sent because of a packet goes. */
 enum bit<8> To {

@@ -145,6 +145,40 @@ control SwitchEgress(inout packet_t hdr, inout egress_state_t meta, in egress_in
                      inout egress_intrinsic_metadata_for_output_port_t port_meta) {
     Replicas() replicas;
     Overflows() overflows;
+    bit<32> queued = 0;
+    bit<32> depth = 0;
+    bit<32> short = 0;  // of what marks a packet
+
+    action cells_() {
+        queued = (bit<32>)standard.enq_qdepth;
+        depth = hdr.bridge.ecn_depth << CELLS_OF_PACKET;
+    }
+    table cells {
+        actions = { cells_; }
+        const default_action = cells_();
+        size = 1;
+    }
+    action difference_() {
+        short = depth |-| queued;
+    }
+    table difference {
+        actions = { difference_; }
+        const default_action = difference_();
+        size = 1;
+    }
+    action mark() {
+        hdr.atp.ecn = 1;
+    }
+    table long_queue {
+        key = { hdr.bridge.ecn_depth: ternary; short: ternary; }
+        actions = { mark; NoAction; }
+        const entries = {
+            (0, _): NoAction();
+            (_, 0): mark();
+        }
+        const default_action = NoAction();
+        size = 2;
+    }
 
     apply {
         if (hdr.bridge.pass == Pass.LEAVE) {
@@ -152,10 +186,9 @@ control SwitchEgress(inout packet_t hdr, inout egress_state_t meta, in egress_in
                 replicas.apply(hdr, standard);
             }
             overflows.apply(hdr.flags, hdr.atp.overflow);
-            bit<19> short = hdr.bridge.ecn_depth |-| standard.enq_qdepth;
-            if (hdr.bridge.ecn_depth != 0 && short == 0) {
-                hdr.atp.ecn = 1;
-            }
+            cells.apply();
+            difference.apply();
+            long_queue.apply();
         } else if (hdr.bridge.port == standard.egress_port) {
             deparser_meta.drop_ctl = 1;  // a broadcast: not back to where it came from
         }

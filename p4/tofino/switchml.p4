@@ -17,6 +17,7 @@
 #include "include/phase.p4"
 #include "include/aggregation.p4"
 #include "include/lanes.p4"
+#include "include/rounds.p4"
 #include "include/replies.p4"
 #include "include/forwarding.p4"
 
@@ -34,8 +35,11 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     Largest() exponent1;
     Flags() flags;
     Lanes() values;
+    Rounds() rounds;
+    Counts() counts;
     Reply() reply;
     Forwarding() forwarding;
+    bit<8> whole;
 
     action go_round(Pass pass) {
         hdr.bridge.pass = pass;
@@ -59,18 +63,35 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     action absorb() {
         deparser_meta.drop_ctl = 1;
     }
+    action refuse() {
+        hdr.bridge.refused = 1;
+        hdr.bridge.complete = 0;
+        go_round(Pass.FINISH);
+    }
+    action spoilt() {
+        meta.drop = Drop.MALFORMED;
+    }
     table after_values {
-        key = { hdr.bridge.pass: ternary; hdr.bridge.chunk: ternary; hdr.bridge.complete: ternary; hdr.bridge.to: ternary; }
-        actions = { go_round; add_more; load; load_more; absorb; }
+        key = {
+            from_parser.parser_err: ternary;
+            hdr.bridge.pass: ternary;
+            hdr.bridge.chunk: ternary;
+            hdr.bridge.complete: ternary;
+            hdr.bridge.to: ternary;
+            whole: ternary;
+        }
+        actions = { go_round; add_more; load; load_more; absorb; refuse; spoilt; }
         const entries = {
-            (Pass.ADD,  LAST_CHUNK, _, To.NOBODY): absorb();
-            (Pass.ADD,  LAST_CHUNK, 1, _):         load();
-            (Pass.ADD,  LAST_CHUNK, _, _):         go_round(Pass.FINISH);
-            (Pass.ADD,  _,          _, _):         add_more();
-            (Pass.LOAD, 0,          _, _):         go_round(Pass.FINISH);
+            (0, Pass.ADD,  LAST_CHUNK, _, To.NOBODY, _): absorb();
+            (0, Pass.ADD,  LAST_CHUNK, 1, _,         1): load();
+            (0, Pass.ADD,  LAST_CHUNK, 1, _,         _): refuse();
+            (0, Pass.ADD,  LAST_CHUNK, _, _,         _): go_round(Pass.FINISH);
+            (0, Pass.ADD,  _,          _, _,         _): add_more();
+            (_, Pass.ADD,  _,          _, _,         _): spoilt();  // shorter than its IPv4 header says
+            (_, Pass.LOAD, 0,          _, _,         _): go_round(Pass.FINISH);
         }
         const default_action = load_more();
-        size = 6;
+        size = 8;
     }
     table after_arrival {
         key = { meta.drop: ternary; hdr.lanes.isValid(): ternary; hdr.bridge.to: ternary; }
@@ -85,39 +106,46 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
 
     apply {
+        whole = 0;
         meta.drop = Drop.NONE;
         if (!hdr.switchml.isValid() && (!hdr.udp.isValid() || hdr.udp.dst_port & SWITCHML_MASK != SWITCHML_PORT)) {
             forwarding.apply(hdr, deparser_meta, traffic);
-        } else if (hdr.bridge.pass == Pass.ADD || hdr.bridge.pass == Pass.LOAD) {
-            values.apply(hdr.lanes, hdr.flags, hdr.bridge);
-            if (hdr.bridge.pass == Pass.ADD) {
-                hdr.lanes.setInvalid();
-            }
-            after_values.apply();
         } else {
-            if (hdr.bridge.pass == Pass.ARRIVE) {
-                admission.apply(hdr, meta, from_parser);
-            }
-            if (hdr.bridge.pass == Pass.ARRIVE && meta.drop == Drop.NONE && standard.ingress_port[8:7] != PIPE) {
-                go_round(Pass.ARRIVE);  // it is decided in the pipe that has the state
+            if (hdr.bridge.pass == Pass.ADD || hdr.bridge.pass == Pass.LOAD) {
+                values.apply(hdr.lanes, hdr.flags, hdr.bridge);
+                counts.apply(hdr.bridge, from_parser, whole);
+                if (hdr.bridge.pass == Pass.ADD) {
+                    hdr.lanes.setInvalid();
+                }
+                after_values.apply();
             } else {
-                if (meta.drop == Drop.NONE) {
-                    phase.apply(hdr, meta);
-                }
                 if (hdr.bridge.pass == Pass.ARRIVE) {
-                    if (meta.drop == Drop.NONE) {
-                        exponent0.apply(hdr.exponents.e0, hdr.bridge);
-                        exponent1.apply(hdr.exponents.e1, hdr.bridge);
-                        flags.apply(hdr);
-                    }
-                    after_arrival.apply();
+                    admission.apply(hdr, meta, from_parser);
+                }
+                if (hdr.bridge.pass == Pass.ARRIVE && meta.drop == Drop.NONE && standard.ingress_port[8:7] != PIPE) {
+                    go_round(Pass.ARRIVE);  // it is decided in the pipe that has the state
                 } else {
-                    reply.apply(hdr, meta, traffic);
+                    if (meta.drop == Drop.NONE) {
+                        phase.apply(hdr, meta);
+                    }
+                    if (hdr.bridge.pass == Pass.ARRIVE) {
+                        if (meta.drop == Drop.NONE) {
+                            rounds.apply(hdr.bridge);
+                            exponent0.apply(hdr.exponents.e0, hdr.bridge);
+                            exponent1.apply(hdr.exponents.e1, hdr.bridge);
+                            flags.apply(hdr);
+                        }
+                        after_arrival.apply();
+                    } else if (hdr.bridge.refused == 1) {
+                        meta.drop = Drop.LOST;
+                    } else {
+                        reply.apply(hdr, meta, traffic);
+                    }
                 }
-                if (meta.drop != Drop.NONE) {
-                    deparser_meta.drop_ctl = 1;
-                    drops.count((bit<8>)meta.drop);
-                }
+            }
+            if (meta.drop != Drop.NONE) {
+                deparser_meta.drop_ctl = 1;
+                drops.count((bit<8>)meta.drop);
             }
         }
     }

@@ -23,6 +23,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         known_job = 1;
         meta.full = full;
         meta.last = last;
+        meta.rest = (bit<16>)last;
         first_row[15:1] = base[14:0];
         first_slot = base;
         owned = mask;
@@ -146,6 +147,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         at.apply();
 
         stray = (bit<8>)hdr.exponents.e1 ^ life;
+        meta.children = meta.rest + 1;
         outside = hdr.switchml.slot & ~owned;
         hdr.bridge.row = first_row + row;
         hdr.bridge.cell = first_row + row;

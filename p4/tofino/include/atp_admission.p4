@@ -15,6 +15,8 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
     bit<1>  is_up = 0;
     bit<16> stray = 0;       // how the packet's incarnation is another
     bit<32> lies = 0;        // workers for which it may not speak
+    bit<16> length = 0;
+    bit<1>  known_type = 0;
     bit<32> part = 0;        // 0: it has all workers below the switch
 
     action set_job(bit<32> full, bit<32> incarnation, bit<16> group, bit<1> aggregate, bit<19> ecn_depth, bit<32> lifetime) {
@@ -23,8 +25,8 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         meta.incarnation = incarnation;
         hdr.bridge.group = group;
         aggregates = aggregate;
-        hdr.bridge.ecn_depth = ecn_depth * (VALUES / 16);  // cells of 80 bytes, of which a packet has about so many
-        lifetime_ = (bit<32>)lifetime[31:6];
+        hdr.bridge.ecn_depth[18:0] = ecn_depth;
+        lifetime_[25:0] = lifetime[31:6];
     }
     table job {
         key = { hdr.atp.job: exact; }
@@ -94,40 +96,80 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         size = 12;
     }
 
+    action refuse(Drop reason) {
+        meta.drop = reason;
+    }
+    action sum(bit<1> wants) {
+        meta.sums = 1;
+        meta.wants = wants;
+    }
+    table admitted {
+        key = {
+            meta.drop: ternary;
+            from_parser.parser_err: ternary;
+            meta.bad_checksum: ternary;
+            length: ternary;
+            known_type: ternary;
+            known_job: ternary;
+            known_source: ternary;
+            meta.downwards: ternary;
+            is_up: ternary;
+            stray: ternary;
+            hdr.atp.bitmap: ternary;
+            lies: ternary;
+            aggregates: ternary;
+            meta.join: ternary;
+            hdr.atp.resend: ternary;
+            part: ternary;
+        }
+        actions = { refuse; sum; NoAction; }
+        const entries = {
+            (Drop.MALFORMED, 0, false, IPV4_LENGTH - UDP_LENGTH, 1, _, _, _, _, _, _, _, _, _, _, _): refuse(Drop.WRONG_SIZE);
+            (Drop.MALFORMED, _, _,     _, _, _, _, _, _, _, _, _, _, _, _, _): NoAction();
+            (_, _, _, _, _, 0, _, _, _, _, _, _, _, _, _, _): refuse(Drop.UNKNOWN_JOB);
+            (_, _, _, _, _, _, 0, _, _, _, _, _, _, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (_, _, _, _, _, _, _, 0, 0, _, _, _, _, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (_, _, _, _, _, _, _, 1, 1, _, _, _, _, _, _, _): refuse(Drop.WRONG_SOURCE);
+            (_, _, _, _, _, _, _, 1, _, 0, _, _, _, _, _, _): NoAction();
+            (_, _, _, _, _, _, _, 0, _, 0, 0, _, _, _, _, _): refuse(Drop.WRONG_WORKERS);
+            (_, _, _, _, _, _, _, 0, _, 0, _, 0, 0, _, _, _): NoAction();
+            (_, _, _, _, _, _, _, 0, _, 0, _, 0, _, Op.NOTHING, _, _): NoAction();
+            (_, _, _, _, _, _, _, 0, _, 0, _, 0, _, _, 0, 0): sum(0);
+            (_, _, _, _, _, _, _, 0, _, 0, _, 0, _, _, 0, _): sum(1);
+            (_, _, _, _, _, _, _, 0, _, 0, _, 0, _, _, _, _): sum(0);
+            (_, _, _, _, _, _, _, 0, _, 0, _, _, _, _, _, _): refuse(Drop.WRONG_WORKERS);
+        }
+        const default_action = refuse(Drop.OLD_INCARNATION);
+        size = 14;
+    }
+
+    action others() {
+        meta.others = ~hdr.atp.bitmap & meta.full;
+    }
+    table absent {
+        actions = { others; }
+        const default_action = others();
+        size = 1;
+    }
+
     apply {
+        if ((bit<4>)hdr.atp.msg_type != 0 && (bit<4>)hdr.atp.msg_type <= LAST_TYPE) {
+            known_type = 1;
+        }
         job.apply();
         worker.apply();
         shape.apply();
         meta.now = (bit<32>)(from_parser.global_tstamp >> 16);
 
-        bit<16> length = hdr.udp.length + (IPV4_LENGTH - UDP_LENGTH);
+        length = hdr.ipv4.total_len - hdr.udp.length;
         stray = hdr.atp.incarnation ^ meta.incarnation[15:0];
         lies = hdr.atp.bitmap & strangers;
         part = hdr.atp.bitmap ^ meta.full;
         meta.horizon = meta.now - lifetime_;
-        length = length ^ hdr.ipv4.total_len;
 
         hdr.bridge.cell = hdr.bridge.row;
-        meta.others = part & meta.full;
-        if (meta.drop == Drop.MALFORMED && from_parser.parser_err == PARSER_ERROR_OK && !meta.bad_checksum && length == 0
-                && (bit<4>)hdr.atp.msg_type != 0 && (bit<4>)hdr.atp.msg_type <= LAST_TYPE) {
-            meta.drop = Drop.WRONG_SIZE;
-        } else if (meta.drop == Drop.NONE) {
-            if (known_job == 0) {
-                meta.drop = Drop.UNKNOWN_JOB;
-            } else if (known_source == 0 || meta.downwards == is_up) {
-                meta.drop = Drop.WRONG_SOURCE;
-            } else if (stray != 0) {
-                meta.drop = Drop.OLD_INCARNATION;
-            } else if (meta.downwards == 0 && (hdr.atp.bitmap == 0 || lies != 0)) {
-                meta.drop = Drop.WRONG_WORKERS;
-            } else if (is_up == 1 && aggregates == 1 && meta.join != Op.NOTHING) {
-                meta.sums = 1;
-                if (hdr.atp.resend == 0 && part != 0) {
-                    meta.wants = 1;
-                }
-            }
-        }
+        absent.apply();
+        admitted.apply();
     }
 }
 

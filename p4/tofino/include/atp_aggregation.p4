@@ -58,19 +58,15 @@ control Marks(inout packet_t hdr, in state_t meta) {
 
     action begin() {
         begin_exponent.execute(hdr.bridge.row);
-        begin_flags.execute(hdr.bridge.row);
     }
     action join() {
         join_exponent.execute(hdr.bridge.row);
-        join_flags.execute(hdr.bridge.row);
     }
     action join_and_give() {
         hdr.atp.exponent = join_exponent.execute(hdr.bridge.row);
-        seen = join_flags.execute(hdr.bridge.row);
     }
     action give() {
         hdr.atp.exponent = look_at_exponent.execute(hdr.bridge.row);
-        seen = join_flags.execute(hdr.bridge.row);
     }
     table marks {
         key = { meta.store: ternary; meta.add: ternary; hdr.bridge.load: ternary; }
@@ -80,6 +76,24 @@ control Marks(inout packet_t hdr, in state_t meta) {
             (_, 1, 0): join();
             (_, 1, 1): join_and_give();
             (_, 0, 1): give();
+        }
+        const default_action = NoAction();
+        size = 4;
+    }
+
+    action begin_flag() {
+        begin_flags.execute(hdr.bridge.row);
+    }
+    action join_flag() {
+        seen = join_flags.execute(hdr.bridge.row);
+    }
+    table flagged {
+        key = { meta.store: ternary; meta.add: ternary; hdr.bridge.load: ternary; }
+        actions = { begin_flag; join_flag; NoAction; }
+        const entries = {
+            (1, _, _): begin_flag();
+            (_, 1, _): join_flag();
+            (_, _, 1): join_flag();
         }
         const default_action = NoAction();
         size = 4;
@@ -119,6 +133,7 @@ control Marks(inout packet_t hdr, in state_t meta) {
     apply {
         any.apply();
         marks.apply();
+        flagged.apply();
         if (hdr.bridge.load == 1) {
             hdr.atp.collision = seen[1:1];
             hdr.atp.ecn = seen[0:0];

@@ -70,26 +70,44 @@ control Last(in packet_t hdr, inout state_t meta) {
     LAST_LOW(last_low, word == meta.low)
     LAST_LOW(last_low_beyond, word > meta.low)
 
-    action look_at_last() {
-        high = look_at_high.execute(hdr.bridge.row);
-        meta.same_low = look_at_last_low.execute(hdr.bridge.row);
-        borrow = look_at_last_low_beyond.execute(hdr.bridge.row);
+// Two of them in one action cannot be: each register has a table of its own.
+#define LAST_TABLE(name, look_at, remember, said) \
+    action look_at_##name##_() { \
+        said = look_at.execute(hdr.bridge.row); \
+    } \
+    action remember_##name##_() { \
+        remember.execute(hdr.bridge.row); \
+    } \
+    table name##_ { \
+        key = { hdr.bridge.pass: ternary; hdr.bridge.claimed: ternary; } \
+        actions = { look_at_##name##_; remember_##name##_; NoAction; } \
+        const entries = { \
+            (Pass.FINISH, 1): remember_##name##_(); \
+            (_,           _): look_at_##name##_(); \
+        } \
+        const default_action = NoAction(); \
+        size = 2; \
     }
-    action remember() {
-        remember_high.execute(hdr.bridge.row);
-        remember_last_low.execute(hdr.bridge.row);
-        remember_last_low_beyond.execute(hdr.bridge.row);
+    LAST_TABLE(last_high, look_at_high, remember_high, high)
+    LAST_TABLE(last_low, look_at_last_low, remember_last_low, meta.same_low)
+    LAST_TABLE(last_low_beyond, look_at_last_low_beyond, remember_last_low_beyond, borrow)
+
+    action borrow_() {
+        meta.ahead = meta.ahead - borrow;
+    }
+    table borrowed {  // in an action of its own, which the compiler does not merge with that before
+        actions = { borrow_; }
+        const default_action = borrow_();
+        size = 1;
     }
 
     apply {
-        if (hdr.bridge.pass == Pass.FINISH && hdr.bridge.claimed == 1) {
-            remember();
-        } else {
-            look_at_last();
-        }
+        last_high_.apply();
+        last_low_.apply();
+        last_low_beyond_.apply();
         meta.differs = meta.high ^ high;
         meta.ahead = meta.high[7:0] - high[7:0];  // of a sequence's 40 bits the highest
-        meta.ahead = meta.ahead - borrow;
+        borrowed.apply();
     }
 }
 
@@ -142,47 +160,47 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
     CLAIMS(stamps, bit<8>, TOO_OLD)
     CLAIMS(holds, bit<32>, MARK)
 
-    action look_at_claim() {
-        dead = look_at_stamps.execute(hdr.bridge.row);
-        held = look_at_holds.execute(hdr.bridge.row);
+#define CLAIM_TABLE(name, said) \
+    action look_at_##name##_() { \
+        said = look_at_##name.execute(hdr.bridge.row); \
+    } \
+    action take_old_##name##_() { \
+        said = take_old_##name.execute(hdr.bridge.row); \
+    } \
+    action take_##name##_() { \
+        said = take_##name.execute(hdr.bridge.row); \
+    } \
+    action free_##name##_() { \
+        free_##name.execute(hdr.bridge.row); \
+    } \
+    table claim_##name { \
+        key = { \
+            hdr.bridge.pass: ternary; \
+            hdr.bridge.evicted: ternary; \
+            meta.downwards: ternary; \
+            hdr.atp.msg_type: ternary; \
+            meta.wants: ternary; \
+            meta.differs: ternary; \
+            meta.same_low: ternary; \
+            meta.ahead: ternary; \
+        } \
+        actions = { look_at_##name##_; take_old_##name##_; take_##name##_; free_##name##_; NoAction; } \
+        const entries = { \
+            (Pass.FINISH, 1, _, _,            _, 0,                1, _): free_##name##_(); \
+            (Pass.FINISH, _, _, _,            _, _,                _, _): NoAction(); \
+            (_,           _, 1, Type.PENDING, _, _,                _, _): NoAction(); \
+            (_,           _, 1, _,            _, 0,                1, _): free_##name##_();  /* the result is there */ \
+            (_,           _, 1, _,            _, _,                _, _): NoAction(); \
+            (_,           _, _, _,            1, 0,                1, _): take_old_##name##_();  /* it is late: of this number */ \
+            (_,           _, _, _,            1, 0 &&& 0xffffff00, _, 0x80 &&& 0x80): take_old_##name##_();  /* an older one */ \
+            (_,           _, _, _,            1, _,                _, _): take_##name##_(); \
+            (_,           _, _, _,            _, _,                _, _): look_at_##name##_(); \
+        } \
+        const default_action = NoAction(); \
+        size = 10; \
     }
-    action take_old() {
-        dead = take_old_stamps.execute(hdr.bridge.row);
-        held = take_old_holds.execute(hdr.bridge.row);
-    }
-    action take() {
-        dead = take_stamps.execute(hdr.bridge.row);
-        held = take_holds.execute(hdr.bridge.row);
-    }
-    action free() {
-        free_stamps.execute(hdr.bridge.row);
-        free_holds.execute(hdr.bridge.row);
-    }
-    table claim {
-        key = {
-            hdr.bridge.pass: ternary;
-            hdr.bridge.evicted: ternary;
-            meta.downwards: ternary;
-            hdr.atp.msg_type: ternary;
-            meta.wants: ternary;
-            meta.differs: ternary;
-            meta.same_low: ternary;
-            meta.ahead: ternary;
-        }
-        actions = { look_at_claim; take_old; take; free; NoAction; }
-        const entries = {
-            (Pass.FINISH, 1, _, _,            _, 0,                 1, _):           free();
-            (Pass.FINISH, _, _, _,            _, _,                 _, _):           NoAction();
-            (_,           _, 1, Type.PENDING, _, _,                 _, _):           NoAction();
-            (_,           _, 1, _,            _, 0,                 1, _):           free();   // the result is there
-            (_,           _, 1, _,            _, _,                 _, _):           NoAction();
-            (_,           _, _, _,            1, 0,                 1, _):           take_old();  // it is late: of this number
-            (_,           _, _, _,            1, 0 &&& 0xffffff00,  _, 0x80 &&& 0x80): take_old();  // or of an older one
-            (_,           _, _, _,            1, _,                 _, _):           take();
-        }
-        const default_action = look_at_claim();
-        size = 10;
-    }
+    CLAIM_TABLE(stamps, dead)
+    CLAIM_TABLE(holds, held)
 
     Register<owner_t, place_t>(SLOTS, {0, 0}) owners;
     RegisterAction<owner_t, place_t, bit<8>>(owners) own_ = {
@@ -212,32 +230,40 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
     };
     action own() {
         own_.execute(hdr.bridge.row);
-        set_kind_.execute(hdr.bridge.row);
         claims = 1;
     }
     action compare() {
         same = compare_.execute(hdr.bridge.row);
+    }
+    action set_kind() {
+        set_kind_.execute(hdr.bridge.row);
+    }
+    action look_at_kind() {
         was = look_at_kind_.execute(hdr.bridge.row);
     }
-    table owner {
-        key = {
-            meta.wants: ternary;
-            dead: ternary;
-            held: ternary;
-            meta.differs: ternary;
-            meta.same_low: ternary;
-            meta.ahead: ternary;
-        }
-        actions = { own; compare; }
-        const entries = {
-            (1, 1, _, _,                _, _):             own();
-            (1, _, 0, 0,                1, _):             compare();
-            (1, _, 0, 0 &&& 0xffffff00, _, 0x80 &&& 0x80): compare();
-            (1, _, 0, _,                _, _):             own();
-        }
-        const default_action = compare();
-        size = 5;
+#define OWNER_TABLE(name, own, compare) \
+    table name { \
+        key = { \
+            meta.wants: ternary; \
+            dead: ternary; \
+            held: ternary; \
+            meta.differs: ternary; \
+            meta.same_low: ternary; \
+            meta.ahead: ternary; \
+        } \
+        actions = { own; compare; NoAction; } \
+        const entries = { \
+            (1, 1, _, _,                _, _):             own(); \
+            (1, _, 0, 0,                1, _):             compare(); \
+            (1, _, 0, 0 &&& 0xffffff00, _, 0x80 &&& 0x80): compare(); \
+            (1, _, 0, _,                _, _):             own(); \
+            (_, _, _, _,                _, _):             compare(); \
+        } \
+        const default_action = NoAction(); \
+        size = 5; \
     }
+    OWNER_TABLE(owner, own, compare)
+    OWNER_TABLE(kind, set_kind, look_at_kind)
 
     Register<bit<32>, place_t>(SLOTS, 0) seen;
     RegisterAction<bit<32>, place_t, bit<32>>(seen) begin_seen_ = {
@@ -344,14 +370,15 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
     }
     table sum {
         key = { claims: ternary; joins: ternary; hdr.atp.resend: ternary; again: ternary; fresh: ternary; }
-        actions = { begin_sum; join_sum; evict; look_at_sum; }
+        actions = { begin_sum; join_sum; evict; look_at_sum; NoAction; }
         const entries = {
             (1, _, _, _, _): begin_sum();
             (_, 1, 1, 0, _): evict();
             (_, 1, 1, _, 0): evict();
             (_, 1, _, 0, _): join_sum();
+            (_, _, _, _, _): look_at_sum();
         }
-        const default_action = look_at_sum();
+        const default_action = NoAction();
         size = 5;
     }
 
@@ -429,8 +456,10 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
 
     apply {
         if (meta.drop == Drop.NONE) {
-            claim.apply();
+            claim_stamps.apply();
+            claim_holds.apply();
             owner.apply();
+            kind.apply();
             who.apply();
             if (hdr.bridge.pass == Pass.ARRIVE) {
                 again = was_in & hdr.atp.bitmap;

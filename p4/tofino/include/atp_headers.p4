@@ -10,6 +10,21 @@ const bit<32> CELLS = ROWS * (VALUES / 32);
 
 #include "passes.p4"
 
+// Binary logarithm of the cells of 80 bytes that a packet has, about.
+#if VALUES == 32
+const bit<8> CELLS_OF_PACKET = 1;
+#elif VALUES == 64
+const bit<8> CELLS_OF_PACKET = 2;
+#elif VALUES == 128
+const bit<8> CELLS_OF_PACKET = 3;
+#elif VALUES == 256
+const bit<8> CELLS_OF_PACKET = 4;
+#elif VALUES == 1024
+const bit<8> CELLS_OF_PACKET = 6;
+#else
+const bit<8> CELLS_OF_PACKET = 7;
+#endif
+
 /* Only in a pending frame: the workers that the server has. The switch only wants to know that it is there. */
 header pending_t {
     bit<32> bitmap;
@@ -32,8 +47,7 @@ header bridge_t {
     place_t cell;        // of the next 32 values
     place_t row;
     bit<32> surplus;     // workers that `seen` has because of it, though it was passed on
-    bit<13> unused;
-    bit<19> ecn_depth;
+    bit<32> ecn_depth;
 }
 
 struct packet_t {

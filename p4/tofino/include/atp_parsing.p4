@@ -21,7 +21,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state port {
         hdr.bridge.setValid();
-        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0, 0 };
+        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0 };
         hdr.flags.setValid();
 #define NO_FLAG(i) hdr.flags.f##i = 0;
         FOR_EACH_LANE(NO_FLAG)
@@ -30,7 +30,26 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     state bridge {
         packet.extract(hdr.bridge);
         packet.extract(hdr.flags);
-        transition ethernet;
+        transition select(hdr.bridge.pass) {
+            Pass.ARRIVE: ethernet;
+            Pass.ADD: add;
+            Pass.LOAD: load;
+            default: finish;
+        }
+    }
+#define ATP_HEADERS packet.extract(hdr.ethernet); packet.extract(hdr.ipv4); packet.extract(hdr.udp); packet.extract(hdr.atp);
+    state add {
+        ATP_HEADERS
+        transition lanes;
+    }
+    state load {
+        ATP_HEADERS
+        hdr.lanes.setValid();  // they will be
+        transition accept;
+    }
+    state finish {
+        ATP_HEADERS
+        transition accept;
     }
     state ethernet {
         packet.extract(hdr.ethernet);
@@ -57,20 +76,14 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state atp {  // values of all types are looked for, so that a frame is known to have them
         packet.extract(hdr.atp);
-        transition select(hdr.udp.length, hdr.bridge.pass) {
-            (UDP_LENGTH + VALUES_LENGTH, Pass.ARRIVE): lanes;
-            (UDP_LENGTH + VALUES_LENGTH, Pass.ADD): lanes;
-            (UDP_LENGTH + VALUES_LENGTH, Pass.LOAD): before_lanes;
-            (UDP_LENGTH + PENDING_LENGTH, Pass.ARRIVE): pending;
+        transition select(hdr.udp.length) {
+            UDP_LENGTH + VALUES_LENGTH: lanes;
+            UDP_LENGTH + PENDING_LENGTH: pending;
             default: accept;
         }
     }
     state lanes {
         packet.extract(hdr.lanes);
-        transition accept;
-    }
-    state before_lanes {
-        hdr.lanes.setValid();  // they will be
         transition accept;
     }
     state pending {

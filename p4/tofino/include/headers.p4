@@ -18,11 +18,14 @@ header bridge_t {
     bit<1>  replicated;
     bit<1>  complete;    // it carries the sums
     bit<1>  first;       // what the row has is replaced
-    bit<4>  unused;
+    bit<1>  refused;     // what it was to take along is not whole
+    bit<3>  unused;
     bit<9>  port;        // by which it came
     bit<16> group;
     place_t cell;        // of the next 32 values
     place_t row;
+    bit<16> round;       // of the row: how often it has begun
+    bit<16> expected;    // packets of this round that must have been added before
     bit<32> missing;
 }
 
@@ -48,6 +51,8 @@ struct state_t {
     bit<32> full;
     bit<32> worker;
     bit<8>  last;
+    bit<16> rest;         // children, but for one
+    bit<16> children;
     bit<32> incarnation;
     bit<1>  strict;
     bit<1>  parent;

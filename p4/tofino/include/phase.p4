@@ -152,6 +152,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         void apply(inout phase_t phase) { \
             if (phase.tsi == hdr.switchml.tsi) { \
                 phase.kind = phase.kind | ENDED; \
+                phase.tsi = phase.tsi - meta.kind; \
             } \
         } \
     };
@@ -236,17 +237,19 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             meta.strict: ternary; \
             hdr.bridge.complete: ternary; \
             hdr.bridge.to: ternary; \
+            hdr.bridge.refused: ternary; \
         } \
         actions = { begin_to_##name; join_to_##name; look_to_##name; end_to_##name; NoAction; } \
         const entries = { \
-            (Pass.ARRIVE, 1, 0, _, _, _, _):         begin_to_##name(); \
-            (Pass.ARRIVE, 0, 0, 0, 1, _, _):         join_to_##name(); \
-            (Pass.ARRIVE, _, _, _, _, _, _):         look_to_##name(); \
-            (_,           _, _, _, _, _, To.PARENT): NoAction(); \
-            (_,           _, _, _, _, 1, _):         end_to_##name(); \
+            (Pass.ARRIVE, 1, 0, _, _, _, _,         _): begin_to_##name(); \
+            (Pass.ARRIVE, 0, 0, 0, 1, _, _,         _): join_to_##name(); \
+            (Pass.ARRIVE, _, _, _, _, _, _,         _): look_to_##name(); \
+            (_,           _, _, _, _, _, _,         1): end_to_##name(); \
+            (_,           _, _, _, _, _, To.PARENT, _): NoAction(); \
+            (_,           _, _, _, _, 1, _,         _): end_to_##name(); \
         } \
         const default_action = NoAction(); \
-        size = 6; \
+        size = 7; \
     }
     PHASE_TABLE(tsis, same)
     PHASE_TABLE(kinds, was)
@@ -335,11 +338,19 @@ control Phase(inout packet_t hdr, inout state_t meta) {
         hdr.bridge.op = meta.join;
         hdr.bridge.to = to;
         hdr.bridge.complete = complete;
+        hdr.bridge.expected = meta.rest;
     }
     action give(To to) {
         hdr.bridge.op = Op.LOOK;
         hdr.bridge.to = to;
         hdr.bridge.complete = 1;
+        hdr.bridge.expected = meta.children;
+    }
+    action give_result(To to) {
+        hdr.bridge.op = Op.LOOK;
+        hdr.bridge.to = to;
+        hdr.bridge.complete = 1;
+        hdr.bridge.expected = 1;  // the packet from above
     }
     action say_pending() {
         hdr.bridge.missing = before;
@@ -362,7 +373,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             others: ternary;
             lower: ternary;
         }
-        actions = { begin_sum; join_sum; give; say_pending; pass_on; drop; }
+        actions = { begin_sum; join_sum; give; give_result; say_pending; pass_on; drop; }
         const entries = {
             // from above
             (_, 1, _, _, _,    1, 0, _, _, _, _): drop(Drop.REPEATED);
@@ -380,7 +391,7 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             (_, _, 0, _, _,    _, _, _, _, _, _): join_sum(To.NOBODY, 0);
             // once more
             (_, _, _, 0, _,    _, 0, 0, _, _, _): give(To.SENDER);
-            (_, _, _, _, _,    1, 0, 0, _, _, _): give(To.SENDER);
+            (_, _, _, _, _,    1, 0, 0, _, _, _): give_result(To.SENDER);
             (_, _, _, _, _,    _, 0, 0, _, _, 0): give(To.PARENT);
             (_, _, _, _, _,    _, 0, 0, _, _, _): say_pending();
             (_, _, _, _, _,    _, _, 0, _, _, _): say_pending();
@@ -406,6 +417,10 @@ control Phase(inout packet_t hdr, inout state_t meta) {
             } else {
                 alien = enter.execute(hdr.bridge.row);
             }
+        } else if (hdr.bridge.refused == 1) {
+            meta.kind = 1;  // back by one: what is sent once more begins the phase anew
+        } else {
+            meta.kind = 0;
         }
         dates.apply();
         phase_tsis.apply();

@@ -1,0 +1,111 @@
+/* Rounds: is everything in the sum that has been counted?
+ *
+ * A packet is counted when it arrives (phase.p4), and added in later passes. One that is lost between two of them has been counted
+ * and is not in the sum. So a row numbers its rounds, one for each time that it begins; and who has made all additions of a round
+ * is counted in its last one. Recirculated packets stay in order: the packet that completes a round, or asks for its result, has
+ * its last addition after all others. If one is missing then, or is of another round, the packet is refused: the phase goes back to
+ * before it began, and what the workers send once more begins it anew.
+ */
+#ifndef INA_TOFINO_ROUNDS_P4
+#define INA_TOFINO_ROUNDS_P4
+
+#include "headers.p4"
+
+/* The number of the round that a packet belongs to. */
+control Rounds(inout bridge_t bridge) {
+    Register<bit<16>, place_t>(ROWS, 0) rounds;
+    RegisterAction<bit<16>, place_t, bit<16>>(rounds) next_ = {
+        void apply(inout bit<16> round, out bit<16> now) {
+            round = round + 1;
+            now = round;
+        }
+    };
+    RegisterAction<bit<16>, place_t, bit<16>>(rounds) look_ = {
+        void apply(inout bit<16> round, out bit<16> now) {
+            now = round;
+        }
+    };
+
+    action next() {
+        bridge.round = next_.execute(bridge.row);
+    }
+    action look() {
+        bridge.round = look_.execute(bridge.row);
+    }
+    table round {
+        key = { bridge.first: ternary; }
+        actions = { next; look; NoAction; }
+        const entries = {
+            1: next();
+            _: look();
+        }
+        const default_action = NoAction();
+        size = 2;
+    }
+    apply {
+        round.apply();
+    }
+}
+
+struct count_t {
+    bit<16> round;
+    bit<16> packets;
+}
+
+/* The last addition of a packet. `whole`: all that it expects were there before it. */
+control Counts(in bridge_t bridge, in ingress_intrinsic_metadata_from_parser_t from_parser, inout bit<8> whole) {
+    Register<count_t, place_t>(ROWS, {0, 0}) counts;
+    RegisterAction<count_t, place_t, bit<8>>(counts) begin_ = {
+        void apply(inout count_t count) {
+            count.round = bridge.round;
+            count.packets = 1;
+        }
+    };
+    RegisterAction<count_t, place_t, bit<8>>(counts) join_ = {
+        void apply(inout count_t count, out bit<8> said) {
+            said = 0;
+            if (count.round == bridge.round && count.packets == bridge.expected) {
+                said = 1;
+            }
+            if (count.round == bridge.round) {
+                count.packets = count.packets + 1;
+            }
+        }
+    };
+    RegisterAction<count_t, place_t, bit<8>>(counts) look_ = {
+        void apply(inout count_t count, out bit<8> said) {
+            said = 0;
+            if (count.round == bridge.round && count.packets == bridge.expected) {
+                said = 1;
+            }
+        }
+    };
+
+    action begin() {
+        begin_.execute(bridge.row);
+        whole = 1;
+    }
+    action join() {
+        whole = join_.execute(bridge.row);
+    }
+    action look() {
+        whole = look_.execute(bridge.row);
+    }
+    table count {
+        key = { from_parser.parser_err: ternary; bridge.pass: ternary; bridge.chunk: ternary; bridge.op: ternary; }
+        actions = { begin; join; look; NoAction; }
+        const entries = {
+            (0, Pass.ADD, LAST_CHUNK, Op.STORE):   begin();
+            (0, Pass.ADD, LAST_CHUNK, Op.ADD):     join();
+            (0, Pass.ADD, LAST_CHUNK, Op.MAXIMUM): join();
+            (0, Pass.ADD, LAST_CHUNK, Op.LOOK):    look();
+        }
+        const default_action = NoAction();
+        size = 4;
+    }
+    apply {
+        count.apply();
+    }
+}
+
+#endif
