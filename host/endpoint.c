@@ -15,6 +15,7 @@
 
 #include "idle.h"
 
+enum { BACKLOG = 1 << 16 /* frames: no port holds more */ };
 enum { BATCH = 32, YIELDS = 3 /* before it sleeps */, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
 static const uint64_t POLL_PS = 50u * 1000 * 1000;       /* nap where no bell will ring: no fd, or a full ring */
 
@@ -36,6 +37,8 @@ struct ina_endpoint {
     int tx_full;                /* the port had no room for all that could be sent */
     struct ina_idle idle;
     uint64_t caught_up;         /* all that had come by then has been received: timers are judged by this time */
+    uint64_t behind_since;      /* since when the port has not been found empty, if `behind` is not 0 */
+    unsigned behind;            /* frames received since then */
 
     int wake_fd;
     atomic_int asleep;          /* the driver polls, or is about to: ring wake_fd */
@@ -133,6 +136,23 @@ static void exchange(struct ina_endpoint *e, uint64_t now)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* A port that never gets empty hides no deadline: as many frames later as it can hold, what was in it has been received. */
+static void catch_up(struct ina_endpoint *e, int empty, unsigned received, uint64_t now)
+{
+    if (empty) {
+        e->caught_up = now;
+        e->behind = 0;
+        return;
+    }
+    if (!e->behind)
+        e->behind_since = now;
+    e->behind += received;
+    if (e->behind >= BACKLOG) {
+        e->caught_up = e->behind_since;
+        e->behind = 0;
+    }
+}
+
 /* One round: what has come, what is due. Returns how many frames moved. */
 static int turn(struct ina_endpoint *e, uint64_t now)
 {
@@ -146,8 +166,7 @@ static int turn(struct ina_endpoint *e, uint64_t now)
         if (moved >= 4 * BATCH)
             break; /* answer before taking more */
     }
-    if (n == 0)
-        e->caught_up = now;
+    catch_up(e, n == 0, (unsigned)moved, now);
     exchange(e, now);
     int lent, filled; /* with no frame lent, deadlines are still looked at */
     do {

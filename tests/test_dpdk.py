@@ -147,6 +147,14 @@ def test_statistics_on_request_and_a_clean_end(tmp_path):
         assert_no_mbuf_is_lost(running.stop())
 
 
+def test_a_flood_hides_no_deadline():
+    """The device always has a full burst of frames that are nobody's: the worker still sends, and still gives up in time."""
+    argv = ["--device", "net_null0", "--worker", "0", "--workers", "2", "--size", "64k", "--rto", "0.05", "--timeout", "1"]
+    done = subprocess.run([sys.executable, "-m", "ina.dpdk.worker", *argv, "--json"], cwd=ROOT, capture_output=True, text=True,
+                          timeout=60, check=False)  # fmt: skip
+    assert done.returncode == 1 and "Timed out after 1 s: slot 0" in done.stderr, done.stderr
+
+
 def test_a_switch_that_ends_fails_its_workers_at_once(tmp_path):
     """And the next one begins anew."""
     with memif(tmp_path, 1, "--control", tmp_path / "control") as running:
