@@ -17,6 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import DEVNULL
 
+import pytest
 from capabilities import need
 
 need("cc", "p4runtime", "torch", "root", "netns", "mininet")
@@ -30,12 +31,13 @@ DEADLINE = 120
 FILE = """
 kind = "training"
 name = "far"
+protocol = "{protocol}"
 workers = {hosts}
 values = 64
 slots = 32
 
 [tofino]
-p4_name = "switchml"
+p4_name = "{protocol}"
 """
 ONE = """
 [tofino.ports]
@@ -148,11 +150,11 @@ def namespaces(switches):
         yield found
 
 
-def switch_run(folder, name, *interfaces):
+def switch_run(folder, name, *interfaces, protocol="switchml"):
     """A command, and where it serves BFRuntime."""
-    served = f"unix:{folder / name}"
-    return [*INA, "switch", "run", "p4/tofino/switchml.p4", "-D", "VALUES=64", "--arch", "tna", *(f"-i{at}" for at in interfaces),
-            "--grpc", f"unix:{folder / name}.p4rt", "--bfrt", served], served  # fmt: skip
+    served, program = f"unix:{folder / name}", f"p4/tofino/{protocol}.p4"
+    return [*INA, "switch", "run", program, "-D", "VALUES=64", "--arch", "tna", *(f"-i{at}" for at in interfaces), "--grpc",
+            f"unix:{folder / name}.p4rt", "--bfrt", served], served  # fmt: skip
 
 
 def deploy(file, *options):
@@ -191,7 +193,8 @@ def controller(hosts, file, state, *options):
 
 def test_ranks_train_over_a_switch_that_was_deployed(tmp_path):
     file, names = tmp_path / "far.toml", ["s1", "s1"]
-    file.write_text(FILE.format(hosts=2) + ONE + "".join(HOST.format(n=n, switch="", port=n) for n in (1, 2)))
+    text = FILE.format(hosts=2, protocol="switchml") + ONE
+    file.write_text(text + "".join(HOST.format(n=n, switch="", port=n) for n in (1, 2)))
     with namespaces(names) as hosts, ExitStack() as stack:
         switch, served = switch_run(tmp_path, "bfrt", "0@port1", "4@port2")
         stack.enter_context(running(switch, "P4Runtime:"))
@@ -200,21 +203,26 @@ def test_ranks_train_over_a_switch_that_was_deployed(tmp_path):
         train(hosts)
 
 
-def test_ranks_train_over_a_tree_that_was_deployed(tmp_path):
-    """Two at leaf1, one at leaf2, whose link loses frames."""
+@pytest.mark.parametrize("protocol", ["switchml", "atp"])
+def test_ranks_train_over_a_tree_that_was_deployed(tmp_path, protocol):
+    """Two at leaf1, one at leaf2, whose link loses frames; ATP's parameter server is there, too."""
     file, names = tmp_path / "far.toml", ["s1", "s1", "s2"]
     with namespaces(names) as hosts, ExitStack() as stack:
         ip("link add up1 type veth peer name down1", "link add up2 type veth peer name down2",
            *(f"link set {name} up" for name in ("up1", "down1", "up2", "down2")))  # fmt: skip
-        panel, text = {0: "1/0", 4: "2/0", 128: "17/0"}, FILE.format(hosts=3)
+        panel, text = {0: "1/0", 4: "2/0", 128: "17/0"}, FILE.format(hosts=3, protocol=protocol)
         at = {"leaf1": {0: "port1", 4: "port2", 128: "up1"}, "leaf2": {0: "port3", 128: "up2"}, "root": {0: "down1", 4: "down2"}}
         for name, interfaces in at.items():
-            switch, served = switch_run(tmp_path, name, *(f"{port}@{interface}" for port, interface in interfaces.items()))
+            switch, served = switch_run(tmp_path, name, *(f"{port}@{interface}" for port, interface in interfaces.items()),
+                                        protocol=protocol)  # fmt: skip
             stack.enter_context(running(switch, "P4Runtime:"))
             text += SWITCH.format(name=name, at=served, ports=", ".join(f'"{panel[port]}" = {{}}' for port in interfaces))
         places = [(1, "leaf1", 1), (2, "leaf1", 2), (3, "leaf2", 1)]
         file.write_text(text + LINKS + "".join(HOST.format(n=n, switch=at, port=port) for n, at, port in places))
         assert "leaf1: port 17/0 (device port 128): up" in deploy(file)
         stack.enter_context(running(controller(hosts, file, tmp_path / "jobs.json"), '"pid"'))
+        if protocol == "atp":
+            server = [*hosts[2], *INA, "ps", "--switch", "tcp:10.0.0.1:5588", "--host", "server3"]
+            stack.enter_context(running(server, "serving jobs of atp at 10.0.0.3"))
         found = train(hosts, {2: "loss=0.02,seed=1"})
         assert sum(each["again"] for each in found) > 0

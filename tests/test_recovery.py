@@ -19,6 +19,7 @@ from test_service import FakeNetwork, Someone
 import topologies
 from ina.control.client import Client, ControlError
 from ina.control.controller import switch_address
+from ina.control.programs import Parent
 from ina.control.service import Service
 from ina.control.state import StateError, StateFile
 from ina.switch.entities import TableEntry
@@ -110,6 +111,23 @@ def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
     assert "workers 1 of job 'job' have not come back within 0 s" in first.said[-1]["reason"]
     new.gone(first, "")
     assert new.controller.jobs == {} and not any(held(network).values())
+    assert StateFile(state.path).load()["controller"]["jobs"] == []
+
+
+def test_jobs_with_a_parameter_server_end_with_the_controller_that_it_knew(state):
+    """It hung up when that did, and nobody else can tell the next one of these jobs."""
+    network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=1, hosts=2), "atp")
+    old = Service(network, state=state)
+    old.controller.servers["s2"] = Parent(2, worker_address(0, 3), switch_address("s2"))
+    tree = old.controller.place("job", ("h1", "h2"), 16)[0]
+    old.controller.admit("job", 2, 16, tree=tree, hosts=("h1", "h2"))
+    old.tokens["job"] = "t"
+    old.controller.attach(old.controller.jobs["job"], 0)
+    old.watch.save()
+    new = Service(network, state=StateFile(state.path))
+    assert new.controller.jobs == {} and not any(held(network).values())
+    said = Someone(new, 1).ask("join", job="job", worker=0, token="t")
+    assert said["code"] == "failed" and "its parameter server has ended with the controller" in said["error"]
     assert StateFile(state.path).load()["controller"]["jobs"] == []
 
 

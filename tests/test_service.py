@@ -29,13 +29,13 @@ from ina.control.service import Service, Session
 class FakeNetwork:
     """Switches without a data plane, and hosts; a process's id says in which of them it is."""
 
-    def __init__(self, topology):
-        self.topology, self.outlives = topology, True
+    def __init__(self, topology, protocol="switchml"):
+        self.topology, self.outlives, self.protocol = topology, True, protocol
         self.targets = {switch.name: FakeTarget() for switch in topology.switches}
         self.opened = []
 
     def describe(self):
-        return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": "switchml"}
+        return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": self.protocol}
 
     def host_of(self, pid, said):
         if f"h{pid}" not in {host.name for host in self.topology.hosts}:

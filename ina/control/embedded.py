@@ -80,7 +80,7 @@ class EmbeddedSwitch:
     def open_port(self, kind: str, job: int, index: int, slots: int, host: str) -> Plug:
         return self._open(kind, worker_address(job, index), frames_for(slots))
 
-    def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
+    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
         return "s1", self._open(kind, SERVER, SERVER_FRAMES)
 
     def _open(self, kind: str, address: Address, frames: int) -> Plug:

@@ -46,8 +46,9 @@ class SwitchHost(Protocol):
     def close_port(self, number: int, job: int) -> None:
         """Worker of job number ``job`` at that port is gone."""
 
-    def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
-        """A port for the parameter server, which is process ``pid``, and the name of its switch. Raises as ``open_port``."""
+    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
+        """A port for the parameter server, which is process ``pid`` in host ``said`` (``host_of``), and the name of its switch.
+        Raises as ``open_port``."""
 
     def close_server_port(self, number: int) -> None:
         """The parameter server is gone."""

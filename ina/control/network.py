@@ -56,7 +56,7 @@ class NetworkSwitch:
         """The port of the host; ``kind`` is of no matter here."""
         return plug_in(self.topology, host, worker_address(job, 0).port, self._udp_port)
 
-    def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
+    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
         """The port of the host; ``kind`` is of no matter here."""
         host = self.host_of(pid, "")
         return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)

@@ -20,17 +20,19 @@ import sys
 import time
 from collections.abc import Callable
 
-from ina.control.channel import Channel, ChannelClosed, address, shown
+from ina.control.channel import Channel, ChannelClosed, address, elsewhere, keep_alive, new_socket, shown
 from ina.control.ports import open_offered_port
 from ina.transport import Address, protocols
 from ina.transport.server import Server, ServerConfig
 
+CONNECTED = 10.0  # seconds to reach a controller elsewhere
 ANSWER = 60.0  # seconds for the switch process, which may have to compile its program first
 
 
-def serve(channel: Channel, port: str, say: Callable[[str], None]) -> None:
-    """Serves until the switch process hangs up. Raises ValueError if it gives no port, OSError, TimeoutError."""
-    channel.send({"op": "serve", "port": port})
+def serve(channel: Channel, port: str, say: Callable[[str], None], host: str = "") -> None:
+    """Serves until the switch process hangs up. ``host``: where this is, for one that cannot see it. Raises ValueError if it
+    gives no port, OSError, TimeoutError."""
+    channel.send({"op": "serve", "port": port, "host": host})
     offer, fds = channel.receive(time.monotonic() + ANSWER, "the switch process to give a port")
     try:
         if not offer.get("ok"):
@@ -74,10 +76,14 @@ def _answer(server: Server, own: Address, switch: Address, call: dict, say: Call
 
 
 def connect(name: str) -> socket.socket:
-    """The switch process at socket ``name``. Raises OSError saying that there is none."""
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    """The switch process at socket ``name``. Raises OSError saying that there is none, ValueError for what is no name."""
+    sock = new_socket(name)
     try:
+        if elsewhere(name):
+            keep_alive(sock)
+            sock.settimeout(CONNECTED)
         sock.connect(address(name))
+        sock.settimeout(None)
     except OSError as error:
         sock.close()
         raise OSError(error.errno, f"no switch process at socket {shown(name)}: {error.strerror}") from error
@@ -87,17 +93,21 @@ def connect(name: str) -> socket.socket:
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Add ``ina ps`` to the commands."""
     parser = commands.add_parser("ps", help="run the parameter server of a switch process")
-    parser.add_argument("--switch", required=True, help="socket of the switch process: an abstract name, or a path with a '/'")
+    parser.add_argument("--switch", required=True, help="socket of the switch process: an abstract name, a path with a '/', or "
+                        "tcp:HOST:PORT")  # fmt: skip
+    parser.add_argument("--host", default=os.environ.get("INA_HOST", ""),
+                        help="the host that this is, for a controller elsewhere, which cannot see it (default: INA_HOST)")
     parser.add_argument("--port", choices=("shm", "udp"), default="shm",
                         help="how packets go to the switch; in a network of real interfaces it is udp anyway (default: shm)")
-    parser.set_defaults(main=lambda args: run(lambda: connect(args.switch), args.port, lambda text: print(text, flush=True)))
+    parser.set_defaults(main=lambda args: run(lambda: connect(args.switch), args.port, lambda text: print(text, flush=True),
+                                              args.host))  # fmt: skip
 
 
-def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str], None]) -> int:
+def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str], None], host: str = "") -> int:
     """Serves until the end; exit status."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        serve(Channel(connection()), port, say)
+        serve(Channel(connection()), port, say, host)
         return 0
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or error

@@ -20,7 +20,7 @@ from ina.control.ports import Plug
 from ina.control.programs import PUBLISHED, Sizes, program_named, recognise
 from ina.switch.entities import CounterEntry, Entity, Update
 from ina.switch.p4info import EntityError, P4Info
-from ina.transport import protocols, worker_address
+from ina.transport import SERVER, protocols, worker_address
 from topologies.model import Topology, TopologyError
 
 CONNECTED = 2.0  # seconds to become a switch's primary controller
@@ -145,11 +145,12 @@ class SwitchesElsewhere:
     def close_port(self, number: int, job: int) -> None:
         """Ports of hosts stay."""
 
-    def open_server_port(self, kind: str, pid: int) -> tuple[str, Plug]:
-        raise ValueError("a parameter server beyond the controller's own machine is not served")
+    def open_server_port(self, kind: str, pid: int, said: str) -> tuple[str, Plug]:
+        host = self.host_of(pid, said)
+        return self.topology.switch_of(host), plug_in(self.topology, host, SERVER.port, self._udp_port)
 
     def close_server_port(self, number: int) -> None:
-        """There is none."""
+        """Ports of hosts stay."""
 
     def counters(self) -> dict:
         """``program``: sums over the switches that answer. ``switches``: by name, ``program`` of each, or the ``error`` of one

@@ -9,7 +9,7 @@
              [moves]                                 moved when a switch fails, where its workers say that they can be
     release                                       -> this connection's worker leaves its job in peace
     end      job                                  -> the job is over: its workers are told, as if one were lost
-    serve    port                                 -> this connection is the parameter server, and is called from now on
+    serve    port [host]                          -> this connection is the parameter server, and is called from now on
                                                      (parameter_server.py); its port, and the port's descriptors
     jobs, switches, counters                      -> what there is, and what it has done
     stop                                          -> ends when the last client is gone
@@ -343,11 +343,11 @@ class Service:
 
     # ---- the parameter server
 
-    def serve(self, session: Session, fds: list[int], port: str = "shm") -> dict:
+    def serve(self, session: Session, fds: list[int], port: str = "shm", host: str = "") -> dict:
         if session.job:
             raise AdmissionError("invalid", f"this connection is worker {session.index} of job {session.job!r}")
         reply, offered = self.upstream.serve(session, session.channel, session.pid,
-                                             lambda: self.host.open_server_port(port, session.pid))
+                                             lambda: self.host.open_server_port(port, session.pid, host))
         fds += offered
         return reply
 

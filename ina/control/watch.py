@@ -49,6 +49,17 @@ class Watch:
         for switch in self.controller.targets:
             self._look_at(switch)
         log.info("%d jobs of an earlier controller", len(self.awaited))
+        if self.controller.program.needs_server and self.awaited:
+            self._end_all("its parameter server has ended with the controller that it was told of jobs by")
+
+    def _end_all(self, why: str) -> None:
+        """Before anybody has come back."""
+        service, self.awaited = self.service, {}
+        for name in list(self.controller.jobs):
+            service.failures[name, service.tokens.pop(name, "")] = f"job {name!r} is over: {why}"
+            service.left.pop(name, None)
+            self.controller.release(name)
+        self.save()
 
     def save(self) -> None:
         """Nothing that was answered is forgotten: this comes before every answer that tells of a change."""
