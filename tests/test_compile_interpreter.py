@@ -4,13 +4,17 @@ language.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 import test_interpreter
+import test_interpreter_tables
+import test_interpreter_v1model
 from shadow import Shadowed
 from v1_program import source
 
+MODULES = (test_interpreter, test_interpreter_tables, test_interpreter_v1model)
 ELSEWHERE = {
     "test_extract_and_emit_are_inverse",  # tests/test_compile.py has fewer, larger programs: each one is compiled
 }
@@ -24,7 +28,7 @@ def interpret(directory: Path, *args: str, seed: int = 0, **kwargs: str) -> Shad
 
 def cases() -> list:
     found = []
-    for name, function in vars(test_interpreter).items():
+    for name, function in (item for module in MODULES for item in vars(module).items()):
         if not name.startswith("test_") or "interpret" not in function.__code__.co_names or name in ELSEWHERE:
             continue
         marks = [m for m in getattr(function, "pytestmark", ()) if m.name == "parametrize"]
@@ -40,5 +44,5 @@ def cases() -> list:
 
 @pytest.mark.parametrize(("function", "given"), cases())
 def test_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function, given: dict):
-    monkeypatch.setattr(test_interpreter, "interpret", interpret)
+    monkeypatch.setattr(sys.modules[function.__module__], "interpret", interpret)
     function(tmp_path, **given)

@@ -8,8 +8,15 @@ from ina.compiler import frontend
 from ina.compiler.interpreter import Interpreter
 from ina.compiler.program import CheckedProgram
 
+PAYLOAD = b"\xde\xad\xbe\xef"
 # a 32 | b 32 | c 16 | d 8 | e 8
 HEADER = "header data_t { bit<32> a; bit<32> b; bit<16> c; bit<8> d; bit<8> e; }"
+# Of a control: its keys, and its other properties.
+TABLE = """
+action set(bit<8> v) { hdr.data.e = v; }
+action drop() { mark_to_drop(sm); }
+table t { key = { %s } actions = { set; drop; NoAction; } default_action = set(0xDD); %s }
+"""
 
 
 def source(
@@ -67,3 +74,15 @@ def interpret(directory: Path, *args: str, seed: int = 0, **kwargs: str) -> Inte
 def data(a: int = 0, b: int = 0, c: int = 0, d: int = 0, e: int = 0) -> bytes:
     """The default header's bytes."""
     return a.to_bytes(4, "big") + b.to_bytes(4, "big") + c.to_bytes(2, "big") + bytes([d, e])
+
+
+def sends(interpreter: Interpreter, frame: bytes, port: int = 0) -> list[tuple[int, bytes]]:
+    return interpreter.process(frame + PAYLOAD, port)
+
+
+def result(interpreter: Interpreter, frame: bytes, port: int = 0) -> bytes:
+    """The header part of the only packet sent, which must leave by port 1 with the payload untouched."""
+    ((out, got),) = sends(interpreter, frame, port)
+    assert out == 1
+    assert got.endswith(PAYLOAD)
+    return got[: -len(PAYLOAD)]

@@ -1,0 +1,112 @@
+"""Real ranks of the torch back end: processes that run a script, what they printed, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PRELUDE = """
+import json, os, signal, sys, time
+from datetime import timedelta
+import torch, torch.distributed as dist
+import ina.backend
+ina.backend.register()
+torch.set_num_threads(1)
+def say(**facts): print(json.dumps(facts), flush=True)
+def start(seconds=30, backend="ina"):
+    dist.init_process_group(backend, init_method=os.environ["INIT"], rank=int(os.environ["RANK"]),
+                            world_size=int(os.environ["WORLD_SIZE"]), timeout=timedelta(seconds=seconds))
+    if backend == "ina":
+        global world
+        from ina.backend import world
+        say(switch=list(world._pids.items()))
+    return dist.get_rank(), dist.get_world_size()
+def meet():  # through Gloo, so that it ends well when the switch ends right after
+    n = dist.get_world_size(); dist.all_to_all_single(torch.zeros(n), torch.zeros(n))
+"""
+
+
+@dataclass
+class Rank:
+    code: int
+    said: dict
+    errors: str
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def processes_with(variable: str) -> list[int]:
+    """Processes in whose environment this is, children of children too."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if variable.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+        except OSError:  # it ended, or is somebody else's
+            continue
+    return found
+
+
+def shared_memory() -> set[str]:
+    """What has a name there; not multiprocessing's semaphores, which any other process of the machine may come and go with."""
+    names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
+    return {name for name in names if not name.startswith("sem.mp-")}
+
+
+def run(tmp_path: Path, ranks: int, body: str, timeout: float = 60, **env: str) -> list[Rank]:
+    """Run ``body`` in ``ranks`` processes; then no switch process, socket or shared memory of theirs may be left."""
+    before = shared_memory()
+    files = set(tmp_path.iterdir())
+    rendezvous = tmp_path / f"store{time.monotonic_ns()}"
+    script = PRELUDE + textwrap.dedent(body)
+    common = dict(os.environ, WORLD_SIZE=str(ranks), INIT=f"file://{rendezvous}", PYTHONPATH=str(ROOT),
+                  OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0", **env)
+    processes = [subprocess.Popen([sys.executable, "-c", script], env=dict(common, RANK=str(rank)), cwd=tmp_path,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+    results = []
+    try:
+        deadline = time.monotonic() + timeout
+        for process in processes:
+            out, err = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            said: dict = {}
+            for line in out.splitlines():
+                said.update(json.loads(line))
+            results.append(Rank(process.returncode, said, err))
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    wait_until(lambda: not processes_with(f"INIT={common['INIT']}"), "the end of all processes that the ranks started")
+    for name, pid in {tuple(switch) for rank in results for switch in rank.said.get("switch", [])}:
+        wait_until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
+        with open("/proc/net/unix") as file:
+            assert name not in file.read()
+    assert shared_memory() <= before
+    assert set(tmp_path.iterdir()) - files <= {rendezvous}
+    return results
+
+
+def wait_until(condition, what: str, seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
+        time.sleep(0.02)
+
+
+def succeed(results: list[Rank]) -> list[dict]:
+    for number, rank in enumerate(results):
+        assert rank.code == 0, f"rank {number} ended with {rank.code}:\n{rank.errors}"
+    return [rank.said for rank in results]

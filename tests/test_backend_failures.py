@@ -1,0 +1,265 @@
+"""The torch back end when something fails: a clear error on every rank, soon; and how jobs end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from ranks import ROOT, Rank, run, succeed
+
+pytest.importorskip("torch", reason="the back end needs torch")
+
+
+@pytest.fixture(params=["switchml", "atp"])
+def protocol(request, monkeypatch):
+    monkeypatch.setenv("INA_PROTOCOL", request.param)
+    return request.param
+
+
+def failures(results: list[Rank], ranks: list[int], text: str, seconds: float) -> None:
+    for rank in ranks:
+        assert results[rank].code == 0, results[rank].errors
+        said = results[rank].said
+        assert text in said["error"], said
+        assert said["seconds"] < seconds, said
+
+
+WAIT_FOR_FAILURE = """
+began = time.monotonic()
+try:
+    for _ in range(100_000):
+        dist.all_reduce(torch.ones(10_000))
+        {step}
+except RuntimeError as error:
+    say(error=str(error), seconds=time.monotonic() - began)
+try: dist.all_reduce(torch.ones(1))
+except RuntimeError as error: say(again=str(error))
+"""
+
+
+@pytest.mark.parametrize("when", ["during", "before"])
+def test_killed_worker(tmp_path, when, protocol):
+    """Rank 1 is killed: in the middle of all-reduces, or before its first one."""
+    results = run(tmp_path, 3, f"""
+        rank, n = start(60)
+        if {when == "during"}: dist.all_reduce(torch.ones(10))
+        meet()
+        if rank == 1:
+            if {when == "during"}:
+                work = [dist.all_reduce(torch.ones(10_000), async_op=True) for _ in range(20)]
+            say(pid=os.getpid())
+            os.kill(os.getpid(), signal.SIGKILL)
+        {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
+    """)
+    assert results[1].code == -signal.SIGKILL
+    failures(results, [0, 2], f"(process {results[1].said['pid']}) is lost", 6)
+    failures(results, [0, 2], "worker 1 of job", 6)
+    assert results[0].said["again"] == results[0].said["error"]
+
+
+def test_killed_starter(tmp_path, protocol):
+    """Rank 0, which started the switch process, is killed: the others are told, the switch ends with them."""
+    results = run(tmp_path, 3, f"""
+        rank, n = start(60)
+        dist.all_reduce(torch.ones(10))
+        meet()
+        if rank == 0: os.kill(os.getpid(), signal.SIGKILL)
+        {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
+    """)
+    failures(results, [1, 2], "worker 0 of job", 6)
+
+
+def test_killed_switch(tmp_path, protocol):
+    results = run(tmp_path, 2, f"""
+        rank, n = start(60)
+        dist.all_reduce(torch.ones(10))
+        meet()
+        pid = next(iter(world._pids.values()))
+        if rank == 0: os.kill(pid, signal.SIGKILL)
+        {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
+        say(pid=pid)
+        dist.destroy_process_group()
+    """)
+    failures(results, [0, 1], f"the switch process {results[0].said['pid']} ended", 5)
+
+
+def test_killed_parameter_server(tmp_path):
+    """Its jobs fail, with the reason; a new group has a new server."""
+    results = run(tmp_path, 2, f"""
+        from ina.control.client import Client
+        rank, n = start(60)
+        dist.all_reduce(torch.ones(10))
+        dist.barrier()
+        client = Client(next(iter(world._pids)))
+        pid = client.ping()["server"]
+        client.close()
+        if rank == 0: os.kill(pid, signal.SIGKILL)
+        say(pid=pid)
+        {textwrap.indent(WAIT_FOR_FAILURE.format(step=""), " " * 8).strip()}
+        group = dist.new_group([0, 1])
+        tensor = torch.ones(10)
+        dist.all_reduce(tensor, group=group)
+        assert tensor.tolist() == [2] * 10
+        dist.destroy_process_group()
+    """, INA_PROTOCOL="atp")
+    failures(results, [0, 1], f"the parameter server (process {results[0].said['pid']}) is lost", 5)
+
+
+def test_groups_of_two_protocols(tmp_path):
+    """Each has a switch of its own; ranks that name different ones are told so."""
+    results = run(tmp_path, 2, """
+        rank, n = start()
+        other = dist.new_group([0, 1], pg_options=ina.backend.Options(protocol="atp"))
+        for group in (None, other):
+            tensor = torch.ones(1000)
+            dist.all_reduce(tensor, group=group)
+            assert tensor.tolist() == [2] * 1000
+        say(protocols=sorted(world._protocols.values()))
+        try: dist.new_group([0, 1], pg_options=ina.backend.Options(protocol="atp" if rank else "switchml"))
+        except RuntimeError as error: say(error=str(error))
+        dist.destroy_process_group()
+    """)
+    for said in succeed(results):
+        assert said["protocols"] == ["atp", "switchml"]
+        assert "rank 0 has the protocol 'switchml', but rank 1 asks for 'atp'" in said["error"]
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [
+    ("torch.ones(1000)", "torch.ones(1001)"), ("torch.ones(10)", "torch.ones(10, dtype=torch.int32)"),
+    ("torch.ones(5)", "torch.empty(0)"), ("torch.ones(100_000)", "torch.ones(10)"),
+    ("torch.ones(1, dtype=torch.int32)", "torch.empty(0, dtype=torch.int32)"),
+    ("torch.ones(3, dtype=torch.int32)", "torch.ones(3, dtype=torch.int32), op=dist.ReduceOp.AVG"),
+    ("torch.ones(3)", "torch.ones(3), op=dist.ReduceOp.AVG"),
+])
+def test_ranks_that_disagree(tmp_path, ours, theirs):
+    disagree(tmp_path, ours, theirs)
+
+
+def test_ranks_that_disagree_before_a_parameter_server(tmp_path):
+    disagree(tmp_path, "torch.ones(100_000)", "torch.ones(10)", INA_PROTOCOL="atp")
+
+
+def disagree(tmp_path, ours, theirs, **env):
+    results = run(tmp_path, 2, f"""
+        rank, n = start(20)
+        began = time.monotonic()
+        try: dist.all_reduce({ours}) if rank == 0 else dist.all_reduce({theirs})
+        except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+        dist.destroy_process_group()
+    """, **env)
+    failures(results, [0, 1], "the ranks do not agree on this collective", 5)
+
+
+def test_time_out_names_who_is_missing(tmp_path, protocol):
+    results = run(tmp_path, 3, """
+        rank, n = start(3)
+        dist.all_reduce(torch.ones(10))
+        began = time.monotonic()
+        if rank != 1:
+            try: dist.all_reduce(torch.ones(10))
+            except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+        else: time.sleep(5)
+    """)
+    failures(results, [0, 2], "the switch still waits for worker 1", 5)
+    failures(results, [0, 2], "Timed out after 3 s", 5)
+
+
+def test_rank_that_left(tmp_path, protocol):
+    """A rank that destroys its group lets the others finish, but not wait for ever."""
+    results = run(tmp_path, 2, """
+        rank, n = start(60)
+        import ina.backend.job
+        ina.backend.job.LEFT_GRACE = 0.5
+        dist.all_reduce(torch.ones(10))
+        if rank == 1: dist.destroy_process_group(); sys.exit()
+        began = time.monotonic()
+        try: dist.all_reduce(torch.ones(10))
+        except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+    """)
+    failures(results, [0], "rank 1 has left group", 5)
+
+
+def test_ranks_on_different_machines(tmp_path):
+    results = run(tmp_path, 2, """
+        from ina.backend import world
+        here = world.Place.here()
+        if os.environ["RANK"] == "1": world.Place.here = lambda: world.Place("elsewhere", "other kernel", here.network)
+        began = time.monotonic()
+        try: start()
+        except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+    """)
+    failures(results, [0, 1], "ranks 0 and 1 are on different machines", 5)
+    assert "elsewhere" in results[0].said["error"]
+
+
+def test_switch_that_cannot_start(tmp_path):
+    program = tmp_path / "broken.p4"
+    program.write_text("control C() { apply { x = ; } }\n")
+    results = run(tmp_path, 2, """
+        rank, n = start()
+        began = time.monotonic()
+        try: dist.all_reduce(torch.ones(3))
+        except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+        dist.destroy_process_group()
+    """, INA_PROGRAM=str(program))
+    failures(results, [0, 1], "broken.p4", 20)
+
+
+def test_refused_job_goes_to_gloo_on_all_ranks(tmp_path):
+    said = succeed(run(tmp_path, 2, """
+        import dataclasses
+        from ina.backend.settings import Settings
+        small = dataclasses.replace(Settings.read(), pool=64)
+        Settings.read = classmethod(lambda cls, options: small)
+        rank, n = start()
+        first = torch.ones(3); dist.all_reduce(first)
+        group = dist.new_group([0, 1])
+        second = torch.ones(3); dist.all_reduce(second, group=group)
+        assert first.tolist() == second.tolist() == [2, 2, 2]
+        say(stats=ina.backend.stats())
+        dist.destroy_process_group()
+    """, INA_SLOTS="64"))
+    for each in said:
+        assert each["stats"]["reasons"] == {"allreduce: refused by the switch": 1}
+        assert each["stats"]["switch"]["calls"] == 1
+
+
+@pytest.mark.parametrize("how", ["exception", "interrupt", "no destroy", "exit"])
+def test_ends_of_a_job(tmp_path, how, protocol):
+    """However the ranks end, ``run`` finds no process, socket or memory afterwards."""
+    results = run(tmp_path, 2, f"""
+        rank, n = start()
+        work = [dist.all_reduce(torch.ones(10_000), async_op=True) for _ in range(10)]
+        if {how == "exception"}: raise ValueError("on purpose")
+        for each in work: each.wait()
+        if {how == "interrupt"}: os.kill(os.getpid(), signal.SIGINT); time.sleep(5)
+        if {how == "exit"}: os._exit(3)
+    """)
+    expected = {"exception": 1, "interrupt": -signal.SIGINT, "no destroy": 0, "exit": 3}[how]
+    assert [rank.code for rank in results] == [expected] * 2, results
+
+
+def test_torchrun_and_a_second_world(tmp_path):
+    """``init_process_group("ina")`` and nothing else; destroyed and made again over the same store."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent("""
+        import torch, torch.distributed as dist
+        import ina.backend; ina.backend.register()
+        for life in range(2):
+            dist.init_process_group("ina")
+            tensor = torch.ones(10_000)
+            dist.all_reduce(tensor)
+            assert (tensor == 2).all()
+            dist.destroy_process_group()
+        assert ina.backend.stats()["switch"]["calls"] == 2
+        print("good")
+    """))
+    result = subprocess.run([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(script)],
+                            env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"), capture_output=True,
+                            text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("good") == 2
