@@ -369,6 +369,45 @@ def test_a_replica_may_lie_anywhere(tmp_path):
     assert program.frame(pkt) == bytes(expected)
 
 
+@pytest.mark.parametrize(
+    ("statements", "kind", "order"),
+    [
+        ("", 1, ["data", "first", "second"]),  # as in most packets
+        ("", 0, ["data", "second"]),
+        ("hdr.tag.t = 5;", 1, ["data", "first", "second"]),  # never valid: nothing is kept
+        ("hdr.tag.setValid(); hdr.tag.t = 0x74616721;", 1, ["data", "tag", "first", "second"]),
+        ("hdr.tag.setValid(); hdr.tag.t = 5; hdr.tag.setInvalid();", 1, ["data", "first", "second"]),
+        ("hdr.first.setInvalid();", 1, ["data", "second"]),
+        ("hdr.first = hdr.second; hdr.second.v0 = 0x64656667;", 1, ["data", "second", "second"]),
+    ],
+)
+def test_egress_of_usual_packets_and_of_others(tmp_path, statements, kind, order):
+    """Egress is there twice; what it does to a header depends on what ingress left of the others."""
+    egress = """if (hdr.first.isValid()) { hdr.first.v1 = hdr.second.v2; } else { hdr.second.v1 = 7; }
+                if (hdr.tag.isValid()) { hdr.data.b = 9; } else { hdr.data.c = (bit<16>)hdr.tag.t; }"""
+    parser = """state start { p.extract(hdr.data); transition select(hdr.data.d) { 1: both; default: one; } }
+                state both { p.extract(hdr.first); transition one; }
+                state one { p.extract(hdr.second); transition accept; }"""
+    path = write(tmp_path, statements, egress=egress, **MOVING | {"parser": parser})
+    program = Direct(path)
+    assert program.compiled.c_path.read_text().count("egress_one(") == 2  # the function and its call
+    assert "as in most packets" in program.compiled.c_path.read_text()
+    left = {"data": bytearray(data(1, 2, 3, kind, 5)), "first": bytearray(range(64)), "second": bytearray(range(100, 164)),
+            "tag": bytearray(b"tag!")}  # fmt: skip
+    frame = left["data"] + (left["first"] if kind else b"") + left["second"] + b"rest"
+    parts = [(name, bytearray(left[name])) for name in order]
+    names, second = [name for name, _ in parts], left["second"][8:12]
+    if names.count("second") == 2 or "first" in names:
+        parts[1 + ("tag" in names)][1][4:8] = second
+    else:
+        parts[-1][1][4:8] = bytes([0, 0, 0, 7])
+    if "tag" in names:
+        parts[0][1][4:8] = bytes([0, 0, 0, 9])
+    else:
+        parts[0][1][8:10] = bytes([0, 5 if "hdr.tag.setInvalid" in statements else 0])
+    assert program.send(bytes(frame)) == b"".join(bytes(part) for _, part in parts) + b"rest"
+
+
 def test_a_batch_is_its_packets_one_by_one(tmp_path):
     path = write(
         tmp_path,

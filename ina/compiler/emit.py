@@ -11,7 +11,7 @@ from typing import Any
 from ina.compiler import ir, layout, places
 from ina.compiler.emit_expressions import array_type, c_type, cell, cell_bytes, number
 from ina.compiler.emit_names import Origins, accessors
-from ina.compiler.emit_tna import TnaStatements
+from ina.compiler.emit_usual import UsualWay
 from ina.compiler.emit_wide import is_wide
 
 PRELUDE = Path(__file__).with_name("prelude.h")
@@ -32,7 +32,7 @@ def c_string(text: str) -> str:
     return "\n    ".join(pieces) or '""'
 
 
-class Emitter(TnaStatements):
+class Emitter(UsualWay):
     """Emits a module whose registers have been placed."""
 
     def __init__(self, module: ir.Module, sources: Mapping[str, str] | None = None) -> None:
@@ -53,6 +53,7 @@ class Emitter(TnaStatements):
         """One phase: the function for a packet, inlined into the loop over the batch."""
         self.lines, self.stack_buffers, self.origins.shown, self.found = [], {}, None, 0
         if load:
+            self.usual_egress(phase.body)
             self._load(self.carried)
         self.block(phase.body)
         body = self.lines
@@ -174,6 +175,7 @@ class Emitter(TnaStatements):
             self.line(f"    at += {region.size};")
             self.line("}")
         self.line(f"{stays} &= at == {self.name(cursor) if id(cursor) in known else 0};")
+        self.usual_stay(stays, known)
 
     def x_preserve(self, stmt: ir.Extern) -> None:
         if self._preserved():

@@ -1,0 +1,114 @@
+"""Egress of v1model twice: once for packets whose headers lie as in most, where all positions are constants, once for any.
+
+Ingress tells for all copies of a packet (`headers_stay` is 2) whether those headers are valid that the longest way through the
+parser extracts, one after the other from the first byte, and no others. That takes away the positions that egress would have to
+load, and everything that depends on them: half of its instructions in switchml.p4.
+"""
+
+from __future__ import annotations
+
+from ina.compiler import ir, places
+from ina.compiler.emit_tna import TnaStatements
+
+USUAL = 2  # the value of `headers_stay`
+LONGEST = 200  # statements of an egress that is worth having twice
+
+
+def extracted(body: list[ir.Stmt]) -> set[int]:
+    """Ids of the variables that say which headers are valid after the way through the parser that extracts most bytes."""
+    starts = {stmt.label: i for i, stmt in enumerate(body) if isinstance(stmt, ir.Label)}
+    best: dict[int, tuple[int, frozenset[int]]] = {}
+
+    def way(i: int) -> tuple[int, frozenset[int]]:
+        if i not in best:
+            best[i] = 0, frozenset()  # a way that comes back here is none
+            size, valid, targets = 0, set(), []
+            for j in range(i, len(body)):
+                stmt = body[j]
+                if isinstance(stmt, ir.Extern) and stmt.op == "extract_region":
+                    size += stmt.data.size
+                    valid.add(id(stmt.data.valid))
+                targets += [s.label for s in ir.walk([stmt]) if isinstance(s, ir.Goto)]
+                if isinstance(stmt, ir.Goto):
+                    break
+                if isinstance(body[j + 1] if j + 1 < len(body) else None, ir.Label):
+                    targets.append(body[j + 1].label)
+                    break
+            more, others = max((way(starts[t]) for t in targets if t in starts), key=lambda w: w[0], default=(0, frozenset()))
+            best[i] = size + more, others | valid
+        return best[i]
+
+    return set(way(0)[1])
+
+
+class UsualWay(TnaStatements):
+    """What the emitter says about `headers_stay`."""
+
+    module: ir.Module
+    meta: dict
+
+    def _save(self) -> ir.Extern | None:
+        """The end of ingress, if egress leaves the headers where they are."""
+        found = (s for s in ir.walk(self.module.ingress.body) if isinstance(s, ir.Extern) and s.op == "save")
+        save = next(found, None)
+        return save if save is not None and save.targets else None
+
+    def usual(self) -> tuple[list[places.Header], dict[int, int]] | None:
+        """The headers that the deparser emits, and where those begin that are usually valid, by the id of that variable; at
+        None: where they end. None: egress is not worth having twice.
+        """
+        save, egress = self._save(), list(ir.walk(self.module.egress.body))
+        if save is None or id(save.targets[0]) not in self.meta or len(egress) > LONGEST:
+            return None
+        if any(isinstance(stmt, ir.Label | ir.Goto) for stmt in egress):
+            return None
+        headers, _ = save.data
+        valid, at, begin = extracted(self.module.ingress.body), 0, {}
+        for header in headers:
+            if id(header.valid) in begin or header.region.valid is not header.valid:
+                return None
+            if id(header.valid) in valid:
+                begin[id(header.valid)] = at
+                at += header.region.size
+        return (headers, begin) if begin else None
+
+    def usual_stay(self, stays: str, known: dict[int, object]) -> None:
+        """In ingress: whether they do."""
+        usual = self.usual()
+        if usual is None:
+            return
+        headers, begin = usual
+        wanted = []
+        for header in headers:
+            if id(header.valid) in begin:
+                wanted.append(self.c(header.valid))
+            elif id(header.valid) in known:
+                wanted.append(f"!{self.c(header.valid)}")
+                if id(header.region) in known:
+                    wanted.append(f"{self.name(header.region)} == ina_zeros")
+        self.wrapped(f"if ({stays} && {' && '.join(wanted)}) {{ /* as in most packets */")
+        self.line(f"    {stays} = {USUAL};")
+        self.line("}")
+
+    def usual_egress(self, body: list[ir.Stmt]) -> None:
+        """Egress for such packets."""
+        usual, save = self.usual(), self._save()
+        if usual is None or save is None:
+            return
+        headers, begin = usual
+        constants: dict[int, str] = {id(save.targets[0]): f"{USUAL}u"}
+        for header in headers:
+            at = begin.get(id(header.valid))
+            constants[id(header.valid)] = "0u" if at is None else "1u"
+            constants[id(header.region)] = "(uint8_t *)ina_zeros" if at is None else f"data + {at}"
+        self.line(f"if (ina_likely({self._meta_cell(save.targets[0])} == {USUAL}u)) {{")
+        self.depth += 1
+        for item in self.carried:
+            if id(item) in constants:
+                self.line(f"{self.name(item)} = {constants[id(item)]};")
+            else:
+                self._load([item])
+        self.block(body)
+        self.line("return;")
+        self.depth -= 1
+        self.line("}")
