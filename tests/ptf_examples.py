@@ -23,8 +23,9 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PORTS = range(8)  # of each pipe
+STATE = 0xFFFE  # in place of a port: what follows is a port, and whether it is up
 LIMIT = 60  # seconds for one test
-LIMITS = {"tna_idletimeout": 120}  # of examples whose tests wait longer
+LIMITS = {"tna_idletimeout": 120, "tna_pktgen": 240}  # of examples whose tests wait longer
 PIPES = {"tna_32q_2pipe": 4, "tna_register": 4}  # others have 2
 INTERNAL = {"tna_32q_2pipe": (1, 3)}  # pipes whose ports all lead back into the switch
 
@@ -86,12 +87,30 @@ def compiled(name: str) -> Any:
 
 
 def serve(switch: Any, wire: socket.socket) -> None:
-    """Until the other end closes: a frame in, all that it causes out, then an empty datagram."""
+    """Until the other end closes: a frame in, or what ptf/run.py says instead, and out what has left meanwhile and all that it
+    causes, then an empty datagram."""
+    waiting: list[tuple[int, bytes]] = []
+    wire.settimeout(0.01)
     with contextlib.suppress(OSError):
-        while said := wire.recv(1 << 16):
+        while True:
+            due, now = switch.next_due(), time.monotonic_ns() * 1000
+            if due is not None and due <= now:
+                waiting += switch.poll(now)
+                continue
+            try:
+                said = wire.recv(1 << 16)
+            except TimeoutError:
+                continue
+            if not said:
+                return
             port = int.from_bytes(said[:2], "big")
-            for number, frame in switch.step(said[2:], port, time.monotonic_ns() * 1000) if port in switch.ports else ():
+            if port == STATE:
+                switch.set_port(int.from_bytes(said[2:4], "big"), up=bool(said[4]))
+            elif port in switch.ports:
+                waiting += switch.step(said[2:], port, time.monotonic_ns() * 1000)
+            for number, frame in waiting:
                 wire.send(number.to_bytes(2, "big") + frame)
+            waiting.clear()
             wire.send(b"")
 
 
@@ -117,7 +136,8 @@ def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = 0) -> It
         ports = [128 * pipe + port for pipe in range(pipes) for port in PORTS]
         for port in ports:
             switch.add_port(port, loopback=port >> 7 in INTERNAL.get(name, ()))
-        server = stack.enter_context(Server(Device(switch, name)))
+        device = Device(switch, name)
+        server = stack.enter_context(Server(device))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         thread = threading.Thread(target=serve, args=(switch, ours), daemon=True)
         thread.start()

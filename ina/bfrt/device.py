@@ -22,6 +22,7 @@ from ina.bfrt.fixed import fixed_tables
 from ina.bfrt.hashes import HashTables
 from ina.bfrt.idle import Idle
 from ina.bfrt.info import Info, Table
+from ina.bfrt.pktgen import PktgenTables
 from ina.bfrt.ports_table import PortTables
 from ina.bfrt.program_info import MATCH_TABLES, own_name
 from ina.bfrt.replication import Replication
@@ -59,7 +60,7 @@ class Device:
         self.info = Info(self.program_json, self.fixed_json)
         self._parts: dict[str, Any] = {}
         self.replication, self.idle, self.attributes = Replication(self), Idle(self), Attributes(self)
-        parts = (ProgramTables, ValueSetTables, HashTables, PortTables, FilterTables)
+        parts = (ProgramTables, ValueSetTables, HashTables, PortTables, PktgenTables, FilterTables)
         for part in (*(made(self) for made in parts), self.replication):
             self._parts |= dict.fromkeys(part.kinds, part)
 

@@ -142,11 +142,43 @@ data 21 $icos_for_copy_to_cpu uint32
 data 22 $copy_to_cpu bool
 data 23 $max_pkt_len uint16
 
-table tf1.pktgen.port_cfg 0xff030001 PktgenPortCfg 8
+table tf1.pktgen.port_cfg 0xff030001 PktgenPortCfg 256
 key 1 dev_port uint32
 data 1 recirculation_enable bool
 data 2 pktgen_enable bool
 data 3 pattern_matching_enable bool
+data 4 clear_port_down_enable bool
+
+table tf1.pktgen.app_cfg 0xff030002 PktgenAppCfg 8
+key 1 app_id uint32
+action 1 trigger_timer_one_shot
+data 1 timer_nanosec uint32
+action 2 trigger_timer_periodic
+data 1 timer_nanosec uint32
+action 3 trigger_port_down
+action 4 trigger_recirc_pattern
+data 4 pattern_value uint32
+data 5 pattern_mask uint32
+action 0 -
+data 12 app_enable bool
+data 13 pkt_len uint16
+data 14 pkt_buffer_offset uint16
+data 15 pipe_local_source_port uint32
+data 16 increment_source_port bool
+data 17 batch_count_cfg uint16
+data 18 packets_per_batch_cfg uint16
+data 19 ibg uint32
+data 20 ibg_jitter uint32
+data 21 ipg uint32
+data 22 ipg_jitter uint32
+data 23 batch_counter uint64
+data 24 pkt_counter uint64
+data 25 trigger_counter uint64
+
+table tf1.pktgen.pkt_buffer 0xff030003 PktgenPktBufferCfg 1024
+key 1 pkt_buffer_offset uint32
+key 2 pkt_buffer_size uint32
+data 1 buffer bytes:8*
 
 table tf1.dev.device_configuration 0xff060001 DevConfigure 1
 data 1 sku UNKNOWN|BFN-T10-064Q|BFN-T10-032Q|BFN-T10-032D|BFN-T10-032D-020|BFN-T10-032D-018|BFN-T10-032D-012!

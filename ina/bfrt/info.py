@@ -86,8 +86,10 @@ def _field(said: dict[str, Any], match: str = "", read_only: bool = False, manda
     name = kind["type"]
     items = tuple(_field(item["singleton"]) for item in said.get("container", ()))
     width = int(kind.get("width", 0)) if name == "bytes" else WIDTHS.get(name, 0)
-    return Field(int(said["id"]), said["name"], "int" if width else name, width, match.lower(), bool(said.get("repeated")),
-                 read_only or bool(said.get("read_only")), mandatory, tuple(kind.get("choices", ())), items)  # fmt: skip
+    blob = name == "bytes" and bool(said.get("repeated"))  # bytes, as many as there are
+    return Field(int(said["id"]), said["name"], name if blob else "int" if width else name, width, match.lower(),
+                 bool(said.get("repeated")), read_only or bool(said.get("read_only")), mandatory,
+                 tuple(kind.get("choices", ())), items)  # fmt: skip
 
 
 def _table(said: dict[str, Any]) -> Table:

@@ -38,21 +38,16 @@ def panel(port: int) -> tuple[int, int] | None:
 
 
 class PortTables:
-    kinds = ("PortConfigure", "PortStat", "PortHdlInfo", "PortStrInfo", "DevConfigure", "PktgenPortCfg")
+    kinds = ("PortConfigure", "PortStat", "PortHdlInfo", "PortStrInfo", "DevConfigure")
 
     def __init__(self, device: Any):
         self.switch = device.switch
         self.pipes = device.pipes
         self._own: set[int] = set()  # loopback ports that are there because a row says so
         self._ports: dict[int, dict[str, Any]] = {}
-        self._recirculating: dict[int, dict[str, Any]] = {}
 
     def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
-        if table.kind == "PktgenPortCfg":
-            if not row.key:
-                raise EntityError(f"table {table.name}: which port? dev_port is missing")
-            self._recirculating.setdefault(row.key["dev_port"], {}).update(row.data)
-        elif table.kind == "PortStat":
+        if table.kind == "PortStat":
             raise EntityError("table $PORT_STAT: the embedded switch's statistics cannot be set", "UNIMPLEMENTED")
         elif table.kind != "PortConfigure":
             raise EntityError(f"table {table.name} can only be read", "PERMISSION_DENIED")
@@ -84,10 +79,14 @@ class PortTables:
             raise EntityError(f"table $PORT: port {port}: $SPEED is missing")
         config = self._ports.get(port, DEFAULTS) | dict(row.data)
         self._apply(port, config)
+        if row.data.get("$PORT_ENABLE") is not None and port in self.switch.ports:
+            self.switch.set_port(port, up=bool(row.data["$PORT_ENABLE"]))
         self._ports[port] = config
 
     def _delete(self, port: int) -> None:
         self._apply(port, DEFAULTS)
+        if port in self.switch.ports:  # as it is where nobody configures it
+            self.switch.set_port(port, up=True)
         del self._ports[port]
 
     def _apply(self, port: int, config: dict[str, Any]) -> None:
@@ -101,7 +100,7 @@ class PortTables:
                 self.switch.remove_port(port)
                 self._own.remove(port)
             elif loopback and port not in self._own:
-                self.switch.set_loopback(port, True)
+                self.switch.set_port(port, loopback=True)
         except ValueError as error:
             raise EntityError(f"table $PORT: {error}") from None
 
@@ -110,14 +109,9 @@ class PortTables:
             return [Row(table.name, {}, self._device(), is_default=True)]
         if table.kind in ("PortHdlInfo", "PortStrInfo"):
             return self._panel(table, row)
-        if table.kind == "PktgenPortCfg":
-            known = self._recirculating
-            rows = [Row(table.name, {"dev_port": p}, {"recirculation_enable": False} | d) for p, d in known.items()]
-            wanted = row.key.get("dev_port")
-        else:
-            wanted = row.key.get(KEY)
-            ports = self._ports if table.kind == "PortConfigure" else sorted({*self._ports, *self.switch.ports})
-            rows = [self._row(table, p) for p in ports if wanted in (None, p)]
+        wanted = row.key.get(KEY)
+        ports = self._ports if table.kind == "PortConfigure" else sorted({*self._ports, *self.switch.ports})
+        rows = [self._row(table, p) for p in ports if wanted in (None, p)]
         rows = [r for r in rows if wanted is None or wanted in r.key.values()]
         if wanted is not None and not rows:
             raise EntityError(f"table {table.name}: port {wanted} is not there", "NOT_FOUND")

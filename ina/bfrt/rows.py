@@ -102,6 +102,9 @@ def _set_key(to: Any, table: Table, found: Field, value: Any) -> None:
 
 
 def _set_data(to: Any, what: str, found: Field, value: Any) -> None:
+    if found.type == "bytes":
+        to.int_arr_val.val.extend(value)
+        return
     if found.repeated and not isinstance(value, (list, range)):
         raise EntityError(f"{what}: {value!r}: expected a list")
     values = list(value) if found.repeated else [value]
@@ -199,6 +202,8 @@ def _data(part: Any, what: str, found: Field) -> Any:
     expected = MEMBERS.get(found.type, ("",))[-1 if found.repeated else 0]
     if kind is None:  # asked for, without a value
         return [] if found.repeated else None
+    if found.type == "bytes" and kind in ("stream", "int_arr_val"):  # clients give one and take the other
+        return bytes(part.stream if kind == "stream" else part.int_arr_val.val)
     if kind != expected:
         raise EntityError(f"{what}: given as {kind}: expected {expected or 'nothing: it cannot be written from here'}")
     value = getattr(part, kind)

@@ -200,6 +200,8 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
 void ina_tna_run_egress(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
                         uint64_t now);
 bool ina_tna_has(const struct ina_tna_runtime *tna, uint32_t port); /* some pipe's */
+void ina_tna_poll(struct ina_switch *sw, uint64_t now); /* tna_pktgen.c: generated packets enter */
+uint64_t ina_tna_next_due(const struct ina_switch *sw);
 int ina_tna_execute(struct ina_switch *sw, const struct ina_command *c); /* tna_control.c */
 
 /* observe.c */

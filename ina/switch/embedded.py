@@ -37,6 +37,7 @@ from ina.switch.entities import (
 )
 from ina.switch.observation import DROP_REASONS, PortStats
 from ina.switch.p4info import EntityError, P4Info
+from ina.switch.pktgen import Generators
 from ina.switch.program import Program
 from ina.switch.scoped import Scoped
 from ina.switch.tables import TableImage, Tables
@@ -60,7 +61,7 @@ class Link:
     ecn: int = 0
 
 
-class Switch(Watched, Scoped, SwitchTarget):
+class Switch(Watched, Scoped, Generators, SwitchTarget):
     """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
 
     `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffers`: frames that queues,

@@ -400,12 +400,14 @@ int ina_switch_input_frame(struct ina_switch *sw, const uint8_t *frame, uint32_t
 
 void ina_switch_poll(struct ina_switch *sw, uint64_t now)
 {
+    if (sw->tna)
+        ina_tna_poll(sw, now);
     settle(sw, now);
 }
 
 uint64_t ina_switch_next_due(const struct ina_switch *sw)
 {
-    uint64_t due = sw->loop_count ? 0 : UINT64_MAX;
+    uint64_t due = sw->loop_count ? 0 : sw->tna ? ina_tna_next_due(sw) : UINT64_MAX;
     for (uint32_t i = 0; i < sw->linked_count; i++) {
         uint64_t next = ina_link_next_due(sw->ports[sw->linked[i]].link);
         due = next < due ? next : due;

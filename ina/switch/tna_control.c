@@ -170,6 +170,8 @@ static int set_enabled(struct ina_switch *sw, const struct ina_command *c)
 {
     if (c->id >= INA_SWITCH_PORTS || !(sw->ports[c->id].present || sw->ports[c->id].disabled))
         return -ENOENT;
+    if (sw->ports[c->id].present && !c->count)
+        ina_pktgen_port_down(sw->tna, c->id);
     sw->ports[c->id].present = c->count != 0;
     sw->ports[c->id].disabled = c->count == 0;
     return 0;
@@ -205,6 +207,6 @@ int ina_tna_execute(struct ina_switch *sw, const struct ina_command *c)
     case INA_TNA_SET_ENABLED:
         return set_enabled(sw, c);
     default:
-        return -EINVAL;
+        return ina_pktgen_execute(tna, c);
     }
 }

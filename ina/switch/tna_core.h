@@ -20,6 +20,7 @@ struct ina_tna_runtime {
     struct ina_tna_lag *lag[INA_TNA_LAGS];
     uint32_t **group;           /* INA_SWITCH_GROUPS images */
     uint8_t *originals;         /* INA_BATCH frames as they came, for programs that mirror or resubmit them */
+    struct ina_pktgen *pktgen[INA_TNA_PIPES]; /* NULL: never configured */
     uint32_t pipes;
     struct ina_tna_pipe {
         const struct ina_program *program;
@@ -29,6 +30,11 @@ struct ina_tna_runtime {
         uint32_t pipeline;      /* which of the Switch's: the program's place in the list */
     } pipe[INA_TNA_PIPES];
 };
+
+/* tna_pktgen.c */
+int ina_pktgen_execute(struct ina_tna_runtime *tna, const struct ina_command *c);
+void ina_pktgen_port_down(struct ina_tna_runtime *tna, uint32_t port);
+void ina_pktgen_recirculated(struct ina_tna_runtime *tna, const struct ina_packet *pkt, uint64_t now);
 
 /* tna_replication.c: a copy of packet i of the batch for each leaf of the group that is not pruned. */
 void ina_tna_replicate(struct ina_switch *sw, struct ina_packet *batch, unsigned i, uint32_t group, uint64_t now);

@@ -7,7 +7,7 @@
  *                                        └───────────── loopback port <───────────────────────────────┘
  *
  * After Intel, "P4-16 Tofino Native Architecture", public version; section numbers below are its. Not there: deflection on
- * drop, admission by colour, priorities of queues (a port has one), cut-through, coalescing mirrors, packet generators.
+ * drop, admission by colour, priorities of queues (a port has one), cut-through, coalescing mirrors.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -109,6 +109,8 @@ void ina_tna_destroy(struct ina_tna_runtime *tna)
         free(tna->session[s]);
     for (unsigned l = 0; l < INA_TNA_LAGS; l++)
         free(tna->lag[l]);
+    for (unsigned p = 0; p < INA_TNA_PIPES; p++)
+        free(tna->pktgen[p]);
     free(tna->group);
     free(tna->originals);
     free(tna);
@@ -302,6 +304,8 @@ void ina_tna_process(struct ina_switch *sw, struct ina_packet *batch, unsigned n
             type[end] = pkt->instance_type;
             len[end] = pkt->len;
             wire_len[end] = pkt->wire_len;
+            if (type[end] == INA_RECIRCULATED)
+                ina_pktgen_recirculated(sw->tna, pkt, now);
             if (sw->trace)
                 ina_trace_add(sw, pkt, pkt->ingress_port, 0, now);
             if (pipe->program->flags & INA_PROGRAM_KEEP_INGRESS && pkt->len <= sw->config.max_frame)

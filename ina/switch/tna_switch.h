@@ -38,8 +38,12 @@ enum ina_tna_op {
     INA_TNA_SET_SESSION = 37,   /* mirror session id: struct ina_tna_session at data; NULL removes it */
     INA_TNA_SET_LOOPBACK = 38,  /* port id, which is there and has no struct ina_port: count 1 loopback, 0 not */
     INA_TNA_SET_ENABLED = 39,   /* port id: count 0: nothing enters or leaves by it, as if it were not there; 1: again */
-    INA_TNA_SET_PIPE_TABLES = 40 /* pipe id: tables, of its pipeline, for all parsers; count n: for parser n - 1 only. INA_SET_TABLES
+    INA_TNA_SET_PIPE_TABLES = 40, /* pipe id: tables, of its pipeline, for all parsers; count n: for parser n - 1 only. INA_SET_TABLES
                                  * sets those of all its pipes and parsers */
+    INA_TNA_SET_APP = 41,       /* packet generator's application id (8 * pipe + number): struct ina_tna_app at data */
+    INA_TNA_READ_APP = 42,      /* id: its counters into the struct ina_tna_app_counters at data; count 1: sets them from there */
+    INA_TNA_SET_PKTGEN_BUFFER = 43, /* pipe id: count bytes at data, from offset on */
+    INA_TNA_SET_PKTGEN_PORT = 44 /* port id: count, enum ina_tna_pktgen_port or-ed */
 };
 
 struct ina_tna_replication {
@@ -52,6 +56,30 @@ struct ina_tna_port {
     uint8_t metadata[8];        /* what stands between intrinsic metadata and frame */
     uint16_t backup;            /* for multicast while the port is down; itself: none */
     uint8_t down;
+};
+
+/* The packet generator of a pipe (7.17): applications that, when triggered, send batches of a packet of the pipe's buffer, with 6
+ * bytes in front, into the pipe by its port 68. */
+enum { INA_TNA_APPS = 8, INA_TNA_PKTGEN_BUFFER = 16384, INA_TNA_PKTGEN_HEADER = 6 };
+enum ina_tna_trigger { INA_TNA_ONE_SHOT = 0, INA_TNA_PERIODIC = 1, INA_TNA_PORT_DOWN = 2, INA_TNA_PATTERN = 3 };
+enum ina_tna_pktgen_port {
+    INA_TNA_PKTGEN_ENABLE = 1,  /* of port 68: the pipe's generator sends */
+    INA_TNA_PKTGEN_PATTERN = 2, /* of ports 68 to 71: what recirculates there may trigger */
+    INA_TNA_PKTGEN_CLEAR = 4    /* of any port: the next time that it goes down triggers, which is so once */
+};
+
+struct ina_tna_app {
+    uint64_t timer_ps;          /* from being enabled, or from one trigger to the next */
+    uint64_t packet_gap_ps, batch_gap_ps; /* from start to start; never less than a packet lasts at 100 Gb/s */
+    uint32_t batches, packets;  /* of one trigger, and of each batch */
+    uint32_t length, at;        /* of the packet, in the buffer, bytes */
+    uint32_t pattern, mask;     /* of a recirculated packet's first 32 bits */
+    uint16_t port;              /* that packets seem to come from, of the pipe */
+    uint8_t trigger, enabled, increment; /* increment: the port by 1 with each packet of a batch */
+};
+
+struct ina_tna_app_counters {
+    uint64_t triggers, batches, packets;
 };
 
 enum ina_tna_direction { INA_TNA_INGRESS = 1, INA_TNA_EGRESS = 2 };

@@ -2,7 +2,8 @@
 
 Stands in for the `ptf` command and for what is installed with an SDE: `p4testutils`, `bfrt_grpc`, Thrift's modules (whose tests
 are skipped). Frames go over a socket, one datagram each: port (16 bits), bytes. The switch answers each with all that it sends,
-then with an empty one, so nobody waits for frames that do not come.
+then with an empty one, so nobody waits for frames that do not come. In place of a port, 0xffff only asks for what has left,
+0xfffe takes a port down or up.
 
 usage: run.py '{"test": path, "utils": folder, "client": folder, "socket": fd, "grpc": "host:port", "ports": [...], "pipes": N,
                 "limit": seconds for each test, "only": [names]}'
@@ -64,16 +65,24 @@ class Line(ptf.dataplane.DataPlane):
 
     def send(self, device_number: int, port_number: int, packet: bytes) -> int:
         self.tx_counters[device_number, port_number] += 1
-        self.wire.send(port_number.to_bytes(2, "big") + packet)
+        return self.exchange(port_number.to_bytes(2, "big") + packet) or len(packet)
+
+    def exchange(self, said: bytes) -> None:
+        """Takes what the switch has sent and sends for this."""
+        self.wire.send(said)
         while sent := self.wire.recv(FRAME):
             number = int.from_bytes(sent[:2], "big")
             queue = self.packet_queues.setdefault((0, number), [])
             queue.append((sent[2:], time.monotonic()))
             self.rx_counters[0, number] += 1
-        return len(packet)
 
     def poll(self, device_number=0, port_number=None, timeout=None, exp_pkt=None, filters=()):
+        self.exchange(b"\xff\xff")
         return super().poll(device_number, port_number, 0, exp_pkt, list(filters))
+
+
+def set_port(port: int, up: bool) -> None:
+    ptf.dataplane_instance.exchange(b"\xff\xfe" + port.to_bytes(2, "big") + bytes([up]))
 
 
 def stand_in(name: str, **members: object) -> None:
@@ -103,6 +112,9 @@ def thrift_base() -> type:
 def prepare() -> None:
     sys.path[:0] = [WANTED["client"], WANTED["utils"]]
     stand_in("p4testutils", __path__=[WANTED["utils"]])
+    for name in ("ptf_port", "p4testutils.ptf_port"):  # the cables
+        stand_in(name, take_port_down=lambda port: set_port(port, False), bring_port_up=lambda port: set_port(port, True))
+    sys.modules["p4testutils"].ptf_port = sys.modules["ptf_port"]
     thrift = thrift_base()
     stand_in("pd_base_tests", ThriftInterfaceDataPlane=thrift, ThriftInterface=thrift)
     for name in ("pal_rpc", "res_pd_rpc"):
