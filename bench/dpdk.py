@@ -36,6 +36,7 @@ EAL = ["--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "--log-level", 
 HEADROOM = 128  # of an mbuf, in testpmd
 ENDED = 120.0
 ALL_REDUCE = 100 << 20  # bytes
+REDUCE_SLOTS = 512  # three processes on two cores sleep now and then, and a window must last as long
 
 
 def cores() -> tuple[int, int]:
@@ -292,7 +293,8 @@ def all_reduce(values: int, size: int = ALL_REDUCE, blocks: int = 5) -> dict[str
         memif, control, script = f"memif:{folder}/ports.sock", f"{folder}/control", Path(folder) / "reduce.py"
         script.write_text(REDUCE)
         command = [sys.executable, "-m", "ina.dpdk.switch", "--program", str(root / "p4/switchml.p4"), "-D", f"VALUES={values}",
-                   "--port", f"0={memif}", "--port", f"1={memif}", "--control", control, "--json"]
+                   "--port", f"0={memif}", "--port", f"1={memif}", "--control", control, "--json",
+                   "--job-slots", str(REDUCE_SLOTS)]
         with open(f"{folder}/switch.log", "w+") as log:
             switch = subprocess.Popen(command, cwd=root, env=environment, stdout=log, stderr=log)
             try:

@@ -16,7 +16,8 @@
 #include "idle.h"
 
 enum { BACKLOG = 1 << 16 /* frames: no port holds more */ };
-enum { BATCH = 32, YIELDS = 3 /* before it sleeps */, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
+enum { BATCH = 32, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
+enum { YIELDS = 3, YIELDS_POLLED = 50 }; /* before it sleeps: until a bell rings, or for a nap, since none will */
 static const uint64_t POLL_PS = 50u * 1000 * 1000;       /* nap where no bell will ring: no fd, or a full ring */
 
 struct ticket {
@@ -479,7 +480,7 @@ struct ina_endpoint *ina_endpoint_start(const struct ina_protocol *protocol, con
     int error = errno;
     if (e->state && e->wake_fd >= 0 && (alive_fd < 0 || e->alive_fd >= 0)) {
         e->caught_up = ina_now();
-        ina_idle_init(&e->idle, YIELDS);
+        ina_idle_init(&e->idle, port->fd < 0 ? YIELDS_POLLED : YIELDS);
         protocol->init(e->state, config, e->caught_up);
         publish(e);
         sigset_t all, before; /* signals are for the program's own threads */

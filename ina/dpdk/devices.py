@@ -13,7 +13,8 @@ from ina.transport.ports import Port
 HELD = 1024  # mbufs of a port that are lent, staged or late
 CACHES = 4096  # mbufs in the caches of threads
 DESCRIPTORS = 1024
-SHARED, OWN, LONGEST = 50e-6, 1e-3, 1e6  # seconds to spin: beside other threads, on a processor of its own, and at most
+SHARED, OWN, LONGEST = 0.0, 1e-3, 1e6  # seconds to spin: beside other threads, on a processor of its own, and at most
+YIELDS = 50  # then the processor is given away so often before a nap: that is spinning where nobody wants it
 ERRORS = ("rx_malformed", "rx_foreign", "tx_full", "tx_malformed", "errors")
 
 log = logging.getLogger("ina.switch")
@@ -34,8 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
                        help="of all devices together (default: as many as they may hold)")
     group.add_argument("--descriptors", type=int, default=DESCRIPTORS, metavar="N", help="of each queue (default: %(default)s)")
     group.add_argument("--spin", type=float, metavar="SECONDS",
-                       help="look at the devices for so long after the last frame before sleeping 50 us between looks (default: "
-                            f"{SHARED:g}; {OWN:g} if EAL's arguments say which processors; 1e6: never sleep)")  # fmt: skip
+                       help="look at the devices for so long after the last frame before giving the processor away, and then "
+                            f"sleeping 50 us between looks (default: {SHARED:g}; {OWN:g} if EAL's arguments say which "
+                            "processors; 1e6: never)")  # fmt: skip
 
 
 def spin(asked: float | None, eal: Sequence[str]) -> float:

@@ -216,7 +216,7 @@ class Running:
         def switch(program: Any) -> Any:
             return ShardedSwitch(program, self.shards, self.cpus) if self.shards > 1 else Switch(program)
 
-        options = {"spin": args.spin, "yields": 0, "batch": args.batch}
+        options = {"spin": args.spin, "yields": devices.YIELDS, "batch": args.batch}
         if args.grpc:
             from ina.p4runtime.device import Device
             from ina.p4runtime.service import Server as P4Runtime
