@@ -139,7 +139,7 @@ def test_registers_crowd_stages(checked):
     }};""" for i in range(9))  # fmt: skip
     report = checked(declared + "apply { meta.x = hdr.data.a + 1; " + "".join(f"add{i}.execute(0);" for i in range(9)) + "}")
     assert ingress(report).bound.stages == 2 and report.crowded[0] == report.stages == 4
-    assert "9 registers that come after 1 stages of others, 4 in each stage" in text(report)
+    assert "9 registers and meters that come after 1 stages of others, 4 in each stage" in text(report)
 
 
 def test_two_accesses_in_one_pass(checked):
@@ -196,10 +196,10 @@ def test_memory_is_counted(checked):
     one, two, three = ingress(report).tables
     assert (one.kind, one.entries, one.key_bits, one.data_bits, one.sram, one.tcam) == ("exact", 4096, 32, 32, 4, 0)
     assert (two.kind, two.tcam, two.sram) == ("ternary", 2, 0)
-    assert (three.key_bits, three.sram) == (80, 1)
+    assert (three.key_bits, three.sram, three.hash_bits) == (80, 4, 40)  # a way's block each
     assert ingress(report).containers.headers == 4 * 32 + 2 * 16 + 48 + 16
     totals = report_totals(report)
-    assert totals["SRAM blocks"] == (5, 960) and totals["TCAM blocks"] == (2, 288) and totals["stages"] == (3, 12)
+    assert totals["SRAM blocks"] == (8, 960) and totals["TCAM blocks"] == (2, 288) and totals["stages"] == (3, 12)
 
 
 def test_more_than_there_is(checked):
@@ -271,6 +271,6 @@ def test_the_table_of_the_docs_is_true(name):
     row = next(line for line in Path("docs/tofino.md").read_text().splitlines() if line.startswith(f"| `p4/tofino/{name}.p4` |"))
     report = check(load(f"p4/tofino/{name}.p4", include_dirs=["p4"]))
     totals = report_totals(report)
-    kinds = ("stages", "bits of containers for headers", "stateful ALUs", "SRAM blocks", "TCAM blocks")
+    kinds = ("stages", "bits of containers for headers", "stateful and meter ALUs", "SRAM blocks", "TCAM blocks")
     assert [int(cell.replace(",", "")) for cell in row.split("|")[2:-1]] == [totals[kind][0] for kind in kinds]
     assert report.findings == []

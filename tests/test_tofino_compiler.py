@@ -45,7 +45,7 @@ def test_its_reports_are_printed(fake, capsys):
     program.write_text("")
     assert main(["tofino", "compile", str(program), "--out", str(fake / "out"), "-D", "VALUES=32"]) == 0
     out = capsys.readouterr().out
-    assert "good.p4: compiled by p4c-barefoot" in out and "pipeline pipe: 1 of 12 stages; containers of 32 bits of 4096" in out
+    assert "good.p4: compiled by p4c-barefoot" in out and "pipeline pipe: 1 of 12 stages; containers of 32 bits of 6144" in out
     row = next(line.split() for line in out.splitlines() if line.strip().startswith("all"))
     assert row[1:6] == ["1", "2", "0", "0", "1"]  # tables, SRAM, map RAM, TCAM, SALU
     said = (fake / "log").read_text().split()
@@ -78,3 +78,18 @@ def test_a_real_compiler_reads_our_programs(name, tmp_path):
 
 def test_the_variable_goes_first(fake, monkeypatch):
     assert compiler.find() == os.environ["P4C_TOFINO"]
+
+
+def test_an_estimate_is_printed_beside_what_it_takes(fake, capsys):
+    program = Path("p4/tofino/switchml.p4")
+    assert main(["tofino", "check", str(program), "--compare"]) == 0
+    rows = {line[:34].strip(): line[34:].split() for line in capsys.readouterr().out.partition("there are")[2].splitlines()}
+    assert rows["stages"][1:] == ["1", "12"] and rows["SRAM blocks"][1:] == ["2", "960"]
+    assert rows["bits of containers for headers"][1:] == ["32", "6,144"] and len(rows["of which tables use"]) == 2
+
+
+def test_a_comparison_ends_where_the_compiler_refuses(fake, capsys):
+    program = fake / "bad.p4"
+    program.write_text(Path("p4/tofino/switchml.p4").read_text())
+    assert main(["tofino", "check", str(program), "-I", "p4/tofino", "--compare"]) == 1
+    assert "bad.p4: REFUSED by p4c-barefoot" in capsys.readouterr().out

@@ -98,3 +98,21 @@ def examples() -> list[Path]:
 
 def loaded(program: Path) -> CheckedProgram:
     return load(program, include_dirs=[program.parent, program.parent.parent])
+
+
+def table() -> list[str]:
+    """Rows for docs/tofino.md: of every example, what `ina tofino check` estimates / what it takes."""
+    from ina.tofino.check import check, report_totals
+    from ina.tofino.compare import taken
+
+    rows = []
+    for program in examples():
+        estimates = report_totals(check(loaded(program)))
+        real = taken(judged(program, (program.parent.parent,)).compiled)
+        cells = [f"{estimates[what][0]:,} / {real[what]:,}" for what in real]
+        rows.append(f"| {'published SwitchML' if program.stem == 'switchml' else f'`{program.stem}`'} | {' | '.join(cells)} |")
+    return rows
+
+
+if __name__ == "__main__":
+    print("\n".join(table()))

@@ -94,18 +94,24 @@ def _live(node: Any, instance: Instance) -> Iterator[Any]:
         for inner in node.statements:
             yield from _live(inner, instance)
     elif isinstance(node, ast.If):
-        condition, negated = node.condition, False
-        while isinstance(condition, ast.Unary) and condition.op == "!":
-            condition, negated = condition.operand, not negated
-        known = instance.args.get(condition.name) if isinstance(condition, ast.Name) and condition.decl is not None else None
-        if not isinstance(known, bool) or condition.decl not in instance.decl.ctor_params:
+        known = decided(node.condition, instance)
+        if known is None:
             yield node.condition
-            yield from _live(node.then, instance)
-            yield from _live(node.otherwise, instance)
-        else:
-            yield from _live(node.then if known != negated else node.otherwise, instance)
+        yield from () if known is False else _live(node.then, instance)
+        yield from () if known is True else _live(node.otherwise, instance)
     elif node is not None:
         yield node
+
+
+def decided(condition: ast.Expr, instance: Instance) -> bool | None:
+    """A condition that is a constructor parameter of `instance`, or not one; None: another, which only a packet decides."""
+    if isinstance(condition, ast.Unary) and condition.op == "!":
+        known = decided(condition.operand, instance)
+        return None if known is None else not known
+    if isinstance(condition, ast.Name) and condition.decl is not None and condition.decl in instance.decl.ctor_params:
+        known = instance.args.get(condition.name)
+        return known if isinstance(known, bool) else None
+    return None
 
 
 def symmetric_places(instance: Instance, data: ast.Expr | None) -> list[tuple[int, int]]:

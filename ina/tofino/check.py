@@ -20,8 +20,10 @@ from ina.tofino.program import Gress, pipelines
 from ina.tofino.resources import Containers, TableUse
 from ina.tofino.stages import Bound
 from ina.tofino.stateful import Shape
-from ina.tofino.units import STATEFUL, branches, flat, units_of
+from ina.tofino.units import STATEFUL, branches, flat, units_of, without
 
+DIRECT = ("registers", "counters", "meters", "filters")
+ALU_USERS = ("register", "meter", "filter", "selector")
 DEEP = ("an expression of several operations: an action computes each value with one, so a compiler must split this over stages, "
         "or refuses it")  # fmt: skip
 
@@ -87,6 +89,7 @@ def check(program: CheckedProgram) -> Report:
 
 def _control(gress: Gress, findings: list[Finding]) -> Control:
     units = units_of(gress.control)
+    without(units, tuple(f"{header}." for header in resources.never_valid(gress, units)))
     bound = stages.lower_bound(units)
     most = stages.accesses_per_pass(units)
     for register, accesses in most.items():
@@ -98,12 +101,14 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
     shapes: list[Shape] = []
     objects: dict[int, TableUse] = {}
     users: dict[int, tuple[Instance, list[Instance]]] = {}
-    direct = _direct(units)
+    direct, used = _direct(units), _used(units)
     for control in _within(gress.control):
         scope = Scope(control, {p: p.name for p in control.decl.params})
         for child in control.children.values():
-            if (use := resources.object_use(child, direct.get(id(child), 0))) is not None:
+            if id(child) in used and (use := resources.object_use(child, *direct.get(id(child), (0, 0)))) is not None:
                 objects[id(child)] = use
+                if child.decl.name == "ActionSelector":  # its groups' choice; and without a profile of its own that too
+                    objects[-id(child)] = TableUse(child.name, "selector", use.span, 0, sram=1)
             if child.decl.name in ("Register", "DirectRegister") and (
                 problem := stateful.register_problem(stateful.words_of(child))
             ):
@@ -129,15 +134,28 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
     return Control(gress, bound, list(tables.values()), list(objects.values()), shapes, resources.containers(gress, units), most)
 
 
-def _direct(units: list[Any]) -> dict[int, int]:
-    """Objects that belong to a table, each entry of which has a cell of theirs, and the table's size."""
-    found = {}
+def _direct(units: list[Any]) -> dict[int, tuple[int, int]]:
+    """Objects that belong to a table, each entry of which has a cell of theirs, and the table's size; action profiles and the
+    bits of an entry's action."""
+    found: dict[int, tuple[int, int]] = {}
     for unit in stages.tables_of(units):
-        for name in ("registers", "counters", "meters"):
+        for name in DIRECT:
             value = unit.table.properties[name].value if name in unit.table.properties else None
             if isinstance(value, ast.Name) and value.name in unit.owner.children:
-                found[id(unit.owner.children[value.name])] = resources.table_use(unit).entries
+                found[id(unit.owner.children[value.name])] = resources.table_use(unit).entries, 0
+        if (profile := resources.profile_of(unit)) is not None:
+            found[id(profile)] = 0, resources.data_bits(unit)
     return found
+
+
+def _used(units: list[Any]) -> set[int]:
+    """Objects that a packet can meet: others a compiler leaves out."""
+    used = {id(a.register) for unit in flat(units) for a in unit.all("accesses")}
+    used |= {id(instance) for unit in flat(units) for instance, _ in unit.all("objects")}
+    for unit in stages.tables_of(units):
+        named = [resources.implementation(unit), resources.profile_of(unit)]
+        used |= {id(i) for i in named if i is not None}
+    return used
 
 
 def _of_one_register(register: Instance, actions: list[Instance], shapes: list[Shape], findings: list[Finding]) -> None:
@@ -181,13 +199,21 @@ def report_totals(report: Report) -> dict[str, tuple[int, int]]:
     def most(of: Any) -> int:
         return max((sum(of(c) for c in controls) for controls in pipes.values()), default=0)
 
+    def hash_bits(c: Control) -> int:
+        """Exact tables of one key may share them."""
+        by_key: dict[Any, int] = {}
+        for table in c.tables:
+            by_key[table.key] = max(table.hash_bits, by_key.get(table.key, 0))
+        return sum(by_key.values()) + sum(o.hash_bits for o in c.objects)
+
     return {
         "stages": (report.stages, stages.STAGES),
-        "bits of containers for headers": (most(lambda c: c.containers.headers), resources.PHV_BITS),
-        "stateful ALUs": (most(lambda c: sum(o.kind == "register" for o in c.objects)), resources.STATEFUL),
+        "bits of containers for headers": (most(lambda c: c.containers.headers), resources.CARRIED_BITS),
+        "of which tables use": (most(lambda c: c.containers.touched), resources.PHV_BITS),
+        "stateful and meter ALUs": (most(lambda c: sum(o.kind in ALU_USERS for o in c.objects)), resources.STATEFUL),
         "SRAM blocks": (most(lambda c: sum(u.sram for u in (*c.tables, *c.objects))), resources.SRAM_BLOCKS),
         "TCAM blocks": (most(lambda c: sum(u.tcam for u in c.tables)), resources.TCAM_BLOCKS),
-        "hash bits": (most(lambda c: sum(u.hash_bits for u in (*c.tables, *c.objects))), resources.HASH_BITS),
+        "hash bits": (most(hash_bits), resources.HASH_BITS),
     }
 
 

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
@@ -19,6 +20,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     check.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
     check.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
     check.add_argument("--json", action="store_true", help="everything as JSON")
+    check.add_argument("--compare", action="store_true", help="compile it too, where a compiler is found, and print both figures")
     check.set_defaults(main=_check)
     compile_ = verbs.add_parser(
         "compile", help="what a real compiler for Tofino says of programs, where one is found",
@@ -127,4 +129,23 @@ def _check(args: argparse.Namespace) -> int:
         print(f"ina: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
     print(json.dumps(as_json(report), indent=2) if args.json else text(report))
+    if args.compare and not _compare(report, args.program, macros(args.define), args.include):
+        return 1
     return 1 if report.errors else 0
+
+
+def _compare(report: Any, program: Path, defines: dict[str, str], include: list[Path]) -> bool:
+    """Whether the compiler takes the program, and that check was right about it."""
+    import tempfile
+
+    from ina.tofino import compare, compiler
+
+    try:
+        with tempfile.TemporaryDirectory() as out:
+            made = compiler.compile_with(compiler.find(), program, Path(out), defines, include)
+    except (compiler.NoCompiler, OSError, TimeoutError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return False
+    print()
+    print(compare.text(report, made) if made.ok else compiler.report(made))
+    return made.ok

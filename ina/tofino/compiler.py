@@ -107,7 +107,7 @@ def report(made: Compiled) -> str:
     lines = [f"{made.program}: {'compiled' if made.ok else 'REFUSED'} by {Path(made.compiler).name} in {made.seconds:.0f} s"]
     for pipe, stages in made.stages.items():
         used = sum(any(s.values()) for s in stages)
-        phv = f"; containers of {made.phv[pipe]} bits of 4096" if pipe in made.phv else ""
+        phv = f"; containers of {made.phv[pipe]} bits of 6144" if pipe in made.phv else ""
         lines.append(f"  pipeline {pipe}: {used} of 12 stages{phv}")
         lines.append("    stage " + "".join(f"{title:>12}" for title, *_ in KINDS))
         for number, stage in enumerate(stages):

@@ -19,6 +19,7 @@ from ina.tofino.units import Branch, Unit, flat
 
 STAGES, ALUS, TABLES = 12, 4, 16
 ROUNDS = 100
+METERS = ("Meter", "Lpf", "Wred")  # which take a stateful ALU
 NOTHING: tuple[int, Any, str] = (0, None, "")
 
 
@@ -159,10 +160,12 @@ def crowded(bounds: list[Bound]) -> tuple[int, str]:
     for bound in bounds:
         for placed in bound.placed:
             tables.append(placed.stage)
-            for access in placed.unit.all("accesses"):
-                registers[access.register] = max(placed.stage, registers.get(access.register, 0))
+            users = [a.register for a in placed.unit.all("accesses")]
+            users += [i for i, _ in placed.unit.all("objects") if i.decl.name.removeprefix("Direct") in METERS]
+            for user in users:
+                registers[user] = max(placed.stage, registers.get(user, 0))
     best = (0, "")
-    for what, stages, each in (("registers", list(registers.values()), ALUS), ("tables", tables, TABLES)):
+    for what, stages, each in (("registers and meters", list(registers.values()), ALUS), ("tables", tables, TABLES)):
         for k in range(max(stages, default=-1) + 1):
             after = sum(s >= k for s in stages)
             need = k + math.ceil(after / each)

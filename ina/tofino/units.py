@@ -13,6 +13,7 @@ from typing import Any
 
 from ina.compiler import ast, types
 from ina.compiler.errors import Span
+from ina.compiler.instances import decided
 from ina.compiler.program import Instance
 from ina.tofino.fields import VALID, Ref, Scope, calls, leaves, parts
 
@@ -80,6 +81,20 @@ def units_of(control: Instance) -> list[Any]:
     return list(_Walk(scope).block(control.decl.body))
 
 
+def without(items: list[Any], prefixes: tuple[str, ...]) -> None:
+    """Takes out fields whose path begins so: those of headers that are never valid, which a compiler leaves out."""
+
+    def rest(refs: list[Ref]) -> list[Ref]:
+        return [r for r in refs if not r[0].startswith(prefixes)]
+
+    for branch in branches(items):
+        branch.condition = rest(branch.condition)
+    for unit in flat(items):
+        unit.keys = rest(unit.keys)
+        for effect in unit.effects:
+            effect.matched, effect.reads, effect.writes = rest(effect.matched), rest(effect.reads), rest(effect.writes)
+
+
 def flat(items: list[Any]) -> Iterator[Unit]:
     for item in items:
         if isinstance(item, Unit):
@@ -136,6 +151,11 @@ class _Walk:
             yield Unit(_text(s), s.span, [], [effect], owner=self.scope.instance, copy=plain, local=isinstance(s, ast.VarDecl))
 
     def _if(self, s: ast.If) -> Iterator[Any]:
+        known = decided(s.condition, self.scope.instance)
+        if known is not None:
+            way = s.then if known else s.otherwise
+            yield from self.statement(way) if way is not None else ()
+            return
         after, made = None, []
         for call in calls(s.condition):
             if call.kind == "table_apply":

@@ -1,0 +1,32 @@
+"""`ina tofino check` against p4c's Tofino back end: what it says is least is no more than the compiler takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from capabilities import need
+from tofino_judge import examples, judged, loaded, table
+
+from ina.tofino.check import check, report_totals
+from ina.tofino.compare import taken
+
+
+@pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")
+def test_an_estimate_is_a_bound(program):
+    need("tna-programs")
+    need("p4c-tofino")
+    said = judged(program, (program.parent.parent,))
+    assert said.ok, said.said[-4000:]
+    report = check(loaded(program))
+    assert report.errors == 0
+    real = taken(said.compiled)
+    estimates = {what: used for what, (used, _) in report_totals(report).items()}
+    assert {what: (estimates[what], real[what]) for what in real if estimates[what] > real[what]} == {}
+
+
+def test_the_table_of_the_docs_is_what_is_measured():
+    need("tna-programs")
+    need("p4c-tofino")
+    text = Path("docs/tofino.md").read_text()
+    assert text.partition("<!-- estimates -->\n")[2].partition("<!-- end of estimates -->")[0].splitlines()[2:] == table()
