@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ina import paths
+from ina.compiler.build import source_hash
 from ina.compiler.frontend import load
 from ina.compiler.preprocess import preprocess
 from ina.compiler.program import CheckedProgram
@@ -59,7 +60,8 @@ def judged(program: Path, include: tuple[Path, ...] = (), defines: dict[str, str
     folders = [*include, program.parent, paths.p4_dir()]
     text, _ = preprocess(program, defines=defines or {}, include_dirs=folders)
     found = judge.stat()
-    key = hashlib.sha256(f"{judge.resolve()} {found.st_size} {found.st_mtime_ns} {program}\n{text}".encode()).hexdigest()[:24]
+    name = f"{judge.resolve()} {found.st_size} {found.st_mtime_ns} {program.name}"
+    key = hashlib.sha256(f"{name} {source_hash(text)}".encode()).hexdigest()[:24]
     kept = paths.cache_dir() / "tofino-judge" / f"{program.stem}-{key}"
     if not (kept / "said.json").exists():
         _judge(judge, program, folders, defines or {}, kept)

@@ -14,7 +14,7 @@ from ina.compiler import ast
 from ina.compiler.errors import Diagnostic, Note, Span, render
 from ina.compiler.frontend import deep_recursion
 from ina.compiler.program import CheckedProgram, Instance
-from ina.tofino import resources, stages, stateful
+from ina.tofino import resources, rules, stages, stateful
 from ina.tofino.fields import Scope
 from ina.tofino.program import Gress, pipelines
 from ina.tofino.resources import Containers, TableUse
@@ -110,7 +110,7 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
                 if child.decl.name == "ActionSelector":  # its groups' choice; and without a profile of its own that too
                     objects[-id(child)] = TableUse(child.name, "selector", use.span, 0, sram=1)
             if child.decl.name in ("Register", "DirectRegister") and (
-                problem := stateful.register_problem(stateful.words_of(child))
+                problem := stateful.register_problem(child)
             ):
                 findings.append(Finding("error", child.site.span, f"register {child.name}: {problem}"))
             register = child.args.get("reg")
@@ -130,6 +130,7 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
             text = (f"'{ast.source_text(compared)}' compares two fields by size: a gateway compares with constants; subtract "
                     "first, and look at the sign")  # fmt: skip
             findings.append(Finding("warning", compared.span, text))
+    findings += [Finding(level, span, text, notes) for level, span, text, notes in rules.problems(units)]
     tables = {(id(u.owner), id(u.table)): resources.table_use(u) for u in stages.tables_of(units)}
     return Control(gress, bound, list(tables.values()), list(objects.values()), shapes, resources.containers(gress, units), most)
 

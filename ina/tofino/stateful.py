@@ -1,6 +1,7 @@
 """Shapes of RegisterActions against the stateful ALU of Tofino 1.
 
-One cell is 1, 8, 16 or 32 bits, or two of 8, 16 or 32; an action makes at most two comparisons of sums of the cell, of packet
+One cell is 1, 8, 16 or 32 bits, or two of 8, 16 or 32 of one type, or 64 that are only read and set; an action
+makes at most two comparisons of sums of the cell, of packet
 fields and of constants; computes at most two values with one operation each, by condition; takes in two packet fields and
 puts out one word. A register has at most four actions, and four constants that do not fit four bits (facts of p4c's open
 Tofino back end: specs/device.cpp, mau/stateful_alu.cpp, and of the published tna.p4).
@@ -66,7 +67,7 @@ def shape(action: Instance, register: Instance, scope: Scope) -> Shape:
     found = Shape(action, register, words_of(register))
     body = body_of(action)
     site = action.site.span if action.site is not None else register.site.span  # type: ignore[union-attr]
-    problem = register_problem(found.words)
+    problem = register_problem(register)
     if problem:
         found.problems.append((register.site.span if register.site else site, problem, True))
     if body is not None:
@@ -75,16 +76,28 @@ def shape(action: Instance, register: Instance, scope: Scope) -> Shape:
     return found
 
 
-def register_problem(words: tuple[int, ...]) -> str:
-    """What is wrong with a register of such cells; empty: nothing."""
+def register_problem(register: Instance) -> str:
+    """What is wrong with the cells of a register; empty: nothing."""
+    bindings = register.type.args
+    plain = types.strip_new(bindings[0]) if bindings else None
+    fields = [f.type for f in plain.fields.values()] if isinstance(plain, types.RecordType) else [plain]
+    words = words_of(register)
     shown = " + ".join(f"{w} bits" for w in words)
     if len(words) > 2:
         return f"a cell of {len(words)} words ({shown}): the stateful ALU has two"
-    if len(words) == 2 and (words[0] != words[1] or words[0] not in WORDS):
-        return f"a cell of {shown}: a pair has two words of 8, 16 or 32 bits"
-    if len(words) == 1 and words[0] not in (1, *WORDS):
+    if len(words) == 2:
+        if words[0] != words[1] or words[0] not in WORDS:
+            return f"a cell of {shown}: a pair has two words of 8, 16 or 32 bits"
+        if signed(fields[0]) != signed(fields[1]):
+            return f"a cell of {fields[0]} and {fields[1]}: both words of a pair are int or both are bit"
+    if len(words) == 1 and words[0] not in (*WORDS, *((1, 64) if not isinstance(plain, types.RecordType) else ())):
         return f"a cell of {shown}: it has 1, 8, 16 or 32 bits, or is a pair"
     return ""
+
+
+def signed(t: Any) -> bool:
+    plain = types.underlying(types.strip_new(t))
+    return isinstance(plain, types.BitType) and plain.signed
 
 
 def _limits(s: Shape, site: Span) -> None:
@@ -165,11 +178,48 @@ class _Body:
             for operator in operators:
                 if operator not in COMPUTES and operator not in ("~", "neg"):
                     self._say(value.span, f"{text}: the stateful ALU has no '{operator}'; it has {' '.join(COMPUTES)}")
+        self._value(target, value, name, text)
         self.shape.constants |= {c for c in _constants(value) if c not in SMALL}
         if text != name and not isinstance(target, ast.VarDecl):
             values = self.shape.values.setdefault(name, [])
             if text not in values:
                 values.append(text)
+
+    def _value(self, target: Any, value: Any, name: str, text: str) -> None:
+        """What is put into a word, or out."""
+        if self.shape.words == (1,) and name == self.words[0].name and value.const is None:
+            self._say(value.span, f"{text}: a cell of one bit is set to a constant")
+        if (len(self.shape.words) == 2 and name in {p.name for p in self.outs} and isinstance(value, ast.Binary)
+                and value.op in COMPUTES and value.const is None):  # fmt: skip
+            written = {v for target, values in self.shape.values.items() if target != name for v in values}
+            if text not in written:
+                self._say(value.span, f"{text}: of a pair, what is computed goes into a word, and from there out")
+        if self.shape.words == (64,) and (isinstance(value, ast.Binary) or name == self.words[0].name and value.const is None):
+            self._say(value.span, f"{text}: the stateful ALU computes with 32 bits")
+
+    def _of_cell(self, e: Any, kind: Any) -> bool:
+        """Whether `e` is a `kind` (a slice) of a word of the cell."""
+        return isinstance(e, kind) and bool(self.words) and source(e.base).partition(".")[0] == self.words[0].name
+
+    def _side(self, side: Any, text: str) -> None:
+        """Of a comparison."""
+        if self._of_cell(side, ast.Slice):
+            self._say(side.span, f"{text}: a condition is of whole words, not of a slice")
+        if isinstance(side, ast.Binary):
+            if isinstance(side.left, ast.Binary) or isinstance(side.right, ast.Binary):
+                self._say(side.span, f"{text}: a side of a comparison has one operation")
+            if side.op == "&" and side.left.const is None and side.right.const is None:
+                self._say(side.span, f"{text}: the mask of a comparison is a constant")
+
+    def _compares(self, e: Any, text: str) -> None:
+        """By size: unsigned ones with constants that the ALU has, signed sums with 0: it takes all to one side, and wraps."""
+        sides = (e.left, e.right)
+        if signed(e.left.type):
+            if any(isinstance(s, ast.Binary) and s.op in ("+", "-") for s in sides) and all(s.const != 0 for s in sides):
+                self._say(e.span, f"{text}: the stateful ALU takes one side from the other modulo 2^{width_of(e.left.type)} and "
+                          "compares with 0: where that overflows, not what P4 says", False)  # fmt: skip
+        elif any(isinstance(c.const, int) and c.const >= 1 << 31 for c in (e.left, e.right)):
+            self._say(e.span, f"{text}: a constant that an unsigned word is compared with is less than 2^31")
 
     def _condition(self, e: Any) -> None:
         if isinstance(e, ast.Binary) and e.op in ("&&", "||"):
@@ -182,6 +232,10 @@ class _Body:
             if text not in self.shape.comparisons:
                 self.shape.comparisons.append(text)
             self._inputs(e)
+            if e.op not in ("==", "!="):
+                self._compares(e, text)
+            for side in (e.left, e.right):
+                self._side(side, text)
             for operator in (*_operators(e.left), *_operators(e.right)):
                 if operator not in COMPARES and operator not in ("neg", "~"):
                     self._say(e.span, f"{text}: a comparison is of sums; there is no '{operator}' in it")

@@ -23,11 +23,13 @@ STATEFUL = ("RegisterAction", "RegisterAction2", "RegisterAction3", "RegisterAct
 
 @dataclass(frozen=True)
 class Access:
-    """One packet's visit to a register: `action` is the RegisterAction, or the register itself (read, write)."""
+    """One packet's visit to a register: `action` is the RegisterAction, or the register itself (read, write). `index`: the field
+    of the packet that says which cell, or empty: an entry or the program does."""
 
     register: Instance
     action: Instance
     span: Span
+    index: str = ""
 
 
 @dataclass
@@ -40,6 +42,8 @@ class Effect:
     accesses: list[Access] = field(default_factory=list)
     objects: list[tuple[Instance, Span]] = field(default_factory=list)  # counters, meters, hashes, ...
     deep: list[Any] = field(default_factory=list)  # expressions of more than one operation
+    conditions: list[Any] = field(default_factory=list)  # of an `if` in an action
+    folded: list[Any] = field(default_factory=list)  # values that earlier ones of the same action go into
 
 
 @dataclass
@@ -202,6 +206,7 @@ class _Effects:
     def __init__(self, scope: Scope, effect: Effect):
         self.scope, self.effect = scope, effect
         self.local: set[str] = set()
+        self.costs: dict[str, int] = {}  # operations that went into what was written
 
     def block(self, block: Any) -> None:
         for statement in block.statements:
@@ -216,6 +221,7 @@ class _Effects:
                 self._read(self.scope.refs(s.target))
             if _operations(s.value) + (s.op != "=") > 1:
                 self.effect.deep.append(s)
+            self._cost(s)
             self._write(self.scope.refs(s.target))
         elif isinstance(s, ast.VarDecl):
             if s.init is not None:
@@ -224,6 +230,7 @@ class _Effects:
         elif isinstance(s, ast.CallStatement):
             self.call(s.call)
         elif isinstance(s, ast.If):
+            self.effect.conditions.append(s)
             self.value(s.condition)
             self.statement(s.then)
             if s.otherwise is not None:
@@ -233,6 +240,16 @@ class _Effects:
         for call in calls(e):
             self.call(call)
         self._read([r for r in self.scope.reads(e)])
+
+    def _cost(self, s: ast.Assign) -> None:
+        """A compiler puts what was written before into the value: `x = ~a; x = x & b` is one expression."""
+        own = _operations(s.value) + (s.op != "=")
+        read = {r[0] for r in (*self.scope.reads(s.value), *(self.scope.refs(s.target) if s.op != "=" else ()))}
+        before = sum(self.costs.get(path, 0) for path in read)
+        if own == 1 and before:
+            self.effect.folded.append(s)
+        for path, *_ in self.scope.refs(s.target):
+            self.costs[path] = own + before
 
     def _read(self, refs: list[Ref]) -> None:
         self.effect.reads += [r for r in refs if r[0] not in self.local]
@@ -271,15 +288,19 @@ class _Effects:
         if kind in STATEFUL:
             register = instance.args.get("reg")
             if isinstance(register, Instance):
-                self.effect.accesses.append(Access(register, instance, call.span))
+                self.effect.accesses.append(Access(register, instance, call.span, self._index(call)))
                 self.effect.matched += register_inputs(instance, self.scope)
         elif kind in ("Register", "DirectRegister"):
-            self.effect.accesses.append(Access(instance, instance, call.span))
+            self.effect.accesses.append(Access(instance, instance, call.span, self._index(call)))
         else:
             self.effect.objects.append((instance, call.span))
         for argument, param in zip(call.args, call.params, strict=True):
             if argument is not None and param.direction in ("out", "inout"):
                 self._write(self.scope.refs(argument))
+
+    def _index(self, call: Any) -> str:
+        indices = [a for a, p in zip(call.args, call.params, strict=True) if a is not None and p.name == "index"]
+        return next((r[0] for a in indices for r in self.scope.reads(a)), "")
 
     def _instance(self, receiver: Any) -> Instance | None:
         return self.scope.instance.children.get(receiver.name) if isinstance(receiver, ast.Name) else None

@@ -1,0 +1,38 @@
+"""Small programs of tofino_shapes: what `ina tofino check` finds in each, and whether p4c's Tofino back end takes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from capabilities import need
+from test_tofino_check import HEAD, TAIL
+from tofino_judge import judged
+from tofino_shapes import SHAPES
+
+from ina.compiler.frontend import load
+from ina.tofino.check import check
+
+TYPES = "struct mixed_t { int<32> first; bit<32> second; }\nstruct pairs_t { int<32> first; int<32> second; }\n"
+
+
+def written(folder: Path, name: str, body: str) -> Path:
+    path = folder / f"{name.replace(' ', '_').replace(',', '').replace('^', '')}.p4"
+    path.write_text(HEAD.replace("header data_t", TYPES + "header data_t") + body + TAIL)
+    return path
+
+
+@pytest.mark.parametrize("name, body, taken, said", SHAPES, ids=[s[0] for s in SHAPES])
+def test_what_is_found(tmp_path, name, body, taken, said):
+    report = check(load(written(tmp_path, name, body)))
+    findings = [f"{f.level}: {f.text}" for f in report.findings]
+    assert [said in f for f in findings] == ([True] if said else []), findings
+    assert all(f.span.line > HEAD.count("\n") for f in report.findings)
+    assert not (taken and report.errors)
+
+
+@pytest.mark.parametrize("name, body, taken, said", SHAPES, ids=[s[0] for s in SHAPES])
+def test_the_compiler_agrees(tmp_path, name, body, taken, said):
+    need("p4c-tofino")
+    found = judged(written(tmp_path, name, body))
+    assert found.ok == taken, found.said[-3000:]
