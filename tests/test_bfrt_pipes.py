@@ -204,6 +204,25 @@ def test_a_batch_ends_when_its_client_waits_no_longer(device, switch):
         assert refused.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED and "of 20000 updates" in refused.value.details()
 
 
+def test_a_program_is_verified_by_its_tables(device):
+    with Server(device) as server, Client(server.address) as client:
+        actions = bfrt.SetForwardingPipelineConfigRequest
+
+        def ask(action, info):
+            request = actions(action=action)
+            request.config.add(p4_name=device.name, bfruntime_info=info)
+            client._call("SetForwardingPipelineConfig", request)
+
+        ask(actions.VERIFY, device.program_json)
+        with pytest.raises(EntityError, match="SwitchIngress.forward is not as it is in bfrt_pipes"):
+            ask(actions.VERIFY, device.program_json.replace(b"pipe.SwitchIngress.forward", b"pipe.SwitchIngress.other"))
+        with pytest.raises(EntityError, match="no bfrt.json"):
+            ask(actions.VERIFY, b"[]")
+        with pytest.raises(EntityError, match="not replaced while it runs") as refused:
+            ask(actions.VERIFY_AND_WARM_INIT_BEGIN, device.program_json)
+        assert refused.value.code == "UNIMPLEMENTED"
+
+
 # ---- idle time-outs
 
 

@@ -7,6 +7,7 @@ the published clients expect. Digests and time-outs go to clients that asked for
 
 from __future__ import annotations
 
+import json
 import logging
 import queue
 import threading
@@ -279,12 +280,16 @@ class Server:
         def set_pipeline() -> Any:
             device = self._current(request.device_id)
             action = bfrt.SetForwardingPipelineConfigRequest.Action.Name(request.action)
-            if action != "BIND":
-                raise EntityError(f"{action}: this switch is started with its program; it only takes BIND", "UNIMPLEMENTED")
+            if action not in ("BIND", "VERIFY"):
+                raise EntityError(f"{action}: this switch is started with its program, which is not replaced while it runs: it "
+                                  "takes BIND and VERIFY", "UNIMPLEMENTED")  # fmt: skip
             if len(request.config) != 1:
-                raise EntityError(f"BIND with {len(request.config)} programs: expected one")
+                raise EntityError(f"{action} with {len(request.config)} programs: expected one")
             if request.config[0].p4_name != device.name:
                 raise EntityError(f"program {request.config[0].p4_name!r} does not run here: it is {device.name!r}", "NOT_FOUND")
+            if action == "VERIFY":
+                self._verify(device, request.config[0])
+                return bfrt.SetForwardingPipelineConfigResponse()
             with self._lock:
                 if request.client_id not in self._streams:
                     raise EntityError(
@@ -298,6 +303,18 @@ class Server:
             return bfrt.SetForwardingPipelineConfigResponse()
 
         return self._guarded(context, set_pipeline)
+
+    @staticmethod
+    def _verify(device: Device, config: Any) -> None:
+        """Whether the tables that a client has in mind are those of the program that runs."""
+        try:
+            said = {t["name"]: t["id"] for t in json.loads(config.bfruntime_info or b"{}")["tables"]}
+        except (ValueError, KeyError, TypeError):
+            raise EntityError("VERIFY: bfruntime_info is no bfrt.json with tables") from None
+        here = {t["name"]: t["id"] for t in json.loads(device.program_json)["tables"]}
+        other = sorted(name for name in said.keys() | here.keys() if said.get(name) != here.get(name))
+        if other:
+            raise EntityError(f"VERIFY: table {other[0]} is not as it is in {device.name}, which runs here")
 
     def _get_pipeline(self, request: Any, context: Any) -> Any:
         def get_pipeline() -> Any:

@@ -1,7 +1,7 @@
 /* Packet generators of a TNA switch: applications that timers, ports going down and recirculated packets trigger.
  *
- *     off ─ enabled ─> armed ─ first poll ─> waiting ─ timer ─> running ─ last packet ─> waiting (periodic) or done
- *                        └─ (port down, pattern) ─> idle ─ trigger ─> running ─> idle
+ *     off ─ enabled ─> armed ─ first poll ─> waiting ─ timer ─> running ─> waiting (periodic) or done
+ *             └─ (port down, pattern) ─> idle ─ trigger ─> running ─> idle
  *
  * Time is that of whoever polls. While an application runs, ports that go down wait, and other packets of its pattern are not
  * seen. Jitter and other applications' packets do not delay anything: each keeps its own time.
@@ -85,7 +85,8 @@ int ina_pktgen_execute(struct ina_tna_runtime *tna, const struct ina_command *c)
 {
     if (c->op < INA_TNA_SET_APP || c->op > INA_TNA_SET_PKTGEN_PORT)
         return -EINVAL;
-    const uint32_t each = c->op == INA_TNA_SET_PKTGEN_PORT ? INA_TNA_PIPE_PORTS : c->op == INA_TNA_SET_PKTGEN_BUFFER ? 1 : INA_TNA_APPS;
+    uint32_t each = c->op == INA_TNA_SET_PKTGEN_PORT ? INA_TNA_PIPE_PORTS : INA_TNA_APPS;
+    each = c->op == INA_TNA_SET_PKTGEN_BUFFER ? 1 : each;
     if (c->id / each >= tna->pipes)
         return -EINVAL;
     struct ina_pktgen *gen = of_pipe(tna, c->id / each);
@@ -201,7 +202,8 @@ static void generate(struct ina_switch *sw, uint32_t pipe, unsigned a)
     frame[4] = (uint8_t)(app->packet >> 8);
     frame[5] = (uint8_t)app->packet;
     memcpy(frame + INA_TNA_PKTGEN_HEADER, gen->buffer + set->at, set->length);
-    const uint32_t port = set->port + (set->increment ? app->packet : 0);
+    const uint32_t local = (set->port + (set->increment ? app->packet : 0)) % INA_TNA_PIPE_PORTS;
+    const uint16_t port = (uint16_t)(pipe * INA_TNA_PIPE_PORTS + local);
     const uint64_t now = app->next, lasts = (length + OVERHEAD) * 80ull;
     app->counters.packets++;
     if (++app->packet < set->packets) {
@@ -218,7 +220,9 @@ static void generate(struct ina_switch *sw, uint32_t pipe, unsigned a)
                 app->next = app->again > app->next ? app->again : app->next;
         }
     }
-    ina_switch_input_frame(sw, frame, length, (uint16_t)(pipe * INA_TNA_PIPE_PORTS + port % INA_TNA_PIPE_PORTS), now);
+    const int error = ina_switch_input_frame(sw, frame, length, port, now);
+    if (error)
+        ina_count_drop(sw, port, error == -EMSGSIZE ? INA_DROPPED_TOO_LONG : INA_DROPPED_NO_BUFFER);
 }
 
 void ina_tna_poll(struct ina_switch *sw, uint64_t now)

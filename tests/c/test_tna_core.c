@@ -73,6 +73,45 @@ static void set_group(struct ina_switch *sw, uint32_t id)
     free(damaged);
 }
 
+/* Something of a packet generator, right or wrong. */
+static void generator(struct ina_switch *sw, bool off)
+{
+    struct ina_tna_app app = {.timer_ps = pick(5000000), .packet_gap_ps = pick(2) * pick(100000), .batches = pick(4),
+                              .batch_gap_ps = pick(2) * pick(1000000), .packets = pick(6), .at = pick(18000),
+                              .length = pick(3) ? pick(300) : pick(20000), .mask = pick(2) ? 0 : 0xff000000,
+                              .port = (uint16_t)pick(130), .trigger = (uint8_t)pick(5), .enabled = !off && pick(3),
+                              .increment = (uint8_t)pick(2)};
+    static uint8_t packet[INA_TNA_PKTGEN_BUFFER];
+    memset(packet, 1, sizeof packet);
+    switch (off ? 0 : pick(5)) {
+    case 0:
+        if (off)
+            app.batches = app.packets = 1, app.length = 0, app.at = 0, app.port = 68, app.trigger = 0;
+        for (unsigned id = off ? 0 : pick(18), last = off ? 15 : id; id <= last; id++)
+            check(!command(sw, (struct ina_command){.op = INA_TNA_SET_APP, .id = id, .data = &app}) || !off, "an application");
+        break;
+    case 1: {
+        struct ina_tna_app_counters counters = {0};
+        command(sw, (struct ina_command){.op = INA_TNA_READ_APP, .id = pick(18), .data = &counters, .count = pick(2)});
+        break;
+    }
+    case 2:
+        command(sw, (struct ina_command){.op = INA_TNA_SET_PKTGEN_BUFFER, .id = pick(3), .data = packet, .count = pick(17000),
+                                         .offset = pick(17000)});
+        break;
+    case 3:
+        command(sw, (struct ina_command){.op = INA_TNA_SET_PKTGEN_PORT, .id = pick(2) ? 68 + 128 * pick(2) : some_port(),
+                                         .count = pick(8)});
+        break;
+    default:
+        command(sw, (struct ina_command){.op = INA_TNA_SET_PKTGEN_PORT, .id = PORTS[pick(N_PORTS)],
+                                         .count = INA_TNA_PKTGEN_CLEAR});
+        const uint16_t port = PORTS[pick(N_PORTS)];
+        check(!command(sw, (struct ina_command){.op = INA_TNA_SET_ENABLED, .id = port, .count = 0}), "a port goes down");
+        check(!command(sw, (struct ina_command){.op = INA_TNA_SET_ENABLED, .id = port, .count = 1}), "a port comes up");
+    }
+}
+
 static void change(struct ina_switch *sw)
 {
     uint16_t ports[8];
@@ -141,6 +180,10 @@ int main(int argc, char **argv)
         now += pick(2000000);
         if (!pick(4))
             change(sw);
+        if (!pick(4))
+            generator(sw, false);
+        if (!pick(3))
+            ina_switch_poll(sw, now);
         if (!pick(50))
             command(sw, (struct ina_command){.op = INA_TRACE_START, .count = 1 + pick(100)});
         static uint8_t memory[INA_BATCH][INA_HEADROOM + 1600];
@@ -161,6 +204,14 @@ int main(int argc, char **argv)
         }
         ina_switch_input(sw, pkts, n, now);
     }
+    generator(sw, true);
+    uint64_t generated = 0;
+    for (unsigned id = 0; id < 16; id++) {
+        struct ina_tna_app_counters counters;
+        check(!command(sw, (struct ina_command){.op = INA_TNA_READ_APP, .id = id, .data = &counters}), "counters");
+        generated += counters.packets;
+    }
+    check(generated > rounds / 100, "packets were generated");
     for (uint64_t due; (due = ina_switch_next_due(sw)) != UINT64_MAX;)
         ina_switch_poll(sw, due > now ? due : now);
     check(free_buffers(sw) == config.buffers, "every buffer is free again");
