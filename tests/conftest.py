@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
+pytest.register_assert_rewrite("controlled", "ranks", "v1_program")  # helpers whose asserts say what they compared
 
 from capabilities import PROBES, required  # noqa: E402
 

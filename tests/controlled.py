@@ -1,0 +1,107 @@
+"""tests/p4/controlled.p4 in a switch behind the P4Runtime server, and a client: fixtures of the tests of that server."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from p4runtime_client import Client, Failure, Names
+
+from ina.compiler.build import compile_program
+from ina.p4runtime import pipeline
+from ina.p4runtime.device import CODES, Device
+from ina.p4runtime.messages import p4
+from ina.p4runtime.service import Server
+from ina.switch import Program
+from ina.transport.ports import memory_pair
+
+SOURCE = Path(__file__).parent / "p4" / "controlled.p4"
+MAC = 0x0200_0000_0001
+ATOMIC = ("ROLLBACK_ON_ERROR", "DATAPLANE_ATOMIC")
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return compile_program(SOURCE)
+
+
+@pytest.fixture(scope="module")
+def names(compiled) -> Names:
+    return Names(pipeline.message_of(Program(compiled.so_path)))
+
+
+@pytest.fixture
+def config(compiled, names):
+    given = p4.ForwardingPipelineConfig(p4info=names.message, p4_device_config=str(SOURCE).encode())
+    given.cookie.cookie = 7
+    return given
+
+
+@pytest.fixture
+def world():
+    """A device without a pipeline, the far ends of its ports 1 to 3, a client."""
+    pairs = {number: memory_pair() for number in (1, 2, 3)}
+    with Device(device_id=1) as device:
+        for number, (inside, _) in pairs.items():
+            device.add_port(number, inside)
+        with Server(device, "127.0.0.1:0") as server:
+            client = Client(server.address)
+            yield device, {number: far for number, (_, far) in pairs.items()}, client
+            client.close()
+    for pair in pairs.values():
+        for port in pair:
+            port.close()
+
+
+@pytest.fixture
+def ports(world):
+    return world[1]
+
+
+@pytest.fixture
+def client(world, config) -> Client:
+    """The primary, of a device with a pipeline."""
+    _, _, client = world
+    client.primary = client.stream()
+    assert client.primary.arbitrate(1).status.code == 0
+    client.set_pipeline("VERIFY_AND_COMMIT", config)
+    return client
+
+
+def frame(dst: int = MAC, src: int = 0x0A, a: int = 0, b: int = 0, c: int = 0, d: int = 0, e: int = 0) -> bytes:
+    head = dst.to_bytes(6, "big") + src.to_bytes(6, "big") + b"\x88\xb5"
+    return head + a.to_bytes(4, "big") + b.to_bytes(4, "big") + c.to_bytes(2, "big") + bytes([d, e]) + bytes(34)
+
+
+def arrived(port, count: int = 1) -> list[bytes]:
+    frames: list[bytes] = []
+    deadline = time.monotonic() + 10
+    while len(frames) < count and time.monotonic() < deadline:
+        port.wait(0.1)
+        frames += port.receive()
+    return frames
+
+
+def fails(code: str, call, *args, **kwargs) -> Failure:
+    with pytest.raises(Failure) as caught:
+        call(*args, **kwargs)
+    assert caught.value.code == code, caught.value
+    return caught.value
+
+
+def refused(client: Client, code: str, *updates, **fields) -> list[tuple[int, str]]:
+    """A Write of which every update fails with `code`."""
+    details = fails("UNKNOWN", client.write, *updates, **fields).details
+    assert [c for c, _ in details] == [CODES[code]] * len(updates), details
+    assert all(message for _, message in details)
+    return details
+
+
+def replication(entry):
+    return p4.Entity(packet_replication_engine_entry=entry)
+
+
+def group(number, *replicas, **fields):
+    return p4.PacketReplicationEngineEntry(
+        multicast_group_entry=p4.MulticastGroupEntry(multicast_group_id=number, replicas=replicas, **fields))
