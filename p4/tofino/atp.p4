@@ -85,18 +85,6 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
 
     apply {
-        meta.drop = Drop.NONE;
-        meta.fate = Fate.PASSED;
-        meta.downwards = 0;
-        meta.sums = 0;
-        meta.wants = 0;
-        meta.store = 0;
-        meta.add = 0;
-        meta.kind = 0;
-        meta.high = hdr.atp.incarnation ++ hdr.atp.job ++ hdr.atp.sequence[39:32];
-        meta.low = hdr.atp.sequence[31:0];
-        meta.flags = (bit<8>)(hdr.atp.collision ++ hdr.atp.ecn);
-        hdr.bridge.row = hdr.atp.index & (place_t)(SLOTS - 1);
         if (!hdr.atp.isValid() && (!hdr.udp.isValid() || hdr.udp.dst_port & ATP_MASK != ATP_PORT)) {
             forwarding.apply(hdr, deparser_meta, traffic);
         } else if (hdr.bridge.pass == Pass.ADD || hdr.bridge.pass == Pass.LOAD) {

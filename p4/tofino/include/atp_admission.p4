@@ -96,6 +96,21 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         size = 12;
     }
 
+    action bring(bit<8> flags) {
+        meta.flags = flags;
+    }
+    table brings {
+        key = { hdr.atp.collision: exact; hdr.atp.ecn: exact; }
+        actions = { bring; }
+        const entries = {
+            (0, 1): bring(1);
+            (1, 0): bring(2);
+            (1, 1): bring(3);
+        }
+        const default_action = bring(0);
+        size = 4;
+    }
+
     action refuse(Drop reason) {
         meta.drop = reason;
     }
@@ -156,9 +171,11 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         if ((bit<4>)hdr.atp.msg_type != 0 && (bit<4>)hdr.atp.msg_type <= LAST_TYPE) {
             known_type = 1;
         }
+        @in_hash { hdr.bridge.cell = ROW; }
         job.apply();
         worker.apply();
         shape.apply();
+        brings.apply();
         meta.now = (bit<32>)(from_parser.global_tstamp >> 16);
 
         length = hdr.ipv4.total_len - hdr.udp.length;
@@ -167,7 +184,6 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         part = hdr.atp.bitmap ^ meta.full;
         meta.horizon = meta.now - lifetime_;
 
-        hdr.bridge.cell = hdr.bridge.row;
         absent.apply();
         admitted.apply();
     }

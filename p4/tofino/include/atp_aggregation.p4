@@ -57,16 +57,16 @@ control Marks(inout packet_t hdr, in state_t meta) {
     };
 
     action begin() {
-        begin_exponent.execute(hdr.bridge.row);
+        begin_exponent.execute(ROW);
     }
     action join() {
-        join_exponent.execute(hdr.bridge.row);
+        join_exponent.execute(ROW);
     }
     action join_and_give() {
-        hdr.atp.exponent = join_exponent.execute(hdr.bridge.row);
+        hdr.atp.exponent = join_exponent.execute(ROW);
     }
     action give() {
-        hdr.atp.exponent = look_at_exponent.execute(hdr.bridge.row);
+        hdr.atp.exponent = look_at_exponent.execute(ROW);
     }
     table marks {
         key = { meta.store: ternary; meta.add: ternary; hdr.bridge.load: ternary; }
@@ -82,10 +82,10 @@ control Marks(inout packet_t hdr, in state_t meta) {
     }
 
     action begin_flag() {
-        begin_flags.execute(hdr.bridge.row);
+        begin_flags.execute(ROW);
     }
     action join_flag() {
-        seen = join_flags.execute(hdr.bridge.row);
+        seen = join_flags.execute(ROW);
     }
     table flagged {
         key = { meta.store: ternary; meta.add: ternary; hdr.bridge.load: ternary; }
@@ -100,16 +100,16 @@ control Marks(inout packet_t hdr, in state_t meta) {
     }
 
     action begin_overflows() {
-        begin_overflow.execute(hdr.bridge.row);
+        begin_overflow.execute(ROW);
     }
     action join_overflows() {
-        join_overflow.execute(hdr.bridge.row);
+        join_overflow.execute(ROW);
     }
     action join_and_give_overflow() {
-        hdr.atp.overflow = join_overflow.execute(hdr.bridge.row);
+        hdr.atp.overflow = join_overflow.execute(ROW);
     }
     action give_overflow() {
-        hdr.atp.overflow = look_at_overflow.execute(hdr.bridge.row);
+        hdr.atp.overflow = look_at_overflow.execute(ROW);
     }
     table any {
         key = {

@@ -30,9 +30,9 @@ struct owner_t {
     bit<32> low;
 }
 
-struct absent_t {
-    bit<32> workers;
-    bit<32> now;
+struct absent_t {  // signed: -1 is a constant that a stateful ALU has, 0xffffffff is not
+    int<32> workers;
+    int<32> now;
 }
 
 /* The number that took the aggregator last, and how this one stands to it. */
@@ -73,10 +73,10 @@ control Last(in packet_t hdr, inout state_t meta) {
 // Two of them in one action cannot be: each register has a table of its own.
 #define LAST_TABLE(name, look_at, remember, said) \
     action look_at_##name##_() { \
-        said = look_at.execute(hdr.bridge.row); \
+        said = look_at.execute(ROW); \
     } \
     action remember_##name##_() { \
-        remember.execute(hdr.bridge.row); \
+        remember.execute(ROW); \
     } \
     table name##_ { \
         key = { hdr.bridge.pass: ternary; hdr.bridge.claimed: ternary; } \
@@ -162,16 +162,16 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
 
 #define CLAIM_TABLE(name, said) \
     action look_at_##name##_() { \
-        said = look_at_##name.execute(hdr.bridge.row); \
+        said = look_at_##name.execute(ROW); \
     } \
     action take_old_##name##_() { \
-        said = take_old_##name.execute(hdr.bridge.row); \
+        said = take_old_##name.execute(ROW); \
     } \
     action take_##name##_() { \
-        said = take_##name.execute(hdr.bridge.row); \
+        said = take_##name.execute(ROW); \
     } \
     action free_##name##_() { \
-        free_##name.execute(hdr.bridge.row); \
+        free_##name.execute(ROW); \
     } \
     table claim_##name { \
         key = { \
@@ -229,17 +229,17 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
         }
     };
     action own() {
-        own_.execute(hdr.bridge.row);
+        own_.execute(ROW);
         claims = 1;
     }
     action compare() {
-        same = compare_.execute(hdr.bridge.row);
+        same = compare_.execute(ROW);
     }
     action set_kind() {
-        set_kind_.execute(hdr.bridge.row);
+        set_kind_.execute(ROW);
     }
     action look_at_kind() {
-        was = look_at_kind_.execute(hdr.bridge.row);
+        was = look_at_kind_.execute(ROW);
     }
 #define OWNER_TABLE(name, own, compare) \
     table name { \
@@ -283,14 +283,14 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
         }
     };
     action begin_seen() {
-        begin_seen_.execute(hdr.bridge.row);
+        begin_seen_.execute(ROW);
     }
     action join_seen() {
-        was_in = join_seen_.execute(hdr.bridge.row);
+        was_in = join_seen_.execute(ROW);
         joins = 1;
     }
     action take_back() {
-        take_back_.execute(hdr.bridge.row);
+        take_back_.execute(ROW);
     }
     action collide() {
         hdr.atp.collision = 1;
@@ -329,44 +329,44 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
     Register<absent_t, place_t>(SLOTS, {0, 0}) absents;
     RegisterAction<absent_t, place_t, bit<32>>(absents) begin_sum_ = {
         void apply(inout absent_t sum) {
-            sum.workers = meta.others;
+            sum.workers = (int<32>)meta.others;
         }
     };
     RegisterAction<absent_t, place_t, bit<32>>(absents) join_sum_ = {
         void apply(inout absent_t sum, out bit<32> said) {
-            if (sum.workers != GONE) {
-                sum.workers = sum.workers & meta.others;
+            if (sum.workers != -1) {
+                sum.workers = sum.workers & (int<32>)meta.others;
             }
-            said = sum.workers;
+            said = (bit<32>)sum.workers;
         }
     };
     RegisterAction<absent_t, place_t, bit<32>>(absents) evict_ = {
         void apply(inout absent_t sum, out bit<32> said) {
-            if (sum.workers == GONE) {
-                sum.now = GONE;
+            if (sum.workers == -1) {
+                sum.now = -1;
             } else {
-                sum.now = sum.workers & meta.others;
+                sum.now = sum.workers & (int<32>)meta.others;
             }
-            sum.workers = GONE;
-            said = sum.now;
+            sum.workers = -1;
+            said = (bit<32>)sum.now;
         }
     };
     RegisterAction<absent_t, place_t, bit<32>>(absents) look_at_sum_ = {
         void apply(inout absent_t sum, out bit<32> said) {
-            said = sum.workers;
+            said = (bit<32>)sum.workers;
         }
     };
     action begin_sum() {
-        begin_sum_.execute(hdr.bridge.row);
+        begin_sum_.execute(ROW);
     }
     action join_sum() {
-        absent = join_sum_.execute(hdr.bridge.row);
+        absent = join_sum_.execute(ROW);
     }
     action evict() {
-        absent = evict_.execute(hdr.bridge.row);
+        absent = evict_.execute(ROW);
     }
     action look_at_sum() {
-        absent = look_at_sum_.execute(hdr.bridge.row);
+        absent = look_at_sum_.execute(ROW);
     }
     table sum {
         key = { claims: ternary; joins: ternary; hdr.atp.resend: ternary; again: ternary; fresh: ternary; }

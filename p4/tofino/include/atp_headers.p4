@@ -10,6 +10,39 @@ const bit<32> CELLS = ROWS * (VALUES / 32);
 
 #include "passes.p4"
 
+// The aggregator's place: bits of its index, which need no operation before a register is reached.
+#if SLOTS == 1
+#define ROW ((place_t)0)
+#elif SLOTS == 2
+#define ROW ((place_t)hdr.atp.index[0:0])
+#elif SLOTS == 4
+#define ROW ((place_t)hdr.atp.index[1:0])
+#elif SLOTS == 8
+#define ROW ((place_t)hdr.atp.index[2:0])
+#elif SLOTS == 16
+#define ROW ((place_t)hdr.atp.index[3:0])
+#elif SLOTS == 32
+#define ROW ((place_t)hdr.atp.index[4:0])
+#elif SLOTS == 64
+#define ROW ((place_t)hdr.atp.index[5:0])
+#elif SLOTS == 128
+#define ROW ((place_t)hdr.atp.index[6:0])
+#elif SLOTS == 256
+#define ROW ((place_t)hdr.atp.index[7:0])
+#elif SLOTS == 512
+#define ROW ((place_t)hdr.atp.index[8:0])
+#elif SLOTS == 1024
+#define ROW ((place_t)hdr.atp.index[9:0])
+#elif SLOTS == 2048
+#define ROW ((place_t)hdr.atp.index[10:0])
+#elif SLOTS == 4096
+#define ROW ((place_t)hdr.atp.index[11:0])
+#elif SLOTS == 8192
+#define ROW ((place_t)hdr.atp.index[12:0])
+#elif SLOTS == 16384
+#define ROW ((place_t)hdr.atp.index[13:0])
+#endif
+
 // Binary logarithm of the cells of 80 bytes that a packet has, about.
 #if VALUES == 32
 const bit<8> CELLS_OF_PACKET = 1;
@@ -30,6 +63,13 @@ header pending_t {
     bit<32> bitmap;
 }
 
+/* Of atp_t the number, in the words that registers have. */
+header number_t {
+    bit<32> front;
+    bit<32> high;  // incarnation, job, sequence[39:32]
+    bit<32> low;   // sequence[31:0]
+}
+
 /* What a packet carries between passes, and to the egress; never on a wire. */
 header bridge_t {
     Pass    pass;
@@ -45,7 +85,6 @@ header bridge_t {
     bit<9>  port;        // by which it came
     bit<16> group;
     place_t cell;        // of the next 32 values
-    place_t row;
     bit<32> surplus;     // workers that `seen` has because of it, though it was passed on
     bit<32> ecn_depth;
 }

@@ -14,6 +14,16 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
         packet.extract(standard);
         packet.advance(PORT_METADATA_SIZE);
         meta.bad_checksum = false;
+        meta.drop = Drop.NONE;
+        meta.fate = Fate.PASSED;
+        meta.downwards = 0;
+        meta.sums = 0;
+        meta.wants = 0;
+        meta.store = 0;
+        meta.add = 0;
+        meta.kind = 0;
+        meta.high = 0;
+        meta.low = 0;
         transition select(standard.ingress_port) {
             RECIRCULATION_PORT &&& RECIRCULATION_MASK: bridge;
             default: port;
@@ -21,7 +31,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state port {
         hdr.bridge.setValid();
-        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0 };
+        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0 };
         hdr.flags.setValid();
 #define NO_FLAG(i) hdr.flags.f##i = 0;
         FOR_EACH_LANE(NO_FLAG)
@@ -37,7 +47,9 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
             default: finish;
         }
     }
-#define ATP_HEADERS packet.extract(hdr.ethernet); packet.extract(hdr.ipv4); packet.extract(hdr.udp); packet.extract(hdr.atp);
+#define NUMBER meta.high = packet.lookahead<number_t>().high; meta.low = packet.lookahead<number_t>().low;
+#define ATP_HEADERS packet.extract(hdr.ethernet); packet.extract(hdr.ipv4); packet.extract(hdr.udp); \
+        NUMBER packet.extract(hdr.atp);
     state add {
         ATP_HEADERS
         transition lanes;
@@ -75,6 +87,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
         }
     }
     state atp {  // values of all types are looked for, so that a frame is known to have them
+        NUMBER
         packet.extract(hdr.atp);
         transition select(hdr.udp.length) {
             UDP_LENGTH + VALUES_LENGTH: lanes;
