@@ -66,14 +66,23 @@ def test_without_a_compiler_it_says_how_to_name_one(monkeypatch, capsys):
     assert "there is no /nowhere/bf-p4c: P4C_TOFINO can name a compiler" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in Path("p4/tofino").glob("*.p4")))
-def test_a_real_compiler_reads_our_programs(name, tmp_path):
-    """That it reads them: whether it can place them, docs/tofino.md records."""
+def test_more_stages_than_there_are_is_a_failure(fake, capsys):
+    """p4c-barefoot by itself ends well then, and leaves it to the assembler."""
+    stages = [{**STAGE, "stage_number": number} for number in range(14)]
+    (fake / "resources.json").write_text(json.dumps({"resources": {"mau": {"nStages": 12, "mau_stages": stages}}}))
+    program = fake / "good.p4"
+    program.write_text("")
+    assert main(["tofino", "compile", str(program), "--out", str(fake / "out")]) == 1
+    assert "good.p4: TOO MANY STAGES, though compiled, by p4c-barefoot" in capsys.readouterr().out
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("name", ["switchml", "atp"])
+def test_a_real_compiler_places_our_programs(name, tmp_path):
     need("p4c-tofino")
-    made = compiler.compile_with(compiler.find(), Path("p4/tofino") / name, tmp_path)
-    assert "syntax error" not in made.said and "not found" not in made.said, made.said[:4000]
-    if made.ok:
-        assert 0 < made.used <= 12
+    made = compiler.compile_with(compiler.find(), Path("p4/tofino") / f"{name}.p4", tmp_path, {"VALUES": "64"})
+    assert made.ok, made.said[-4000:]
+    assert made.used == 12 and max(made.phv.values()) < 6144
 
 
 def test_the_variable_goes_first(fake, monkeypatch):

@@ -101,7 +101,7 @@ def _compile(args: argparse.Namespace) -> int:
         for program in args.program or sorted((paths.p4_dir() / "tofino").glob("*.p4")):
             made = compiler.compile_with(found, program, args.out / program.stem, defines, args.include)
             print(compiler.report(made), flush=True)
-            status |= not made.ok
+            status |= not made.fits
     except (compiler.NoCompiler, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2

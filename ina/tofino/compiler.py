@@ -21,6 +21,7 @@ from ina import paths
 
 VARIABLE, NAMES = "P4C_TOFINO", ("bf-p4c", "p4c-barefoot")
 DEADLINE = 1800.0  # seconds for a program
+STAGES = 12
 # What of a stage is counted: title, where it is in resources.json, and how many there are.
 KINDS = (
     ("tables", "logical_tables", "ids", 16), ("SRAM", "rams", "srams", 80), ("map RAM", "map_rams", "maprams", 48),
@@ -51,6 +52,11 @@ class Compiled:
     def used(self) -> int:
         """Stages in which anything is."""
         return max((sum(any(s.values()) for s in stages) for stages in self.stages.values()), default=0)
+
+    @property
+    def fits(self) -> bool:
+        """p4c-barefoot by itself says that all is well of a program for which it took more stages than there are."""
+        return self.ok and self.used <= STAGES
 
 
 def find() -> str:
@@ -104,7 +110,8 @@ def phv_bits(said: dict[str, Any]) -> int:
 
 
 def report(made: Compiled) -> str:
-    lines = [f"{made.program}: {'compiled' if made.ok else 'REFUSED'} by {Path(made.compiler).name} in {made.seconds:.0f} s"]
+    verdict = "compiled" if made.fits else "TOO MANY STAGES, though compiled," if made.ok else "REFUSED"
+    lines = [f"{made.program}: {verdict} by {Path(made.compiler).name} in {made.seconds:.0f} s"]
     for pipe, stages in made.stages.items():
         used = sum(any(s.values()) for s in stages)
         phv = f"; containers of {made.phv[pipe]} bits of 6144" if pipe in made.phv else ""
