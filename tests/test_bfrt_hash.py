@@ -13,7 +13,7 @@ from tna_program import data, source
 need("cc", "p4runtime")
 
 from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.rows import Row, message_of, row_of  # noqa: E402
+from ina.bfrt.rows import Row, Where, message_of, row_of  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
 from ina.switch import EntityError, Switch  # noqa: E402
 
@@ -184,3 +184,19 @@ def test_which_member_a_hash_chooses(device, switch):
         assert {5: 2, 6: 3}[row.data["$ACTION_MEMBER_ID"]] == port
     with pytest.raises(EntityError, match="group 2 is not there"):
         device.read(Row("pipe.I.selector_get_member", {"$SELECTOR_GROUP_ID": 2, "hash_value": 0}))
+
+
+def test_a_group_is_as_it_was_said_and_has_no_more_than_it_has_room_for(device):
+    device.write("INSERT", Row("pipe.I.profile", {"$ACTION_MEMBER_ID": 5}, {"port": 2}, "I.to"))
+    device.write("INSERT", Row("pipe.I.profile", {"$ACTION_MEMBER_ID": 6}, {"port": 3}, "I.to"))
+    key = {"$SELECTOR_GROUP_ID": 1}
+    said = {"$ACTION_MEMBER_ID": [6, 5, 6], "$ACTION_MEMBER_STATUS": [True, True, False], "$MAX_GROUP_SIZE": 4}
+    device.write("INSERT", Row("pipe.I.selector", key, said))
+    assert device.read(Row("pipe.I.selector", key))[0].data == said
+    with pytest.raises(EntityError, match="9: at most 8"):
+        device.write("MODIFY", Row("pipe.I.selector", key, {"$MAX_GROUP_SIZE": 9}))
+    with pytest.raises(EntityError, match="5 members, the group has room for 4"):
+        device.write("MODIFY", Row("pipe.I.selector", key, {"$ACTION_MEMBER_ID": [5] * 5, "$ACTION_MEMBER_STATUS": [True] * 5}))
+    with pytest.raises(EntityError, match="all pipes have the same groups"):
+        device.write("MODIFY", Row("pipe.I.selector", key, {"$MAX_GROUP_SIZE": 2}), Where(0))
+    assert device.read(Row("pipe.I.selector", key))[0].data == said

@@ -137,6 +137,23 @@ def test_mirror_sessions(target):
     assert target.read([CloneSessionEntry(0)]) == []
 
 
+def test_a_mirror_session_keeps_the_number_of_a_port_that_is_not_valid(target):
+    port, valid = "$ucast_egress_port", "$ucast_egress_port_valid"
+    target.client.write([("INSERT", Row("$mirror.cfg", {"$sid": 9}, {port: 129, valid: True}, "$normal"))])
+    target.client.write([("MODIFY", Row("$mirror.cfg", {"$sid": 9}, {valid: False}, "$normal"))])
+    (row,) = target.client.read([Row("$mirror.cfg", {"$sid": 9})])
+    assert (row.data[port], row.data[valid]) == (129, False)
+    target.client.write([("MODIFY", Row("$mirror.cfg", {"$sid": 9}, {valid: True}, "$normal"))])
+    assert target.read([CloneSessionEntry(9)])[0].replicas == (Replica(129, 0),)
+
+
+def test_how_a_driver_works_is_kept(target):
+    setting = Row("tf1.dev.device_configuration", {}, {"selector_member_order": True}, is_default=True)
+    target.client.write([("MODIFY", setting)])
+    (row,) = target.client.read([Row("tf1.dev.device_configuration", is_default=True)])
+    assert row.data["selector_member_order"] is True and row.data["num_stages"] == 12
+
+
 def test_port_metadata_reaches_the_parser(target, switch):
     target.write(insert(entry(port=2)))
     metadata = Row("IngressParser.$PORT_METADATA", {"standard.ingress_port": 1}, {"zone": 9, "label": 1})

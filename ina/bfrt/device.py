@@ -40,6 +40,7 @@ from ina.switch.entities import (
 )
 from ina.switch.p4info import EntityError
 
+SIZE = "$MAX_GROUP_SIZE"
 DEFAULT_HANDLE = 1  # of what a table does when nothing matches
 PIPE_BITS = 28  # of a handle, above which the pipe is
 TYPES = ("INSERT", "MODIFY", "MODIFY_INC", "MODIFY_DEC", "DELETE", "INSERT_OR_MODIFY", "RESET")  # DEC: MODIFY_INC that takes away
@@ -159,6 +160,7 @@ class ProgramTables:
     def __init__(self, device: Device):
         self.device, self.switch = device, device.switch
         self.direct = DirectCells(device)
+        self._groups: dict[tuple[str, int], dict[str, Any]] = {}  # what was said of selectors' groups
 
     @property
     def info(self) -> Info:
@@ -167,6 +169,9 @@ class ProgramTables:
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
         pipe = where.pipe
         if table.kind in ("Action", "Selector"):
+            used = [t for t in self.info.of_kind(*MATCH_TABLES) if table.id in t.depends_on]
+            if table.kind == "Selector" and pipe is not None and not any(self._groups_of(t) for t in used):
+                raise EntityError(f"table {table.name}: pipe {pipe}: all pipes have the same groups (the tables' entry scope)")
             pipe = None  # what a profile has every pipe has
         if table.kind in ("Register", "RegisterParam"):
             self._registers(type_, table, row, pipe)
@@ -196,11 +201,18 @@ class ProgramTables:
             row = Row(row.table, row.key, data, row.action or found[0].action)
         elif type_ == "MODIFY" and found:
             row = Row(row.table, row.key, dict(found[0].data) | dict(row.data))
+        if table.kind == "Selector" and type_ != "DELETE":
+            row = self._group(table, row, type_ == "INSERT")
         entity = self._of_pipe(entities.of_row(row, self.info), pipe)
         direct = self._direct(table, row, entity) if type_ != "DELETE" and isinstance(entity, TableEntry) else []
         self._write([Update(type_, entity), *direct])
+        if table.kind == "Selector":
+            self._groups[table.name, entity.group_id] = dict(row.data) if type_ != "DELETE" else {}
         if self.device.idle.has(table) and type_ != "DELETE":
             self.device.idle.written(table, entity, row, type_ == "INSERT")
+
+    def _groups_of(self, table: Table) -> tuple[tuple[int, ...], ...]:
+        return self.switch.entry_scope(own_name(table.name)).groups
 
     def _found(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
         """What is there with this key, without what is counted beside it."""
@@ -229,6 +241,19 @@ class ProgramTables:
         if any(name.startswith("$METER_SPEC") for name in row.data):
             made.append(Update("MODIFY", DirectMeterEntry(entity, entities.meter_config(table, row.data))))
         return made + self.direct.write(table, row, entity)
+
+    def _group(self, table: Table, row: Row, new: bool) -> Row:
+        """With what it leaves out of its size; EntityError: it has more members, or room for more than a group may have."""
+        number = row.key.get("$SELECTOR_GROUP_ID", 0)
+        profile = self.switch.p4info.profile(own_name(self.info.table(table.depends_on[0]).name))
+        said = {} if new else self._groups.get((table.name, number), {})
+        limit = row.data.get(SIZE) or said.get(SIZE) or profile.max_group_size
+        if profile.max_group_size and limit > profile.max_group_size:
+            raise EntityError(f"table {table.name}: {SIZE} {limit}: at most {profile.max_group_size}")
+        if limit and len(row.data.get(MEMBER) or ()) > limit:
+            raise EntityError(f"table {table.name}: {len(row.data[MEMBER])} members, the group has room for {limit}",
+                              "RESOURCE_EXHAUSTED")  # fmt: skip
+        return Row(row.table, row.key, dict(row.data) | {SIZE: limit}, row.action)
 
     def _default(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
         if type_ in ("DELETE", "RESET"):
@@ -379,6 +404,9 @@ class ProgramTables:
                 said = self.device.idle.data(table, entity, where.fresh)
                 data |= {n: v for n, v in said.items() if n in names}
         elif isinstance(entity, ProfileGroup):
+            said = self._groups.get((table.name, entity.group_id), {})
+            if said and entities.of_row(Row(row.table, row.key, said), self.info) == entity:
+                data |= said  # members that stand in it several times, in the order in which they were given
             data.setdefault(MEMBER, [])
             data.setdefault(STATUS, [])
         return Row(row.table, self._whole(table, row.key), data, row.action)

@@ -45,10 +45,14 @@ class PortTables:
         self.pipes = device.pipes
         self._own: set[int] = set()  # loopback ports that are there because a row says so
         self._ports: dict[int, dict[str, Any]] = {}
+        self._said: dict[str, Any] = {}
 
     def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
         if table.kind == "PortStat":
             raise EntityError("table $PORT_STAT: the embedded switch's statistics cannot be set", "UNIMPLEMENTED")
+        elif table.kind == "DevConfigure":
+            # How a driver works: kept, and given back
+            self._said = {} if type_ in ("DELETE", "RESET") else self._said | dict(row.data)
         elif table.kind != "PortConfigure":
             raise EntityError(f"table {table.name} can only be read", "PERMISSION_DENIED")
         elif not row.key and type_ == "DELETE":
@@ -106,7 +110,7 @@ class PortTables:
 
     def read(self, table: Table, row: Row, _where: Where) -> list[Row]:
         if table.kind == "DevConfigure":
-            return [Row(table.name, {}, self._device(), is_default=True)]
+            return [Row(table.name, {}, self._device() | self._said, is_default=True)]
         if table.kind in ("PortHdlInfo", "PortStrInfo"):
             return self._panel(table, row)
         wanted = row.key.get(KEY)

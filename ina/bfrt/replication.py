@@ -131,6 +131,7 @@ class Replication:
 
     def __init__(self, device: Any):
         self.switch = device.switch
+        self._sessions: dict[int, dict[str, Any]] = {}  # what was said of mirror sessions: also of what is not valid
 
     def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
         if table.kind == "PortMetadata":
@@ -153,10 +154,18 @@ class Replication:
             change = self._extended if type_ == "MODIFY_INC" else self._reduced
             type_, data = "MODIFY", change(table, found, data)
         if type_ == "MODIFY" and found:  # what the row leaves out stays
-            data = said(found[0])[1] | data
+            data = self._told(table, said(found[0])) | data
         if table.kind in ALWAYS_THERE and type_ == "INSERT":
             type_ = "MODIFY"
         self._write([Update(type_, made(number, data))])
+        if table.kind == "MirrorCfg":
+            self._sessions[number] = data
+
+    def _told(self, table: Table, one: tuple[int, dict[str, Any]]) -> dict[str, Any]:
+        """Data as it was said: a destination that is not valid keeps its number."""
+        number, data = one
+        kept = self._sessions.get(number, {}) if table.kind == "MirrorCfg" else {}
+        return data | {n: kept[n] for n in kept if data.get(f"{n}_valid") is False}
 
     @staticmethod
     def _extended(table: Table, found: list[Any], data: dict[str, Any]) -> dict[str, Any]:
@@ -210,7 +219,7 @@ class Replication:
         if wanted is not None and not found:
             raise EntityError(f"table {table.name}: there is no {wanted}", "NOT_FOUND")
         action = "$normal" if table.kind == "MirrorCfg" else ""
-        return [Row(table.name, {field: number}, data, action) for number, data in map(said, found)]
+        return [Row(table.name, {field: one[0]}, self._told(table, one), action) for one in map(said, found)]
 
     # ---- port metadata
 

@@ -94,6 +94,7 @@ class ProfileInfo:
     size: int
     with_selector: bool
     tables: tuple[str, ...]
+    max_group_size: int = 0  # of a selector; 0: no limit is known
 
 
 def _preamble(message: dict[str, Any]) -> dict[str, Any]:
@@ -183,6 +184,7 @@ class P4Info:
                 **_preamble(p),
                 size=int(p.get("size", 0)),
                 with_selector=bool(p.get("withSelector", False)),
+                max_group_size=int(p.get("maxGroupSize", 0)),
                 tables=tuple(names[int(i)] for i in p.get("tableIds", ())),
             )
             for p in message.get("actionProfiles", ())
