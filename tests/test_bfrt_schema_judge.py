@@ -1,6 +1,6 @@
 """Our bf-rt.json and P4Info of TNA programs, compared field by field with those of p4c's Tofino back end.
 
-Runs where P4C_TOFINO and the published programs are. What differs is listed here with its reason, and nothing else may.
+Runs where P4C_TOFINO and Intel's examples are. What differs is listed here with its reason, and nothing else may.
 """
 
 from __future__ import annotations
@@ -22,9 +22,7 @@ from ina.compiler.build import generate
 
 NOT_SERVED = {
     "SnapshotCfg": "snapshots", "SnapshotTrigger": "snapshots", "SnapshotData": "snapshots", "SnapshotLiveness": "snapshots",
-    "TblDbgCnt": "debug counters of logical tables, which only hardware has", "SelectorGetMember": "a hash asked for its member",
-    "DynHashConfigure": "hashes changed at run time", "DynHashAlgorithm": "hashes changed at run time",
-    "DynHashCompute": "hashes changed at run time",
+    "TblDbgCnt": "debug counters of logical tables, which only hardware has",
 }  # fmt: skip
 RENAMED = "p4c writes a name that it has changed itself into an annotation"
 # (type of table, place in its description): why ours is other. A row that no program needs any more is to be deleted.
@@ -33,6 +31,7 @@ KNOWN = (
     (r"MatchAction_.*", r"/action_specs (lacks [\w.]+|extra pipeline_\w+\.[\w.]+)",
      "of several pipelines, actions too begin with their pipeline's name here"),
     (r"MatchAction_Indirect_Selector", r"/depends_on extra \d+", "p4c names a shared profile at one of its tables only"),
+    (r"DynHash.*", r"/annotations lacks .*", "annotations of a Hash are not told"),
     (r"Register|Meter", r"/annotations extra", "p4c leaves out the empty list for these"),
     (r"MatchAction_.*", r"/annotations (lacks|extra) .*alpm.*", RENAMED),
 )  # fmt: skip

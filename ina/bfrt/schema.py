@@ -30,6 +30,9 @@ _OF_TOFINO = (
     "rotate", "seed", "msb", "extend", "pre_defined", "user_defined", "hash_value", "start_bit", "length", "order",
 )  # fmt: skip
 DOLLARS = {name: FIRST + n for n, name in enumerate((*_SHARED, *_OF_TOFINO), 1) if name}
+# The same names have ids of Tofino's own in tables that ask which member a hash chooses.
+CHOSEN = {"$SELECTOR_GROUP_ID": DOLLARS["$ACTION_MEMBER_STATUS"] - 1, "$ACTION_MEMBER_ID": DOLLARS["$ACTION_MEMBER_STATUS"] - 2,
+          "hash_value": DOLLARS["hash_value"]}  # fmt: skip
 # The first byte of ids by the type of table, where it is not the P4Info's (control-plane/proto/barefoot/p4info.proto).
 ID_BYTES = {"Action": 0x81, "Selector": 0x82, "Counter": 0x83, "Meter": 0x85, "Wred": 0x87, "Lpf": 0x89, "Register": 0x8B,
             "RegisterParam": 0x8D, "PortMetadata": 0x90, "ParserValueSet": 0xFE, "DynHashConfigure": 0x95, "DynHashCompute": 0x96,
@@ -240,8 +243,8 @@ class _Schema:
         self._add(selector, "Selector", [_key(_dollar("$SELECTOR_GROUP_ID", _typed("uint32")))], data,
                   depends_on=[id_of(ID_BYTES["Action"], profile)])  # fmt: skip
         chosen = {"preamble": {"id": self._hashed("SelectorGetMember", name), "name": f"{name}_get_member"}, "size": 1}
-        keys = [_key(_dollar(n, _typed("uint64"))) for n in ("$SELECTOR_GROUP_ID", "hash_value")]
-        self._add(chosen, "SelectorGetMember", keys, [_single(_dollar("$ACTION_MEMBER_ID", _typed("uint64")))],
+        group, member, value = (_field(number, name, _typed("uint64")) for name, number in CHOSEN.items())
+        self._add(chosen, "SelectorGetMember", [_key(group), _key(value)], [_single(member)],
                   depends_on=[self._selector_id(number)])  # fmt: skip
 
     def _selector(self, profile: str) -> tuple[str, int]:
