@@ -225,6 +225,7 @@ def test_the_file_of_the_docs_is_one(tmp_path):
 
 @pytest.mark.parametrize("old, new, message", [
     ("[tofino]", "[tofno]", "unknown key 'tofno'"),
+    ('controller = "10.0.0.1:5588"', 'controller = "10.0.0.1"', "controller = '10.0.0.1': expected HOST:PORT"),
     ("p4_name", "p4name", "unknown key 'p4name'; did you mean 'p4_name'"),
     ('fec = "rs"', 'fec = "fc"', "port 1/0: fec = 'fc' does not exist at 100G: expected one of none, rs"),
     ('speed = "40G"', 'spead = "40G"', "unknown key 'spead'; did you mean 'speed'"),

@@ -16,6 +16,7 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
+import grpc  # noqa: E402
 from p4runtime_client import Client, Names, update  # noqa: E402
 
 from ina.compiler.build import compile_program  # noqa: E402
@@ -165,3 +166,14 @@ def test_what_is_wrong_is_told(arguments, says):
     command = [sys.executable, "-m", "ina.cli", "switch", "run", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=DEADLINE)
     assert done.returncode == 1 and says in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_message_that_is_none_is_worth_a_line():
+    """Whoever reaches the server can send it any bytes: they neither end it nor fill its log with tracebacks."""
+    with Switch("--no-p4") as switch:
+        with grpc.insecure_channel(switch.address) as channel, pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary("/p4.v1.P4Runtime/Write")(b"\x0a\xff\xff\xff\xff\x0f", timeout=DEADLINE)
+        assert refused.value.code() is grpc.StatusCode.INTERNAL
+        switch.process.send_signal(signal.SIGTERM)
+        _, said = switch.process.communicate(timeout=DEADLINE)
+        assert "Exception deserializing message!" in said and "Traceback" not in said and len(said.splitlines()) == 1, said

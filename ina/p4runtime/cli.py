@@ -63,6 +63,7 @@ def _main(args: argparse.Namespace) -> int:
     from ina.compiler.errors import CompileError
 
     logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("grpc._common").addFilter(one_line)
     try:
         _run(args)
     except CompileError as error:
@@ -75,6 +76,14 @@ def _main(args: argparse.Namespace) -> int:
         print(f"ina: {error.filename + ': ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
         return 1
     return 0
+
+
+def one_line(record: logging.LogRecord) -> bool:
+    """gRPC logs a traceback for every message that is none; what any client can send is worth a line."""
+    if record.exc_info:
+        record.msg, record.args = f"{record.getMessage()} {record.exc_info[1]}", ()
+        record.exc_info = record.exc_text = None
+    return True
 
 
 def _run(args: argparse.Namespace) -> None:

@@ -200,6 +200,8 @@ def read(path: Path) -> Deployment:
     )  # fmt: skip
     cables = tuple(_cable(said, f"{path}: [[tofino.link]] number {i}") for i, said in enumerate(listed(table, "link", where), 1))
     job, controller = value(table, "job", bool, False, where), value(table, "controller", str, "", where)
+    if controller and not re.fullmatch(r"[^:\s]+:\d{1,5}", controller):
+        raise ConfigError(f"{where}: controller = {controller!r}: expected HOST:PORT such as '10.0.255.1:5588'")
     found = Deployment(path, config, job, controller, switches, cables, hosts, mirrors)
     _check(found)
     return found
