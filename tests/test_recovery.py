@@ -367,7 +367,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
                 endpoint.wait(ticket, 60)
             assert all((array == 2 * np.arange(2_000_000, dtype=np.int32)).all() for array in arrays)
         assert clients[0].ask("jobs")["jobs"]["job"]["members"]["1"]["host"] == "h3"
-        assert len(clients[0].counters()["program"]["SwitchIngress.drops"]) == 10
+        assert len(clients[0].counters()["program"]["SwitchIngress.drops"]) == 11
         for client in clients:
             client.release()
         assert clients[0].ask("jobs") == {"jobs": {}}
