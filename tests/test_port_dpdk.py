@@ -86,6 +86,13 @@ def test_what_is_missing_is_said(monkeypatch):
         dpdk.build()
 
 
+def test_headers_that_the_compiled_part_was_not_made_with_are_refused(monkeypatch):
+    """Ports are called through structures of these headers: others would crash."""
+    monkeypatch.setattr("ina.paths.host_headers", lambda: "others")
+    with pytest.raises(dpdk.DpdkError, match="made with other headers than those in .*/host: build it again"):
+        dpdk.build()
+
+
 def test_a_device_of_several_queues():
     """Each queue a port of its own; what the device cannot do is said."""
     code = f"""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from ina import paths
-from ina._native import ffi, lib
+from ina._native import ffi
 from ina.compiler.build import compile_program
 from ina.control.client import Client, ControlError, start_server
 from ina.control.controller import Controller
@@ -23,7 +23,7 @@ from ina.emulator.explorer import Budget, Explorer
 from ina.experiment import sharing
 from ina.experiment.config import Sharing
 from ina.switch.embedded import Switch
-from ina.transport import SWITCH, Endpoint, Worker, WorkerConfig, protocols
+from ina.transport import SWITCH, Endpoint, Worker, WorkerConfig, headers, protocols
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKSTEP = ROOT / "examples" / "lockstep"
@@ -184,7 +184,7 @@ def test_an_own_worker_is_compiled_again_when_something_it_depends_on_has_change
     monkeypatch.delenv("CC")
     assert len(own()) == 3
     newer = ffi.new("char[]", b"headers of a newer version")
-    monkeypatch.setattr(protocols, "lib", SimpleNamespace(INA_HEADERS=newer, ina_protocol_load=lib.ina_protocol_load))
+    monkeypatch.setattr(headers, "lib", SimpleNamespace(INA_HEADERS=newer))
     monkeypatch.setattr(paths, "host_headers", lambda: "headers of a newer version")
     assert len(own()) == 4
 

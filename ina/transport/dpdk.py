@@ -26,6 +26,7 @@ from cffi import FFI
 from ina import paths
 from ina._native import ffi as native
 
+from . import headers
 from .ports import MAX_FRAME, MIN_FRAME, Port
 
 INSTALL = "install DPDK 22.11 or newer with its headers (Debian and Ubuntu: apt install dpdk libdpdk-dev pkg-config)"
@@ -76,7 +77,9 @@ def build() -> Path:
                *extra, f"-I{paths.root() / 'host'}"]  # fmt: skip
     version = subprocess.run(["pkg-config", "--modversion", "libdpdk"], capture_output=True, text=True).stdout.strip()
     try:
-        return shared_object("dpdk", command, sources(), flags("--libs"), also=version)
+        return shared_object("dpdk", command, sources(), flags("--libs"), also=version + headers.made_with())
+    except ValueError as error:
+        raise DpdkError(f"dpdk: {error}") from error
     except BuildError as error:
         raise DpdkError(f"dpdk: host/dpdk does not compile against DPDK {version}: {error}") from error
 

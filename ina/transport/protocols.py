@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ina import _native, paths
 from ina._native import ffi, lib
+from ina.transport import headers
 
 DEFAULT = "switchml"
 
@@ -90,11 +91,11 @@ def _compile(worker: Path) -> Path:
     ValueError: it does not compile, or the compiled part was made with other headers than it would be."""
     from ina.compiler.cc import BuildError, shared_object
 
-    made_with, host = ffi.string(lib.INA_HEADERS).decode(), paths.root() / "host"
-    if made_with != paths.host_headers():
-        raise ValueError(f"{worker}: the package's compiled part was made with other headers than those in {host}: build it "
-                         "again (make, or pip install), and start again what runs")
-    flags = ["-std=gnu11", "-O3", "-march=native", "-Wall", f"-I{host}"]
+    try:
+        made_with = headers.made_with()
+    except ValueError as error:
+        raise ValueError(f"{worker}: {error}") from error
+    flags = ["-std=gnu11", "-O3", "-march=native", "-Wall", f"-I{paths.root() / 'host'}"]
     try:
         return shared_object(f"{worker.stem}-worker", flags, [worker], [_native.__file__], also=made_with)
     except BuildError as error:
