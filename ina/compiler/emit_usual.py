@@ -2,7 +2,7 @@
 
 Ingress tells for all copies of a packet (`headers_stay` is 2) whether those headers are valid that the longest way through the
 parser extracts, one after the other from the first byte, and no others. That takes away the positions that egress would have to
-load, and everything that depends on them: half of its instructions in switchml.p4.
+load, and everything that depends on them: half of its instructions in a program that aggregates.
 """
 
 from __future__ import annotations
