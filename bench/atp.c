@@ -2,10 +2,8 @@
  * one distinct packet for each aggregator, the server turns every sum round, every worker checks every value of every result;
  * the switch alone is timed. serve(): the same packets into a parameter server, which alone is timed.
  */
-#include <string.h>
-#include <time.h>
-
 #include "port.h"
+#include "values.h"
 
 struct ina_switch;
 
@@ -24,32 +22,6 @@ struct bench {
 };
 
 enum { HEADER = 58, KIND = 42, INDEX = 44, SEQUENCE = 50, RESULT = 0x30 };
-
-static uint32_t value(uint32_t worker, uint32_t sequence, uint32_t k)
-{
-    return (sequence * 2654435761u + k * 40503u) ^ worker * 0x5bd1e995u;
-}
-
-static void store32(uint8_t *p, uint32_t v)
-{
-    v = __builtin_bswap32(v);
-    memcpy(p, &v, 4);
-}
-
-static uint32_t load32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return __builtin_bswap32(v);
-}
-
-/* ps that this thread had a processor: others on the machine take none of it. */
-static uint64_t cpu_time(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
-}
 
 static void write_frame(const struct bench *b, uint8_t *frame, uint32_t worker, uint64_t round, uint32_t slot)
 {

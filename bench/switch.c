@@ -1,10 +1,8 @@
 /* Workers' ends of a switch in memory, for bench/switch.py: every round each worker sends one distinct packet per slot,
  * the switch works them off (this alone is timed), every worker checks every value of every result. One thread.
  */
-#include <string.h>
-#include <time.h>
-
 #include "port.h"
+#include "values.h"
 
 struct ina_switch;
 
@@ -19,32 +17,6 @@ struct bench {
 };
 
 enum { HEADER = 52, TSI = 44, SLOT = 48, WORDS = 52 };
-
-static uint32_t value(uint32_t worker, uint32_t tsi, uint32_t k)
-{
-    return (tsi * 2654435761u + k * 40503u) ^ worker * 0x5bd1e995u;
-}
-
-static void store32(uint8_t *p, uint32_t v)
-{
-    v = __builtin_bswap32(v);
-    memcpy(p, &v, 4);
-}
-
-static uint32_t load32(const uint8_t *p)
-{
-    uint32_t v;
-    memcpy(&v, p, 4);
-    return __builtin_bswap32(v);
-}
-
-/* ps that this thread had a processor: others on the machine take none of it. */
-static uint64_t cpu_time(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (uint64_t)t.tv_sec * 1000000000000u + (uint64_t)t.tv_nsec * 1000u;
-}
 
 static int send(struct bench *b, uint32_t worker, uint64_t round)
 {
