@@ -2,40 +2,13 @@
  * tensors, plainly and behind a "switch" that adds up packets at random; and frames of random and of nearly right bytes into
  * both. Argument: rounds of these runs, one by default; each sends some 100000 such frames. */
 #include <arpa/inet.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "atp_frame.h"
+#include "lossy.h"
 #include "protocols.h"
 #include "ps.h"
 
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1); \
-        } \
-    } while (0)
-
-enum { SPOILED = 4, WORKERS = 3, TENSORS = 24, MAX_QUEUE = 4096, JOB = 5, INCARNATION = 0x30002 };
-
-static uint64_t seed = 88172645463325252ull;
-static uint32_t draw(uint32_t below)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 32) % below;
-}
-
-struct worker {
-    void *state;
-    struct ina_tensor tensors[INA_MAX_OPS];
-    void *in[TENSORS], *out[TENSORS];
-    uint32_t done;
-};
+enum { SPOILED = 4, JOB = 5, INCARNATION = 0x30002 };
 
 struct flight { /* a frame to worker `to`, or (WORKERS) to the server */
     uint8_t *bytes;
@@ -62,21 +35,6 @@ static void send_frame(const uint8_t *bytes, uint32_t len, uint32_t to, uint32_t
     memcpy(f->bytes, bytes, len);
 }
 
-/* Random bytes, and a real frame with a few bytes changed, into a machine of any kind. */
-static uint8_t *spoiled(const uint8_t *real, uint32_t real_len, uint32_t *len)
-{
-    *len = draw(2) ? draw(200) : draw(real_len + 1);
-    uint8_t *bytes = malloc(*len ? *len : 1);
-    for (uint32_t i = 0; i < *len; i++)
-        bytes[i] = (uint8_t)draw(256);
-    if (draw(2)) {
-        memcpy(bytes, real, *len < real_len ? *len : real_len);
-        for (uint32_t i = draw(4); *len && i--;)
-            bytes[draw(*len)] = (uint8_t)draw(256);
-    }
-    return bytes;
-}
-
 /* Would the frame be believed? Spoiled numbers, bitmaps and payloads of the right source are the link's business: a sum must
  * stay right. */
 static int believable(const uint8_t *bytes, uint32_t len, const uint8_t *real)
@@ -85,28 +43,6 @@ static int believable(const uint8_t *bytes, uint32_t len, const uint8_t *real)
     struct ina_packet pkt = {.data = (uint8_t *)bytes, .len = len};
     return len >= INA_ATP_PAYLOAD && (!ina_atp_parse(&view, &pkt, 32) || !ina_atp_parse(&view, &pkt, 64)) && view.job == JOB
            && view.incarnation == (uint16_t)INCARNATION && !memcmp(bytes + 26, real + 26, 12);
-}
-
-static void fill(struct worker *w, uint32_t rank, uint32_t t, uint32_t count, int is_float, int in_place)
-{
-    w->in[t] = malloc(count ? 4 * count : 1);
-    w->out[t] = in_place ? w->in[t] : malloc(count ? 4 * count : 1);
-    for (uint32_t i = 0; i < count; i++) {
-        if (is_float)
-            ((float *)w->in[t])[i] = i % 200 == 77 && rank == 1 ? INFINITY : (float)(i % 100 + rank) / 4;
-        else
-            ((int32_t *)w->in[t])[i] = (int32_t)(i * 2654435761u * (rank + 1));
-    }
-}
-
-static void check(const struct worker *w, uint32_t t, uint32_t count, int is_float)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (is_float)
-            CHECK(((const float *)w->out[t])[i] == (i % 200 == 77 ? INFINITY : (3.0f * (float)(i % 100) + 3) / 4));
-        else
-            CHECK(((const uint32_t *)w->out[t])[i] == i * 2654435761u * 6);
-    }
 }
 
 /* The switch: adds the frame to another one of its number that is on its way to the server, if there is one. */
@@ -158,7 +94,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, int plain,
         w->state = aligned_alloc(64, protocol->state_size(&configs[i]));
         CHECK(protocol->init(w->state, &configs[i], 0) == 0);
         for (uint32_t t = 0; t < TENSORS; t++) {
-            fill(w, i, t, count[t], t % 2, t % 3 == 0);
+            fill(w, i, t, count[t], t % 2, t % 3 == 0, 1);
             const int handle = protocol->next_handle(w->state);
             w->tensors[handle] = (struct ina_tensor){.in = w->in[t], .out = w->out[t], .count = count[t], .dtype = t % 2};
             CHECK(protocol->submit(w->state, w->tensors, handle, 0) == handle);
@@ -245,7 +181,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, int plain,
                 send_frame(pkt.data, pkt.len, WORKERS, loss);
             for (int n = protocol->events(w->state, events, INA_MAX_OPS); n-- > 0; w->done++) {
                 CHECK(events[n].type == INA_EVENT_DONE);
-                check(w, events[n].op, count[events[n].op], events[n].op % 2);
+                check(w, events[n].op, count[events[n].op], events[n].op % 2, 1);
             }
             free(bytes);
         }
@@ -253,14 +189,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, int plain,
     }
     while (queued)
         free(queue[--queued].bytes);
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        for (uint32_t t = 0; t < TENSORS; t++) {
-            if (workers[i].out[t] != workers[i].in[t])
-                free(workers[i].out[t]);
-            free(workers[i].in[t]);
-        }
-        free(workers[i].state);
-    }
+    forget(workers);
     free(ps);
     free(buffer);
 }

@@ -1,36 +1,10 @@
 /* The SwitchML worker under sanitizers: every buffer allocated at its exact size, lossy runs of mixed tensors in place and
  * not, and frames of random and of nearly right bytes. Then, with an argument "bench", packets per second. */
-#include <stdio.h>
 #include <time.h>
 
 #include "codec.h"
+#include "lossy.h"
 #include "model_switch.h"
-
-#define CHECK(condition) \
-    do { \
-        if (!(condition)) { \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition); \
-            exit(1); \
-        } \
-    } while (0)
-
-enum { WORKERS = 3, TENSORS = 24, MAX_QUEUE = 4096 };
-
-static uint64_t seed = 88172645463325252ull;
-static uint32_t draw(uint32_t below)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)(seed >> 32) % below;
-}
-
-struct worker {
-    void *state;
-    struct ina_tensor tensors[INA_MAX_OPS];
-    void *in[TENSORS], *out[TENSORS];
-    uint32_t done;
-};
 
 struct flight { /* a frame to worker `to`, or from it to the switch */
     uint8_t *bytes;
@@ -53,15 +27,8 @@ static void send_frame(const uint8_t *bytes, uint32_t len, uint32_t to, int up, 
 /* Random bytes and one real frame with a few bytes changed must not be taken, nor read or written out of bounds. */
 static void fuzz(struct worker *w, uint64_t now, const uint8_t *real, uint32_t real_len)
 {
-    const uint32_t len = draw(2) ? draw(200) : draw(real_len + 1);
-    uint8_t *bytes = malloc(len ? len : 1);
-    for (uint32_t i = 0; i < len; i++)
-        bytes[i] = (uint8_t)draw(256);
-    if (draw(2)) {
-        memcpy(bytes, real, len < real_len ? len : real_len);
-        for (uint32_t i = draw(4); len && i--;)
-            bytes[draw(len)] = (uint8_t)draw(256);
-    }
+    uint32_t len;
+    uint8_t *bytes = spoiled(real, real_len, &len);
     /* Changed payloads and exponents are the link's business: here a sum must stay right. */
     if (len < INA_WIRE_PAYLOAD || memcmp(bytes, real, 50)) {
         const struct ina_wire_frame *h = (const struct ina_wire_frame *)bytes;
@@ -71,28 +38,6 @@ static void fuzz(struct worker *w, uint64_t now, const uint8_t *real, uint32_t r
             ina_switchml.receive(w->state, w->tensors, &pkt, now);
     }
     free(bytes);
-}
-
-static void fill(struct worker *w, uint32_t rank, uint32_t t, uint32_t count, int is_float, int in_place)
-{
-    w->in[t] = malloc(count ? 4 * count : 1);
-    w->out[t] = in_place ? w->in[t] : malloc(count ? 4 * count : 1);
-    for (uint32_t i = 0; i < count; i++) {
-        if (is_float)
-            ((float *)w->in[t])[i] = (float)(i % 100 + rank) / 4;
-        else
-            ((int32_t *)w->in[t])[i] = (int32_t)(i * 2654435761u * (rank + 1));
-    }
-}
-
-static void check(const struct worker *w, uint32_t t, uint32_t count, int is_float)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        if (is_float)
-            CHECK(((const float *)w->out[t])[i] == (3.0f * (float)(i % 100) + 3) / 4);
-        else
-            CHECK(((const uint32_t *)w->out[t])[i] == i * 2654435761u * 6);
-    }
 }
 
 static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, uint32_t reply_in_place)
@@ -111,7 +56,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, uint32_t r
         w->state = aligned_alloc(64, ina_switchml.state_size(&configs[i]));
         CHECK(ina_switchml.init(w->state, &configs[i], 0) == 0);
         for (uint32_t t = 0; t < TENSORS; t++) {
-            fill(w, i, t, count[t], t % 2, t % 3 == 0);
+            fill(w, i, t, count[t], t % 2, t % 3 == 0, 0);
             const int handle = ina_switchml.next_handle(w->state);
             w->tensors[handle] = (struct ina_tensor){.in = w->in[t], .out = w->out[t], .count = count[t], .dtype = t % 2};
             CHECK(ina_switchml.submit(w->state, w->tensors, handle, 0) == handle);
@@ -167,7 +112,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, uint32_t r
                 send_frame(pkt.data, pkt.len, f.to, 1, loss);
             for (int n = ina_switchml.events(w->state, events, INA_MAX_OPS); n-- > 0; w->done++) {
                 CHECK(events[n].type == INA_EVENT_DONE);
-                check(w, events[n].op, count[events[n].op], events[n].op % 2);
+                check(w, events[n].op, count[events[n].op], events[n].op % 2, 0);
             }
         }
         free(bytes);
@@ -175,14 +120,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, uint32_t r
     }
     while (queued)
         free(queue[--queued].bytes);
-    for (uint32_t i = 0; i < WORKERS; i++) {
-        for (uint32_t t = 0; t < TENSORS; t++) {
-            if (workers[i].out[t] != workers[i].in[t])
-                free(workers[i].out[t]);
-            free(workers[i].in[t]);
-        }
-        free(workers[i].state);
-    }
+    forget(workers);
     model_switch_free(&model);
     free(buffer);
 }
