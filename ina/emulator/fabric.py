@@ -28,9 +28,9 @@ from ina.emulator.network import Completion, End, Network, Wire
 from ina.switch.embedded import Switch
 from ina.switch.program import Program
 from ina.transport import protocols, worker_address
+from ina.transport.block import stats_dict
 from ina.transport.config import PS, WorkerConfig
 from ina.transport.ports import Address, Faults
-from ina.transport.worker import stats_dict
 from topologies import Node, Topology, load, routes
 from topologies.tree import Tree
 

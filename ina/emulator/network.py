@@ -14,10 +14,10 @@ import numpy as np
 from ina._native import ffi, lib
 from ina.switch.embedded import Switch
 from ina.transport import protocols
+from ina.transport.block import stats_dict
 from ina.transport.config import PS, WorkerConfig, fill_tensor
 from ina.transport.errors import Event, event_from_c
 from ina.transport.ports import Faults
-from ina.transport.worker import stats_dict
 
 NEVER = 2**64 - 1
 NIC_PACKETS = 4096

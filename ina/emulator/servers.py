@@ -16,8 +16,8 @@ from ina.control.programs import Parent
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.network import Network
 from ina.transport import SERVER, Address
+from ina.transport.block import stats_dict
 from ina.transport.parameter_server import ServerConfig
-from ina.transport.worker import stats_dict
 
 
 class Servers:

@@ -15,8 +15,8 @@ from ina.control.programs import JobProgram, Parent
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Wire
 from ina.transport import SERVER, SWITCH, Address, WorkerConfig
+from ina.transport.block import stats_dict
 from ina.transport.parameter_server import ServerConfig
-from ina.transport.worker import stats_dict
 from topologies import load
 
 WORKER_PORT = 4000

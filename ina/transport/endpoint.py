@@ -16,10 +16,10 @@ import numpy as np
 from ina._native import ffi, lib
 
 from . import protocols
+from .block import stats_dict
 from .config import DTYPES, MAX_OPS, WorkerConfig, fill_tensor
 from .errors import Event, event_from_c
 from .ports import PS, Port
-from .worker import stats_dict
 
 _SLICE = 0.2  # seconds: signals (Ctrl-C) are seen this often while waiting
 

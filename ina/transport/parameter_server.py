@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from ina._native import ffi, lib
 
+from .block import Block
 from .config import ATP_SWITCH, MAX_SLOTS, SERVER, VALUES, fill_address, worker_address
 from .ports import Address
-from .worker import stats_dict
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,14 @@ class ServerConfig:
         return c
 
 
-class ParameterServer:
+class ParameterServer(Block):
     """The server of one job. Times are integer picoseconds of any clock; nothing here reads one."""
 
     def __init__(self, config: ServerConfig, now: int = 0):
         self.config = config
         c = config.to_c()
-        self._size, self._head = lib.ina_ps_state_size(c), lib.ina_ps_stats_offset(c)
+        self._reserve(lib.ina_ps_state_size(c), lib.ina_ps_stats_offset(c))
         self._frame_bytes = lib.ina_ps_frame_size(c)
-        self._state = ffi.new("uint64_t[]", self._size // 8)
         if lib.ina_ps_init(self._state, c, now) < 0:
             raise ValueError(f"the parameter server refuses {config}")
         self._frame = ffi.new("uint8_t[]", self._frame_bytes)
@@ -102,18 +101,4 @@ class ParameterServer:
     @property
     def stats(self) -> dict[str, int]:
         """Counters of ``struct ina_ps_stats``."""
-        return stats_dict(ffi.cast("struct ina_ps_stats *", ffi.cast("uint8_t *", self._state) + self._head))
-
-    def snapshot(self) -> bytes:
-        """The whole state; ``restore`` takes it back."""
-        return bytes(ffi.buffer(self._state, self._size))
-
-    def restore(self, snapshot: bytes) -> None:
-        """Goes back to a snapshot of this server."""
-        if len(snapshot) != self._size:
-            raise ValueError(f"snapshot: {len(snapshot)} bytes, expected {self._size}: of another configuration?")
-        ffi.memmove(self._state, snapshot, self._size)
-
-    def behaviour(self) -> bytes:
-        """The part of the state that decides what the server does, without counters."""
-        return bytes(ffi.buffer(self._state, self._head))
+        return self._counters("ina_ps_stats")

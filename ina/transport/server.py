@@ -6,9 +6,9 @@ import os
 
 from ina._native import ffi, lib
 
+from .block import stats_dict
 from .parameter_server import ServerConfig
 from .ports import Port
-from .worker import stats_dict
 
 __all__ = ["Server", "ServerConfig"]
 

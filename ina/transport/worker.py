@@ -13,20 +13,19 @@ import numpy as np
 from ina._native import ffi, lib
 
 from . import protocols
+from .block import Block
 from .config import MAX_OPS, WorkerConfig, fill_tensor
 from .errors import Event, event_from_c
 
 
-class Worker:
+class Worker(Block):
     """One worker of a job. Times are integer picoseconds of any clock; nothing here reads one."""
 
     def __init__(self, config: WorkerConfig, now: int = 0):
         self.config = config
         self._protocol = protocols.named(config.protocol)
         c = config.to_c()
-        self._size = self._protocol.state_size(c)
-        self._head = self._protocol.stats_offset(c)
-        self._state = ffi.new("uint64_t[]", self._size // 8)
+        self._reserve(self._protocol.state_size(c), self._protocol.stats_offset(c))
         if self._protocol.init(self._state, c, now) < 0:
             raise ValueError(f"the protocol refuses {config}")
         self._tensors = ffi.new("struct ina_tensor[]", MAX_OPS)
@@ -98,23 +97,4 @@ class Worker:
     @property
     def stats(self) -> dict[str, int]:
         """Counters and times (ps) of ``struct ina_worker_stats``."""
-        return stats_dict(ffi.cast("struct ina_worker_stats *", ffi.cast("uint8_t *", self._state) + self._head))
-
-    def snapshot(self) -> bytes:
-        """The whole state; ``restore`` takes it back. Contents of tensors are the caller's."""
-        return bytes(ffi.buffer(self._state, self._size))
-
-    def restore(self, snapshot: bytes) -> None:
-        """Goes back to a snapshot of this worker."""
-        if len(snapshot) != self._size:
-            raise ValueError(f"snapshot: {len(snapshot)} bytes, expected {self._size}: of another configuration?")
-        ffi.memmove(self._state, snapshot, self._size)
-
-    def behaviour(self) -> bytes:
-        """The part of the state that decides what the worker does, without times and counters."""
-        return bytes(ffi.buffer(self._state, self._head))
-
-
-def stats_dict(stats: ffi.CData) -> dict[str, int]:
-    """A C struct of counters as a dict."""
-    return {name: getattr(stats, name) for name, _ in ffi.typeof(stats).item.fields}
+        return self._counters("ina_worker_stats")
