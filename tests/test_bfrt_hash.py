@@ -191,7 +191,16 @@ def test_a_group_is_as_it_was_said_and_has_no_more_than_it_has_room_for(device):
     device.write("INSERT", Row("pipe.I.profile", {"$ACTION_MEMBER_ID": 6}, {"port": 3}, "I.to"))
     key = {"$SELECTOR_GROUP_ID": 1}
     said = {"$ACTION_MEMBER_ID": [6, 5, 6], "$ACTION_MEMBER_STATUS": [True, True, False], "$MAX_GROUP_SIZE": 4}
-    device.write("INSERT", Row("pipe.I.selector", key, said))
+    device.write("INSERT", Row("pipe.I.selector", key, {}))
+    with pytest.raises(EntityError, match="group 1 has no members"):
+        device.write("INSERT", Row("pipe.I.t", {"hdr.data.e": 0}, {"$SELECTOR_GROUP_ID": 1}))
+    device.write("MODIFY", Row("pipe.I.selector", key, said))
+    with pytest.raises(EntityError, match="not supported there") as refused:
+        device.write("MODIFY", Row("pipe.I.t", {}, {"$SELECTOR_GROUP_ID": 1}, is_default=True))
+    assert refused.value.code == "UNIMPLEMENTED"
+    device.write("INSERT", Row("pipe.I.t", {"hdr.data.e": 0}, {"$SELECTOR_GROUP_ID": 1}))
+    with pytest.raises(EntityError, match="group 1 is in use"):
+        device.write("MODIFY", Row("pipe.I.selector", key, {"$ACTION_MEMBER_ID": [5], "$ACTION_MEMBER_STATUS": [False]}))
     assert device.read(Row("pipe.I.selector", key))[0].data == said
     with pytest.raises(EntityError, match="9: at most 8"):
         device.write("MODIFY", Row("pipe.I.selector", key, {"$MAX_GROUP_SIZE": 9}))

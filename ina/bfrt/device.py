@@ -203,6 +203,8 @@ class ProgramTables:
             row = Row(row.table, row.key, dict(found[0].data) | dict(row.data))
         if table.kind == "Selector" and type_ != "DELETE":
             row = self._group(table, row, type_ == "INSERT")
+        if type_ == "INSERT" and entities.GROUP in row.data:
+            self._not_empty(table, row.data[entities.GROUP])
         entity = self._of_pipe(entities.of_row(row, self.info), pipe)
         direct = self._direct(table, row, entity) if type_ != "DELETE" and isinstance(entity, TableEntry) else []
         self._write([Update(type_, entity), *direct])
@@ -242,6 +244,12 @@ class ProgramTables:
             made.append(Update("MODIFY", DirectMeterEntry(entity, entities.meter_config(table, row.data))))
         return made + self.direct.write(table, row, entity)
 
+    def _not_empty(self, table: Table, number: int) -> None:
+        """An entry names a group that has members, as the published driver wants it."""
+        profile = own_name(self.info.table(self.info.table(table.depends_on[0]).depends_on[0]).name)
+        if any(g.group_id == number and not g.members for g in self.switch.read([ProfileGroup(profile, number)])):
+            raise EntityError(f"table {table.name}: group {number} has no members", "FAILED_PRECONDITION")
+
     def _group(self, table: Table, row: Row, new: bool) -> Row:
         """With what it leaves out of its size; EntityError: it has more members, or room for more than a group may have."""
         number = row.key.get("$SELECTOR_GROUP_ID", 0)
@@ -253,6 +261,11 @@ class ProgramTables:
         if limit and len(row.data.get(MEMBER) or ()) > limit:
             raise EntityError(f"table {table.name}: {len(row.data[MEMBER])} members, the group has room for {limit}",
                               "RESOURCE_EXHAUSTED")  # fmt: skip
+        active = row.data.get(STATUS) or [True] * len(row.data.get(MEMBER) or ())
+        if not new and not any(active):
+            entries = (e for t in profile.tables for e in self.switch.read([TableEntry(t)]))
+            if any(e.group == number for e in entries):
+                raise EntityError(f"table {table.name}: group {number} is in use: an active member stays", "FAILED_PRECONDITION")
         return Row(row.table, row.key, dict(row.data) | {SIZE: limit}, row.action)
 
     def _default(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:

@@ -150,6 +150,11 @@ class Server:
         return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
 
     @staticmethod
+    def _of_ports(device: Device, update: Any) -> bool:
+        """Of $PORT, of which the published driver has nothing to tell then."""
+        return device.info.table(update.entity.table_entry.table_id).kind == "PortConfigure"
+
+    @staticmethod
     def _limit(metadata: dict[str, str]) -> float | None:
         """When a client wants to have its answer, if it says so: in seconds and nanoseconds from now, as published clients do."""
         try:
@@ -175,7 +180,8 @@ class Server:
             except Exception as error:  # one item's, whatever a stranger sent: the others get their answers
                 errors.append(_internal(error))
             if ignore_not_found and errors[-1].canonical_code == NUMBERS["NOT_FOUND"]:  # then `code` tells of it
-                errors[-1] = bfrt.Error(code=NUMBERS["NOT_FOUND"], message=errors[-1].message)
+                told = 0 if self._of_ports(device, update) else NUMBERS["NOT_FOUND"]
+                errors[-1] = bfrt.Error(code=told, message=errors[-1].message)
             if atomic and errors[-1].canonical_code:
                 for type_, row, where in reversed(undo):
                     device.write(type_, row, where)

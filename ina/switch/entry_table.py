@@ -94,6 +94,8 @@ class EntryTable:
         if self.info.const_default:
             raise EntityError(f"{where}: the program declares it const", "PERMISSION_DENIED")
         if entry is not None:
+            if entry.member is not None or entry.group is not None:
+                raise EntityError(f"{where}: members and groups of an action profile are not supported there", "UNIMPLEMENTED")
             if entry.match or entry.priority:
                 raise EntityError(f"{where}: it has no match fields and no priority")
             if entry.action is None:
