@@ -71,7 +71,7 @@ class PktgenTables:
         port = row.key["dev_port"]
         if port >= 128 * self.pipes:
             raise EntityError(f"table {table.name}: port {port} is none of this switch's {self.pipes} pipes")
-        data = dict(row.data)
+        data = {name: value for name, value in row.data.items() if value is not None}
         clear = bool(data.pop("clear_port_down_enable", False))
         config = PORT | self._ports.get(port, {}) | data
         try:
@@ -107,7 +107,7 @@ class PktgenTables:
 
     def read(self, table: Table, row: Row, where: Where) -> list[Row]:
         if table.kind == "PktgenPktBufferCfg":
-            if not row.key:
+            if any(k.name not in row.key for k in table.keys):
                 raise EntityError(f"table {table.name}: which bytes? {', '.join(k.name for k in table.keys)}")
             at, size = row.key["pkt_buffer_offset"], row.key["pkt_buffer_size"]
             return [Row(table.name, row.key, {"buffer": bytes(self._buffers[where.pipe or 0][at : at + size])})]

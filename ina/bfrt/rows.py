@@ -203,7 +203,10 @@ def _data(part: Any, what: str, found: Field) -> Any:
     if kind is None:  # asked for, without a value
         return [] if found.repeated else None
     if found.type == "bytes" and kind in ("stream", "int_arr_val"):  # clients give one and take the other
-        return bytes(part.stream if kind == "stream" else part.int_arr_val.val)
+        said = part.stream if kind == "stream" else part.int_arr_val.val
+        if kind != "stream" and any(byte > 255 for byte in said):
+            raise EntityError(f"{what}: expected bytes of 0..255")
+        return bytes(said)
     if kind != expected:
         raise EntityError(f"{what}: given as {kind}: expected {expected or 'nothing: it cannot be written from here'}")
     value = getattr(part, kind)
