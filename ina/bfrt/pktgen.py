@@ -110,6 +110,8 @@ class PktgenTables:
             if any(k.name not in row.key for k in table.keys):
                 raise EntityError(f"table {table.name}: which bytes? {', '.join(k.name for k in table.keys)}")
             at, size = row.key["pkt_buffer_offset"], row.key["pkt_buffer_size"]
+            if at + size > BUFFER or at % 16:
+                raise EntityError(f"table {table.name}: {size} B at {at}: at a multiple of 16, within {BUFFER}")
             return [Row(table.name, row.key, {"buffer": bytes(self._buffers[where.pipe or 0][at : at + size])})]
         if table.kind == "PktgenPortCfg":
             wanted = row.key.get("dev_port")

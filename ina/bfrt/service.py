@@ -184,7 +184,10 @@ class Server:
                 errors[-1] = bfrt.Error(code=told, message=errors[-1].message)
             if atomic and errors[-1].canonical_code:
                 for type_, row, where in reversed(undo):
-                    device.write(type_, row, where)
+                    try:
+                        device.write(type_, row, where)
+                    except EntityError as error:  # the rest is taken back all the same
+                        log.warning("an update could not be taken back: %s", error)
                 break  # those after it have no status, those before it have theirs: as the published server tells it
         return errors
 
