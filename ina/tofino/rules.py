@@ -1,5 +1,4 @@
-"""What tables and actions may ask for: one address for their memories, hashes where entries are, one operation each. Warnings
-are what p4c refuses.
+"""What tables and actions may ask for: one address for their memories, hashes where entries are, one operation each.
 
 Facts of p4c's open Tofino back end: mau/attached_info.cpp and midend/register_read_write.cpp (addresses), mau/table_layout.cpp
 (hashes and random numbers on the way of a miss), mau/instruction_selection.cpp (conditions, operations, random numbers), and
@@ -56,10 +55,10 @@ def _addresses(unit: Unit) -> Iterator[Problem]:
     if len(kinds) > 1 or kinds != {"register"} or len(widths) > 1:
         text = (f"{unit.name} uses {len(users)} of registers, meters and selectors: a table has one address for all of them, and "
                 "they must be of one kind and width")  # fmt: skip
-        yield "warning", notes[1][0] or unit.span, text, notes
+        yield "error", notes[1][0] or unit.span, text, notes
     elif any(len({a.index for a in effect.accesses if a.index}) > 1 for effect in unit.effects):
         text = f"an action of {unit.name} uses {len(users)} registers at two indices: a table has one address"
-        yield "warning", notes[1][0] or unit.span, text, notes
+        yield "error", notes[1][0] or unit.span, text, notes
     else:
         text = f"{unit.name} uses {len(users)} registers: a table has one address, so their indices must be the same one"
         yield "warning", notes[1][0] or unit.span, text, notes
@@ -97,7 +96,7 @@ def _default(unit: Unit) -> Iterator[Problem]:
             return
         text = (f"{table.default_action.decl.name} is what {unit.name} does where nothing matches, and uses {why}: it can only "
                 "do that for an entry")  # fmt: skip
-        yield "warning", table.default_action.span, text, []
+        yield "error", table.default_action.span, text, []
         return
     for reference in table.actions:
         why = hashed(actions[id(reference.decl)])
@@ -105,7 +104,7 @@ def _default(unit: Unit) -> Iterator[Problem]:
             what = "more than one action" if len(table.actions) > 1 else "parameters of its action"
             text = (f"{unit.name} has no key and {what}, and {reference.decl.name} uses {why}: it must be the only action, "
                     "without parameters")  # fmt: skip
-            yield "warning", reference.span, text, []
+            yield "error", reference.span, text, []
 
 
 def _is_address(unit: Unit) -> bool:
