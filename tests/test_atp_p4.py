@@ -295,7 +295,7 @@ def test_a_leaf_sends_its_rack_up_and_a_worker_s_answer_down(world):
 
 def test_drop_reasons_are_all_tested():
     assert members("Drop") == ["NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "WRONG_WORKERS",
-                               "OLD_INCARNATION", "REPEATED"]  # fmt: skip
+                               "OLD_INCARNATION", "REPEATED", "LOST"]  # fmt: skip
 
 
 def dropped(world: World, job: Job, reason: str, frame: bytes, port: int = 0) -> None:

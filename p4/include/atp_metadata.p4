@@ -13,9 +13,10 @@ enum bit<8> Drop {
     WRONG_SOURCE    = 4,  // nobody of that job has this address, port and ingress port, or may send this type
     WRONG_WORKERS   = 5,  // it speaks for workers that are not behind its source
     OLD_INCARNATION = 6,  // of an earlier job with the same number
-    REPEATED        = 7   // the aggregator has it already
+    REPEATED        = 7,  // the aggregator has it already
+    LOST            = 8   // the aggregator lacks a packet that has been counted; only where packets go round
 }
-const bit<32> DROPS = 8;
+const bit<32> DROPS = 9;
 
 /* What became of a data or floats packet: the index, for each job, into the counter `fates`. */
 enum bit<8> Fate {

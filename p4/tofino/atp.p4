@@ -17,6 +17,7 @@
 #include "include/atp_admission.p4"
 #include "include/atp_aggregator.p4"
 #include "include/atp_aggregation.p4"
+#include "include/atp_rounds.p4"
 #include "include/lanes.p4"
 #include "include/atp_paths.p4"
 #include "include/forwarding.p4"
@@ -34,7 +35,10 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     Lanes() values;
     Up() up;
     Down() down;
+    Tickets() tickets;
+    Chain() chain;
     Forwarding() forwarding;
+    bit<8> whole;
 
     action go_round(Pass pass) {
         hdr.bridge.pass = pass;
@@ -58,17 +62,33 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     action absorb() {
         deparser_meta.drop_ctl = 1;
     }
+    action refuse() {
+        hdr.bridge.absorbed = 1;
+        hdr.bridge.evicted = 1;
+        go_round(Pass.FINISH);
+    }
+    action spoilt() {
+        meta.drop = Drop.MALFORMED;
+    }
     table after_values {
-        key = { hdr.bridge.pass: ternary; hdr.bridge.chunk: ternary; hdr.bridge.load: ternary; }
-        actions = { go_round; add_more; load; load_more; }
+        key = {
+            from_parser.parser_err: ternary;
+            hdr.bridge.pass: ternary;
+            hdr.bridge.chunk: ternary;
+            hdr.bridge.load: ternary;
+            whole: ternary;
+        }
+        actions = { go_round; add_more; load; load_more; refuse; spoilt; }
         const entries = {
-            (Pass.ADD,  LAST_CHUNK, 1): load();
-            (Pass.ADD,  LAST_CHUNK, _): go_round(Pass.FINISH);
-            (Pass.ADD,  _,          _): add_more();
-            (Pass.LOAD, 0,          _): go_round(Pass.FINISH);
+            (0, Pass.ADD,  LAST_CHUNK, 1, 1): load();
+            (0, Pass.ADD,  LAST_CHUNK, 1, _): refuse();
+            (0, Pass.ADD,  LAST_CHUNK, _, _): go_round(Pass.FINISH);
+            (0, Pass.ADD,  _,          _, _): add_more();
+            (_, Pass.ADD,  _,          _, _): spoilt();  // shorter than its IPv4 header says
+            (_, Pass.LOAD, 0,          _, _): go_round(Pass.FINISH);
         }
         const default_action = load_more();
-        size = 5;
+        size = 7;
     }
     table after_arrival {
         key = { meta.drop: ternary; hdr.lanes.isValid(): ternary; hdr.bridge.op: ternary; hdr.bridge.absorbed: ternary;
@@ -85,43 +105,51 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     }
 
     apply {
+        whole = 0;
         if (!hdr.atp.isValid() && (!hdr.udp.isValid() || hdr.udp.dst_port & ATP_MASK != ATP_PORT)) {
             forwarding.apply(hdr, deparser_meta, traffic);
-        } else if (hdr.bridge.pass == Pass.ADD || hdr.bridge.pass == Pass.LOAD) {
-            values.apply(hdr.lanes, hdr.flags, hdr.bridge);
-            if (hdr.bridge.pass == Pass.ADD) {
-                hdr.lanes.setInvalid();
-            }
-            after_values.apply();
         } else {
-            last.apply(hdr, meta);
-            if (hdr.bridge.pass == Pass.ARRIVE) {
-                admission.apply(hdr, meta, from_parser);
-            }
-            if (hdr.bridge.pass == Pass.ARRIVE && meta.drop == Drop.NONE && standard.ingress_port[8:7] != PIPE) {
-                go_round(Pass.ARRIVE);  // it is decided in the pipe that has the state
+            if (hdr.bridge.pass == Pass.ADD || hdr.bridge.pass == Pass.LOAD) {
+                values.apply(hdr.lanes, hdr.flags, hdr.bridge);
+                chain.apply(hdr, from_parser, whole);
+                if (hdr.bridge.pass == Pass.ADD) {
+                    hdr.lanes.setInvalid();
+                }
+                after_values.apply();
             } else {
-                aggregator.apply(hdr, meta);
+                last.apply(hdr, meta);
                 if (hdr.bridge.pass == Pass.ARRIVE) {
-                    if (meta.drop == Drop.NONE && meta.downwards == 0) {
-                        fates.count((bit<32>)(hdr.atp.job ++ ((bit<8>)meta.fate)[2:0]));
-                        marks.apply(hdr, meta);
-                    }
-                    after_arrival.apply();
+                    admission.apply(hdr, meta, from_parser);
+                }
+                if (hdr.bridge.pass == Pass.ARRIVE && meta.drop == Drop.NONE && standard.ingress_port[8:7] != PIPE) {
+                    go_round(Pass.ARRIVE);  // it is decided in the pipe that has the state
                 } else {
-                    hdr.bridge.pass = Pass.LEAVE;
-                    if (hdr.bridge.absorbed == 1) {
-                        absorb();
-                    } else if (hdr.bridge.downwards == 1) {
-                        down.apply(hdr, traffic);
+                    aggregator.apply(hdr, meta);
+                    if (hdr.bridge.pass == Pass.ARRIVE) {
+                        if (meta.drop == Drop.NONE && meta.downwards == 0) {
+                            fates.count((bit<32>)(hdr.atp.job ++ ((bit<8>)meta.fate)[2:0]));
+                            tickets.apply(hdr, meta);
+                            marks.apply(hdr, meta);
+                        }
+                        after_arrival.apply();
                     } else {
-                        up.apply(hdr, meta, traffic);
+                        hdr.bridge.pass = Pass.LEAVE;
+                        if (hdr.bridge.absorbed == 1) {
+                            absorb();
+                            if (hdr.bridge.load == 1) {
+                                meta.drop = Drop.LOST;
+                            }
+                        } else if (hdr.bridge.downwards == 1) {
+                            down.apply(hdr, traffic);
+                        } else {
+                            up.apply(hdr, meta, traffic);
+                        }
                     }
                 }
-                if (meta.drop != Drop.NONE) {
-                    deparser_meta.drop_ctl = 1;
-                    drops.count((bit<8>)meta.drop);
-                }
+            }
+            if (meta.drop != Drop.NONE) {
+                deparser_meta.drop_ctl = 1;
+                drops.count((bit<8>)meta.drop);
             }
         }
     }

@@ -68,6 +68,7 @@ control Marks(inout packet_t hdr, in state_t meta) {
     action give() {
         hdr.atp.exponent = look_at_exponent.execute(ROW);
     }
+    @stage(11)
     table marks {
         key = { meta.store: ternary; meta.add: ternary; hdr.bridge.load: ternary; }
         actions = { begin; join; join_and_give; give; NoAction; }
@@ -87,6 +88,7 @@ control Marks(inout packet_t hdr, in state_t meta) {
     action join_flag() {
         seen = join_flags.execute(ROW);
     }
+    @stage(10)
     table flagged {
         key = { meta.store: ternary; meta.add: ternary; hdr.bridge.load: ternary; }
         actions = { begin_flag; join_flag; NoAction; }
@@ -111,6 +113,7 @@ control Marks(inout packet_t hdr, in state_t meta) {
     action give_overflow() {
         hdr.atp.overflow = look_at_overflow.execute(ROW);
     }
+    @stage(10)
     table any {
         key = {
             hdr.lanes.isValid(): ternary;

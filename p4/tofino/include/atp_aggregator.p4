@@ -78,6 +78,7 @@ control Last(in packet_t hdr, inout state_t meta) {
     action remember_##name##_() { \
         remember.execute(ROW); \
     } \
+    @stage(0) \
     table name##_ { \
         key = { hdr.bridge.pass: ternary; hdr.bridge.claimed: ternary; } \
         actions = { look_at_##name##_; remember_##name##_; NoAction; } \

@@ -63,6 +63,9 @@ header pending_t {
     bit<32> bitmap;
 }
 
+// What egress looks up leaves the first stage's tables to ingress.
+#define EGRESS_STAGE @stage(1)
+
 /* Of atp_t the number, in the words that registers have. */
 header number_t {
     bit<32> front;
@@ -77,7 +80,7 @@ header bridge_t {
     bit<8>  chunk;       // of the next 32 values
     bit<1>  replicated;
     bit<1>  load;        // the sum goes up in it
-    bit<1>  absorbed;
+    bit<1>  absorbed;    // with `load`: refused, what it was to take up is not whole
     bit<1>  claimed;     // it took the aggregator: the record of the last number is to be written
     bit<1>  evicted;     // the aggregator is free when it leaves
     bit<1>  first;
@@ -87,6 +90,7 @@ header bridge_t {
     place_t cell;        // of the next 32 values
     bit<32> surplus;     // workers that `seen` has because of it, though it was passed on
     bit<32> ecn_depth;
+    bit<32> ticket;      // place among the additions to its aggregator
 }
 
 struct packet_t {

@@ -65,6 +65,7 @@ control Replicas(inout packet_t hdr, in egress_intrinsic_metadata_t standard) {
         hdr.ipv4.dst_addr = ip;
         hdr.udp.dst_port = port;
     }
+    @stage(2)
     table replica {
         key = {
             hdr.atp.job: exact;

@@ -11,6 +11,10 @@
 
 #include "passes.p4"
 
+#ifndef EGRESS_STAGE
+#define EGRESS_STAGE
+#endif
+
 struct cell_t {
     int<32> sum;
     int<32> overflow;  // 1: since it began, two operands of one sign gave a sum of the other
@@ -113,6 +117,7 @@ control Overflows(in flags_t flags, inout bit<1> overflow) {
     }
 #define FLAG_KEY(i) flags.f##i: ternary;
 #define NONE_SET(i) , 0
+    EGRESS_STAGE
     table any {
         key = {
             overflow: ternary;
