@@ -227,7 +227,8 @@ class Network:
         return dict(zip(names, counts, strict=True))
 
     def drops(self, switch: int = 0) -> dict[str, int]:
-        names = ("none", "malformed", "wrong size", "unknown job", "wrong source", "wrong workers", "old incarnation", "repeated")
+        names = ("none", "malformed", "wrong size", "unknown job", "wrong source", "wrong workers", "old incarnation", "repeated",
+                 "lost")  # fmt: skip
         return {n: c for n, c in zip(names, self.switches[switch].counter("drops")[:, 0].tolist(), strict=True) if c}
 
     def held(self, switch: int = 0) -> int:

@@ -174,7 +174,7 @@ def test_nothing_runs(monkeypatch, capsys):
 
 def test_cells_are_called_as_the_program_calls_them(tmp_path):
     program = str(paths.p4_dir() / "switchml.p4")
-    assert labels(program, "SwitchIngress.drops", 10)[1] == "malformed"
-    assert labels(program, "SwitchIngress.drops", 20)[11] == "job 1: malformed"
+    assert labels(program, "SwitchIngress.drops", 11)[1] == "malformed"
+    assert labels(program, "SwitchIngress.drops", 22)[12] == "job 1: malformed"
     assert labels(program, "SwitchIngress.drops", 7) == list("0123456")
     assert labels(str(tmp_path / "gone.p4"), "SwitchIngress.drops", 2) == ["0", "1"]
