@@ -15,6 +15,7 @@ import uuid
 import numpy as np
 import pytest
 from fake_target import FakeTarget
+from ranks import wait_until
 
 from ina import paths
 from ina.control import service as service_module
@@ -104,13 +105,6 @@ def close_fds(*attachments):
     for attachment in attachments:
         for fd in attachment.fds:
             os.close(fd)
-
-
-def wait_until(condition, what, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("kind", ["shm", "udp"])

@@ -12,13 +12,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import DEVNULL
 
 import pytest
 from capabilities import need
+from ranks import wait_until
 
 need("cc", "p4runtime", "torch", "root", "netns", "mininet")
 
@@ -138,10 +138,8 @@ def namespaces(switches):
             stack.callback(sleeper.wait)
             stack.callback(sleeper.kill)
             inside = ["nsenter", "-t", str(sleeper.pid), "-n"]
-            for _ in range(100):  # until it is in its own
-                if os.readlink(f"/proc/{sleeper.pid}/ns/net") != os.readlink("/proc/thread-self/ns/net"):
-                    break
-                time.sleep(0.02)
+            theirs, ours = f"/proc/{sleeper.pid}/ns/net", os.readlink("/proc/thread-self/ns/net")
+            wait_until(lambda theirs=theirs, ours=ours: os.readlink(theirs) != ours, "a namespace of its own")
             ip(f"link add port{n} type veth peer name nic netns {sleeper.pid}", f"link set port{n} up")
             ip("link set lo up", f"link set nic address 02:aa:00:00:00:0{n}", "link set nic up", f"addr add 10.0.0.{n}/8 dev nic",
                f"neigh replace {switch.ip} lladdr {switch.mac} nud permanent dev nic", inside=inside)  # fmt: skip

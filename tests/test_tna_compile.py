@@ -132,7 +132,8 @@ def test_port_metadata(tmp_path: Path) -> None:
              types="struct port_t { bit<16> x; bit<4> y; }")  # fmt: skip
     assert p.ingress(data(), metadata=bytes.fromhex("1234 5678 9abc def0")).frame == data(c=0x1234, d=5)
     fields = [{"name": "x", "width": 16, "bit": 0}, {"name": "y", "width": 4, "bit": 16}]
-    assert p.layout["port_metadata"] == {"name": "IP.$PORT_METADATA", "unpacked": True, "fields": fields}
+    table = {"name": "IP.$PORT_METADATA", "key": "intr.ingress_port", "unpacked": True, "fields": fields}
+    assert p.layout["port_metadata"] == table
 
 
 def test_port_metadata_as_a_header(tmp_path: Path) -> None:
