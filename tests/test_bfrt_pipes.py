@@ -402,3 +402,17 @@ def test_direct_registers_are_fields_of_entries(device, switch):
     assert device.read(Row(numbered, there), Where(3))[0].data == {field: 4}
     ids = {f.name: f.id for f in device.info.table(numbered).data}
     assert ids == {field: 1}  # after the parameters of actions, of which there are none
+
+
+def test_the_index_of_a_partition_is_a_key_that_matches_exactly(tmp_path):
+    source = (Path(__file__).parent / "p4" / "bfrt_pipes.p4").read_text()
+    exact, other = "hdr.ethernet.dst : exact; meta", "hdr.ethernet.dst : atcam_partition_index; meta"
+    assert source.count(exact) == 1
+    path = tmp_path / "partitions.p4"
+    path.write_text(source.replace(exact, other))
+    with Switch(compile_program(path).so_path, pipes=1) as switch:
+        device = Device(switch)
+        device.write("INSERT", row())
+        (found,) = device.read(Row(TABLE, key()))
+        assert found.key == key() and found.data["port"] == 2
+        assert device.info.table(TABLE).key("hdr.ethernet.dst").match == "exact"

@@ -13,6 +13,7 @@ from typing import Any
 
 from ina.switch.p4info import EntityError, find
 
+STORED = {"atcam": "exact", "dleft_hash": "exact"}  # words for how the hardware keeps a table: how its keys match
 WIDTHS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
 
 
@@ -87,7 +88,8 @@ def _field(said: dict[str, Any], match: str = "", read_only: bool = False, manda
     items = tuple(_field(item["singleton"]) for item in said.get("container", ()))
     width = int(kind.get("width", 0)) if name == "bytes" else WIDTHS.get(name, 0)
     blob = name == "bytes" and bool(said.get("repeated"))  # bytes, as many as there are
-    return Field(int(said["id"]), said["name"], name if blob else "int" if width else name, width, match.lower(),
+    return Field(int(said["id"]), said["name"], name if blob else "int" if width else name, width,
+                 STORED.get(match.lower(), match.lower()),
                  bool(said.get("repeated")), read_only or bool(said.get("read_only")), mandatory,
                  tuple(kind.get("choices", ())), items)  # fmt: skip
 

@@ -69,7 +69,7 @@ def _match(key: Field) -> dict[str, Any]:
         "id": key.id,
         "name": key.name,
         "bitwidth": key.width,
-        "matchType": "EXACT" if key.match == "atcam" else key.match.upper(),
+        "matchType": key.match.upper(),
     }
 
 

@@ -86,16 +86,15 @@ def _set_key(to: Any, table: Table, found: Field, value: Any) -> None:
     if found.type == "string":
         to.exact.value = str(value).encode()
         return
-    kind = "exact" if found.match == "atcam" else found.match
-    low, high = as_match(value, MatchField(found.id, found.name, found.width, kind), what)
+    low, high = as_match(value, MatchField(found.id, found.name, found.width, found.match), what)
     first, second = (n.to_bytes(found.bytes, "big") for n in (low, high))
-    if kind == "exact":
+    if found.match == "exact":
         to.exact.value = first
-    elif kind == "ternary":
+    elif found.match == "ternary":
         to.ternary.value, to.ternary.mask = first, second
-    elif kind == "lpm":
+    elif found.match == "lpm":
         to.lpm.value, to.lpm.prefix_len = first, high.bit_count()
-    elif kind == "range":
+    elif found.match == "range":
         to.range.low, to.range.high = first, second
     else:
         to.optional.value, to.optional.is_valid = first, True
@@ -169,9 +168,8 @@ def data_of(table: Table, action: Action | None, fields: Any) -> dict[str, Any]:
 
 def _key(table: Table, found: Field, part: Any) -> Any:
     kind, what = part.WhichOneof("match_type"), f"table {table.name}, key {found.name}"
-    expected = "exact" if found.match == "atcam" else found.match
-    if kind != expected:
-        raise EntityError(f"{what}: matched as {kind or 'nothing'}: expected {expected}")
+    if kind != found.match:
+        raise EntityError(f"{what}: matched as {kind or 'nothing'}: expected {found.match}")
     said = getattr(part, kind)
     if found.type == "string":
         try:
