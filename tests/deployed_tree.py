@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
+import tofino_file
 
 from ina import paths
 from ina.bfrt.device import Device
@@ -37,24 +38,6 @@ slots = 32
 
 [tofino]
 p4_name = "switchml"
-"""
-SWITCH = """
-[[tofino.switch]]
-name = "{name}"
-at = "{at}"
-ports = {{ {ports} }}
-"""
-LINK = """
-[[tofino.link]]
-ends = ["{a}", "{b}"]
-"""
-HOST = """
-[[tofino.host]]
-name = "server{n}"
-switch = "leaf{leaf}"
-port = "{port}/0"
-mac = "0c:42:a1:00:00:0{n}"
-ip = "10.0.0.{n}"
 """
 
 
@@ -179,11 +162,10 @@ class Tree:
         except BaseException:
             self.close()
             raise
-        self.file.write_text(FILE + "".join(
-            SWITCH.format(name=name, at=self.proxies[name].address, ports=", ".join(
-                f'"{port}" = {{}}' for port in self._ports[name])) for name in self.names)
-            + "".join(LINK.format(a=a, b=b) for a, b in cabled)
-            + "".join(HOST.format(n=n, leaf=(n - 1) // HOSTS + 1, port=(n - 1) % HOSTS + 1) for n in self.hosts))  # fmt: skip
+        tables = [tofino_file.switch(name, self.proxies[name].address, self._ports[name]) for name in self.names]
+        tables += [tofino_file.link(a, b) for a, b in cabled]
+        tables += [tofino_file.host(n, f"leaf{(n - 1) // HOSTS + 1}", (n - 1) % HOSTS + 1) for n in self.hosts]
+        self.file.write_text(FILE + "".join(tables))
 
     def _plug(self, switch: str, name: str, port: Port) -> None:
         self._ports[switch][name] = port

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capabilities import need
-from tofino_judge import examples, judged, loaded
+from tofino_judge import examples, loaded, taken_up
 
 from ina.bfrt.schema import bfrt_json
 from ina.compiler import p4info_files
@@ -95,10 +94,7 @@ def test_the_comparison_sees_what_differs():
 
 @pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")
 def test_schema(program):
-    need("tna-programs")
-    need("p4c-tofino")
-    said = judged(program, (program.parent.parent,))
-    assert said.ok, said.said[-4000:]
+    said = taken_up(program)
     mine, _ = ours(program)
     theirs = {t["name"]: t for t in said.schema["tables"]}
     own = {t["name"]: t for t in mine["tables"]}
@@ -170,10 +166,7 @@ def test_the_text_is_read():
 
 @pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")
 def test_p4info(program):
-    need("tna-programs")
-    need("p4c-tofino")
-    said = judged(program, (program.parent.parent,))
-    assert said.ok, said.said[-4000:]
+    said = taken_up(program)
     schema, info = ours(program)
     own = p4info_files.text(info)
     for pipeline in {t["name"].partition(".")[0] for t in schema["tables"]}:  # p4c leaves them out

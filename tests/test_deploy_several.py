@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack
 
 import pytest
+import tofino_file
 from capabilities import need
 
 need("cc", "p4runtime")
@@ -62,15 +63,7 @@ switch = "root"
 session = 5
 port = "6/0"
 """
-HOST = """
-[[tofino.host]]
-name = "server{n}"
-switch = "leaf{leaf}"
-port = "{port}/0"
-mac = "0c:42:a1:00:00:0{n}"
-ip = "10.0.0.{n}"
-"""
-HOSTS = "".join(HOST.format(n=n, leaf=(n + 1) // 2, port=2 - n % 2) for n in range(1, 5))
+HOSTS = "".join(tofino_file.host(n, f"leaf{(n + 1) // 2}", 2 - n % 2) for n in range(1, 5))
 AT = {"leaf1": {1: 0, 2: 4}, "leaf2": {3: 0, 4: 4}}  # host's number -> device port
 UPLINKS = {("leaf1", 188): ("root", 16), ("leaf2", 184): ("root", 20)}
 CABLES = UPLINKS | {there: here for here, there in UPLINKS.items()}

@@ -17,6 +17,7 @@ from pathlib import Path
 from subprocess import DEVNULL
 
 import pytest
+import tofino_file
 from capabilities import need
 from ranks import wait_until
 
@@ -44,26 +45,7 @@ ONE = """
 "1/0" = { fec = "rs" }
 "2/0" = { fec = "rs" }
 """
-SWITCH = """
-[[tofino.switch]]
-name = "{name}"
-at = "{at}"
-ports = {{ {ports} }}
-"""
-LINKS = """
-[[tofino.link]]
-ends = ["leaf1:17/0", "root:1/0"]
-[[tofino.link]]
-ends = ["leaf2:17/0", "root:2/0"]
-"""
-HOST = """
-[[tofino.host]]
-name = "server{n}"
-switch = "{switch}"
-port = "{port}/0"
-mac = "02:aa:00:00:00:0{n}"
-ip = "10.0.0.{n}"
-"""
+MAC = "02:aa:00:00:00"  # of hosts, but for the number
 RANK = """
 import hashlib, json, os
 import torch, torch.distributed as dist
@@ -192,7 +174,7 @@ def controller(hosts, file, state, *options):
 def test_ranks_train_over_a_switch_that_was_deployed(tmp_path):
     file, names = tmp_path / "far.toml", ["s1", "s1"]
     text = FILE.format(hosts=2, protocol="switchml") + ONE
-    file.write_text(text + "".join(HOST.format(n=n, switch="", port=n) for n in (1, 2)))
+    file.write_text(text + "".join(tofino_file.host(n, "", n, MAC) for n in (1, 2)))
     with namespaces(names) as hosts, ExitStack() as stack:
         switch, served = switch_run(tmp_path, "bfrt", "0@port1", "4@port2")
         stack.enter_context(running(switch, "P4Runtime:"))
@@ -214,9 +196,10 @@ def test_ranks_train_over_a_tree_that_was_deployed(tmp_path, protocol):
             switch, served = switch_run(tmp_path, name, *(f"{port}@{interface}" for port, interface in interfaces.items()),
                                         protocol=protocol)  # fmt: skip
             stack.enter_context(running(switch, "P4Runtime:"))
-            text += SWITCH.format(name=name, at=served, ports=", ".join(f'"{panel[port]}" = {{}}' for port in interfaces))
+            text += tofino_file.switch(name, served, [panel[port] for port in interfaces])
         places = [(1, "leaf1", 1), (2, "leaf1", 2), (3, "leaf2", 1)]
-        file.write_text(text + LINKS + "".join(HOST.format(n=n, switch=at, port=port) for n, at, port in places))
+        text += tofino_file.link("leaf1:17/0", "root:1/0") + tofino_file.link("leaf2:17/0", "root:2/0")
+        file.write_text(text + "".join(tofino_file.host(n, at, port, MAC) for n, at, port in places))
         assert "leaf1: port 17/0 (device port 128): up" in deploy(file)
         stack.enter_context(running(controller(hosts, file, tmp_path / "jobs.json"), '"pid"'))
         if protocol == "atp":

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from capabilities import need
+
 from ina import paths
 from ina.compiler.build import source_hash
 from ina.compiler.frontend import load
@@ -67,6 +69,15 @@ def judged(program: Path, include: tuple[Path, ...] = (), defines: dict[str, str
         _judge(judge, program, folders, defines or {}, kept)
     said = json.loads((kept / "said.json").read_text())
     return Judged(said["ok"], said["said"], kept)
+
+
+def taken_up(program: Path) -> Judged:
+    """What p4c says of one of `examples()`, which it must take."""
+    need("tna-programs")
+    need("p4c-tofino")
+    said = judged(program, (program.parent.parent,))
+    assert said.ok, said.said[-4000:]
+    return said
 
 
 def _judge(judge: Path, program: Path, folders: list[Path], defines: dict[str, str], kept: Path) -> None:
