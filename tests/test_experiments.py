@@ -312,6 +312,7 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
     need("cc", "matplotlib")
     trial.write_text(SMALL.replace("elements = 3000", "elements = 600_000").replace("[0.0, 0.05]", "[0.0, 0.001, 0.002, 0.003]"))
     command = [sys.executable, "-m", "ina.cli", "experiment", "run", str(trial), "--results", str(tmp_path / "results")]
+    command += ["--processes", "8"]  # points under way are ended: all of them may be
     runner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     try:
         deadline = time.monotonic() + 60
@@ -325,8 +326,25 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):
     assert runner.returncode == 130 and "the same command goes on" in said and "Traceback" not in said, said
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert re.search(r"[1-7] of 8 points are there already", done.stdout), done.stdout
+    assert re.search(r"[1-8] of 8 points are there already", done.stdout), done.stdout
     assert len(list(tmp_path.glob("results/*"))) == 1 and len(list(tmp_path.glob("results/*/*/metrics.json"))) == 8
+
+
+def test_a_sweep_interrupted_at_its_report_is_gone_on_with(trial, tmp_path, monkeypatch):
+    need("cc", "matplotlib")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(compare, "page", interrupt)
+        sweep.sweep(plan.load(trial), tmp_path, quiet())
+    (folder,) = tmp_path.glob("*/")
+    written = {path: path.stat().st_mtime_ns for path in folder.glob("*/metrics.json")}
+    assert len(written) == 4 and not (folder / "report.html").exists()
+    assert sweep.sweep(plan.load(trial), tmp_path, quiet()) == folder and (folder / "report.html").exists()
+    assert written == {path: path.stat().st_mtime_ns for path in written}  # none was run again
+    assert sweep.sweep(plan.load(trial), tmp_path, quiet()) != folder  # it is finished now
 
 
 def test_points_in_processes_are_the_same_points(trial, tmp_path):

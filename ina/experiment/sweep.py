@@ -3,6 +3,7 @@
     results/<name>-<time>/experiment.json     the plan, with the hashes of program and worker
     results/<name>-<time>/000-loss=0.0/       a run's folder (ina/experiment/record.py); finished, or run again
     results/<name>-<time>/report.html         all points beside each other, as far as they are
+    results/<name>-<time>/unfinished          there until the sweep came to its end, the report included
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ from ina.experiment.config import ConfigError, Keys, Virtual
 from ina.experiment.plan import Plan
 from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, sources, write_json
 from ina.transport.errors import JobError
+
+UNFINISHED = "unfinished"
 
 
 class SweepFailed(RuntimeError):
@@ -75,12 +78,13 @@ def _hold(folder: Path) -> int:
 
 
 def unfinished(root: Path, document: dict) -> list[Path]:
-    """Folders of this plan, newest first, in which points are missing."""
+    """Folders of this plan, newest first, in which points are missing or whose sweep was interrupted."""
     found = []
     for path in sorted(root.glob(f"{document['name']}-*/experiment.json"), reverse=True):
-        known = read_json(path)
-        if not _same(known, document) and not all(finished(path.parent / p["folder"]) for p in known["points"]):
-            found.append(path.parent)
+        known, folder = read_json(path), path.parent
+        missing = not all(finished(folder / p["folder"]) for p in known["points"])
+        if not _same(known, document) and (missing or (folder / UNFINISHED).exists()):
+            found.append(folder)
     return found
 
 
@@ -123,6 +127,7 @@ def sweep(
     folder, hold = open_folder(plan, root, resume, new)
     try:
         console.print(f"Results go to {folder}", highlight=False)
+        (folder / UNFINISHED).touch()  # points under way may all end after Ctrl-C: nothing is missing then but the end
         places = [folder / point.folder(i) for i, point in enumerate(plan.points)]
         todo = [i for i, place in enumerate(places) if not finished(place)]
         if len(todo) < len(places):
@@ -141,6 +146,7 @@ def sweep(
             for table in compare.tables(plan.base.name, results):
                 console.print(table)
             console.print(f"Report: {folder / 'report.html'}", highlight=False)
+        (folder / UNFINISHED).unlink()
     finally:
         os.close(hold)
     if failures:
