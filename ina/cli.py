@@ -1,27 +1,36 @@
-"""The command line: ``ina run``, ``ina compile``, ``ina switch``, ..."""
+"""The command line: ``ina run``, ``ina compile``, ``ina switch``, ...
+
+What the commands need is imported by `parser`, so that whatever happens meanwhile is said as what happens later.
+"""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 
 from ina import __version__
-from ina.control import cli as control
-from ina.control import daemon, parameter_server
-from ina.emulator import cli as explore
-from ina.experiment import cli as experiments
-from ina.experiment import doctor
-from ina.p4 import cli as p4
-from ina.p4runtime import cli as switch
-from ina.tofino import cli as tofino
-from ina.tofino import deploy_cli as deploy
-from ina.wire import cli as wire
-from topologies import cli as networks
-from topologies import show
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import argparse
 
 
 def parser() -> argparse.ArgumentParser:
+    import argparse
+
+    from ina.control import cli as control
+    from ina.control import daemon, parameter_server
+    from ina.emulator import cli as explore
+    from ina.experiment import cli as experiments
+    from ina.experiment import doctor
+    from ina.p4 import cli as p4
+    from ina.p4runtime import cli as switch
+    from ina.tofino import cli as tofino
+    from ina.tofino import deploy_cli as deploy
+    from ina.wire import cli as wire
+    from topologies import cli as networks
+    from topologies import show
+
     top = argparse.ArgumentParser(
         prog="ina", description="In-network aggregation: P4 switch programs and real torch training."
     )
@@ -48,6 +57,7 @@ EXTRAS = {"google": "p4runtime", "grpc": "p4runtime", "torch": "torch", "matplot
 
 def main(argv: list[str] | None = None) -> int:
     """What no command can do anything about: an extra or memory that is missing, Ctrl-C, a pipe whose reader has gone."""
+    args = None
     try:
         args = parser().parse_args(argv)
         status = args.main(args)
@@ -60,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         if "pip install" in str(error):
             return _say(error, 1)
         package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
+        if args is None or package not in EXTRAS:
             raise
         return _say(f"ina {args.asked} needs the extra {EXTRAS[package]}: pip install 'ina[{EXTRAS[package]}]' ({error})", 1)
     except MemoryError as error:

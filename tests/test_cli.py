@@ -15,7 +15,7 @@ from ina import cli, paths
 
 def ina(*argv, before="pass", **options):
     """``ina ...`` as a process of its own, in which the statements `before` came first."""
-    code = f"import sys; {before}; from ina import cli; sys.exit(cli.main(sys.argv[1:]))"
+    code = f"import sys\n{before}\nfrom ina import cli; sys.exit(cli.main(sys.argv[1:]))"
     return subprocess.run([sys.executable, "-c", code, *map(str, argv)], text=True, timeout=60, check=False, **options)
 
 
@@ -52,6 +52,20 @@ def test_what_no_command_can_help(raised, status, said, monkeypatch, capsys):
     monkeypatch.setattr(cli, "parser", lambda: made)
     assert cli.main([]) == status
     assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("module", ["argparse", "numpy", "ina._native", "topologies.show"])
+def test_ctrl_c_while_it_starts_is_one_line(module):
+    """Half a second of imports: whichever it comes upon."""
+    interrupted = f"""
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+"""
+    done = ina("--version", before=interrupted, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "ina: interrupted\n")
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch):
