@@ -18,11 +18,13 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help run experiment experiments figures test conformance bench bench-dpdk dpdk soak lint clean data mininet tofino
+.PHONY: help build run experiment experiments figures test conformance bench bench-dpdk dpdk soak lint clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
 	@echo '  ina --help      the command line, in $(VENV)/bin once one of them ran'
+
+build: $(VENV)/built ## build the compiled part, if it is older than its sources (the other targets do, too)
 
 run: $(VENV)/built data $(if $(filter local,$(WORLD)),,mininet) $(if $(filter bmv2,$(SWITCH)),$(VENV)/p4runtime) ## train Fashion-MNIST through the P4 switch and over Gloo, and compare
 	@$(RUN) -m ina.cli run --world $(or $(WORLD),auto) $(if $(SWITCH),--switch $(SWITCH)) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(ARGS)

@@ -18,10 +18,10 @@ from cffi import FFI
 from bench import switch as switchml
 from bench.common import Measurement
 from ina import paths
-from ina._native import ffi, lib
 from ina.compiler.build import compile_program
 from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
+from ina.native import ffi, lib
 from ina.switch import Switch
 from ina.switch.entities import insert
 from ina.transport import SERVER, Worker, WorkerConfig, worker_address

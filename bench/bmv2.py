@@ -18,9 +18,9 @@ from pathlib import Path
 from bench.common import Measurement, console
 from bench.switch import compiled, header
 from ina import paths
-from ina._native import ffi
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
+from ina.native import ffi
 from ina.p4runtime import bmv2
 from ina.switch import Switch
 from ina.transport.namespaces import own_namespace

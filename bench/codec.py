@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bench.common import Measurement, median_seconds
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 
 SHIFT = lib.ina_codec_shift(4)
 PLACES = {"L2": 256 << 10, "memory": 256 << 20}

@@ -37,7 +37,8 @@ HEADERS = [
     "ina/emulator/flow.h",
     "ina/emulator/collective.h",
 ]
-SOURCE_DIRS = ["host", "ina/switch", "ina/emulator"]
+PATHS = runpy.run_path(str(ROOT / "ina/paths.py"))  # by its path: when pip builds, the package is not to be imported
+SOURCE_DIRS = PATHS["NATIVE"]
 
 
 def declarations(header: str) -> str:
@@ -63,12 +64,13 @@ def builder() -> FFI:
     headers = [h for h in HEADERS if (ROOT / h).exists()]
     for header in headers:
         ffi.cdef(declarations(header))
-    # Workers that are compiled later, into other objects, must have been made with the same headers (ina/transport/protocols.py).
-    ffi.cdef("static char *const INA_HEADERS;")
-    made_with = runpy.run_path(str(ROOT / "ina/paths.py"))["host_headers"]()
+    # Workers that are compiled later, into other objects, must have been made with the same headers (ina/transport/protocols.py),
+    # and what Python calls must be what lies beside it (ina/native.py).
+    made = {"INA_HEADERS": PATHS["host_headers"](), "INA_SOURCES": PATHS["native_sources"]()}
+    ffi.cdef("".join(f"static char *const {name};" for name in made))
     ffi.set_source(
         "ina._native",
-        "\n".join([f'#define INA_HEADERS "{made_with}"', *(f'#include "{h}"' for h in headers)]),
+        "\n".join([*(f'#define {name} "{digest}"' for name, digest in made.items()), *(f'#include "{h}"' for h in headers)]),
         sources=sources(),
         include_dirs=[str(ROOT), str(ROOT / "host"), str(ROOT / "ina/switch"), str(ROOT / "ina/emulator")],
         extra_compile_args=compile_flags(),

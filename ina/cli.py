@@ -56,7 +56,8 @@ EXTRAS = {"google": "p4runtime", "grpc": "p4runtime", "torch": "torch", "matplot
 
 
 def main(argv: list[str] | None = None) -> int:
-    """What no command can do anything about: an extra or memory that is missing, Ctrl-C, a pipe whose reader has gone."""
+    """What no command can do anything about: a compiled part that is older than its sources, an extra or memory that is missing,
+    Ctrl-C, a pipe whose reader has gone."""
     args = None
     try:
         args = parser().parse_args(argv)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
+NATIVE = ("host", "ina/switch", "ina/emulator")  # folders of a checkout whose C files are the compiled part
 
 
 def root() -> Path:
@@ -31,9 +32,21 @@ def include_dirs() -> list[Path]:
 
 def host_headers() -> str:
     """SHA-256 of the headers of ``host/``; the compiled part says which ones it was made with (``lib.INA_HEADERS``)."""
+    return _digest((root() / "host").glob("*.h"))
+
+
+def native_sources() -> str:
+    """SHA-256 of the compiled part's sources (``lib.INA_SOURCES``); empty in an installed package, which has not all of them."""
+    checkout = PACKAGE.parent
+    if not (checkout / "host" / "binding.py").is_file():
+        return ""
+    return _digest(path for folder in NATIVE for path in (checkout / folder).iterdir() if path.suffix in (".c", ".h"))
+
+
+def _digest(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
-    for header in sorted((root() / "host").glob("*.h")):
-        digest.update(header.name.encode() + b"\0" + header.read_bytes() + b"\0")
+    for path in sorted(files):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 

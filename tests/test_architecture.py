@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent
 # A module may import those of lower floors and of its own room.
 FLOORS = {
     "paths": -1,
-    "_native": 0,
+    "_native": -1,
+    "native": 0,
     "compiler": 0,
     "wire": 1,
     "codec": 2,
@@ -31,6 +32,7 @@ FLOORS = {
 }
 # Rooms of one floor do not know each other, and these do not know anything of ina but what stands here.
 ONLY = {"compiler": {"compiler", "paths"}, "paths": set()}
+DOORS = {"_native": "native"}  # the only room that may import this one
 
 SOURCES = sorted((ROOT / "ina").rglob("*.py"))
 
@@ -63,6 +65,7 @@ def test_imports_point_downwards(path):
     for other in imported(path) - {room}:
         assert other in FLOORS, f"{path.name} imports ina.{other}, which has no floor in this test"
         assert FLOORS[other] < FLOORS[room], f"{path.name} ({room}) imports ina.{other}, which is not below it"
+        assert DOORS.get(other, room) == room, f"{path.name} imports ina.{other}: expected ina.{DOORS[other]}"
         assert room not in ONLY or other in ONLY[room], f"ina.{room} must not know ina.{other}"
 
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from ina._native import ffi
 from ina.control.programs.atp import ATP
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Wire
 from ina.emulator.servers import Servers
 from ina.emulator.shared import Shared
+from ina.native import ffi
 from ina.transport import Worker, WorkerConfig
 from ina.transport.config import ATP_SWITCH
 from ina.transport.ports import Address, Faults

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import subprocess
 import sys
 
@@ -31,6 +32,33 @@ def test_an_extra_that_is_missing_is_named(argv, tmp_path):
     assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 1
 
 
+def test_a_compiled_part_of_other_sources_is_refused():
+    """After `git pull` without `make`: what the older one lacks would show in the midst of a run."""
+    others = "from ina import paths; paths.native_sources = lambda: 'others'"
+    done = ina("--version", before=others, capture_output=True)
+    assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1, done.stderr
+    assert "_native" in done.stderr and "was built from other sources" in done.stderr and "run make build" in done.stderr
+
+
+def test_a_compiled_part_that_is_missing_is_refused():
+    done = ina("--version", before="sys.modules['ina._native'] = None", capture_output=True)
+    assert done.returncode == 1 and "compiled part cannot be loaded: run make build" in done.stderr, done.stderr
+
+
+def test_sources_are_those_of_a_checkout(tmp_path, monkeypatch):
+    """One more line is another digest; an installed package has headers and no means to build."""
+    for folder in paths.NATIVE:
+        shutil.copytree(paths.PACKAGE.parent / folder, tmp_path / folder)
+    before = paths.native_sources()
+    monkeypatch.setattr(paths, "PACKAGE", tmp_path / "ina")
+    assert paths.native_sources() == before
+    with (tmp_path / "ina" / "switch" / "switch.c").open("a") as source:
+        source.write("\n")
+    assert paths.native_sources() not in ("", before)
+    (tmp_path / "host" / "binding.py").unlink()
+    assert paths.native_sources() == ""
+
+
 def test_a_reader_that_has_gone_is_no_error(tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
@@ -54,7 +82,7 @@ def test_what_no_command_can_help(raised, status, said, monkeypatch, capsys):
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize("module", ["argparse", "numpy", "ina._native", "topologies.show"])
+@pytest.mark.parametrize("module", ["argparse", "numpy", "ina.native", "topologies.show"])
 def test_ctrl_c_while_it_starts_is_one_line(module):
     """Half a second of imports: whichever it comes upon."""
     interrupted = f"""

@@ -121,8 +121,8 @@ def run(name: str, packets: int) -> tuple[int, int, int]:
     from cffi import FFI
 
     from ina import paths
-    from ina._native import ffi as native
     from ina.compiler import build
+    from ina.native import ffi as native
     from ina.switch import Switch
 
     with tempfile.TemporaryDirectory() as folder:

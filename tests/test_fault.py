@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 from ina.transport import ports
 from ina.transport.ports import Faults
 

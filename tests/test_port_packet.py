@@ -6,7 +6,7 @@ import time
 import pytest
 from capabilities import need
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 from ina.transport import ports
 from ina.transport.namespaces import own_namespace
 

@@ -13,7 +13,7 @@ from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 from ina.transport import ports
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from ina import paths
-from ina._native import ffi
 from ina.compiler.build import compile_program
 from ina.control.client import Client, ControlError, start_server
 from ina.control.controller import Controller
@@ -22,6 +21,7 @@ from ina.emulator.explorable import SwitchMachine, WorkerMachine
 from ina.emulator.explorer import Budget, Explorer
 from ina.experiment import sharing
 from ina.experiment.config import Sharing
+from ina.native import ffi
 from ina.switch.embedded import Switch
 from ina.transport import SWITCH, Endpoint, Worker, WorkerConfig, headers, protocols
 

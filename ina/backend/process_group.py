@@ -23,13 +23,13 @@ import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from ina._native import lib
 from ina.backend import spans, sums, world
 from ina.backend.counters import COUNTERS
 from ina.backend.settings import Options, Settings
 from ina.backend.spans import open_trace, span
 from ina.backend.staging import staged
 from ina.backend.work import Completer, CopyBackWork, LazyWork, SwitchWork
+from ina.native import lib
 
 GLOO = dist.ProcessGroup.BackendType.GLOO
 SUMS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM)

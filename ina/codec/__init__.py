@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 
 EXP_MIN: int = lib.INA_EXP_MIN
 EXP_MAX: int = lib.INA_EXP_MAX

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 from ina.transport.config import ETHERNET_OVERHEAD
 
 SEND, ADD, COPY = lib.INA_SEND, lib.INA_ADD, lib.INA_COPY

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ina._native import ffi, lib
 from ina.control.controller import Controller, switch_address
 from ina.emulator.explorer import Explorer, Machine, Sent
+from ina.native import ffi, lib
 from ina.switch.embedded import Switch
 from ina.transport.config import WorkerConfig
 from ina.transport.parameter_server import ParameterServer

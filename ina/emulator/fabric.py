@@ -19,12 +19,12 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
-from ina._native import ffi, lib
 from ina.control.controller import Controller, Job, switch_address
 from ina.control.forwarding import forwarding
 from ina.control.programs import PUBLISHED, recognise
 from ina.emulator.collectives import IDEAL, Schedule
 from ina.emulator.network import Completion, End, Network, Wire
+from ina.native import ffi, lib
 from ina.switch.embedded import Switch
 from ina.switch.program import Program
 from ina.transport import protocols, worker_address

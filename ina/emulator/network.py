@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 from ina.switch.embedded import Switch
 from ina.transport import protocols
 from ina.transport.block import stats_dict

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 
-from ina._native import ffi, lib
 from ina.control.controller import switch_address
 from ina.control.programs import Parent
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.network import Network
+from ina.native import ffi, lib
 from ina.transport import SERVER, Address
 from ina.transport.block import stats_dict
 from ina.transport.parameter_server import ServerConfig

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from ina._native import ffi, lib
 from ina.control.controller import Controller, Job
 from ina.control.programs import JobProgram, Parent
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Wire
+from ina.native import ffi, lib
 from ina.transport import SERVER, SWITCH, Address, WorkerConfig
 from ina.transport.block import stats_dict
 from ina.transport.parameter_server import ServerConfig

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 from ina.switch.cells import CELL_ENTRIES, Cells, Pipes, meter_configs
 from ina.switch.entities import (
     CloneSessionEntry,

@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 from ina.switch.p4info import P4Info
 
 

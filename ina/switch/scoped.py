@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 from ina.switch.cells import Cells, Pipes
 from ina.switch.entities import TableEntry
 from ina.switch.p4info import P4Info

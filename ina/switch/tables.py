@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ina._native import ffi
+from ina.native import ffi
 from ina.switch.entities import (
     ProfileGroup,
     ProfileMember,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ina._native import ffi
+from ina.native import ffi
 
 
 class Block:

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 
 from . import protocols
 from .ports import PS, Address

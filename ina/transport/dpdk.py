@@ -24,7 +24,7 @@ from pathlib import Path
 from cffi import FFI
 
 from ina import paths
-from ina._native import ffi as native
+from ina.native import ffi as native
 
 from . import headers
 from .ports import MAX_FRAME, MIN_FRAME, Port

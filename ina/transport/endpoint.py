@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 
 from . import protocols
 from .block import stats_dict

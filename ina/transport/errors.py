@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ina._native import lib
+from ina.native import lib
 
 
 @dataclass(frozen=True)

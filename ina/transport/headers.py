@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ina import paths
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 
 
 def made_with() -> str:

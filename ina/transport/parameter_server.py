@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 
 from .block import Block
 from .config import ATP_SWITCH, MAX_SLOTS, SERVER, VALUES, fill_address, worker_address

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 
 PS = 10**12  # picoseconds in a second
 MIN_FRAME: int = lib.INA_PORT_MIN_FRAME

@@ -12,8 +12,8 @@ import functools
 import os
 from pathlib import Path
 
-from ina import _native, paths
-from ina._native import ffi, lib
+from ina import native, paths
+from ina.native import ffi, lib
 from ina.transport import headers
 
 DEFAULT = "switchml"
@@ -97,6 +97,6 @@ def _compile(worker: Path) -> Path:
         raise ValueError(f"{worker}: {error}") from error
     flags = ["-std=gnu11", "-O3", "-march=native", "-Wall", f"-I{paths.root() / 'host'}"]
     try:
-        return shared_object(f"{worker.stem}-worker", flags, [worker], [_native.__file__], also=made_with)
+        return shared_object(f"{worker.stem}-worker", flags, [worker], [native.PATH], also=made_with)
     except BuildError as error:
         raise ValueError(f"{worker} does not compile: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ina._native import ffi, lib
+from ina.native import ffi, lib
 
 from .block import stats_dict
 from .parameter_server import ServerConfig
