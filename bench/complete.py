@@ -24,11 +24,16 @@ from ina.switch import Switch
 from ina.switch.program import Program
 from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor
 
-WORKERS, SLOTS, BATCH, RUNS = 4, 16, 16, 5  # frames and rows of so many stay near the core
-ELEMENTS, AHEAD = 1 << 16, 2  # of a tensor; tensors of each worker that are on their way
+WORKERS, RUNS = 4, 5
+ELEMENTS, AHEAD = 1 << 18, 1  # of a tensor, few of whose frames carry nothing but exponents; tensors of a worker on their way
 VALUES = (64, 128, 256, 1024, 2048)
 PACKETS = 600_000  # of 256 values, about, in a run
 STAGES = ("worker ports", "build", "switch ports", "switch", "decode", "ingress", "egress", "waiting")  # enum stage
+
+
+def window(values: int) -> int:
+    """Slots of the job, and frames of a burst: frames and rows of so many stay near the core."""
+    return max(4, min(16, 4096 // values))
 
 
 def compiled(folder: Path) -> tuple[FFI, object]:
@@ -53,13 +58,13 @@ def memory_ports(values: int) -> list[tuple[object, object]]:
     pairs = []
     for _ in range(WORKERS):
         pair = ffi.new("struct ina_port *[2]")
-        if error := lib.ina_port_mem_pair(SLOTS, HEADERS + 4 * values, pair):
-            raise OSError(-error, f"memory port of {SLOTS} frames")
+        if error := lib.ina_port_mem_pair(window(values), HEADERS + 4 * values, pair):
+            raise OSError(-error, f"memory port of {window(values)} frames")
         pairs.append((pair[0], pair[1]))
     return pairs
 
 
-def frames(values: int, count: int, slots: int = SLOTS) -> int:
+def frames(values: int, count: int, slots: int) -> int:
     """Frames of all workers for `count` tensors, if none is sent again: a tensor's first ones carry exponents of its blocks."""
     blocks = ELEMENTS // values
     return WORKERS * count * (blocks + min(blocks, slots))
@@ -72,8 +77,9 @@ class Rig:
     """
 
     def __init__(
-        self, values: int, ports: list[tuple[object, object]], bench: FFI, native, watch: bool = False, slots: int = SLOTS
+        self, values: int, ports: list[tuple[object, object]], bench: FFI, native, watch: bool = False, slots: int = 0
     ) -> None:
+        slots = slots or window(values)
         self.values, self.bench, self.native, self._keep = values, bench, native, [ports]
         defines = {"VALUES": str(values), "SLOTS": str(slots)}
         program = Program(compile_program(paths.p4_dir() / "switchml.p4", defines=defines).so_path)
@@ -101,7 +107,7 @@ class Rig:
         for member, function in (("input", "switch_input"), ("exponent", "codec_exponent"), ("encode", "codec_encode"),
                                  ("decode", "codec_decode")):
             setattr(c, member, self._cast("void *", ffi.addressof(lib, f"ina_{function}")))
-        c.batch, c.ahead, c.watch = BATCH, AHEAD, watch
+        c.batch, c.ahead, c.watch = min(window(values), slots), AHEAD, watch
         c.count = max(8, PACKETS * min(256, values) // (WORKERS * ELEMENTS))
 
     def _cast(self, kind: str, pointer: object) -> object:
@@ -137,8 +143,8 @@ class Rig:
 
     def limit(self) -> float:
         """Packets per second of the loop by hand."""
-        frames = np.zeros(2 * WORKERS * BATCH * (4 * self.values + 192) + 64, np.uint8)
-        rows = np.zeros(BATCH * self.values, np.uint32)
+        frames = np.zeros(2 * WORKERS * self.c.batch * (4 * self.values + 192) + 64, np.uint8)
+        rows = np.zeros(self.c.batch * self.values, np.uint32)
         aligned = self.bench.cast("uint8_t *", (frames.ctypes.data + 63) // 64 * 64)
         return 1e12 / min(self.native.limit(self.c, self.values, aligned, self.bench.cast("uint32_t *", rows.ctypes.data))
                           for _ in range(5))
@@ -203,7 +209,7 @@ def add(rates: Measurement, stages: Measurement, values: int, runs: list[Rig], w
 
 def measure() -> list[Measurement]:
     rates, stages = tables(
-        f"complete: one core run to completion in memory, {WORKERS} workers, {SLOTS} slots",
+        f"complete: one core run to completion in memory, {WORKERS} workers",
         "10 Mpps at 256 values: quantised, framed, parsed, added, replicated, turned back, and every sum verified",
     )
     with tempfile.TemporaryDirectory() as folder:

@@ -18,8 +18,8 @@ def test_run_to_completion_counts_and_verifies_every_packet(values, watch, tmp_p
     blocks = complete.ELEMENTS // values
     assert rig.packets == 3 * complete.WORKERS * blocks
     # Beside its blocks a tensor has a first packet with values, and others that carry exponents alone.
-    assert rig.c.sent == complete.frames(values, 3)
-    assert rig.c.bare == 3 * complete.WORKERS * (min(blocks, complete.SLOTS) - 1)
+    assert rig.c.sent == complete.frames(values, 3, complete.window(values))
+    assert rig.c.bare == 3 * complete.WORKERS * (min(blocks, complete.window(values)) - 1)
     assert rig.c.wrong == 0 and rig.c.elapsed_ps > 0 and rig.limit() > 0
     assert all(cycles > 0 for cycles in rig.cycles()[:6]) == watch
 
@@ -59,7 +59,8 @@ def test_over_rings_and_memif_every_packet_is_counted_and_verified():
     root = Path(__file__).resolve().parent.parent
     done = subprocess.run([sys.executable, "-c", OVER_DPDK], cwd=root, capture_output=True, text=True, timeout=200, check=False)
     packets = 2 * complete.WORKERS * (complete.ELEMENTS // 256)
-    assert done.stdout.splitlines() == [f"{packets} 0", f"{packets} True True", "128", "True"], done.stdout + done.stderr
+    jumbo = str(complete.WORKERS * (complete.ELEMENTS // 2048))
+    assert done.stdout.splitlines() == [f"{packets} 0", f"{packets} True True", jumbo, "True"], done.stdout + done.stderr
 
 
 def test_the_ceiling_is_what_testpmd_forwards():
@@ -73,9 +74,9 @@ def test_frames_that_testpmd_forwards_over_memif_are_whole(tmp_path):
     need("dpdk", "dpdk-testpmd", "two processors")
     from bench import dpdk
 
-    assert dpdk.memif_ceiling(8244, tmp_path) > 0
+    assert dpdk.memif_ceiling(8244, tmp_path, dpdk.window(2048)) > 0
     with pytest.raises(SystemExit, match="expected 8244 of each"):  # it takes frames of 64 bytes, and only says so
-        dpdk.memif_ceiling(8244, tmp_path, room=2176)
+        dpdk.memif_ceiling(8244, tmp_path, dpdk.window(2048), room=2176)
 
 
 def test_a_testpmd_that_ends_is_told_with_what_it_said():
