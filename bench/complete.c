@@ -155,8 +155,7 @@ static uint32_t serve(struct complete *c, uint32_t w, uint64_t *submitted, uint6
     uint32_t moved = 0;
     const int n = port->ops->rx(port, pkts, (int)c->batch, now);
     at = lap(c, WORKER_PORTS, n, at);
-    for (int i = 0; i < n; i++)
-        c->protocol->receive(c->state[w], c->tensors[w], &pkts[i], now);
+    c->protocol->receive(c->state[w], c->tensors[w], pkts, n, now);
     at = lap(c, DECODE, n, at);
     port->ops->rx_done(port, n);
     lap(c, WORKER_PORTS, n, at);

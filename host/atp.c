@@ -353,9 +353,9 @@ static void stale(struct state *st, uint32_t index, const struct ina_atp_view *v
     }
 }
 
-static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+/* 1: pkt is a frame to send back. */
+static int take(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
 {
-    struct state *st = state;
     struct tail *tail = tail_of(st);
     struct ina_worker_stats *stats = &tail->stats;
     struct ina_atp_view view;
@@ -402,7 +402,9 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         ina_rto_stop(&tail->rto, index); /* and FLYING for good */
         return 0;
     }
-    ina_rto_result(&tail->rto, index, now);
+    struct ina_rto_burst burst = {.since = UINT64_MAX};
+    ina_rto_answered(&tail->rto, &burst, index);
+    ina_rto_results(&tail->rto, &burst, now);
     stats->marked += (view.flags & INA_ATP_ECN) != 0;
     if (view.flags & INA_ATP_ECN)
         shrink(st, slot->seq);
@@ -425,6 +427,15 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
     }
     publish(st);
     return st->config.reply_in_place && send_one(st, tensors, pkt, now);
+}
+
+static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
+{
+    int replies = 0;
+    for (int i = 0; i < n; i++)
+        if (take(state, tensors, &pkts[i], now))
+            pkts[replies++] = pkts[i];
+    return replies;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -160,8 +160,7 @@ static int turn(struct ina_endpoint *e, uint64_t now)
     struct ina_packet pkts[BATCH];
     int moved = 0, n;
     while ((n = ina_port_rx(e->port, pkts, BATCH, now)) > 0) {
-        for (int i = 0; i < n; i++)
-            e->protocol->receive(e->state, e->tensors, &pkts[i], now);
+        e->protocol->receive(e->state, e->tensors, pkts, n, now);
         ina_port_rx_done(e->port, n);
         moved += n;
         if (moved >= 4 * BATCH)

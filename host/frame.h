@@ -9,7 +9,9 @@
 #include "protocol.h"
 #include "wire.h"
 
-enum { INA_FRAME_WORDS = 7 }; /* headers as words of 8 bytes, the last one of which overlaps the one before */
+/* Headers as words of 8 bytes, of which the first ones say nothing that changes from frame to frame, and the last one (tsi, set and
+ * slot, exponents) overlaps the one before. */
+enum { INA_FRAME_FIXED_WORDS = 4, INA_FRAME_WORDS = 7 };
 
 struct ina_frame_template {  /* all that does not change from packet to packet; a value */
     uint8_t data[INA_WIRE_PAYLOAD], bare[INA_WIRE_PAYLOAD]; /* with values, and without */
@@ -72,12 +74,14 @@ static inline int ina_frame_is_result(struct ina_frame_view *view, const struct 
         return 0;
     uint64_t words[INA_FRAME_WORDS], differs = 0; /* what shared memory says now is what is checked and used */
     ina_frame_load(words, pkt->data);
-    for (int i = 0; i < INA_FRAME_WORDS; i++)
+    for (int i = 0; i < INA_FRAME_FIXED_WORDS; i++) /* one vector */
+        differs |= (words[i] ^ frame->result[i]) & frame->fixed[i];
+    for (int i = INA_FRAME_FIXED_WORDS; i < INA_FRAME_WORDS; i++)
         differs |= (words[i] ^ frame->result[i]) & frame->fixed[i];
     /* In little endian the last word is tsi, set and slot, e0, e1. */
     const uint64_t last = words[INA_FRAME_WORDS - 1];
-    const uint32_t set_slot = ntohs((uint16_t)(last >> 32)), src_port = ntohs((uint16_t)(words[4] >> 16));
-    if (differs || ((src_port ^ set_slot) & frame->shard_mask))
+    const uint32_t set_slot = __builtin_bswap16((uint16_t)(last >> 32));
+    if (differs || (frame->shard_mask && ((__builtin_bswap16((uint16_t)(words[4] >> 16)) ^ set_slot) & frame->shard_mask)))
         return 0;
     *view = (struct ina_frame_view){
         .tsi = ntohl((uint32_t)last),

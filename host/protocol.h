@@ -1,6 +1,6 @@
 /* Protocol: the host side of in-network aggregation as a sans-IO state machine (protocols.h: which there are).
  *
- *     submit(tensor) . receive(frame, now) . frames_to_send(now) . next_timer() . events()
+ *     submit(tensor) . receive(frames, now) . frames_to_send(now) . next_timer() . events()
  *
  * No socket, no clock, no allocation, no pointer inside: `state` is one caller-owned block of state_size(config) bytes,
  * statistics and times in a tail from stats_offset(config); a snapshot is memcpy, equality of behaviour is memcmp of
@@ -37,7 +37,7 @@ struct ina_worker_config {
     uint32_t values;         /* int32 per packet: 32, 64, 128, 256, 1024 or 2048 */
     uint64_t rto_min_ps, rto_max_ps;
     uint64_t timeout_ps;     /* deadline of a tensor from its first possible transmission */
-    uint32_t reply_in_place; /* 1: receive() may turn a received frame into the next one (ports that can send it) */
+    uint32_t reply_in_place; /* 1: receive() may turn received frames into the next ones (ports that can send it) */
     uint64_t first_packet;   /* number of the job's first packet, equal on all workers; 0 but where the wrap is tested */
     /* ATP; other protocols do not look at these. */
     uint32_t window;         /* first congestion window, packets; 0: as much as the paper's, 60 KB */
@@ -104,9 +104,10 @@ struct ina_protocol {
      * The caller has put it at tensors[handle] where handle = next_handle(state) before the call. */
     int (*next_handle)(const void *state);
     int (*submit)(void *state, const struct ina_tensor *tensors, int handle, uint64_t now);
-    /* 1: pkt was rewritten into a frame to send back (only with reply_in_place); 0: consumed or dropped (counted).
-     * Any bytes are safe: only a result of the packet in flight of its slot is taken. */
-    int (*receive)(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now);
+    /* Takes n frames that have come by now, in order. Any bytes are safe: only a result of the packet in flight of its slot is
+     * taken; others are dropped and counted. Returns how many of them were rewritten into frames to send back (only with
+     * reply_in_place): their descriptors are the first ones of pkts then. */
+    int (*receive)(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now);
     /* Fills up to n lent frames (tailroom >= frame size); returns how many. Calls go on until it returns less than n. */
     int (*frames_to_send)(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now);
     uint64_t (*next_timer)(const void *state);                       /* UINT64_MAX: none */

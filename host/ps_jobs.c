@@ -83,17 +83,19 @@ uint64_t ina_ps_jobs_strangers(const struct ina_ps_jobs *jobs)
 
 /* ---- as a machine */
 
-static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct ina_ps_jobs *jobs = state;
-    const int number = ina_ps_job_of(pkt);
-    struct job *job = number < 0 ? NULL : find(jobs, (uint32_t)number);
-    if (!job) {
-        jobs->strangers++;
-        return 0;
+    for (int i = 0; i < n; i++) {
+        const int number = ina_ps_job_of(&pkts[i]);
+        struct job *job = number < 0 ? NULL : find(jobs, (uint32_t)number);
+        if (!job) {
+            jobs->strangers++;
+            continue;
+        }
+        ina_ps_receive(job->state, &pkts[i], now);
+        job->waits = 1;
     }
-    ina_ps_receive(job->state, pkt, now);
-    job->waits = 1;
     return 0;
 }
 

@@ -35,8 +35,7 @@ static int turn(struct ina_ps_server *s)
     const uint64_t now = ina_now();
     int moved = 0, n, lent, filled;
     while (moved < 4 * BATCH && (n = ina_port_rx(s->port, pkts, BATCH, now)) > 0) {
-        for (int i = 0; i < n; i++)
-            ina_ps_machine.receive(s->jobs, NULL, &pkts[i], now);
+        ina_ps_machine.receive(s->jobs, NULL, pkts, n, now);
         ina_port_rx_done(s->port, n);
         moved += n;
     }

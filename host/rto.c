@@ -7,7 +7,7 @@ static_assert(INA_RTO_LISTS <= 32, "`used` has a bit per list");
 
 size_t ina_rto_size(uint32_t slots)
 {
-    return sizeof(struct ina_rto) + slots * sizeof(struct ina_rto_slot);
+    return sizeof(struct ina_rto) + (slots + INA_RTO_LISTS) * sizeof(struct ina_rto_slot);
 }
 
 void ina_rto_init(struct ina_rto *rto, uint32_t slots, uint64_t min, uint64_t max)
@@ -19,10 +19,8 @@ void ina_rto_init(struct ina_rto *rto, uint32_t slots, uint64_t min, uint64_t ma
     rto->rto = ina_rto_at_most(4 * min, max); /* no sample yet: careful */
     rto->probe_interval = ina_rto_at_most(4 * rto->rto, max);
     rto->probe_budget = INA_PROBE_BURST;
-    for (int i = 0; i < INA_RTO_LISTS; i++)
-        rto->first[i] = rto->last[i] = INA_RTO_NONE;
-    for (uint32_t i = 0; i < slots; i++)
-        rto->slot[i] = (struct ina_rto_slot){.next = INA_RTO_NONE, .prev = INA_RTO_NONE, .list = INA_RTO_IDLE};
+    for (uint32_t i = 0; i < slots + INA_RTO_LISTS; i++)
+        rto->slot[i] = (struct ina_rto_slot){.next = (uint16_t)i, .prev = (uint16_t)i, .list = INA_RTO_IDLE};
 }
 
 static uint64_t interval(const struct ina_rto *rto, int list)
@@ -54,9 +52,15 @@ void ina_rto_pending(struct ina_rto *rto, uint32_t index, uint64_t now)
     ina_rto_append(rto, index, INA_RTO_WAITING, now);
 }
 
+/* The first slot of a list; not below `slots`: it is empty. */
+static uint32_t first(const struct ina_rto *rto, int list)
+{
+    return rto->slot[rto->slots + (uint32_t)list].next;
+}
+
 static uint64_t due(const struct ina_rto *rto, int list)
 {
-    const uint64_t t = ina_rto_later(rto->slot[rto->first[list]].since, interval(rto, list));
+    const uint64_t t = ina_rto_later(rto->slot[first(rto, list)].since, interval(rto, list));
     return list == INA_RTO_WAITING && !rto->probe_budget && t < rto->probe_refill ? rto->probe_refill : t;
 }
 
@@ -64,9 +68,13 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now, int *probe)
 {
     for (uint32_t left = rto->used; left; left &= left - 1) {
         const int list = __builtin_ctz(left);
+        const uint32_t index = first(rto, list);
+        if (index >= rto->slots) {
+            rto->used &= ~(1u << list);
+            continue;
+        }
         if (due(rto, list) > now)
             continue;
-        const int index = rto->first[list];
         *probe = list == INA_RTO_WAITING;
         if (!*probe) {
             rto->slot[index].level = list + 1 < INA_RTO_LEVELS ? list + 1 : list;
@@ -79,8 +87,8 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now, int *probe)
             }
             rto->probe_budget--;
         }
-        ina_rto_stop(rto, (uint32_t)index);
-        return index;
+        ina_rto_stop(rto, index);
+        return (int)index;
     }
     return -1;
 }
@@ -88,7 +96,10 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now, int *probe)
 uint64_t ina_rto_next(const struct ina_rto *rto)
 {
     uint64_t next = UINT64_MAX;
-    for (uint32_t left = rto->used; left; left &= left - 1)
-        next = ina_rto_at_most(next, due(rto, __builtin_ctz(left)));
+    for (uint32_t left = rto->used; left; left &= left - 1) {
+        const int list = __builtin_ctz(left);
+        if (first(rto, list) < rto->slots)
+            next = ina_rto_at_most(next, due(rto, list));
+    }
     return next;
 }

@@ -6,9 +6,12 @@
  *
  * RTO: Jacobson's estimator as RFC 6298 §2 writes it, Karn's rule (no samples from packets sent twice), exponential
  * back-off (§5.5) of each slot for itself, since loss of one packet says little about the others. A second result of a
- * packet sent twice shows that its time-out was too short (as in RFC 3522): RTO doubles, until the next sample. Probing: slots that wait for other workers are asked about only INA_PROBE_BURST at a time, at
- * intervals that double up to rto_max. Each result that arrives pays for one more probe and starts the intervals anew:
- * when late workers catch up, a lost result is found in a few RTOs.
+ * packet sent twice shows that its time-out was too short (as in RFC 3522): RTO doubles, until the next sample. Results that
+ * come in one burst are one sample, of the packet that was longest on its way.
+ *
+ * Probing: slots that wait for other workers are asked about only INA_PROBE_BURST at a time, at intervals that double up to
+ * rto_max. Each result that arrives pays for one more probe and starts the intervals anew: when late workers catch up, a lost
+ * result is found in a few RTOs.
  *
  * A value: no pointers; sits in the tail of a protocol's state, behind its statistics.
  */
@@ -19,11 +22,11 @@
 #include <stdint.h>
 
 enum { INA_RTO_LEVELS = 24, INA_RTO_WAITING = INA_RTO_LEVELS, INA_RTO_LISTS, INA_PROBE_BURST = 8 };
-enum { INA_RTO_NONE = 0xffff, INA_RTO_IDLE = 0xff };
+enum { INA_RTO_IDLE = 0xff };
 
 struct ina_rto_slot {
     uint64_t since;          /* last sent (or, waiting, last heard of) */
-    uint16_t next, prev;     /* in its list; INA_RTO_NONE ends it */
+    uint16_t next, prev;     /* in its list, which is a ring with its head */
     uint8_t list;            /* INA_RTO_IDLE: in none */
     uint8_t level;           /* list for the next transmission */
     uint8_t sent;            /* transmissions of this packet, saturating */
@@ -36,9 +39,13 @@ struct ina_rto {
     uint64_t corrected;      /* RTO is not doubled again before this */
     uint64_t probe_interval, probe_refill;
     uint32_t probe_budget, slots;
-    uint32_t used;           /* bit per list that is not empty */
-    uint16_t first[INA_RTO_LISTS], last[INA_RTO_LISTS];
-    struct ina_rto_slot slot[];
+    uint32_t used, reserved; /* used: bit per list; that of an empty one is 0 when it was last looked at */
+    struct ina_rto_slot slot[]; /* [slots], and the heads of the lists, [INA_RTO_LISTS] */
+};
+
+struct ina_rto_burst {       /* results that have all come now */
+    uint64_t since;          /* when the first of their packets was sent, of those that were sent once; UINT64_MAX: there is none */
+    uint32_t results;
 };
 
 size_t ina_rto_size(uint32_t slots);
@@ -64,35 +71,24 @@ static inline uint64_t ina_rto_later(uint64_t t, uint64_t interval)
 static inline void ina_rto_stop(struct ina_rto *rto, uint32_t index)
 {
     struct ina_rto_slot *slot = &rto->slot[index];
-    const uint32_t list = slot->list, next = slot->next, prev = slot->prev;
-    if (list == INA_RTO_IDLE)
+    const uint16_t next = slot->next, prev = slot->prev;
+    if (slot->list == INA_RTO_IDLE)
         return;
-    if (prev == INA_RTO_NONE)
-        rto->first[list] = (uint16_t)next;
-    else
-        rto->slot[prev].next = (uint16_t)next;
-    if (next == INA_RTO_NONE)
-        rto->last[list] = (uint16_t)prev;
-    else
-        rto->slot[next].prev = (uint16_t)prev;
-    if ((prev & next) == INA_RTO_NONE) /* it was alone */
-        rto->used &= ~(1u << list);
+    rto->slot[prev].next = next;
+    rto->slot[next].prev = prev;
     slot->list = INA_RTO_IDLE;
 }
 
 static inline void ina_rto_append(struct ina_rto *rto, uint32_t index, uint32_t list, uint64_t now)
 {
     struct ina_rto_slot *slot = &rto->slot[index];
-    const uint32_t last = rto->last[list];
+    const uint16_t head = (uint16_t)(rto->slots + list), last = rto->slot[head].prev;
     slot->since = now;
     slot->list = (uint8_t)list;
-    slot->next = INA_RTO_NONE;
-    slot->prev = (uint16_t)last;
-    if (last == INA_RTO_NONE)
-        rto->first[list] = (uint16_t)index;
-    else
-        rto->slot[last].next = (uint16_t)index;
-    rto->last[list] = (uint16_t)index;
+    slot->next = head;
+    slot->prev = last;
+    rto->slot[last].next = (uint16_t)index;
+    rto->slot[head].prev = (uint16_t)index;
     rto->used |= 1u << list;
 }
 
@@ -122,20 +118,29 @@ static inline void ina_rto_sample(struct ina_rto *rto, uint64_t rtt)
     rto->rto = estimate < rto->min ? rto->min : ina_rto_at_most(estimate, rto->max);
 }
 
-/* Answered: a sample, and all anew. */
-static inline void ina_rto_result(struct ina_rto *rto, uint32_t index, uint64_t now)
+/* A slot's packet is answered: all anew. */
+static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *burst, uint32_t index)
 {
     struct ina_rto_slot *slot = &rto->slot[index];
-    const uint32_t sent = slot->sent;
+    const uint8_t sent = slot->sent;
     if (sent == 1)
-        ina_rto_sample(rto, now - slot->since);
+        burst->since = ina_rto_at_most(burst->since, slot->since);
+    burst->results++;
     ina_rto_stop(rto, index);
     slot->resent = sent > 1;
     slot->level = 0;
     slot->sent = 0;
+}
+
+/* What the burst says, which has at least one result. */
+static inline void ina_rto_results(struct ina_rto *rto, const struct ina_rto_burst *burst, uint64_t now)
+{
+    if (burst->since != UINT64_MAX)
+        ina_rto_sample(rto, now - burst->since);
     rto->probe_interval = ina_rto_at_most(4 * rto->rto, rto->max);
     rto->probe_refill = ina_rto_at_most(rto->probe_refill, ina_rto_later(now, rto->probe_interval));
-    rto->probe_budget += rto->probe_budget < rto->slots;
+    if (rto->probe_budget < rto->slots)
+        rto->probe_budget = (uint32_t)ina_rto_at_most((uint64_t)rto->probe_budget + burst->results, rto->slots);
 }
 
 #endif

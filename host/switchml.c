@@ -236,7 +236,7 @@ static __attribute__((noinline)) void disagree(struct state *st, uint32_t index,
 /* A frame of this job. Inlined twice: most frames are results with values, of which less is asked. */
 static inline __attribute__((always_inline)) int take_frame(struct state *st, const struct ina_tensor *tensors,
                                                             struct ina_packet *pkt, const struct ina_frame_view view,
-                                                            uint64_t now)
+                                                            struct ina_rto_burst *burst, uint64_t now)
 {
     struct tail *tail = tail_of(st);
     struct ina_tensors *ts = tensors_of(st);
@@ -265,40 +265,56 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
     default: stats->drop_malformed++; return 0;
     }
 
-    tail->times.last_rx = now;
-    ina_rto_result(&tail->rto, view.slot, now);
-    publish_rto(tail);
+    ina_rto_answered(&tail->rto, burst, view.slot);
     slot->seq = seq + st->config.slots;
-    slot->state = IDLE;
-    /* A block whose exponent is known now may have waited for it in another slot. */
-    const uint32_t other = (uint32_t)(unblocked & (st->config.slots - 1));
-    if (unblocked != UINT64_MAX && slots_of(st)[other].state == BLOCKED && slots_of(st)[other].seq == unblocked)
-        settle(st, other, now);
-    settle(st, view.slot, now);
+    if (unblocked == slot->seq) { /* mostly: the block whose exponent is known now is the slot's own next one */
+        slot->state = READY;
+        slot->missing = slot->asked = 0;
+        mark_ready(st, view.slot);
+    } else { /* it may wait for that in another slot */
+        slot->state = IDLE;
+        const uint32_t other = (uint32_t)(unblocked & (st->config.slots - 1));
+        if (unblocked != UINT64_MAX && slots_of(st)[other].state == BLOCKED && slots_of(st)[other].seq == unblocked)
+            settle(st, other, now);
+        settle(st, view.slot, now);
+    }
     return st->config.reply_in_place && slot->state == READY && transmit(st, tensors, pkt, view.slot, now) == 0;
 }
 
 static __attribute__((noinline)) int receive_other(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
-                                                   uint64_t now)
+                                                   struct ina_rto_burst *burst, uint64_t now)
 {
     struct ina_frame_view view;
     switch (ina_frame_parse_any(&view, pkt, &st->frame, &st->config)) {
-    case INA_FRAME_OK: return take_frame(st, tensors, pkt, view, now);
+    case INA_FRAME_OK: return take_frame(st, tensors, pkt, view, burst, now);
     case INA_FRAME_FOREIGN: tail_of(st)->stats.drop_foreign++; return 0;
     default: tail_of(st)->stats.drop_malformed++; return 0;
     }
 }
 
-static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
     struct state *st = state;
-    struct ina_frame_view view;
-    struct ina_worker_stats *stats = &tail_of(st)->stats;
-    stats->rx_packets++;
-    stats->rx_bytes += pkt->len;
-    if (!ina_frame_is_result(&view, pkt, &st->frame))
-        return receive_other(st, tensors, pkt, now);
-    return take_frame(st, tensors, pkt, view, now);
+    struct tail *tail = tail_of(st);
+    struct ina_rto_burst burst = {.since = UINT64_MAX};
+    uint64_t bytes = 0;
+    int replies = 0;
+    for (int i = 0; i < n; i++) {
+        struct ina_packet *pkt = &pkts[i];
+        struct ina_frame_view view;
+        bytes += pkt->len;
+        if (ina_frame_is_result(&view, pkt, &st->frame) ? take_frame(st, tensors, pkt, view, &burst, now)
+                                                        : receive_other(st, tensors, pkt, &burst, now))
+            pkts[replies++] = *pkt;
+    }
+    tail->stats.rx_packets += (uint64_t)n;
+    tail->stats.rx_bytes += bytes;
+    if (burst.results) {
+        tail->times.last_rx = now;
+        ina_rto_results(&tail->rto, &burst, now);
+        publish_rto(tail);
+    }
+    return replies;
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -108,6 +108,8 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->exponents = op->dtype == INA_FLOAT32 && !op->is_inline && ts->exponent == INA_EXP_AGREED;
     op->ahead = op->exponents ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
     op->packets = op->unanswered = op->ahead + op->blocks;
+    op->said = op->exponents ? op->blocks : 0;
+    op->divisor = op->average ? ts->workers : 1;
     fingerprint(op->fingerprint, t, ts->shift);
     if (op->exponents)
         memset(&ts->agreed[ina_tensors_exponent_at(ts, (uint32_t)handle, 0)], INA_EXP_UNKNOWN, op->ahead);
@@ -221,7 +223,7 @@ static void decode_inline(const struct ina_tensors *ts, const struct ina_op *op,
     else if (result->exponent == INA_EXP_NONFINITE)
         ina_codec_decode(t->out, wire, op->count, INA_EXP_NONFINITE, (int)ts->shift, 1);
     else
-        ina_codec_decode_exact(t->out, wire, op->count, op->average ? (int)ts->workers : 1);
+        ina_codec_decode_exact(t->out, wire, op->count, (int)op->divisor);
 }
 
 static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t p,

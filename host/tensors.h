@@ -31,6 +31,8 @@ struct ina_op {                   /* a tensor in flight */
     uint8_t dtype, average, is_inline, overflow;
     uint8_t opened, mismatch;     /* its open packet is answered; and the workers do not agree */
     uint8_t reduction, exponents; /* exponents: of every block, agreed one round trip ahead */
+    uint32_t divisor;             /* of the sums: the workers, for an average */
+    uint64_t said;                /* packets that carry the exponent of a block */
 };
 
 struct ina_tensors {
@@ -123,7 +125,7 @@ static inline uint64_t ina_tensors_block_values(const struct ina_tensors *ts, co
 
 static inline int ina_tensors_carries_exponent(const struct ina_op *op, uint64_t p)
 {
-    return op->exponents && p < op->blocks;
+    return p < op->said;
 }
 
 enum ina_packet_status { INA_PACKET_NONE, INA_PACKET_BLOCKED, INA_PACKET_READY };
@@ -188,7 +190,7 @@ static inline int ina_tensors_decode(const struct ina_tensors *ts, const struct 
         return INA_EXP_MIN;
     }
     const int exponent = op->exponents ? ts->agreed[ina_tensors_exponent_at(ts, handle, block)] : ts->exponent;
-    ina_codec_decode((float *)t->out + at, wire, count, exponent, (int)ts->shift, op->average ? (int)ts->workers : 1);
+    ina_codec_decode((float *)t->out + at, wire, count, exponent, (int)ts->shift, (int)op->divisor);
     return exponent;
 }
 

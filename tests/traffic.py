@@ -78,7 +78,7 @@ class Sender:
         payload = struct.pack("!I", datagram.number) + datagram.more
         return mac + b"\x08\x00" + ip + udp + payload + bytes(size - len(payload))
 
-    def _receive(self, _state, _tensors, packet, now: int) -> int:
+    def _receive(self, _state, _tensors, packet, _one: int, now: int) -> int:
         payload = ffi.buffer(packet.data, packet.len)[HEADERS:]
         (number,) = struct.unpack_from("!I", payload)
         assert number not in self.got

@@ -113,9 +113,8 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     return 1;
 }
 
-static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+static void take(struct state *st, const struct ina_tensor *tensors, const struct ina_packet *pkt, uint64_t now)
 {
-    struct state *st = state;
     struct tail *tail = tail_of(st);
     const struct ina_worker_config *c = &st->config;
     const struct frame *f = (const struct frame *)pkt->data;
@@ -143,6 +142,12 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         else
             ina_tensors_fail(&st->tensors, INA_ERR_MISMATCH, handle);
     }
+}
+
+static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
+{
+    for (int i = 0; i < n; i++)
+        take(state, tensors, &pkts[i], now);
     return 0;
 }
 

@@ -454,15 +454,14 @@ static void receive_data(struct ina_collective *c, struct peer *p, const struct 
     }
 }
 
-static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkt, uint64_t now)
+static void take(struct ina_collective *c, const struct ina_tensor *tensors, const struct ina_packet *pkt, uint64_t now)
 {
-    struct ina_collective *c = state;
     c->stats.rx_packets++;
     c->stats.rx_bytes += pkt->wire_len;
     uint32_t rank = pkt->len >= DATA ? (uint32_t)pkt->data[HEADER + 2] << 8 | pkt->data[HEADER + 3] : UINT32_MAX;
     if (rank >= c->config.ranks || c->peer_of[rank] == UINT32_MAX) {
         c->stats.drop_foreign++;
-        return 0;
+        return;
     }
     struct peer *p = &c->peers[c->peer_of[rank]];
     if (pkt->data[HEADER] == KIND_DATA) {
@@ -480,6 +479,12 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
         p->flow.ack_due = 1; /* a probe */
     }
     advance(c, tensors, now);
+}
+
+static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
+{
+    for (int i = 0; i < n; i++)
+        take(state, tensors, &pkts[i], now);
     return 0;
 }
 

@@ -159,7 +159,7 @@ static void claim(struct ina_emulator *em, struct ina_host *h, uint32_t frame)
         return;
     }
     struct ina_machine *m = em->machine[index];
-    if (m->protocol->receive(m->state, m->tensors, &pkt, em->now))
+    if (m->protocol->receive(m->state, m->tensors, &pkt, 1, em->now))
         hand_over(em, h, frame, &pkt);
     else
         ina_frames_put(&em->frames, frame);

@@ -60,7 +60,7 @@ class Worker(Block):
         self._packet.data, self._packet.len = buffer, len(frame)
         self._packet.wire_len, self._packet.headroom = len(frame), 0
         self._packet.tailroom = len(buffer) - len(frame)
-        if self._protocol.receive(self._state, self._tensors, self._packet, now):
+        if self._protocol.receive(self._state, self._tensors, self._packet, 1, now):
             return bytes(ffi.buffer(self._packet.data, self._packet.len))
         return None
 

@@ -140,7 +140,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, int plain,
             if (!believable(bytes, len, f.bytes)) {
                 sent++;
                 ina_ps_receive(ps, &pkt, now);
-                protocol->receive(workers[draw(WORKERS)].state, workers[0].tensors, &pkt, now);
+                protocol->receive(workers[draw(WORKERS)].state, workers[0].tensors, &pkt, 1, now);
             }
             free(bytes);
         }
@@ -177,7 +177,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, int plain,
             uint8_t *bytes = malloc(frame_size);
             memcpy(bytes, f.bytes, f.len);
             struct ina_packet pkt = {.data = bytes, .len = f.len, .wire_len = f.len, .tailroom = frame_size - f.len};
-            if (protocol->receive(w->state, w->tensors, &pkt, now))
+            if (protocol->receive(w->state, w->tensors, &pkt, 1, now))
                 send_frame(pkt.data, pkt.len, WORKERS, loss);
             for (int n = protocol->events(w->state, events, INA_MAX_OPS); n-- > 0; w->done++) {
                 CHECK(events[n].type == INA_EVENT_DONE);

@@ -35,7 +35,7 @@ static void fuzz(struct worker *w, uint64_t now, const uint8_t *real, uint32_t r
         struct ina_packet pkt = {.data = bytes, .len = len, .wire_len = len};
         if (len < INA_WIRE_PAYLOAD || ntohs(h->udp_len) > len - INA_WIRE_UDP_OFFSET || h->e1 != 1
             || (h->type_overflow_size >> 4) > 2)
-            ina_switchml.receive(w->state, w->tensors, &pkt, now);
+            ina_switchml.receive(w->state, w->tensors, &pkt, 1, now);
     }
     free(bytes);
 }
@@ -108,7 +108,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, uint32_t r
             struct worker *w = &workers[f.to];
             struct ina_event events[INA_MAX_OPS];
             fuzz(w, now, f.bytes, f.len);
-            if (ina_switchml.receive(w->state, w->tensors, &pkt, now))
+            if (ina_switchml.receive(w->state, w->tensors, &pkt, 1, now))
                 send_frame(pkt.data, pkt.len, f.to, 1, loss);
             for (int n = ina_switchml.events(w->state, events, INA_MAX_OPS); n-- > 0; w->done++) {
                 CHECK(events[n].type == INA_EVENT_DONE);
@@ -175,7 +175,7 @@ static void bench(uint32_t values, uint32_t dtype)
             for (int i = 0; i < n; i++) {
                 model_address(&model, 0, &pkts[i]);
                 packets++;
-                if (ina_switchml.receive(state, tensors, &pkts[i], ++now))
+                if (ina_switchml.receive(state, tensors, &pkts[i], 1, ++now))
                     pkts[kept++] = pkts[i];
             }
             n = kept ? kept : ina_switchml.frames_to_send(state, tensors, pkts, 512, now);
