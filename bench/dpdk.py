@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import complete
+from bench import common, complete
 from bench.common import Measurement
 from bench.complete import HEADERS, WORKERS, Rig
 from ina._native import ffi
@@ -32,7 +32,7 @@ VALUES = (64, 128, 256, 2048)  # the last one in jumbo frames
 RUNS = 5
 MEMORY = 256  # MiB of each process that runs DPDK
 ROOM = 16384  # mbufs of a process
-EAL = ["--no-huge", "--no-pci", "--no-shconf", "--no-telemetry", "--log-level", "error"]
+EAL = ["--no-pci", "--no-telemetry", "--log-level", "error"]
 HEADROOM = 128  # of an mbuf, in testpmd
 ENDED = 120.0
 ALL_REDUCE = 100 << 20  # bytes
@@ -68,7 +68,7 @@ class TestPmd:
     def __init__(
         self, devices: list[str], core: int, other: int, frame: int, room: int, topology: str = "loop", burst: int = 32
     ) -> None:
-        eal = [*EAL, "-m", str(MEMORY), f"--lcores=0@{other},1@{core}", "--main-lcore", "0",
+        eal = [*EAL, *dpdk.memory(MEMORY), f"--lcores=0@{other},1@{core}", "--main-lcore", "0",
                f"--file-prefix=bench{os.getpid()}-{core}"]
         # Buffers before frames: frames that do not fit into the buffers named so far are not refused, 64 bytes take their place.
         own = ["-i", "--nb-cores=1", "--forward-mode=io", f"--mbuf-size={room}", f"--txpkts={frame}",
@@ -391,6 +391,11 @@ def measure() -> list[Measurement]:
         "frames in bursts of 32 if that is more); cycles: but for those of waiting; core: a line from one to the other",
         "half of testpmd's",
     )
+    free, wanted = dpdk.free_huge_pages(), 3 * MEMORY  # this process and two at a time
+    found = "huge pages" if free >= wanted else (
+        f"ordinary pages, which cost up to a tenth ({free} MiB of huge ones are free, wanted are {wanted}: "
+        f"echo {wanted // 2} > /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages)")  # fmt: skip
+    common.console.print(f"DPDK's memory is in {found}", highlight=False)
     start()
     here, _ = cores()
     with tempfile.TemporaryDirectory() as folder:

@@ -132,10 +132,14 @@ def arguments(devices: Sequence[str], megabytes: int) -> list[str]:
     """
     pci = [device.partition(",")[0] for device in devices if PCI.match(device)]
     where = [word for address in pci for word in ("-a", address)] or ["--no-pci"]
-    memory = ["--no-huge", "-m", str(megabytes), "--no-shconf"]
+    return [*memory(megabytes), *where, "-l", str(min(os.sched_getaffinity(0))), "--no-telemetry", "--log-level", "error"]
+
+
+def memory(megabytes: int) -> list[str]:
+    """EAL's words for so much memory: in huge pages if as many are free."""
     if free_huge_pages() >= megabytes:
-        memory = ["--in-memory", "--single-file-segments", "-m", str(megabytes)]
-    return [*memory, *where, "-l", str(min(os.sched_getaffinity(0))), "--no-telemetry", "--log-level", "error"]
+        return ["--in-memory", "--single-file-segments", "-m", str(megabytes)]
+    return ["--no-huge", "-m", str(megabytes), "--no-shconf"]
 
 
 def free_huge_pages(sys: Path = Path("/sys")) -> int:
