@@ -10,11 +10,16 @@ from typing import Any
 from ina.compiler import ast, types
 from ina.compiler.check_const import fold_binary, fold_cast, fold_concat, fold_slice, fold_unary
 from ina.compiler.errors import CompileError, Note
-from ina.compiler.instances import tables_of
-from ina.compiler.program import CheckedProgram, Instance
+from ina.compiler.instances import instances_of, tables_of
+from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
 
 Environment = dict[ast.Node, Any]
 """Values of constructor parameters and instances of the enclosing objects, by declaration"""
+
+INDEXED = {"register", "counter", "meter", "Register", "Counter", "Meter", "Lpf", "Wred"}
+"""Externs of both architectures that are arrays of as many cells as their parameter `size` says"""
+
+MOST_CELLS = 2**31 - 1  # p4c's largest
 
 
 def elaborate(program: CheckedProgram) -> None:
@@ -33,6 +38,8 @@ def elaborate(program: CheckedProgram) -> None:
             program.globals[d.name] = instance
     _name_pipelines(program)
     _check_names([*program.globals.values(), *([program.main] if program.main else [])])
+    if program.main is not None and program.main.decl.name in ARCHITECTURES:
+        _check_sizes(program)
 
 
 def _instance(
@@ -112,6 +119,16 @@ def _check_names(instances: Iterable[Instance]) -> None:
 
     for instance in instances:
         visit(instance)
+
+
+def _check_sizes(program: CheckedProgram) -> None:
+    """Of arrays of cells. A negative size has become a large one on its way into a bit<32>."""
+    for instance in instances_of(program):
+        if instance.decl.name in INDEXED and not 0 < (size := instance.args["size"]) <= MOST_CELLS:
+            site = instance.site or program.main.site
+            spans = (a.span for p, a in zip(site.params, site.args, strict=True) if p.name == "size" and a is not None)
+            what = f"the size of the {instance.decl.name} '{instance.name}' is {size}"
+            raise CompileError(next(spans, site.span), f"{what}: expected 1 to {MOST_CELLS}")
 
 
 def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> None:

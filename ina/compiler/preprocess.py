@@ -190,13 +190,13 @@ def display_path(path: str) -> str:
 
 
 def macros(options: Iterable[str]) -> dict[str, str]:
-    """What a command line says with -D: NAME, which is 1, or NAME=VALUE. Raises ValueError."""
+    """What a command line says with -D: NAME, which is 1, or NAME=VALUE, which may be nothing. Raises ValueError."""
     found = {}
     for option in options:
-        name, _, value = option.partition("=")
+        name, equals, value = option.partition("=")
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
             raise ValueError(f"-D {option}: expected NAME or NAME=VALUE, with a name of letters, digits and _")
-        found[name] = value or "1"
+        found[name] = value if equals else "1"
     return found
 
 

@@ -261,6 +261,7 @@ class Virtual(Keys):
         for name in ("pool", "slots"):
             size = getattr(self, name)
             need(0 <= size <= 16384 and size & (size - 1) == 0, name, "a power of two up to 16384")
+        need(self.pool > 0, "pool", "1 or more")
         need(1 <= self.jobs <= 64, "jobs", "1 to 64")
         need(self.algorithm in ALGORITHMS, "algorithm", ", ".join(ALGORITHMS))
         need(1 <= self.stripes <= 64, "stripes", "1 to 64")

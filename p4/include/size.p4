@@ -13,6 +13,10 @@
 #define SLOTS 512
 #endif
 
+#if SLOTS < 1 || SLOTS > 16384 || (SLOTS & (SLOTS - 1)) != 0
+#error "SLOTS must be a power of two from 1 to 16384"
+#endif
+
 // M(prefix0) .. M(prefixf): values are named by hexadecimal digits.
 #define FOR_16(M, p)  M(p##0) M(p##1) M(p##2) M(p##3) M(p##4) M(p##5) M(p##6) M(p##7) \
                       M(p##8) M(p##9) M(p##a) M(p##b) M(p##c) M(p##d) M(p##e) M(p##f)

@@ -1,0 +1,90 @@
+"""Sizes that no register, counter, meter or pool of slots can have: refused where they are written."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import tna_program
+import v1_program
+from capabilities import need, tool
+
+from ina import cli, paths
+from ina.compiler import frontend
+from ina.compiler.errors import CompileError
+from ina.experiment.config import AllReduce, ConfigError
+
+V1MODEL = ["register<bit<32>>(%s) cells;", "counter(%s, CounterType.packets) cells;", "meter(%s, MeterType.bytes) cells;"]
+TNA = ["Register<bit<32>, bit<8>>(%s) cells;", "Register<bit<32>, bit<8>>(%s, 7) cells;", "Lpf<bit<8>, bit<8>>(%s) cells;",
+       "Counter<bit<32>, bit<8>>(%s, CounterType_t.PACKETS) cells;", "Meter<bit<8>>(%s, MeterType_t.BYTES) cells;",
+       "Wred<bit<8>, bit<8>>(%s, 1, 0) cells;"]  # fmt: skip
+PROGRAMS = [(v1_program, text) for text in V1MODEL] + [(tna_program, text) for text in TNA]
+
+
+def loaded(folder: Path, text: str) -> frontend.CheckedProgram:
+    (folder / "sizes.p4").write_text(text)
+    return frontend.load(folder / "sizes.p4")
+
+
+@pytest.mark.parametrize(("program", "text"), PROGRAMS, ids=[text.partition("(")[0] for _, text in PROGRAMS])
+def test_arrays_have_a_cell(tmp_path, program, text):
+    """The message points at the size, also where it is what a macro or a constant became; -1 is a large bit<32>."""
+    for size, number in (("0", 0), ("-1", 2**32 - 1), ("2 * NONE", 0)):
+        source = program.source(types="const bit<32> NONE = 0;", ingress_locals="\n" + text % size)
+        with pytest.raises(CompileError) as refused:
+            loaded(tmp_path, source)
+        line = 1 + source[: source.index(text % size)].count("\n")
+        column = 1 + text.index("%s") + (2 if "*" in size else 0)
+        first, *_ = str(refused.value).splitlines()
+        assert first.startswith(f"{tmp_path}/sizes.p4:{line}:"), first
+        assert "cells' is" in first and first.endswith(f" is {number}: expected 1 to 2147483647"), first
+        assert "*" in size or f":{line}:{column}: error" in first, first
+    loaded(tmp_path, program.source(ingress_locals=text % "1"))
+
+
+def test_the_size_that_a_control_was_given(tmp_path):
+    """A constructor parameter: only the object shows what it is."""
+    inner = "control Inner(inout headers_t hdr)(bit<32> n) { register<bit<32>>(n) cells; apply { cells.write(0, 1); } }"
+    for size in (4, 0):
+        text = v1_program.source("inner.apply(hdr);", ingress_locals=f"Inner({size}) inner;")
+        text = text.replace("parser P(", inner + "\nparser P(", 1)
+        if size:
+            loaded(tmp_path, text)
+        else:
+            with pytest.raises(CompileError, match="the size of the register '.*inner.cells' is 0"):
+                loaded(tmp_path, text)
+
+
+def test_an_extern_of_ones_own_may_be_called_register(tmp_path):
+    """p4c's issue3417: no architecture of ours, and so no array of cells."""
+    loaded(tmp_path, """#include <core.p4>
+extern Register<T> { Register(bit<32> size); }
+control c() { Register<bit<8>>(0) r; apply {} }
+control simple();
+package top(simple s);
+top(c()) main;
+""")
+
+
+@pytest.mark.parametrize("program", ["switchml.p4", "atp.p4", "ps.p4", "tofino/switchml.p4", "tofino/atp.p4"])
+@pytest.mark.parametrize("slots", ["0", "-4", "3", "32768", "many", ""])
+def test_slots_are_a_power_of_two(program, slots, capsys):
+    assert cli.main(["compile", str(paths.p4_dir() / program), "-D", "VALUES=32", "-D", f"SLOTS={slots}"]) == 1
+    said = capsys.readouterr().err
+    assert "size.p4:" in said and ("SLOTS must be a power of two from 1 to 16384" in said or not slots), said
+
+
+def test_p4c_refuses_the_same_slots(tmp_path):
+    need("p4c")
+    for slots, status in (("0", 1), ("3", 1), ("4", 0)):
+        call = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "-DVALUES=32", f"-DSLOTS={slots}", "-o", tmp_path / "o.json",
+                paths.p4_dir() / "switchml.p4"]  # fmt: skip
+        done = subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == status, done.stderr
+        assert not status or "SLOTS must be a power of two" in done.stderr
+
+
+def test_a_pool_of_an_experiment_has_a_slot():
+    with pytest.raises(ConfigError, match="pool = 0: expected 1 or more"):
+        AllReduce(protocol="atp", pool=0, slots=64)
