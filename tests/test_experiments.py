@@ -1,6 +1,7 @@
 """experiments/: files that are plans, sweeps that go on where they were, and pages that compare; in virtual time."""
 
 import html
+import io
 import json
 import os
 import re
@@ -16,7 +17,7 @@ from capabilities import need
 from rich.console import Console
 
 from ina import cli
-from ina.experiment import allreduce, compare, plan, processes, record, report, sweep
+from ina.experiment import allreduce, compare, plan, processes, record, report, sweep, units
 from ina.experiment.config import KINDS, AllReduce, Config, ConfigError
 from ina.experiment.launch import JobFailed
 from ina.transport.errors import JobTimeout
@@ -444,6 +445,36 @@ def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
     assert page.count("<table>") >= 4 and page.count("<svg") == 6 + 4
     assert "loss=0.01" in page and "gloo (loopback)" in page
     assert "page.html" in capsys.readouterr().out
+
+
+def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:
+    folder = record.Folder(path / name, AllReduce(name=name, **keys))
+    stats = {"workers": {"tx_packets": packets, "retransmissions": 0}}
+    folder.save([record.Reduction("job 0", 8, 4_000_000, 1234.5678 + packets % 10, "h1>s1", 4_299_000, 0.994, 0.000588, stats)], {}, True)
+    return record.load(folder.path)
+
+
+@pytest.mark.parametrize("width", [None, 80, 36])
+def test_a_table_never_cuts_a_figure(tmp_path, width):
+    """In a terminal what does not fit is named below instead; a pipe, which is taken to be 80 wide, gets all of it."""
+    results = [a_reduction(tmp_path, f"{index}", 10**7 + index, rate=rate, topology="fat-tree k=4", loss=0.0001 * index)
+               for index, rate in enumerate((10e9, 25e9))]  # fmt: skip
+    (table,) = compare.tables("a title", results, width)
+    out = io.StringIO()
+    Console(file=out, width=80).print(table, crop=False)
+    said = out.getvalue()
+    assert "…" not in said and "1234567.8000" in said and "25 Gb/s" in said
+    assert "in all rows job: job 0" in " ".join(said.split()), "said once"
+    assert max(len(row.rstrip()) for row in said.splitlines()) <= (width or 200)
+    assert ("10,000,001" in said) == (width != 36) == ("only in the report" not in " ".join(said.split()))
+
+
+def test_values_are_said_with_their_units():
+    assert [units.said(value, "rate") for value in (1e11, 2.5e10, 0.0)] == ["100 Gb/s", "25 Gb/s", "0"]
+    assert [units.said(value, "rto_min") for value in (1e-4, 0.25, 2.0)] == ["100 us", "250 ms", "2 s"]
+    assert (units.said(0.0001, "loss"), units.said(524288, "queue"), units.said(512, "pool")) == ("0.0001", "524.288 kB", "512")
+    assert (units.axis("pool"), units.axis("rate"), units.axis("workers")) == ("pool, slots", "rate", "workers")
+    assert set(units.UNITS) <= {key for kind in KINDS.values() for key in kind.__dataclass_fields__}
 
 
 def test_equal_configurations_are_told_apart_by_their_folders(tmp_path):

@@ -327,8 +327,7 @@ def _report(args: argparse.Namespace) -> int:
         title = one.name if one else "Comparison"
         output.write_text(compare.page(title, "", results))
         console = Console()
-        for table in compare.tables(title, results):
-            console.print(table)
+        compare.show(console, title, results)
         console.print(f"Report: {output}", highlight=False)
 
     return _guarded(action, Path())

@@ -7,12 +7,15 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from ina.experiment import report
 from ina.experiment.record import Result, ResultsError, load, read_json
+from ina.experiment.units import axis, said
 
 MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
@@ -72,17 +75,11 @@ def grouped(results: Sequence[Result]) -> list[Group]:
     return groups
 
 
-def said(value: object) -> str:
-    if isinstance(value, (tuple, list)):
-        return ", ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
-
-
 def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
     """Headings and, for each row, what distinguishes it: its folder where no key does."""
     head = [*group.keys, "back end" if group.kind == "training" else "job"]
     rows = [
-        [*(said(getattr(result.config, key)) for key in group.keys), report.row_name(summary)]
+        [*(said(getattr(result.config, key), key) for key in group.keys), report.row_name(summary)]
         for result, summary in group.rows()
     ]
     if len({tuple(row) for row in rows}) < len(rows):
@@ -91,20 +88,70 @@ def _identity(group: Group) -> tuple[list[str], list[list[str]]]:
     return head, rows
 
 
-def tables(title: str, results: Sequence[Result]) -> list[Table]:
-    """For the terminal: one row a run."""
+@dataclass(frozen=True)
+class Column:
+    """Of a table in the terminal: its heading there, the whole heading, and a cell a row."""
+
+    short: str
+    heading: str
+    cells: Sequence[str]
+    justify: Literal["left", "right"]
+
+    @property
+    def width(self) -> int:
+        """Characters in which no cell is cut; the heading may break between words."""
+        return max(map(len, [*self.short.split(), *self.cells]))
+
+
+def show(console: Console, title: str, results: Sequence[Result]) -> None:
+    """Prints the tables: whole into files and pipes, as much as fits into a terminal."""
+    for table in tables(title, results, console.width if console.is_terminal else None):
+        console.print(table, crop=False)
+
+
+def tables(title: str, results: Sequence[Result], width: int | None = None) -> list[Table]:
+    """For the terminal: one row a run. What is the same in all rows is said once, below.
+
+    ``width``: characters that there are; columns at the end that do not fit are only named. None: no limit.
+    """
     out = []
     for group in grouped(results):
+        columns = _columns(group)
+        same = [column for column in columns if len(column.cells) > 1 and len(set(column.cells)) == 1]
+        shown = [column for column in columns if column not in same]
+        left: list[Column] = []
+        while width is not None and len(shown) > 1 and _total(shown) > width:
+            left.insert(0, shown.pop())
         table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
-        head, identities = _identity(group)
-        columns = report.columns(group.kind, [summary for _, summary in group.rows()])
-        for heading in [*head, *(short for _, _, short, _ in columns)]:
-            table.add_column(heading, justify="left" if heading in head else "right")
-        for identity, (_, summary) in zip(identities, group.rows(), strict=True):
-            table.add_row(*identity[:-1], summary.get("backend", identity[-1]), *report.cells(columns, summary))
-        table.caption = "; ".join(f"{short}: {heading}" for _, heading, short, _ in columns)
+        for column in shown:
+            table.add_column(column.short, justify=column.justify, width=column.width)
+        for cells in zip(*(column.cells for column in shown), strict=True):
+            table.add_row(*cells)
+        table.width = _total(shown)  # else rich cuts figures until it fits 80 characters
+        notes = [f"{column.short}: {column.heading}" for column in shown if column.heading != column.short]
+        notes += [f"in all rows {column.heading}: {column.cells[0]}" for column in same]
+        notes += [f"only in the report: {', '.join(column.heading for column in left)}"] if left else []
+        table.caption = "; ".join(notes)
         out.append(table)
     return out
+
+
+def _columns(group: Group) -> list[Column]:
+    head, identities = _identity(group)
+    summaries = [summary for _, summary in group.rows()]
+    names = [[*identity[:-1], summary.get("backend", identity[-1])]
+             for identity, summary in zip(identities, summaries, strict=True)]  # fmt: skip
+    figures = report.columns(group.kind, summaries)
+    cells = zip(*(report.cells(figures, summary) for summary in summaries), strict=True)
+    return [
+        *(Column(key, key, cells, "left") for key, cells in zip(head, zip(*names, strict=True), strict=True)),
+        *(Column(short, heading, cells, "right") for (_, heading, short, _), cells in zip(figures, cells, strict=True)),
+    ]
+
+
+def _total(columns: Sequence[Column]) -> int:
+    """Characters of a table of these: two between columns, and its edges."""
+    return sum(column.width + 2 for column in columns) + 1
 
 
 # ---- plots -------------------------------------------------------------------------------------------------------
@@ -128,7 +175,7 @@ def _lines(group: Group, across: str | None, figure: str) -> dict[str, list[tupl
         y = summary.get(figure)
         if y is None:
             continue
-        parts = [f"{key} {said(getattr(result.config, key))}" for key in by]
+        parts = [f"{key} {said(getattr(result.config, key), key)}" for key in by]
         if len(group.names) > 1 or not parts:
             parts.append(report.row_name(summary))
         name = ", ".join(parts)
@@ -186,9 +233,9 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
     if wide:
         axes.set_xscale("symlog", linthresh=min(positive)) if min(places) <= 0 else axes.set_xscale("log")
     if len(places) <= 10:
-        axes.set_xticks(places, [said(x) for x in places])
+        axes.set_xticks(places, [said(x, across) for x in places])
         axes.minorticks_off()
-    axes.set(xlabel=across, ylabel=heading)
+    axes.set(xlabel=axis(across), ylabel=heading)
     high = [y for line in lines.values() for _, y in line if y > 0]
     if max(high) / min(high) > 50 and len(high) == sum(map(len, lines.values())):
         axes.set_yscale("log")
@@ -211,8 +258,8 @@ def _bars(axes, lines: dict[str, list[tuple[object, float]]], places: list, acro
             axes.bar_label(drawn, [f"{y:.3g}"], fontsize=7)
         ticks.append(at + (len(here) - 1) / 2)
         at += len(here) + 1
-    axes.set_xticks(ticks, [said(place) for place in places])
-    axes.set(xlabel=across, ylabel=heading)
+    axes.set_xticks(ticks, [said(place, across) for place in places])
+    axes.set(xlabel=axis(across), ylabel=heading)
     if len(lines) > 1:
         axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
 

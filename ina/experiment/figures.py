@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ina.experiment import compare, plan, report, sweep
 from ina.experiment.record import Result, new_folder
+from ina.experiment.units import axis, said
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 
@@ -99,7 +100,7 @@ def _shared(protocol: str, workers: Sequence[int], each: bool, rate: float = 100
 
 
 def _ceilings(rates: Sequence[float], values: Sequence[int], workers: Sequence[int]) -> dict:
-    return {(f"{rate:g}", f"{k}"): {n: ceiling(rate, k) for n in workers} for rate in rates for k in values}
+    return {(said(rate, "rate"), f"{k}"): {n: ceiling(rate, k) for n in workers} for rate in rates for k in values}
 
 
 FIGURES = (
@@ -188,7 +189,7 @@ def points(figure: Figure, results: Sequence[Result]) -> list[Point]:
     for line, x, y in figure.made(results) if figure.made else ():
         found.setdefault((line, x), []).append(y)
     for result in () if figure.made else results:
-        line = tuple(compare.said(getattr(result.config, key)) for key in figure.by)
+        line = tuple(said(getattr(result.config, key), key) for key in figure.by)
         for summary in result.summary:
             found.setdefault((line, getattr(result.config, figure.across)), []).append(figure.value(result, summary))
     medians = {key: statistics.median(values) for key, values in found.items()}
@@ -220,9 +221,9 @@ def plot(figure: Figure, found: Sequence[Point]) -> str:
             axes.set_yscale("log")
         else:
             axes.set_ylim(bottom=0)
-        axes.set_xticks(across, [compare.said(x) for x in across])
+        axes.set_xticks(across, [said(x, figure.across) for x in across])
         axes.minorticks_off()
-        axes.set(xlabel=figure.across, ylabel=figure.heading)
+        axes.set(xlabel=axis(figure.across), ylabel=figure.heading)
         axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
 
     return report.svg(draw)
@@ -234,7 +235,7 @@ def rows(figure: Figure, found: Sequence[Point]) -> tuple[list[str], list[list[s
     head = [*figure.by, figure.across, f"here, {figure.heading}", *(["published", "deviation"] if told else [])]
     body = []
     for point in found:
-        row = [*point.line, compare.said(point.across), f"{point.ours:.4g}"]
+        row = [*point.line, said(point.across, figure.across), f"{point.ours:.4g}"]
         if told:
             row += ["—", "—"] if point.published is None else [f"{point.published:.4g}", f"{point.deviation:+.1%}"]
         body.append(row)

@@ -49,7 +49,7 @@ COLUMNS = {
         ("compute_ms", "of the slowest worker's compute, ms", "compute", "{:.4f}"),
         ("reduce_ms", "an all-reduce under way, ms/step", "reduce", "{:.4f}"),
         ("exposed_ms", "of it not behind compute, ms/step", "exposed", "{:.4f}"),
-        ("efficiency", "compute's share of the step", "efficiency", "{:.1%}"),
+        ("efficiency", "compute's share of the step", "eff", "{:.1%}"),
         ("link_mb", "on the busiest link, MB/step", "link MB", "{:.3f}"),
         ("link_use", "use of the busiest link", "use", "{:.1%}"),
         ("packets", "packets sent (all workers)", "packets", "{:,}"),

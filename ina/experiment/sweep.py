@@ -143,8 +143,7 @@ def sweep(
                 results = compare.points(folder)
                 (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
         if tables and any(map(finished, places)):
-            for table in compare.tables(plan.base.name, results):
-                console.print(table)
+            compare.show(console, plan.base.name, results)
             console.print(f"Report: {folder / 'report.html'}", highlight=False)
         (folder / UNFINISHED).unlink()
     finally:

@@ -1,0 +1,34 @@
+"""How tables and plots say the value of a key: with its unit, and as short as it can be read."""
+
+from __future__ import annotations
+
+# Of the keys whose help names a unit; those of SI get its prefixes, the others stand at the axis.
+UNITS = {
+    "rate": "b/s",
+    **dict.fromkeys(("delay", "latency", "host_packet", "host_byte", "rto_min", "rto_max", "timeout", "sample", "period"), "s"),
+    **dict.fromkeys(("queue", "ecn", "mtu"), "B"),
+    **dict.fromkeys(("pool", "slots"), "slots"),
+    **dict.fromkeys(("window", "flow", "ecn_depth"), "packets"),
+    **dict.fromkeys(("values", "elements"), "int32"),
+    **dict.fromkeys(("bucket_mb", "first_bucket_mb"), "MiB"),
+    **dict.fromkeys(("loss", "duplicate", "reorder", "corrupt"), "probability"),
+}
+SI = ("b/s", "s", "B")
+PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "u"), (1e-9, "n"))
+
+
+def said(value: object, key: str = "") -> str:
+    """``100 Gb/s`` of a rate, ``100 us`` of a time; other numbers and words as they are."""
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(str, value))
+    unit = UNITS.get(key)
+    if unit in SI and isinstance(value, (int, float)) and value:
+        size, prefix = next((p for p in PREFIXES if abs(value) >= p[0]), PREFIXES[-1])
+        return f"{value / size:g} {prefix}{unit}"
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
+
+
+def axis(key: str) -> str:
+    """What an axis is called: the key, and the unit unless each value has it."""
+    unit = UNITS.get(key)
+    return key if unit is None or unit in SI else f"{key}, {unit}"
