@@ -174,6 +174,17 @@ def test_folder_holds_config_environment_and_metrics(tmp_path):
     assert "<script" not in page and 'href="http' not in page
 
 
+def test_the_report_of_a_testbed_says_so_in_its_plots(tmp_path):
+    """Gloo's packets went through the same links: table and legends say that, and small rates keep their digits."""
+    need("matplotlib")
+    runs = [a_run("ina"), a_run("gloo")]
+    for each in runs:
+        each.network = {"links": {"h1-s1": {"up_bytes": 1000, "down_bytes": 900, "rate": 1e8}}, "processors": 0.5}
+    page = report.page(record.Folder(tmp_path / "trial", config.Config(name="trial")), runs, {})
+    assert page.count("<!-- gloo (same links) -->") == 3 and "loopback" not in page
+    assert "<td>0.000533</td>" in page, "16 kbit in 30 ms, Gb/s"
+
+
 def test_the_cost_model_counts_headers():
     """1024 B of integers travel in a frame of 1076 B, 1448 B of TCP payload in one of 1514 B; each frame costs 24 B more."""
     from ina.experiment import model

@@ -450,7 +450,8 @@ def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
 def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:
     folder = record.Folder(path / name, AllReduce(name=name, **keys))
     stats = {"workers": {"tx_packets": packets, "retransmissions": 0}}
-    folder.save([record.Reduction("job 0", 8, 4_000_000, 1234.5678 + packets % 10, "h1>s1", 4_299_000, 0.994, 0.000588, stats)], {}, True)
+    seconds = 1234.5678 + packets % 10
+    folder.save([record.Reduction("job 0", 8, 4_000_000, seconds, "h1>s1", 4_299_000, 0.994, 0.000588, stats)], {}, True)
     return record.load(folder.path)
 
 
@@ -467,6 +468,23 @@ def test_a_table_never_cuts_a_figure(tmp_path, width):
     assert "in all rows job: job 0" in " ".join(said.split()), "said once"
     assert max(len(row.rstrip()) for row in said.splitlines()) <= (width or 200)
     assert ("10,000,001" in said) == (width != 36) == ("only in the report" not in " ".join(said.split()))
+
+
+@pytest.mark.parametrize("places", [(2, 4, 8), ("ring", "tree")])
+def test_legends_cover_nothing(places):
+    need("matplotlib")
+    lines = {f"a line with a name of some length, {n}": [(x, 1 + n * i) for i, x in enumerate(places)] for n in range(12)}
+    seen = []
+
+    def draw(axes):
+        compare._draw(axes, lines, "workers", "what is seen")
+        axes.figure.canvas.draw()
+        seen.append((axes.get_legend().get_window_extent().x0, axes.get_window_extent().x1))
+
+    drawn = report.svg(draw)
+    assert seen[0][0] >= seen[0][1] and drawn.count("a line with a name") == 12
+    width = float(re.search(r'width="([0-9.]+)pt"', drawn)[1])
+    assert width > 6.4 * 72, "the picture has grown by the legend"
 
 
 def test_values_are_said_with_their_units():

@@ -239,10 +239,11 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
     high = [y for line in lines.values() for _, y in line if y > 0]
     if max(high) / min(high) > 50 and len(high) == sum(map(len, lines.values())):
         axes.set_yscale("log")
+        report.logarithmic(axes.yaxis)
     else:
         axes.set_ylim(bottom=0)
     if len(lines) > 1:
-        axes.legend(fontsize="small")
+        report.legend(axes)
 
 
 def _bars(axes, lines: dict[str, list[tuple[object, float]]], places: list, across: str, heading: str) -> None:
@@ -261,7 +262,7 @@ def _bars(axes, lines: dict[str, list[tuple[object, float]]], places: list, acro
     axes.set_xticks(ticks, [said(place, across) for place in places])
     axes.set(xlabel=axis(across), ylabel=heading)
     if len(lines) > 1:
-        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+        report.legend(axes)
 
 
 def _losses(group: Group) -> tuple[str, str]:
@@ -277,7 +278,7 @@ def _losses(group: Group) -> tuple[str, str]:
         axes.set(xlabel="step", ylabel="training loss of rank 0 (mean of 10)")
         axes.set_ylim(bottom=0, top=1.05 * max(max(line.get_ydata()) for line in axes.get_lines()))
         if len(runs) <= 2 * len(SERIES):
-            axes.legend(fontsize="small")
+            report.legend(axes)
 
     return "training loss by step", report.svg(draw)
 

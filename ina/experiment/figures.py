@@ -106,28 +106,29 @@ def _ceilings(rates: Sequence[float], values: Sequence[int], workers: Sequence[i
 FIGURES = (
     Figure(
         "switchml-rate", "SwitchML: aggregated tensor elements per second", "switchml-rate", "workers", ("rate", "values"),
-        "10^6 elements/s", elements_per_second, _ceilings((10e9, 100e9), (32, 64, 256), (4, 8, 16)),
+        "aggregated elements, 10^6/s", elements_per_second, _ceilings((10e9, 100e9), (32, 64, 256), (4, 8, 16)),
         "the line-rate ceiling R k / 8(4k + 76), computed (SwitchML NSDI'21 reports its measured rates near it)",
         "The ceiling has no first packet and no last round trip, which are 0.3 % of 2 million elements at most. It does not "
         "depend on the number of workers, neither here nor there.",
     ),
     Figure(
         "switchml-pool", "SwitchML: tensor aggregation time by pool size", "switchml-pool", "pool", ("rate",),
-        "ms", milliseconds, source="published pools are 128 slots at 10 Gb/s and 512 at 100 Gb/s (remembered)",
+        "tensor aggregation time, ms", milliseconds,
+        source="published pools are 128 slots at 10 Gb/s and 512 at 100 Gb/s (remembered)",
         why="Time falls with 1/slots to where slots cover the bandwidth-delay product, and is flat from there on: with this "
         "round trip of 8 us and 332 bytes a packet, 32 slots at 10 Gb/s and 303 at 100 Gb/s. Published pools answer the round "
         "trip of their hosts and switch, which is not known here.",
     ),
     Figure(
         "switchml-loss", "SwitchML: inflation of tensor aggregation time by loss rate", "switchml-loss", "loss", ("rto_min",),
-        "times the time without loss", milliseconds, relative_to=0.0,
+        "aggregation time over that without loss", milliseconds, relative_to=0.0,
         source="the setting: uniform loss on every link, time-out 1 ms, 8 workers (remembered); values are not known here",
         why="A lost packet holds its slot for a time-out. A tensor of 4 MB takes 4.2 ms here, so that 1 ms is a quarter of it; "
         "published tensors are larger, and the same loss then costs a smaller share. With 100 us nearly all of it is gone.",
     ),
     Figure(
         "switchml-ring", "SwitchML beside a ring by workers, 100 Gb/s", "switchml-ring", "workers", ("algorithm",),
-        "10^6 elements/s", elements_per_second,
+        "aggregated elements, 10^6/s", elements_per_second,
         {("in-network",): {4: 2830, 8: 2820, 16: 2810}, ("ring",): {4: 1380, 8: 1255, 16: 970}},
         "read in the published implementation's documentation (RDMA, NCCL-RDMA)",
         "SwitchML's published rates are those of RDMA frames, whose headers are 26 bytes longer (RoCEv2, ICRC): that ceiling is "
@@ -136,7 +137,7 @@ FIGURES = (
     ),
     Figure(
         "atp-sharing", "ATP, SwitchML and a parameter server: goodput of a job by jobs and aggregators", "sharing",
-        "jobs", ("protocol", "share"), "Gb/s", goodput,
+        "jobs", ("protocol", "share"), "goodput of a job, Gb/s", goodput,
         source="ATP's training throughput is up to 38 to 66 % higher than others' with many jobs (NSDI'21); rates of single "
         "jobs are not known here",
         why="`share` is that of the aggregators that all jobs' windows need together. ATP's jobs take what is free and send the "
@@ -144,8 +145,16 @@ FIGURES = (
         "time here, for which fixed shares are the best case; docs/experiments.md has jobs in turns.",
     ),
     Figure(
+        "atp-turns", "ATP, SwitchML and a parameter server: goodput of eight jobs that reduce in turns, by aggregators",
+        "sharing-in-turns", "share", ("protocol",), "goodput of a job, Gb/s", goodput,
+        source="that ATP's aggregators go to whoever is on (NSDI'21); values are not known here",
+        why="Each job has a tensor every millisecond, one job an eighth of that after the other. What a static part leaves idle, "
+        "a shared pool gives to the job that is on: a thirty-second of the aggregators is enough for ATP, SwitchML's jobs need a "
+        "quarter.",
+    ),
+    Figure(
         "atp-incast", "ATP's incast: goodput of a job by workers, before a queue of 256 kB", "atp-incast", "workers",
-        ("protocol", "share", "ecn_depth"), "Gb/s", all_goodput,
+        ("protocol", "share", "ecn_depth"), "goodput of the job, Gb/s", all_goodput,
         {("ps", "1", depth): _shared("ps", INCAST, True) for depth in ("0", "64")}
         | {("atp", "1", depth): _shared("atp", INCAST, False) for depth in ("0", "64")},
         "computed: a server's link has R/n for each of n workers, aggregation R for all; measured rates are not known here",
@@ -157,7 +166,7 @@ FIGURES = (
     ),
     Figure(
         "topoopt", "TopoOpt beside a fat-tree of similar cost, 128 servers: how many times as fast a training step is",
-        "scale/topoopt-training", "degree", ("model", "Gb/s"), "times", milliseconds, made=speed_ups,
+        "scale/topoopt-training", "degree", ("model", "Gb/s"), "times as fast as on the fat-tree", milliseconds, made=speed_ups,
         source="up to 3.4 times over all models of the paper, with model parallelism where it is better; values of single "
         "models are not known here",
         why="Data-parallel trainings only: the paper's largest factors are those of models with embeddings, whose traffic it "
@@ -195,7 +204,9 @@ def points(figure: Figure, results: Sequence[Result]) -> list[Point]:
     medians = {key: statistics.median(values) for key, values in found.items()}
     if figure.relative_to is not None:
         medians = {(line, x): y / medians[line, figure.relative_to] for (line, x), y in medians.items()}
-    return [Point(line, x, y, figure.published.get(line, {}).get(x)) for (line, x), y in sorted(medians.items())]
+    order = list(dict.fromkeys(line for line, _ in medians))  # as the experiment sweeps them
+    ordered = sorted(medians.items(), key=lambda item: (order.index(item[0][0]), item[0][1]))
+    return [Point(line, x, y, figure.published.get(line, {}).get(x)) for (line, x), y in ordered]
 
 
 def plot(figure: Figure, found: Sequence[Point]) -> str:
@@ -217,14 +228,17 @@ def plot(figure: Figure, found: Sequence[Point]) -> str:
             least = min(x for x in across if x > 0)
             axes.set_xscale("symlog", linthresh=least) if across[0] <= 0 else axes.set_xscale("log")
         values = [point.ours for point in found]
-        if max(values) / min(values) > 30:
+        if max(values) / min(values) > 10:
             axes.set_yscale("log")
+            report.logarithmic(axes.yaxis)
         else:
             axes.set_ylim(bottom=0)
         axes.set_xticks(across, [said(x, figure.across) for x in across])
         axes.minorticks_off()
         axes.set(xlabel=axis(figure.across), ylabel=figure.heading)
-        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+        if any(point.published is not None for point in found):
+            axes.plot([], [], "o", color="#555f6b", markersize=11, markerfacecolor="none", label="hollow: published")
+        report.legend(axes)
 
     return report.svg(draw)
 

@@ -24,9 +24,9 @@ LINES = ("-", "--", ":", "-.", (0, (1, 3)))  # the lower line shows through the 
 COLUMNS = {
     "training": [
         ("accuracy", "test accuracy", "accuracy", "{:.2%}"),
-        ("step_ms", "time per step, ms", "ms/step", "{:.1f}"),
-        ("allreduce_ms", "in all-reduce, ms/step", "reduce ms", "{:.2f}"),
-        ("goodput_gbps", "goodput, Gb/s", "Gb/s", "{:.2f}"),
+        ("step_ms", "median step, ms", "ms/step", "{:.1f}"),
+        ("allreduce_ms", "in all-reduce, median, ms", "reduce ms", "{:.2f}"),
+        ("goodput_gbps", "goodput, mean, Gb/s", "Gb/s", "{:.3g}"),
         ("training_s", "training, s", "train s", "{:.1f}"),
         ("packets", "packets sent (rank 0)", "packets", "{:,}"),
         ("retransmissions", "retransmissions (rank 0)", "again", "{:,}"),
@@ -46,9 +46,9 @@ COLUMNS = {
     ],
     "workload": [
         ("step_ms", "time per step, virtual ms", "ms/step", "{:.4f}"),
-        ("compute_ms", "of the slowest worker's compute, ms", "compute", "{:.4f}"),
+        ("compute_ms", "compute of the slowest worker, ms", "compute", "{:.4f}"),
         ("reduce_ms", "an all-reduce under way, ms/step", "reduce", "{:.4f}"),
-        ("exposed_ms", "of it not behind compute, ms/step", "exposed", "{:.4f}"),
+        ("exposed_ms", "all-reduce not behind compute, ms/step", "exposed", "{:.4f}"),
         ("efficiency", "compute's share of the step", "eff", "{:.1%}"),
         ("link_mb", "on the busiest link, MB/step", "link MB", "{:.3f}"),
         ("link_use", "use of the busiest link", "use", "{:.1%}"),
@@ -58,10 +58,10 @@ COLUMNS = {
     ],
     "trace": [
         ("time_ms", "the whole trace, virtual ms", "ms", "{:.4f}"),
-        ("compute_ms", "in which the slowest rank computed, ms", "comp", "{:.4f}"),
-        ("exposed_ms", "in which it did not, ms", "rest", "{:.4f}"),
+        ("compute_ms", "compute of the slowest rank, ms", "comp", "{:.4f}"),
+        ("exposed_ms", "time without compute there, ms", "rest", "{:.4f}"),
         ("efficiency", "compute's share", "eff", "{:.1%}"),
-        ("rank_mb", "that a rank put into communication, MB", "rank", "{:.3f}"),
+        ("rank_mb", "put into communication by a rank, MB", "rank", "{:.3f}"),
         ("link_mb", "on the busiest link, MB", "link", "{:.3f}"),
         ("link_use", "use of the busiest link", "use", "{:.1%}"),
         ("packets", "packets sent (all ranks)", "pkts", "{:,}"),
@@ -70,9 +70,9 @@ COLUMNS = {
     ],
     "sharing": [
         ("goodput_gbps", "goodput of a job, mean, Gb/s", "Gb/s", "{:.2f}"),
-        ("least_gbps", "of the job that gets least, Gb/s", "least", "{:.2f}"),
+        ("least_gbps", "goodput of the job that gets least, Gb/s", "least", "{:.2f}"),
         ("fairness", "fairness between jobs (Jain)", "fair", "{:.3f}"),
-        ("straggler_gbps", "of the job with the slow worker, Gb/s", "slow", "{:.2f}"),
+        ("straggler_gbps", "goodput of the job with the slow worker, Gb/s", "slow", "{:.2f}"),
         ("aggregated", "packets added up in the switch", "in switch", "{:.1%}"),
         ("server_load", "packets to the server, of a worker's", "at server", "{:.1%}"),
         ("link_use", "use of the busiest link", "use", "{:.1%}"),
@@ -101,9 +101,9 @@ def cells(shown: Sequence[tuple[str, str, str, str]], summary: dict[str, object]
     return [pattern.format(summary[key]) if summary.get(key) is not None else "—" for key, _, _, pattern in shown]
 
 
-def table(kind: str, title: str, runs: Sequence[Run | Reduction]) -> Table:
+def table(kind: str, runs: Sequence[Run | Reduction]) -> Table:
     """For the terminal: one column a back end or job, so that it fits 80 characters."""
-    result = Table(title=title, title_justify="left")
+    result = Table()
     result.add_column("")
     summaries = [run.summary() for run in runs]
     shown = columns(kind, summaries)
@@ -122,16 +122,31 @@ def svg(draw) -> str:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6.4, 3.4), layout="constrained")
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.4))
+    axes.margins(y=0.08)  # whole marks at the upper edge
     draw(axes)
     axes.grid(alpha=0.25)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     stream = io.StringIO()
-    figure.savefig(stream, format="svg", metadata={"Date": None})
+    figure.savefig(stream, format="svg", metadata={"Date": None}, bbox_inches="tight")  # whatever stands beside the axes
     pyplot.close(figure)
     text = stream.getvalue()
     return text[text.index("<svg") :]
+
+
+def legend(axes) -> None:
+    """Beside the axes, where it covers nothing."""
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
+
+
+def logarithmic(axis) -> None:
+    """Ticks of an axis whose scale is logarithmic: 1, 2, 5, 10, ... as numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter("{x:g}")
+    axis.set_minor_formatter(NullFormatter())
 
 
 def smooth(values: list[float], width: int = 10) -> list[float]:
@@ -143,23 +158,19 @@ def _plots(runs: list[Run]) -> list[tuple[str, str]]:
     def losses(axes) -> None:
         for run, line in zip(runs, LINES, strict=False):
             steps = range(1, len(run.losses) + 1)
-            axes.plot(steps, smooth(run.losses), line, color=COLOURS[run.backend], label=NAMES[run.backend])
-        axes.set(xlabel="step", ylabel="training loss of rank 0 (mean of 10)", ylim=(0, None))
-        axes.legend()
-
-    from matplotlib.ticker import LogLocator, NullFormatter
+            axes.plot(steps, smooth(run.losses), line, color=COLOURS[run.backend], label=row_name(run.summary()))
+        axes.set(xlabel="step", ylabel="training loss of rank 0\n(mean of 10 steps)", ylim=(0, None))
+        legend(axes)
 
     def distribution(series: str, label: str):
         def draw(axes) -> None:
             for run in runs:
                 values = sorted(1e3 * v for v in getattr(run, series))
                 share = [(i + 1) / len(values) for i in range(len(values))]
-                axes.plot(values, share, color=COLOURS[run.backend], label=NAMES[run.backend])
+                axes.plot(values, share, color=COLOURS[run.backend], label=row_name(run.summary()))
             axes.set(xlabel=f"{label}, ms", ylabel="share of steps", xscale="log", ylim=(0, 1))
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_major_formatter("{x:g}")
-            axes.xaxis.set_minor_formatter(NullFormatter())
-            axes.legend(loc="lower right")
+            logarithmic(axes.xaxis)
+            legend(axes)
 
         return draw
 
@@ -175,7 +186,8 @@ def _plots(runs: list[Run]) -> list[tuple[str, str]]:
 
 STYLE = """
 body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1d2733}
-table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .8rem;border-bottom:1px solid #d5dce4;text-align:right}
+.wide{overflow-x:auto;font-size:.85rem}.wide td{white-space:nowrap}
+table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .6rem;border-bottom:1px solid #d5dce4;text-align:right}
 td:first-child,th:first-child{text-align:left}figure{margin:1.5rem 0}figcaption{font-weight:600}
 svg{max-width:100%;height:auto}code,pre{background:#f3f5f8;padding:.1rem .3rem;border-radius:3px}details{margin:1rem 0}
 """
@@ -196,7 +208,7 @@ def _counters(stats: dict[str, dict]) -> str:
 def html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     first = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
     rest = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table><tr>{first}</tr>{rest}</table>"
+    return f"<div class=wide><table><tr>{first}</tr>{rest}</table></div>"
 
 
 def html_figures(plots: Sequence[tuple[str, str]]) -> str:

@@ -100,10 +100,11 @@ class Timeline:
         fullest = sorted(self.pools, key=lambda place: -max(slots for _, slots in self.pools[place]))[:PLOTTED]
         use = {name: [(t, 100 * use) for t, use, _ in self.links[name]] for name in busiest}
         queues = {name: [(t, waiting) for t, _, waiting in self.links[name]] for name in longest}
-        drawn = [("Use of the busiest links, %", _drawn(use)), ("Packets waiting in the longest queues", _drawn(queues))]
+        drawn = [("Use of the busiest links", _drawn(use, "use of the link, %")),
+                 ("The longest queues", _drawn(queues, "packets that wait"))]  # fmt: skip
         if fullest:
             held = {f"{switch}, {job}": self.pools[switch, job] for switch, job in fullest}
-            drawn.append(("Slots that hold sums which are not complete", _drawn(held)))
+            drawn.append(("Slots that hold sums which are not complete", _drawn(held, "slots of the switch")))
         return drawn
 
 
@@ -143,11 +144,11 @@ def _mean(samples: Sequence[tuple[float, float, float]], column: int) -> float:
     return sum(s[column] * (s[0] - begin) for s, begin in zip(samples, begins, strict=False)) / samples[-1][0]
 
 
-def _drawn(lines: dict[str, Sequence[tuple[float, float]]]) -> str:
+def _drawn(lines: dict[str, Sequence[tuple[float, float]]], what: str) -> str:
     def draw(axes) -> None:
         for name, samples in lines.items():
             axes.step([1e3 * t for t, _ in samples], [y for _, y in samples], where="pre", label=name, linewidth=1)
-        axes.set(xlabel="virtual time, ms", ylim=(0, None), xlim=(0, None))
-        axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1))
+        axes.set(xlabel="virtual time, ms", ylabel=what, ylim=(0, None), xlim=(0, None))
+        report.legend(axes)
 
     return report.svg(draw)
