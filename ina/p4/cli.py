@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+PORT_BITS = 9  # of v1model and of a Tofino 1
+
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     """Add the commands to `ina`; each sets `main`, a function of the parsed arguments."""
@@ -151,6 +153,8 @@ def _stf(args: argparse.Namespace) -> int:
         tests = stf.tests_in(args.program)
     else:
         tests = [(args.program, args.test or args.program.with_suffix(".stf"))]
+        for path in tests[0]:
+            path.stat()  # what is not there is said before a table begins
     return stf.report(tests, targets, _defines(args), _folders(args))
 
 
@@ -169,6 +173,8 @@ def _trace(args: argparse.Namespace) -> int:
 
     program = _loaded(args)
     entries = args.entries.read_text(encoding="utf-8") if args.entries else ""
+    if not 0 <= args.port < 1 << PORT_BITS:
+        raise ValueError(f"--port {args.port}: expected 0 to {(1 << PORT_BITS) - 1}: programs have {PORT_BITS} bits for it")
     tracer = trace.Tracer(program, entries)
     for number, (seconds, frame) in enumerate(trace.packets(args.packets, args.limit), start=1):
         print("\n".join(tracer.packet(number, frame, args.port, seconds)))

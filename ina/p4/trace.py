@@ -37,8 +37,10 @@ def packets(source: str, limit: int) -> Iterator[tuple[float, bytes]]:
             raise ValueError(f"{len(digits)} hexadecimal digits: expected two for each byte")
         yield 0.0, bytes.fromhex(digits)
         return
-    path = Path(source)
-    data = path.read_bytes()
+    try:
+        data = Path(source).read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{source}: there is no such pcap file, and a frame is hexadecimal digits") from None
     if data[:4] == b"\x0a\x0d\x0d\x0a":
         raise ValueError(f"{source} is a pcapng file: convert it with 'editcap -F pcap'")
     if data[:4] not in PCAP or len(data) < 24:
