@@ -101,5 +101,8 @@ def test_the_command_explains_folders(tmp_path, capsys):
     folder = run.run(AllReduce(workers=2, elements=100_000), tmp_path, Console(quiet=True))
     assert cli.main(["why", str(folder)]) == 0
     assert capsys.readouterr().out.startswith("job 0: link — the busiest link, ")
+    assert cli.main(["why", str(folder), str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and all(line.startswith(f"{folder.name}: job 0: link") for line in lines), "which of several is said"
     assert cli.main(["why", str(tmp_path)]) == 1
     assert "neither experiment.json" in capsys.readouterr().err

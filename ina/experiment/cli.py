@@ -309,7 +309,9 @@ def _why(args: argparse.Namespace) -> int:
 
         for folder in args.folders:
             results = compare.points(folder)
-            names = [result.path.name if result.path != folder else "" for result in results]
+            base = folder if len(args.folders) == 1 else folder.parent  # of several, each line says of which
+            names = [str(result.path.relative_to(base)) for result in results]
+            names = ["" if name == "." else name for name in names]
             print("\n".join(why.lines(results, names)))
 
     return _guarded(action, args.folders[0])
