@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ina import paths
+from ina import cli, paths
 from ina.compiler.build import compile_program
 from ina.control.client import Client, ControlError, start_server
 from ina.control.controller import Controller
@@ -209,3 +209,25 @@ def test_a_program_alone_is_no_protocol(tmp_path):
         protocols.named(str(tmp_path / "pigeon.p4"))
     with pytest.raises(ControlError, match="no aggregation program that the controller knows"):
         start_server(tmp_path / "pigeon.p4", {"VALUES": "32"}).close()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "old", "new", "message"),
+    [
+        (".c", "ina_lockstep", "ina_lockstp", r"lockstep\.c: no `const struct ina_protocol ina_lockstep`"),
+        (".c", "static int ", "static itn ", r"lockstep\.c:\d+:\d+: error: unknown type name"),
+        (".py", "PROGRAM = ", "PROGRM = ", r"lockstep\.py: no PROGRAM"),
+        (".py", "PROGRAM = Lockstep()", "PROGRAM = Lockstp()", r"lockstep\.py:38: NameError: name 'Lockstp'"),
+        (".py", "class Lockstep", "clas Lockstep", r"lockstep\.py:\d+: SyntaxError"),
+    ],
+)
+def test_what_is_wrong_with_a_protocol_is_one_message_of_an_experiment(tmp_path, capsys, suffix, old, new, message):
+    for path in LOCKSTEP.iterdir():
+        shutil.copy(path, tmp_path)
+    wrong = tmp_path / f"lockstep{suffix}"
+    assert old in wrong.read_text()
+    wrong.write_text(wrong.read_text().replace(old, new))
+    name = str(tmp_path / "lockstep.p4")
+    assert cli.main(["experiment", "run", "two-jobs", "--set", f"protocol={name}", "--results", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"ina: command line: protocol = '{name}': ") and re.search(message, said)

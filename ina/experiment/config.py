@@ -66,10 +66,18 @@ class Keys:
         need(self.values in VALUES, "values", ", ".join(map(str, VALUES)))
         need(0 < self.timeout < 1e6, "timeout", "more than 0 and less than a million seconds")
         need(self.name != "" and "/" not in self.name, "name", "a name without '/'")
-        need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
+        self.check_protocol()
         need(1 <= self.workers <= self.most_workers, "workers", f"1 to {self.most_workers}")
         known = ", ".join(sorted(path.stem for path in paths.p4_dir().glob("*.p4")))
         need(self.program_path.is_file(), "program", f"one of {known}, or the path of a .p4 file")
+
+    def check_protocol(self) -> None:
+        """The protocol is there; a user's own compiles, and has what a protocol must."""
+        self.need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
+        try:
+            program_named(self.protocol)
+        except ValueError as error:
+            raise ConfigError(f"protocol = {self.protocol!r}: {error}") from None
 
     def check_sample(self) -> None:
         """The key of experiments in virtual time."""
@@ -160,7 +168,7 @@ class Config(Keys):
         if bmv2 and self.steps == 0:
             object.__setattr__(self, "steps", 100)
         need(self.model in MODELS, "model", " or ".join(map(repr, MODELS)))
-        need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
+        self.check_protocol()
         fits = [n for n in VALUES if not testbed or protocols.frame_bytes(self.protocol, n) - ETHERNET <= self.mtu]
         if self.values == 0:
             most = TNA_VALUES if self.switch == "tna" else 2048

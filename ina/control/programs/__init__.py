@@ -6,6 +6,7 @@ Of a protocol of the user's (ina/transport/protocols.py) the file lies beside it
 from __future__ import annotations
 
 import functools
+import traceback
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -19,7 +20,7 @@ __all__ = ["BITMAP", "PUBLISHED", "Child", "JobProgram", "Parent", "Place", "Siz
 
 
 def program_named(name: str) -> JobProgram:
-    """Raises ValueError: there is no such protocol, or no controller for it."""
+    """Raises ValueError: there is no such protocol, no controller for it, or a user's own is wrong (file, line and what)."""
     protocols.named(name)
     if protocols.is_own(name):
         return _own(Path(name).resolve())
@@ -33,8 +34,15 @@ def program_named(name: str) -> JobProgram:
 def _own(path: Path) -> JobProgram:
     spec = spec_from_file_location(f"ina_protocol_{path.stem}", path.with_suffix(".py"))
     module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    program = module.PROGRAM
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # whatever a user's file may raise
+        places = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == spec.origin]
+        line = error.lineno if isinstance(error, SyntaxError) else places[-1] if places else 1
+        raise ValueError(f"{spec.origin}:{line}: {type(error).__name__}: {error}") from error
+    program = getattr(module, "PROGRAM", None)
+    if not isinstance(program, JobProgram):
+        raise ValueError(f"{spec.origin}: no PROGRAM, the JobProgram that says which entries serve a job (docs/new-protocol.md)")
     program.name = str(path)  # by which every process finds it
     return program
 
