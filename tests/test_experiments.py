@@ -101,6 +101,24 @@ def test_wrong_files_are_refused_before_anything_runs(trial, text, message):
         plan.load(trial)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "topology=fat-tre k=4"], "topology = 'fat-tre k=4': there is no topology 'fat-tre'; there are: fat-tree"),
+        (["--set", "topology=fat-tree k=3"], "topology = 'fat-tree k=3': fat-tree: k is 3, expected an even number"),
+        (["--set", "topology=fat-tree k=2", "--sweep", "jobs=[1, 2]"], "topology = 'fat-tree k=2': it has 2 hosts, expected 4, "
+         "one for each of workers = 2 in jobs = 2"),
+        (["--set", "elements=-4"], "command line: elements = -4: expected at least 1"),
+        (["--sweep", "loss=[0.1, 5]"], "--sweep: loss = 5.0: expected a probability below 1"),
+    ],
+)
+def test_points_that_cannot_run_are_refused_before_any_runs(trial, tmp_path, capsys, arguments, message):
+    need("matplotlib")
+    assert cli.main(["experiment", "run", str(trial), "--results", str(tmp_path / "results"), *arguments]) == 2
+    assert f"ina: {message}" in capsys.readouterr().err
+    assert not (tmp_path / "results").exists()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_show_prints_every_key_as_a_file_that_says_the_same(tmp_path, kind):
     """The defaults, printed and read again, are the defaults: no key is missing, none is misprinted."""

@@ -42,8 +42,8 @@ class Place:
         names = [host.name for host in self.topology.hosts]
         wanted = config.workers * config.jobs
         if wanted > len(names):
-            raise ConfigError(f"topology = {config.topology!r} has {len(names)} hosts, expected {wanted}: workers = "
-                              f"{config.workers} of each of jobs = {config.jobs}")  # fmt: skip
+            raise ConfigError(f"topology = {config.topology!r}: it has {len(names)} hosts, expected {wanted}, one for each of "
+                              f"workers = {config.workers} in jobs = {config.jobs}")  # fmt: skip
         if config.placement == "spread":
             seats: Counter[str] = Counter()
             seat = {}

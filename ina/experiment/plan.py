@@ -133,7 +133,8 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
         values[name] = convert(kind, name, value, "command line")
         for axes in tables:
             axes.pop(name, None)
-    points = _points(kind, values, tables, where)
+    said = {**dict.fromkeys(sweeps or {}, "--sweep"), **dict.fromkeys(overrides, "command line")}
+    points = _points(kind, values, tables, where, said)
     return Plan(about, points[0].config, [axes for axes in tables if axes], points)
 
 
@@ -164,8 +165,8 @@ def _axis(kind: type[Keys], name: str, items: object, where: str) -> list[object
     return values
 
 
-def _points(kind: type[Keys], values: dict, tables: list[dict[str, list[object]]], where: str) -> list[Point]:
-    """Each combination once, in the order of the tables."""
+def _points(kind: type[Keys], values: dict, tables: list[dict[str, list[object]]], where: str, said: dict) -> list[Point]:
+    """Each combination once, in the order of the tables. ``said``: where keys stand that are not in the file."""
     points: dict[Keys, Point] = {}
     for axes in tables:
         for combination in itertools.product(*axes.values()):
@@ -173,7 +174,8 @@ def _points(kind: type[Keys], values: dict, tables: list[dict[str, list[object]]
             try:
                 point = Point(here, kind(**{**values, **here}))
             except ConfigError as error:
-                raise ConfigError(f"{where}: {error}") from None
+                key = str(error).partition(" = ")[0]
+                raise ConfigError(f"{said.get(key, where)}: {error}") from None
             points.setdefault(point.config, point)
             if len(points) > MOST_POINTS:
                 raise ConfigError(f"{where}: [sweep] has more than {MOST_POINTS} points")

@@ -121,9 +121,11 @@ def sweep(
     address of a cluster that runs them instead (ina/experiment/cluster.py).
 
     Raises:
+        ConfigError: a point's network is none, or has too few hosts; nothing was run.
         ResultsError: ``resume`` does not fit.
         SweepFailed: points failed; all others were run.
     """
+    _check_networks(plan)
     folder, hold = open_folder(plan, root, resume, new)
     try:
         console.print(f"Results go to {folder}", highlight=False)
@@ -152,6 +154,17 @@ def sweep(
         head = f"{len(failures)} of {len(places)} points failed; the same command tries them again"
         raise SweepFailed("\n".join([head, *failures]))
     return folder
+
+
+def _check_networks(plan: Plan) -> None:
+    """What only a network can tell, which is too much work for every configuration that is read. Raises ConfigError."""
+    places: dict[str, networks.Place] = {}
+    for point in plan.points:
+        config = point.config
+        if isinstance(config, Virtual) and config.topology != "star":  # which has as many hosts as are wanted
+            if config.topology not in places:
+                places[config.topology] = networks.place(config)
+            places[config.topology].hosts(config)
 
 
 FAILURES = (launch.JobFailed, JobError, WrongSum, Unbalanced, AdmissionError, ConfigError)
