@@ -408,6 +408,38 @@ def test_egress_of_usual_packets_and_of_others(tmp_path, statements, kind, order
     assert program.send(bytes(frame)) == b"".join(bytes(part) for _, part in parts) + b"rest"
 
 
+def test_sums_of_headers_in_each_byte_order(tmp_path):
+    """Checksums over whole words of a header, and over fields that are not side by side: with and without carries."""
+    fields = {"whole": "hdr.first.v0, hdr.first.v1", "parts": "hdr.first.v1, hdr.data.e, hdr.first.v0, 8w0"}
+    programs = {
+        name: Direct(
+            write(
+                tmp_path,
+                "hdr.data.d = (bit<8>)sm.checksum_error;",
+                verify=f"verify_checksum(true, {{ {text} }}, hdr.data.c, HashAlgorithm.csum16);",
+                compute=f"update_checksum(true, {{ {text} }}, hdr.data.c, HashAlgorithm.csum16);",
+                **MOVING,
+            )
+        )
+        for name, text in fields.items()
+    }
+    assert "ina_u32 *)(hdr_first" in programs["whole"].compiled.c_path.read_text()
+    rng = np.random.default_rng(3)
+    words = [0, 1, 0xFF, 0x100, 0xFFFF, 0x10000, 0xFFFF0000, 0xFFFFFFFF, *map(int, rng.integers(0, 1 << 32, 40))]
+    for a in words:
+        for b in words:
+            first, second = a.to_bytes(4, "big"), b.to_bytes(4, "big")
+            for name, summed in (("whole", first + second), ("parts", second + b"\1" + first + b"\0")):
+                total = sum(int.from_bytes(summed[i : i + 2], "big") for i in range(0, len(summed), 2))
+                while total >> 16:
+                    total = (total & 0xFFFF) + (total >> 16)
+                right = total ^ 0xFFFF
+                values = first + second + bytes(120)
+                for given, error in ((right, 0), (right ^ 0x0100, 1)):
+                    sent = programs[name].send(data(1, 2, given, 3, 1) + values)
+                    assert sent == data(1, 2, right, error, 1) + values
+
+
 def test_a_batch_is_its_packets_one_by_one(tmp_path):
     path = write(
         tmp_path,

@@ -133,13 +133,27 @@ class Bytes(Expressions):
         self.line("{")
         self.depth += 1
         self.line("uint64_t sum = 0;")
-        for term in terms:
-            self._sum(term)
-        if payload_at is not None:
-            self.line(f"sum = ina_csum_add(sum, data + {payload_at}, pkt->len - {payload_at});")
-        self.line(f"{target} = ina_csum_fold(sum);")
+        loads = [self._load_of(term) for term in terms]
+        if all(loads) and payload_at is None:  # the bytes' order can wait (RFC 1071)
+            for load in loads:
+                self.line(f"sum += {load};")
+            self.line(f"{target} = __builtin_bswap16((uint16_t)ina_csum_fold(sum));")
+        else:
+            for term in terms:
+                self._sum(term)
+            if payload_at is not None:
+                self.line(f"sum = ina_csum_add(sum, data + {payload_at}, pkt->len - {payload_at});")
+            self.line(f"{target} = ina_csum_fold(sum);")
         self.depth -= 1
         self.line("}")
+
+    def _load_of(self, values: list[ir.Expr]) -> str | None:
+        """The 16 or 32 bits of a header that the values are, as the processor loads them; None: they are not."""
+        found = self.adjacent(values)
+        if found is None or found[1] % 8 or found[2] not in (16, 32):
+            return None
+        region, start, bits = found
+        return f"*(const ina_u{bits} *)({self.base(region)} + {start // 8})"
 
     def _joins(self, stretch: list[ir.Expr], values: list[ir.Expr]) -> bool:
         """Whether the value after a stretch lies right behind it in the same header (then one load takes both)."""

@@ -120,11 +120,15 @@ INA_INLINE const struct ina_entry *ina_lookup_exact(const struct ina_table *t, c
 INA_INLINE const struct ina_entry *ina_lookup_again(const struct ina_table *t, const uint64_t *key, uint32_t words,
     const struct ina_entry **found)
 {
-    const struct ina_entry *e = *found;
-    uint64_t diff = !e;
-    for (uint32_t w = 0; e && w < words; w++)
-        diff |= e->words[w] ^ key[w];
-    return diff ? *found = ina_lookup_exact(t, key, words) : e;
+    const struct ina_entry *const e = *found;
+    if (ina_likely(e != 0)) {
+        uint64_t diff = 0;
+        for (uint32_t w = 0; w < words; w++)
+            diff |= e->words[w] ^ key[w];
+        if (ina_likely(!diff))
+            return e;
+    }
+    return *found = ina_lookup_exact(t, key, words);
 }
 
 /* The Internet checksum; sums can be continued. */
