@@ -11,7 +11,7 @@ from typing import Any
 from ina.compiler import ir, layout, places
 from ina.compiler.emit_expressions import array_type, c_type, cell, cell_bytes, number
 from ina.compiler.emit_names import Origins, accessors
-from ina.compiler.emit_usual import UsualWay
+from ina.compiler.emit_usual import USUAL, UsualWay
 from ina.compiler.emit_wide import is_wide
 
 PRELUDE = Path(__file__).with_name("prelude.h")
@@ -51,37 +51,55 @@ class Emitter(UsualWay):
 
     def phase(self, name: str, phase: ir.Phase, load: bool) -> str:
         """One phase: the function for a packet, inlined into the loop over the batch."""
-        self.lines, self.stack_buffers, self.origins.shown, self.found = [], {}, None, 0
-        if load:
-            self.usual_egress(phase.body)
-            self._load(self.carried)
-        self.block(phase.body)
-        body = self.lines
-        declarations = self._declarations(phase)
+        self.found = 0
+        arguments = "state, tables, pkts + i, pkts[i].data, pkts[i].meta, now, found"
+        if phase.usual is None:
+            functions = self._one("INA_INLINE void", f"{name}_one", phase.body, load)
+            calls = [f"        {name}_one({arguments});"]
+        else:
+            functions = self._one("static __attribute__((noinline)) void", f"{name}_one", phase.body, load)
+            self.settle(phase)
+            functions += self._one("INA_INLINE int", f"{name}_usual", phase.usual, load)
+            self.settled, self.leave = set(), "return"
+            calls = [f"        if (ina_unlikely(!{name}_usual({arguments})))", f"            {name}_one({arguments});"]
         return "\n".join(
             [
-                f"INA_INLINE void {name}_one(uint8_t *restrict state, const struct ina_tables *tables,",
-                "    struct ina_packet *restrict pkt, uint8_t *restrict data, uint8_t *restrict meta, uint64_t now,",
-                "    const struct ina_entry **found)",
-                "{",
-                "    (void)state, (void)tables, (void)now, (void)data, (void)meta, (void)found;",
-                *declarations,
-                *body,
-                "}",
-                "",
+                *functions,
                 f"static void {name}(void *state, const struct ina_tables *tables, struct ina_packet *pkts,",
                 "    unsigned n, uint64_t now)",
                 "{",
                 f"    const struct ina_entry *found[{max(1, self.found)}] = {{0}}; /* for the packet before */",
                 "    for (unsigned i = 0; i < n; i++)",
-                f"        {name}_one(state, tables, pkts + i, pkts[i].data, pkts[i].meta, now, found);",
+                *calls,
                 "}",
                 "",
             ]
         )
 
-    def _declarations(self, phase: ir.Phase) -> list[str]:
-        used = used_storage(phase.body)
+    def _one(self, kind: str, name: str, statements: list[ir.Stmt], load: bool) -> list[str]:
+        """The function for a packet. One of kind int says whether the packet was usual, and has done nothing if not."""
+        self.lines, self.stack_buffers, self.origins.shown = [], {}, None
+        if load:
+            self.usual_egress(statements)
+            self._load(self.carried)
+        self.block(statements)
+        if self.leave != "return":
+            self.line(f"{self.leave};")
+        body = self.lines
+        return [
+            f"{kind} {name}(uint8_t *restrict state, const struct ina_tables *tables,",
+            "    struct ina_packet *restrict pkt, uint8_t *restrict data, uint8_t *restrict meta, uint64_t now,",
+            "    const struct ina_entry **found)",
+            "{",
+            "    (void)state, (void)tables, (void)now, (void)data, (void)meta, (void)found;",
+            *self._declarations(statements),
+            *body,
+            "}",
+            "",
+        ]
+
+    def _declarations(self, statements: list[ir.Stmt]) -> list[str]:
+        used = used_storage(statements)
         for item in self.carried:
             used.setdefault(id(item), item)
         for values in self.module.preserved.values():
@@ -138,6 +156,9 @@ class Emitter(UsualWay):
     def _store_region(self, region: ir.Region) -> None:
         name = self.name(region)
         text = f"(int32_t)({name} - data)"
+        if id(region) in self.settled:
+            self.line(f"*(int32_t *)(void *)(meta + {self.meta[id(region.valid), 'place']}) = {text};")
+            return
         if region.own_buffer:
             text = f"{name} == {self.buffer(region)} ? -2 : {text}"
         elsewhere = f" || {name} == {name}_room" if id(region) in self.stack_buffers else ""
@@ -157,7 +178,15 @@ class Emitter(UsualWay):
         self.depth += 1
         for stays in stmt.targets:
             self._stays(self.name(stays), *stmt.data)
-        self._store(list(keep.values()))
+        asked = {id(v) for v in (*(f["var"] for d in self.module.digests for f in d["fields"]), *self._preserved())}
+        known = (self.usual_constants() or {}).keys() - asked
+        self._store([v for k, v in keep.items() if k not in known])
+        if rest := [v for k, v in keep.items() if k in known]:
+            self.line(f"if ({self.name(stmt.targets[0])} != {USUAL}) {{")
+            self.depth += 1
+            self._store(rest)
+            self.depth -= 1
+            self.line("}")
         self.depth -= 1
         self.line("}")
 

@@ -23,6 +23,8 @@ class Statements(Bytes):
         self.rows: dict[tuple[int, object], str] | None = None  # fast side of a loop: row by group and index
         self.stack_buffers: dict[int, ir.Region] = {}
         self.owned: set[int] = set()  # regions that were made writable on every way here
+        self.settled: set[int] = set()  # those that stay where they were extracted
+        self.leave = "return"  # the statement that ends the function for a packet
 
     def block(self, body: list[ir.Stmt]) -> None:
         outer, self.owned = self.owned, set(self.owned)
@@ -49,7 +51,7 @@ class Statements(Bytes):
 
     def own(self, region: ir.Region) -> None:
         """Before a write: a header that was never extracted points to constant zeros."""
-        if id(region) in self.owned:
+        if id(region) in self.owned or id(region) in self.settled:
             return
         self.owned.add(id(region))
         name = self.name(region)
@@ -94,18 +96,17 @@ class Statements(Bytes):
         if not stmt.then and not stmt.otherwise:
             return
         if not stmt.then:
-            stmt = ir.If(fold.lnot(stmt.condition), stmt.otherwise)
-        condition = self.test(stmt.condition)
-        head = f"if (ina_likely({condition})) {{" if stmt.likely else f"if ({condition}) {{"
+            stmt = ir.If(fold.lnot(stmt.condition), stmt.otherwise, [], None if stmt.likely is None else not stmt.likely)
+        head = self._head(stmt)
         while True:
             self.wrapped(head)
             self.depth += 1
             self.block(stmt.then)
             self.depth -= 1
             match stmt.otherwise:
-                case [ir.If(then=[_, *_], likely=False) as stmt]:
+                case [ir.If(then=[_, *_]) as stmt]:
                     comment = self.origins.comment(stmt.origin)
-                    head = f"}} else if ({self.test(stmt.condition)}) {{" + (f" {comment}" if comment else "")
+                    head = f"}} else {self._head(stmt)}" + (f" {comment}" if comment else "")
                 case []:
                     break
                 case rest:
@@ -115,6 +116,12 @@ class Statements(Bytes):
                     self.depth -= 1
                     break
         self.line("}")
+
+    def _head(self, stmt: ir.If) -> str:
+        condition = self.test(stmt.condition)
+        if stmt.likely is not None:
+            condition = f"ina_{'likely' if stmt.likely else 'unlikely'}({condition})"
+        return f"if ({condition}) {{"
 
     def wrapped(self, text: str) -> None:
         """A long condition goes on several lines."""
@@ -309,7 +316,10 @@ class Statements(Bytes):
         """assert or assume: the packet ends here, with all that it asked for."""
         self.line("pkt->verdict = INA_FAILED;")
         self.line("pkt->clone = pkt->digest = 0;")
-        self.line("return;")
+        self.line(f"{self.leave};")
+
+    def x_unusual(self, stmt: ir.Extern) -> None:
+        self.line("return 0;")
 
     def _count(self, counter: ir.Counter, index: str, less: ir.Expr | None = None) -> None:
         base = f"state + {counter.offset} + 16 * (uint64_t)({index})"

@@ -9,36 +9,10 @@ from __future__ import annotations
 
 from ina.compiler import ir, places
 from ina.compiler.emit_tna import TnaStatements
+from ina.compiler.optimise_usual import extracted
 
 USUAL = 2  # the value of `headers_stay`
 LONGEST = 200  # statements of an egress that is worth having twice
-
-
-def extracted(body: list[ir.Stmt]) -> set[int]:
-    """Ids of the variables that say which headers are valid after the way through the parser that extracts most bytes."""
-    starts = {stmt.label: i for i, stmt in enumerate(body) if isinstance(stmt, ir.Label)}
-    best: dict[int, tuple[int, frozenset[int]]] = {}
-
-    def way(i: int) -> tuple[int, frozenset[int]]:
-        if i not in best:
-            best[i] = 0, frozenset()  # a way that comes back here is none
-            size, valid, targets = 0, set(), []
-            for j in range(i, len(body)):
-                stmt = body[j]
-                if isinstance(stmt, ir.Extern) and stmt.op == "extract_region":
-                    size += stmt.data.size
-                    valid.add(id(stmt.data.valid))
-                targets += [s.label for s in ir.walk([stmt]) if isinstance(s, ir.Goto)]
-                if isinstance(stmt, ir.Goto):
-                    break
-                if isinstance(body[j + 1] if j + 1 < len(body) else None, ir.Label):
-                    targets.append(body[j + 1].label)
-                    break
-            more, others = max((way(starts[t]) for t in targets if t in starts), key=lambda w: w[0], default=(0, frozenset()))
-            best[i] = size + more, others | valid
-        return best[i]
-
-    return set(way(0)[1])
 
 
 class UsualWay(TnaStatements):
@@ -63,7 +37,7 @@ class UsualWay(TnaStatements):
         if any(isinstance(stmt, ir.Label | ir.Goto) for stmt in egress):
             return None
         headers, _ = save.data
-        valid, at, begin = extracted(self.module.ingress.body), 0, {}
+        valid, at, begin = {id(region.valid) for region in extracted(self.module.ingress)}, 0, {}
         for header in headers:
             if id(header.valid) in begin or header.region.valid is not header.valid:
                 return None
@@ -90,17 +64,32 @@ class UsualWay(TnaStatements):
         self.line(f"    {stays} = {USUAL};")
         self.line("}")
 
-    def usual_egress(self, body: list[ir.Stmt]) -> None:
-        """Egress for such packets."""
-        usual, save = self.usual(), self._save()
-        if usual is None or save is None:
-            return
+    def usual_constants(self) -> dict[int, str] | None:
+        """Where such packets have headers and which are valid, by the id of region and variable."""
+        usual = self.usual()
+        if usual is None:
+            return None
         headers, begin = usual
-        constants: dict[int, str] = {id(save.targets[0]): f"{USUAL}u"}
+        constants: dict[int, str] = {}
         for header in headers:
             at = begin.get(id(header.valid))
             constants[id(header.valid)] = "0u" if at is None else "1u"
             constants[id(header.region)] = "(uint8_t *)ina_zeros" if at is None else f"data + {at}"
+        return constants
+
+    def settle(self, phase: ir.Phase) -> None:
+        """For ingress of usual packets: the headers that were extracted and get no other place."""
+        self.leave = "return 1"
+        for stmt in ir.walk(phase.usual):
+            if isinstance(stmt, ir.Extern) and isinstance(stmt.data, ir.Region):
+                (self.settled.add if stmt.op == "extract_region" else self.settled.discard)(id(stmt.data))
+
+    def usual_egress(self, body: list[ir.Stmt]) -> None:
+        """Egress for such packets."""
+        constants, save = self.usual_constants(), self._save()
+        if constants is None or save is None:
+            return
+        constants[id(save.targets[0])] = f"{USUAL}u"
         self.line(f"if (ina_likely({self._meta_cell(save.targets[0])} == {USUAL}u)) {{")
         self.depth += 1
         for item in self.carried:

@@ -284,10 +284,12 @@ class RegWrite(Stmt):
 
 @dataclass(eq=False, slots=True)
 class If(Stmt):
+    """`likely`: whether the condition mostly holds, None: nobody knows."""
+
     condition: Expr
     then: list[Stmt]
     otherwise: list[Stmt] = field(default_factory=list)
-    likely: bool = False
+    likely: bool | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -354,7 +356,13 @@ class Roll(Stmt):
 
 @dataclass(eq=False, slots=True)
 class Phase:
+    """`reject`: the label of packets that the parser rejects. `usual`: for packets that take none of the ways that the program
+    calls unlikely (optimise_usual.py); None: there is no such version.
+    """
+
     body: list[Stmt] = field(default_factory=list)
+    reject: str = ""
+    usual: list[Stmt] | None = None
 
 
 @dataclass(eq=False, slots=True)

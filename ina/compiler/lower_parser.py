@@ -35,7 +35,9 @@ class Parsers(Calls):
             return
         self.emit(
             ir.If(
-                fold.lnot(condition), [ir.Assign(self.parser_error, fold.const(error, 32)), ir.Goto(self.reject_label)]
+                fold.lnot(condition),
+                [ir.Assign(self.parser_error, fold.const(error, 32)), ir.Goto(self.reject_label)],
+                likely=False,
             )
         )
 

@@ -97,7 +97,7 @@ class Statements(Expressions):
             return
         then = self.block(lambda: self.statement(node.then))
         otherwise = self.block(lambda: self.statement(node.otherwise)) if node.otherwise else []
-        self.emit(ir.If(condition, then, otherwise))
+        self.emit(ir.If(condition, then, otherwise, likely(node)))
 
     def _switch(self, node: ast.Switch) -> None:
         is_action = isinstance(node.subject.type, types.ActionRunType)
@@ -205,3 +205,12 @@ class Statements(Expressions):
         self.emit(ir.Assign(counter, fold.add(counter, fold.const(1, counter.width, counter.signed))))
         self.emit(ir.Goto(top))
         self.emit(ir.Label(end))
+
+
+def likely(node: ast.If) -> bool | None:
+    """What @likely and @unlikely at its blocks say about the condition."""
+    for block, taken in ((node.then, True), (node.otherwise, False)):
+        for note in block.annotations if isinstance(block, ast.Block) else ():
+            if note.name in ("likely", "unlikely"):
+                return taken == (note.name == "likely")
+    return None

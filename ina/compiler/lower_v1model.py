@@ -56,7 +56,7 @@ class V1Model(Pipelines):
         top = [self.headers, self.meta, self.standard]
         self.emit(ir.Extern("restore", [], []))
         self._set_standard(_INGRESS_FIELDS)
-        self.reject_label = self.new_label("reject")
+        reject = self.reject_label = self.new_label("reject")
         self.enter_parser(parser, [packet, *top], CALL)
         self.emit(ir.Label(self.reject_label))
         self.reject_label = ""
@@ -99,7 +99,7 @@ class V1Model(Pipelines):
         self.unused_objects()
         module = ir.Module(
             self.program.filename,
-            ir.Phase(ingress_body),
+            ir.Phase(ingress_body, reject),
             ir.Phase(egress_body),
             [register for cells in self.registers.values() for register in cells],
             list(self.counters.values()),

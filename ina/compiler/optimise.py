@@ -3,7 +3,7 @@
 `propagate` makes equal index expressions look equal; `optimise_dead` drops what is then unused; `optimise_decisions` has equal
 constant tables decide once; `optimise_rows` fuses
 registers; `optimise_roll` turns runs into loops, for which `optimise_arrays` puts variables side by side;
-`optimise_bounds` looks at an index once for many accesses.
+`optimise_bounds` looks at an index once for many accesses; `optimise_usual` has ingress once more without what is unlikely.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ina.compiler.optimise_decisions import decide_once
 from ina.compiler.optimise_propagate import propagate
 from ina.compiler.optimise_roll import roll
 from ina.compiler.optimise_rows import groups
+from ina.compiler.optimise_usual import hinted, usual
 
 
 def optimise(module: ir.Module) -> None:
@@ -34,7 +35,11 @@ def optimise(module: ir.Module) -> None:
         pass
     # Now it is known which registers loops run over: those move to the end of the row, onto a cache line.
     layout.place_state(module, rows, bulk_registers(module))
+    wanted = module.architecture == "v1model" and hinted(module.ingress)
     split(module)
+    if wanted:
+        module.ingress.usual = usual(module.ingress)
+        drop_unused_labels(module.ingress.usual or [])
 
 
 def bulk_registers(module: ir.Module) -> set[int]:

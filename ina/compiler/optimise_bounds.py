@@ -116,6 +116,8 @@ def _copied(stmt: ir.Stmt, index: Index, inside: bool) -> list[ir.Stmt]:
                 return []
         case ir.Goto():
             made = ir.Goto(stmt.label)
+        case ir.Label():
+            made = ir.Label(stmt.label)
         case ir.Lookup():
             made = ir.Lookup(
                 stmt.table, list(stmt.keys), stmt.hit, stmt.action, stmt.cursor, stmt.color, stmt.selector, stmt.entry

@@ -380,7 +380,7 @@ def _rebuilt(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
         case ir.If():
             condition = _rebuild_expr(stmt.condition, steps)
             then = [_rebuild(s, steps) for s in stmt.then]
-            return ir.If(condition, then, [_rebuild(s, steps) for s in stmt.otherwise])
+            return ir.If(condition, then, [_rebuild(s, steps) for s in stmt.otherwise], stmt.likely)
         case ir.Switch():
             subject = _rebuild_expr(stmt.subject, steps)
             cases = [(value, [_rebuild(s, steps) for s in body]) for value, body in stmt.cases]

@@ -15,6 +15,7 @@ typedef uint64_t ina_r64 __attribute__((may_alias));
 typedef ina_u128 ina_r128 __attribute__((aligned(8), may_alias));
 #define INA_INLINE static inline __attribute__((always_inline, unused))
 #define ina_likely(x) __builtin_expect(!!(x), 1)
+#define ina_unlikely(x) __builtin_expect(!!(x), 0)
 
 INA_INLINE uint32_t ina_load8(const uint8_t *p) { return *p; }
 INA_INLINE uint32_t ina_load16(const uint8_t *p) { return __builtin_bswap16(*(const ina_u16 *)p); }

@@ -55,19 +55,19 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         if (standard.parser_error != error.NoError || standard.checksum_error == 1 || hdr.switchml.reserved != 0
                 || (hdr.switchml.msg_type != SWITCHML_DATA && hdr.switchml.msg_type != SWITCHML_MAXIMUM
                     && (hdr.switchml.msg_type != SWITCHML_PENDING || hdr.switchml.size != SIZE_NONE
-                        || standard.packet_length < PENDING_FRAME))) {
+                        || standard.packet_length < PENDING_FRAME))) @unlikely {
             meta.drop = Drop.MALFORMED;
-        } else if (!hdr.exponents.isValid()) {
+        } else if (!hdr.exponents.isValid()) @unlikely {
             meta.drop = Drop.WRONG_SIZE;
-        } else if (hdr.ipv4.total_len != IPV4_LENGTH + payload || hdr.udp.length != UDP_LENGTH + payload) {
+        } else if (hdr.ipv4.total_len != IPV4_LENGTH + payload || hdr.udp.length != UDP_LENGTH + payload) @unlikely {
             meta.drop = Drop.MALFORMED;
-        } else if (!job.apply().hit) {
+        } else if (!job.apply().hit) @unlikely {
             meta.drop = Drop.UNKNOWN_JOB;
-        } else if (!worker.apply().hit || (hdr.switchml.msg_type == SWITCHML_PENDING && meta.worker != 0)) {
+        } else if (!worker.apply().hit || (hdr.switchml.msg_type == SWITCHML_PENDING && meta.worker != 0)) @unlikely {
             meta.drop = Drop.WRONG_SOURCE;
-        } else if (meta.strict == 1 && (bit<8>)hdr.exponents.e1 != meta.incarnation[7:0]) {
+        } else if (meta.strict == 1 && (bit<8>)hdr.exponents.e1 != meta.incarnation[7:0]) @unlikely {
             meta.drop = Drop.OLD_INCARNATION;
-        } else if (hdr.switchml.slot & slot_mask != hdr.switchml.slot) {
+        } else if (hdr.switchml.slot & slot_mask != hdr.switchml.slot) @unlikely {
             meta.drop = Drop.WRONG_SLOT;
         } else {
             meta.row = ((bit<32>)slot_base + (bit<32>)hdr.switchml.slot) << 1 | (bit<32>)hdr.switchml.set;

@@ -75,7 +75,7 @@ control Values(inout headers_t hdr, in metadata_t meta) {
             if (meta.first == 1) {
                 store();
             } else if (meta.repeated == 0) {
-                if (hdr.switchml.msg_type == SWITCHML_MAXIMUM) {
+                if (hdr.switchml.msg_type == SWITCHML_MAXIMUM) @unlikely {
                     maximum();
                 } else {
                     add();

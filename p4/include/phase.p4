@@ -46,15 +46,15 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
         if (meta.strict == 1 && used && hdr.switchml.tsi != tsi) {
             if (left == 0 && (int<32>)(hdr.switchml.tsi - tsi) > 0) {
                 fresh = true;
-            } else {
+            } else @unlikely {
                 meta.drop = Drop.STALE;
             }
         }
-        if (meta.drop == Drop.NONE && !fresh && kind != own && hdr.switchml.msg_type != SWITCHML_PENDING) {
+        if (meta.drop == Drop.NONE && !fresh && kind != own && hdr.switchml.msg_type != SWITCHML_PENDING) @unlikely {
             meta.drop = Drop.WRONG_SIZE;
         }
 
-        if (meta.drop == Drop.NONE && meta.worker == 0) {  // from above
+        if (meta.drop == Drop.NONE && meta.worker == 0) @unlikely {  // from above
             if (fresh || left > 1) {
                 meta.drop = Drop.STALE;
             } else if (left == 0) {
@@ -74,7 +74,7 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                 left = meta.last + 1 + (bit<8>)meta.parent;
                 meta.first = 1;
             }
-            if (seen & meta.worker != 0) {
+            if (seen & meta.worker != 0) @unlikely {
                 meta.repeated = 1;
                 if (left == 1 && meta.parent == 1 && meta.worker & meta.full & -meta.full != 0) {
                     meta.complete = 1;
@@ -104,7 +104,7 @@ control Phase(inout headers_t hdr, inout metadata_t meta) {
                     meta.to = To.PARENT;
                 }
             }
-            if (meta.strict == 0) {
+            if (meta.strict == 0) @unlikely {
                 bit<32> other;
                 bitmaps.read(other, meta.row ^ 1);
                 bitmaps.write(meta.row ^ 1, other & ~meta.worker);
