@@ -17,6 +17,7 @@ def measure() -> list[Measurement]:
         ["operation", "data in", "GB/s", "memcpy GB/s", "ratio"],
         "of memcpy's rate",
         "encode and decode near memcpy, as they read and write every byte once; exponent above it",
+        keys=2,
     )
     for place, size in PLACES.items():
         count = size // 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -40,13 +41,15 @@ def median_seconds(action: Callable[[], object], runs: int = 7, at_least: float 
 
 @dataclass
 class Measurement:
-    """Rows of one benchmark: `columns` are headings with units; `limit` says what the ratio is to."""
+    """Rows of one benchmark: `columns` are headings with units, of which the first `keys` say what was measured; `limit` says
+    what the ratio is to."""
 
     name: str
     columns: list[str]
     limit: str
     expected: str
     rows: list[list[object]] = field(default_factory=list)
+    keys: int = 1
 
     def add(self, *row: object) -> None:
         self.rows.append(list(row))
@@ -56,7 +59,7 @@ class Measurement:
         for index, column in enumerate(self.columns):
             table.add_column(column, justify="right" if index else "left")
         for row in self.rows:
-            table.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
+            table.add_row(*map(_said, row))
         console.print(table)
         console.print(f"  expected: {self.expected}", highlight=False)
 
@@ -73,6 +76,10 @@ def save(measurements: list[Measurement], root: Path) -> Path:
     return folder
 
 
+def _said(cell: object) -> str:
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+
+
 def plot(measurement: Measurement, path: Path) -> None:
     """Bars of the ratio column (the last), a label a row."""
     import matplotlib
@@ -80,13 +87,16 @@ def plot(measurement: Measurement, path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    labels = [" ".join(str(cell) for cell in row[:2]) for row in measurement.rows]
+    labels = [", ".join(_said(cell) for cell in row[: measurement.keys]) for row in measurement.rows]
     ratios = [float(row[-1]) for row in measurement.rows]  # type: ignore[arg-type]
-    figure, axes = pyplot.subplots(figsize=(7, 0.9 + 0.32 * len(labels)), layout="constrained")
-    axes.barh(labels, ratios, color="#1668b8")
+    figure, axes = pyplot.subplots(figsize=(7, 1.2 + 0.32 * len(labels)), layout="constrained")
+    drawn = axes.barh(range(len(labels)), ratios, color="#1668b8")
+    axes.bar_label(drawn, [f"{ratio:.3g}" for ratio in ratios], padding=3, fontsize="small")
+    axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.axvline(1, color="#c65a11", linewidth=1)
-    axes.set(title=measurement.name, xlabel=measurement.limit)
+    axes.set_title(textwrap.fill(measurement.name, 80), fontsize="medium", loc="left")
+    axes.set(xlabel=textwrap.fill(measurement.limit, 80), ylabel=", ".join(measurement.columns[: measurement.keys]))
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, metadata={"Date": None})

@@ -54,6 +54,7 @@ def _star() -> Measurement:
         ["workers", "values", "packet-hops/s", "hops", "virtual ms", "processor ms", "ratio"],
         "virtual time over processor time",
         "three million packet-hops a second with 64 values; each worker's tensor is its own, and streams through memory",
+        keys=2,
     )
     for workers, values in ((4, 64), (16, 64), (4, 256), (16, 256)):
         wire = Wire(rate=100e9, delay=1e-6)
@@ -97,6 +98,7 @@ def _trees() -> Measurement:
         ["values", "payload", "packet-hops/s", "hops", "virtual ms", "processor ms", "ratio"],
         "virtual time over processor time",
         "as around one switch, though the slots of 80 do not fit a core's caches; large packets faster without payload",
+        keys=2,
     )
     for values in (64, 256):
         for payload in (True, False):
@@ -128,6 +130,7 @@ def _memory() -> Measurement:
         ["values", "where", "bytes", "payload", "of 200"],
         "bytes over 200",
         "headers, headroom and the calendar on wires and in NICs; at a switch also metadata and descriptor of the program",
+        keys=2,
     )
     for values in (64, 256):
         _, stats, _, waiting = _in_trees(values, 500)

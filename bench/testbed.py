@@ -82,6 +82,7 @@ def _allreduce() -> Measurement:
         ["links", "workers", "ina ms", "link use", "gloo ms", "link use", "speed-up", "predicted", "bound", "share of predicted"],
         "speed-up over that of the cost model",
         "90 % of the model's gain where links are the bottleneck; rows that say host-limited are no results",
+        keys=2,
     )
     for rate, mtu, values, size in LINKS:
         for workers in WORKERS:

@@ -1,5 +1,6 @@
 """What the benchmarks run is right, at any speed."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from capabilities import need
 
-from bench import complete
+from bench import common, complete
 
 
 @pytest.mark.parametrize("values", [64, 1024])
@@ -89,3 +90,16 @@ def test_a_testpmd_that_ends_is_told_with_what_it_said():
             pmd.rate()
         finally:
             pmd.close()
+
+
+def test_plots_say_what_was_measured_with_the_whole_title(tmp_path):
+    """Bars are named by the columns that say what was measured, and by no figure that came out."""
+    need("matplotlib")
+    title = "emulator-trees: hierarchical SwitchML in a fat-tree of 128 hosts, with payload and without, and some more words"
+    measurement = common.Measurement(title, ["values", "payload", "Mpps", "ratio"], "virtual over processor time", "", keys=2)
+    measurement.add(1024, "with", 15.231458209220493, 0.123456)
+    common.plot(measurement, tmp_path / "plot.svg")
+    said = re.findall(r"<!-- (.*?) -->", (tmp_path / "plot.svg").read_text(), re.S)
+    assert {"1,024, with", "values, payload", "virtual over processor time", "0.123"} <= set(said)
+    assert " ".join(line for line in said if "emulator" in line or "some" in line).split() == title.split()
+    assert not any("15.2" in line for line in said)

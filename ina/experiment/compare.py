@@ -241,7 +241,7 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
         axes.set_yscale("log")
         report.logarithmic(axes.yaxis)
     else:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.08 * max(high))  # whole marks
     if len(lines) > 1:
         report.legend(axes)
 

@@ -227,12 +227,12 @@ def plot(figure: Figure, found: Sequence[Point]) -> str:
         if wide:
             least = min(x for x in across if x > 0)
             axes.set_xscale("symlog", linthresh=least) if across[0] <= 0 else axes.set_xscale("log")
-        values = [point.ours for point in found]
+        values = [value for point in found for value in (point.ours, point.published) if value is not None]
         if max(values) / min(values) > 10:
             axes.set_yscale("log")
             report.logarithmic(axes.yaxis)
         else:
-            axes.set_ylim(bottom=0)
+            axes.set_ylim(0, 1.08 * max(values))
         axes.set_xticks(across, [said(x, figure.across) for x in across])
         axes.minorticks_off()
         axes.set(xlabel=axis(figure.across), ylabel=figure.heading)

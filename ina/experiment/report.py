@@ -123,7 +123,6 @@ def svg(draw) -> str:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6.4, 3.4))
-    axes.margins(y=0.08)  # whole marks at the upper edge
     draw(axes)
     axes.grid(alpha=0.25)
     for side in ("top", "right"):
