@@ -148,18 +148,18 @@ static inline enum ina_packet_status ina_tensors_status(const struct ina_tensors
     return INA_PACKET_READY;
 }
 
-/* The first look at a block of values: those of the next one, which the next packet is likely to ask for, are on their way
- * from memory meanwhile. */
+/* The first look at a block of values: those that are looked at next are on their way from memory meanwhile. */
 static inline int ina_tensors_exponent(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
                                        uint64_t block)
 {
+    enum { AHEAD = 2048, LINE = 16 }; /* values: as far as memory takes, and no farther than what the core's cache has room for */
     const float *x = (const float *)t->in + block * ts->values;
-    if (block + 1 < op->blocks)
-        for (uint32_t i = 0; i < ts->values; i += 32) { /* two lines */
-            __builtin_prefetch(x + ts->values + i);
-            __builtin_prefetch(x + ts->values + i + 16);
-        }
-    return ina_codec_exponent(x, ina_tensors_block_values(ts, op, block));
+    const uint64_t left = op->count - block * ts->values;
+    for (uint32_t i = AHEAD; i < AHEAD + ts->values && left > AHEAD + ts->values; i += 2 * LINE) {
+        __builtin_prefetch(x + i);
+        __builtin_prefetch(x + i + LINE);
+    }
+    return ina_codec_exponent(x, left < ts->values ? left : ts->values);
 }
 
 /* Writes the values of packet seq (4 * values bytes; none: wire is not touched); returns its exponent. */
