@@ -39,8 +39,10 @@ static void expect(struct ina_frame_template *frame, const struct ina_worker_con
     memcpy(&h, frame->data, INA_WIRE_PAYLOAD);
     ina_internet_write((struct ina_internet *)&h, &config->peer, &config->self,
                        INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + 4 * config->values);
-    ina_frame_load(frame->result, &h);
-    ina_frame_load(frame->fixed, &fixed);
+    for (int i = 0; i < INA_FRAME_WORDS; i++) {
+        frame->result[i] = ina_frame_word(&h, i);
+        frame->fixed[i] = ina_frame_word(&fixed, i);
+    }
 }
 
 int ina_frame_prepare(struct ina_frame_template *frame, const struct ina_worker_config *config)

@@ -9,9 +9,8 @@
 #include "protocol.h"
 #include "wire.h"
 
-/* Headers as words of 8 bytes, of which the first ones say nothing that changes from frame to frame, and the last one (tsi, set and
- * slot, exponents) overlaps the one before. */
-enum { INA_FRAME_FIXED_WORDS = 4, INA_FRAME_WORDS = 7 };
+/* Headers as words of 8 bytes, the last one of which (tsi, set and slot, exponents) overlaps the one before. */
+enum { INA_FRAME_WORDS = 7 };
 
 struct ina_frame_template {  /* all that does not change from packet to packet; a value */
     uint8_t data[INA_WIRE_PAYLOAD], bare[INA_WIRE_PAYLOAD]; /* with values, and without */
@@ -29,21 +28,23 @@ static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, 
     return INA_WIRE_PAYLOAD + (with_values ? 4 * frame->values : 0);
 }
 
-/* Writes the headers of a packet of a type (INA_WIRE_DATA, INA_WIRE_MAXIMUM) to the switch and sets its length; returns where
- * the values go. The caller has made sure that the packet has room (ina_frame_length). */
-static inline uint8_t *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int type,
-                                       int with_values, uint32_t tsi, uint32_t slot, int set)
+/* Writes the headers of a packet of a type (INA_WIRE_DATA, INA_WIRE_MAXIMUM) to the switch and sets its length. The caller has made
+ * sure that the packet has room (ina_frame_length), and writes exponent and values. */
+static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int type,
+                                                     int with_values, uint32_t tsi, uint32_t slot, int set)
 {
     struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;
     memcpy(h, with_values ? frame->data : frame->bare, INA_WIRE_PAYLOAD);
-    h->dst_port = htons((uint16_t)(frame->port | (slot & frame->shard_mask)));
-    h->type_overflow_size = (uint8_t)(type << 4 | (with_values ? frame->size_code : INA_WIRE_SIZE_NONE));
+    if (frame->shard_mask)
+        h->dst_port = htons((uint16_t)(frame->port | (slot & frame->shard_mask)));
+    if (type != INA_WIRE_DATA)
+        h->type_overflow_size = (uint8_t)(type << 4 | (with_values ? frame->size_code : INA_WIRE_SIZE_NONE));
     h->tsi = htonl(tsi);
     h->set_slot = htons((uint16_t)((set ? INA_WIRE_SET : 0) | slot));
     const uint32_t room = pkt->len + pkt->tailroom, len = ina_frame_length(frame, with_values);
     pkt->len = pkt->wire_len = len;
     pkt->tailroom = room - len;
-    return h->payload;
+    return h;
 }
 
 struct ina_frame_view {
@@ -55,14 +56,16 @@ struct ina_frame_view {
 };
 enum ina_frame_verdict { INA_FRAME_OK = 0, INA_FRAME_MALFORMED = 1, INA_FRAME_FOREIGN = 2 };
 
-/* Any frame, field by field. */
+/* Any frame, field by field. INA_FRAME_OK means that every field of *view is of this worker's job and that all bytes it points
+ * to are there. Integrity is the link's business (Ethernet FCS; the port's CRC), so the IPv4 checksum is not computed again. */
 enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const struct ina_packet *pkt,
                                            const struct ina_frame_template *frame, const struct ina_worker_config *config);
 
-static inline void ina_frame_load(uint64_t words[INA_FRAME_WORDS], const void *frame)
+static inline uint64_t ina_frame_word(const void *headers, int i)
 {
-    memcpy(words, frame, 8 * (INA_FRAME_WORDS - 1));
-    memcpy(words + INA_FRAME_WORDS - 1, (const uint8_t *)frame + INA_WIRE_PAYLOAD - 8, 8);
+    uint64_t word;
+    memcpy(&word, (const uint8_t *)headers + (i < INA_FRAME_WORDS - 1 ? 8 * i : INA_WIRE_PAYLOAD - 8), 8);
+    return word;
 }
 
 /* Nearly every frame is a result with values: that is a matter of one comparison. 1: it is, and *view says what it brings; 0: see
@@ -73,15 +76,13 @@ static inline int ina_frame_is_result(struct ina_frame_view *view, const struct 
     if (pkt->len < INA_WIRE_PAYLOAD + 4 * frame->values)
         return 0;
     uint64_t words[INA_FRAME_WORDS], differs = 0; /* what shared memory says now is what is checked and used */
-    ina_frame_load(words, pkt->data);
-    for (int i = 0; i < INA_FRAME_FIXED_WORDS; i++) /* one vector */
+    for (int i = 0; i < INA_FRAME_WORDS; i++) {
+        words[i] = ina_frame_word(pkt->data, i);
         differs |= (words[i] ^ frame->result[i]) & frame->fixed[i];
-    for (int i = INA_FRAME_FIXED_WORDS; i < INA_FRAME_WORDS; i++)
-        differs |= (words[i] ^ frame->result[i]) & frame->fixed[i];
-    /* In little endian the last word is tsi, set and slot, e0, e1. */
+    }
     const uint64_t last = words[INA_FRAME_WORDS - 1];
-    const uint32_t set_slot = __builtin_bswap16((uint16_t)(last >> 32));
-    if (differs || (frame->shard_mask && ((__builtin_bswap16((uint16_t)(words[4] >> 16)) ^ set_slot) & frame->shard_mask)))
+    const uint32_t set_slot = ntohs((uint16_t)(last >> 32)); /* in little endian */
+    if (differs || (frame->shard_mask && ((ntohs((uint16_t)(words[4] >> 16)) ^ set_slot) & frame->shard_mask)))
         return 0;
     *view = (struct ina_frame_view){
         .tsi = ntohl((uint32_t)last),
@@ -93,16 +94,6 @@ static inline int ina_frame_is_result(struct ina_frame_view *view, const struct 
         .values = pkt->data + INA_WIRE_PAYLOAD,
     };
     return 1;
-}
-
-/* The only door for received bytes: INA_FRAME_OK means that every field of *view is of this worker's job and that all
- * bytes it points to are there. Integrity is the link's business (Ethernet FCS; the port's CRC), so the IPv4 checksum
- * is not computed again. */
-static inline enum ina_frame_verdict ina_frame_parse(struct ina_frame_view *view, const struct ina_packet *pkt,
-                                                     const struct ina_frame_template *frame,
-                                                     const struct ina_worker_config *config)
-{
-    return ina_frame_is_result(view, pkt, frame) ? INA_FRAME_OK : ina_frame_parse_any(view, pkt, frame, config);
 }
 
 #endif

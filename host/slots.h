@@ -71,16 +71,15 @@ static inline void unmark_ready(struct state *st, uint32_t slot)
 static inline int next_ready(const struct state *st, uint32_t cursor)
 {
     const uint64_t *ready = ready_of(st);
-    const uint32_t words = ready_words(st->config.slots);
     uint32_t word = cursor / 64;
     uint64_t bits = ready[word] & ~0ull << cursor % 64;
-    for (uint32_t i = 0; i <= words; i++) {
-        if (bits)
-            return (int)(word * 64 + (uint32_t)__builtin_ctzll(bits));
-        word = word + 1 < words ? word + 1 : 0;
+    for (uint32_t left = ready_words(st->config.slots); __builtin_expect(!bits, 0); left--) {
+        if (!left)
+            return -1;
+        word = word + 1 < ready_words(st->config.slots) ? word + 1 : 0;
         bits = ready[word];
     }
-    return -1;
+    return (int)(word * 64 + (uint32_t)__builtin_ctzll(bits));
 }
 
 static inline uint64_t deadline(const struct state *st)

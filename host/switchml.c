@@ -105,27 +105,26 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
 
 /* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
 static inline int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index,
-                    uint64_t now)
+                           uint64_t now)
 {
     struct tail *tail = tail_of(st);
     struct slot *slot = &slots_of(st)[index];
     const struct ina_tensors *ts = tensors_of(st);
-    const enum ina_contents contents = ina_tensors_contents(ts, slot->op, slot->seq);
+    const uint64_t seq = slot->seq;
+    const enum ina_contents contents = ina_tensors_contents(ts, slot->op, seq);
     const int with_values = contents != INA_CONTENTS_NONE;
     const int type = contents == INA_CONTENTS_MAX ? INA_WIRE_MAXIMUM : INA_WIRE_DATA;
     if (pkt->len + pkt->tailroom < ina_frame_length(&st->frame, with_values))
         return -1;
 
-    uint8_t *wire = ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)slot->seq, index,
-                                    slot->seq >> st->slots_log2 & 1);
-    ((struct ina_wire_frame *)pkt->data)->e0 = (int8_t)ina_tensors_encode(ts, tensors, slot->op, slot->seq, wire);
-
-    unmark_ready(st, index);
-    tail->stats.tx_packets++;
-    tail->stats.tx_bytes += pkt->len;
-    tail->stats.retransmissions += slot->state == FLYING;
+    if (__builtin_expect(slot->state == FLYING, 0))
+        tail->stats.retransmissions++;
     slot->state = FLYING;
+    unmark_ready(st, index);
     ina_rto_sent(&tail->rto, index, now);
+    struct ina_wire_frame *frame =
+        ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)seq, index, seq >> st->slots_log2 & 1);
+    frame->e0 = (int8_t)ina_tensors_encode(ts, tensors, slot->op, seq, frame->payload);
     return 0;
 }
 
@@ -168,14 +167,19 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
         tail->stats.timeouts += !probe;
         tail->stats.probes += (uint64_t)probe;
     }
+    uint32_t cursor = tail->cursor;
+    uint64_t bytes = 0;
     int filled = 0;
-    while (filled < n) {
-        const int index = next_ready(st, tail->cursor);
+    for (; filled < n; filled++) {
+        const int index = next_ready(st, cursor);
         if (index < 0 || transmit(st, tensors, &pkts[filled], (uint32_t)index, now) < 0)
             break;
-        tail->cursor = ((uint32_t)index + 1) & (st->config.slots - 1);
-        filled++;
+        bytes += pkts[filled].len;
+        cursor = ((uint32_t)index + 1) & (st->config.slots - 1);
     }
+    tail->cursor = cursor;
+    tail->stats.tx_packets += (uint64_t)filled;
+    tail->stats.tx_bytes += bytes;
     return filled;
 }
 
@@ -233,17 +237,42 @@ static __attribute__((noinline)) void disagree(struct state *st, uint32_t index,
     ina_rto_stop(&tail->rto, index);
 }
 
-/* A frame of this job. Inlined twice: most frames are results with values, of which less is asked. */
+/* A slot's packet has its result: what the slot does next, and another one, in which the block `unblocked` may wait for its
+ * exponent. */
+static __attribute__((noinline)) void go_on(struct state *st, uint32_t index, uint64_t unblocked, uint64_t now)
+{
+    struct slot *slots = slots_of(st);
+    const uint32_t other = (uint32_t)(unblocked & (st->config.slots - 1));
+    slots[index].state = IDLE;
+    if (unblocked != UINT64_MAX && slots[other].state == BLOCKED && slots[other].seq == unblocked)
+        settle(st, other, now);
+    settle(st, index, now);
+}
+
+static __attribute__((noinline)) int reply(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
+                                           uint32_t index, uint64_t now)
+{
+    struct ina_worker_stats *stats = &tail_of(st)->stats;
+    if (slots_of(st)[index].state != READY || transmit(st, tensors, pkt, index, now) < 0)
+        return 0;
+    stats->tx_packets++;
+    stats->tx_bytes += pkt->len;
+    return 1;
+}
+
+/* A frame of this job; 1: it is another one to send back. Inlined twice: most frames are results with values, of which less is
+ * asked. */
 static inline __attribute__((always_inline)) int take_frame(struct state *st, const struct ina_tensor *tensors,
                                                             struct ina_packet *pkt, const struct ina_frame_view view,
                                                             struct ina_rto_burst *burst, uint64_t now)
 {
     struct tail *tail = tail_of(st);
     struct ina_tensors *ts = tensors_of(st);
-    struct ina_worker_stats *stats = &tail->stats;
     struct slot *slot = &slots_of(st)[view.slot];
     const uint64_t seq = slot->seq;
-    if (ts->failed || slot->state != FLYING || view.tsi != (uint32_t)seq || view.set != (seq >> st->slots_log2 & 1)) {
+    const uint32_t handle = slot->op;
+    if (__builtin_expect(ts->failed || slot->state != FLYING || view.tsi != (uint32_t)seq
+                         || view.set != (seq >> st->slots_log2 & 1), 0)) {
         stale(st, slot, view.slot, view.tsi, view.pending, now);
         return 0;
     }
@@ -252,33 +281,31 @@ static inline __attribute__((always_inline)) int take_frame(struct state *st, co
         wait_for_others(st, slot, &copy, now);
         return 0;
     }
-    if (view.maximum != (ina_tensors_contents(ts, slot->op, seq) == INA_CONTENTS_MAX)) {
-        stats->drop_malformed++;
+    if (__builtin_expect(view.maximum != (ina_tensors_contents(ts, handle, seq) == INA_CONTENTS_MAX), 0)) {
+        tail->stats.drop_malformed++;
         return 0;
     }
     const struct ina_result result = {view.with_values ? view.values : NULL, view.e0, view.overflow, 0};
+    struct ina_sums sums;
     uint64_t unblocked;
     int culprit;
-    switch (ina_tensors_result(ts, tensors, slot->op, seq, &result, stats, &unblocked, &culprit)) {
+    switch (ina_tensors_account(ts, tensors, handle, seq, &result, &tail->stats, &sums, &unblocked, &culprit)) {
     case INA_OUTCOME_OK: break;
     case INA_OUTCOME_MISMATCH: disagree(st, view.slot, culprit, now); return 0;
-    default: stats->drop_malformed++; return 0;
+    default: tail->stats.drop_malformed++; return 0;
     }
 
     ina_rto_answered(&tail->rto, burst, view.slot);
     slot->seq = seq + st->config.slots;
-    if (unblocked == slot->seq) { /* mostly: the block whose exponent is known now is the slot's own next one */
+    if (__builtin_expect(unblocked == slot->seq, 1)) { /* the block whose exponent is known now is the slot's own next one */
         slot->state = READY;
         slot->missing = slot->asked = 0;
         mark_ready(st, view.slot);
-    } else { /* it may wait for that in another slot */
-        slot->state = IDLE;
-        const uint32_t other = (uint32_t)(unblocked & (st->config.slots - 1));
-        if (unblocked != UINT64_MAX && slots_of(st)[other].state == BLOCKED && slots_of(st)[other].seq == unblocked)
-            settle(st, other, now);
-        settle(st, view.slot, now);
+    } else {
+        go_on(st, view.slot, unblocked, now);
     }
-    return st->config.reply_in_place && slot->state == READY && transmit(st, tensors, pkt, view.slot, now) == 0;
+    ina_tensors_decode(ts, tensors, handle, &sums);
+    return __builtin_expect(st->config.reply_in_place, 0) ? reply(st, tensors, pkt, view.slot, now) : 0;
 }
 
 static __attribute__((noinline)) int receive_other(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,

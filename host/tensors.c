@@ -109,7 +109,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->ahead = op->exponents ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
     op->packets = op->unanswered = op->ahead + op->blocks;
     op->said = op->exponents ? op->blocks : 0;
-    op->divisor = op->average ? ts->workers : 1;
+    op->divisor = op->dtype == INA_INT32 ? 0 : op->average ? ts->workers : 1;
     fingerprint(op->fingerprint, t, ts->shift);
     if (op->exponents)
         memset(&ts->agreed[ina_tensors_exponent_at(ts, (uint32_t)handle, 0)], INA_EXP_UNKNOWN, op->ahead);
@@ -267,10 +267,11 @@ void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_work
 }
 
 /* What is not a block's sums as integers: exponents alone, a first packet, what comes as floats or should. */
-enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t p,
+enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t p,
                                   const struct ina_result *result, struct ina_worker_stats *stats, int *culprit)
 {
     struct ina_op *op = &ts->op[handle];
+    const struct ina_tensor *t = &tensors[handle];
     const int block = p >= op->ahead, open_floats = op->is_inline && op->dtype == INA_FLOAT32;
     if (result->floats) {
         if (!result->wire || !(open_floats || (op->dtype == INA_FLOAT32 && block)))
@@ -296,8 +297,11 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
         decode_inline(ts, op, t, result);
         stats->nonfinite_blocks += op->dtype == INA_FLOAT32 && result->exponent == INA_EXP_NONFINITE;
     }
-    if (block)
-        stats->nonfinite_blocks += ina_tensors_decode(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
+    if (block) { /* of fixed point */
+        const struct ina_sums sums = ina_tensors_sums(ts, handle, p - op->ahead, result->wire);
+        stats->nonfinite_blocks += sums.exponent == INA_EXP_NONFINITE;
+        ina_tensors_decode(ts, tensors, handle, &sums);
+    }
     return INA_OUTCOME_OK;
 }
 

@@ -31,7 +31,7 @@ struct ina_op {                   /* a tensor in flight */
     uint8_t dtype, average, is_inline, overflow;
     uint8_t opened, mismatch;     /* its open packet is answered; and the workers do not agree */
     uint8_t reduction, exponents; /* exponents: of every block, agreed one round trip ahead */
-    uint32_t divisor;             /* of the sums: the workers, for an average */
+    uint32_t divisor;             /* of floats: the workers, for an average; 0: they are integers */
     uint64_t said;                /* packets that carry the exponent of a block */
 };
 
@@ -107,7 +107,7 @@ uint64_t ina_tensors_deadline(const struct ina_tensors *ts, const struct ina_ten
 uint32_t ina_tensors_op_of(const struct ina_tensors *ts, uint64_t seq);
 int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
                              uint8_t *wire);
-enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t p,
+enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t p,
                                   const struct ina_result *result, struct ina_worker_stats *stats, int *culprit);
 void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats);
 
@@ -169,7 +169,7 @@ static inline int ina_tensors_encode(const struct ina_tensors *ts, const struct 
     const struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
     const uint64_t p = seq - op->first, block = p - op->ahead;
-    if (p < op->ahead || !op->exponents)
+    if (__builtin_expect(p < op->ahead || !op->exponents, 0))
         return ina_tensors_encode_other(ts, tensors, handle, seq, wire);
     const uint64_t count = ina_tensors_block_values(ts, op, block);
     const int exponent = ts->agreed[ina_tensors_exponent_at(ts, handle, block)];
@@ -179,55 +179,81 @@ static inline int ina_tensors_encode(const struct ina_tensors *ts, const struct 
     return p < op->blocks ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
 }
 
-/* Returns the exponent. */
-static inline int ina_tensors_decode(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint64_t block,
-                                     const uint8_t *wire)
+/* Sums of a block that have come. */
+struct ina_sums {
+    const uint8_t *wire;          /* NULL: there are none, or they are decoded */
+    uint64_t block;
+    int exponent;
+};
+
+static inline struct ina_sums ina_tensors_sums(const struct ina_tensors *ts, uint32_t handle, uint64_t block, const uint8_t *wire)
 {
     const struct ina_op *op = &ts->op[handle];
-    const uint64_t count = ina_tensors_block_values(ts, op, block), at = block * ts->values;
-    if (op->dtype == INA_INT32) {
-        ina_codec_get_int32((int32_t *)t->out + at, wire, count);
-        return INA_EXP_MIN;
-    }
-    const int exponent = op->exponents ? ts->agreed[ina_tensors_exponent_at(ts, handle, block)] : ts->exponent;
-    ina_codec_decode((float *)t->out + at, wire, count, exponent, (int)ts->shift, (int)op->divisor);
-    return exponent;
+    return (struct ina_sums){wire, block, op->exponents ? ts->agreed[ina_tensors_exponent_at(ts, handle, block)] : ts->exponent};
 }
 
-static inline enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
-                                                  uint64_t seq, const struct ina_result *result, struct ina_worker_stats *stats,
-                                                  uint64_t *unblocked, int *culprit)
+static inline void ina_tensors_decode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
+                                      const struct ina_sums *sums)
+{
+    if (!sums->wire)
+        return;
+    const struct ina_op *op = &ts->op[handle];
+    const uint64_t count = ina_tensors_block_values(ts, op, sums->block), at = sums->block * ts->values;
+    if (op->divisor)
+        ina_codec_decode((float *)tensors[handle].out + at, sums->wire, count, sums->exponent, (int)ts->shift, (int)op->divisor);
+    else
+        ina_codec_get_int32((int32_t *)tensors[handle].out + at, sums->wire, count);
+}
+
+/* All that a result means but for a block's sums, which are left to ina_tensors_decode: what takes long comes when nothing else
+ * has to be kept in registers. */
+static inline enum ina_outcome ina_tensors_account(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
+                                                   uint64_t seq, const struct ina_result *result, struct ina_worker_stats *stats,
+                                                   struct ina_sums *sums, uint64_t *unblocked, int *culprit)
 {
     struct ina_op *op = &ts->op[handle];
-    const struct ina_tensor *t = &tensors[handle];
     const uint64_t p = seq - op->first;
     const int with_exponent = ina_tensors_carries_exponent(op, p);
     *unblocked = UINT64_MAX;
     *culprit = -1;
     if (with_exponent && result->exponent < INA_EXP_MIN)
         return INA_OUTCOME_MALFORMED;
-    if (p >= op->ahead && result->wire && !result->floats && (op->exponents || op->dtype == INA_INT32)) { /* mostly */
-        stats->nonfinite_blocks += ina_tensors_decode(ts, t, handle, p - op->ahead, result->wire) == INA_EXP_NONFINITE;
+    if (__builtin_expect(p >= op->ahead && result->wire && !result->floats && (op->exponents || !op->divisor), 1)) {
+        *sums = ina_tensors_sums(ts, handle, p - op->ahead, result->wire);
+        if (__builtin_expect(sums->exponent == INA_EXP_NONFINITE, 0))
+            stats->nonfinite_blocks++;
     } else {
         const struct ina_result copy = *result; /* whose address may be taken: the caller's stays in registers */
         int disagrees = -1;
-        const enum ina_outcome outcome = ina_tensors_take(ts, t, handle, p, &copy, stats, &disagrees);
+        const enum ina_outcome outcome = ina_tensors_take(ts, tensors, handle, p, &copy, stats, &disagrees);
         *culprit = disagrees;
         if (outcome != INA_OUTCOME_OK)
             return outcome;
+        sums->wire = NULL;
     }
-    if (result->overflow && !result->floats) {
+    if (__builtin_expect(result->overflow && !result->floats, 0)) {
         op->overflow = 1;
         stats->overflows++;
     }
     stats->results++;
-    if (!--op->unanswered)
+    if (__builtin_expect(!--op->unanswered, 0))
         ina_tensors_finish(ts, handle, stats);
     if (with_exponent) {
         ts->agreed[ina_tensors_exponent_at(ts, handle, p)] = (int8_t)result->exponent;
         *unblocked = seq + op->ahead;
     }
     return INA_OUTCOME_OK;
+}
+
+static inline enum ina_outcome ina_tensors_result(struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
+                                                  uint64_t seq, const struct ina_result *result, struct ina_worker_stats *stats,
+                                                  uint64_t *unblocked, int *culprit)
+{
+    struct ina_sums sums;
+    const enum ina_outcome outcome = ina_tensors_account(ts, tensors, handle, seq, result, stats, &sums, unblocked, culprit);
+    if (outcome == INA_OUTCOME_OK)
+        ina_tensors_decode(ts, tensors, handle, &sums);
+    return outcome;
 }
 
 #endif
