@@ -46,10 +46,11 @@ def test_a_local_ray_instance_gives_the_same_figures(tmp_path):
 
     lost = there / chosen.points[2].folder(2)
     (lost / "metrics.json").unlink()
+    (lost / "error.txt").write_text("of an attempt before")
     stamps = {place: (there / place / "metrics.json").stat().st_mtime_ns
               for place in (p.folder(i) for i, p in enumerate(chosen.points) if i != 2)}  # fmt: skip
     again = sweep.sweep(chosen, tmp_path / "there", Console(quiet=True), tables=False, ray="local")
-    assert again == there and finished(lost)
+    assert again == there and finished(lost) and not list(there.rglob("error.txt"))
     assert all((there / place / "metrics.json").stat().st_mtime_ns == stamp for place, stamp in stamps.items())
 
 
@@ -72,6 +73,7 @@ def test_ray_is_missing_or_silent(tmp_path, monkeypatch):
     (tmp_path / "local.toml").write_text(SMALL.replace("[sweep]", 'world = "local"\n[sweep]'))
     with pytest.raises(ConfigError, match="expected 'virtual' with --ray"):
         sweep.sweep(plan.load(tmp_path / "local.toml"), tmp_path, Console(quiet=True), ray="auto")
+    assert sorted(path.read_text().split()[0] for path in tmp_path.glob("small-*/error.txt")) == ["--ray", "world"]
 
 
 def children(pid: int) -> set[int]:

@@ -321,10 +321,24 @@ def test_a_failed_point_is_named_and_tried_again(trial, tmp_path, monkeypatch):
         sweep.sweep(plan.load(trial), root, quiet())
     (folder,) = root.iterdir()
     assert {r.config.loss for r in compare.points(folder)} == {0.0}
+    assert "Timed out" in (folder / "001-jobs=1,loss=0.05" / "error.txt").read_text()
+    assert (folder / "error.txt").read_text().startswith("2 of 4 points failed") and len(list(folder.rglob("error.txt"))) == 3
     monkeypatch.setattr(allreduce, "reduce", real)
     assert sweep.sweep(plan.load(trial), root, quiet()) == folder and len(compare.points(folder)) == 4
+    assert not list(folder.rglob("error.txt"))
     with pytest.raises(JobTimeout):
         real(AllReduce(workers=2, elements=10, values=32, timeout=1e-7))
+
+
+def test_a_run_that_is_refused_late_says_why_in_its_folder(tmp_path, capsys):
+    """A leaf without a host left for the server: what only the making of the network shows."""
+    need("cc")
+    (tmp_path / "late.toml").write_text(
+        'kind = "allreduce"\nname = "late"\nprotocol = "atp"\ntopology = "leaf-spine leaves=2 spines=1 hosts=2"\nworkers = 4\n')
+    assert cli.main(["run", str(tmp_path / "late.toml"), "--results", str(tmp_path / "results")]) == 2
+    (reason,) = tmp_path.glob("results/late-*/error.txt")
+    assert "a host left for a parameter server of atp" in reason.read_text()
+    assert capsys.readouterr().err == f"ina: {reason.read_text()}"
 
 
 def test_ctrl_c_ends_it_and_the_same_command_goes_on(trial, tmp_path):

@@ -76,6 +76,13 @@ def test_a_figure_is_made(tmp_path, monkeypatch):
     assert (folder / "switchml-ring.svg").exists() and "| ring | 4 |" in (folder / "switchml-ring.md").read_text()
 
 
+def test_a_figure_that_cannot_be_made_says_why_in_its_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(plan, "load", lambda path: (_ for _ in ()).throw(ValueError("no such plan")))
+    with pytest.raises(ValueError, match="no such plan"):
+        figures.make(tmp_path, Console(quiet=True), ["switchml-ring"])
+    assert [path.read_text() for path in tmp_path.glob("figures-*/error.txt")] == ["no such plan\n"]
+
+
 def test_unknown_figures_are_refused(capsys):
     need("matplotlib")
     assert cli.main(["figures", "switchml"]) == 2

@@ -14,7 +14,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ina.experiment.config import ConfigError, Keys
-from ina.experiment.record import sources
+from ina.experiment.record import ERROR, sources
 
 LAST = "metrics.json"  # by which a folder counts as finished: written when all else is there
 
@@ -73,6 +73,7 @@ def measured(config: Keys, wanted: dict[str, str]) -> tuple[str, dict[str, bytes
 
 def _write(place: Path, files: Mapping[str, bytes]) -> None:
     place.mkdir(parents=True, exist_ok=True)
+    (place / ERROR).unlink(missing_ok=True)  # of an attempt before this one
     for name in sorted(files, key=lambda name: name == LAST):
         target = place / name
         target.parent.mkdir(parents=True, exist_ok=True)

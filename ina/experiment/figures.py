@@ -15,7 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ina.experiment import compare, plan, report, sweep
-from ina.experiment.record import Result, new_folder
+from ina.experiment.record import Result, new_folder, reasoned
 from ina.experiment.units import axis, said
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
@@ -262,6 +262,12 @@ def make(root: Path, console: Console, names: Sequence[str] = (), processes: int
     Raises what sweep does.
     """
     folder = new_folder(root, "figures")
+    with reasoned(folder):
+        _make(folder, root, console, names, processes)
+    return folder
+
+
+def _make(folder: Path, root: Path, console: Console, names: Sequence[str], processes: int) -> None:
     parts = []
     for figure in FIGURES:
         if names and figure.name not in names:
@@ -280,7 +286,6 @@ def make(root: Path, console: Console, names: Sequence[str] = (), processes: int
         console.print(f"{figure.name}: {len(found)} points, {len(off)} deviate by more than {TOLERATED:.0%}", highlight=False)
     (folder / "index.html").write_text(report.html_page("Published figures in virtual time", "".join(parts)))
     console.print(f"Figures: {folder / 'index.html'}", highlight=False)
-    return folder
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -3,6 +3,7 @@
     config.json        every key of the configuration, with its kind and seed
     environment.json   machine, versions, commit, and hashes of the switch program and of the worker
     metrics.json       schema, whether the run is finished, the table's figures (summary), everything measured (runs)
+    error.txt          why it is not finished, if it failed
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +29,7 @@ from ina.compiler.preprocess import preprocess
 from ina.experiment.config import Keys, from_dict
 
 SCHEMA = 2
+ERROR = "error.txt"
 
 
 class ResultsError(ValueError):
@@ -275,6 +278,19 @@ def new_folder(root: Path, name: str) -> Path:
         except FileExistsError:
             continue
     raise FileExistsError(17, "a hundred runs of this name in one second", str(path))
+
+
+@contextmanager
+def reasoned(folder: Path) -> Iterator[None]:
+    """What goes wrong meanwhile is in the folder, too, until it goes right: who finds it knows why it is empty."""
+    reason = folder / ERROR
+    try:
+        yield
+    except Exception as error:
+        with suppress(OSError):  # no room left, perhaps
+            reason.write_text(f"{error}\n")
+        raise
+    reason.unlink(missing_ok=True)
 
 
 def write_json(target: Path, value: object) -> None:

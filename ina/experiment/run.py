@@ -16,7 +16,7 @@ from ina.experiment import allreduce, launch, model, replay, report, sharing, wo
 from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sharing, Trace, Workload
 from ina.experiment.places import hosts_of
 from ina.experiment.progress import Watch
-from ina.experiment.record import Folder, Reduction, Run, new_folder
+from ina.experiment.record import Folder, Reduction, Run, new_folder, reasoned
 from ina.experiment.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -61,14 +61,19 @@ def _where(config: Config) -> str:
 
 
 def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str, float]]:
-    """Runs one experiment in the folder ``path``: its runs and how they compare. The folder is whole, or not `finished`."""
-    folder = Folder(path, config)
+    """Runs one experiment in the folder ``path``: its runs and how they compare. The folder is whole, or says why it is not."""
+    path.mkdir(parents=True, exist_ok=True)
+    with reasoned(path):
+        return _measure(config, Folder(path, config), console)
+
+
+def _measure(config: Keys, folder: Folder, console: Console) -> tuple[list, dict[str, float]]:
     if type(config) in WHOLE:
         with Watch(console) as watch:
             timeline = Timeline(config.sample, watch)
             results = WHOLE[type(config)](config, timeline)
         if timeline.jobs:
-            timeline.write(path / "trace.json")
+            timeline.write(folder.path / "trace.json")
         _finish(folder, results, {}, timeline=timeline)
         return results, {}
     assert isinstance(config, Config)

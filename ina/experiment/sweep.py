@@ -4,6 +4,7 @@
     results/<name>-<time>/000-loss=0.0/       a run's folder (ina/experiment/record.py); finished, or run again
     results/<name>-<time>/report.html         all points beside each other, as far as they are
     results/<name>-<time>/unfinished          there until the sweep came to its end, the report included
+    results/<name>-<time>/error.txt           what failed, if anything did; so in a point's folder
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ina.experiment import cluster, compare, launch, networks, run
 from ina.experiment.allreduce import WrongSum
 from ina.experiment.config import ConfigError, Keys, Virtual
 from ina.experiment.plan import Plan
-from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, sources, write_json
+from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, reasoned, sources, write_json
 from ina.transport.errors import JobError
 
 UNFINISHED = "unfinished"
@@ -128,32 +129,37 @@ def sweep(
     _check_networks(plan)
     folder, hold = open_folder(plan, root, resume, new)
     try:
-        console.print(f"Results go to {folder}", highlight=False)
-        (folder / UNFINISHED).touch()  # points under way may all end after Ctrl-C: nothing is missing then but the end
-        places = [folder / point.folder(i) for i, point in enumerate(plan.points)]
-        todo = [i for i, place in enumerate(places) if not finished(place)]
-        if len(todo) < len(places):
-            console.print(f"{len(places) - len(todo)} of {len(places)} points are there already", highlight=False)
-        try:
-            with launch.terminable():
-                failures = _run(plan, places, todo, console, processes, ray)
-        except launch.Terminated:
-            _end_points()
-            raise
-        finally:  # also of what there is when it was interrupted
-            if any(map(finished, places)):
-                results = compare.points(folder)
-                (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
-        if tables and any(map(finished, places)):
-            compare.show(console, plan.base.name, results)
-            console.print(f"Report: {folder / 'report.html'}", highlight=False)
-        (folder / UNFINISHED).unlink()
+        with reasoned(folder):
+            _sweep(plan, folder, console, processes, tables, ray)
     finally:
         os.close(hold)
+    return folder
+
+
+def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: bool, ray: str) -> None:
+    console.print(f"Results go to {folder}", highlight=False)
+    (folder / UNFINISHED).touch()  # points under way may all end after Ctrl-C: nothing is missing then but the end
+    places = [folder / point.folder(i) for i, point in enumerate(plan.points)]
+    todo = [i for i, place in enumerate(places) if not finished(place)]
+    if len(todo) < len(places):
+        console.print(f"{len(places) - len(todo)} of {len(places)} points are there already", highlight=False)
+    try:
+        with launch.terminable():
+            failures = _run(plan, places, todo, console, processes, ray)
+    except launch.Terminated:
+        _end_points()
+        raise
+    finally:  # also of what there is when it was interrupted
+        if any(map(finished, places)):
+            results = compare.points(folder)
+            (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
+    if tables and any(map(finished, places)):
+        compare.show(console, plan.base.name, results)
+        console.print(f"Report: {folder / 'report.html'}", highlight=False)
+    (folder / UNFINISHED).unlink()
     if failures:
         head = f"{len(failures)} of {len(places)} points failed; the same command tries them again"
         raise SweepFailed("\n".join([head, *failures]))
-    return folder
 
 
 def _check_networks(plan: Plan) -> None:
