@@ -81,6 +81,11 @@ def test_counters(ina):
     said = ina("counters")
     assert "tx_bytes" in said
     assert len([line for line in said.splitlines() if " 101 " in line]) == 2
+    head, *rows = [[cell.strip() for cell in line.replace("┃", "│").split("│")[1:-1]] for line in said.splitlines()
+                   if line.startswith(("┃ port", "│ 0", "│ 1"))]  # fmt: skip
+    ports = [dict(zip(head, row, strict=True)) for row in rows]
+    assert sum(int(port["consumed"]) for port in ports) == 101, "of each two packets one ends as a part of the sum"
+    assert [port["drops"] for port in ports] == ["0", "0"], "which is no loss"
 
 
 def test_many_counters_of_a_link_keep_its_name_in_80_columns():

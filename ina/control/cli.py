@@ -21,6 +21,7 @@ from ina.control.find import running
 from ina.control.labels import labels
 
 ANSWER = 10.0  # seconds
+PHASES = ("ingress", "egress")  # of a switch: a packet that ends in one did so as the program says
 COMMANDS = {
     "jobs": "jobs with their switches, slots and workers",
     "switches": "switches with their pools and jobs",
@@ -176,8 +177,15 @@ def _that_fit(columns: Sequence[str], rows: dict[str, dict]) -> Iterator[list[st
 
 
 def _flat(row: dict) -> dict[str, float]:
-    """Numbers of a port or link: of dictionaries in it the sum, which is what matters as long as it is zero."""
-    return {key: sum(value.values()) if isinstance(value, dict) else value for key, value in row.items()}
+    """Numbers of a port or link: of dictionaries in it the sum, which is what matters as long as it is zero. Of what a switch's
+    runtime calls drops, ``consumed`` is what ended in the program: added up, or dropped for a reason that it counts itself."""
+    flat: dict[str, float] = {}
+    for key, value in row.items():
+        if isinstance(value, dict) and key == "drops":
+            flat["consumed"] = sum(value.get(phase, 0) for phase in PHASES)
+            value = {reason: n for reason, n in value.items() if reason not in PHASES}
+        flat[key] = sum(value.values()) if isinstance(value, dict) else value
+    return flat
 
 
 # ---- top
