@@ -86,12 +86,15 @@ class Keys:
     def check_places(self) -> None:
         """Keys of the testbed's network."""
         try:
+            key = "topology"
             topology = described(self)
+            key = "hosts"
             server_host(self, topology)
             hosts_of(self, topology)
+            key = "points"
             points(topology, filter(None, self.points.split(",")))
         except TopologyError as error:
-            raise ConfigError(f"topology, hosts, points: {error}") from None
+            raise ConfigError(f"{key} = {getattr(self, key)!r}: {error}") from None
 
     @property
     def most_workers(self) -> int:
