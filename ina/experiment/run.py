@@ -43,7 +43,7 @@ def run(config: Keys, root: Path, console: Console) -> Path:
     where = f"{config.workers} workers"
     if isinstance(config, Config):
         where += f", {runs[0].dataset}, {runs[0].parameters:,} parameters, {_where(config)}"
-    console.print(f"{config.name}: {where}", highlight=False)  # not the table's title, which breaks where that is narrow
+    console.print(f"{config.name}: {where}", highlight=False, soft_wrap=True)  # as a title of the table it would break
     console.print(report.table(config.kind, runs))
     for key, value in comparison.items():
         console.print(f"  {key}: {value:.3g}", highlight=False)
