@@ -97,11 +97,13 @@ class Proxy:
 
 
 class Process:
-    """`ina ...` that says one line when it is ready."""
+    """`ina ...` that says one line when it is ready, which is waited for if `ready`."""
 
-    def __init__(self, *argv: object):
+    def __init__(self, *argv: object, ready: bool = True):
         command = [sys.executable, "-m", "ina.cli", *map(str, argv)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+        if not ready:
+            return
         ready, _, _ = select.select([self.process.stdout], [], [], 60)
         self.said = self.process.stdout.readline() if ready else ""
         if not self.said:
@@ -190,9 +192,12 @@ class Tree:
     def deploy(self) -> None:
         self.ina("deploy", self.file)
 
+    @property
+    def controlled_by(self) -> tuple:
+        return ("tofino", "controller", self.file, "--job-slots", 16, "--name", self.socket, "--state", self.folder / "jobs.json")
+
     def controller(self) -> Process:
-        return Process("tofino", "controller", self.file, "--name", self.socket, "--state", self.folder / "jobs.json",
-                       "--job-slots", 16, "-v")  # fmt: skip
+        return Process(*self.controlled_by, "-v")
 
     def ask(self, what: str) -> dict:
         client = Client(self.socket, 20)

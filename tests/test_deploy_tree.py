@@ -7,16 +7,17 @@ import json
 import re
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from capabilities import need
 
 need("cc", "p4runtime")
 
-from deployed_tree import Tree, Workers, until  # noqa: E402
+from deployed_tree import Process, Tree, Workers, until  # noqa: E402
 
 from ina import paths  # noqa: E402
-from ina.control.client import ControlError  # noqa: E402
+from ina.control.client import Client, ControlError  # noqa: E402
 from ina.transport import PeerLost  # noqa: E402
 
 
@@ -132,6 +133,29 @@ def test_a_switch_that_is_off_ends_its_jobs_and_no_others(make, begin, name):
     assert said["switches"][name]["error"] and not said["switches"]["leaf1"].get("error")
     assert f"{name} does not answer: " in tree.ina("counters", "--switch", tree.socket)
     assert ("server5" in said["links"]) == (name == "root") and "leaf1-root" in said["links"]
+
+
+def test_a_controller_that_starts_waits_for_the_switch_that_does_not_answer(make, begin):
+    """It says for which; a worker that came meanwhile is admitted when the switch is there; a signal ends the waiting."""
+    tree = make()
+    tree.proxies["leaf2"].flows.clear()
+    controller = begin(Process(*tree.controlled_by, ready=False))
+    said = controller.process.stderr.readline()
+    assert said.startswith("ina: waiting until it answers, with a look every 2 s: switch leaf2: "), said
+    ended = begin(Process(*tree.controlled_by[:-4], "--name", tree.folder / "other", "--state", tree.folder / "x", ready=False))
+    assert "leaf2" in ended.process.stderr.readline()
+    ended.process.send_signal(signal.SIGTERM)
+    assert ended.process.wait(20) == 0 and not (tree.folder / "other").exists()
+    client = begin(Client(tree.socket, 40))
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(client.ask, "switches")
+        time.sleep(0.5)
+        assert not asked.done() and controller.process.poll() is None
+        tree.proxies["leaf2"].flows.set()
+        states = asked.result(40)["switches"]
+    assert {name: switch["state"] for name, switch in states.items()} == dict.fromkeys(tree.names, "up")
+    workers = begin(Workers(tree, [1, 5]))
+    workers.end(workers.begin(1000))
 
 
 def test_a_switch_that_is_silent_is_lost_after_a_while_and_nothing_hangs(make, begin):

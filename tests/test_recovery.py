@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -340,6 +341,31 @@ class Running:
         for process in (self.controller, self.switch):
             if process.process.poll() is None:
                 process.kill()
+
+
+def test_a_controller_that_starts_before_its_switch(tmp_path):
+    """Nobody listens where the switch is to be: it says so once, and begins when the switch does."""
+    need("cc", "p4runtime")
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    command = [sys.executable, "-m", "ina.cli", "controller", "--topology", "star", "--switch", f"s1={address}", "--name",
+               str(tmp_path / "socket"), "--state", str(tmp_path / "jobs.json")]  # fmt: skip
+    controller = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    switch = None
+    try:
+        said = controller.stderr.readline()
+        assert said.startswith("ina: waiting until it answers, ") and f": switch s1: nobody listens at {address}" in said, said
+        time.sleep(2.5)
+        switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", "-i1@udp:127.0.0.1:0,127.0.0.1:9",
+                         "--grpc", address)  # fmt: skip
+        assert "switchml over P4Runtime" in controller.stdout.readline()
+        controller.send_signal(signal.SIGTERM)
+        assert controller.communicate(timeout=20)[1] == ""
+    finally:
+        controller.kill()
+        controller.wait()
+        if switch is not None:
+            switch.kill()
 
 
 def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp_path):

@@ -15,15 +15,18 @@ import logging
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import topologies
 from ina.control.channel import listen
 from ina.control.host import SwitchHost
-from ina.control.remote import over_p4runtime
+from ina.control.remote import NoAnswer, over_p4runtime
 from ina.control.server import Server
 from ina.control.service import DEFAULT_SLOTS
 from ina.control.state import StateError, StateFile
+from ina.control.watch import CHECK
 from ina.switch.p4info import EntityError
 
 
@@ -53,26 +56,45 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    host = over_p4runtime(topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch))
-    return serve(host, args.name, args.state, args.job_slots)
+    topology, addresses = topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch)
+    return serve(lambda: over_p4runtime(topology, addresses), args.name, args.state, args.job_slots)
 
 
-def serve(host: SwitchHost, name: str, state: Path, job_slots: int) -> int:
-    """Until a signal ends it. Raises what listening and the state file raise."""
+def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots: int) -> int:
+    """Until a signal ends it; workers that come before the switches do wait for them. Raises what ``switches`` (but NoAnswer),
+    listening and the state file raise."""
     path = Path(name) if "/" in name else None
     if path is not None and path.is_socket():
         _free(path)
-    server = Server(listen(name), host, job_slots=job_slots, state=StateFile(state))
-    signal.signal(signal.SIGINT, _interrupt)
-    signal.signal(signal.SIGTERM, _interrupt)
-    print(json.dumps({"pid": os.getpid(), "name": name, **host.describe()}), flush=True)
+    listener = listen(name)
     try:
-        server.run()
+        signal.signal(signal.SIGINT, _interrupt)
+        signal.signal(signal.SIGTERM, _interrupt)
+        host = _awaited(switches)
+        server = Server(listener, host, job_slots=job_slots, state=StateFile(state))
+        print(json.dumps({"pid": os.getpid(), "name": name, **host.describe()}), flush=True)
+        try:
+            server.run()
+        finally:
+            server.close()
     finally:
-        server.close()
+        listener.close()
         if path is not None:
             path.unlink(missing_ok=True)
     return 0
+
+
+def _awaited(switches: Callable[[], SwitchHost]) -> SwitchHost:
+    """They are asked again as often as later, when one is lost (ina/control/watch.py), for as long as it takes."""
+    said = ""
+    while True:
+        try:
+            return switches()
+        except NoAnswer as error:
+            if str(error) != said:
+                print(f"ina: waiting until it answers, with a look every {CHECK:g} s: {error}", file=sys.stderr, flush=True)
+            said = str(error)
+        time.sleep(CHECK)
 
 
 def parse_switch(text: str) -> tuple[str, str]:

@@ -28,6 +28,16 @@ NAMED = 32  # hosts in an error
 FINAL = ("INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "UNIMPLEMENTED")  # it works
 
 
+class NoAnswer(ValueError):
+    """A switch does not answer; it may yet."""
+
+
+def unreached(what: str, error: EntityError | TimeoutError) -> ValueError:
+    """What to raise where a switch is needed: NoAnswer, or ValueError from one that works and refuses."""
+    silent = isinstance(error, TimeoutError) or error.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+    return (NoAnswer if silent else ValueError)(f"{what}{error}")
+
+
 class Reconnecting(ABC):
     """A switch at ``address``. Connects when it is needed, and again when the connection is lost."""
 
@@ -103,7 +113,7 @@ def is_refused(address: str) -> bool:
 class SwitchesElsewhere:
     """The switches of ``topology`` behind ``targets``, by name; which workers there are at which port, and which program they
     run, which is the same everywhere. ``language``: of the targets, for people; ``twin``: the folder beside a protocol's program
-    that has the one for these switches. Raises TopologyError, ValueError, and what
+    that has the one for these switches. Raises TopologyError, ValueError, NoAnswer, and what
     connecting raises."""
 
     outlives = True
@@ -114,9 +124,11 @@ class SwitchesElsewhere:
             if name not in names:
                 raise TopologyError(f"{topology.name} has no switch {name!r}; it has: {', '.join(names)}")
         self.topology, self.targets, self.language = topology, dict(targets), language
-        found = {}
-        for name, target in self.targets.items():
-            found[name] = _protocol_of(name, target)
+        try:
+            found = {name: _protocol_of(name, target) for name, target in self.targets.items()}
+        except BaseException:
+            self.close()
+            raise
         self.protocol, self.sizes = found[min(found)]
         for name, (protocol, sizes) in found.items():
             if (protocol, sizes.values) != (self.protocol, self.sizes.values):
@@ -173,11 +185,11 @@ class SwitchesElsewhere:
 
 
 def _protocol_of(name: str, target: Reconnecting) -> tuple[str, Sizes]:
-    """Raises ValueError, and what connecting raises, with the switch's name."""
+    """Raises ValueError, with the switch's name, and what connecting raises."""
     try:
         p4info = target.p4info
     except (EntityError, TimeoutError) as error:
-        raise ValueError(f"switch {name}: {error}") from error
+        raise unreached(f"switch {name}: ", error) from error
     place = Path(f"{target.address} ({name})")
     if (recognise(p4info) or (None,))[0] is PUBLISHED:
         raise ValueError(f"{place}: {PUBLISHED.only_local}")

@@ -69,7 +69,8 @@ def _controller(args: argparse.Namespace) -> int:
     try:
         d = read(args.experiment)
         slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
-        return daemon.serve(DeployedHost(d, d.all_addresses(args.at), args.device_id), args.name, args.state, slots)
+        addresses = d.all_addresses(args.at)
+        return daemon.serve(lambda: DeployedHost(d, addresses, args.device_id), args.name, args.state, slots)
     except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1

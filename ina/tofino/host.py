@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from ina.bfrt.target import BfRuntimeTarget
-from ina.control.remote import CONNECTED, Reconnecting, SwitchesElsewhere
+from ina.control.remote import CONNECTED, Reconnecting, SwitchesElsewhere, unreached
 from ina.switch.p4info import EntityError
 from ina.tofino.experiment import Deployment
 
@@ -36,8 +36,8 @@ class BfrtSwitch(Reconnecting):
 
 
 class DeployedHost(SwitchesElsewhere):
-    """The switches of `d`, at `addresses` by name. Raises ValueError: a program that no controller knows; and what connecting
-    raises."""
+    """The switches of `d`, at `addresses` by name. Raises NoAnswer; ValueError: a program that no controller knows; and
+    what connecting raises."""
 
     def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0):
         switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name) for s in d.switches}
@@ -47,7 +47,7 @@ class DeployedHost(SwitchesElsewhere):
                 with switches[switch].connected() as target:
                     return target.dev_port(port)
             except (EntityError, TimeoutError) as error:
-                raise ValueError(f"switch {switch}: {error}" if d.several else str(error)) from error
+                raise unreached(f"switch {switch}: " if d.several else "", error) from error
 
         try:
             super().__init__(d.topology(dev_port), switches, "BFRuntime", twin="tofino")
