@@ -6,6 +6,8 @@ torch = pytest.importorskip("torch", reason="the back end needs torch")
 
 from ina.backend.hooks import Choice, per_bucket  # noqa: E402
 
+OPS = torch.distributed.ReduceOp
+
 
 class Bucket:
     def __init__(self):
@@ -21,7 +23,7 @@ class Bucket:
 @pytest.fixture
 def sent(monkeypatch):
     """What was all-reduced, as (tensor, group); the average of one rank is its own."""
-    seen = []
+    seen, ops = [], []
 
     class Done:
         def get_future(self):
@@ -30,12 +32,15 @@ def sent(monkeypatch):
             return future
 
     def all_reduce(tensor, op, group, async_op):
-        assert op == torch.distributed.ReduceOp.AVG and async_op
+        assert async_op
+        ops.append(op)
         seen.append((tensor, group))
         return Done()
 
     monkeypatch.setattr(torch.distributed, "all_reduce", all_reduce)
-    return seen
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda group: 1)
+    yield seen
+    assert set(ops) <= {OPS.AVG} or set(ops) == {OPS.SUM}, "a codec of one's own gets the sum, the others average"
 
 
 def test_the_gradients_travel_as_chosen(sent):
@@ -49,9 +54,36 @@ def test_the_gradients_travel_as_chosen(sent):
         assert result is bucket.gradients and torch.equal(result, rounded)
 
 
+def test_a_codec_of_ones_own_says_what_travels_and_what_its_sum_means(sent):
+    class Halves:
+        def encode(self, gradients, ranks):
+            return (2 * gradients).round().to(torch.int32).reshape(1, -1)
+
+        def decode(self, total, ranks):
+            return total.flatten().float() / 2 / ranks
+
+    bucket = Bucket()
+    result = per_bucket(lambda b: Choice(Halves()), bucket).wait()
+    assert sent[-1][0].dtype == torch.int32 and sent[-1][0].tolist() == [[2, 4, 1]]
+    assert result is bucket.gradients and result.tolist() == [1.0, 2.0, 0.5]
+
+
+def test_a_codec_that_loses_the_shape_is_an_error(sent):
+    class Sums:
+        def encode(self, gradients, ranks):
+            return gradients
+
+        def decode(self, total, ranks):
+            return total.sum()
+
+    with pytest.raises(RuntimeError, match=r"bucket 7: .*Sums.* decoded a tensor of shape \(\), expected \(3,\)"):
+        per_bucket(lambda b: Choice(Sums()), Bucket()).wait()
+
+
 def test_wrong_choices(sent):
-    with pytest.raises(ValueError, match="codec 'int3': expected one of float32, float16, bfloat16"):
-        Choice("int3")
+    for codec in ("int3", object(), None):
+        with pytest.raises(ValueError, match="codec .*: expected one of float32, float16, bfloat16, or an object with encode"):
+            Choice(codec)
     with pytest.raises(TypeError, match="bucket 7: the chooser gave None"):
         per_bucket(lambda b: None, Bucket())
     assert not sent

@@ -1,4 +1,4 @@
-"""Communication hooks of DistributedDataParallel: gradients in 16 bits, PowerSGD, and a choice for each bucket."""
+"""Communication hooks of DistributedDataParallel: gradients in 16 bits, PowerSGD, a choice for each bucket, and a codec."""
 
 import common
 import torch
@@ -49,5 +49,16 @@ def choose(bucket) -> Choice:
     return Choice(group=others) if bucket.index() == 0 else Choice(codec="bfloat16")
 
 
+class FixedPoint:
+    """A codec of one's own: multiples of 2^-20 as int32."""
+
+    def encode(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
+        return (gradients * 2**20).round().to(torch.int32)
+
+    def decode(self, total: torch.Tensor, ranks: int) -> torch.Tensor:
+        return total.to(torch.float32) / (2**20 * ranks)
+
+
 common.compare("hook: a choice for each bucket", train(per_bucket, choose), expected, 2e-2)
+common.compare("hook: a codec of one's own", train(per_bucket, lambda bucket: Choice(codec=FixedPoint())), expected, 1e-4)
 common.finish()

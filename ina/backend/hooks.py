@@ -7,11 +7,13 @@
 
     model.register_comm_hook(choose, per_bucket)
 
-All ranks must choose alike: from what a bucket has in common (its index, size, parameters), not from the gradients.
+A codec of your own is an object with two functions (``Codec``). All ranks must choose alike: from what a bucket has in common
+(its index, size, parameters), not from the gradients.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 import torch.distributed as dist
@@ -20,17 +22,44 @@ import torch.distributed as dist
 CODECS = {"float32": None, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
 
+@runtime_checkable
+class Codec(Protocol):
+    """What travels for a bucket's gradients, and what the sum of it over all ranks means.
+
+    One that remembers what it has rounded away (error feedback) is an object for each bucket.
+    """
+
+    def encode(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
+        """A tensor of any shape, the same on all ranks, and of any dtype that the group adds up (docs/torch.md)."""
+
+    def decode(self, total: torch.Tensor, ranks: int) -> torch.Tensor:
+        """The average of the gradients, in their shape, from the sum of what the ranks encoded."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """``codec``: float32 (the protocol's own, at full precision), float16 or bfloat16 (gradients are rounded to it first, as
-    torch's compression hooks do); ``group``: whose protocol, and whose slots; None: the default group."""
+    torch's compression hooks do), or a Codec; ``group``: whose protocol, and whose slots; None: the default group."""
 
-    codec: str = "float32"
+    codec: str | Codec = "float32"
     group: dist.ProcessGroup | None = None
 
     def __post_init__(self) -> None:
-        if self.codec not in CODECS:
-            raise ValueError(f"codec {self.codec!r}: expected one of {', '.join(CODECS)}")
+        if self.codec not in CODECS if isinstance(self.codec, str) else not isinstance(self.codec, Codec):
+            raise ValueError(f"codec {self.codec!r}: expected one of {', '.join(CODECS)}, or an object with encode and decode")
+
+
+@dataclass(frozen=True)
+class _Rounded:
+    """One of CODECS: ``dtype``, None: as the gradients are. What travels is averaged, not added up."""
+
+    dtype: torch.dtype | None
+
+    def encode(self, gradients: torch.Tensor, ranks: int) -> torch.Tensor:
+        return gradients if self.dtype in (None, gradients.dtype) else gradients.to(self.dtype)
+
+    def decode(self, total: torch.Tensor, ranks: int) -> torch.Tensor:
+        return total
 
 
 def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -38,12 +67,17 @@ def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBuc
     choice = choose(bucket)
     if not isinstance(choice, Choice):
         raise TypeError(f"bucket {bucket.index()}: the chooser gave {choice!r}, expected an ina.backend.hooks.Choice")
-    gradients, dtype = bucket.buffer(), CODECS[choice.codec]
-    tensor = gradients if dtype is None or gradients.dtype == dtype else gradients.to(dtype)
-    work = dist.all_reduce(tensor, op=dist.ReduceOp.AVG, group=choice.group, async_op=True)
+    ranks, gradients = dist.get_world_size(choice.group), bucket.buffer()
+    named = isinstance(choice.codec, str)
+    codec = _Rounded(CODECS[choice.codec]) if named else choice.codec
+    op = dist.ReduceOp.AVG if named else dist.ReduceOp.SUM
+    work = dist.all_reduce(codec.encode(gradients, ranks), op=op, group=choice.group, async_op=True)
 
     def decode(future: torch.futures.Future) -> torch.Tensor:
-        average = future.value()[0]
+        average = codec.decode(future.value()[0], ranks)
+        if average.shape != gradients.shape:
+            raise ValueError(f"bucket {bucket.index()}: {codec!r} decoded a tensor of shape {tuple(average.shape)}, "
+                             f"expected {tuple(gradients.shape)}")  # fmt: skip
         return average if average is gradients else gradients.copy_(average)
 
     return work.get_future().then(decode)
