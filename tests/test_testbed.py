@@ -15,6 +15,7 @@ from capabilities import need
 from real_networks import DEFINES, PROGRAM, alone, environment, ina, left_behind, run_workers
 
 from ina.control.client import ControlError
+from ina.experiment import testbed
 from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
 from topologies import Topology, TopologyError, load, state
 from topologies.mininet import Network
@@ -137,8 +138,8 @@ def test_a_network_in_another_namespace_is_left_alone():
 
 
 @pytest.mark.parametrize("kind", ["embedded", "process"])
-def test_a_killed_network_is_cleaned_up_by_the_next_start(kind):
-    """The second one has interfaces between its switches, and a process for each."""
+def test_a_killed_network_is_cleaned_up_by_the_next_start(kind, capsys):
+    """The second one has interfaces between its switches, and a process for each. A run says what it found."""
     code = (
         "import subprocess, sys, time\nfrom topologies import load\nfrom topologies.mininet import Network\n"
         "network = Network(load('leaf-spine', leaves=2, spines=1, hosts=1), "
@@ -153,8 +154,10 @@ def test_a_killed_network_is_cleaned_up_by_the_next_start(kind):
             Network(star(), PROGRAM, DEFINES).start()
         runner.send_signal(signal.SIGKILL)
     assert state.start_time(job) > 0, "a process in a host outlives its network's runner"
-    with Network(star(hosts=2), PROGRAM, DEFINES) as network:
+    with testbed.opened(Network(star(hosts=2), PROGRAM, DEFINES)) as network:
         assert state.start_time(job) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("ina: left by an earlier network, and removed: ") and f"process {job}: SIGTERM" in said, said
     deadline = time.monotonic() + 10
     while state.start_time(switch) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -234,6 +234,11 @@ class Network:
     # ---- in use
 
     @property
+    def left_before(self) -> str:
+        """Of ``cleaned``, for people."""
+        return f"left by an earlier network, and removed: {', '.join(self.cleaned)}"
+
+    @property
     def switch_pid(self) -> int:
         """The switch process; where each switch has one, their parent."""
         return self._process.pid

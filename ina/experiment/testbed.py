@@ -55,6 +55,8 @@ def opened(network: Network, server_host: str = "") -> Iterator[Network]:
     try:
         try:
             network.start()
+            if network.cleaned:
+                print(f"ina: {network.left_before}", file=sys.stderr)
             server = _parameter_server(network, server_host)
         except (MininetMissing, Busy, topologies.TopologyError) as error:
             raise ConfigError(f"world = 'testbed': {error}") from error
