@@ -66,6 +66,32 @@ def test_a_plain_server_hears_each_worker_only_from_its_own_address():
     assert ps.stats["drop_foreign"] == 2 and ps.frames_to_send(0) == []
 
 
+@pytest.mark.parametrize("padding", [b"", bytes(2), bytes([0x5A]) * 18])
+def test_cut_frames_are_dropped_and_padded_ones_are_whole(padding):
+    """Every prefix of every frame comes before it, into both machines; behind a datagram lies what Ethernet has put there."""
+    ps, workers = server(2, direct=True), [worker(i, 2, protocol="ps", server=SERVER) for i in range(2)]
+    arrays = [np.arange(70, dtype=np.int32) + 100 * i for i in range(2)]
+    expected, cut = arrays[0] + arrays[1], {ps: 0, workers[0]: 0, workers[1]: 0}
+
+    def receive(machine: Worker | ParameterServer, frame: bytes) -> None:
+        for length in range(len(frame)):
+            machine.receive(frame[:length], 0)
+        cut[machine] += len(frame)
+        machine.receive(frame + padding, 0)
+
+    for w, array in zip(workers, arrays, strict=True):
+        w.submit(array)
+    for _ in range(5):
+        for w in workers:
+            for frame in w.frames_to_send(0):
+                receive(ps, frame)
+        for frame in ps.frames_to_send(0):
+            receive(workers[frame[33] - 1], frame)
+    assert [[e.code for e in w.events()] for w in workers] == [[0]] * 2
+    assert (arrays[0] == expected).all() and (arrays[1] == expected).all()
+    assert {machine: machine.stats["drop_malformed"] for machine in cut} == cut and ps.stats["results"] > 2
+
+
 def test_parts_that_overlap_are_not_added_and_a_resend_hears_whom_the_server_has():
     ps, workers = server(3), [worker(i, 3) for i in range(3)]
     for w in workers:

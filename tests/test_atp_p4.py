@@ -310,9 +310,61 @@ def dropped(world: World, job: Job, reason: str, frame: bytes, port: int = 0) ->
     job.result(sequence)
 
 
-@pytest.mark.parametrize("length", [60, 100, 57 + 4 * VALUES])
-def test_truncated(world, job, length):
+@pytest.mark.parametrize("length", [42, 43, 49, 50, 57, 58, 59, 60, 100, 57 + 4 * VALUES])
+def test_truncated_in_or_after_the_atp_header(world, job, length):
     dropped(world, job, "MALFORMED", job.data(0, 0, numbers(1))[:length])
+
+
+def test_truncated_before_the_atp_header_is_not_aggregation(world, job):
+    frames = [job.data(0, 0, numbers(1))[:length] for length in (0, 1, 13, 14, 15, 33, 34, 35, 41)]
+    frames = [frame for frame in frames if len(frame) >= world.target.shortest]
+    for frame in frames:
+        assert world.send(frame, 0) == []
+    world.forward(ATP_SWITCH.mac, 7)
+    for frame in frames:
+        assert world.send(frame, 0) == ([(7, frame)] if len(frame) >= 14 else [])
+    assert world.drops() == {}
+
+
+def test_truncated_without_payload(world, job):
+    for length in (42, 56, 57):
+        dropped(world, job, "MALFORMED", job.data(0, 0)[:length])
+
+
+@pytest.mark.parametrize(("kind", "payload"), [(RESULT, 128), (FLOAT_RESULT, 128), (RESULT, 0), (PENDING, 4)])
+def test_truncated_from_above(world, job, kind, payload):
+    whole = job.down(7, kind=kind, bitmap=0b001, payload=bytes(payload))
+    for length in {42, 57, len(whole) - 1}:
+        dropped(world, job, "MALFORMED", whole[:length], port=PARENT)
+
+
+def test_ethernet_padding_is_no_payload(world, job):
+    """A frame without payload has 58 bytes, which Ethernet makes 60: what follows the datagram is of no matter, up and down."""
+    padding = bytes.fromhex("5a5a")
+    for child in (0, 2):
+        assert world.send(job.data(child, 0) + padding, child) == []
+    sent = world.send(job.data(1, 0) + padding, 1)
+    check_up(job, [(port, frame[:58]) for port, frame in sent], None, 0b111, 0)
+    answered = world.send(job.down(0, payload=b"") + padding, PARENT)
+    assert [port for port, _ in answered] == [0, 1, 2]
+    for _, frame in answered:
+        assert parse(frame[:58])["atp"]["msg_type"] == RESULT and frame[58:] in (b"", padding)
+    assert world.drops() == {}
+
+
+def test_short_frames_between_whole_ones_change_no_sum(world, job):
+    """Every prefix of every kind of frame, between the packets of one sum."""
+    vectors = [numbers(1000 * w) for w in range(3)]
+    whole = [(0, job.data(0, 0, vectors[0])), (1, job.data(1, 0)), (0, job.data(0, 0, vectors[0], resend=1)),
+             (PARENT, job.down(0)), (PARENT, job.down(0, kind=PENDING, bitmap=0b001, payload=bytes(4)))]  # fmt: skip
+    step = 1 if world.target.name in ("compiled", "tna") else 13
+    for child in (0, 1, 2):
+        for port, frame in whole:
+            for length in range(world.target.shortest, len(frame), step):
+                assert world.send(frame[:length], port) == [], (port, length)
+        sent = job.send(child, 0, vectors[child])
+    check_up(job, sent, total(*vectors), 0b111, 0)
+    assert set(world.drops()) == {"MALFORMED"}
 
 
 @pytest.mark.parametrize(
