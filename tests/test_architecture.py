@@ -4,6 +4,7 @@ import ast
 import re
 from pathlib import Path
 
+import networkx
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,6 +68,30 @@ def test_imports_point_downwards(path):
         assert FLOORS[other] < FLOORS[room], f"{path.name} ({room}) imports ina.{other}, which is not below it"
         assert DOORS.get(other, room) == room, f"{path.name} imports ina.{other}: expected ina.{DOORS[other]}"
         assert room not in ONLY or other in ONLY[room], f"ina.{room} must not know ina.{other}"
+
+
+# Circles that are meant: the tree and its types; an interpreter and the architectures that it runs and that run it.
+CIRCLES = {"ina.compiler.ast", "ina.compiler.types", "ina.compiler.interpreter", "ina.compiler.v1model", "ina.compiler.tna",
+           "ina.compiler.reference.tna_objects"}  # fmt: skip
+
+
+def modules_imported(path: Path, known: set[str]) -> set[str]:
+    """Of `known`, wherever in the file: for type checkers, too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            found |= {full if (full := f"{node.module}.{alias.name}") in known else node.module for alias in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & known
+
+
+def test_no_module_imports_one_that_imports_it():
+    """Directly or by way of others."""
+    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
+    graph = networkx.DiGraph((name, other) for name, path in names.items() for other in modules_imported(path, set(names)))
+    circles = [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1]
+    assert [circle for circle in circles if not CIRCLES.issuperset(circle)] == []
 
 
 def test_no_name_of_a_program_outside_p4():

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, MutableMapping
+from typing import Protocol
 
+from ina.control.controller import Controller
+from ina.control.host import SwitchHost
 from ina.control.jobs import AdmissionError, Job
 from ina.control.state import StateFile
 from ina.control.writing import REFUSED
-
-if TYPE_CHECKING:
-    from ina.control.service import Service
 
 COMING_BACK = 30.0  # seconds for workers to come back to a controller that has been started anew
 CHECK = 2.0  # seconds between two looks at the switches of a network
@@ -21,10 +21,36 @@ SILENCES = 3  # looks without an answer after which a switch is lost; one that n
 log = logging.getLogger("ina.switch")
 
 
+class Member(Protocol):
+    """A worker's connection."""
+
+    attached: bool
+    moves: bool
+    send: Callable[[dict, list[int]], None]
+
+
+class Jobs(Protocol):
+    """Who is in which job, as who answers workers knows it (ina/control/service.py)."""
+
+    controller: Controller
+    host: SwitchHost
+    tokens: dict[str, str]
+    left: dict[str, set[int]]
+    failures: MutableMapping[tuple[str, str], str]
+
+    def members(self, job: str) -> Iterator[Member]: ...
+
+    def fail(self, job: str, reason: str) -> None: ...
+
+    def over(self, job: str) -> None: ...
+
+    def close_ports(self, job: Job) -> None: ...
+
+
 class Watch:
     """``state``: where jobs are remembered; None: they end with this process. Raises StateError for one of other switches."""
 
-    def __init__(self, service: Service, state: StateFile | None):
+    def __init__(self, service: Jobs, state: StateFile | None):
         self.service, self.state = service, state
         self.controller = service.controller
         self.awaited: dict[str, set[int]] = {}  # by job: workers that an earlier controller had, until they come back

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ina.experiment import run
 from ina.experiment.config import ConfigError, Keys
 from ina.experiment.record import ERROR, sources
 
@@ -60,14 +61,12 @@ def finished(
 
 def measured(config: Keys, wanted: dict[str, str]) -> tuple[str, dict[str, bytes]]:
     """On a node: what went wrong, and the files of the point's folder by name."""
-    from ina.experiment import sweep
-
     here = sources(config)
     if here != wanted:
         others = " and ".join(part for part in wanted if here[part] != wanted[part])
         return f"the node has another {others} than this machine: install the same ina there", {}
     with tempfile.TemporaryDirectory() as folder:
-        error = sweep.point(config, Path(folder), None)
+        error = run.tried(config, Path(folder))
         return error, {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
 
 

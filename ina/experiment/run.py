@@ -12,12 +12,15 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ina.control.jobs import AdmissionError
+from ina.emulator.fabric import Unbalanced
 from ina.experiment import allreduce, launch, model, replay, report, sharing, workload
-from ina.experiment.config import MODELS, AllReduce, Config, Keys, Sharing, Trace, Workload
+from ina.experiment.config import MODELS, AllReduce, Config, ConfigError, Keys, Sharing, Trace, Workload
 from ina.experiment.places import hosts_of
 from ina.experiment.progress import Watch
 from ina.experiment.record import Folder, Reduction, Run, new_folder, reasoned
 from ina.experiment.timeline import Timeline
+from ina.transport.errors import JobError
 
 if TYPE_CHECKING:
     from topologies.mininet import Network
@@ -58,6 +61,18 @@ def _where(config: Config) -> str:
     rate += {"bmv2": ", BMv2", "tna": ", Tofino's program"}.get(config.switch, "")
     net = "" if config.topology == "star" else f"{config.topology}, "
     return f"{net}links of {rate}, MTU {config.mtu}" + (f", loss {config.loss:g}" if config.loss else "")
+
+
+FAILURES = (launch.JobFailed, JobError, allreduce.WrongSum, Unbalanced, AdmissionError, ConfigError)
+
+
+def tried(config: Keys, path: Path, console: Console | None = None) -> str:
+    """As `measure`, of which only the folder is of interest; what went wrong, or nothing."""
+    try:
+        measure(config, path, console or Console(quiet=True))
+    except FAILURES as error:
+        return str(error)
+    return ""
 
 
 def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str, float]]:

@@ -21,14 +21,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ina.control.jobs import AdmissionError
-from ina.emulator.fabric import Unbalanced
 from ina.experiment import cluster, compare, launch, networks, run
-from ina.experiment.allreduce import WrongSum
-from ina.experiment.config import ConfigError, Keys, Virtual
+from ina.experiment.config import ConfigError, Virtual
 from ina.experiment.plan import Plan
 from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, reasoned, sources, write_json
-from ina.transport.errors import JobError
 
 UNFINISHED = "unfinished"
 
@@ -173,9 +169,6 @@ def _check_networks(plan: Plan) -> None:
             places[config.topology].hosts(config)
 
 
-FAILURES = (launch.JobFailed, JobError, WrongSum, Unbalanced, AdmissionError, ConfigError)
-
-
 def _run(plan: Plan, places: list[Path], todo: list[int], console: Console, processes: int, ray: str) -> list[str]:
     """Runs points; returns what failed."""
     at_once = min(processes, len(todo)) if plan.base.world == "virtual" else 1
@@ -203,14 +196,14 @@ def _finished(
     """Points as they get done, each with what went wrong."""
     if at_once < 2:
         for index in todo:
-            yield index, point(plan.points[index].config, places[index], console)
+            yield index, run.tried(plan.points[index].config, places[index], console)
         return
     for config in (point.config for point in plan.points):
         if isinstance(config, Virtual):
             networks.program(config)  # before processes ask for it at once
     pool = ProcessPoolExecutor(at_once, get_context("spawn"), _begin, (os.getpid(),))
     try:
-        under_way = {pool.submit(point, plan.points[index].config, places[index], None): index for index in todo}
+        under_way = {pool.submit(run.tried, plan.points[index].config, places[index]): index for index in todo}
         for future in as_completed(under_way):
             yield under_way[future], future.result()
     except launch.Terminated:
@@ -230,12 +223,3 @@ def _begin(runner: int) -> None:
     away, so does this one, however it went."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     launch.die_with_parent(runner)
-
-
-def point(config: Keys, place: Path, console: Console | None) -> str:
-    """Runs one; what went wrong, or nothing."""
-    try:
-        run.measure(config, place, console or Console(quiet=True))
-    except FAILURES as error:
-        return str(error)
-    return ""
