@@ -82,6 +82,8 @@ def test_a_number_of_processes_that_makes_no_sense(count, capsys):
         ("about = 3", "about = 3: expected a line of text"),
         ("sweep = 3", "sweep = 3: expected a table"),
         ("[sweep]\nworker = [1]", r"\[sweep\]: unknown key 'worker'; did you mean 'workers'"),
+        ('workers = "4"', r"trial\.toml: workers = '4': expected int"),
+        ("[sweep]\nworkers = ['4']", r"\[sweep\]: workers = '4': expected int"),
         ("[sweep]\nworkers = 4", r"\[sweep\] workers = 4: expected a list"),
         ("[sweep]\nworkers = []", r"\[sweep\] workers = \[\]: expected a list"),
         ("[sweep]\nworkers = [2, 2]", "expected each value once"),
@@ -492,9 +494,8 @@ def test_a_table_never_cuts_a_figure(tmp_path, width):
     """In a terminal what does not fit is named below instead; a pipe, which is taken to be 80 wide, gets all of it."""
     results = [a_reduction(tmp_path, f"{index}", 10**7 + index, rate=rate, topology="fat-tree k=4", loss=0.0001 * index)
                for index, rate in enumerate((10e9, 25e9))]  # fmt: skip
-    (table,) = compare.tables("a title", results, width)
     out = io.StringIO()
-    Console(file=out, width=80).print(table, crop=False)
+    compare.show(Console(file=out, width=width or 80, force_terminal=width is not None, color_system=None), "a title", results)
     said = out.getvalue()
     assert "…" not in said and "1234567.8000" in said and "25 Gb/s" in said
     assert "in all rows job: job 0" in " ".join(said.split()), "said once"

@@ -105,12 +105,13 @@ class Column:
 
 def show(console: Console, title: str, results: Sequence[Result]) -> None:
     """Prints the tables: whole into files and pipes, as much as fits into a terminal."""
-    for table in tables(title, results, console.width if console.is_terminal else None):
+    for table, notes in tables(title, results, console.width if console.is_terminal else None):
         console.print(table, crop=False)
+        console.print(notes, highlight=False, style="dim")
 
 
-def tables(title: str, results: Sequence[Result], width: int | None = None) -> list[Table]:
-    """For the terminal: one row a run. What is the same in all rows is said once, below.
+def tables(title: str, results: Sequence[Result], width: int | None = None) -> list[tuple[Table, str]]:
+    """For the terminal: one row a run, and what is to be said below: headings in full, and what is the same in all rows.
 
     ``width``: characters that there are; columns at the end that do not fit are only named. None: no limit.
     """
@@ -122,7 +123,7 @@ def tables(title: str, results: Sequence[Result], width: int | None = None) -> l
         left: list[Column] = []
         while width is not None and len(shown) > 1 and _total(shown) > width:
             left.insert(0, shown.pop())
-        table = Table(title=title, title_justify="left", caption_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
+        table = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0))
         for column in shown:
             table.add_column(column.short, justify=column.justify, width=column.width)
         for cells in zip(*(column.cells for column in shown), strict=True):
@@ -131,8 +132,7 @@ def tables(title: str, results: Sequence[Result], width: int | None = None) -> l
         notes = [f"{column.short}: {column.heading}" for column in shown if column.heading != column.short]
         notes += [f"in all rows {column.heading}: {column.cells[0]}" for column in same]
         notes += [f"only in the report: {', '.join(column.heading for column in left)}"] if left else []
-        table.caption = "; ".join(notes)
-        out.append(table)
+        out.append((table, "; ".join(notes)))
     return out
 
 

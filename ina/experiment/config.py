@@ -494,8 +494,8 @@ def nearest(word: str, known: list[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
 
 
-def convert(kind: type[Keys], name: str, value: object, where: str) -> object:
-    """``value`` as the type of the key; strings (from the command line) are parsed.
+def convert(kind: type[Keys], name: str, value: object, where: str, parse: bool = False) -> object:
+    """``value`` as the type of the key. ``parse``: it is a text of the command line; in a file "4" is no number.
 
     Raises:
         ConfigError: there is no such key (the nearest is named), or the value is of another type.
@@ -505,6 +505,8 @@ def convert(kind: type[Keys], name: str, value: object, where: str) -> object:
         raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, list(defaults))}")
     want = type(defaults[name])
     try:
+        if isinstance(value, str) and want in (int, float, bool) and not parse:
+            raise ValueError
         if want is tuple:
             items = value.split(",") if isinstance(value, str) else value
             if not isinstance(items, (list, tuple)):

@@ -130,7 +130,7 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
         items = _axis(kind, name, _toml_list(name, text), "--sweep")
         tables = [{**axes, name: items} for axes in tables]
     for name, value in overrides.items():
-        values[name] = convert(kind, name, value, "command line")
+        values[name] = convert(kind, name, value, "command line", parse=True)
         for axes in tables:
             axes.pop(name, None)
     said = {**dict.fromkeys(sweeps or {}, "--sweep"), **dict.fromkeys(overrides, "command line")}
