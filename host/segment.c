@@ -136,7 +136,6 @@ static void rx_release(struct segment_port *p, uint32_t n)
 static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now)
 {
     struct segment_port *p = (struct segment_port *)port;
-    int n = 0;
     (void)now;
     if (max <= 0 || (p->lend.next == p->rx_head && !rx_waiting(p)))
         return 0;
@@ -147,23 +146,23 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
     const uint32_t mask = p->mask, stride = p->stride, area = p->area, max_frame = port->max_frame, head = p->rx_head;
     struct ina_ring_desc *const descs = p->rx.desc;
     uint8_t *const frames = p->rx.frames;
+    struct ina_packet *pkt = pkts, *const full = pkts + max;
     uint32_t next = p->lend.next;
     uint64_t bytes = 0;
-    while (n < max && next != head) {
-        uint32_t slot = next & mask;
-        struct ina_ring_desc *desc = &descs[slot];
+    while (pkt != full && next != head) {
+        const uint32_t slot = next & mask;
+        const struct ina_ring_desc *desc = &descs[slot];
         /* Each field is read once: what was checked is what is used. */
-        uint32_t len = __atomic_load_n(&desc->len, __ATOMIC_RELAXED);
-        uint32_t wire_len = __atomic_load_n(&desc->wire_len, __ATOMIC_RELAXED);
-        uint32_t offset = __atomic_load_n(&desc->offset, __ATOMIC_RELAXED);
-        if (!len || len > max_frame || offset > area - len || wire_len < len || wire_len > max_frame) {
+        const uint32_t len = __atomic_load_n(&desc->len, __ATOMIC_RELAXED);
+        const uint32_t wire_len = __atomic_load_n(&desc->wire_len, __ATOMIC_RELAXED);
+        const uint32_t offset = __atomic_load_n(&desc->offset, __ATOMIC_RELAXED);
+        if (__builtin_expect(!len || len > max_frame || offset > area - len || wire_len < len || wire_len > max_frame, 0)) {
             port->stats.rx_malformed += len || wire_len || offset; /* all zero: a frame that its sender gave up */
             p->lend.next = next;
             ina_lend_skip(&p->lend);
             next = p->lend.next;
             continue;
         }
-        struct ina_packet *pkt = &pkts[n++];
         pkt->data = frames + (size_t)slot * stride + offset;
         __builtin_prefetch(pkt->data, 1);
         pkt->len = len;
@@ -172,7 +171,9 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
         pkt->tailroom = area - offset - len;
         bytes += len;
         next++;
+        pkt++;
     }
+    const int n = (int)(pkt - pkts);
     p->lend.next = next;
     port->stats.rx_bytes += bytes;
     port->stats.rx_packets += (uint64_t)n;
@@ -261,15 +262,18 @@ static void segment_tx_put(struct ina_port *port, struct ina_packet *pkts, int n
     const uintptr_t frames = (uintptr_t)p->tx.frames;
     uint64_t packets = 0, bytes = 0;
     for (int i = 0; i < n; i++) {
-        uint32_t slot = (head + (uint32_t)i) & mask;
-        uintptr_t offset = (uintptr_t)pkts[i].data - (frames + (size_t)slot * stride);
-        uint32_t len = pkts[i].len, wire_len = pkts[i].wire_len > len ? pkts[i].wire_len : len;
-        if (!len || wire_len > max_frame || offset > area - len) {
+        const uint32_t slot = (head + (uint32_t)i) & mask, len = pkts[i].len;
+        const uint32_t wire_len = pkts[i].wire_len > len ? pkts[i].wire_len : len;
+        const uintptr_t offset = (uintptr_t)pkts[i].data - (frames + (size_t)slot * stride);
+        struct ina_ring_desc *desc = &descs[slot];
+        if (__builtin_expect(!len || wire_len > max_frame || offset > area - len, 0)) {
             port->stats.tx_malformed += len != 0;
-            descs[slot] = (struct ina_ring_desc){0};
+            *desc = (struct ina_ring_desc){0};
             continue;
         }
-        descs[slot] = (struct ina_ring_desc){.len = len, .wire_len = wire_len, .offset = (uint32_t)offset};
+        desc->len = len;
+        desc->wire_len = wire_len;
+        desc->offset = (uint32_t)offset;
         packets++;
         bytes += len;
     }

@@ -108,23 +108,29 @@ static inline void ina_count_drop(struct ina_switch *sw, uint16_t port, enum ina
     sw->ports[port].stats.drops[why]++;
 }
 
-/* egress.c: the descriptor of a copy of `from` in the memory that `to` already describes. */
-static inline void ina_describe(struct ina_packet *to, const struct ina_packet *from, struct ina_replica replica,
+/* A field's value where the field is within the 64-bit word of the descriptor that it is in. */
+#define INA_IN_WORD(field, value) ((uint64_t)(value) << 8 * (offsetof(struct ina_packet, field) % 8))
+
+/* The descriptor of a copy of `from` in the memory that `to` already describes: word by word, so that what many copies have in
+ * common is worked out once. */
+static inline void ina_describe(struct ina_packet *restrict to, const struct ina_packet *restrict from, struct ina_replica replica,
                                 uint8_t instance_type, bool keep_tag)
 {
-    uint8_t *data = to->data;
-    uint32_t headroom = to->headroom, capacity = to->len + to->tailroom, tag = to->tag;
-    *to = *from;
-    to->data = data;
-    to->headroom = headroom;
-    to->tailroom = capacity - from->len;
-    if (keep_tag)
-        to->tag = tag;
-    to->egress_port = replica.port;
-    to->rid = replica.rid;
-    to->instance_type = instance_type;
-    to->verdict = INA_UNICAST;
-    to->clone = to->digest = 0;
+    typedef uint64_t word __attribute__((may_alias));
+    enum { PORTS = offsetof(struct ina_packet, ingress_port), VERDICT = offsetof(struct ina_packet, verdict) };
+    _Static_assert(VERDICT == PORTS + 8 && offsetof(struct ina_packet, clone_session) == VERDICT + 4, "two words");
+    const uint64_t ports = INA_IN_WORD(egress_port, UINT16_MAX) | INA_IN_WORD(rid, UINT16_MAX);
+    const word *const f = (const word *)((const uint8_t *)from + PORTS);
+    word *const t = (word *)((uint8_t *)to + PORTS);
+    to->tailroom += to->len - from->len;
+    to->len = from->len;
+    to->wire_len = from->wire_len;
+    t[0] = (f[0] & ~ports) | INA_IN_WORD(egress_port, replica.port) | INA_IN_WORD(rid, replica.rid);
+    t[1] = (f[1] & ~INA_IN_WORD(verdict, UINT32_MAX)) | INA_IN_WORD(verdict, INA_UNICAST) | INA_IN_WORD(instance_type, instance_type);
+    memcpy(t + 2, f + 2, offsetof(struct ina_packet, tag) - PORTS - 16);
+    to->clone_list = from->clone_list;
+    if (!keep_tag)
+        to->tag = from->tag;
 }
 
 /* Metadata: whole cache lines on both sides. */
@@ -182,9 +188,9 @@ void ina_outlet_send(struct ina_switch *sw, struct ina_packet *batch, unsigned s
 void ina_run_egress(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
                     uint64_t now);
 void ina_emit(struct ina_switch *sw, struct ina_packet *batch, uint64_t now); /* all emissions of the batch */
-/* Copies of `n` packets of the batch, at `sources`, to each member of a group with one copy for each port. */
+/* Copies of `n` packets of the batch, `sources`, to each member of a group with one copy for each port. */
 void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, const struct ina_packet *batch,
-                    const uint8_t *sources, unsigned n, uint64_t now);
+                    const struct ina_packet *const *sources, unsigned n, uint64_t now);
 unsigned ina_lend(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned want);
 void ina_send(struct ina_switch *sw, uint16_t port, struct ina_packet *pkts, unsigned n, uint64_t now);
 

@@ -19,22 +19,11 @@ unsigned ina_lend(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt
     return want;
 }
 
-void ina_send(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, uint64_t now)
+/* To the port, or the output callback: `packets` of the frames have not len 0. */
+static void hand_over(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, uint64_t packets, uint64_t bytes,
+                      uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[number];
-    uint32_t longest = port->port ? port->port->max_frame : UINT32_MAX;
-    uint64_t packets = 0, bytes = 0;
-    for (unsigned i = 0; i < n; i++) {
-        if (!pkts[i].len)
-            continue;
-        if (pkts[i].wire_len > longest) {
-            port->stats.drops[INA_DROPPED_TOO_LONG]++;
-            pkts[i].len = pkts[i].wire_len = 0;
-            continue;
-        }
-        packets++;
-        bytes += pkts[i].wire_len;
-    }
     port->stats.tx_packets += packets;
     port->stats.tx_bytes += bytes;
     if (port->port) {
@@ -46,19 +35,35 @@ void ina_send(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, u
             sw->output(sw->output_context, number, &pkts[i], now);
 }
 
-void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
-                    uint64_t now)
+static uint32_t longest(const struct ina_switch_port *port)
 {
-    if (sw->tna) {
-        ina_tna_run_egress(sw, number, pkts, n, passes, now);
-        return;
+    return port->port ? port->port->max_frame : UINT32_MAX;
+}
+
+void ina_send(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, uint64_t now)
+{
+    struct ina_switch_port *port = &sw->ports[number];
+    const uint32_t most = longest(port);
+    uint64_t packets = 0, bytes = 0;
+    for (unsigned i = 0; i < n; i++) {
+        if (!pkts[i].len)
+            continue;
+        if (pkts[i].wire_len > most) {
+            port->stats.drops[INA_DROPPED_TOO_LONG]++;
+            pkts[i].len = pkts[i].wire_len = 0;
+            continue;
+        }
+        packets++;
+        bytes += pkts[i].wire_len;
     }
-    sw->program->egress(sw->state, sw->tables, pkts, n, now);
-    const bool traced = sw->trace != NULL;
+    hand_over(sw, number, pkts, n, packets, bytes, now);
+}
+
+/* What follows from the verdicts of egress. */
+static void obey(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes, uint64_t now)
+{
     for (unsigned i = 0; i < n; i++) {
         struct ina_packet *pkt = &pkts[i];
-        if (__builtin_expect((pkt->verdict == INA_UNICAST) & !(pkt->clone | pkt->digest | pkt->truncate_len | traced), 1))
-            continue;
         if (pkt->clone) /* whole: only this packet is cut */
             ina_loop_push(sw, pkt, INA_EGRESS_CLONE, passes[i]);
         if (pkt->truncate_len && pkt->wire_len > pkt->truncate_len) {
@@ -79,17 +84,57 @@ void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *p
     }
 }
 
+void ina_run_egress(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes,
+                    uint64_t now)
+{
+    if (sw->tna) {
+        ina_tna_run_egress(sw, number, pkts, n, passes, now);
+        return;
+    }
+    sw->program->egress(sw->state, sw->tables, pkts, n, now);
+    obey(sw, number, pkts, n, passes, now);
+}
+
+/* Egress, and out of the port: mostly nothing is asked but to send all of them. */
+static void leave(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts, unsigned n, const uint8_t *passes, uint64_t now)
+{
+    if (sw->tna) {
+        ina_tna_run_egress(sw, number, pkts, n, passes, now);
+        ina_send(sw, number, pkts, n, now);
+        return;
+    }
+    sw->program->egress(sw->state, sw->tables, pkts, n, now);
+    const uint32_t most = longest(&sw->ports[number]);
+    uint32_t more = sw->trace != NULL;
+    uint64_t bytes = 0;
+    for (const struct ina_packet *pkt = pkts; pkt != pkts + n; pkt++) {
+        more |= (pkt->verdict != INA_UNICAST) | (pkt->wire_len > most) | !pkt->len | pkt->clone | pkt->digest | pkt->truncate_len;
+        bytes += pkt->wire_len;
+    }
+    if (__builtin_expect(!more, 1)) {
+        hand_over(sw, number, pkts, n, n, bytes, now);
+        return;
+    }
+    obey(sw, number, pkts, n, passes, now);
+    ina_send(sw, number, pkts, n, now);
+}
+
 enum { WORTH_TAKING = 512 }; /* bytes: shorter frames are copied in less time than ports take to agree */
 
-/* The last copy of packet `source` of the batch need not be one: the frame itself as frame `n` of what the port lent, where both
- * ports can do that. */
+/* Whether the last copy of a packet need not be one: its frame itself becomes one of those that the port lent, where both ports can
+ * do that. */
+static inline bool may_take(const struct ina_switch *sw, uint16_t number, const struct ina_packet *from)
+{
+    const struct ina_port *port = sw->ports[number].port, *in = sw->ports[from->ingress_port].port;
+    return port && port->ops->take && in && in->ops == port->ops && !sw->tna;
+}
+
+/* That, as frame `n` of what the port lent. */
 static inline bool take(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *from, unsigned source,
                         struct ina_replica replica, uint8_t instance_type, uint64_t now)
 {
-    if (from->len < WORTH_TAKING)
-        return false;
-    struct ina_port *port = sw->ports[replica.port].port, *in = sw->ports[from->ingress_port].port;
-    if (!port || !port->ops->take || !in || in->ops != port->ops || sw->tna || !port->ops->take(port, n, in, source, from->data))
+    struct ina_port *port = sw->ports[replica.port].port;
+    if (from->len < WORTH_TAKING || !port->ops->take(port, n, sw->ports[from->ingress_port].port, source, from->data))
         return false;
     to->data = from->data;
     to->len = from->len;
@@ -100,36 +145,27 @@ static inline bool take(struct ina_switch *sw, struct ina_packet *to, unsigned n
     return true;
 }
 
-/* A copy of `from` into `to`, which is frame `n` of what the port lent; with metadata of its own unless it may have the
- * packet's. False: it does not fit. */
-static inline bool copy(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *from,
-                        struct ina_replica replica, uint8_t instance_type, bool own_meta, uint64_t now)
+/* A copy of `from` into `to`; with metadata at `own_meta`, or the packet's if that is NULL. False: it does not fit. */
+static inline bool copy(struct ina_switch *sw, struct ina_packet *to, const struct ina_packet *from, struct ina_replica replica,
+                        uint8_t instance_type, bool keep_tag, uint8_t *own_meta, uint64_t now)
 {
-    struct ina_switch_port *port = &sw->ports[replica.port];
-    if (from->len > to->len + to->tailroom && !(sw->tna && ina_into_headroom(to, from->len - to->len - to->tailroom))) {
-        port->stats.drops[INA_DROPPED_TOO_LONG]++;
+    if (__builtin_expect(from->len > to->len + to->tailroom, 0)
+        && !(sw->tna && ina_into_headroom(to, from->len - to->len - to->tailroom))) {
+        sw->ports[replica.port].stats.drops[INA_DROPPED_TOO_LONG]++;
         return false;
     }
-    ina_describe(to, from, replica, instance_type, port->port != NULL);
-    ina_copy_frame(to->data, from->data, from->len);
-    if (own_meta) {
-        to->meta = sw->egress_meta + (size_t)n * sw->meta_stride;
-        ina_copy_lines(to->meta, from->meta, sw->carried);
-    }
+    ina_describe(to, from, replica, instance_type, keep_tag);
     to->enq_time = to->deq_time = now;
+    if (own_meta) {
+        to->meta = own_meta;
+        ina_copy_lines(own_meta, from->meta, sw->carried);
+    }
+    ina_copy_frame(to->data, from->data, from->len);
     return true;
 }
 
-/* One copy of packet `source` of the batch; the last one has its metadata, and the frame itself if the ports can do that. */
-static inline bool put(struct ina_switch *sw, struct ina_packet *to, unsigned n, const struct ina_packet *batch, unsigned source,
-                       struct ina_replica replica, uint8_t instance_type, bool last, uint64_t now)
-{
-    const struct ina_packet *from = &batch[source];
-    return (last && take(sw, to, n, from, source, replica, instance_type, now))
-           || copy(sw, to, n, from, replica, instance_type, !last, now);
-}
-
-/* Copies of one chunk straight into the port's frames; the emission after the chunk. */
+/* Copies of one chunk straight into the port's frames; the emission after the chunk. The last copy of a packet has its metadata,
+ * and the frame itself if the ports can do that. */
 static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct ina_packet *batch, int32_t at, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[number];
@@ -140,35 +176,43 @@ static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct i
     unsigned lent = ina_lend(sw, number, out, want);
     for (unsigned k = 0; k < want; k++) {
         const struct ina_emission *e = &sw->emissions[at];
+        const struct ina_packet *from = &batch[e->source];
+        const struct ina_replica replica = {number, e->rid};
         at = e->next;
-        uint32_t uses = --sw->uses[e->source]; /* the last copy may have the metadata itself */
+        const bool last = --sw->uses[e->source] == 0;
+        uint8_t *const own_meta = last ? NULL : sw->egress_meta + (size_t)n * sw->meta_stride;
         if (n == lent)
             port->stats.drops[INA_DROPPED_BACK_PRESSURE]++;
-        else if (put(sw, &out[n], n, batch, e->source, (struct ina_replica){number, e->rid}, e->instance_type, uses == 0, now))
+        else if ((last && may_take(sw, number, from) && take(sw, &out[n], n, from, e->source, replica, e->instance_type, now))
+                 || copy(sw, &out[n], from, replica, e->instance_type, port->port != NULL, own_meta, now))
             passes[n++] = sw->passes[e->source];
     }
-    if (n)
-        ina_run_egress(sw, number, out, n, passes, now);
     if (lent)
-        ina_send(sw, number, out, n, now);
+        leave(sw, number, out, n, passes, now);
     return at;
 }
 
 void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, const struct ina_packet *batch,
-                    const uint8_t *sources, unsigned count, uint64_t now)
+                    const struct ina_packet *const *sources, unsigned count, uint64_t now)
 {
     for (uint32_t m = 0; m < group->count; m++) {
         const struct ina_replica replica = group->member[m];
-        const bool last = m + 1 == group->count;
-        struct ina_packet *out = sw->out;
+        const bool last = m + 1 == group->count, takes = last && may_take(sw, replica.port, batch);
+        const bool keep_tag = sw->ports[replica.port].port != NULL;
+        struct ina_packet *const out = sw->out;
+        uint8_t *const meta = last ? NULL : sw->egress_meta;
+        const size_t stride = last ? 0 : sw->meta_stride;
         unsigned lent = ina_lend(sw, replica.port, out, count), n = 0, k = 0;
-        for (; k < count && n < lent; k++)
-            n += put(sw, &out[n], n, batch, sources[k], replica, INA_REPLICATED, last, now);
+        for (; k < count && n < lent; k++) {
+            const struct ina_packet *from = sources[k];
+            if (takes && take(sw, &out[n], n, from, (unsigned)(from - batch), replica, INA_REPLICATED, now))
+                n++;
+            else
+                n += copy(sw, &out[n], from, replica, INA_REPLICATED, keep_tag, meta + n * stride, now);
+        }
         sw->ports[replica.port].stats.drops[INA_DROPPED_BACK_PRESSURE] += count - k;
-        if (n)
-            ina_run_egress(sw, replica.port, out, n, sw->passes, now); /* those of a batch from ports: all the same */
         if (lent)
-            ina_send(sw, replica.port, out, n, now);
+            leave(sw, replica.port, out, n, sw->passes, now); /* those of a batch from ports: all the same */
     }
 }
 

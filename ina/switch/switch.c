@@ -223,7 +223,7 @@ static void route_clone(struct ina_switch *sw, struct ina_packet *batch, unsigne
 static bool to_one_group(struct ina_switch *sw, const struct ina_packet *batch, unsigned n, uint64_t now)
 {
     const struct ina_members *group = NULL;
-    uint8_t sources[INA_BATCH];
+    const struct ina_packet *sources[INA_BATCH];
     unsigned count = 0;
     for (unsigned i = 0; i < n; i++) {
         const struct ina_packet *pkt = &batch[i];
@@ -231,12 +231,12 @@ static bool to_one_group(struct ina_switch *sw, const struct ina_packet *batch, 
             return false;
         if (pkt->verdict == INA_DROP)
             continue;
-        if (pkt->verdict != INA_MULTICAST || (count && pkt->mcast_grp != batch[sources[0]].mcast_grp))
+        if (pkt->verdict != INA_MULTICAST || (count && pkt->mcast_grp != sources[0]->mcast_grp))
             return false;
-        sources[count++] = (uint8_t)i;
+        sources[count++] = pkt;
     }
     if (count) {
-        group = sw->groups[batch[sources[0]].mcast_grp];
+        group = sw->groups[sources[0]->mcast_grp];
         if (!group || !group->one_each)
             return false;
         for (uint32_t m = 0; m < group->count; m++)
@@ -322,21 +322,23 @@ static void settle(struct ina_switch *sw, uint64_t now)
     }
 }
 
-/* The descriptor of a packet that enters, the kth of its batch: nothing is left of what its port or caller had there. */
-static inline void enter(struct ina_switch *sw, struct ina_packet *pkt, unsigned k, uint16_t number, uint64_t now)
+/* The descriptor of a packet that enters: nothing is left of what its port or caller had there. */
+static inline void enter(struct ina_packet *pkt, uint8_t *meta, uint16_t number, uint64_t now)
 {
     _Static_assert(INA_NORMAL == 0 && INA_DROP == 0 && INA_NO_TIME == 0, "a fresh descriptor is zero");
     memset(&pkt->ingress_port, 0, offsetof(struct ina_packet, meta) - offsetof(struct ina_packet, ingress_port));
     pkt->ingress_port = number;
     pkt->ingress_time = now;
-    pkt->meta = sw->ingress_meta + (size_t)k * sw->meta_stride;
+    pkt->meta = meta;
 }
 
 /* Packets that cannot enter are counted and leave the batch: the number of those that stay, moved to the front. */
 static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now)
 {
     const uint32_t headroom = ina_switch_headroom(sw);
-    unsigned kept = 0;
+    const size_t stride = sw->meta_stride;
+    struct ina_packet *to = pkts;
+    uint8_t *meta = sw->ingress_meta;
     for (unsigned i = 0; i < n;) {
         const uint16_t number = pkts[i].ingress_port;
         if (number >= INA_SWITCH_PORTS) { /* no such number: nothing to count on */
@@ -354,15 +356,15 @@ static unsigned admit(struct ina_switch *sw, struct ina_packet *pkts, unsigned n
                 stats->drops[present ? INA_DROPPED_MALFORMED : INA_DROPPED_NO_PORT]++;
                 continue;
             }
-            if (kept != i)
-                pkts[kept] = *pkt;
-            enter(sw, &pkts[kept], kept, number, now);
-            kept++;
+            if (to != pkt)
+                *to = *pkt;
+            enter(to++, meta, number, now);
+            meta += stride;
         }
         stats->rx_packets += i - first;
         stats->rx_bytes += bytes;
     }
-    return kept;
+    return (unsigned)(to - pkts);
 }
 
 void ina_switch_input(struct ina_switch *sw, struct ina_packet *pkts, unsigned n, uint64_t now)
