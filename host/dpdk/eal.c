@@ -99,15 +99,17 @@ struct ina_dpdk_pool *ina_dpdk_pool_create(uint32_t mbufs, uint32_t max_frame, u
     if (!pool)
         return NULL;
     /* NICs take buffers in steps of up to 1 KiB, 2 KiB at least, and count VLAN tags and FCS in. A line more, so that mbufs are
-     * an odd number of lines apart and spread over the cache's sets. */
+     * an odd number of lines apart and spread over the cache's sets: but for the flag, none would lie across pages, and without
+     * huge pages each begin one. Where devices see our addresses, what is in one piece for us is so for them. */
     const uint32_t whole = RTE_ALIGN_CEIL(max_frame + 2 * RTE_VLAN_HLEN + RTE_ETHER_CRC_LEN, 1024);
     const uint32_t data = whole < RTE_MBUF_DEFAULT_DATAROOM ? RTE_MBUF_DEFAULT_DATAROOM : whole;
     const uint32_t room = RTE_PKTMBUF_HEADROOM + (buffer ? buffer : data + RTE_CACHE_LINE_SIZE - INA_DPDK_PRIVATE);
+    const unsigned flags = rte_eal_iova_mode() == RTE_IOVA_VA ? RTE_MEMPOOL_F_NO_IOVA_CONTIG : 0;
     struct rte_pktmbuf_pool_private how = {.mbuf_data_room_size = (uint16_t)room, .mbuf_priv_size = INA_DPDK_PRIVATE};
     snprintf(name, sizeof name, "ina_%u", number++);
     pool->max_frame = max_frame;
     pool->mbufs = rte_mempool_create_empty(name, mbufs, (unsigned)sizeof(struct rte_mbuf) + INA_DPDK_PRIVATE + room,
-                                           mbufs >= 3 * CACHE ? CACHE : 0, sizeof how, SOCKET_ID_ANY, 0);
+                                           mbufs >= 3 * CACHE ? CACHE : 0, sizeof how, SOCKET_ID_ANY, flags);
     if (pool->mbufs) {
         rte_pktmbuf_pool_init(pool->mbufs, &how);
         if (rte_mempool_set_ops_byname(pool->mbufs, rte_mbuf_best_mempool_ops(), NULL) == 0

@@ -110,38 +110,52 @@ static inline int reusable(const struct dpdk_port *p, const struct rte_mbuf *m)
 {
     static const struct { uint16_t refcnt, nb_segs; } alone = {1, 1};
     _Static_assert(offsetof(struct rte_mbuf, nb_segs) == offsetof(struct rte_mbuf, refcnt) + 2, "compared at once");
-    return memcmp(&m->refcnt, &alone, sizeof alone) == 0 && m->pool == p->pool
-           && !(m->ol_flags & (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL));
+    return (memcmp(&m->refcnt, &alone, sizeof alone) == 0) & (m->pool == p->pool)
+           & !(m->ol_flags & (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL));
+}
+
+/* Where the buffer of a pool's mbuf begins, as m->buf_addr says; here no line of the mbuf has to be there for it. */
+static inline uint8_t *buffer_of(const struct rte_mbuf *m)
+{
+    return (uint8_t *)(uintptr_t)m + sizeof *m + INA_DPDK_PRIVATE;
 }
 
 /* What came into lent[at..at+got), as descriptors; what cannot be lent is counted and leaves the ring. How many are lent. */
 static int lend(struct dpdk_port *p, struct ina_packet *pkts, uint32_t at, uint32_t got)
 {
-    struct rte_mbuf **const burst = &p->lent[at];
-    const uint32_t max_frame = p->port.max_frame;
+    struct rte_mbuf **const burst = &p->lent[at], **kept = burst;
+    const uint32_t max_frame = p->port.max_frame, buffer = p->buffer;
+    struct ina_packet *pkt = pkts;
     uint64_t bytes = 0;
-    uint32_t n = 0;
     for (uint32_t i = 0; i < got; i++) {
         struct rte_mbuf *m = burst[i];
-        const uint32_t len = m->data_len;
-        if (__builtin_expect(m->nb_segs > 1 || len - 1 >= max_frame, 0) && !mend(p, m)) {
-            p->port.stats.rx_malformed++;
-            rte_pktmbuf_free(m);
-            continue;
-        }
-        struct ina_packet *pkt = &pkts[n];
-        pkt->data = rte_pktmbuf_mtod(m, uint8_t *);
-        rte_prefetch0(pkt->data);
-        pkt->len = pkt->wire_len = m->data_len;
-        pkt->headroom = m->data_off;
-        pkt->tailroom = (uint32_t)m->buf_len - m->data_off - m->data_len;
-        bytes += m->data_len;
-        burst[n++] = m;
-        if (__builtin_expect(reusable(p, m), 1))
+        uint32_t len = m->data_len, size = buffer;
+        if (__builtin_expect(reusable(p, m) & (len - 1 < max_frame), 1)) {
+            pkt->data = buffer_of(m) + m->data_off;
             m->ol_flags = 0;
-        else
-            p->odd++;
+        } else {
+            if ((m->nb_segs > 1 || len - 1 >= max_frame) && !mend(p, m)) {
+                p->port.stats.rx_malformed++;
+                rte_pktmbuf_free(m);
+                continue;
+            }
+            pkt->data = rte_pktmbuf_mtod(m, uint8_t *);
+            len = m->data_len;
+            size = m->buf_len;
+            if (reusable(p, m))
+                m->ol_flags = 0;
+            else
+                p->odd++;
+        }
+        rte_prefetch0(pkt->data);
+        pkt->len = pkt->wire_len = len;
+        pkt->headroom = m->data_off;
+        pkt->tailroom = size - m->data_off - len;
+        bytes += len;
+        *kept++ = m;
+        pkt++;
     }
+    const uint32_t n = (uint32_t)(pkt - pkts);
     p->lent_end += n;
     p->port.stats.rx_bytes += bytes;
     p->port.stats.rx_packets += n;
@@ -204,12 +218,6 @@ static int dpdk_arm(struct ina_port *port)
 }
 
 /* ---- send --------------------------------------------------------------------------------------------------------- */
-
-/* Where the buffer of a pool's mbuf begins, as m->buf_addr says; here no line of the mbuf has to be there for it. */
-static inline uint8_t *buffer_of(const struct rte_mbuf *m)
-{
-    return (uint8_t *)(uintptr_t)m + sizeof *m + INA_DPDK_PRIVATE;
-}
 
 static int dpdk_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
 {

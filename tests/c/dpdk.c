@@ -48,6 +48,8 @@ static void rings(void)
 
     struct ina_packet pkts[2 * FRAMES];
     CHECK(ina_port_tx_get(a, pkts, 8) == 8);
+    for (int i = 1; i < 8; i++) /* spread over the cache's sets */
+        CHECK(((uintptr_t)pkts[i].data - (uintptr_t)pkts[i - 1].data) % 4096);
     for (int i = 0; i < 8; i++) { /* the values behind 52 bytes of headers begin a cache line, and there is room in front */
         CHECK(pkts[i].headroom >= 128 && pkts[i].tailroom == MAX_FRAME && ((uintptr_t)pkts[i].data + 52) % 64 == 0);
         pkts[i].len = 60;
