@@ -120,7 +120,9 @@ class Rig:
         memory = np.zeros(protocol.state_size(config) + 64, np.uint8)
         state = ffi.cast("void *", (memory.ctypes.data + 63) // 64 * 64)
         protocol.init(state, config, 0)
-        arrays = np.zeros((AHEAD, ELEMENTS), np.float32)
+        raw = np.zeros(AHEAD * ELEMENTS + 16, np.float32)
+        first = -raw.ctypes.data // 4 % 16  # at a cache line, as torch's tensors begin and numpy's arrays do not
+        arrays = raw[first : first + AHEAD * ELEMENTS].reshape(AHEAD, ELEMENTS)
         work, tensors = ffi.new("struct ina_tensor[]", AHEAD), ffi.new("struct ina_tensor[]", MAX_OPS)
         for tensor, array in zip(work, arrays, strict=True):
             fill_tensor(tensor, array, array, False, 0)
