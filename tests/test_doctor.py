@@ -1,6 +1,7 @@
 """``ina doctor``: what it finds, and that it finds what is wrong."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -79,3 +80,15 @@ def test_a_program_that_does_not_compile(monkeypatch, tmp_path):
 def test_processors(monkeypatch, workers, verdict):
     monkeypatch.setattr(doctor.os, "sched_getaffinity", lambda pid: {0, 1})
     assert next(doctor.processors(workers)).verdict == verdict
+
+
+def test_what_the_environment_says_is_what_is_examined(monkeypatch, capsys):
+    monkeypatch.setenv("INA_VALUES", "64")
+    monkeypatch.setenv("INA_SLOTS", "32")
+    assert cli.main(["doctor", "--quick", "--slots", "16"]) == 0
+    told = capsys.readouterr().out
+    assert re.search(r"^fact +settings +values 64, slots 32$", told, re.M)
+    assert "switchml.p4, 64 values" in told and "of 16 slots each" in told, "an option is above the environment"
+    monkeypatch.setenv("INA_VALUES", "100")
+    assert cli.main(["doctor", "--quick"]) == 1
+    assert re.search(r"^bad +settings +INA_VALUES=100: expected one of 32", capsys.readouterr().out, re.M)

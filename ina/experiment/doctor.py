@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ina.backend.settings import Said, Settings
 from ina.control.client import Client, ControlError, SwitchProcess
 from ina.control.ports import open_worker_port
 from ina.dpdk import doctor as fast_path
@@ -54,6 +55,24 @@ def read(path: str) -> str:
 
 
 # ---- the machine
+
+
+def settings(options: argparse.Namespace) -> Iterator[Finding]:
+    """What the environment and the configuration file say to a group; of what ``options`` leave open they are the word."""
+    usual = {"protocol": protocols.DEFAULT, "values": 256, "slots": 64, "port": "shm"}
+    try:
+        said, told = Settings.read(), Said(None)
+        here = {key: getattr(said, key) for key in usual if told.text(key)}
+    except ValueError as error:
+        yield Finding(BAD, "settings", str(error), "no group can be made as long as the environment or the file says so")
+        here = {}
+    if here:
+        yield Finding(FACT, "settings", ", ".join(f"{key} {value}" for key, value in here.items()))
+    if here.get("port", "").startswith("dpdk"):
+        del here["port"]  # whose trial is ina doctor --target dpdk, and ina-dpdk-worker
+    for key, value in {**usual, **here}.items():
+        if getattr(options, key) is None:
+            setattr(options, key, value)
 
 
 def software() -> Iterator[Finding]:
@@ -314,6 +333,7 @@ def _wrong(options: argparse.Namespace) -> str:
 
 
 def examine(options: argparse.Namespace) -> Iterator[Finding]:
+    yield from settings(options)
     frame = protocols.frame_bytes(options.protocol, options.values)
     if options.target == "dpdk":
         yield from processors(options.workers)
@@ -376,10 +396,11 @@ def add_arguments(commands) -> None:
     parser = commands.add_parser("doctor", help="check this machine, and say what will limit a run", description=__doc__)
     parser.add_argument("--workers", type=int, default=2, help="how many will run here (2)")
     parser.add_argument("--interface", action="append", default=[], metavar="NAME", help="a network interface to check as well")
-    parser.add_argument("--protocol", default=protocols.DEFAULT, choices=protocols.names(), help="(%(default)s)")
-    parser.add_argument("--values", type=int, default=256, help="int32 per packet (%(default)s)")
-    parser.add_argument("--slots", type=int, default=64, help="slots of each job (%(default)s)")
-    parser.add_argument("--port", default="shm", choices=("shm", "udp"), help="of the trial (%(default)s)")
+    parser.add_argument("--protocol", choices=protocols.names(),
+                        help=f"(INA_PROTOCOL, else {protocols.DEFAULT})")
+    parser.add_argument("--values", type=int, help="int32 per packet (INA_VALUES, else 256)")
+    parser.add_argument("--slots", type=int, help="slots of each job (INA_SLOTS, else 64)")
+    parser.add_argument("--port", choices=("shm", "udp"), help="of the trial (INA_PORT, else shm)")
     parser.add_argument("--quick", action="store_true", help="no trial run")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--target", default="", choices=("", "tofino", "dpdk"),
