@@ -285,9 +285,11 @@ def _all(args: argparse.Namespace) -> int:
 
 def _list(_args: argparse.Namespace) -> int:
     def action() -> None:
-        for path in (*plan.available(), *plan.large()):
+        paths = [*plan.available(), *plan.large()]
+        wide = max(len(plan.named(path)) for path in paths)
+        for path in paths:
             found = plan.load(path)
-            print(f"{plan.named(path):<16} {len(found.points):>3} x {found.base.kind} ({found.base.world}): {found.about}")
+            print(f"{plan.named(path):<{wide}} {len(found.points):>3} x {found.base.kind} ({found.base.world}): {found.about}")
 
     return _guarded(action, Path())
 

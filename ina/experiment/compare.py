@@ -275,7 +275,8 @@ def _losses(group: Group) -> tuple[str, str]:
             style = {"color": SERIES[index % len(SERIES)], "linestyle": "-" if index < len(SERIES) else "--"}
             style["linewidth"] = max(1.0, 5 - 1.3 * index)  # the same curve under another one stays visible
             axes.plot(range(1, len(values) + 1), values, label=", ".join(identity), **style)
-        axes.set(xlabel="step", ylabel="training loss of rank 0 (mean of 10)")
+        axes.set(xlabel="step", ylabel="training loss of rank 0\n(mean of 10 steps)")
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylim(bottom=0, top=1.05 * max(max(line.get_ydata()) for line in axes.get_lines()))
         if len(runs) <= 2 * len(SERIES):
             report.legend(axes)

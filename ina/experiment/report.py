@@ -159,6 +159,7 @@ def _plots(runs: list[Run]) -> list[tuple[str, str]]:
             steps = range(1, len(run.losses) + 1)
             axes.plot(steps, smooth(run.losses), line, color=COLOURS[run.backend], label=row_name(run.summary()))
         axes.set(xlabel="step", ylabel="training loss of rank 0\n(mean of 10 steps)", ylim=(0, None))
+        axes.xaxis.get_major_locator().set_params(integer=True)
         legend(axes)
 
     def distribution(series: str, label: str):
@@ -167,8 +168,11 @@ def _plots(runs: list[Run]) -> list[tuple[str, str]]:
                 values = sorted(1e3 * v for v in getattr(run, series))
                 share = [(i + 1) / len(values) for i in range(len(values))]
                 axes.plot(values, share, color=COLOURS[run.backend], label=row_name(run.summary()))
-            axes.set(xlabel=f"{label}, ms", ylabel="share of steps", xscale="log", ylim=(0, 1))
-            logarithmic(axes.xaxis)
+            axes.set(xlabel=f"{label}, ms", ylabel="share of steps", ylim=(0, 1))
+            every = [value for run in runs for value in getattr(run, series)]
+            if max(every) > 10 * min(every) > 0:
+                axes.set_xscale("log")
+                logarithmic(axes.xaxis)
             legend(axes)
 
         return draw
@@ -184,9 +188,9 @@ def _plots(runs: list[Run]) -> list[tuple[str, str]]:
 
 
 STYLE = """
-body{font:16px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#1d2733}
+body{font:16px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#1d2733}
 .wide{overflow-x:auto;font-size:.85rem}.wide td{white-space:nowrap}
-table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .6rem;border-bottom:1px solid #d5dce4;text-align:right}
+table{border-collapse:collapse;margin:1rem 0}td,th{padding:.3rem .5rem;border-bottom:1px solid #d5dce4;text-align:right}
 td:first-child,th:first-child{text-align:left}figure{margin:1.5rem 0}figcaption{font-weight:600}
 svg{max-width:100%;height:auto}code,pre{background:#f3f5f8;padding:.1rem .3rem;border-radius:3px}details{margin:1rem 0}
 """
@@ -261,7 +265,7 @@ def page(
         for r in runs
         if r.stats
     )
-    compared = f"<h2>The two runs beside each other</h2>{definition_table(comparison)}" if comparison else ""
+    compared = f"<h2>The runs beside each other</h2>{definition_table(comparison)}" if comparison else ""
     figures = html_figures(_plots([run for run in runs if isinstance(run, Run)])) if kind == "training" else ""
     figures += html_figures(plots)
     return html_page(
