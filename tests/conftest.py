@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("controlled", "ranks", "v1_program")  # helpers whose asserts say what they compared
+HELPERS = "controlled", "ranks", "switchml_job", "tna_probe", "v1_program", "waiting"
+pytest.register_assert_rewrite(*HELPERS)  # their asserts say what they compared
 
 from capabilities import PROBES, required  # noqa: E402
 

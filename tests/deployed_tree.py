@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -268,11 +267,3 @@ class Workers:
             endpoint.close()
         for client in self.clients:
             client.close()
-
-
-def until(condition, what: str, seconds: float = 20.0):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds:g} s for {what}"
-        time.sleep(0.05)
-    return found

@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from waiting import until
+
 ROOT = Path(__file__).resolve().parent.parent
 PRELUDE = """
 import json, os, signal, sys, time
@@ -89,21 +91,14 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 60, **env: str) 
         for process in processes:
             process.kill()
             process.wait()
-    wait_until(lambda: not processes_with(f"INIT={common['INIT']}"), "the end of all processes that the ranks started")
+    until(lambda: not processes_with(f"INIT={common['INIT']}"), "the end of all processes that the ranks started")
     for name, pid in {tuple(switch) for rank in results for switch in rank.said.get("switch", [])}:
-        wait_until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
+        until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")
         with open("/proc/net/unix") as file:
             assert name not in file.read()
     assert shared_memory() <= before
     assert set(tmp_path.iterdir()) - files <= {rendezvous}
     return results
-
-
-def wait_until(condition, what: str, seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s for {what}"
-        time.sleep(0.02)
 
 
 def succeed(results: list[Rank]) -> list[dict]:

@@ -15,7 +15,7 @@ import uuid
 import numpy as np
 import pytest
 from fake_target import FakeTarget
-from ranks import wait_until
+from waiting import until
 
 from ina import paths
 from ina.control import service as service_module
@@ -118,10 +118,10 @@ def test_workers_get_one_job_and_ports_that_carry_frames(served, kind):
     frame = bytes(12) + b"\x08\x00\x45" + bytes(8) + b"\x11" + bytes(14) + (30).to_bytes(2, "big") + bytes(24)
     with open_worker_port(a) as port:
         assert port.send([frame]) == 1
-        wait_until(lambda: host.ports[0].receive(1), "the frame at the switch's end")
+        until(lambda: host.ports[0].receive(1), "the frame at the switch's end")
     close_fds(a, b)
     first.release()
-    wait_until(lambda: second.poll() or second.left, "the news that worker 0 left")
+    until(lambda: second.poll() or second.left, "the news that worker 0 left")
     assert list(second.left) == [0] and not second.failure
     assert len(host.ports) == 2  # results may be under way until the last one leaves
     second.release()
@@ -225,7 +225,7 @@ def test_a_killed_worker_is_named_to_the_others(served, state):
         assert client.ping() and not client.poll()
         killed = time.monotonic()
         victim.send_signal(signal.SIGKILL)
-        wait_until(client.poll, "the news")
+        until(client.poll, "the news")
         assert f"worker 1 of job 'job' (process {victim.pid}) is lost" in client.failure
         poller = select.poll()  # what the endpoint watches
         poller.register(client, 0)
@@ -240,7 +240,7 @@ def test_a_killed_worker_is_named_to_the_others(served, state):
     for client, attachment in clients:
         close_fds(attachment)
         client.close()
-    wait_until(lambda: not host.ports and not host.entities, "the job's end")
+    until(lambda: not host.ports and not host.entities, "the job's end")
     late.close()
 
 

@@ -19,7 +19,7 @@ from subprocess import DEVNULL
 import pytest
 import tofino_file
 from capabilities import need
-from ranks import wait_until
+from waiting import until
 
 need("cc", "p4runtime", "torch", "root", "netns", "mininet")
 
@@ -121,7 +121,7 @@ def namespaces(switches):
             stack.callback(sleeper.kill)
             inside = ["nsenter", "-t", str(sleeper.pid), "-n"]
             theirs, ours = f"/proc/{sleeper.pid}/ns/net", os.readlink("/proc/thread-self/ns/net")
-            wait_until(lambda theirs=theirs, ours=ours: os.readlink(theirs) != ours, "a namespace of its own")
+            until(lambda theirs=theirs, ours=ours: os.readlink(theirs) != ours, "a namespace of its own")
             ip(f"link add port{n} type veth peer name nic netns {sleeper.pid}", f"link set port{n} up")
             ip("link set lo up", f"link set nic address 02:aa:00:00:00:0{n}", "link set nic up", f"addr add 10.0.0.{n}/8 dev nic",
                f"neigh replace {switch.ip} lladdr {switch.mac} nud permanent dev nic", inside=inside)  # fmt: skip

@@ -14,7 +14,8 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from deployed_tree import Process, Tree, Workers, until  # noqa: E402
+from deployed_tree import Process, Tree, Workers  # noqa: E402
+from waiting import until  # noqa: E402
 
 from ina import paths  # noqa: E402
 from ina.control.client import Client, ControlError  # noqa: E402

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from capabilities import need
-from ranks import wait_until
+from waiting import until
 
 from ina import cli
 from ina.experiment import links
@@ -95,7 +95,7 @@ def test_a_path_that_takes_no_whole_frames(mtu, fits):
         agent = subprocess.Popen(["unshare", "-n", "sleep", "20"])
         try:
             here = os.readlink("/proc/thread-self/ns/net")
-            wait_until(lambda: os.readlink(f"/proc/{agent.pid}/ns/net") != here, "the other namespace")
+            until(lambda: os.readlink(f"/proc/{agent.pid}/ns/net") != here, "the other namespace")
             subprocess.run(["ip", "-batch", "-"], input=LINK.format(mtu=mtu, there=agent.pid), text=True, check=True)
             inside = ["nsenter", "-t", str(agent.pid), "-n"]
             far = "link set right up\naddress add 10.9.0.2/24 dev right\n"

@@ -4,95 +4,20 @@ from __future__ import annotations
 
 import pytest
 from model_switch import ip_checksum
-from switchml_targets import SLOTS, TARGETS, Job, World, close_targets, drop_reasons, open_target
+from switchml_job import check_pending, check_result, close, job, numbers, reduce, signed, total, world
+from switchml_targets import SLOTS, TARGETS, Job, World, open_target
 
 from ina.control.controller import Controller
-from ina.switch.entities import as_int
-from ina.transport import SWITCH, worker_address
+from ina.transport import worker_address
 from ina.wire import layout
+
+__all__ = ["close", "job", "world"]  # fixtures
+
 
 BIG, SMALL = 2**31 - 1, -(2**31)
 FREE = 9  # a port without a worker
 WIDE = ("model", "compiled", "tna")  # those that are ready in no time, however many values there are
 SIZES = [(name, values) for name in TARGETS for values in (layout.VALUES if name in WIDE else (32, 64, 256))]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _close():
-    yield
-    close_targets()
-
-
-@pytest.fixture(params=TARGETS)
-def world(request) -> World:
-    return World(open_target(request.param, 32), ports=10)
-
-
-@pytest.fixture
-def job(world) -> Job:
-    """Three workers, four slots."""
-    return world.admit(3)
-
-
-def numbers(world: World, start: int, step: int = 1) -> list[int]:
-    return [start + step * i for i in range(world.values)]
-
-
-def signed(values) -> list[int]:
-    return [(v + 2**31) % 2**32 - 2**31 for v in values]
-
-
-def total(*vectors) -> list[int]:
-    return signed(map(sum, zip(*vectors, strict=True)))
-
-
-def check_head(job: Job, frame: bytes, worker: int, payload: int) -> dict[str, dict[str, int]]:
-    """The answer's lengths, addresses and checksums; returns its headers."""
-    assert len(frame) == 52 + payload
-    headers, own = job.world.parse(frame), worker_address(job.number, worker)
-    assert headers["ethernet"] == {
-        "dst_addr": as_int(own.mac, 48, "mac"), "src_addr": as_int(SWITCH.mac, 48, "mac"), "ethertype": 0x0800,
-    }  # fmt: skip
-    ip = headers["ipv4"]
-    assert (ip["src_addr"], ip["dst_addr"]) == (as_int(SWITCH.ip, 32, "ip"), as_int(own.ip, 32, "ip"))
-    assert (ip["total_len"], ip["ttl"], ip["protocol"]) == (38 + payload, 64, 17)
-    assert ip_checksum(frame[14:34]) == 0
-    assert headers["udp"] == {"src_port": SWITCH.port, "dst_port": own.port, "length": 18 + payload, "checksum": 0}
-    return headers
-
-
-def check_result(job: Job, sent, values, tsi: int, e0: int = -96, *, overflow: int = 0, e1: int | None = None,
-                 to: list[int] | None = None, set_: int | None = None, slot: int | None = None) -> None:  # fmt: skip
-    """`sent` is the result `values` (None: no payload), once to each of workers `to` (default: all), nobody else."""
-    workers = range(len(job.ports)) if to is None else to
-    assert [port for port, _ in sent] == sorted(job.ports[w] for w in workers)
-    frames = dict(sent)
-    for worker in workers:
-        headers = check_head(job, frames[job.ports[worker]], worker, 0 if values is None else 4 * len(values))
-        asked = job.fields(worker, tsi, values, slot=slot, set_=set_)
-        assert headers["switchml"] == {**asked["switchml"], "overflow": overflow, "reserved": 0}
-        assert headers["exponents"] == {"e0": e0, "e1": asked["exponents"]["e1"] if e1 is None else e1}
-        if values is not None:
-            assert signed(headers["values"]["v"]) == signed(values)
-
-
-def check_pending(job: Job, sent, worker: int, tsi: int, seen: int, e0: int = -96) -> None:
-    """`sent` is one frame, to `worker`, that says which workers are missing: all but those in `seen`."""
-    assert [port for port, _ in sent] == [job.ports[worker]]
-    headers = check_head(job, sent[0][1], worker, 4)
-    asked = job.fields(worker, tsi, None, e0)
-    assert headers["switchml"] == {**asked["switchml"], "msg_type": 2, "size": 7, "overflow": 0, "reserved": 0}
-    assert headers["exponents"] == asked["exponents"]
-    assert headers["pending"] == {"missing": (1 << len(job.ports)) - 1 & ~seen}
-
-
-def reduce(job: Job, tsi: int, *, base: int = 0, e0: int = -96) -> list[int]:
-    """All workers send packet `tsi`; returns the sum that everyone got."""
-    vectors = [numbers(job.world, base + 1000 * (w + 1) + tsi % 1000) for w in range(len(job.ports))]
-    for worker, vector in enumerate(vectors[:-1]):
-        assert job.send(worker, tsi, vector, e0) == []
-    check_result(job, job.send(len(vectors) - 1, tsi, vectors[-1], e0), total(*vectors), tsi, e0)
-    return total(*vectors)
 
 
 # ---- the conformance cases of SwitchML's retransmission scheme
@@ -401,121 +326,6 @@ def test_ethernet_padding_is_no_payload(world, job):
     check_result(job, [(p, frame[:52]) for p, frame in sent], None, 0, 2)
 
 
-# ---- admission: every reason to drop
-
-
-def test_drop_reasons_are_all_tested():
-    assert drop_reasons() == [
-        "NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "OLD_INCARNATION", "WRONG_SLOT", "STALE",
-        "REPEATED", "NO_PARENT", "LOST",
-    ]  # fmt: skip
-
-
-def dropped(world: World, job: Job, reason: str, change, worker: int = 0, port: int | None = None) -> None:
-    """A packet that `change` (of its headers) makes wrong is dropped for `reason`, and leaves no trace."""
-    before = world.drops().get(reason, 0)
-    headers = job.fields(worker, 0, numbers(world, 1000))
-    change(headers)
-    assert world.send(world.bytes(headers), job.ports[worker] if port is None else port) == []
-    assert world.drops() == {reason: before + 1}
-    reduce(job, 0)
-    assert world.drops() == {reason: before + 1}
-
-
-@pytest.mark.parametrize("length", [42, 43, 49, 50, 51, 52, 53, 179])
-def test_truncated_in_or_after_the_switchml_header(world, job, length):
-    assert world.send(job.frame(0, 0, numbers(world, 0))[:length], 0) == []
-    assert world.drops() == {"MALFORMED": 1}
-    reduce(job, 0)
-
-
-def test_truncated_before_the_switchml_header_is_not_aggregation(world, job):
-    frames = [job.frame(0, 0, numbers(world, 0))[:length] for length in (0, 1, 13, 14, 15, 33, 34, 35, 41)]
-    frames = [frame for frame in frames if len(frame) >= world.target.shortest]
-    for frame in frames:
-        assert world.send(frame, 0) == []
-    world.forward(SWITCH.mac, 4)
-    for frame in frames:
-        assert world.send(frame, 0) == ([(4, frame)] if len(frame) >= 14 else [])
-    assert world.drops() == {}
-
-
-def test_truncated_without_payload(world, job):
-    for length in (51, 50):
-        assert world.send(job.frame(0, 0, None)[:length], 0) == []
-    assert world.drops() == {"MALFORMED": 2}
-
-
-@pytest.mark.parametrize("bit", [0, 7, 15])
-def test_wrong_ipv4_checksum(world, job, bit):
-    right = int.from_bytes(job.frame(0, 0, numbers(world, 0))[24:26], "big")
-    dropped(world, job, "MALFORMED", lambda h: h["ipv4"].update(hdr_checksum=right ^ 1 << bit))
-
-
-@pytest.mark.parametrize("kind", [0, 2, 4, 8, 15])
-def test_unknown_message_type(world, job, kind):
-    dropped(world, job, "MALFORMED", lambda h: h["switchml"].update(msg_type=kind))
-
-
-def test_reserved_bit(world, job):
-    dropped(world, job, "MALFORMED", lambda h: h["switchml"].update(reserved=1))
-
-
-@pytest.mark.parametrize(("header", "field"), [("ipv4", "total_len"), ("udp", "length")])
-@pytest.mark.parametrize("change", [-1, 1, -128])
-def test_lengths_that_do_not_fit(world, job, header, field, change):
-    dropped(world, job, "MALFORMED", lambda h: h[header].update({field: h[header][field] + change}))
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
-def test_wrong_size(world, job, size):
-    dropped(world, job, "WRONG_SIZE", lambda h: h["switchml"].update(size=size))
-
-
-@pytest.mark.parametrize("number", [1, 128, 255])
-def test_unknown_job(world, job, number):
-    dropped(world, job, "UNKNOWN_JOB", lambda h: h["switchml"].update(job=number))
-
-
-@pytest.mark.parametrize(
-    ("header", "field", "value"),
-    [
-        ("ipv4", "src_addr", 0x0A000002),
-        ("ipv4", "src_addr", 0x0B000001),
-        ("udp", "src_port", 4001),
-        ("udp", "src_port", 0),
-    ],
-)
-def test_wrong_source(world, job, header, field, value):
-    dropped(world, job, "WRONG_SOURCE", lambda h: h[header].update({field: value}))
-
-
-@pytest.mark.parametrize("port", [1, 2, FREE])
-def test_nobody_speaks_for_another(world, job, port):
-    """Worker 0's packet, perfect in every field, from another port of the switch."""
-    dropped(world, job, "WRONG_SOURCE", lambda h: None, port=port)
-
-
-@pytest.mark.parametrize("change", [1, -1, 64])
-def test_old_incarnation(world, job, change):
-    dropped(world, job, "OLD_INCARNATION", lambda h: h["exponents"].update(e1=h["exponents"]["e1"] + change))
-
-
-@pytest.mark.parametrize("slot", [4, 5, 8, 15, 2**13, 2**14 - 1])
-def test_wrong_slot(world, job, slot):
-    dropped(world, job, "WRONG_SLOT", lambda h: h["switchml"].update(slot=slot))
-
-
-def test_the_first_reason_counts(world, job):
-    headers = job.fields(0, 0, numbers(world, 0), slot=9, e1=99)
-    headers["switchml"]["job"] = 7
-    assert world.send(world.bytes(headers), FREE) == []
-    headers["switchml"]["job"] = 0
-    assert world.send(world.bytes(headers), FREE) == []
-    assert world.send(world.bytes(headers), 0) == []
-    assert world.drops() == {"UNKNOWN_JOB": 1, "WRONG_SOURCE": 1, "OLD_INCARNATION": 1}
-
-
 # ---- jobs
 
 
@@ -629,52 +439,3 @@ def test_the_same_duplicate_in_native_mode(world):
     assert job.send(0, 0, old) == []
     check_result(job, job.send(0, 8, new), fill(world, 3000), 8)
     assert world.drops() == {"STALE": 1}
-
-
-# ---- forwarding of everything else
-
-ARP = bytes.fromhex("ffffffffffff0000000000010806000108000604000100000000000a0a0000010000000000000a000002")
-
-
-def test_known_destination(world):
-    world.forward("00:00:00:00:00:02", 3)
-    frame = bytes.fromhex("000000000002000000000001") + b"\x08\x00" + b"anything at all"
-    assert world.send(frame, 0) == [(3, frame)]
-
-
-def test_unknown_destination_is_dropped(world):
-    assert world.send(ARP, 0) == []
-    assert world.drops() == {}
-
-
-@pytest.mark.parametrize("port", [0, 2, 4])
-def test_broadcast_goes_everywhere_but_back(world, port):
-    world.flood("ff:ff:ff:ff:ff:ff", 1000, range(5))
-    assert world.send(ARP, port) == [(p, ARP) for p in range(5) if p != port]
-
-
-@pytest.mark.parametrize(
-    ("header", "field", "value"),
-    [
-        ("udp", "dst_port", 0xBEDF), ("udp", "dst_port", 0xBEF0), ("ipv4", "protocol", 6), ("ipv4", "frag_offset", 1),
-        ("ipv4", "ihl", 6), ("ipv4", "version", 6), ("ethernet", "ethertype", 0x86DD),
-    ],
-)  # fmt: skip
-def test_what_is_not_aggregation_passes_unchanged(world, job, header, field, value):
-    """Also with a wrong IPv4 checksum: a switch of layer 2 does not look."""
-    world.forward(SWITCH.mac, 3)
-    headers = job.fields(0, 0, numbers(world, 0))
-    headers[header][field] = value
-    headers["ipv4"]["hdr_checksum"] = 0x5555
-    frame = world.bytes(headers)
-    assert world.send(frame, 0) == [(3, frame)]
-    assert world.drops() == {}
-
-
-def test_aggregation_is_never_forwarded(world, job):
-    """However wrong an aggregation packet is, it does not reach another host by way of layer 2."""
-    world.forward(SWITCH.mac, 3)
-    headers = job.fields(0, 0, numbers(world, 0))
-    headers["switchml"]["job"] = 9
-    assert world.send(world.bytes(headers), 0) == []
-    assert world.drops() == {"UNKNOWN_JOB": 1}

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from model_switch import ip_checksum
+from switchml_job import numbers, signed, total
 from switchml_targets import SLOTS, TARGETS, World, close_targets, open_target
-from test_switchml_p4 import numbers, signed, total
 
 from ina.control.controller import Controller, switch_address
 from ina.switch.entities import TableEntry, as_int, delete, modify

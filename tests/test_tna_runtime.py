@@ -2,156 +2,57 @@
 
 from __future__ import annotations
 
-import contextlib
 import subprocess
-import threading
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 from capabilities import need
 from test_switch import run_sanitized
+from tna_probe import (
+    BYPASS,
+    CC,
+    CPU,
+    DIGEST,
+    DROP_CTL,
+    EGRESS_DROP,
+    EGRESS_MIRROR,
+    FAIL,
+    FRONT,
+    GROUP_A,
+    GROUP_B,
+    MIRROR,
+    PARSER_DROP,
+    QID,
+    RESUBMIT,
+    ROOT,
+    UCAST,
+    Sent,
+    drops,
+    frame,
+    passed,
+    ports_of,
+    probe,
+    step,
+    switch,
+)
 
 from ina.switch import (
     CloneSessionEntry,
     CounterEntry,
     EntityError,
     Link,
-    MeterConfig,
-    MeterEntry,
     MirrorSession,
-    MulticastEcmp,
     MulticastGroupEntry,
-    MulticastLag,
-    MulticastNode,
     MulticastPort,
-    MulticastPrune,
-    MulticastTree,
     PortMetadata,
-    Program,
     RegisterEntry,
     Replica,
-    ReplicationConfig,
     Switch,
     delete,
     insert,
     modify,
 )
 
-ROOT = Path(__file__).resolve().parent.parent
-CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT}/host", f"-I{ROOT}/ina/switch"]
-
-(END, UCAST, GROUP_A, GROUP_B, HASH1, HASH2, XID1, XID2, RID, CPU, BYPASS, DROP_CTL, MIRROR, RESUBMIT, DIGEST, QID,
- PARSER_DROP, FAIL) = range(18)  # fmt: skip
-EGRESS_DROP, EGRESS_MIRROR = 32, 33
-FRONT = 27
-PORTS = (0, 1, 2, 3, 5, 128, 129, 140)
-
-
-@pytest.fixture(scope="session")
-def probe(tmp_path_factory) -> Program:
-    path = tmp_path_factory.mktemp("tna") / "probe.so"
-    subprocess.run([*CC, "-O2", "-shared", "-fPIC", ROOT / "tests/c/tna_probe.c", "-o", path], check=True)
-    return Program(path)
-
-
-@pytest.fixture
-def switch(probe):
-    with Switch(probe, max_passes=8) as sw:
-        for number in PORTS:
-            sw.add_port(number)
-        yield sw
-
-
-def frame(*operations: tuple[int, int] | int, length: int = 64) -> bytes:
-    body = b""
-    for operation in operations:
-        code, argument = operation if isinstance(operation, tuple) else (operation, 0)
-        body += bytes([code]) + argument.to_bytes(2, "big")
-    head = bytes(range(1, 15)) + body + b"\0"
-    return head + bytes(i & 0xFF for i in range(length - len(head)))
-
-
-@dataclass(frozen=True)
-class Sent:
-    """What egress sent: its metadata by field, then what ingress or a mirror had made."""
-
-    port: int
-    data: bytes
-
-    def bits(self, at: int, width: int) -> int:
-        value = int.from_bytes(self.data[:FRONT], "big")
-        return value >> (8 * FRONT - at - width) & ((1 << width) - 1)
-
-    @property
-    def egress_port(self) -> int:
-        return self.bits(7, 9)
-
-    @property
-    def enq_qdepth(self) -> int:
-        return self.bits(21, 19)
-
-    @property
-    def enq_tstamp(self) -> int:
-        return self.bits(62, 18)
-
-    @property
-    def deq_qdepth(self) -> int:
-        return self.bits(85, 19)
-
-    @property
-    def deq_timedelta(self) -> int:
-        return self.bits(134, 18)
-
-    @property
-    def rid(self) -> int:
-        return self.bits(152, 16)
-
-    @property
-    def first(self) -> int:
-        return self.bits(175, 1)
-
-    @property
-    def qid(self) -> int:
-        return self.bits(179, 5)
-
-    @property
-    def pkt_length(self) -> int:
-        return self.bits(200, 16)
-
-    @property
-    def body(self) -> bytes:
-        return self.data[FRONT:]
-
-    @property
-    def ingress_front(self) -> bytes:
-        assert self.body[:1] == b"N"
-        return self.body[1:17]
-
-    @property
-    def frame(self) -> bytes:
-        assert self.body[:1] == b"N"
-        return self.body[17:]
-
-
-def step(switch: Switch, data: bytes, port: int = 0, now: int = 0) -> list[Sent]:
-    return [Sent(*sent) for sent in switch.step(data, port, now)]
-
-
-def passed(data: bytes, times: int = 1) -> bytes:
-    """As the program leaves a frame that went through ingress so often."""
-    return data[:13] + bytes([data[13] + times]) + data[14:]
-
-
-def ports_of(sent: list[Sent]) -> list[int]:
-    return sorted(s.port for s in sent)
-
-
-def drops(switch: Switch, port: int) -> dict[str, int]:
-    return {k: v for k, v in switch.port_stats(port).drops.items() if v}
+__all__ = ["probe", "switch"]  # fixtures
 
 
 # ---- metadata
@@ -446,115 +347,6 @@ def test_a_clone_session_is_a_mirror_session_with_one_port(switch):
     assert refused.value.code == "ALREADY_EXISTS"
 
 
-# ---- replication
-
-
-def tree(switch: Switch, *nodes: tuple[MulticastNode, int | None], group: int = 1) -> None:
-    switch.write(insert(*(n for n, _ in nodes), MulticastTree(group, tuple((n.node_id, x) for n, x in nodes))))
-
-
-def test_level_1_exclusion_leaves_a_branch_out(switch):
-    tree(switch, (MulticastNode(1, 100, (1, 2)), 5), (MulticastNode(2, 200, (3, 128)), None))
-    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [1, 2, 3, 128]
-    assert ports_of(step(switch, frame((GROUP_A, 1), (XID1, 5)))) == [3, 128]
-    # exclusion id 0 is one like any other, for branches that have one
-    switch.write(modify(MulticastTree(1, ((1, 0), (2, None)))))
-    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [3, 128]
-
-
-def test_level_2_exclusion_prunes_ports_of_nodes_with_the_rid(switch):
-    switch.write(modify(MulticastPrune(287, (1, 3))))
-    switch.write(modify(ReplicationConfig(global_rid=0xFFFF)))
-    tree(switch, (MulticastNode(1, 100, (1, 2)), None), (MulticastNode(2, 200, (1, 3)), None))
-    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 287)))) == [1, 1, 2, 3]
-    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 287), (RID, 100)))) == [1, 2, 3]
-    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 287), (RID, 0xFFFF)))) == [2]
-    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 288), (RID, 100)))) == [1, 1, 2, 3]
-    switch.write(delete(MulticastPrune(287)))
-    assert ports_of(step(switch, frame((GROUP_A, 1), (XID2, 287), (RID, 100)))) == [1, 1, 2, 3]
-
-
-def test_an_ecmp_group_chooses_by_the_slot_of_its_members(switch):
-    nodes = [MulticastNode(n, 100 + n, (port,)) for n, port in ((1, 1), (2, 2), (3, 3))]
-    switch.write(insert(*nodes, MulticastEcmp(9, (1, 2, 3)), MulticastTree(1, (), ((9, None),))))
-
-    def chosen(h: int) -> int:
-        (sent,) = step(switch, frame((GROUP_A, 1), (HASH1, h)))
-        return sent.port
-
-    assert [chosen(h) for h in (0, 1, 2, 32, 3, 4, 5)] == [1, 2, 3, 1, 3 % 3 + 1, 4 % 3 + 1, 5 % 3 + 1]
-    switch.write(modify(MulticastEcmp(9, (1, 3))))  # slot 1 is empty: the (h % 2)-th of the others
-    assert [chosen(h) for h in (0, 1, 2, 3, 33)] == [1, 3, 3, 3, 3]
-    switch.write(insert(MulticastNode(4, 104, (128,))))
-    switch.write(modify(MulticastEcmp(9, (1, 3, 4))))  # takes the empty slot
-    assert chosen(1) == 128
-    switch.write(modify(MulticastNode(4, 104, (129,))))
-    assert chosen(1) == 129
-    switch.write(delete(MulticastEcmp(9)))
-    assert step(switch, frame((GROUP_A, 1))) == []
-    assert switch.read([MulticastTree(1)]) == [MulticastTree(1)]
-
-
-def test_a_lag_chooses_one_port_among_members_here_and_elsewhere(switch):
-    switch.write(modify(MulticastLag(200, (128, 2, 1), remote_lsb=1, remote_msb=2)))
-    tree(switch, (MulticastNode(1, 7, (), (200,)), None))
-
-    def chosen(h: int) -> list[int]:
-        return ports_of(step(switch, frame((GROUP_A, 1), (HASH2, h))))
-
-    assert [chosen(h) for h in range(7)] == [[], [1], [2], [128], [], [], []]
-    switch.write(modify(MulticastPort(2, up=False)))
-    assert [chosen(h) for h in range(4)] == [[], [1], [1], [128]]
-    assert chosen(8) == [1] and chosen(2) == [1]  # 8 % 6 is the port that is down; 8 % 2 is the first of the others
-    switch.write(modify(MulticastPort(1, up=False), MulticastPort(128, up=False)))
-    assert chosen(1) == [1]  # no port is up: the one that the hash chose
-
-
-def test_the_backup_of_a_port_that_is_down(switch):
-    tree(switch, (MulticastNode(1, 7, (1, 2)), None))
-    switch.write(modify(MulticastPort(1, backup=5, up=False)))
-    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [1, 2]
-    switch.write(modify(ReplicationConfig(port_protection=True)))
-    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [2, 5]
-
-
-def test_a_node_that_goes_leaves_its_groups(switch):
-    tree(switch, (MulticastNode(1, 7, (1, 2)), None), (MulticastNode(2, 8, (3,)), None))
-    switch.write(delete(MulticastNode(1)))
-    assert ports_of(step(switch, frame((GROUP_A, 1)))) == [3]
-    switch.write(delete(MulticastTree(1)))
-    assert step(switch, frame((GROUP_A, 1))) == []
-    assert drops(switch, 0) == {"no_group": 1}
-
-
-@pytest.mark.parametrize(("entity", "message"), [
-    (MulticastNode(1, 1 << 16), "multicast node 1: rid: 65536 does not fit 16 bits"),
-    (MulticastNode(1, 0, (1, 1)), "a port is given twice"),
-    (MulticastNode(1, 0, (256,)), "port 256 is none of this switch's 2 pipes"),
-    (MulticastTree(1, ((5, None),)), "multicast group 1: multicast node 5 is not there"),
-    (MulticastEcmp(1, (5,)), "multicast node 5 is not there"),
-    (MulticastLag(256), "LAG: 256 does not fit 8 bits"),
-    (MulticastPrune(288), r"expected 0\.\.287"),
-    (MirrorSession(0), r"mirror session 0: expected 1\.\.1023"),
-    (MirrorSession(1, direction="SIDEWAYS"), "direction 'SIDEWAYS': expected INGRESS, EGRESS, BOTH"),
-    (MirrorSession(1, queue=32), "mirror session 1: queue: 32 does not fit 5 bits"),
-    (MulticastGroupEntry(1, (Replica(400),)), "port 400 is none of this switch's 2 pipes"),
-])  # fmt: skip
-def test_bad_entities_are_refused_whole(switch, entity, message):
-    with pytest.raises(EntityError, match=message):
-        switch.write(insert(MulticastNode(77, 7, (1,)), entity))
-    assert switch.read([MulticastNode(77)]) == []
-
-
-def test_a_tree_of_many_branches_and_more_copies_than_fit_at_once(switch):
-    nodes = tuple(MulticastNode(n, n, PORTS) for n in range(1, 700))
-    tree(switch, *((n, None) for n in nodes))
-    sent = step(switch, frame((GROUP_A, 1), length=32))
-    assert len(sent) == 699 * len(PORTS)
-    assert sorted((s.port, s.rid) for s in sent) == sorted((p, n.rid) for n in nodes for p in PORTS)
-    assert [s.first for s in sent].count(1) == 1
-
-
 # ---- digests and the trace
 
 
@@ -593,71 +385,3 @@ def test_pipes_and_traffic_manager_under_sanitizers(tmp_path):
     need("cc", "sanitizers")
     runs = [("20000", "1"), ("20000", "2"), ("20000", "3")]
     run_sanitized(tmp_path, "test_tna_core", "address,undefined", *runs, probe="tna_probe")
-
-
-# ---- over P4Runtime
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
-def test_a_device_runs_a_tna_program(probe):
-    messages = pytest.importorskip("ina.p4runtime.messages", reason="the P4Runtime server needs grpcio")
-    from ina.p4runtime.device import Device
-    from ina.transport.ports import memory_pair
-
-    inside, outside = memory_pair()
-    packets_in: list[bytes] = []
-    arrived = threading.Event()
-
-    def packet_in(message: Any) -> None:
-        packets_in.append(message.payload)
-        arrived.set()
-
-    with contextlib.ExitStack() as stack:
-        stack.callback(outside.close)
-        stack.callback(inside.close)
-        device = stack.enter_context(Device(1, arch="tna"))
-        device.on_packet_in = packet_in
-        device.add_port(1, inside)
-        device.load(probe)
-        assert device.switch.ports == [1, 192]
-        p4 = messages.p4
-        data = frame((UCAST, 1), BYPASS)
-        device.packet_out(p4.PacketOut(payload=data))
-        assert outside.wait(5) and [bytes(f) for f in outside.receive()] == [passed(data)]
-        data = frame(CPU, BYPASS)
-        outside.send([data])
-        assert arrived.wait(5) and packets_in == [passed(data)]
-        pattern = p4.Entity(register_entry=p4.RegisterEntry(register_id=30, index=p4.Index(index=0)))
-        (register,), errors = device.read([pattern])  # one packet entered each pipe
-        assert register.register_entry.data.bitstring == b"\1" and errors is None
-        device.packet_out(p4.PacketOut(payload=data))
-        assert arrived.wait(5)
-        wait_until(lambda: device.switch.register("seen", 0).tolist() == [[1], [2]])
-        found, errors = device.read([pattern])
-        assert not found and "its pipes differ" in str(errors)
-
-
-def test_a_device_for_another_architecture_refuses_it(probe):
-    pytest.importorskip("ina.p4runtime.messages", reason="the P4Runtime server needs grpcio")
-    from ina.p4runtime.device import Device
-
-    with Device(1, arch="v1model") as device, pytest.raises(EntityError, match="for tna, and this switch takes v1model"):
-        device.load(probe)
-
-
-def test_counters_of_all_pipes_are_one_and_meters_must_agree():
-    pipes = pytest.importorskip("ina.p4runtime.pipes", reason="the P4Runtime server needs grpcio")
-    counted = [CounterEntry("c", i, 1 + i + 2 * pipe, 10 + i, pipe) for pipe in (0, 1) for i in (0, 1)]
-    assert pipes.together(counted) == [CounterEntry("c", 0, 4, 20), CounterEntry("c", 1, 6, 22)]
-    plain = [CounterEntry("c", 0, 1, 10), CounterEntry("c", 1, 1, 10)]
-    assert pipes.together(plain) == plain
-    config = MeterConfig(1, 2, 3, 4)
-    assert pipes.together([MeterEntry("m", 0, config, 0), MeterEntry("m", 0, config, 1)]) == [MeterEntry("m", 0, config)]
-    with pytest.raises(EntityError, match=r"m\[0\]: its pipes differ"):
-        pipes.together([MeterEntry("m", 0, config, 0), MeterEntry("m", 0, None, 1)])
