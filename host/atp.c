@@ -271,7 +271,7 @@ static void fail(struct state *st, uint32_t code, uint32_t handle)
     uint64_t oldest = UINT64_MAX;
     for (uint32_t i = 0; ts->ops_open < ts->ops_end && i < st->config.slots; i++) {
         if (slots[i].state == IDLE || slots[i].seq >= oldest || slots[i].seq < op->first
-            || slots[i].seq >= op->first + op->packets)
+            || slots[i].seq >= op->first + ina_tensors_packets(op))
             continue;
         oldest = slots[i].seq;
         ts->culprit = (struct ina_event){.slot = i, .tsi = (uint32_t)oldest, .have_missing = slots[i].has_seen};

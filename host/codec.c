@@ -83,9 +83,8 @@ int ina_codec_exponent(const float *x, size_t count)
 {
     int32_t largest;
     BY_COUNT(largest_of, count, x, &largest)
-    if (largest >= 0x7f800000)
-        return INA_EXP_NONFINITE;
-    int exponent = ((largest + 0x7fffff) >> 23) - 127; /* the fraction rounds up to the next power of two */
+    /* The fraction rounds up to the next power of two; infinity and NaN are beyond all others. */
+    const int exponent = (int)(((uint32_t)largest + 0x7fffff) >> 23) - 127;
     return exponent < INA_EXP_MIN ? INA_EXP_MIN : exponent > INA_EXP_MAX ? INA_EXP_NONFINITE : exponent;
 }
 

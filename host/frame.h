@@ -9,8 +9,10 @@
 #include "protocol.h"
 #include "wire.h"
 
-/* Headers as words of 8 bytes, the last one of which (tsi, set and slot, exponents) overlaps the one before. */
-enum { INA_FRAME_WORDS = 7 };
+/* Headers behind the MAC addresses as words of 8 bytes. In little endian, the lowest byte is the first: what the last three say. */
+enum { INA_FRAME_WORDS = 5, INA_FRAME_SRC_PORT = 48 /* of word 2 */, INA_FRAME_TYPE = 48 /* of word 3 */,
+       INA_FRAME_SET_SLOT = 32, INA_FRAME_E0 = 48 /* of word 4, which begins with tsi */ };
+static_assert(INA_WIRE_PAYLOAD - 8 * INA_FRAME_WORDS == offsetof(struct ina_wire_frame, ethertype), "as many words as there are");
 
 struct ina_frame_template {  /* all that does not change from packet to packet; a value */
     uint8_t data[INA_WIRE_PAYLOAD], bare[INA_WIRE_PAYLOAD]; /* with values, and without */
@@ -64,7 +66,7 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
 static inline uint64_t ina_frame_word(const void *headers, int i)
 {
     uint64_t word;
-    memcpy(&word, (const uint8_t *)headers + (i < INA_FRAME_WORDS - 1 ? 8 * i : INA_WIRE_PAYLOAD - 8), 8);
+    memcpy(&word, (const uint8_t *)headers + offsetof(struct ina_wire_frame, ethertype) + 8 * i, 8);
     return word;
 }
 
@@ -80,17 +82,16 @@ static inline int ina_frame_is_result(struct ina_frame_view *view, const struct 
         words[i] = ina_frame_word(pkt->data, i);
         differs |= (words[i] ^ frame->result[i]) & frame->fixed[i];
     }
-    const uint64_t last = words[INA_FRAME_WORDS - 1];
-    const uint32_t set_slot = ntohs((uint16_t)(last >> 32)); /* in little endian */
-    if (differs || (frame->shard_mask && ((ntohs((uint16_t)(words[4] >> 16)) ^ set_slot) & frame->shard_mask)))
+    const uint32_t set_slot = ntohs((uint16_t)(words[4] >> INA_FRAME_SET_SLOT));
+    if (differs || (frame->shard_mask && ((ntohs((uint16_t)(words[2] >> INA_FRAME_SRC_PORT)) ^ set_slot) & frame->shard_mask)))
         return 0;
     *view = (struct ina_frame_view){
-        .tsi = ntohl((uint32_t)last),
+        .tsi = ntohl((uint32_t)words[4]),
         .slot = set_slot & INA_WIRE_SLOT,
         .set = (set_slot & INA_WIRE_SET) != 0,
-        .overflow = (words[5] >> 16 & INA_WIRE_OVERFLOW) != 0,
+        .overflow = (words[3] >> INA_FRAME_TYPE & INA_WIRE_OVERFLOW) != 0,
         .with_values = 1,
-        .e0 = (int8_t)(last >> 48),
+        .e0 = (int8_t)(words[4] >> INA_FRAME_E0),
         .values = pkt->data + INA_WIRE_PAYLOAD,
     };
     return 1;

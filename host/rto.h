@@ -123,8 +123,8 @@ static inline void ina_rto_answered(struct ina_rto *rto, struct ina_rto_burst *b
 {
     struct ina_rto_slot *slot = &rto->slot[index];
     const uint8_t sent = slot->sent;
-    if (sent == 1)
-        burst->since = ina_rto_at_most(burst->since, slot->since);
+    if (sent == 1 && slot->since < burst->since)
+        burst->since = slot->since;
     burst->results++;
     ina_rto_stop(rto, index);
     slot->resent = sent > 1;

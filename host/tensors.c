@@ -107,27 +107,29 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->blocks = op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
     op->exponents = op->dtype == INA_FLOAT32 && !op->is_inline && ts->exponent == INA_EXP_AGREED;
     op->ahead = op->exponents ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
-    op->packets = op->unanswered = op->ahead + op->blocks;
+    op->unanswered = ina_tensors_packets(op);
+    op->exponents_at = (uint32_t)handle * ts->window;
     op->said = op->exponents ? op->blocks : 0;
     op->divisor = op->dtype == INA_INT32 ? 0 : op->average ? ts->workers : 1;
-    fingerprint(op->fingerprint, t, ts->shift);
+    fingerprint(ts->fingerprint[handle], t, ts->shift);
     if (op->exponents)
-        memset(&ts->agreed[ina_tensors_exponent_at(ts, (uint32_t)handle, 0)], INA_EXP_UNKNOWN, op->ahead);
+        memset(&ts->agreed[op->exponents_at], INA_EXP_UNKNOWN, op->ahead);
 
     ts->fetched &= ~(1ull << handle);
     times->started[handle] = 0;
     ts->ops_end++;
-    ts->next_seq += op->packets;
+    ts->next_seq += op->unanswered;
     return handle;
 }
 
 /* ---- what a packet carries --------------------------------------------------------------------------------------- */
 
-static int encode_open(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint8_t *wire)
+static int encode_open(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint8_t *wire)
 {
+    const struct ina_op *op = &ts->op[handle];
     const uint32_t words = INA_FINGERPRINT_WORDS;
     int exponent = INA_EXP_MIN;
-    ina_codec_put_int32(wire, (const int32_t *)op->fingerprint, words);
+    ina_codec_put_int32(wire, (const int32_t *)ts->fingerprint[handle], words);
     wire += 4 * words;
     uint64_t used = 0;
     if (op->is_inline && op->dtype == INA_INT32) {
@@ -168,7 +170,7 @@ int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tens
     const uint64_t p = seq - op->first;
     int exponent = INA_EXP_MIN;
     if (p == 0)
-        exponent = encode_open(ts, op, t, wire);
+        exponent = encode_open(ts, t, handle, wire);
     else if (p >= op->ahead)
         exponent = encode_block(ts, op, t, p - op->ahead, wire);
     return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, t, p) : exponent;
@@ -179,7 +181,7 @@ int ina_tensors_needs_floats(const struct ina_tensors *ts, uint32_t handle, uint
     const struct ina_op *op = &ts->op[handle];
     const uint64_t p = seq - op->first;
     return ts->floats && op->exponents && p >= op->ahead
-           && ts->agreed[ina_tensors_exponent_at(ts, handle, p - op->ahead)] == INA_EXP_NONFINITE;
+           && ts->agreed[ina_tensors_exponent_at(ts, op, p - op->ahead)] == INA_EXP_NONFINITE;
 }
 
 /* The floats of packet p: a block, or a small tensor. */
@@ -204,12 +206,12 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-static int agrees(const struct ina_tensors *ts, const struct ina_op *op, const uint8_t *wire)
+static int agrees(const struct ina_tensors *ts, uint32_t handle, const uint8_t *wire)
 {
     int32_t sums[INA_FINGERPRINT_WORDS];
     ina_codec_get_int32(sums, wire, INA_FINGERPRINT_WORDS);
     for (int i = 0; i < INA_FINGERPRINT_WORDS; i++)
-        if ((uint32_t)sums[i] != ts->workers * op->fingerprint[i])
+        if ((uint32_t)sums[i] != ts->workers * ts->fingerprint[handle][i])
             return 0;
     return 1;
 }
@@ -285,7 +287,7 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
     if ((result->wire != NULL) != (p == 0 || block) && !(overflown && !result->wire))
         return INA_OUTCOME_MALFORMED;
     if (p == 0 && result->wire) {
-        const enum ina_outcome outcome = opened(ts, handle, !agrees(ts, op, result->wire), culprit);
+        const enum ina_outcome outcome = opened(ts, handle, !agrees(ts, handle, result->wire), culprit);
         if (outcome != INA_OUTCOME_OK)
             return outcome;
     }

@@ -16,6 +16,7 @@
 #ifndef INA_TENSORS_H
 #define INA_TENSORS_H
 
+#include <assert.h>
 #include <string.h>
 
 #include "codec.h"
@@ -23,17 +24,18 @@
 
 enum { INA_FINGERPRINT_WORDS = 3, INA_EXP_AGREED = -128, INA_EXP_UNKNOWN = -128 };
 
-struct ina_op {                   /* a tensor in flight */
-    uint64_t first, packets, unanswered;
+struct ina_op {                   /* a tensor in flight: a line */
+    uint64_t first, unanswered;   /* packet; packets */
     uint64_t count, blocks;
     uint64_t ahead;               /* m: packets before the first block */
-    uint32_t fingerprint[INA_FINGERPRINT_WORDS];
+    uint64_t said;                /* packets that carry the exponent of a block */
+    uint32_t divisor;             /* of floats: the workers, for an average; 0: they are integers */
+    uint32_t exponents_at;        /* its row of `agreed` */
     uint8_t dtype, average, is_inline, overflow;
     uint8_t opened, mismatch;     /* its open packet is answered; and the workers do not agree */
     uint8_t reduction, exponents; /* exponents: of every block, agreed one round trip ahead */
-    uint32_t divisor;             /* of floats: the workers, for an average; 0: they are integers */
-    uint64_t said;                /* packets that carry the exponent of a block */
 };
+static_assert(sizeof(struct ina_op) == 64, "a line");
 
 struct ina_tensors {
     uint32_t workers, values, window, shift;
@@ -45,6 +47,7 @@ struct ina_tensors {
     uint64_t done_begin, done_end;
     uint8_t done[INA_MAX_OPS];    /* handles in order of completion */
     struct ina_op op[INA_MAX_OPS];
+    uint32_t fingerprint[INA_MAX_OPS][INA_FINGERPRINT_WORDS];
     uint32_t failed;              /* enum ina_error; 0: the job lives */
     uint32_t suspect;             /* 1: some tensor is a mismatch, an older one may be */
     struct ina_event culprit;     /* slot, tsi, missing, have_missing of the events of a failed job */
@@ -112,9 +115,14 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
 void ina_tensors_finish(struct ina_tensors *ts, uint32_t handle, struct ina_worker_stats *stats);
 
 /* Where the exponent of a block is kept: block + window comes when this one is done. */
-static inline size_t ina_tensors_exponent_at(const struct ina_tensors *ts, uint32_t handle, uint64_t block)
+static inline size_t ina_tensors_exponent_at(const struct ina_tensors *ts, const struct ina_op *op, uint64_t block)
 {
-    return (size_t)handle * ts->window + (block & (ts->window - 1));
+    return (size_t)op->exponents_at + (block & (ts->window - 1));
+}
+
+static inline uint64_t ina_tensors_packets(const struct ina_op *op)
+{
+    return op->ahead + op->blocks;
 }
 
 static inline uint64_t ina_tensors_block_values(const struct ina_tensors *ts, const struct ina_op *op, uint64_t block)
@@ -137,13 +145,13 @@ static inline enum ina_packet_status ina_tensors_status(const struct ina_tensors
     uint32_t own = *handle;
     if (seq >= ts->next_seq)
         return INA_PACKET_NONE;
-    if (seq - ts->op[own].first >= ts->op[own].packets)
+    if (seq - ts->op[own].first >= ina_tensors_packets(&ts->op[own]))
         *handle = own = ina_tensors_op_of(ts, seq);
     const struct ina_op *op = &ts->op[own];
     const uint64_t p = seq - op->first;
     if (!times->started[own])
         times->started[own] = now ? now : 1;
-    if (op->exponents && p >= op->ahead && ts->agreed[ina_tensors_exponent_at(ts, own, p - op->ahead)] == INA_EXP_UNKNOWN)
+    if (op->exponents && p >= op->ahead && ts->agreed[ina_tensors_exponent_at(ts, op, p - op->ahead)] == INA_EXP_UNKNOWN)
         return INA_PACKET_BLOCKED;
     return INA_PACKET_READY;
 }
@@ -172,7 +180,7 @@ static inline int ina_tensors_encode(const struct ina_tensors *ts, const struct 
     if (__builtin_expect(p < op->ahead || !op->exponents, 0))
         return ina_tensors_encode_other(ts, tensors, handle, seq, wire);
     const uint64_t count = ina_tensors_block_values(ts, op, block);
-    const int exponent = ts->agreed[ina_tensors_exponent_at(ts, handle, block)];
+    const int exponent = ts->agreed[ina_tensors_exponent_at(ts, op, block)];
     ina_codec_encode(wire, (const float *)t->in + block * ts->values, count, exponent, (int)ts->shift);
     if (count < ts->values)
         memset(wire + 4 * count, 0, 4 * (ts->values - count));
@@ -189,7 +197,7 @@ struct ina_sums {
 static inline struct ina_sums ina_tensors_sums(const struct ina_tensors *ts, uint32_t handle, uint64_t block, const uint8_t *wire)
 {
     const struct ina_op *op = &ts->op[handle];
-    return (struct ina_sums){wire, block, op->exponents ? ts->agreed[ina_tensors_exponent_at(ts, handle, block)] : ts->exponent};
+    return (struct ina_sums){wire, block, op->exponents ? ts->agreed[ina_tensors_exponent_at(ts, op, block)] : ts->exponent};
 }
 
 static inline void ina_tensors_decode(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle,
@@ -239,7 +247,7 @@ static inline enum ina_outcome ina_tensors_account(struct ina_tensors *ts, const
     if (__builtin_expect(!--op->unanswered, 0))
         ina_tensors_finish(ts, handle, stats);
     if (with_exponent) {
-        ts->agreed[ina_tensors_exponent_at(ts, handle, p)] = (int8_t)result->exponent;
+        ts->agreed[ina_tensors_exponent_at(ts, op, p)] = (int8_t)result->exponent;
         *unblocked = seq + op->ahead;
     }
     return INA_OUTCOME_OK;
