@@ -233,7 +233,8 @@ static int send_one(struct state *st, const struct ina_tensor *tensors, struct i
 {
     struct tail *tail = tail_of(st);
     struct ina_tensors *ts = tensors_of(st);
-    const int again = next_ready(st, tail->cursor);
+    struct round round = round_from(st, tail->cursor);
+    const int again = round_next(&round);
     if (again >= 0) {
         if (transmit(st, tensors, pkt, (uint32_t)again, now) < 0)
             return 0;

@@ -28,7 +28,7 @@ struct ina_rto_slot {
     uint64_t since;          /* last sent (or, waiting, last heard of) */
     uint16_t next, prev;     /* in its list, which is a ring with its head */
     uint8_t list;            /* INA_RTO_IDLE: in none */
-    uint8_t level;           /* list for the next transmission */
+    uint8_t level;           /* list for the next transmission; 0 if nothing is sent */
     uint8_t sent;            /* transmissions of this packet, saturating */
     uint8_t resent;          /* the packet before was sent more than once */
 };
@@ -92,13 +92,50 @@ static inline void ina_rto_append(struct ina_rto *rto, uint32_t index, uint32_t 
     rto->used |= 1u << list;
 }
 
+/* Packets that are sent now, one after the other, by slots whose timers are off: most are sent for the first time, and their slots
+ * are linked as they come and appended to the list of level 0 at the end. */
+struct ina_rto_run {
+    uint32_t last;
+};
+
+static inline struct ina_rto_run ina_rto_begin(const struct ina_rto *rto)
+{
+    return (struct ina_rto_run){rto->slot[rto->slots].prev};
+}
+
+static inline void ina_rto_add(struct ina_rto *rto, struct ina_rto_run *run, uint32_t index, uint64_t now)
+{
+    struct ina_rto_slot *slot = &rto->slot[index];
+    if (__builtin_expect(slot->sent, 0)) {
+        slot->sent += slot->sent < UINT8_MAX;
+        if (slot->level) {
+            ina_rto_append(rto, index, slot->level, now);
+            return;
+        }
+    } else {
+        slot->sent = 1;
+    }
+    slot->since = now;
+    slot->list = 0;
+    slot->prev = (uint16_t)run->last;
+    rto->slot[run->last].next = (uint16_t)index;
+    run->last = index;
+}
+
+static inline void ina_rto_end(struct ina_rto *rto, const struct ina_rto_run *run)
+{
+    rto->slot[run->last].next = (uint16_t)rto->slots;
+    rto->slot[rto->slots].prev = (uint16_t)run->last;
+    rto->used |= 1;
+}
+
 /* Starts (again) the slot's timer. */
 static inline void ina_rto_sent(struct ina_rto *rto, uint32_t index, uint64_t now)
 {
-    struct ina_rto_slot *slot = &rto->slot[index];
     ina_rto_stop(rto, index);
-    slot->sent += slot->sent < UINT8_MAX;
-    ina_rto_append(rto, index, slot->level, now);
+    struct ina_rto_run run = ina_rto_begin(rto);
+    ina_rto_add(rto, &run, index, now);
+    ina_rto_end(rto, &run);
 }
 
 static inline void ina_rto_sample(struct ina_rto *rto, uint64_t rtt)

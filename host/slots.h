@@ -67,19 +67,32 @@ static inline void unmark_ready(struct state *st, uint32_t slot)
     ready_of(st)[slot / 64] &= ~(1ull << slot % 64);
 }
 
-/* The next slot with something to send, going round from the cursor; -1: none. */
-static inline int next_ready(const struct state *st, uint32_t cursor)
+/* Once round all slots with something to send. */
+struct round {
+    const uint64_t *ready;
+    uint32_t words, word, left;
+    uint64_t bits;
+};
+
+static inline struct round round_from(const struct state *st, uint32_t cursor)
 {
     const uint64_t *ready = ready_of(st);
-    uint32_t word = cursor / 64;
-    uint64_t bits = ready[word] & ~0ull << cursor % 64;
-    for (uint32_t left = ready_words(st->config.slots); __builtin_expect(!bits, 0); left--) {
-        if (!left)
+    const uint32_t words = ready_words(st->config.slots);
+    return (struct round){ready, words, cursor / 64, words, ready[cursor / 64] & ~0ull << cursor % 64};
+}
+
+/* -1: there is none. */
+static inline int round_next(struct round *round)
+{
+    for (; __builtin_expect(!round->bits, 0); round->left--) {
+        if (!round->left)
             return -1;
-        word = word + 1 < ready_words(st->config.slots) ? word + 1 : 0;
-        bits = ready[word];
+        round->word = round->word + 1 < round->words ? round->word + 1 : 0;
+        round->bits = round->ready[round->word];
     }
-    return (int)(word * 64 + (uint32_t)__builtin_ctzll(bits));
+    const int index = (int)(round->word * 64 + (uint32_t)__builtin_ctzll(round->bits));
+    round->bits &= round->bits - 1;
+    return index;
 }
 
 static inline uint64_t deadline(const struct state *st)

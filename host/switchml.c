@@ -104,28 +104,73 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
 /* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
-static inline int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt, uint32_t index,
-                           uint64_t now)
+static inline __attribute__((always_inline)) int write_packet(struct state *st, const struct ina_tensor *tensors,
+                                                              struct ina_packet *pkt, uint32_t index, int type, int with_values,
+                                                              struct ina_rto_run *run, uint64_t now)
 {
     struct tail *tail = tail_of(st);
     struct slot *slot = &slots_of(st)[index];
-    const struct ina_tensors *ts = tensors_of(st);
     const uint64_t seq = slot->seq;
-    const enum ina_contents contents = ina_tensors_contents(ts, slot->op, seq);
-    const int with_values = contents != INA_CONTENTS_NONE;
-    const int type = contents == INA_CONTENTS_MAX ? INA_WIRE_MAXIMUM : INA_WIRE_DATA;
     if (pkt->len + pkt->tailroom < ina_frame_length(&st->frame, with_values))
         return -1;
-
     if (__builtin_expect(slot->state == FLYING, 0))
         tail->stats.retransmissions++;
     slot->state = FLYING;
     unmark_ready(st, index);
-    ina_rto_sent(&tail->rto, index, now);
+    ina_rto_add(&tail->rto, run, index, now);
     struct ina_wire_frame *frame =
         ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)seq, index, seq >> st->slots_log2 & 1);
-    frame->e0 = (int8_t)ina_tensors_encode(ts, tensors, slot->op, seq, frame->payload);
+    frame->e0 = (int8_t)ina_tensors_encode(tensors_of(st), tensors, slot->op, seq, frame->payload);
     return 0;
+}
+
+static inline enum ina_contents contents_of(const struct state *st, uint32_t index)
+{
+    const struct slot *slot = &slots_of(st)[index];
+    return ina_tensors_contents(tensors_of(st), slot->op, slot->seq);
+}
+
+/* One packet, whatever it carries. */
+static __attribute__((noinline)) int transmit(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkt,
+                                              uint32_t index, uint64_t now)
+{
+    const enum ina_contents contents = contents_of(st, index);
+    struct ina_rto *rto = &tail_of(st)->rto;
+    struct ina_rto_run run = ina_rto_begin(rto);
+    const int result = write_packet(st, tensors, pkt, index, contents == INA_CONTENTS_MAX ? INA_WIRE_MAXIMUM : INA_WIRE_DATA,
+                                    contents != INA_CONTENTS_NONE, &run, now);
+    ina_rto_end(rto, &run);
+    return result;
+}
+
+/* Packets of the slots that are ready, as many as there is room for. Most carry values to be added. */
+static int transmit_all(struct state *st, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
+{
+    struct tail *tail = tail_of(st);
+    struct round round = round_from(st, tail->cursor);
+    struct ina_rto_run run = ina_rto_begin(&tail->rto);
+    uint64_t bytes = 0;
+    uint32_t cursor = tail->cursor;
+    int filled = 0;
+    for (int index; filled < n && (index = round_next(&round)) >= 0; filled++) {
+        int result;
+        if (__builtin_expect(contents_of(st, (uint32_t)index) == INA_CONTENTS_SUM, 1)) {
+            result = write_packet(st, tensors, &pkts[filled], (uint32_t)index, INA_WIRE_DATA, 1, &run, now);
+        } else {
+            ina_rto_end(&tail->rto, &run);
+            result = transmit(st, tensors, &pkts[filled], (uint32_t)index, now);
+            run = ina_rto_begin(&tail->rto);
+        }
+        if (result < 0)
+            break;
+        bytes += pkts[filled].len;
+        cursor = ((uint32_t)index + 1) & (st->config.slots - 1);
+    }
+    ina_rto_end(&tail->rto, &run);
+    tail->cursor = cursor;
+    tail->stats.tx_packets += (uint64_t)filled;
+    tail->stats.tx_bytes += bytes;
+    return filled;
 }
 
 /* Bits that a pending reply may name: workers; of more than there are bits, the children of a switch. */
@@ -167,20 +212,7 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
         tail->stats.timeouts += !probe;
         tail->stats.probes += (uint64_t)probe;
     }
-    uint32_t cursor = tail->cursor;
-    uint64_t bytes = 0;
-    int filled = 0;
-    for (; filled < n; filled++) {
-        const int index = next_ready(st, cursor);
-        if (index < 0 || transmit(st, tensors, &pkts[filled], (uint32_t)index, now) < 0)
-            break;
-        bytes += pkts[filled].len;
-        cursor = ((uint32_t)index + 1) & (st->config.slots - 1);
-    }
-    tail->cursor = cursor;
-    tail->stats.tx_packets += (uint64_t)filled;
-    tail->stats.tx_bytes += bytes;
-    return filled;
+    return transmit_all(st, tensors, pkts, n, now);
 }
 
 static int expire(void *state, uint32_t index, uint64_t now)
