@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from v1_program import data, source
 
+from ina.compiler.build import compile_program
 from ina.switch import (
     CloneSessionEntry,
     CounterEntry,
@@ -92,6 +94,40 @@ def test_a_replica_has_metadata_and_frame_of_its_own(switch):
     heads = sorted((int.from_bytes(d[:2], "big"), d[2], d[3]) for _, d in out)
     assert heads == [(5, 5, 1), (6, 5, 1), (7, 5, 0), (0x1234, 5, 3)]
     assert all(port == d[3] for port, d in out)
+
+
+@pytest.mark.parametrize(
+    ("egress", "shared"),
+    [
+        ("hdr.data.a = hdr.data.a + (bit<32>)sm.egress_rid;", True),
+        ("hdr.data.a = hdr.tag.t + (bit<32>)sm.egress_rid + meta.seen;", True),
+        ("hdr.tag.t = hdr.tag.t + (bit<32>)sm.egress_rid; hdr.data.a = hdr.tag.t + meta.seen;", False),  # the header lies there
+        ("hdr.tag.setInvalid(); hdr.tag.setValid(); hdr.data.a = hdr.tag.t + 99 + (bit<32>)sm.egress_rid;", False),
+        ("meta.seen = meta.seen + (bit<32>)sm.egress_rid; hdr.data.a = meta.seen + 0x63;", True),  # a variable: not kept
+        ("if (meta.seen == 9) { recirculate_preserving_field_list(1); } hdr.data.a = 99 + (bit<32>)sm.egress_rid;", False),
+    ],
+)
+def test_replicas_share_metadata_that_egress_only_reads(tmp_path, egress, shared):
+    path = tmp_path / "program.p4"
+    path.write_text(
+        source(
+            "hdr.tag.setValid(); hdr.tag.t = 98; meta.seen = 1; sm.mcast_grp = 1; hdr.data.a = 99;",
+            types=f"header tag_t {{ bit<32> t; {' '.join(f'bit<32> v{i};' for i in range(8))} }}",
+            headers="tag_t tag;",
+            metadata="@field_list(1) bit<32> seen;",
+            egress=egress,
+            deparser="p.emit(hdr.data);",
+        )
+    )
+    program = Program(compile_program(path).so_path)
+    assert bool(program.pointer.flags & 2) == shared
+    with Switch(program) as sw:
+        for number in range(4):
+            sw.add_port(number)
+        sw.write(insert(MulticastGroupEntry(1, tuple(Replica(port, 10 * port) for port in range(4)))))
+        sent = sorted((port, int.from_bytes(out[:4], "big")) for port, out in sw.step(data(5, 6, 7, 8, 9), 0))
+    base = 100 if "0x63" in egress else 99
+    assert sent == [(port, base + 10 * port) for port in range(4)]
 
 
 def test_a_group_larger_than_all_scratch(switch):

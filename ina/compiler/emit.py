@@ -297,6 +297,7 @@ class Emitter(UsualWay):
         """The fields of its struct ina_program."""
         m = self.module.layout
         flags = ["INA_PROGRAM_KEEP_INGRESS"] if self.module.keep_ingress else []
+        flags += ["INA_PROGRAM_READS_META"] if reads_metadata(self.module) else []
         return [
             "    .abi = INA_PROGRAM_ABI,",
             f"    .table_count = {sum(t.index >= 0 for t in self.module.tables)},",
@@ -435,3 +436,16 @@ def carried(module: ir.Module) -> list[ir.Var | ir.Array | ir.Region]:
     return [
         v for k, v in read.items() if k in ingress and k not in fresh and not (isinstance(v, ir.Array) and v.region)
     ]
+
+
+def reads_metadata(module: ir.Module) -> bool:
+    """Whether egress of v1model writes nothing to the metadata: no header that lies there, no fields to preserve."""
+    for stmt in ir.walk(module.egress.body):
+        written = [target.array.region for target in ir.writes(stmt) if isinstance(target, ir.Elem)]
+        if isinstance(stmt, ir.Extern):
+            if stmt.op in ("preserve", "transmit") and isinstance(stmt.args[0], ir.Var):
+                return False
+            written += stmt.data if stmt.op == "copy_region" else [stmt.data] if isinstance(stmt.data, ir.Region) else []
+        if any(region is not None and region.own_buffer for region in written):
+            return False
+    return module.architecture == "v1model"

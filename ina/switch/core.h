@@ -55,6 +55,7 @@ struct ina_switch {
     uint64_t state_size, state_stride;
     uint64_t meta_size;        /* TNA: the largest of all pipelines */
     uint64_t carried;          /* bytes of metadata that go from ingress to egress with a packet */
+    bool shared;               /* all copies of a packet have the same metadata, at one place */
     struct ina_tna_runtime *tna; /* NULL: the program is v1model's */
     void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now);
     void *output_context;

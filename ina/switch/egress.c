@@ -164,8 +164,8 @@ static inline bool copy(struct ina_switch *sw, struct ina_packet *to, const stru
     return true;
 }
 
-/* Copies of one chunk straight into the port's frames; the emission after the chunk. The last copy of a packet has its metadata,
- * and the frame itself if the ports can do that. */
+/* Copies of one chunk straight into the port's frames; the emission after the chunk. The last copy of a packet has its metadata
+ * (others too, where they are shared) and the frame itself if the ports can do that. */
 static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct ina_packet *batch, int32_t at, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[number];
@@ -180,7 +180,7 @@ static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct i
         const struct ina_replica replica = {number, e->rid};
         at = e->next;
         const bool last = --sw->uses[e->source] == 0;
-        uint8_t *const own_meta = last ? NULL : sw->egress_meta + (size_t)n * sw->meta_stride;
+        uint8_t *const own_meta = last || sw->shared ? NULL : sw->egress_meta + (size_t)n * sw->meta_stride;
         if (n == lent)
             port->stats.drops[INA_DROPPED_BACK_PRESSURE]++;
         else if ((last && may_take(sw, number, from) && take(sw, &out[n], n, from, e->source, replica, e->instance_type, now))
@@ -200,8 +200,8 @@ void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, cons
         const bool last = m + 1 == group->count, takes = last && may_take(sw, replica.port, batch);
         const bool keep_tag = sw->ports[replica.port].port != NULL;
         struct ina_packet *const out = sw->out;
-        uint8_t *const meta = last ? NULL : sw->egress_meta;
-        const size_t stride = last ? 0 : sw->meta_stride;
+        uint8_t *const meta = last || sw->shared ? NULL : sw->egress_meta;
+        const size_t stride = meta ? sw->meta_stride : 0;
         unsigned lent = ina_lend(sw, replica.port, out, count), n = 0, k = 0;
         for (; k < count && n < lent; k++) {
             const struct ina_packet *from = sources[k];

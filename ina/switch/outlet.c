@@ -137,7 +137,7 @@ void ina_outlet_send(struct ina_switch *sw, struct ina_packet *batch, unsigned s
             return;
         ina_describe(&copy, from, to, instance_type, true);
         ina_copy_frame(copy.data, from->data, from->len);
-        if (!last) {
+        if (!last && !sw->shared) {
             copy.meta = sw->egress_meta;
             ina_copy_lines(copy.meta, from->meta, sw->carried);
         }

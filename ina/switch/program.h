@@ -6,7 +6,7 @@
  *
  * ingress: for each packet: parser, checksum verification, ingress control; leaves headers and metadata in pkt->meta
  *   (the frame's bytes may stay where they are) and a verdict. What asks for more (clone, digest) is zero before.
- * egress: for each packet (a replica has its own copy of meta and of the frame, at any address): egress control,
+ * egress: for each packet (a replica has its own copy of meta, unless READS_META, and of the frame, at any address): egress control,
  *   checksum update, deparser; data/len are then the frame to send, and the verdict INA_UNICAST or INA_DROP. wire_len
  *   has grown and shrunk with len.
  *   The frame of a replica is copied by the runtime with the same headroom before egress, byte for byte.
@@ -38,7 +38,8 @@ enum ina_architecture { INA_V1MODEL = 0, INA_TNA = 1 };
 
 /* flags */
 enum {
-    INA_PROGRAM_KEEP_INGRESS = 1 /* TNA: ingress may mirror or resubmit: the runtime keeps a copy of the frame as it came */
+    INA_PROGRAM_KEEP_INGRESS = 1, /* TNA: ingress may mirror or resubmit: the runtime keeps a copy of the frame as it came */
+    INA_PROGRAM_READS_META = 2    /* v1model: egress leaves the metadata as they are: replicas may share those of their packet */
 };
 
 struct ina_tables; /* table.h */

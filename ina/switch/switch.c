@@ -46,6 +46,7 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     if (!sw->config.digests)
         sw->config.digests = 256;
     sw->meta_size = sw->carried = program->meta_size;
+    sw->shared = program->flags & INA_PROGRAM_READS_META;
     sw->state_size = sw->state_stride = program->state_size;
     if (tna) {
         sw->config.max_frame += INA_HEADROOM; /* of what ingress puts before a frame for egress, or its next pass */
