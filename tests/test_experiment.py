@@ -186,6 +186,17 @@ def test_the_report_of_a_testbed_says_so_in_its_plots(tmp_path):
     assert "<td>0.000533</td>" in page, "16 kbit in 30 ms, Gb/s"
 
 
+@pytest.mark.parametrize(("busy", "bound"), [(0.95, "host-limited"), (0.5, "neither")])
+def test_in_the_local_world_processors_bound_a_training_or_nothing_does(tmp_path, busy, bound):
+    need("matplotlib")
+    run = a_run("gloo")
+    run.network = {"links": {}, "processors": busy, "seconds": 1.0}
+    summary = run.summary()
+    assert (summary["bound"], summary["link_mb"], summary["link_use"]) == (bound, None, None)
+    page = report.page(record.Folder(tmp_path / "trial", config.Config(name="trial")), [run], {})
+    assert f"<td>{bound}</td>" in page and "gloo (loopback)" in page and "busiest link" not in page
+
+
 def test_the_cost_model_counts_headers():
     """1024 B of integers travel in a frame of 1076 B, 1448 B of TCP payload in one of 1514 B; each frame costs 24 B more."""
     from ina.experiment import model

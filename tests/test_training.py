@@ -38,6 +38,8 @@ def test_training_equals_gloo_s(tmp_path):
     assert ours["backend"] == "ina" and ours["packets"] > 0
     assert abs(ours["accuracy"] - gloo["accuracy"]) < 0.005
     assert ours["accuracy"] > 0.6, "it learns something"
+    assert all(0 < run["network"]["processors"] <= 1 and run["network"]["links"] == {} for run in metrics["runs"])
+    assert {ours["bound"], gloo["bound"]} <= {"host-limited", "neither"}
     for word in ("test accuracy", "retransmissions", "goodput", "ina (P4 switch)", "gloo (loopback)"):
         assert word in done.stdout
     assert (folder / "report.html").read_text().count("<svg") == 3

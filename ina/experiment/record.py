@@ -121,7 +121,7 @@ class Run:
     dataset: str = ""
     parameters: int = 0
     stats: dict[str, dict] = field(default_factory=dict)
-    network: dict[str, object] = field(default_factory=dict)  # what the testbed's links and processors did (testbed.Meter)
+    network: dict[str, object] = field(default_factory=dict)  # what links and processors did (testbed.Meter)
 
     def _link_figures(self) -> dict[str, object]:
         """Of the busiest link and direction: MB, with all headers, and its use while an all-reduce was under way.
@@ -131,11 +131,13 @@ class Run:
         """
         if not self.network:
             return {"link_mb": None, "link_use": None, "bound": None}
+        limited = self.network["processors"] >= 0.9
+        if not self.network["links"]:  # the local world's are memory
+            return {"link_mb": None, "link_use": None, "bound": "host-limited" if limited else "neither"}
         carried = [(max(link["up_bytes"], link["down_bytes"]), link["rate"]) for link in self.network["links"].values()]
         busiest, rate = max(carried, key=lambda link: link[0] / (link[1] or 1e15))  # the longest at work
         reduce_total = sum(self.allreduce_seconds)
         use = 8 * busiest / (rate * reduce_total) if rate and reduce_total else None
-        limited = self.network["processors"] >= 0.9
         bound = "link" if use is not None and use >= 0.8 else "host-limited" if limited else "neither"
         return {"link_mb": 1e-6 * busiest, "link_use": use, "bound": bound}
 

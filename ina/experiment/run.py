@@ -169,11 +169,10 @@ def _finish(
 
 def _train(config: Config, backend: str, folder: Folder, console: Console, network: Network | None = None) -> Run:
     run = Run(backend)
-    place = meter = None
-    if network is not None:
-        from ina.experiment import testbed
+    from ina.experiment import testbed
 
-        place, meter = testbed.place(network, hosts_of(config, network.topology)), testbed.Meter(network)
+    place = testbed.place(network, hosts_of(config, network.topology)) if network else None
+    meter = testbed.Meter(network)
     began = time.time()
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"),
@@ -190,14 +189,13 @@ def _train(config: Config, backend: str, folder: Folder, console: Console, netwo
                 run.start_seconds = message["time"] - began
                 console.print(f"Training on {message['source']}", highlight=False)
                 progress.update(task, total=message["steps"])
-                if meter is not None:
-                    meter.start()
+                meter.start()
             elif kind == "step":
                 run.losses.append(message["loss"])
                 run.step_seconds.append(message["seconds"])
                 run.allreduce_seconds.append(message["allreduce"])
                 run.allreduce_bytes.append(message["bytes"])
-                if meter is not None and message["step"] == message["steps"]:
+                if message["step"] == message["steps"]:
                     run.network = meter.stop()
                 progress.update(task, completed=message["step"], note=f"loss {message['loss']:.3f}")
             elif kind == "end":

@@ -122,22 +122,28 @@ def place(network: Network, hosts: Sequence[str] = ()) -> Place:
 
 @dataclass
 class Meter:
-    """What links and processors did between two moments: bytes on the wire by host, share of busy processor time."""
+    """What links and processors did between two moments: bytes on the wire by host, share of busy processor time.
 
-    network: Network
+    ``network``: None in the local world, which has no links.
+    """
+
+    network: Network | None
 
     def start(self) -> None:
-        self._links, self._cpu, self._began = self.network.counters()["links"], processor_times(), time.monotonic()
+        self._links, self._cpu, self._began = self._counted(), processor_times(), time.monotonic()
 
     def stop(self) -> dict[str, object]:
         """``links``: by name their rate and the differences of the counters; ``processors``: 0..1; ``seconds``."""
         links = {
             host: {"rate": now["rate"],
                    **{key: now[key] - self._links[host][key] for key in now if key.startswith(("up_", "down_", "lost"))}}
-            for host, now in self.network.counters()["links"].items()
+            for host, now in self._counted().items()
         }
         busy, total = (b - a for a, b in zip(self._cpu, processor_times(), strict=True))
         return {"links": links, "processors": busy / total if total else 0.0, "seconds": time.monotonic() - self._began}
+
+    def _counted(self) -> dict[str, dict]:
+        return self.network.counters()["links"] if self.network else {}
 
 
 def processor_times() -> tuple[int, int]:
