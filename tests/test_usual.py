@@ -126,3 +126,10 @@ def test_what_is_unlikely_is_not_in_the_usual_version(tmp_path):
     usual = before[before.index("INA_INLINE int ingress_usual(") :]
     usual = usual[: usual.index("\n}\n")]
     assert "hdr_first == ina_zeros" not in usual and "hdr_second == ina_zeros" not in usual  # they lie where they were extracted
+
+
+def test_headers_are_not_looked_for_where_egress_knows_them(tmp_path):
+    text = Direct(write(tmp_path, "", egress="hdr.first.v1 = hdr.second.v1;", **FORKS)).compiled.c_path.read_text()
+    egress = text[text.index("egress_one(") :]
+    usual, others = egress[: egress.index("return;")], egress[egress.index("return;") :]
+    assert "hdr_first == ina_zeros" not in usual and "hdr_first == ina_zeros" in others

@@ -97,7 +97,9 @@ class UsualWay(TnaStatements):
                 self.line(f"{self.name(item)} = {constants[id(item)]};")
             else:
                 self._load([item])
+        self.settled = {i for i, text in constants.items() if text.startswith("data")}  # egress leaves them there
         self.block(body)
+        self.settled = set()
         self.line("return;")
         self.depth -= 1
         self.line("}")
