@@ -8,8 +8,6 @@
 
 #include "dpdk.h"
 
-enum { INA_DPDK_PRIVATE = 12 }; /* bytes of an mbuf's private data, before its buffer: eal.c says why */
-
 struct ina_dpdk_pool {
     struct rte_mempool *mbufs;
     uint32_t max_frame;

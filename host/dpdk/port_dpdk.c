@@ -29,7 +29,7 @@ struct dpdk_port {
     uint16_t id, queue;                  /* ethdev's */
     int32_t share;                       /* its number; -1: the queue is this port's alone */
     uint32_t room;                       /* bytes that a lent frame may have behind its headroom */
-    uint32_t buffer;                     /* bytes of the pool's buffers */
+    uint32_t begin, buffer;              /* of the pool's buffers: where in an mbuf, and bytes */
     struct rte_mempool *pool;
     uint32_t lent_begin, lent_end;       /* both run freely */
     uint32_t odd;                        /* 0: every lent mbuf may be staged, as rx saw when it looked at them anyway */
@@ -115,9 +115,9 @@ static inline int reusable(const struct dpdk_port *p, const struct rte_mbuf *m)
 }
 
 /* Where the buffer of a pool's mbuf begins, as m->buf_addr says; here no line of the mbuf has to be there for it. */
-static inline uint8_t *buffer_of(const struct rte_mbuf *m)
+static inline uint8_t *buffer_of(const struct dpdk_port *p, const struct rte_mbuf *m)
 {
-    return (uint8_t *)(uintptr_t)m + sizeof *m + INA_DPDK_PRIVATE;
+    return (uint8_t *)(uintptr_t)m + p->begin;
 }
 
 /* What came into lent[at..at+got), as descriptors; what cannot be lent is counted and leaves the ring. How many are lent. */
@@ -131,7 +131,7 @@ static int lend(struct dpdk_port *p, struct ina_packet *pkts, uint32_t at, uint3
         struct rte_mbuf *m = burst[i];
         uint32_t len = m->data_len, size = buffer;
         if (__builtin_expect(reusable(p, m) & (len - 1 < max_frame), 1)) {
-            pkt->data = buffer_of(m) + m->data_off;
+            pkt->data = buffer_of(p, m) + m->data_off;
             m->ol_flags = 0;
         } else {
             if ((m->nb_segs > 1 || len - 1 >= max_frame) && !mend(p, m)) {
@@ -241,7 +241,7 @@ static int dpdk_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
     port->stats.tx_full += (int)n < want;
     struct rte_mbuf **lent = &p->staged[p->tx_first];
     for (uint32_t i = 0; i < n; i++) {
-        pkts[i].data = buffer_of(lent[i]) + RTE_PKTMBUF_HEADROOM;
+        pkts[i].data = buffer_of(p, lent[i]) + RTE_PKTMBUF_HEADROOM;
         pkts[i].len = pkts[i].wire_len = 0;
         pkts[i].headroom = RTE_PKTMBUF_HEADROOM;
         pkts[i].tailroom = p->room;
@@ -265,7 +265,7 @@ static void dpdk_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, u
     for (int i = 0; i < n; i++) {
         struct rte_mbuf *m = lent[i];
         const uint32_t len = pkts[i].len;
-        const uintptr_t offset = (uintptr_t)pkts[i].data - (uintptr_t)buffer_of(m);
+        const uintptr_t offset = (uintptr_t)pkts[i].data - (uintptr_t)buffer_of(p, m);
         if (__builtin_expect(len - RTE_ETHER_HDR_LEN > most || offset > (uintptr_t)p->buffer - len, 0)) {
             port->stats.tx_malformed += len != 0;
             back[kept++] = m;
@@ -295,7 +295,7 @@ static int dpdk_take(struct ina_port *port, uint32_t k, struct ina_port *from, u
         return 0;
     struct rte_mbuf **const mine = &p->staged[p->tx_first + k], **const its = &other->lent[(other->lent_begin + i) % LENT];
     struct rte_mbuf *m = *its;
-    if (p->pool != other->pool || (other->odd && !reusable(p, m)) || (uintptr_t)data - (uintptr_t)buffer_of(m) >= p->buffer)
+    if (p->pool != other->pool || (other->odd && !reusable(p, m)) || (uintptr_t)data - (uintptr_t)buffer_of(p, m) >= p->buffer)
         return 0;
     *its = *mine;
     *mine = m;
@@ -352,6 +352,7 @@ static struct dpdk_port *opened(struct ina_dpdk_device *device, uint32_t queue, 
     p->share = share;
     p->pool = device->pool->mbufs;
     p->room = device->pool->max_frame;
+    p->begin = (uint32_t)sizeof(struct rte_mbuf) + rte_pktmbuf_priv_size(p->pool);
     p->buffer = rte_pktmbuf_data_room_size(p->pool);
     return p;
 }
