@@ -32,7 +32,7 @@ CLONE_NEWNET = 0x40000000
 SOL_PACKET, PACKET_AUXDATA = 263, 8
 VLAN_VALID, VLAN_TYPE_VALID = 0x10, 0x40  # bits of a frame's status (linux/if_packet.h)
 MARKER_TYPE = b"\x88\xb5"  # EtherType for local experiments
-DEADLINE = 20.0  # seconds, for the switch to start or to answer
+DEADLINE = 60.0  # seconds, for the switch to start or to answer
 BURST = 16  # frames at once: libpcap's ring of 2 MiB has room for 32 of the largest size
 SHORTEST = 14  # bytes: a packet socket sends nothing shorter than an Ethernet header
 

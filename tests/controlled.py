@@ -76,7 +76,7 @@ def frame(dst: int = MAC, src: int = 0x0A, a: int = 0, b: int = 0, c: int = 0, d
 
 def arrived(port, count: int = 1) -> list[bytes]:
     frames: list[bytes] = []
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(frames) < count and time.monotonic() < deadline:
         port.wait(0.1)
         frames += port.receive()

@@ -112,7 +112,7 @@ class Process:
     def end(self, number: int = signal.SIGKILL) -> str:
         """What it said to its standard error."""
         self.process.send_signal(number)
-        return self.process.communicate(timeout=20)[1]
+        return self.process.communicate(timeout=60)[1]
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -12,7 +12,7 @@ from ina.p4runtime.messages import Status, p4
 from ina.p4runtime.values import encode
 
 SERVICE = "/p4.v1.P4Runtime/"
-DEADLINE = 20
+DEADLINE = 60
 
 
 class Failure(Exception):

@@ -22,7 +22,7 @@ import ina.backend
 ina.backend.register()
 torch.set_num_threads(1)
 def say(**facts): print(json.dumps(facts), flush=True)
-def start(seconds=30, backend="ina"):
+def start(seconds=60, backend="ina"):
     dist.init_process_group(backend, init_method=os.environ["INIT"], rank=int(os.environ["RANK"]),
                             world_size=int(os.environ["WORLD_SIZE"]), timeout=timedelta(seconds=seconds))
     if backend == "ina":
@@ -68,7 +68,7 @@ def shared_memory() -> set[str]:
     return {name for name in names if not name.startswith("sem.mp-")}
 
 
-def run(tmp_path: Path, ranks: int, body: str, timeout: float = 60, **env: str) -> list[Rank]:
+def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str) -> list[Rank]:
     """Run ``body`` in ``ranks`` processes; then no switch process, socket or shared memory of theirs may be left."""
     before = shared_memory()
     files = set(tmp_path.iterdir())

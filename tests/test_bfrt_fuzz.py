@@ -91,7 +91,7 @@ def test_any_entry_of_any_table(seed):
                 reading.entities.add().table_entry.CopyFrom(made)
             for call, request in ((target.client._method("Write"), writing), (read, reading)):
                 try:
-                    call(request, timeout=20)
+                    call(request, timeout=60)
                     outcomes.add("OK")
                 except grpc.RpcError as error:
                     assert error.code() is grpc.StatusCode.UNKNOWN and _details(error), error

@@ -26,7 +26,7 @@ from ina.p4.stf_target import InterpreterTarget, SwitchTarget
 need("cc", "p4c", "bmv2", "netns")
 
 PACKETS = 30
-PATIENCE = 5.0  # seconds for a frame that ours sent to come out of BMv2 too
+PATIENCE = 30.0  # seconds for a frame that ours sent to come out of BMv2 too
 OWN = Path(__file__).with_name("programs")
 FOLDER = os.environ.get("INA_P4C_SAMPLES", "")
 SEED = os.environ.get("INA_SEED", "1")

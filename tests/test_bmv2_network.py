@@ -37,7 +37,7 @@ def children(pid: int) -> list[int]:
 
 
 def ended(pid: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while state.start_time(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return state.start_time(pid) == 0

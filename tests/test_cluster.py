@@ -116,10 +116,10 @@ def test_a_sweep_that_is_told_to_end_leaves_no_process(tmp_path, world, sign, st
             time.sleep(0.05)
         assert len(started) >= 2, runner.stdout.read() if runner.poll() is not None else "no processes"
         runner.send_signal(sign)
-        said, _ = runner.communicate(timeout=30)
+        said, _ = runner.communicate(timeout=60)
         assert runner.returncode == status
         assert sign == signal.SIGKILL or "ina: terminated; every process of the run has been ended" in said
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while (left := [pid for pid in started if alive(pid)]) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert left == []

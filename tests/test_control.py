@@ -95,7 +95,7 @@ def abstract_sockets() -> str:
 
 
 def attach(name, job, worker, workers, **kwargs):
-    client = Client(name, timeout=5)
+    client = Client(name, timeout=60)
     client.join(job, worker)
     client.admit(job, workers)
     return client, client.attach(job, worker, **kwargs)
@@ -204,7 +204,7 @@ def test_what_is_not_a_request_is_dropped(served):
 WORKER = """
 import sys, time
 from ina.control.client import Client
-client = Client(sys.argv[1], timeout=5)
+client = Client(sys.argv[1], timeout=60)
 client.join("job", 1)
 if sys.argv[2] == "attached":
     client.admit("job", 3)
@@ -302,7 +302,7 @@ def test_a_program_that_does_not_compile_is_told_to_everyone(tmp_path):
     process = SwitchProcess(program)
     try:
         for _ in range(2):
-            client = Client(process.name, timeout=20)
+            client = Client(process.name, timeout=60)
             with pytest.raises(ControlError, match=r"cannot run .*broken\.p4(.|\n)*expected an expression"):
                 client.admit("job", 2)
             client.close()
@@ -311,7 +311,7 @@ def test_a_program_that_does_not_compile_is_told_to_everyone(tmp_path):
         process.close()
     assert process.process.returncode == 1
     with pytest.raises(ControlError, match=r"switch\| .*"):
-        start_server(tmp_path / "missing.p4", timeout=20)
+        start_server(tmp_path / "missing.p4", timeout=60)
     assert process.name not in abstract_sockets()
 
 
@@ -335,7 +335,7 @@ class FakeNetwork(FakeHost):
 def test_a_job_in_a_network_gets_a_tree_when_all_its_workers_are_there(served, monkeypatch):
     name, host = served
     monkeypatch.setattr(service_module, "JOINING", 0.2)
-    first, second = Client(name, timeout=5), Client(name, timeout=5)
+    first, second = Client(name, timeout=60), Client(name, timeout=60)
     with pytest.raises(ControlError, match="its workers join before they are admitted"):
         first.admit("job", 2)
     first.join("job", 0)

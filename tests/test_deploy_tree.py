@@ -146,8 +146,8 @@ def test_a_controller_that_starts_waits_for_the_switch_that_does_not_answer(make
     ended = begin(Process(*tree.controlled_by[:-4], "--name", tree.folder / "other", "--state", tree.folder / "x", ready=False))
     assert "leaf2" in ended.process.stderr.readline()
     ended.process.send_signal(signal.SIGTERM)
-    assert ended.process.wait(20) == 0 and not (tree.folder / "other").exists()
-    client = begin(Client(tree.socket, 40))
+    assert ended.process.wait(60) == 0 and not (tree.folder / "other").exists()
+    client = begin(Client(tree.socket, 60))
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(client.ask, "switches")
         time.sleep(0.5)
@@ -167,12 +167,12 @@ def test_a_switch_that_is_silent_is_lost_after_a_while_and_nothing_hangs(make, b
     tree.proxies["leaf2"].flows.clear()
     error = tree.ina("deploy", tree.file, "--timeout", 1, ok=False)
     assert error.startswith("ina: leaf2: ") and "within 1 s" in error
-    until(lambda: far.clients[0].poll(), "the news", 40)
+    until(lambda: far.clients[0].poll(), "the news")
     assert "switch leaf2 is lost: " in far.clients[0].failure
     near.end(near.begin(1000))
     assert tree.ask("switches")["switches"]["leaf2"]["state"] != "up"
     tree.proxies["leaf2"].flows.set()
-    until(lambda: tree.ask("switches")["switches"]["leaf2"]["state"] == "up", "leaf2 to be back", 40)
+    until(lambda: tree.ask("switches")["switches"]["leaf2"]["state"] == "up", "leaf2 to be back")
     far.close()
     again = begin(Workers(tree, [1, 5], "again"))
     again.end(again.begin(1000))

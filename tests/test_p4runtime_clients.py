@@ -33,7 +33,7 @@ CLIENTS = {
     "finsy": ("INA_FINSY_PYTHON", "finsy_session.py"),
     "p4runtime-shell": ("INA_P4RUNTIME_SHELL_PYTHON", "shell_session.py"),
 }
-DEADLINE = 30
+DEADLINE = 60
 
 
 class Session:

@@ -290,7 +290,7 @@ def socket_name(network):
 
 
 def test_workers_and_people_at_one_socket(socket_name):
-    client = Client(socket_name, timeout=5)
+    client = Client(socket_name, timeout=60)
     with socket.socket(socket.AF_UNIX) as sock:
         sock.connect("\0" + socket_name)
         sock.sendall(b"GET /status HT")

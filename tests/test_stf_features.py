@@ -19,7 +19,7 @@ from ina.p4.stf_target import InterpreterTarget, SwitchTarget
 FOLDER = Path(__file__).with_name("stf")
 PROGRAMS = sorted(FOLDER.glob("*.p4"))
 PAGE = (FOLDER.parent.parent / "docs" / "p4-features.md").read_text()
-PATIENCE = 5.0  # seconds for a frame that ours sent to come out of BMv2 too
+PATIENCE = 30.0  # seconds for a frame that ours sent to come out of BMv2 too
 NOT_ON_BMV2 = {
     "action_profiles": "a hit ends the process where two tables share a profile",
     "assertions": "a false assertion ends the process",

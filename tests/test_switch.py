@@ -403,7 +403,7 @@ def test_a_full_port_is_counted_not_waited_for(running):
     sw, pairs = running
     for round_ in range(3):  # nobody reads port 2: its ring takes 64
         assert pairs[0].send([frame(UNICAST, 2)] * 40) == 40
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while sw.port_stats(0).rx_packets < 40 * (round_ + 1) and time.monotonic() < deadline:
             time.sleep(0.001)
     pairs[0].send([frame(UNICAST, 1)])
@@ -471,7 +471,7 @@ def test_start_and_stop(running):
     with pytest.raises(RuntimeError, match="runs"):
         sw.start()
     for _ in range(20):
-        sw.stop(timeout=2)
+        sw.stop(timeout=60)
         pairs[0].send([frame(UNICAST, 1)])
         sw.start()
         assert len(pairs[1].receive(1)) == 1

@@ -115,7 +115,7 @@ def test_a_switch_process_on_interfaces_waits_for_its_program(cables, tmp_path):
         left.send([*frames, (2).to_bytes(6, "big") + bytes(60)])
         assert primary.get("packet").payload[:6] == (2).to_bytes(6, "big")
         got = []
-        while len(got) < 2 and right.wait(5.0):
+        while len(got) < 2 and right.wait(60.0):
             got += right.receive()
         assert got == frames
         client.close()

@@ -87,7 +87,7 @@ def test_pipes_on_a_running_data_plane(program):
         entries(switch)
         for count in range(300):
             assert pairs[0][1].send([to(2, 60 + count)]) == 1
-            assert pairs[PIPE1 + 2][1].wait(5)
+            assert pairs[PIPE1 + 2][1].wait(60)
             (frame,) = pairs[PIPE1 + 2][1].receive()
             assert bytes(frame) == to(2, 60 + count)
         switch.stop()

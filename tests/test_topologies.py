@@ -140,7 +140,7 @@ def test_a_later_start_cleans_up_what_a_dead_one_left(run_dir, tmp_path):
     try:
         again = state.State("star")
         assert again.cleaned == [f"process {mine.pid}: SIGTERM", f"file {file}"]
-        assert mine.wait(5) == -15 and other.poll() is None and not file.exists()
+        assert mine.wait(60) == -15 and other.poll() is None and not file.exists()
         again.close()
     finally:
         for process in (mine, other):
@@ -155,7 +155,7 @@ def test_what_ignores_sigterm_is_killed(run_dir):
     here = state.State("star")
     here.add(processes=[stubborn.pid])
     here.close()
-    assert stubborn.wait(5) == -9
+    assert stubborn.wait(60) == -9
     stubborn.stdout.close()
 
 

@@ -85,8 +85,8 @@ def test_nothing_is_left_when_the_run_is_ended(tmp_path, sign):
             time.sleep(0.2)
         time.sleep(1.0)
         runner.send_signal(sign)
-        runner.wait(timeout=30)
-        deadline = time.monotonic() + 30
+        runner.wait(timeout=60)
+        deadline = time.monotonic() + 60
         while processes_with(marker):
             assert time.monotonic() < deadline, f"left behind: {processes_with(marker)}"
             time.sleep(0.2)
