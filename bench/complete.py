@@ -17,9 +17,9 @@ from cffi import FFI
 
 from bench.common import Measurement
 from ina import paths
-from ina._native import ffi, lib
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
+from ina.native import ffi, lib
 from ina.switch import Switch
 from ina.switch.program import Program
 from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor

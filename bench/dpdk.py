@@ -25,7 +25,7 @@ from pathlib import Path
 from bench import common, complete
 from bench.common import Measurement
 from bench.complete import HEADERS, WORKERS, Rig
-from ina._native import ffi
+from ina.native import ffi
 from ina.transport import dpdk
 
 VALUES = (64, 128, 256, 2048)  # the last one in jumbo frames
@@ -83,7 +83,7 @@ class TestPmd:
         while text := os.read(self.process.stdout.fileno(), 65536):
             self.said += text.decode(errors="replace")
 
-    def tell(self, line: str, answer: str, seconds: float = 20.0) -> str:
+    def tell(self, line: str, answer: str, seconds: float = 60.0) -> str:
         """What it says from that line on, once `answer` is there."""
         begin, deadline = len(self.said), time.monotonic() + seconds
         self.process.stdin.write(line + "\n")

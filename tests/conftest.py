@@ -11,6 +11,8 @@ pytest.register_assert_rewrite(*HELPERS)  # their asserts say what they compared
 
 from capabilities import PROBES, required  # noqa: E402
 
+import ina.native  # noqa: E402, F401  (an older compiled part is an error here, and not a capability that is missing)
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
