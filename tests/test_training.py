@@ -15,9 +15,10 @@ from capabilities import need
 
 need("cc", "torch", "matplotlib")
 ROOT = Path(__file__).resolve().parent.parent
+pytestmark = pytest.mark.timeout(600)  # a training takes seconds, and minutes where the processors are many other processes'
 
 
-def ina_run(folder: Path, *arguments: str, timeout: float = 200, **options) -> subprocess.CompletedProcess:
+def ina_run(folder: Path, *arguments: str, timeout: float = 560, **options) -> subprocess.CompletedProcess:
     command = [sys.executable, "-m", "ina.cli", "run", "--results", str(folder), *arguments]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **options.pop("environment", {})}
     return subprocess.run(
