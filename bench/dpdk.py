@@ -131,18 +131,21 @@ class Window:
     """What is on its way between two processes: ``slots`` frames of each worker and direction, as many as a memif's ring has,
     in bursts of ``batch``."""
 
-    slots: int = 128
-    batch: int = 32
+    slots: int
+    batch: int
 
     def memif(self, path: Path, worker: int, server: bool, frame: int) -> str:
         """A worker's device, of either end."""
         return dpdk.device(f"memif:{path},rsize={self.slots.bit_length() - 1}", worker, server, frame)
 
 
+DEEP = Window(128, 32)  # what testpmd likes best
+
+
 def window(values: int) -> Window:
     """Frames that stay in the second-level cache: fewer of the long ones."""
-    slots = 8 * complete.window(values)
-    return Window(slots, slots // 4)
+    slots = 4 * complete.window(values)
+    return Window(slots, slots // 2)
 
 
 def ring_ceiling(frame: int) -> float:
@@ -294,7 +297,7 @@ def handing(native) -> float:
 def beside_testpmd(values: int, bench, native, folder: Path) -> Pair:
     """Of ``RUNS`` pairs the one with the median ratio. A host that moves processors apart between two runs makes copies several
     times as dear: such pairs do not count. SystemExit: nearly all are such."""
-    pairs, windows = [], {window(values), Window()}
+    pairs, windows = [], {window(values), DEEP}
     for _ in range(3 * RUNS):
         before = handing(native)
         run = over_memif(values, bench, native)
