@@ -56,11 +56,13 @@ class Measurement:
 
     def show(self) -> None:
         table = Table(title=f"{self.name} (ratio: {self.limit})", title_justify="left")
-        for index, column in enumerate(self.columns):
-            table.add_column(column, justify="right" if index else "left")
-        for row in self.rows:
-            table.add_row(*map(_said, row))
-        console.print(table)
+        rows = [[_said(cell) for cell in row] for row in self.rows]
+        for column, *cells in zip(self.columns, *rows, strict=True):  # headings break between words, and nothing is cut
+            table.add_column(column, justify="right" if table.columns else "left",
+                             min_width=max(map(len, [*column.split(), *cells])))
+        for row in rows:
+            table.add_row(*row)
+        console.print(table, crop=False)
         console.print(f"  expected: {self.expected}", highlight=False)
 
 
@@ -77,7 +79,9 @@ def save(measurements: list[Measurement], root: Path) -> Path:
 
 
 def _said(cell: object) -> str:
-    return f"{cell:,}" if isinstance(cell, int) else f"{cell:.3g}" if isinstance(cell, float) else str(cell)
+    if isinstance(cell, float):
+        return f"{cell:,.0f}" if 1000 <= abs(cell) < 1e6 else f"{cell:.3g}"
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)
 
 
 def plot(measurement: Measurement, path: Path) -> None:

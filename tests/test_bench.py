@@ -103,3 +103,19 @@ def test_plots_say_what_was_measured_with_the_whole_title(tmp_path):
     assert {"1,024, with", "values, payload", "virtual over processor time", "0.123"} <= set(said)
     assert " ".join(line for line in said if "emulator" in line or "some" in line).split() == title.split()
     assert not any("15.2" in line for line in said)
+
+
+def test_tables_never_cut_a_figure(monkeypatch, capsys):
+    from rich.console import Console
+
+    from bench import common
+
+    monkeypatch.setattr(common, "console", Console(width=40))
+    columns = ["values", "frames Gb/s", "M ATE/s", "workers' cycles", "testpmd Mpps", "ratio"]
+    measurement = common.Measurement("a: b", columns, "of all", "more")
+    measurement.add(2048, 33.84, 1404.2, 1859, 28.15, 0.4861)
+    measurement.show()
+    said = capsys.readouterr().out
+    assert "…" not in said
+    for word in ("2,048", "33.8", "1,404", "1,859", "28.1", "0.486", "workers'", "testpmd"):
+        assert word in said
