@@ -8,6 +8,7 @@ import importlib
 from pathlib import Path
 
 from bench import common
+from ina.experiment import launch
 
 NAMES = ("codec", "switch", "complete", "atp", "bmv2", "emulator", "allreduce", "protocols", "testbed")
 ASKED = ("dpdk",)  # only when they are named: make bench-dpdk
@@ -27,11 +28,17 @@ def main() -> None:
         "{cpu}, {cores} cores, kernel {kernel}, commit {commit}".format(**environment), highlight=False
     )
     measurements = []
-    for name in args.what or NAMES:
-        for measurement in importlib.import_module(f"bench.{name}").measure():
-            measurement.show()
-            measurements.append(measurement)
-    common.save(measurements, args.results)
+    try:
+        with launch.terminable():  # what a benchmark has started ends with it
+            for name in args.what or NAMES:
+                for measurement in importlib.import_module(f"bench.{name}").measure():
+                    measurement.show()
+                    measurements.append(measurement)
+    except (launch.Terminated, KeyboardInterrupt) as error:
+        raise SystemExit(143 if isinstance(error, launch.Terminated) else 130) from None
+    finally:
+        if measurements:
+            common.save(measurements, args.results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What the benchmarks run is right, at any speed."""
 
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,39 @@ def test_a_testpmd_that_ends_is_told_with_what_it_said():
             pmd.rate()
         finally:
             pmd.close()
+
+
+ENDED = """
+import sys, time
+import bench.codec
+from bench.__main__ import main
+from bench.common import Measurement
+def measure():
+    try:
+        yield Measurement("a: b", ["values", "ratio"], "of all", "more", [[64, 0.5]])
+        print("begun", flush=True)
+        time.sleep(60)
+    finally:
+        print("closed", flush=True)
+bench.codec.measure = measure
+sys.argv = ["bench", "codec", "--results", sys.argv[1]]
+main()
+"""
+
+
+@pytest.mark.parametrize("number, status", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_who_ends_a_benchmark_ends_what_it_started_and_keeps_what_there_is(number, status, tmp_path):
+    need("matplotlib")
+    root = Path(__file__).resolve().parent.parent
+    process = subprocess.Popen([sys.executable, "-c", ENDED, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True)
+    said = ""
+    while "begun" not in said:
+        said += (line := process.stdout.readline())
+        assert line, said
+    process.send_signal(number)
+    said += process.communicate(timeout=60)[0]
+    assert process.returncode == status and "closed" in said, said
+    assert list(tmp_path.glob("bench-*/bench.json"))
 
 
 def test_plots_say_what_was_measured_with_the_whole_title(tmp_path):
