@@ -107,7 +107,7 @@ class Rig:
         for member, function in (("input", "switch_input"), ("exponent", "codec_exponent"), ("encode", "codec_encode"),
                                  ("decode", "codec_decode")):
             setattr(c, member, self._cast("void *", ffi.addressof(lib, f"ina_{function}")))
-        c.batch, c.ahead, c.watch = min(window(values), slots), AHEAD, watch
+        c.batch, c.ahead, c.watch = window(values), AHEAD, watch
         c.count = max(8, PACKETS * min(256, values) // (WORKERS * ELEMENTS))
 
     def _cast(self, kind: str, pointer: object) -> object:

@@ -311,7 +311,7 @@ def beside_testpmd(values: int, bench, native, folder: Path) -> Pair:
         common.console.print(said, highlight=False)
         if len(pairs) == PAIRS:
             return sorted(pairs, key=lambda pair: pair.pps / pair.ceiling)[PAIRS // 2]
-    raise SystemExit(f"bench dpdk: in {2 * PAIRS} of {3 * PAIRS} runs the processors did not stay where they were")
+    raise SystemExit(f"bench dpdk: in more than {2 * PAIRS} of {3 * PAIRS} runs the processors did not stay where they were")
 
 
 # ---- an all-reduce, beside Gloo -------------------------------------------------------------------------------------

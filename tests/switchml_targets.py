@@ -347,3 +347,16 @@ class World:
         if head["msg_type"] == constants["SWITCHML_PENDING"]:
             return self.wire.unpack(frame, layout.PENDING)
         return self.wire.unpack(frame, layout.HEAD if head["size"] == constants["SIZE_NONE"] else layout.DATA)
+
+
+def check_cut_before_its_header(world: Any, whole: bytes, mac: bytes, port: int) -> None:
+    """What ends before the protocol's header is no aggregation, in a world of either protocol: it is forwarded by its address
+    once there is an entry for that, if that is there, and never counted as a drop of the program's."""
+    frames = [whole[:length] for length in (0, 1, 13, 14, 15, 33, 34, 35, 41)]
+    frames = [frame for frame in frames if len(frame) >= world.target.shortest]
+    for frame in frames:
+        assert world.send(frame, 0) == []
+    world.forward(mac, port)
+    for frame in frames:
+        assert world.send(frame, 0) == ([(port, frame)] if len(frame) >= 14 else [])
+    assert world.drops() == {}

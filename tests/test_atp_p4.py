@@ -20,6 +20,7 @@ from atp_targets import (
     parse,
 )  # fmt: skip
 from model_switch import ip_checksum
+from switchml_targets import check_cut_before_its_header
 
 from ina.switch import Link
 from ina.switch.entities import as_int
@@ -316,14 +317,7 @@ def test_truncated_in_or_after_the_atp_header(world, job, length):
 
 
 def test_truncated_before_the_atp_header_is_not_aggregation(world, job):
-    frames = [job.data(0, 0, numbers(1))[:length] for length in (0, 1, 13, 14, 15, 33, 34, 35, 41)]
-    frames = [frame for frame in frames if len(frame) >= world.target.shortest]
-    for frame in frames:
-        assert world.send(frame, 0) == []
-    world.forward(ATP_SWITCH.mac, 7)
-    for frame in frames:
-        assert world.send(frame, 0) == ([(7, frame)] if len(frame) >= 14 else [])
-    assert world.drops() == {}
+    check_cut_before_its_header(world, job.data(0, 0, numbers(1)), ATP_SWITCH.mac, 7)
 
 
 def test_truncated_without_payload(world, job):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from c_program import CC, ROOT, compiled
 from v1_program import data, source
 
 from ina.compiler.build import compile_program
@@ -31,17 +32,13 @@ from ina.switch import (
 )
 from ina.transport.ports import memory_pair
 
-ROOT = Path(__file__).resolve().parent.parent
 DROP, UNICAST, MULTICAST, RESUBMIT, CLONE, TABLE, DIGEST = range(7)
 PASS, EGRESS_DROP, RECIRCULATE, EGRESS_CLONE, PUSH, TRUNCATE, DEPTH = range(7)
-CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT}/host", f"-I{ROOT}/ina/switch"]
 
 
 @pytest.fixture(scope="session")
 def probe(tmp_path_factory) -> Program:
-    path = tmp_path_factory.mktemp("probe") / "probe.so"
-    subprocess.run([*CC, "-O2", "-shared", "-fPIC", ROOT / "tests/c/probe_program.c", "-o", path], check=True)
-    return Program(path)
+    return compiled("probe_program", tmp_path_factory.mktemp("probe"))
 
 
 @pytest.fixture

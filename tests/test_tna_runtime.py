@@ -5,11 +5,11 @@ from __future__ import annotations
 import subprocess
 
 import pytest
+from c_program import CC, ROOT
 from capabilities import need
 from test_switch import run_sanitized
 from tna_probe import (
     BYPASS,
-    CC,
     CPU,
     DIGEST,
     DROP_CTL,
@@ -23,7 +23,6 @@ from tna_probe import (
     PARSER_DROP,
     QID,
     RESUBMIT,
-    ROOT,
     UCAST,
     Sent,
     drops,

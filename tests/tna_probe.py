@@ -5,19 +5,12 @@ Test modules import the fixtures by name: `probe`, `switch`.
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
+from c_program import compiled
 
-from ina.switch import (
-    Program,
-    Switch,
-)
-
-ROOT = Path(__file__).resolve().parent.parent
-CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT}/host", f"-I{ROOT}/ina/switch"]
+from ina.switch import Program, Switch
 
 (END, UCAST, GROUP_A, GROUP_B, HASH1, HASH2, XID1, XID2, RID, CPU, BYPASS, DROP_CTL, MIRROR, RESUBMIT, DIGEST, QID,
  PARSER_DROP, FAIL) = range(18)  # fmt: skip
@@ -28,9 +21,7 @@ PORTS = (0, 1, 2, 3, 5, 128, 129, 140)
 
 @pytest.fixture(scope="session")
 def probe(tmp_path_factory) -> Program:
-    path = tmp_path_factory.mktemp("tna") / "probe.so"
-    subprocess.run([*CC, "-O2", "-shared", "-fPIC", ROOT / "tests/c/tna_probe.c", "-o", path], check=True)
-    return Program(path)
+    return compiled("tna_probe", tmp_path_factory.mktemp("tna"))
 
 
 @pytest.fixture
