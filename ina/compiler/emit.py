@@ -10,7 +10,7 @@ from typing import Any
 
 from ina.compiler import ir, layout, places
 from ina.compiler.emit_expressions import array_type, c_type, cell, cell_bytes, number
-from ina.compiler.emit_names import Origins, accessors
+from ina.compiler.emit_names import Origins, accessors, c_comment
 from ina.compiler.emit_usual import USUAL, UsualWay
 from ina.compiler.emit_wide import is_wide
 
@@ -21,14 +21,9 @@ PRELUDE_TNA = Path(__file__).with_name("prelude_tna.h")
 
 def c_string(text: str) -> str:
     """A C string literal; long ones in pieces (compilers must take only 4095 characters each)."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("?", "\\?")
-    pieces, at = [], 0
-    while at < len(escaped):
-        end = min(len(escaped), at + 2000)
-        while end < len(escaped) and escaped[end - 1] == "\\":
-            end += 1
-        pieces.append('"' + escaped[at:end] + '"')
-        at = end
+    octets = [chr(b) if 0x20 <= b < 0x7F and b not in b'"\\?' else f"\\{chr(b)}" if b in b'"\\?' else f"\\{b:03o}"
+              for b in text.encode()]  # fmt: skip
+    pieces = ['"' + "".join(octets[at : at + 1000]) + '"' for at in range(0, len(octets), 1000)]
     return "\n    ".join(pieces) or '""'
 
 
@@ -260,7 +255,7 @@ class Emitter(UsualWay):
         lines = []
         for register in self.accessed.values():
             at = f"state + {register.offset} + (uint64_t)(i) * {register.stride}"
-            lines.append(f"/* register {register.name}: {register.size} x {register.width} bits */")
+            lines.append(c_comment(f"register {register.name}: {register.size} x {register.width} bits"))
             lines.append(f"#define {self.accessors[id(register)]}(i) ({cell(at, register.bytes)})")
         return lines
 
@@ -291,7 +286,7 @@ class Emitter(UsualWay):
     def _initial(r: ir.Register) -> list[str]:
         at = cell(f"(uint8_t *)state + {r.offset} + i * {r.stride}", r.bytes)
         value = number(r.initial, r.width)
-        return [f"    for (uint64_t i = 0; i < {r.size}; i++) /* {r.name} */", f"        {at} = {value};"]
+        return [f"    for (uint64_t i = 0; i < {r.size}; i++) {c_comment(r.name)}", f"        {at} = {value};"]
 
     def descriptor(self, source_hash: str, published: dict[str, Any], prefix: str, following: str) -> list[str]:
         """The fields of its struct ina_program."""
@@ -334,7 +329,7 @@ def c_file(
     largest = max((region.size for module in modules for region in module.regions), default=1)
     first = modules[0]
     text = [
-        f"/* {Path(first.name).name}: made by ina.compiler */",
+        c_comment(f"{Path(first.name).name}: made by ina.compiler"),
         "/* Comments repeat the lines of the program that the code below them comes from. hdr, meta and",
         " * standard_metadata are the parser's headers and metadata; reg_x(i) is cell i of register x. */",
         '#include "program.h"',
@@ -349,7 +344,7 @@ def c_file(
     ]
     for module, body in zip(modules, bodies, strict=True):
         if len(modules) > 1:
-            text.append(f"/* --- pipeline {module.pipeline} */")
+            text.append(c_comment(f"--- pipeline {module.pipeline}"))
         text.append(body)
     for i in reversed(range(len(modules))):
         following = f"&program{i + 1}" if i + 1 < len(modules) else "0"

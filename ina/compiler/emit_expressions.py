@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from ina.compiler import ir
-from ina.compiler.emit_names import Names
+from ina.compiler.emit_names import Names, c_comment
 from ina.compiler.emit_wide import Wide, is_wide, wide_cell, wide_number, wide_type, word_count
 
 SIMPLE = {"add": "+", "sub": "-", "mul": "*", "and": "&", "or": "|", "xor": "^"}
@@ -273,7 +273,7 @@ class Expressions(Wide, Names):
 def plus(base: str, offset: int, name: str = "") -> str:
     """`base` and `offset` bytes, with the name of what lies there."""
     text = f"{base} + {offset}" if offset else base
-    return f"{text} /* {name} */" if name else text
+    return f"{text} {c_comment(name)}" if name else text
 
 
 def field(e: ir.Elem) -> str:

@@ -71,6 +71,12 @@ def accessors(registers: Iterable[ir.Register]) -> dict[int, str]:
     return names
 
 
+def c_comment(text: str) -> str:
+    """A C comment of one line, whatever the text says: programs choose names, and may come from strangers."""
+    line = "".join(c if c.isprintable() else " " for c in text).replace("*/", "* /").replace("/*", "/ *")
+    return f"/* {line} */"
+
+
 class Origins:
     """Comments `/* file:line: text */`; files are named as seen from the program's folder."""
 
@@ -89,10 +95,9 @@ class Origins:
             where += f"-{end.line}"
         lines = self.lines.get(origin.file, [])
         text = lines[origin.line - 1].strip() if origin.line <= len(lines) else ""
-        text = text.replace("*/", "* /").replace("/*", "/ *").rstrip("\\").rstrip()
         if len(text) > COMMENT_WIDTH:
             text = text[: COMMENT_WIDTH - 3] + "..."
-        return f"/* {where}: {text} */" if text else f"/* {where} */"
+        return c_comment(f"{where}: {text}" if text else where)
 
     def file(self, name: str) -> str:
         relative = os.path.relpath(name, self.folder or ".")

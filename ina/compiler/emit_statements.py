@@ -7,7 +7,7 @@ from typing import Any
 from ina.compiler import fold, ir
 from ina.compiler.emit_bytes import Bytes
 from ina.compiler.emit_expressions import c_type, cell, number
-from ina.compiler.emit_names import Origins
+from ina.compiler.emit_names import Origins, c_comment
 from ina.compiler.optimise_bounds import in_range
 from ina.compiler.optimise_rows import key
 
@@ -138,7 +138,7 @@ class Statements(Bytes):
             if value in seen:
                 continue  # the first one wins
             seen.add(value)
-            name = f" /* {stmt.names[value]} */" if value in stmt.names else ""
+            name = f" {c_comment(stmt.names[value])}" if value in stmt.names else ""
             self.line(f"case {number(value, stmt.subject.width)}: {{{name}")
             self.depth += 1
             self.block(body)
@@ -237,7 +237,8 @@ class Statements(Bytes):
         if not table.value_set:
             self.line(f"const uint64_t *p{n};")
         keys = ", ".join(f"{k['name']} {k['match']}" for k in table.keys)
-        self.line(f"{{ /* {'value set' if table.value_set else 'table'} {table.name}: {keys or 'no key'} */")
+        kind = "value set" if table.value_set else "table"
+        self.line("{ " + c_comment(f"{kind} {table.name}: {keys or 'no key'}"))
         self.depth += 1
         self.line(f"const struct ina_table *const t = tables->table[{table.index}];")
         if table.key_words and not table.const_entries:

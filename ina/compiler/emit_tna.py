@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ina.compiler import ir
 from ina.compiler.emit_expressions import c_type
+from ina.compiler.emit_names import c_comment
 from ina.compiler.emit_statements import Statements
 from ina.compiler.lower_tna_hash import Crc
 
@@ -116,7 +117,7 @@ class TnaStatements(Statements):
         bits = sum(v.width for v in values)
         words = f"(const uint64_t *)(const void *)(state + {made.configure.offset})"
         self.line(f"{self.name(stmt.targets[0])} = {self.c(static)};")
-        self.line(f"if (*{words}) {{ /* hash {made.name}: the control plane has changed it */")
+        self.line(f"if (*{words}) {{ {c_comment(f'hash {made.name}: the control plane has changed it')}")
         self.depth += 1
         self.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
         for i, (text, _) in enumerate(self.packed(values)):

@@ -1,0 +1,121 @@
+"""What a program says in names, annotations, comments and line markers stays in comments and strings of the C code, or becomes
+part of an identifier: P4 sources come over the network, and their code runs in the switch."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from capabilities import need
+
+need("cc")
+
+from ina import paths  # noqa: E402
+from ina.compiler import build, frontend  # noqa: E402
+from ina.compiler.emit import c_string  # noqa: E402
+from ina.compiler.emit_names import c_comment  # noqa: E402
+from ina.compiler.preprocess import preprocess  # noqa: E402
+
+# Each as P4 writes it in a string; EVIL must not be among the tokens of the C code.
+HOSTILE = {
+    "end of comment": r"*/ EVIL(); /*",
+    "overlapping": r"**// EVIL(); //**/",
+    "line": r"x\nEVIL();",
+    "carriage return": "x\rEVIL();",
+    "directive": r"x */\n#include \"EVIL\"\nEVIL",
+    "quote": r"\"; EVIL(); \"",
+    "backslash": r"\\\"; EVIL(); //",
+    "splice": r"*\\\n/ EVIL();",
+    "not ASCII": "é\u2028*/ EVIL(); /*",
+}
+V1MODEL = """
+    #include <core.p4>
+    #include <v1model.p4>
+    @name("{0}") header h_t {{ @name("{0}a") bit<8> a; bit<8> b; }}
+    struct headers_t {{ @name("{0}h") h_t h; }}
+    @name("{0}e") enum bit<8> kind_t {{ one = 1, two = 2 }}
+    struct learn_t {{ @name("{0}l") bit<8> a; }}
+    struct meta_t {{ @name("{0}m") bit<8> m; learn_t l; }}
+    @name("{0}P")
+    parser P(packet_in p, out headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) {{
+        @name("{0}v") value_set<bit<8>>(4) vs;
+        @name("{0}start") state start {{ p.extract(hdr.h); transition select(hdr.h.a) {{ vs: accept; default: next; }} }}
+        state next {{ transition accept; }}
+    }}
+    control V(inout headers_t hdr, inout meta_t meta) {{ apply {{ }} }}
+    @name("{0}I")
+    control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) {{
+        @name("{0}r") register<bit<32>>(8) r;
+        @name("{0}c") counter(4, CounterType.packets) c;
+        @name("{0}d") direct_counter(CounterType.packets) d;
+        @name("{0}x") meter(4, MeterType.bytes) x;
+        @name("{0}act") action act(@name("{0}par") bit<9> port) {{ sm.egress_spec = port; d.count(); }}
+        @name("{0}t") table t {{
+            key = {{ hdr.h.a: exact @name("{0}k"); hdr.h.b: ternary @name("{0}k2"); }}
+            actions = {{ act; @name("{0}n") NoAction; }}
+            counters = d; default_action = NoAction();
+            @name("{0}p") implementation = action_profile(4);
+        }}
+        apply {{
+            bit<32> v;
+            r.read(v, 0); r.write(1, v + 1); c.count(1); x.execute_meter(2, meta.m); // */ EVIL(); /* \\
+            meta.l.a = 5; // **// EVIL(); //**/
+            if (hdr.h.a == 3) {{ digest<learn_t>(1, meta.l); }}
+            switch (hdr.h.b) {{ 1: {{ meta.m = 2; }} default: {{ meta.m = 4; }} }}
+            t.apply();
+            {1}
+        }}
+    }}
+    control E(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t sm) {{ apply {{ }} }}
+    control C(inout headers_t hdr, inout meta_t meta) {{ apply {{ }} }}
+    control D(packet_out p, in headers_t hdr) {{ apply {{ p.emit(hdr.h); }} }}
+    V1Switch(P(), V(), I(), E(), C(), D()) main;
+"""
+# In this order, as C reads a file: a comment may hold a quote, and a string the beginning of a comment.
+SILENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"', re.DOTALL)
+
+
+def tokens(c_text: str) -> str:
+    return SILENT.sub(" ", c_text)
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_no_text_of_a_program_becomes_code(text, tmp_path):
+    _check(V1MODEL.format(text, "meta.m = 7;"), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["*/ EVIL(); /*", "a\\", "**// EVIL", "dir/*/../*/EVIL(); /*"])
+def test_no_name_of_a_file_becomes_code(name, tmp_path):
+    """Line markers name files, which comments repeat."""
+    _check(V1MODEL.format("plain", f'\n# 12 "{name}"\nmeta.m = 7; sm.egress_spec = 3;\n'), tmp_path)
+
+
+def _check(source: str, folder: Path) -> None:
+    path = folder / "program.p4"
+    path.write_text("\n".join(line.strip() for line in source.split("\n")), newline="")
+    text, sources = preprocess(path)
+    program = frontend.check(frontend.parse_text(text, str(path), sources))
+    program.sources = sources
+    c_text, _, _ = build.generate(program)
+    assert "EVIL" in c_text, "the text is not in the code at all: this test shows nothing"
+    assert not re.search(r"\bEVIL\b", tokens(c_text)), [line for line in c_text.splitlines() if "EVIL" in line]
+    (folder / "program.c").write_text(c_text)
+    includes = [f"-I{directory}" for directory in paths.include_dirs()]
+    command = ["cc", "-std=gnu11", "-fsyntax-only", *includes, str(folder / "program.c")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "EVIL" not in done.stderr, done.stderr
+
+
+def test_strings_and_comments_hold_any_text(tmp_path):
+    """Compiled and read back, byte by byte; no comment ends before its end."""
+    texts = ["", "a" * 5000, "\x00\x01\n\r\t\x7f", 'é"\\?', "??=\\", "\\" * 3001, "?" * 1999 + "\n9", "*/", "/*", "\\\n"]
+    lines = [f"{{{c_string(text + '.')}, {len((text + '.').encode())}}}, {c_comment(text)}" for text in texts]
+    loop = "for (unsigned i = 0; i < sizeof all / sizeof *all; i++) fwrite(all[i].text, 1, all[i].size, stdout);"
+    main = f"int main(void) {{ {loop} }}"
+    struct = "static const struct { const char *text; size_t size; } all[]"
+    (tmp_path / "a.c").write_text("\n".join(["#include <stdio.h>", f"{struct} = {{", *lines, "};", main]))
+    subprocess.run(["cc", "-std=gnu11", "-Wno-overlength-strings", tmp_path / "a.c", "-o", tmp_path / "a"], check=True)
+    said = subprocess.run([tmp_path / "a"], capture_output=True, check=True, timeout=60).stdout
+    assert said == "".join(text + "." for text in texts).encode()
