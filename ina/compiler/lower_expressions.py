@@ -220,19 +220,11 @@ class Expressions:
         if e.op in ("&&", "||"):
             return self._short_circuit(e)
         if places.scalar_shape(e.left.type) is None and not isinstance(e.left.type, types.InfIntType):
-            equal = self.equal(self.value(e.left), self.value(e.right), e)
+            equal = self.equal(*self.in_order([lambda: self.value(e.left), lambda: self.value(e.right)]), e)
             return equal if e.op == "==" else fold.lnot(equal)
-        a = self.scalar(e.left)
-        before = len(self.out)
-        b = self.scalar(e.right)
-        if len(self.out) > before and not isinstance(a, ir.Const):
-            # The right operand has effects: the left one is evaluated first.
-            saved = self.out[before:]
-            del self.out[before:]
-            a = self.stable(a)
-            self.out += saved
-        if e.op == "++":
-            return fold.concat([a, b])
+        a, b = self.in_order([lambda: self.scalar(e.left), lambda: self.scalar(e.right)])
+        if e.op == "++":  # as signed as its left operand (§8.6)
+            return fold.cast(fold.concat([a, b]), a.width + b.width, a.signed)
         name = BINARY[e.op]
         if name in ("eq", "ne", "lt", "le", "gt", "ge"):
             return ir.Op(name, (a, b), 1)

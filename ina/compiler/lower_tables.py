@@ -196,6 +196,9 @@ class Tables(Parsers):
                 raise self.unsupported(key, f"match kind '{key.match_kind}'")
             if match == "range" and shape[0] > 64:
                 raise self.unsupported(key, "a range key of more than 64 bits")
+            if match == "range" and shape[1] and not (decl.const_entries and decl.entries):
+                raise self.unsupported(key, f"a range key of type {key.expr.type}, whose order control planes do not know,",
+                                       f"cast it, as in (bit<{shape[0]}>){ast.source_text(key.expr)}")  # fmt: skip
             keys.append({"name": key.cp_name, "width": shape[0], "match": match})
             if match != key.match_kind:
                 keys[-1]["written"] = key.match_kind
@@ -279,6 +282,8 @@ class Tables(Parsers):
             shape = places.scalar_shape(t)
             if shape is None or kind not in ("exact", "lpm", "ternary", "range", "optional"):
                 raise self.unsupported(decl, f"a value set's field of type {t} with match kind '{kind}'")
+            if kind == "range" and shape[1]:
+                raise self.unsupported(decl, f"a value set's field of type {t} with match kind 'range'")
             keys.append({"name": field, "width": shape[0], "match": kind, "word": word})
             word += words(shape[0])
         kinds = {k["match"] for k in keys}
