@@ -8,6 +8,7 @@ scalars are copied.
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +28,30 @@ class Frame:
     copy_out: list[Callable[[], None]] = field(default_factory=list)
 
 
+def has_effects(e: ast.Expr) -> bool:
+    """Whether evaluating `e` may change something: it calls more than methods that only look."""
+    match e:
+        case ast.Call():
+            looks = e.kind == "header_method" and e.method == "isValid"
+            return not looks or any(has_effects(a) for a in e.args if a is not None)
+        case ast.Unary() | ast.Cast():
+            return has_effects(e.operand)
+        case ast.Binary():
+            return has_effects(e.left) or has_effects(e.right)
+        case ast.Ternary():
+            return any(has_effects(part) for part in (e.condition, e.then, e.otherwise))
+        case ast.Member() | ast.Slice():
+            return has_effects(e.base)
+        case ast.Index():
+            return has_effects(e.base) or has_effects(e.index)
+        case ast.ListExpr() | ast.StructInit():
+            return any(has_effects(value) for value in e.values)
+    return False
+
+
 class Calls(Statements):
+    settled_calls: list[ast.Call]
+
     def call(self, e: ast.Call) -> Any:
         """Lowers a call; the result is a value tree, None for void."""
         match e.kind:
@@ -56,9 +80,9 @@ class Calls(Statements):
             case "packet_out":
                 return self.packet_out(e)
             case "extern_function":
-                return self.extern_function(e)
+                return self.extern_function(self.settled(e))
             case "method":
-                return self.extern_method(e, self.resolve_instance(e.receiver))
+                return self.extern_method(self.settled(e), self.resolve_instance(e.receiver))
         raise self.unsupported(e, f"a call of kind {e.kind}")
 
     def resolve_instance(self, receiver: ast.Expr | None) -> Instance:
@@ -109,6 +133,28 @@ class Calls(Statements):
             return self.storage.place(param.type, param.name)
         return self.lvalue(arg) if param.direction in ("out", "inout") else self.value(arg)
 
+    def settled(self, e: ast.Call) -> ast.Call:
+        """A call of an extern whose arguments have been evaluated as written, where a call among them may change what others
+        read: names of their values and places. Else `e` itself, whose arguments mean the same in any order."""
+        given = [i for i, arg in enumerate(e.args) if arg is not None]
+        if len(given) < 2 or not any(has_effects(e.args[i]) for i in given):
+            return e
+        written = {a.name: at for at, a in enumerate(e.arguments) if a.name}
+        given.sort(key=lambda i: written.get(e.params[i].name, i))
+        parts = [lambda i=i: self._argument(e.params[i], e.args[i], e) for i in given]
+        values = self.in_order(parts, lambda at, _: e.params[given[at]].direction in ("out", "inout"))
+        settled = copy(e)
+        settled.args = list(e.args)
+        for i, value in zip(given, values, strict=True):
+            arg = e.args[i]
+            if arg.const is None and not isinstance(value, Instance | str):
+                name = ast.Name(arg.span, ast.source_text(arg))
+                name.type, name.decl = arg.type, name
+                self.scope[id(name)] = value
+                settled.args[i] = name
+        self.settled_calls.append(settled)  # alive as long as the scope, which knows its names by id
+        return settled
+
     def inline_values(
         self, params: list[ast.Param], values: list[Any], node: ast.Node, body: Callable[[], None], *,
         by_reference: bool = True, result: Any = None,
@@ -118,25 +164,23 @@ class Calls(Statements):
         written: list[set[int]] = [
             self._keys(v) if p.direction in ("out", "inout") else set() for p, v in zip(params, values, strict=True)
         ]
-        bindings = []
-        for i, (param, value) in enumerate(zip(params, values, strict=True)):
-            if isinstance(value, Instance | str):
-                bindings.append(value)
-                continue
+        bindings: dict[int, Any] = {}
+        # Values are copied before any `out` place is reset, which one of them may read.
+        for i in sorted(range(len(params)), key=lambda i: params[i].direction in ("out", "inout")):
+            param, value = params[i], values[i]
             others = set().union(*(w for k, w in enumerate(written) if k != i))
-            if param.direction in ("out", "inout"):
-                shared = by_reference and not isinstance(value, Choice | SliceOf) and not (others & written[i])
-                bindings.append(self._bind_out(param, value, frame, shared, node))
-            elif isinstance(value, ir.Const) or (
-                by_reference and not isinstance(value, Choice | SliceOf) and not self._keys(value) & others
-            ):
-                bindings.append(value)
+            plain = by_reference and not isinstance(value, Choice | SliceOf)
+            if isinstance(value, Instance | str | ir.Const):
+                bindings[id(param)] = value
+            elif param.direction in ("out", "inout"):
+                shared = plain and not others & written[i]
+                bindings[id(param)] = self._bind_out(param, value, frame, shared, node)
+            elif plain and not self._keys(value) & others:
+                bindings[id(param)] = value
             else:
-                place = self.storage.place(param.type, param.name)
+                place = bindings[id(param)] = self.storage.place(param.type, param.name)
                 self.assign(place, value, node)
-                bindings.append(place)
-        for param, binding in zip(params, bindings, strict=True):
-            self.scope[id(param)] = binding
+        self.scope |= bindings
         self.frames.append(frame)
         body()
         # A return at the very end needs no jump.
@@ -149,8 +193,8 @@ class Calls(Statements):
         ):
             self.emit(ir.Label(frame.label))
         self.frames.pop()
-        for copy in frame.copy_out:
-            copy()
+        for copy_out in frame.copy_out:
+            copy_out()
 
     def _bind_out(self, param: ast.Param, value: Any, frame: Frame, shared: bool, node: ast.Node) -> Any:
         if shared:

@@ -76,8 +76,9 @@ class Externs(Tables):
         name = e.decl.name
         match name:
             case "mark_to_drop":
-                self.emit(ir.Assign(self.standard.fields["egress_spec"], fold.const(DROP_PORT, 9)))
-                self.emit(ir.Assign(self.standard.fields["mcast_grp"], fold.const(0, 16)))
+                standard = self.lvalue(e.args[0])
+                self.assign(standard.fields["egress_spec"], fold.const(DROP_PORT, 9), e)
+                self.assign(standard.fields["mcast_grp"], fold.const(0, 16), e)
             case "verify":
                 self._verify(e)
             case "verify_checksum" | "verify_checksum_with_payload":

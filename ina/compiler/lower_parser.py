@@ -10,10 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
-from ina.compiler.errors import CompileError
+from ina.compiler.errors import NO_SPAN, CompileError
 from ina.compiler.lower_calls import Calls
 from ina.compiler.places import Choice, Header, Stack, Union
 from ina.compiler.program import Instance
+
+CALL = ast.EmptyStatement(NO_SPAN)
 
 
 def header_name(header: Header) -> str:
@@ -95,7 +97,7 @@ class Parsers(Calls):
             self.out += target(transition.target, transition.target_name)
             return
         self.here = transition.span
-        keys = [self._select_key(k) for k in transition.keys]
+        keys = self.in_order([lambda k=k: self._select_key(k) for k in transition.keys])
         for case in transition.cases:
             self.here = case.span
             condition: ir.Expr = fold.TRUE
@@ -286,6 +288,8 @@ class Parsers(Calls):
             case Header():
                 if not isinstance(value.valid, ir.Var) and not isinstance(value.valid, ir.Const):
                     raise self.unsupported(e, "emitting a header selected at run time")
+                if self.repeating:
+                    raise self.unsupported(e, "emit within a loop", "write one emit for each round")
                 width = places.fixed_bits(value.type)
                 if width % 8:
                     raise CompileError(
@@ -303,6 +307,7 @@ class Parsers(Calls):
                 ]
                 self.emit(ir.Assign(place, fold.const(0, 32)))
                 self.emit(ir.If(value.valid, body))
+                self.emit(ir.Extern("emitted", [], [], len(self.emitted)))
                 self.emitted.append((value, place))
             case Stack() | places.Sequence():
                 for item in value.items:
@@ -312,3 +317,42 @@ class Parsers(Calls):
                     self._emit_value(part, e)
             case _:
                 raise self.unsupported(e, f"emitting a value of type {e.args[0].type}")
+
+    def emitted_as_they_are(self, body: list[ir.Stmt]) -> list[ir.Stmt]:
+        """A deparser's statements without their "emitted" notes. Headers are written at the end: one that a statement behind
+        its emit changes is copied there."""
+        later: set[int] = set()
+        copied: set[int] = set()
+        for stmt in reversed(list(ir.walk(body))):
+            if isinstance(stmt, ir.Extern) and stmt.op == "emitted":
+                value = self.emitted[stmt.data][0]
+                if later & (self._keys(value) | self._regions(value)):
+                    copied.add(stmt.data)
+                continue
+            later |= {key for target in ir.writes(stmt) for key in self._keys(target) | self._regions(target)}
+            if isinstance(stmt, ir.Extern):
+                data = stmt.data if isinstance(stmt.data, tuple) else (stmt.data,)
+                later |= {id(region) for region in data if isinstance(region, ir.Region)}
+
+        def cleared(block: list[ir.Stmt]) -> list[ir.Stmt]:
+            kept: list[ir.Stmt] = []
+            for stmt in block:
+                if isinstance(stmt, ir.Extern) and stmt.op == "emitted":
+                    kept += self.block(lambda n=stmt.data: self._keep_emitted(n)) if stmt.data in copied else []
+                    continue
+                for inner in ir.blocks(stmt):
+                    inner[:] = cleared(inner)
+                kept.append(stmt)
+            return kept
+
+        return cleared(body)
+
+    def _regions(self, value: Any) -> set[int]:
+        """The headers in wire order that the leaves of a value lie in, by id."""
+        return {id(leaf.array.region) for leaf in places.leaves(value) if isinstance(leaf, ir.Elem) and leaf.array.region}
+
+    def _keep_emitted(self, n: int) -> None:
+        header, place = self.emitted[n]
+        kept = self.storage.place(header.type, f"emitted_{header_name(header)}")
+        self.assign(kept, header, CALL)
+        self.emitted[n] = (kept, place)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places
-from ina.compiler.errors import NO_SPAN
 from ina.compiler.lower_externs import Externs
+from ina.compiler.lower_parser import CALL
 from ina.compiler.places import Record
 from ina.compiler.program import CheckedProgram, Instance
-
-CALL = ast.EmptyStatement(NO_SPAN)
 
 
 class Pipelines(Externs):
@@ -21,6 +19,8 @@ class Pipelines(Externs):
         self.out: list[ir.Stmt] = []
         self.frames: list[Any] = []
         self.loops: list[tuple[str, str]] = []
+        self.settled_calls: list[ast.Call] = []
+        self.repeating = 0
         self.labels = 0
         self.cursors = 0
         self.exit_label = ""
@@ -72,7 +72,7 @@ class Pipelines(Externs):
     def deparse(self, deparser: Instance, values: list[Any]) -> None:
         """Notes what the deparser emits."""
         self.emit(ir.Assign(self.out_length, fold.const(0, 32)))
-        self.control(deparser, values)
+        self.out += self.emitted_as_they_are(self.block(lambda: self.control(deparser, values)))
 
     def write_frame(self) -> None:
         """The frame gets its new headers."""

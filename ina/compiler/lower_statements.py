@@ -14,6 +14,7 @@ class Statements(Expressions):
     loops: list[tuple[str, str]]
     exit_label: str
     labels: int
+    repeating: int  # loops of the C text around what is being lowered
 
     def new_label(self, name: str) -> str:
         self.labels += 1
@@ -65,12 +66,8 @@ class Statements(Expressions):
             self.assign(place, self.value(node.value), node)
             return
         place = self.lvalue(node.target)
-        old, value = self.read(place), self.scalar(node.value)
-        if node.op in ("&&", "||"):
-            result = fold.land(old, value) if node.op == "&&" else fold.lor(old, value)
-        else:
-            result = ir.Op(BINARY[node.op], (old, value), old.width, old.signed)
-        self.assign(place, result, node)
+        old, value = self.in_order([lambda: self.read(place), lambda: self.scalar(node.value)])
+        self.assign(place, ir.Op(BINARY[node.op], (old, value), old.width, old.signed), node)
 
     def _variable(self, node: ast.VarDecl) -> None:
         place = self.storage.place(node.type, node.name)
@@ -155,29 +152,31 @@ class Statements(Expressions):
         self.emit(ir.Label(top))
         condition = self.scalar(node.condition)
         self.emit(ir.If(fold.lnot(condition), [ir.Goto(end)]))
-        self.loops.append((end, again))
-        self.statement(node.body)
-        self.loops.pop()
+        self._repeated(node.body, end, again)
         self.emit(ir.Label(again))
         for update in node.update:
             self.statement(update)
         self.emit(ir.Goto(top))
         self.emit(ir.Label(end))
 
+    def _repeated(self, body: ast.Statement, end: str, again: str) -> None:
+        self.loops.append((end, again))
+        self.repeating += 1
+        self.statement(body)
+        self.repeating -= 1
+        self.loops.pop()
+
     def _for_in(self, node: ast.ForIn) -> None:
         target = self.scope[id(node.target)] = self.storage.place(node.target.type, node.target.name)
         if isinstance(node.collection, ast.Range):
             self._for_range(node, target)
             return
-        if isinstance(node.collection, ast.ListExpr):
-            items = [self.read(self.value(v)) for v in node.collection.values or node.collection.items]
-        else:
-            value = self.value(node.collection)
-            if not isinstance(value, Stack | places.Sequence):
-                raise self.unsupported(node.collection, "iteration over this collection")
-            items = list(value.items)
+        collection = self.read(self.value(node.collection))
+        if not isinstance(collection, Stack | places.Sequence):
+            raise self.unsupported(node.collection, "iteration over this collection")
+        collection = self._snapshot(collection)  # the body may change what it was made of
         end = self.new_label("break")
-        for item in items:
+        for item in collection.items:
             again = self.new_label("continue")
             self.assign(target, item, node)
             self.loops.append((end, again))
@@ -195,9 +194,7 @@ class Statements(Expressions):
         self.emit(ir.If(ir.Op("gt", (low, high), 1), [ir.Goto(end)]))
         self.emit(ir.Label(top))
         self.assign(target, counter, node)
-        self.loops.append((end, again))
-        self.statement(node.body)
-        self.loops.pop()
+        self._repeated(node.body, end, again)
         self.emit(ir.Label(again))
         self.emit(
             ir.If(fold.eq(counter, high), [ir.Goto(end)])

@@ -113,7 +113,9 @@ class Tables(Parsers):
                     values.append(place)
                 if constant or table.const_entries:
                     self._constant_parameters(decl, table, i, params[i], action, hit, cursor)
-                self.inline_values(ref.decl.params, values, ref, lambda: self.body(ref.decl.body))
+                # What the program passes, the action may also reach by its own name: it gets copies.
+                own = all(given is None for given in ref.args or ())
+                self.inline_values(ref.decl.params, values, ref, lambda: self.body(ref.decl.body), by_reference=own)
 
             cases.append((i, self.block(lower)))
         cases = [(i, body) for i, body in cases if body]

@@ -78,9 +78,10 @@ class Statements(Calls):
     def _assign(self, s: ast.Assign, frame: Frame) -> None:
         """§12.1: the target is evaluated before the value."""
         target = self.lvalue(s.target, frame)
+        old = target.get() if s.op != "=" else None
         value = self.evaluate(s.value, frame)
         if s.op != "=":
-            value = self.operate(s.op, target.get(), value, s.target.type, s.target.type, s.value.type)
+            value = self.operate(s.op, old, value, s.target.type, s.target.type, s.value.type)
         target.set(copy(value))
 
     def _if(self, s: ast.If, frame: Frame) -> None:
