@@ -5,7 +5,8 @@
 #include <errno.h>
 #include <poll.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "bell.h"
 
 uint64_t ina_now(void)
 {
@@ -52,9 +53,8 @@ void ina_port_close(struct ina_port *port)
 
 void ina_port_drain(struct ina_port *port)
 {
-    uint64_t rings;
-    if (port->bell && read(port->fd, &rings, sizeof rings) < 0 && errno != EAGAIN && errno != EINTR)
-        port->stats.errors++;
+    if (port->bell != INA_NO_BELL)
+        port->stats.errors += ina_bell_hush(port->fd, port->bell == INA_BELL_OF_HOST) < 0;
 }
 
 int ina_port_wait(struct ina_port *port, uint64_t timeout_ps)

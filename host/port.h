@@ -9,8 +9,7 @@
  * lends the same frames anew. tx_put wants the lent frames in the order in which they were lent: it sends the first k
  * and takes the rest back; a frame whose len is 0 is not sent, and a wire_len below len means len.
  * rx lends each frame once, in order, until rx_done returns the n oldest.
- * Several shared-memory ports may have one eventfd as their bell. Its owner drains it once, after poll and before the
- * next rx and arm of any of them (draining between two arms would lose the bell of the first); rx never reads it.
+ * A bell's owner drains it after poll and before the next rx and arm; rx never reads it.
  * Faults and capture (fault.h) are ports that wrap a port. One thread drives a port.
  */
 #ifndef INA_PORT_H
@@ -51,10 +50,12 @@ struct ina_port_ops {
     void (*close)(struct ina_port *port);            /* releases everything, the struct too */
 };
 
+enum ina_bell_kind { INA_NO_BELL, INA_BELL_OF_SWITCH, INA_BELL_OF_HOST };
+
 struct ina_port {
     const struct ina_port_ops *ops;
     int fd;               /* readable when frames wait and the port was armed; -1: must be polled */
-    int bell;             /* 1: fd is an eventfd, readable until its owner drains it; 0: fd is a socket */
+    enum ina_bell_kind bell; /* fd is a bell, readable until its owner drains it; none: a socket with messages */
     uint32_t max_frame;   /* longest frame, bytes */
     struct ina_port_stats stats;
 };
@@ -78,12 +79,21 @@ void ina_port_drain(struct ina_port *port);
 int ina_port_wait(struct ina_port *port, uint64_t timeout_ps);
 
 /* ---- shared memory (port_shm.c): two single-producer single-consumer rings in one memfd -------------------------
- * Nothing has a name in a file system: the memfd and the two eventfds travel over a Unix socket, so nothing is left
- * behind however a process ends. Side 0 is the switch, side 1 the host. The memfd is sealed against shrinking, and what
- * the peer writes into it is checked: a wrong length, offset or index is counted as rx_malformed. */
+ * Nothing has a name in a file system: the memfd and the bells travel over a Unix socket, so nothing is left behind
+ * however a process ends. Side 0 is the switch, side 1 the host. The memfd is sealed against shrinking, and what the peer
+ * writes into it is checked: a wrong length, offset or index is counted as rx_malformed. Nor does anything that the host
+ * does to its descriptors make the switch wait (bell.h). */
 int ina_shm_create(uint32_t frames, uint32_t max_frame); /* memfd or -errno; frames: power of two per direction */
-/* Maps `memfd` (the eventfds are dup'ed inside and made non-blocking; the caller keeps and closes its own three).
- * `bell` wakes this side, `peer_bell` the other; -1: none. NULL + errno (EPROTO: not such a segment). */
+/* `of_switch` wakes side 0, and side 1 rings it; `of_host` wakes side 1, which side 0 rings by `to_host`. A host is given the
+ * first and the last. */
+struct ina_bells {
+    int of_switch, to_host, of_host;
+};
+int ina_bells_create(struct ina_bells *bells); /* 0 or -errno */
+void ina_bells_close(struct ina_bells *bells); /* -1 is none */
+/* Maps `memfd` (the descriptors are dup'ed inside; the caller keeps and closes its own). `bell` wakes this side, by
+ * `peer_bell` it wakes the other; -1: none. NULL + errno (EPROTO: not such a segment; EOPNOTSUPP, ENOTSOCK, EINVAL: not the
+ * bell of this side, or a kernel before Linux 5.8). */
 struct ina_port *ina_port_shm_open(int memfd, int side, int bell, int peer_bell);
 
 /* ---- UDP (port_udp.c): strips and adds Ethernet + IPv4 + UDP, 42 bytes ------------------------------------------ */

@@ -1,9 +1,7 @@
 /* Two ports of one process, cross-connected: a segment in the process's own memory, with a bell at each end. */
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "segment.h"
 
@@ -23,24 +21,23 @@ int ina_port_mem_pair(uint32_t frames, uint32_t max_frame, struct ina_port *pair
         free(segment);
         return -error;
     }
-    int bells[2] = {eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-    int error = bells[0] < 0 || bells[1] < 0 ? errno : 0;
+    struct ina_bells bells;
+    int error = -ina_bells_create(&bells);
     pair[0] = pair[1] = NULL;
     for (int side = 0; side < 2 && !error; side++) {
-        pair[side] = ina_segment_port(segment, side, bells[side], bells[!side]);
+        pair[side] = side ? ina_segment_port(segment, 1, bells.of_host, bells.of_switch)
+                          : ina_segment_port(segment, 0, bells.of_switch, bells.to_host);
         if (pair[side])
             segment->owners++;
         else
             error = errno;
     }
-    for (int side = 0; side < 2; side++) {
-        if (bells[side] >= 0)
-            close(bells[side]); /* the ports have their own */
+    ina_bells_close(&bells); /* the ports have their own */
+    for (int side = 0; side < 2; side++)
         if (error && pair[side]) {
             ina_port_close(pair[side]);
             pair[side] = NULL;
         }
-    }
     ina_segment_release(segment); /* the ports own it now */
     return -error;
 }

@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "bell.h"
 #include "lend.h"
 
 static const uint64_t MAGIC = 0x696e612d72696e67; /* "ina-ring" */
@@ -27,7 +28,7 @@ struct segment_port {
     uint32_t rx_head;            /* as last seen */
     struct ina_lend lend;
     int armed;                   /* this side has set its flag since it last received */
-    int peer_bell;
+    int side, peer_bell;
     uint8_t skip[];
 };
 
@@ -240,9 +241,7 @@ static void wake_peer(struct segment_port *p)
     if (p->peer_bell < 0 || !atomic_load_explicit(&p->tx.control->armed, memory_order_relaxed)
         || !atomic_exchange_explicit(&p->tx.control->armed, 0, memory_order_acq_rel))
         return;
-    uint64_t one = 1;
-    if (write(p->peer_bell, &one, sizeof one) < 0 && errno != EAGAIN) /* EAGAIN: it rings already */
-        p->port.stats.errors++;
+    p->port.stats.errors += ina_bell_ring(p->peer_bell, !p->side) < 0;
     p->port.stats.wakeups++;
 }
 
@@ -303,12 +302,14 @@ static void segment_close(struct ina_port *port)
     free(p);
 }
 
-static int own_bell(int fd)
+/* Descriptors of one's own; -1 stays. 0 or -errno. */
+static int take_bells(struct segment_port *p, int bell, int peer_bell)
 {
-    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (own >= 0)
-        fcntl(own, F_SETFL, fcntl(own, F_GETFL) | O_NONBLOCK); /* neither ringing nor draining may ever wait */
-    return own;
+    if (bell >= 0 && (p->port.fd = fcntl(bell, F_DUPFD_CLOEXEC, 0)) < 0)
+        return -errno;
+    if (peer_bell >= 0 && (p->peer_bell = fcntl(peer_bell, F_DUPFD_CLOEXEC, 0)) < 0)
+        return -errno;
+    return bell < 0 ? 0 : ina_bell_hush(p->port.fd, p->side); /* also says whether it is one */
 }
 
 static const struct ina_port_ops SEGMENT_OPS = {
@@ -338,6 +339,7 @@ struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int bel
     p->port.max_frame = segment->max_frame;
     p->port.fd = p->peer_bell = -1;
     p->segment = segment;
+    p->side = side;
     p->tx = ring_of(segment, side);
     p->rx = ring_of(segment, !side);
     p->mask = p->lend.mask = segment->frames - 1;
@@ -348,15 +350,16 @@ struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int bel
     p->tx_head = atomic_load(&p->tx.control->head);
     p->tx_tail = atomic_load(&p->tx.control->tail);
     p->lend.next = p->lend.done = p->rx_head = atomic_load(&p->rx.control->tail);
-    if ((bell >= 0 && (p->port.fd = own_bell(bell)) < 0)
-        || (peer_bell >= 0 && (p->peer_bell = own_bell(peer_bell)) < 0)) {
-        int error = errno;
+    int error = -take_bells(p, bell, peer_bell);
+    if (error) {
         if (p->port.fd >= 0)
             close(p->port.fd);
+        if (p->peer_bell >= 0)
+            close(p->peer_bell);
         free(p);
         errno = error;
         return NULL;
     }
-    p->port.bell = p->port.fd >= 0;
+    p->port.bell = p->port.fd < 0 ? INA_NO_BELL : side ? INA_BELL_OF_HOST : INA_BELL_OF_SWITCH;
     return &p->port;
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -23,7 +24,7 @@ from ina.control.channel import Channel, listen
 from ina.control.client import Client, ControlError, SwitchProcess, start_server
 from ina.control.ports import Plug, frames_for, open_switch_port, open_worker_port
 from ina.control.server import Server
-from ina.transport import SWITCH, Address, Endpoint, WorkerConfig, protocols, worker_address
+from ina.transport import SWITCH, Address, Endpoint, Worker, WorkerConfig, protocols, worker_address
 from topologies import load
 
 
@@ -294,6 +295,48 @@ def test_the_real_switch_process_sums():
         process.close()
     assert process.process.returncode == 0
     assert process.name not in abstract_sockets()
+
+
+def test_a_worker_that_fills_its_bells_stops_nobody_else():
+    """It has descriptors of what wakes it and of what it wakes the switch by, and so their flags, which it clears."""
+    process = start_server(paths.p4_dir() / "switchml.p4", {"VALUES": "32", "SLOTS": "32"}, job_slots=16)
+    try:
+        hostile, attachment = attach(process.name, "hostile", 0, 1)
+        config = WorkerConfig(worker=0, workers=1, job=attachment.number, incarnation=attachment.incarnation, slots=16, values=32)
+        with open_worker_port(attachment) as port:
+            for fd in attachment.fds[1:]:
+                os.set_blocking(fd, True)
+                with contextlib.suppress(OSError):
+                    os.write(fd, (2**64 - 2).to_bytes(8, sys.byteorder))  # all that an eventfd holds
+            worker = Worker(config)
+            worker.submit(np.ones(32, np.int32))
+            assert not port.arm()
+            assert port.send(worker.frames_to_send(0, 1)) == 1  # the switch's answer rings
+            job, good = [], []
+            for number in range(2):
+                client, own = attach(process.name, "good", number, 2)
+                config = WorkerConfig(worker=number, workers=2, job=own.number, incarnation=own.incarnation, slots=16, values=32)
+                good.append(Endpoint(config, open_worker_port(own), client.fileno()))
+                close_fds(own)
+                job.append(client)
+            arrays = [np.ones(1000, np.int32) for _ in good]
+            tickets = [endpoint.submit(array) for endpoint, array in zip(good, arrays, strict=True)]
+            for endpoint, ticket in zip(good, tickets, strict=True):
+                endpoint.wait(ticket, 60)
+            assert all((array == 2).all() for array in arrays)
+            assert receive_one(port)
+            for endpoint in good:
+                endpoint.close()
+        close_fds(attachment)
+        for client in (hostile, *job):
+            client.close()
+    finally:
+        process.close()
+    assert process.process.returncode == 0
+
+
+def receive_one(port):
+    return until(lambda: port.receive(1), "a frame")
 
 
 def test_a_program_that_does_not_compile_is_told_to_everyone(tmp_path):

@@ -60,10 +60,10 @@ def memory(max_frame: int) -> tuple[Port, Port]:
 
 
 def shared(max_frame: int) -> tuple[Port, Port]:
-    memfd, bells = ports.create_segment(256, max_frame), [ports.create_bell(), ports.create_bell()]
-    pair = [ports.open_shared(memfd, side, bells[side], bells[1 - side]) for side in range(2)]
-    for fd in (memfd, *bells):
-        os.close(fd)
+    memfd, bells = ports.create_segment(256, max_frame), ports.create_bells()
+    pair = [ports.open_shared(memfd, side, *bells.of(side)) for side in range(2)]
+    os.close(memfd)
+    bells.close()
     return pair[0], pair[1]
 
 
@@ -335,7 +335,7 @@ def test_port_that_is_too_small():
         Endpoint(WorkerConfig(0, 2, values=64), near)
 
 
-ENDPOINT_SOURCES = [*WORKER_SOURCES, "endpoint.c", "idle.c", "port.c", "port_mem.c", "segment.c"]
+ENDPOINT_SOURCES = [*WORKER_SOURCES, "endpoint.c", "idle.c", "port.c", "port_mem.c", "segment.c", "bell.c"]
 
 
 @pytest.mark.parametrize("kind", ["thread", "address,undefined"])

@@ -34,11 +34,11 @@ def udp_frame(payload: bytes, source=HOST, destination=SWITCH) -> bytes:
 
 
 def shared_pair(frames=64, max_frame=1024):
-    """Two ports on one segment, and their bells (side 0's, side 1's)."""
-    memfd, bells = ports.create_segment(frames, max_frame), (ports.create_bell(), ports.create_bell())
-    pair = ports.open_shared(memfd, 0, *bells), ports.open_shared(memfd, 1, *reversed(bells))
-    for fd in (memfd, *bells):
-        os.close(fd)
+    """Two ports on one segment."""
+    memfd, bells = ports.create_segment(frames, max_frame), ports.create_bells()
+    pair = ports.open_shared(memfd, 0, *bells.of(0)), ports.open_shared(memfd, 1, *bells.of(1))
+    os.close(memfd)
+    bells.close()
     return pair
 
 
@@ -119,24 +119,6 @@ def test_the_bell_rings_only_for_who_sleeps():
         assert not b.wait(0.01)
 
 
-def test_one_bell_for_many_ports():
-    bell, own = ports.create_bell(), []
-    for _ in range(3):
-        memfd = ports.create_segment(16, 256)
-        own.append((ports.open_shared(memfd, 0, bell), ports.open_shared(memfd, 1, -1, bell)))
-        os.close(memfd)
-    for i, (_, worker) in enumerate(own):
-        assert not any(switch.arm() for switch, _ in own)
-        worker.send([b"%d" % i * 60])
-        assert select.select([bell], [], [], 5)[0]
-        own[0][0].drain()
-        assert [switch.receive() for switch, _ in own] == [[b"%d" % i * 60] if i == k else [] for k in range(3)]
-    for pair in own:
-        for port in pair:
-            port.close()
-    os.close(bell)
-
-
 ECHO = """
 import sys
 from ina.transport import ports
@@ -152,10 +134,10 @@ with ports.open_shared(*map(int, sys.argv[1:5])) as port:
 
 
 def test_two_processes_over_shared_memory():
-    memfd, mine, theirs = ports.create_segment(32, 1500), ports.create_bell(), ports.create_bell()
-    command = [sys.executable, "-c", ECHO, *map(str, (memfd, 1, theirs, mine, 500))]
-    with subprocess.Popen(command, cwd=ROOT, pass_fds=(memfd, mine, theirs)) as peer:
-        with ports.open_shared(memfd, 0, mine, theirs) as port:
+    memfd, bells = ports.create_segment(32, 1500), ports.create_bells()
+    command = [sys.executable, "-c", ECHO, *map(str, (memfd, 1, *bells.of(1), 500))]
+    with subprocess.Popen(command, cwd=ROOT, pass_fds=(memfd, *bells.of(1))) as peer:
+        with ports.open_shared(memfd, 0, *bells.of(0)) as port:
             frames = [b"%05d" % i * (1 + i % 300) for i in range(500)]
             sent, got, deadline = 0, [], time.monotonic() + 60
             while len(got) < 500 and time.monotonic() < deadline and not peer.poll():
@@ -165,8 +147,8 @@ def test_two_processes_over_shared_memory():
                     port.wait(1)
         assert got == [frame[::-1] for frame in frames]
         assert peer.wait(60) == 0
-    for fd in (memfd, mine, theirs):
-        os.close(fd)
+    os.close(memfd)
+    bells.close()
 
 
 def test_closing_gives_every_descriptor_back(tmp_path):
@@ -378,7 +360,7 @@ def test_a_device_without_space_is_refused_at_once():
 # ---- sanitizers ------------------------------------------------------------------------------------------------
 
 PORT_SOURCES = sorted((ROOT / "host").glob("port*.c")) + [
-    ROOT / "host" / name for name in ("segment.c", "fault.c", "pcap.c", "link.c")]  # fmt: skip
+    ROOT / "host" / name for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "link.c")]  # fmt: skip
 
 
 def run_c(tmp_path, test, *flags, arguments=()):

@@ -26,7 +26,7 @@ from ina.switch.embedded import Switch
 from ina.switch.entities import Entity, Update
 from ina.switch.tna_entities import front_panel
 from ina.transport.config import ETHERNET_OVERHEAD
-from ina.transport.ports import Port, create_bell, create_segment, open_packet, open_shared
+from ina.transport.ports import Port, create_bells, create_segment, open_packet, open_shared
 
 NAP = 50e-6  # s: frames gather for so long; a wake-up for each would cost more than the frame
 PRIORITY = -15  # nice
@@ -72,15 +72,15 @@ class Cable:
     """Shared memory between two switches of one process."""
 
     def __init__(self, max_frame: int, frames: int = 1024) -> None:
-        self._memory, self._bells = create_segment(frames, max_frame), (create_bell(), create_bell())
+        self._memory, self._bells = create_segment(frames, max_frame), create_bells()
 
     def open(self, side: int) -> Port:
-        return open_shared(self._memory, side, self._bells[side], self._bells[1 - side])
+        return open_shared(self._memory, side, *self._bells.of(side))
 
     def close(self) -> None:
         """The ports stay."""
-        for fd in (self._memory, *self._bells):
-            os.close(fd)
+        self._bells.close()
+        os.close(self._memory)
 
 
 class PortedSwitch:

@@ -17,7 +17,7 @@ from ina.transport.ports import (
     Faults,
     Port,
     bound_port,
-    create_bell,
+    create_bells,
     create_segment,
     open_shared,
     open_udp,
@@ -56,13 +56,19 @@ def open_switch_port(
     when the system refuses.
     """
     if kind == "shm":
-        memory, bell, worker_bell = create_segment(frames, max_frame), create_bell(), create_bell()
+        memory = create_segment(frames, max_frame)
         try:
-            return open_shared(memory, 0, bell, worker_bell), {"kind": "shm"}, [memory, worker_bell, bell]
+            bells = create_bells()
+            try:
+                port = open_shared(memory, 0, *bells.of(0))
+            except OSError:
+                bells.close()
+                raise
         except OSError:
-            for fd in (memory, bell, worker_bell):
-                os.close(fd)
+            os.close(memory)
             raise
+        os.close(bells.to_host)  # the port has its own; the worker must not have it
+        return port, {"kind": "shm"}, [memory, *bells.of(1)]
     if kind == "udp":
         port = open_udp((LOOPBACK, 0), None, source=worker, destination=switch, max_frame=max_frame, frames=frames)
         return port, {"kind": "udp", "bind": [LOOPBACK, 0], "peer": [LOOPBACK, bound_port(port)]}, []
@@ -80,8 +86,7 @@ def open_offered_port(
     ``own`` and ``switch``: both ends, as frames say them; ``max_frame`` (bytes) and ``frames``: of a UDP port.
     """
     if offer["kind"] == "shm":
-        memory, bell, switch_bell = fds
-        return open_shared(memory, 1, bell, switch_bell)
+        return open_shared(fds[0], 1, *fds[1:])
     return open_udp(tuple(offer["bind"]), tuple(offer["peer"]), source=switch, destination=own, max_frame=max_frame,
                     frames=frames)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -30,7 +29,7 @@ from ina.switch import (
     ValueSetEntry,
     modify,
 )
-from ina.transport.ports import Port, create_bell, create_segment, open_shared
+from ina.transport.ports import Port, memory_pair
 
 log = logging.getLogger(__name__)
 
@@ -105,13 +104,7 @@ class Device:
         self._observer.start()
 
     def _open_cpu(self, number: int, max_frame: int) -> None:
-        memory, bells = create_segment(CPU_FRAMES, max_frame), [create_bell(), create_bell()]
-        try:
-            self._cpu_inside = open_shared(memory, 0, bells[0], bells[1])
-            self._cpu = open_shared(memory, 1, bells[1], bells[0])
-        finally:
-            for fd in (memory, *bells):
-                os.close(fd)
+        self._cpu_inside, self._cpu = memory_pair(CPU_FRAMES, max_frame)
         self.add_port(number, self._cpu_inside)
 
     def close(self) -> None:

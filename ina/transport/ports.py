@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ina.native import ffi, lib
 
@@ -292,9 +293,29 @@ def create_segment(frames: int = 256, max_frame: int = 2048) -> int:
     return memfd
 
 
-def create_bell() -> int:
-    """An eventfd by which a port's peer wakes it; the caller closes it."""
-    return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+class Bells(NamedTuple):
+    """What wakes the two sides of a segment (host/bell.h): three descriptors, which the caller closes."""
+
+    of_switch: int
+    to_host: int
+    of_host: int
+
+    def of(self, side: int) -> tuple[int, int]:
+        """As :func:`open_shared` takes them: what wakes ``side`` (0: switch, 1: host), and what it wakes the other by."""
+        return (self.of_host, self.of_switch) if side else (self.of_switch, self.to_host)
+
+    def close(self) -> None:
+        for fd in self:
+            os.close(fd)
+
+
+def create_bells() -> Bells:
+    """Bells for two ports on one segment. Raises OSError."""
+    bells = ffi.new("struct ina_bells *")
+    failed = lib.ina_bells_create(bells)
+    if failed:
+        raise OSError(-failed, f"cannot create bells for a port: {os.strerror(-failed)}")
+    return Bells(bells.of_switch, bells.to_host, bells.of_host)
 
 
 def open_shared(memfd: int, side: int, bell: int = -1, peer_bell: int = -1) -> Port:
@@ -309,6 +330,9 @@ def open_shared(memfd: int, side: int, bell: int = -1, peer_bell: int = -1) -> P
                 "shared-memory port: the descriptor is no sealed segment of this version; "
                 "do switch and worker run the same version of ina?",
             )
+        if ffi.errno in (errno.EOPNOTSUPP, errno.ENOTSOCK, errno.EINVAL):
+            raise OSError(ffi.errno, f"shared-memory port: descriptor {bell} is not the bell of side {side}, or this kernel is "
+                                     "older than Linux 5.8")
         raise _error("shared-memory port: cannot open")
     return Port(handle, f"shared memory side {side}")
 

@@ -2,7 +2,7 @@
  * capture file. Exit status 0: all well. */
 #define _GNU_SOURCE 1
 #include <arpa/inet.h>
-#include <sys/eventfd.h>
+#include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -42,10 +42,12 @@ static void memory(void)
 /* A peer that writes nonsense: what is lent stays inside the frame it is in, and the port does not hang. */
 static void hostile(void)
 {
-    int memfd = ina_shm_create(FRAMES, MAX_FRAME), bell = eventfd(0, 0);
-    CHECK(memfd >= 0 && bell >= 0);
-    struct ina_port *port = ina_port_shm_open(memfd, 1, bell, bell);
-    CHECK(port && !ina_port_shm_open(memfd, 2, -1, -1) && !ina_port_shm_open(bell, 1, -1, -1));
+    int memfd = ina_shm_create(FRAMES, MAX_FRAME);
+    struct ina_bells bells;
+    CHECK(memfd >= 0 && ina_bells_create(&bells) == 0);
+    struct ina_port *port = ina_port_shm_open(memfd, 1, bells.of_host, bells.of_switch);
+    CHECK(port && !ina_port_shm_open(memfd, 2, -1, -1) && !ina_port_shm_open(bells.of_switch, 1, -1, -1));
+    CHECK(!ina_port_shm_open(memfd, 1, bells.of_switch, -1) && errno == ENOTSOCK);
     CHECK(ftruncate(memfd, 4096) < 0); /* sealed */
     size_t size = ina_segment_size(FRAMES, MAX_FRAME);
     uint8_t *base = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
@@ -103,7 +105,7 @@ static void hostile(void)
     *base ^= 1; /* another magic number */
     CHECK(!ina_port_shm_open(memfd, 0, -1, -1));
     munmap(base, size);
-    close(bell);
+    ina_bells_close(&bells);
     close(memfd);
 }
 
