@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -48,25 +46,3 @@ def _digest(files: Iterable[Path]) -> str:
     for path in sorted(files):
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def cache_dir() -> Path:
-    """Compiled programs, by content hash: ``$INA_CACHE``, else ``$XDG_CACHE_HOME/ina``, else ``~/.cache/ina``.
-
-    Raises OSError that names the folder and INA_CACHE.
-    """
-    base = os.environ.get("INA_CACHE")
-    path = Path(base) if base else Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "ina"
-    with cache_problems(path):
-        path.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-@contextmanager
-def cache_problems(cache: Path) -> Iterator[None]:
-    """Around what writes into the cache: its errors say what the folder is for and how to choose another."""
-    try:
-        yield
-    except OSError as error:
-        why = f"{error.strerror or error}; compiled programs are kept there: set INA_CACHE to a folder that can be written"
-        raise OSError(error.errno, why, str(error.filename or cache)) from error

@@ -490,21 +490,6 @@ def test_the_cache_knows_what_a_program_depends_on(tmp_path, monkeypatch):
     assert not list(other.so_path.parent.glob(".*"))
 
 
-@pytest.mark.parametrize("spoil", ["so_path", "c_path", "description"])
-@pytest.mark.parametrize("how", ["cut", "gone"])
-def test_a_damaged_cache_is_made_again(tmp_path, spoil, how):
-    path = write(tmp_path, "hdr.data.a = 7;")
-    first = build.compile_program(path)
-    victim = first.so_path.with_suffix(".json") if spoil == "description" else getattr(first, spoil)
-    if how == "cut" and spoil != "c_path":
-        victim.write_bytes(victim.read_bytes()[:100])
-    else:
-        victim.unlink()
-    again = build.compile_program(path)
-    assert again == first and again.c_path.exists()
-    load(again.so_path)
-
-
 def test_a_missing_compiler_is_said(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
     with pytest.raises(BuildError, match="no-such-compiler"):

@@ -19,6 +19,7 @@ from typing import Any
 from capabilities import need
 
 from ina import paths
+from ina.compiler import cache
 from ina.compiler.build import source_hash
 from ina.compiler.frontend import load
 from ina.compiler.preprocess import preprocess
@@ -64,7 +65,7 @@ def judged(program: Path, include: tuple[Path, ...] = (), defines: dict[str, str
     found = judge.stat()
     name = f"{judge.resolve()} {found.st_size} {found.st_mtime_ns} {program.name}"
     key = hashlib.sha256(f"{name} {source_hash(text)}".encode()).hexdigest()[:24]
-    kept = paths.cache_dir() / "tofino-judge" / f"{program.stem}-{key}"
+    kept = cache.folder() / "tofino-judge" / f"{program.stem}-{key}"
     if not (kept / "said.json").exists():
         _judge(judge, program, folders, defines or {}, kept)
     said = json.loads((kept / "said.json").read_text())

@@ -1,24 +1,20 @@
 """P4 file in, shared object out.
 
 The object is cached under a key of everything that it depends on: the preprocessed source, the compiler's own files,
-the C compiler with its flags and the processor (`-march=native`). Files appear under their final name only when
-complete.
+the C compiler with its flags and the processor (`-march=native`). It is used only if it is as it was made (cache.py).
 """
 
 from __future__ import annotations
 
-import errno
 import functools
 import hashlib
-import json
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ina import paths
+from ina.compiler import cache
 from ina.compiler import p4info as p4info_of
 from ina.compiler.cc import c_compiler, compile_to, toolchain
 from ina.compiler.emit import c_file
@@ -81,20 +77,20 @@ def compile_program(
     (the P4 program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
     """
     command = c_compiler()
-    cache = paths.cache_dir()
+    folder = cache.folder()
     asked = [_toolchain(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
     asked += [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
     asked.append("\0".join(cflags) if cflags is not None else "default")
-    known = cache / f"{Path(path).stem}-{_key(asked)}.known.json"
-    found = _unchanged(known)
-    if found is not None:
+    known = folder / f"{Path(path).stem}-{_key(asked)}.known.json"
+    if (found := _unchanged(known)) is not None:
         return found
     text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
     digest = source_hash(text)
     key = _key([digest, _lines(path, sources), Path(path).name, asked[0], asked[-1]])
     stem = f"{Path(path).stem}-{key}"
-    so, c, meta = cache / f"{stem}.so", cache / f"{stem}.c", cache / f"{stem}.json"
-    if _described(cache, stem, Path(path).name) is None:
+    found = _described(folder, stem, Path(path).name)
+    if found is None:
+        so, c = folder / f"{stem}.so", folder / f"{stem}.c"
         try:
             program = check(parse_text(text, str(path), sources))
             program.sources = sources
@@ -102,30 +98,21 @@ def compile_program(
         except CompileError as error:
             error.sources.update(sources)
             raise
-        with paths.cache_problems(cache):
-            _write(c, c_text.encode())
+        warnings = render(program.warnings, sources, "warning")
+        with cache.problems(folder):
+            cache.write(c, c_text.encode())
             _compile(command, c, so, cflags)
-            described = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "bytes": so.stat().st_size,
-                         "warnings": render(program.warnings, sources, "warning")}  # fmt: skip
-            _write(meta, json.dumps(described).encode())  # last: it says that the rest is there
-    files = {str(Path(f).absolute()): _digest(Path(f)) for f in sources}
-    with paths.cache_problems(cache):
-        _write(known, json.dumps({"stem": stem, "name": Path(path).name, "files": files}).encode())
-    found = _described(cache, stem, Path(path).name)
-    if found is None:
-        raise OSError(errno.EIO, "the compiled program cannot be read back", str(so))
+            described = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings}
+            cache.write_record(folder / f"{stem}.json", described, [so, c])
+        found = CompiledProgram(so, c, p4info, layouts, digest, Path(path).name, warnings)
+    files = {str(Path(f).absolute()): cache.digest(Path(f)) for f in sources}
+    with cache.problems(folder):
+        cache.write_record(known, {"stem": stem, "name": Path(path).name, "sources": files})
     return found
 
 
 def _key(parts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
-
-
-def _digest(path: Path) -> str | None:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None
 
 
 def _lines(path: str | Path, sources: Mapping[str, str]) -> str:
@@ -134,17 +121,10 @@ def _lines(path: str | Path, sources: Mapping[str, str]) -> str:
     return _key([f"{origins.file(file)}\0{text}" for file, text in sources.items()])
 
 
-def _described(cache: Path, stem: str, name: str) -> CompiledProgram | None:
-    """The cached program, or None if it is not there whole: cut short or damaged files are made again."""
-    so, c, meta = cache / f"{stem}.so", cache / f"{stem}.c", cache / f"{stem}.json"
-    try:
-        described = json.loads(meta.read_text(encoding="utf-8"))
-        if so.stat().st_size != described["bytes"] or not c.exists():
-            return None
-        return CompiledProgram(so, c, described["p4info"], described["layouts"], described["source_hash"], name,
-                               described["warnings"])  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+def _described(folder: Path, stem: str, name: str) -> CompiledProgram | None:
+    """The cached program, or None if it is not there whole: damaged files are made again."""
+    described = cache.read_record(folder / f"{stem}.json")
+    return CompiledProgram(folder / f"{stem}.so", folder / f"{stem}.c", name=name, **described) if described else None
 
 
 def _unchanged(known: Path) -> CompiledProgram | None:
@@ -153,13 +133,10 @@ def _unchanged(known: Path) -> CompiledProgram | None:
     A file that now hides one of those (earlier on the include path) goes unnoticed: include directories are the
     caller's.
     """
-    try:
-        record = json.loads(known.read_text(encoding="utf-8"))
-        if any(_digest(Path(f)) != wanted for f, wanted in record["files"].items()):
-            return None
-        return _described(known.parent, record["stem"], record["name"])
-    except (OSError, ValueError, KeyError):
+    record = cache.read_record(known)
+    if record is None or any(cache.digest(Path(f)) != wanted for f, wanted in record["sources"].items()):
         return None
+    return _described(known.parent, record["stem"], record["name"])
 
 
 def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
@@ -171,18 +148,6 @@ def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], list[
         info = p4info_of.build(program)
         c_text, layouts = c_file(modules, digest, info, program.sources)
     return c_text, info, layouts
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all, whoever else writes it."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as out:
-            out.write(data)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
 
 
 def _compile(command: list[str], source: Path, target: Path, cflags: Sequence[str] | None) -> None:

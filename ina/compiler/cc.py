@@ -1,6 +1,6 @@
 """The C compiler, and what it made: shared objects, cached under a key of everything that they depend on.
 
-Files appear under their final name only when complete.
+Files appear under their final name only when complete, and are used only if they are as they were made (cache.py).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ina import paths
+from ina.compiler import cache
 
 CC_DEADLINE = 600  # seconds
 
@@ -76,9 +76,12 @@ def shared_object(name: str, flags: Sequence[str], sources: Sequence[Path], libr
     digest = hashlib.sha256(repr((toolchain(tuple(compiler)), compiler, list(flags), list(libraries), also)).encode())
     for source in sources:
         digest.update(_run([*compiler, *flags, "-E", "-P", str(source)]).encode())
-    target = paths.cache_dir() / f"{name}-{digest.hexdigest()[:32]}.so"
-    if not target.exists():
-        compile_to(target, [*compiler, *flags, "-shared", "-fPIC", *map(str, sources), *libraries])
+    target = cache.folder() / f"{name}-{digest.hexdigest()[:32]}.so"
+    record = target.with_suffix(".json")
+    if cache.read_record(record) is None:
+        with cache.problems(target):
+            compile_to(target, [*compiler, *flags, "-shared", "-fPIC", *map(str, sources), *libraries])
+            cache.write_record(record, {}, [target])
     return target
 
 

@@ -90,7 +90,6 @@ def _loaded(args: argparse.Namespace) -> Any:
 
 def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
     """Runs a command; what is wrong with its input goes to stderr as it is, with status 1."""
-    from ina import paths
     from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.compiler.reference.expressions import InterpreterError
@@ -106,7 +105,7 @@ def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace
     except BrokenPipeError:
         raise  # not of a file
     except OSError as error:
-        print(f"ina: {error.filename or paths.cache_dir()}: {error.strerror or error}", file=sys.stderr)
+        print(f"ina: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
     return 1
 
 

@@ -22,7 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina import paths
+from ina.compiler import cache
 from ina.compiler.build import source_hash
 from ina.compiler.cc import BuildError
 from ina.compiler.preprocess import preprocess
@@ -105,15 +105,16 @@ def compile_bmv2(path: Path, defines: Mapping[str, str] | None = None) -> Bmv2Pr
     """
     digest = source_hash(preprocess(path, defines=defines)[0])
     key = hashlib.sha256(f"{digest}\n{versions()[COMPILER[1]]}".encode()).hexdigest()[:32]
-    config = paths.cache_dir() / f"{path.stem}-{key}.bmv2.json"
-    info = config.with_suffix(".p4info")
-    if not (config.exists() and info.exists()):
+    config = cache.folder() / f"{path.stem}-{key}.bmv2.json"
+    info, record = config.with_suffix(".p4info"), config.with_suffix(".record")
+    if cache.read_record(record) is None:
         with tempfile.TemporaryDirectory(dir=config.parent, prefix=f".{config.name}.") as folder:
             made, made_info = Path(folder, config.name), Path(folder, "p4info.json")
             flags = [f"-D{name}={value}" if value else f"-D{name}" for name, value in (defines or {}).items()]
             _run_p4c([*flags, "--Wdisable=unused", "--p4runtime-files", str(made_info), "-o", str(made), str(path)])
             os.replace(made_info, info)
-            os.replace(made, config)  # last: it says that both are whole
+            os.replace(made, config)
+        cache.write_record(record, {}, [info, config])
     return Bmv2Program(config, P4Info(json.loads(info.read_text())), digest)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from ina import paths
+from ina.compiler import cache
 from ina.compiler.build import compile_program
 from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
@@ -129,7 +129,7 @@ def _received(data: bytes, native: bool) -> Program:
     """The bytes of a compiled program, kept in the cache under their hash."""
     if not native:
         raise EntityError("compiled programs are code, and this server takes none: give the path of a .p4")
-    path = paths.cache_dir() / f"received-{hashlib.sha256(data).hexdigest()[:32]}.so"
+    path = cache.folder() / f"received-{hashlib.sha256(data).hexdigest()[:32]}.so"
     if not path.exists():
         partial = Path(f"{path}.{os.getpid()}")
         partial.write_bytes(data)

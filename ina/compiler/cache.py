@@ -1,0 +1,102 @@
+"""The folder of compiled programs, and how what is in it is trusted.
+
+What lies there is loaded and run, so the folder must be its user's own, and nothing in it is used that is not byte for byte what
+was written: a record, which is written last, has the hashes of the files that belong to it, and one of itself. What is not
+whole is made again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HASHES = "files"  # key of a record: SHA-256 by file name
+
+
+def folder() -> Path:
+    """``$INA_CACHE``, else ``$XDG_CACHE_HOME/ina``, else ``~/.cache/ina``; made where it is missing.
+
+    An empty variable counts as unset, and so does a relative XDG_CACHE_HOME (XDG Base Directory Specification 0.8). Raises
+    OSError that names INA_CACHE: the folder cannot be made, INA_CACHE or HOME is a relative path, or others can write there.
+    """
+    if chosen := os.environ.get("INA_CACHE"):
+        path = Path(chosen)
+    elif (base := Path(os.environ.get("XDG_CACHE_HOME", ""))).is_absolute():
+        path = base / "ina"
+    else:
+        path = Path.home() / ".cache" / "ina"
+    if not path.is_absolute():
+        name = f"INA_CACHE={chosen}" if chosen else f"HOME={os.environ.get('HOME')}"
+        raise OSError(errno.EINVAL, f"{name}: expected an absolute path (compiled programs are kept there: set INA_CACHE)")
+    with problems(path):
+        path.mkdir(mode=0o755, parents=True, exist_ok=True)
+        _check(path)
+    return path
+
+
+def _check(path: Path) -> None:
+    """Raises PermissionError where somebody else could put there what we would run."""
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(errno.EPERM, f"belongs to user {found.st_uid}, not to user {os.geteuid()} who would run what is "
+                              "in it", str(path))  # fmt: skip
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, f"others can write there (mode {stat.S_IMODE(found.st_mode):o}), and what is in it is "
+                              "run: remove it, or chmod go-w if you trust all who could", str(path))  # fmt: skip
+
+
+@contextmanager
+def problems(path: Path) -> Iterator[None]:
+    """Around what writes into the cache: its errors say what the folder is for and how to choose another."""
+    try:
+        yield
+    except OSError as error:
+        why = f"{error.strerror or error}; compiled programs are kept there: set INA_CACHE to a folder that can be written"
+        raise OSError(error.errno, why, str(error.filename or path)) from error
+
+
+def write(path: Path, data: bytes) -> None:
+    """Whole or not at all, whoever else writes it."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as out:
+            out.write(data)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def digest(path: Path) -> str | None:
+    """SHA-256 of a file, in hex; None: it cannot be read."""
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None
+
+
+def write_record(path: Path, record: Mapping[str, Any], files: Iterable[Path] = ()) -> None:
+    """Says in `path` that the `files`, which lie beside it, are whole as they are now, and what the record (JSON) says."""
+    data = json.dumps({**record, HASHES: {file.name: digest(file) for file in files}}).encode()
+    write(path, hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """What a record says, or None unless it and all of its files are as they were written."""
+    try:
+        said, _, data = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(data).hexdigest().encode() != said:
+            return None
+        record = json.loads(data)
+        hashes = record.pop(HASHES)
+    except (OSError, ValueError, KeyError, AttributeError):
+        return None
+    return record if all(wanted and digest(path.parent / name) == wanted for name, wanted in hashes.items()) else None
