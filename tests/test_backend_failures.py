@@ -7,9 +7,11 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from ranks import ROOT, Rank, run, succeed
+from waiting import until
 
 pytest.importorskip("torch", reason="the back end needs torch")
 
@@ -263,3 +265,50 @@ def test_torchrun_and_a_second_world(tmp_path):
                             text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert result.stdout.count("good") == 2
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["ranks", "ranks in a shell"])
+def test_killed_torchrun(tmp_path, wrapped):
+    """Nothing of a job outlives its launcher, which had no time to end anything: neither ranks nor the switch process."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent("""
+        import os, sys, time
+        import torch, torch.distributed as dist
+        import ina.backend; ina.backend.register()
+        from ina.backend import world
+        dist.init_process_group("ina")
+        rank = dist.get_rank()
+        dist.all_reduce(torch.ones(1000))
+        with open(f"{sys.argv[1]}/{rank}.partial", "w") as file:
+            file.write(f"{os.getpid()} {next(iter(world._pids.values()))}")
+        os.rename(file.name, f"{sys.argv[1]}/{rank}")
+        while True:
+            dist.all_reduce(torch.ones(1000))
+            time.sleep(0.01)
+    """))
+    (tmp_path / "said").mkdir()
+    rank = ["--no-python", "sh", "-c", f"{sys.executable} {script} {tmp_path}/said; true"] if wrapped else [
+        str(script), f"{tmp_path}/said"]  # fmt: skip
+    torchrun = subprocess.Popen([sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", *rank],
+                                env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1"), stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL)  # fmt: skip
+    pids: set[int] = set()
+    try:
+        until(lambda: {"0", "1"} <= {path.name for path in (tmp_path / "said").iterdir()}, "two ranks to be at work")
+        pids = {int(word) for path in (tmp_path / "said").iterdir() for word in path.read_text().split()}
+        assert len(pids) == 3 and all(_runs(pid) for pid in pids)
+        torchrun.kill()
+        torchrun.wait()
+        until(lambda: not any(map(_runs, pids)), "ranks and switch process to end")
+    finally:
+        torchrun.kill()
+        torchrun.wait()
+        for pid in filter(_runs, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

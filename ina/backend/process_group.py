@@ -25,6 +25,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from ina.backend import spans, sums, world
 from ina.backend.counters import COUNTERS
+from ina.backend.launcher import end_with_launcher
 from ina.backend.settings import Options, Settings
 from ina.backend.spans import open_trace, span
 from ina.backend.staging import staged
@@ -83,6 +84,7 @@ class InaProcessGroup(dist.ProcessGroup):
         from ina.backend.job import Job
 
         settings = Settings.read(options)
+        end_with_launcher()
         agreed = world.agree(store, self.rank(), self.size(), self._timeout, settings)
         self._switch = agreed.switch
         open_trace(settings.trace, self.rank())
