@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
+MARK = Path("p4", "switchml.p4")  # a folder p4/ alone says nothing: site-packages has one, too, where the package p4runtime is
 NATIVE = ("host", "ina/switch", "ina/emulator")  # folders of a checkout whose C files are the compiled part
 
 
 def root() -> Path:
     """The checkout (or, installed, the folder that carries ``p4/`` and ``host/`` as package data)."""
     for candidate in (PACKAGE.parent, PACKAGE / "data"):
-        if (candidate / "p4").is_dir():
+        if (candidate / MARK).is_file():
             return candidate
-    raise FileNotFoundError(f"no p4/ folder beside {PACKAGE} nor in {PACKAGE / 'data'}: reinstall ina")
+    raise FileNotFoundError(f"no {MARK} beside {PACKAGE} nor in {PACKAGE / 'data'}: reinstall ina")
 
 
 def p4_dir() -> Path:

@@ -45,6 +45,18 @@ def test_a_compiled_part_that_is_missing_is_refused():
     assert done.returncode == 1 and "compiled part cannot be loaded: run make build" in done.stderr, done.stderr
 
 
+def test_a_folder_p4_of_another_package_is_no_checkout(tmp_path, monkeypatch):
+    """site-packages has one where the package p4runtime is installed: its modules are p4.v1 and p4.config.v1."""
+    installed = tmp_path / "site-packages" / "ina"
+    (installed.parent / "p4" / "v1").mkdir(parents=True)
+    shutil.copytree(paths.p4_dir(), installed / "data" / "p4")
+    monkeypatch.setattr(paths, "PACKAGE", installed)
+    assert paths.root() == installed / "data" and paths.p4_dir() == installed / "data" / "p4"
+    shutil.rmtree(installed / "data")
+    with pytest.raises(FileNotFoundError, match="no p4/switchml.p4 beside .*reinstall ina"):
+        paths.root()
+
+
 def test_sources_are_those_of_a_checkout(tmp_path, monkeypatch):
     """One more line is another digest; an installed package has headers and no means to build."""
     for folder in paths.NATIVE:
