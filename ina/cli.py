@@ -9,6 +9,7 @@ import os
 import sys
 
 from ina import __version__
+from ina.extras import Missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
         prog="ina", description="In-network aggregation: P4 switch programs and real torch training."
     )
     top.add_argument("--version", action="version", version=f"ina {__version__}")
-    commands = top.add_subparsers(title="commands", dest="asked", metavar="COMMAND", required=True)
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
     experiments.add_arguments(commands)
     doctor.add_arguments(commands)
     p4.add_arguments(commands)
@@ -52,13 +53,9 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-EXTRAS = {"google": "p4runtime", "grpc": "p4runtime", "torch": "torch", "matplotlib": "report", "ray": "ray", "scapy": "dev"}
-
-
 def main(argv: list[str] | None = None) -> int:
     """What no command can do anything about: a compiled part that is older than its sources, an extra or memory that is missing,
     Ctrl-C, a pipe whose reader has gone."""
-    args = None
     try:
         args = parser().parse_args(argv)
         status = args.main(args)
@@ -67,13 +64,8 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes it once more
         return 141
-    except ImportError as error:
-        if "pip install" in str(error):
-            return _say(error, 1)
-        package = (error.name or "").partition(".")[0]
-        if args is None or package not in EXTRAS:
-            raise
-        return _say(f"ina {args.asked} needs the extra {EXTRAS[package]}: pip install 'ina[{EXTRAS[package]}]' ({error})", 1)
+    except Missing as error:
+        return _say(error, 1)
     except MemoryError as error:
         return _say(f"not enough memory: {error or 'none is left'}", 1)
     except KeyboardInterrupt:

@@ -1,22 +1,23 @@
 """The compiled part: its functions (``lib``), cffi's means to call them (``ffi``), and the shared object they are in (``PATH``).
 
-Raises ImportError where it is not built, or was built from other sources than those that lie here: what an older one lacks would
+Raises Missing where it is not built, or was built from other sources than those that lie here: what an older one lacks would
 only show where it is called, and what it does otherwise not at all.
 """
 
 from __future__ import annotations
 
 from ina import paths
+from ina.extras import Missing
 
 BUILD = "run make build (or pip install -e .)"
 
 try:
     from ina import _native
 except ImportError as error:
-    raise ImportError(f"ina's compiled part cannot be loaded: {BUILD} ({error})") from error
+    raise Missing(f"ina's compiled part cannot be loaded: {BUILD} ({error})") from error
 
 ffi, lib, PATH = _native.ffi, _native.lib, _native.__file__
 
 _made_from = ffi.string(lib.INA_SOURCES).decode() if hasattr(lib, "INA_SOURCES") else "those of an earlier version"
 if (here := paths.native_sources()) and here != _made_from:
-    raise ImportError(f"ina's compiled part {PATH} was built from other sources than those in {paths.root()}: {BUILD}")
+    raise Missing(f"ina's compiled part {PATH} was built from other sources than those in {paths.root()}: {BUILD}")

@@ -11,6 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # A module may import those of lower floors and of its own room.
 FLOORS = {
+    "extras": -1,
     "paths": -1,
     "_native": -1,
     "native": 0,
@@ -32,7 +33,7 @@ FLOORS = {
     "__main__": 12,
 }
 # Rooms of one floor do not know each other, and these do not know anything of ina but what stands here.
-ONLY = {"compiler": {"compiler", "paths"}, "paths": set()}
+ONLY = {"compiler": {"compiler", "paths"}, "paths": set(), "extras": set()}
 DOORS = {"_native": "native"}  # the only room that may import this one
 
 SOURCES = sorted((ROOT / "ina").rglob("*.py"))
@@ -129,6 +130,57 @@ def test_the_core_imports_without_the_optional_parts():
         "import ina.compiler.frontend, ina.backend.autoload\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_a_missing_package_is_never_named_without_its_extra():
+    """Whichever module is imported first: "No module named 'grpc'" does not say what to install."""
+    import subprocess
+    import sys
+
+    code = (
+        "import importlib, pkgutil, sys\n"
+        "import ina, topologies\n"
+        "from ina.extras import Missing\n"
+        "for name in ('matplotlib', 'scapy', 'grpc', 'google', 'sklearn', 'ray', 'torch'):\n"
+        "    sys.modules[name] = None\n"
+        "for package in (ina, topologies):\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        if not module.name.startswith('ina.backend.') and module.name != 'ina.__main__':\n"  # torch imports those itself
+        "            try:\n"
+        "                importlib.import_module(module.name)\n"
+        "            except ImportError as error:\n"
+        "                if not isinstance(error, Missing) or 'pip install' not in str(error):\n"
+        "                    print(module.name, repr(error))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_an_optional_import_in_a_function_names_its_extra(path):
+    """As above, where the import is not the module's."""
+    optional = {"matplotlib", "scapy", "grpc", "sklearn", "ray"}
+    tree = ast.parse(path.read_text())
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.With)
+              and any(ast.unparse(item.context_expr).startswith("extra(") for item in node.items)]  # fmt: skip
+    guarded = {id(inner) for block in blocks for inner in block.body}
+    for node in ast.walk(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names = [node.module or ""]
+        if optional & {name.split(".")[0] for name in names}:
+            assert id(node) in guarded, f"{path.name}:{node.lineno}: {ast.unparse(node)}: expected in `with extra(...)`"
+
+
+def test_every_extra_is_one_of_the_package():
+    import tomllib
+
+    from ina.extras import PURPOSES
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert PURPOSES.keys() <= project["optional-dependencies"].keys()
 
 
 def test_every_package_and_experiment_is_installed():

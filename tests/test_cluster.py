@@ -14,6 +14,7 @@ from rich.console import Console
 from ina.experiment import cluster, compare, plan, sweep
 from ina.experiment.config import AllReduce, ConfigError
 from ina.experiment.record import finished, sources
+from ina.extras import Missing
 
 SMALL = """about = "small"
 kind = "allreduce"
@@ -68,7 +69,7 @@ def test_a_node_with_another_program_says_so():
 def test_ray_is_missing_or_silent(tmp_path, monkeypatch):
     chosen = small(tmp_path)
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"--ray needs the package ray: pip install 'ina\[ray\]'"):
+    with pytest.raises(Missing, match=r"--ray needs Ray: pip install 'ina\[ray\]'"):
         sweep.sweep(chosen, tmp_path, Console(quiet=True), ray="auto")
     (tmp_path / "local.toml").write_text(SMALL.replace("[sweep]", 'world = "local"\n[sweep]'))
     with pytest.raises(ConfigError, match="expected 'virtual' with --ray"):

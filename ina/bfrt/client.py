@@ -18,7 +18,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-import grpc
+from ina.extras import extra
+
+with extra("p4runtime"):
+    import grpc
 
 from ina.bfrt.entities import of_row
 from ina.bfrt.info import Info

@@ -16,12 +16,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-HINT = "pip install 'ina[p4runtime]'"
-try:
+from ina.extras import extra
+
+with extra("p4runtime"):
     from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory
     from google.rpc import status_pb2
-except ImportError as error:
-    raise ImportError(f"BFRuntime needs gRPC and protobuf: {HINT} ({error})") from error
 
 PACKAGE = "bfrt_proto"
 

@@ -17,7 +17,10 @@ from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
 
-import grpc
+from ina.extras import extra
+
+with extra("p4runtime"):
+    import grpc
 
 from ina.bfrt.client import ALL_PIPES, ANY, CODES
 from ina.bfrt.device import Device

@@ -12,6 +12,7 @@ from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.description import Description, Trunk
 from ina.control.forwarder import Cable, EmbeddedForwarder, ForkedForwarder, Forwarder
+from ina.extras import Missing
 from ina.switch.p4info import P4Info
 from ina.switch.program import Program
 
@@ -108,7 +109,7 @@ def _bmv2(program: Any, description: Description) -> dict[str, Forwarder]:
 def _bmv2_missing() -> str:
     try:
         from ina.p4runtime.bmv2 import missing
-    except ImportError as error:
+    except Missing as error:
         return str(error)
     return missing()
 

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.dpdk import devices
+from ina.extras import Missing
 from ina.switch.shards import ShardedSwitch, pinned, shard_key
 from ina.transport import dpdk
 from ina.transport.dpdk import DpdkError
@@ -83,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     except CompileError as error:
         print(error, file=sys.stderr)
         return 1
-    except (BuildError, DpdkError, ImportError, OSError, ValueError, RuntimeError) as error:
+    except (BuildError, DpdkError, Missing, OSError, ValueError, RuntimeError) as error:
         print(f"ina-dpdk-switch: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:  # before it served

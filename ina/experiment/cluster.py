@@ -16,6 +16,7 @@ from rich.console import Console
 from ina.experiment import run
 from ina.experiment.config import ConfigError, Keys
 from ina.experiment.record import ERROR, sources
+from ina.extras import extra
 
 LAST = "metrics.json"  # by which a folder counts as finished: written when all else is there
 
@@ -28,10 +29,8 @@ def finished(
 
     Raises ConfigError: there is no ray here, or nobody answers at the address.
     """
-    try:
+    with extra("ray"):
         import ray
-    except ImportError:
-        raise ConfigError("--ray needs the package ray: pip install 'ina[ray]'") from None
     try:
         ray.init(address, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError) as error:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from ina.extras import Missing, extra
+
 SYSTEM_FOLDERS = (Path("/usr/share/datasets/fashion-mnist"), Path("/usr/share/dataset-fashion-mnist"))
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
@@ -76,7 +78,8 @@ def fashion_mnist(folder: Path) -> Dataset:
 
 def digits() -> Dataset:
     """scikit-learn's 8x8 digits, each pixel three by three, amid a 28x28 image; every fifth is for testing."""
-    from sklearn.datasets import load_digits
+    with extra("data"):
+        from sklearn.datasets import load_digits
 
     bundle = load_digits()
     images = np.zeros((len(bundle.images), 28, 28), np.uint8)
@@ -103,8 +106,8 @@ def load(folder: str = "") -> tuple[Dataset, str]:
             "scikit-learn's bundled digits, because Fashion-MNIST is not installed "
             "(Debian/Ubuntu: apt install dataset-fashion-mnist, or give --data FOLDER)"
         )
-    except ImportError:
+    except Missing as error:
         raise DataError(
-            "no data set: install Fashion-MNIST (Debian/Ubuntu: apt install dataset-fashion-mnist), give --data FOLDER "
-            "with its IDX files, or pip install scikit-learn for the small bundled digits"
+            "no data set: install Fashion-MNIST (Debian/Ubuntu: apt install dataset-fashion-mnist), or give --data FOLDER "
+            f"with its IDX files; {error}"
         ) from None

@@ -7,8 +7,11 @@ import statistics
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
+from ina.extras import extra
+
+with extra("torch"):
+    import torch
+    from torch import nn
 
 from ina.experiment import layers, rank
 

@@ -13,10 +13,14 @@ from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
-import torch
-import torch.distributed as dist
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+
+from ina.extras import extra
+
+with extra("torch"):
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
 
 from ina.experiment import data
 from ina.experiment.config import Config, from_dict

@@ -18,9 +18,12 @@ import statistics
 import time
 from pathlib import Path
 
-import torch
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+from ina.extras import extra
+
+with extra("torch"):
+    import torch
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
 
 from ina.experiment import layers
 

@@ -12,6 +12,7 @@ from rich.table import Table
 from ina.control.programs import programs
 from ina.experiment.config import Sharing, Trace, Workload
 from ina.experiment.record import Folder, Reduction, Run
+from ina.extras import extra
 from ina.transport import protocols
 
 OTHERS = ("#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
@@ -117,10 +118,11 @@ def table(kind: str, runs: Sequence[Run | Reduction]) -> Table:
 
 def svg(draw) -> str:
     """An inline SVG of what ``draw(axes)`` plots."""
-    import matplotlib
+    with extra("report"):
+        import matplotlib
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(6.4, 3.4))
     draw(axes)
@@ -141,7 +143,8 @@ def legend(axes) -> None:
 
 def logarithmic(axis) -> None:
     """Ticks of an axis whose scale is logarithmic: 1, 2, 5, 10, ... as numbers."""
-    from matplotlib.ticker import LogLocator, NullFormatter
+    with extra("report"):
+        from matplotlib.ticker import LogLocator, NullFormatter
 
     axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axis.set_major_formatter("{x:g}")

@@ -10,18 +10,17 @@ client library in the same process may have registered the same files in another
 from __future__ import annotations
 
 import ast
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import distribution
 from types import SimpleNamespace
 from typing import Any
 
-HINT = "pip install 'ina[p4runtime]'"
-try:
+from ina.extras import Missing, extra
+
+with extra("p4runtime"):
     from google.protobuf import any_pb2, descriptor_pool, message_factory
     from google.rpc import status_pb2
 
-    _PACKAGE = distribution("p4runtime")
-except (ImportError, PackageNotFoundError) as error:
-    raise ImportError(f"P4Runtime needs gRPC, protobuf and the package p4runtime: {HINT} ({error})") from error
+    _PACKAGE = distribution("p4runtime")  # PackageNotFoundError is an ImportError
 
 # In the order in which they import each other.
 _FILES = ("p4/v1/p4data", "p4/config/v1/p4types", "p4/config/v1/p4info", "p4/v1/p4runtime")
@@ -33,11 +32,13 @@ def _descriptor(module: str) -> bytes:
     try:
         tree = ast.parse(path.read_bytes())  # type: ignore[attr-defined]
     except OSError as error:
-        raise ImportError(f"the package p4runtime {_PACKAGE.version} has no {path}: {HINT}") from error
+        raise Missing(f"the package p4runtime {_PACKAGE.version} has no {path}: "
+                           "pip install --force-reinstall 'ina[p4runtime]'") from error  # fmt: skip
     literals = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, bytes)]
     found = max(literals, key=len, default=b"")
     if f"{module}.proto".encode() not in found[:64]:
-        raise ImportError(f"{path} holds no descriptor of {module}.proto; the package p4runtime 1.4 to 1.6 has one")
+        raise Missing(f"{path} holds no descriptor of {module}.proto; the package p4runtime 1.4 to 1.6 has one: "
+                           "pip install 'ina[p4runtime]'")  # fmt: skip
     return found
 
 

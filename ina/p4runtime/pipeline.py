@@ -19,17 +19,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from google.protobuf import json_format
-
 from ina.compiler import cache
 from ina.compiler.build import compile_program
 from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
+from ina.extras import extra
 from ina.p4runtime.digests import DigestQueue
 from ina.p4runtime.messages import config as p4config
 from ina.p4runtime.messages import p4
 from ina.p4runtime.translate import Translator
 from ina.switch import EntityError, Program, Switch
+
+with extra("p4runtime"):
+    from google.protobuf import json_format
 
 ELF = b"\x7fELF"
 # What P4Info may say or leave out without describing another program: comments, and what some compilers add.

@@ -9,15 +9,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ina.p4runtime.messages import HINT, Status, p4
+from ina.extras import extra
 
-try:
+with extra("p4runtime"):
     import grpc
-except ImportError as error:
-    raise ImportError(f"P4Runtime needs gRPC: {HINT} ({error})") from error
 
 from ina.p4runtime.arbitration import Arbitration, Controller, Refused
 from ina.p4runtime.device import CODES, PIPELINE_ACTIONS, BatchError, Device
+from ina.p4runtime.messages import Status, p4
 from ina.switch import EntityError
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-import grpc
-from google.protobuf import json_format
+from ina.extras import extra
+
+with extra("p4runtime"):
+    import grpc
+    from google.protobuf import json_format
 
 from ina.p4runtime.device import CODES
 from ina.p4runtime.messages import Status, p4

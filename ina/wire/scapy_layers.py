@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-try:
+from ina.extras import extra
+
+with extra("dev"):
     from scapy.fields import BitField, Field, FieldListField
     from scapy.layers.inet import UDP
     from scapy.packet import Packet, Raw, bind_layers
-except ImportError as error:  # pragma: no cover - depends on the installation
-    raise ImportError("ina.wire.scapy_layers needs scapy: pip install 'ina[dev]'") from error
 
 from ina.wire import layout
 

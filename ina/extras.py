@@ -1,0 +1,37 @@
+"""Optional packages: which extra of this package brings them, and an error that says so where one is missing.
+
+    with extra("p4runtime"):
+        import grpc
+
+Every import of such a package stands in this block; tests/test_architecture.py holds the modules to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+# What an extra's packages are for, by the names of pyproject.toml.
+PURPOSES = {
+    "torch": "the torch back end and trainings need torch",
+    "report": "reports and figures need matplotlib",
+    "data": "the bundled digits need scikit-learn",
+    "ray": "--ray needs Ray",
+    "p4runtime": "P4Runtime and BFRuntime need gRPC, protobuf and the package p4runtime",
+    "dev": "the scapy layers need scapy",
+}
+
+
+class Missing(ImportError):
+    """A package, or the compiled part, that is not installed; the message says what needs it and how to install it."""
+
+
+@contextmanager
+def extra(name: str) -> Iterator[None]:
+    """Around imports of the packages of extra `name`. Raises Missing where one of them is missing."""
+    try:
+        yield
+    except Missing:
+        raise
+    except ImportError as error:
+        raise Missing(f"{PURPOSES[name]}: pip install 'ina[{name}]' ({error})", name=error.name) from error
