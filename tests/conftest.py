@@ -1,5 +1,6 @@
 """Shared by all tests: no skip without a named capability where CI asks for all of them."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -12,6 +13,10 @@ pytest.register_assert_rewrite(*HELPERS)  # their asserts say what they compared
 from capabilities import PROBES, required  # noqa: E402
 
 import ina.native  # noqa: E402, F401  (an older compiled part is an error here, and not a capability that is missing)
+
+# A shell that has no job control ignores SIGINT in what it starts in the background, and so would every process of a test.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
