@@ -147,8 +147,32 @@ def test_tensors_that_do_not_fit_are_refused():
 
 
 def test_silence_has_a_deadline(tmp_path):
-    with pytest.raises(launch.JobFailed, match="rank 0 has said nothing for 1 s"):
+    with pytest.raises(launch.JobFailed, match="job job: nothing was heard of rank 0 for 1 s, at all"):
         start(tmp_path, "time.sleep(60)", silence=1.0)
+
+
+def test_silence_says_what_every_rank_does(tmp_path):
+    """Rank 0 may be done, or wait for another: the log of rank 0 alone shows neither."""
+    code = """
+import signal
+from ina.experiment.launch import say_where_on_request
+def in_the_way():
+    time.sleep(60)
+if rank == 0:
+    print(json.dumps({"kind": "step", "step": 12}), flush=True)
+if rank == 1:
+    say_where_on_request()
+    in_the_way()
+if rank == 2:
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+    with pytest.raises(launch.JobFailed, match='for 3 s, since {"kind": "step", "step": 12}') as caught:
+        start(tmp_path, code, workers=3, silence=3.0)
+    lines = str(caught.value).split("\n")
+    about = [next(line for line in lines if line.startswith(f"rank {rank} ")) for rank in range(3)]
+    assert about[0].endswith("has ended well")
+    assert " runs; its log " in about[1] and any("in in_the_way" in line for line in lines)
+    assert " is stopped; " in about[2]
 
 
 def a_run(backend):

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from capabilities import need
 from rich.console import Console
+from waiting import until
 
 from ina import cli
-from ina.experiment import allreduce, compare, plan, processes, record, report, sweep, units
+from ina.experiment import allreduce, compare, launch, plan, processes, record, report, sweep, units
 from ina.experiment.config import KINDS, AllReduce, Config, ConfigError
-from ina.experiment.launch import JobFailed
+from ina.experiment.launch import JobFailed, end
 from ina.transport.errors import JobTimeout
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -173,6 +174,35 @@ def test_a_worker_that_fails_is_named():
     said = r"process \d \(pid \d+\) exited with status 1; its log ends:\n(.*\n)*.*JobTimeout: Timed out"
     with pytest.raises(JobFailed, match=said):
         processes.reduce(AllReduce(world="local", workers=2, elements=50_000, values=32, loss=0.9, pool=64, timeout=0.5))
+
+
+def test_processes_that_are_waited_for_say_where_they_are(tmp_path):
+    code = """
+import sys, time
+from ina.experiment.launch import say_where_on_request
+def in_the_way():
+    time.sleep(60)
+say_where_on_request()
+if sys.argv[1] == "0":
+    print("{}", flush=True)
+in_the_way()
+"""
+    logs = [tmp_path / f"{number}.log" for number in range(2)]
+    crew = []
+    try:
+        for number, log in enumerate(logs):
+            with log.open("wb") as errors:
+                crew.append(subprocess.Popen([sys.executable, "-c", code, str(number)], stdout=subprocess.PIPE, stderr=errors,
+                                             text=True))  # fmt: skip
+        expected = r"waited 3 s for processes 1 to be ready:\nprocess 1 \(pid \d+\) runs; its log ends:"
+        until(lambda: all(launch._catches(process.pid, signal.SIGUSR1) for process in crew), "both to have begun")
+        with pytest.raises(JobFailed, match=expected) as caught:
+            processes.Crew(crew, logs).answers(3, "ready")
+        assert "in in_the_way" in str(caught.value)
+    finally:
+        end(crew)
+        for process in crew:
+            process.stdout.close()
 
 
 @pytest.mark.parametrize(("key", "value"), [("algorithm", "ring"), ("stripes", 2), ("latency", 1e-6), ("ecn", 9000)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import faulthandler
 import json
 import os
 import selectors
@@ -72,6 +73,11 @@ def die_with_parent(runner: int | str | None = None) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
     if runner and os.getppid() != int(runner):
         raise SystemExit(f"the runner, process {runner}, is gone")
+
+
+def say_where_on_request() -> None:
+    """In a rank: SIGUSR1 writes the main thread's stack to standard error. The launcher asks when nothing is heard of rank 0."""
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
 
 
 def leave() -> None:
@@ -148,7 +154,7 @@ def _listen(
 ) -> None:
     stdout: IO[bytes] = ranks[0].stdout  # type: ignore[assignment]
     last = time.monotonic()
-    pending = b""
+    message = pending = b""
     with selectors.DefaultSelector() as selector:
         selector.register(stdout, selectors.EVENT_READ)
         open_output = True
@@ -157,9 +163,9 @@ def _listen(
                 chunk = os.read(stdout.fileno(), 65536)
                 open_output = chunk != b""
                 *lines, pending = (pending + chunk).split(b"\n")
-                for line in lines:
+                for message in lines:
                     last = time.monotonic()
-                    on_message(json.loads(line))
+                    on_message(json.loads(message))
             elif not open_output:
                 time.sleep(0.02)
             failed = [r for r, p in enumerate(ranks) if p.poll() not in (None, 0)]
@@ -167,10 +173,50 @@ def _listen(
                 time.sleep(1.0)  # let the others say why, too
                 _raise_failed(ranks, logs, label)
             if time.monotonic() - last > silence:
-                raise JobFailed(
-                    f"{label}: rank 0 has said nothing for {silence:.0f} s; its log ends:\n{tail(logs[0])}"
-                )
+                _raise_silent(ranks, logs, label, silence, message.decode(errors="replace"))
     stdout.close()
+
+
+def _raise_silent(ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, message: str) -> None:
+    heard = f"since {message[:200]}" if message else "at all"
+    raise JobFailed(f"job {label}: nothing was heard of rank 0 for {silence:.0f} s, {heard}:\n"
+                    + conditions("rank", dict(enumerate(ranks)), logs))  # fmt: skip
+
+
+def conditions(word: str, processes: dict[int, subprocess.Popen], logs: list[Path]) -> str:
+    """Processes of a job that is stuck, by number, a paragraph each: how it is, and the end of its log (``logs[number]``), to
+    which those that can (say_where_on_request) write where they are."""
+    for process in processes.values():
+        if process.poll() is None and _catches(process.pid, signal.SIGUSR1):
+            process.send_signal(signal.SIGUSR1)
+    time.sleep(1.0)  # for these to do so
+    parts = []
+    for number, process in processes.items():
+        parts.append(f"{word} {number} (pid {process.pid}) {_condition(process)}"
+                     + (f"; {_last_words(logs[number])}" if process.returncode != 0 else ""))  # fmt: skip
+    return "\n".join(parts)
+
+
+def _condition(process: subprocess.Popen) -> str:
+    code = process.poll()
+    if code is None:
+        return "is stopped" if _status(process.pid).get("State", "").startswith("T") else "runs"
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"exited with status {code}" if code else "has ended well"
+
+
+def _status(pid: int) -> dict[str, str]:
+    """/proc/<pid>/status; empty: there is no such process."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return {}
+    return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
+
+
+def _catches(pid: int, number: int) -> bool:
+    return bool(int(_status(pid).get("SigCgt", "0"), 16) >> number - 1 & 1)
 
 
 def _last_words(log: Path) -> str:
@@ -185,7 +231,6 @@ def _raise_failed(ranks: list[subprocess.Popen], logs: list[Path], label: str) -
     for rank, process in enumerate(ranks):
         code = process.poll()
         if code not in (None, 0):
-            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
             said = f"; {_last_words(logs[rank])}" if len(parts) == 0 else f"; see {logs[rank]}"
-            parts.append(f"rank {rank} (pid {process.pid}) {how}{said}")
-    raise JobFailed(f"{label}: " + "\n".join(parts))
+            parts.append(f"rank {rank} (pid {process.pid}) {_condition(process)}{said}")
+    raise JobFailed(f"job {label}: " + "\n".join(parts))

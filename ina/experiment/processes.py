@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO
@@ -19,7 +19,7 @@ from ina.control.client import Client, start_server
 from ina.experiment import networks, testbed
 from ina.experiment.allreduce import ring_model
 from ina.experiment.config import ETHERNET, AllReduce
-from ina.experiment.launch import JobFailed, Place, end, here, tail
+from ina.experiment.launch import JobFailed, Place, conditions, end, here
 from ina.experiment.record import Reduction
 from ina.experiment.reducer import Specification
 from ina.transport import protocols
@@ -124,8 +124,9 @@ class Crew:
             while len(found) < len(self._processes):
                 events = selector.select(max(0.0, deadline - time.monotonic()))
                 if not events:
-                    silent = [str(n) for n in range(len(self._processes)) if n not in found]
-                    raise JobFailed(f"waited {seconds:g} s for processes {', '.join(silent)} to be {what}")
+                    silent = [n for n in range(len(self._processes)) if n not in found]
+                    parts = conditions("process", {n: self._processes[n] for n in silent}, self._logs)
+                    raise JobFailed(f"waited {seconds:g} s for processes {', '.join(map(str, silent))} to be {what}:\n{parts}")
                 for key, _ in events:
                     stream: IO[str] = key.fileobj  # type: ignore[assignment]
                     line = stream.readline()
@@ -152,9 +153,9 @@ class Crew:
                 self._failed(number)
 
     def _failed(self, number: int) -> None:
-        status = self._processes[number].wait(5)
-        raise JobFailed(f"process {number} (pid {self._processes[number].pid}) exited with status {status}; its log ends:\n"
-                        f"{tail(self._logs[number])}")
+        with suppress(subprocess.TimeoutExpired):  # it may have closed its output, and live on
+            self._processes[number].wait(5)
+        raise JobFailed(conditions("process", {number: self._processes[number]}, self._logs))
 
 
 @contextmanager

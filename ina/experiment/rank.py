@@ -24,7 +24,7 @@ with extra("torch"):
 
 from ina.experiment import data
 from ina.experiment.config import Config, from_dict
-from ina.experiment.launch import die_with_parent, leave
+from ina.experiment.launch import die_with_parent, leave, say_where_on_request
 from ina.experiment.recording import Recorder
 
 
@@ -151,6 +151,7 @@ def backend_stats(backend: str) -> dict[str, object]:
 
 def main() -> None:
     die_with_parent()
+    say_where_on_request()
     torch.set_num_threads(1)
     config_path, backend, folder = sys.argv[1:]
     config = from_dict(json.loads(Path(config_path).read_text())).with_backend(backend)

@@ -15,7 +15,7 @@ import numpy as np
 from ina.control.client import Client
 from ina.control.ports import open_worker_port
 from ina.experiment.allreduce import expected
-from ina.experiment.launch import die_with_parent
+from ina.experiment.launch import die_with_parent, say_where_on_request
 from ina.experiment.networks import WrongSum
 from ina.transport import Endpoint, WorkerConfig
 from ina.transport.ports import Faults
@@ -49,6 +49,7 @@ class Specification:
 
 def main() -> None:
     die_with_parent()
+    say_where_on_request()
     spec = Specification(**json.loads(sys.argv[1]))
     client = Client(spec.switch, timeout=spec.timeout + 30)
     client.join(f"job {spec.job}", spec.worker)
