@@ -293,7 +293,7 @@ def test_where_the_time_goes(tmp_path):
     """, INA_TRACE=str(trace)))
     names = [f"ina:allreduce {step}" for step in ("decode", "encode", "submit", "wait")]
     assert all(each["spans"] == names for each in said)
-    events = json.loads(trace.read_text().rstrip().rstrip(",") + "]")
+    events = json.loads(trace.read_text())
     spans = [event for event in events if event["ph"] == "X" and event["name"] in names]
     assert {event["name"] for event in spans} == set(names) and all(event["dur"] >= 0 for event in spans)
     flights = [event for event in events if event.get("cat") == "flight"]

@@ -6,26 +6,30 @@
     wait     the caller, or the completion thread, has nothing else to do
     decode   results to where they belong
 
-INA_TRACE names the file, to which every rank appends when its last group ends (JSON array format, whose closing bracket is
-optional). Times are microseconds of the machine's monotonic clock, so the ranks and the switch share one axis; the first rank
-also samples the switch's counters.
+INA_TRACE names the file (Chrome's JSON array format), to which every rank appends about once a second and when its last group
+ends: it is whole at any moment, and of a rank that is killed all but its last second is there. Times are microseconds of the
+machine's monotonic clock, so the ranks and the switch share one axis; the first rank also samples the switch's counters.
 """
 
 from __future__ import annotations
 
 import atexit
-import fcntl
-import json
 import os
+import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import torch
 
+from ina.backend import trace_file
+
 SAMPLE = 0.02  # seconds between samples of the switch's counters
-LIMIT = 1_000_000  # events that a rank keeps: then it says so in the trace and drops the rest
+FLUSH = 1.0  # seconds between two appends to the file, or SPARE times what the last one took
+SPARE = 20.0
+LIMIT = 1_000_000  # events of a rank: then it says so in the trace and drops the rest
 _NOTHING = nullcontext()
 
 
@@ -33,20 +37,30 @@ class Trace:
     """The events of this process. Methods may be called from any thread."""
 
     def __init__(self, path: Path, rank: int):
+        """Raises OSError: the file cannot be written, or is something else than a trace."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()  # a file that cannot be written is an error now, not at the end
         self._path, self._pid, self._lock = path, os.getpid(), threading.Lock()
         self._flights = 0
-        self._sampler: threading.Thread | None = None
+        self._count = 0
+        self._events: list[dict] = []
+        trace_file.append(path, [{"ph": "M", "name": "process_name", "pid": self._pid, "args": {"name": f"rank {rank}"}},
+                                 {"ph": "M", "name": "process_sort_index", "pid": self._pid, "args": {"sort_index": rank}}])
         self._stop = threading.Event()
-        self._events: list[dict] = [{"ph": "M", "name": "process_name", "pid": self._pid, "args": {"name": f"rank {rank}"}},
-                                    {"ph": "M", "name": "process_sort_index", "pid": self._pid, "args": {"sort_index": rank}}]
+        self._threads: list[threading.Thread] = []
+        self._writing = threading.Lock()
+        self._start(self._flush_often)
+        self._watching = False
+
+    def _start(self, body: Callable[..., None], *arguments: str) -> None:
+        self._threads.append(threading.Thread(target=body, args=arguments, name="ina-trace", daemon=True))
+        self._threads[-1].start()
 
     def _add(self, **event: object) -> None:
         with self._lock:
-            if len(self._events) < LIMIT:
+            self._count += 1
+            if self._count <= LIMIT:
                 self._events.append({"pid": self._pid, "tid": threading.get_native_id(), **event})
-            elif len(self._events) == LIMIT:
+            elif self._count == LIMIT + 1:
                 self._events.append({"ph": "i", "s": "g", "name": f"more than {LIMIT} events: the rest is missing",
                                      "pid": self._pid, "ts": time.monotonic_ns() / 1000})
 
@@ -68,9 +82,9 @@ class Trace:
 
     def watch(self, switch: str) -> None:
         """Sample the counters of the switch process at that socket until ``close``."""
-        if self._sampler is None:
-            self._sampler = threading.Thread(target=self._sample, args=(switch,), name="ina-trace", daemon=True)
-            self._sampler.start()
+        if not self._watching:
+            self._watching = True
+            self._start(self._sample, switch)
 
     def _sample(self, switch: str) -> None:
         from ina.control.client import Client, ControlError
@@ -88,20 +102,35 @@ class Trace:
         except ControlError as error:  # the switch ends when the job does
             self._add(ph="i", s="g", name=f"counters of the switch end here: {error}", ts=time.monotonic_ns() / 1000)
 
+    def _flush_often(self) -> None:
+        pause = FLUSH
+        while not self._stop.wait(pause):
+            began = time.monotonic()
+            if not self._flush():
+                return
+            pause = max(FLUSH, SPARE * (time.monotonic() - began))
+
+    def _flush(self) -> bool:
+        """Append the events since the last time. False, and a word on standard error: that cannot be done."""
+        with self._writing:
+            with self._lock:
+                events, self._events = self._events, []
+            try:
+                if events:
+                    trace_file.append(self._path, events)
+            except OSError as error:
+                print(f"ina: INA_TRACE={self._path} cannot be written, {len(events)} events are lost: {error}", file=sys.stderr)
+                return False
+            return True
+
     def close(self) -> None:
-        """Append the events to the file. Called again: those since."""
-        self._stop.set()
-        if self._sampler is not None:
-            self._sampler.join(5)
+        """Append what is not in the file yet. Called again: the events since."""
         if os.getpid() != self._pid:  # a forked child has its parent's events
             return
-        with self._lock:
-            events, self._events = self._events, []
-        if events:
-            text = "".join(json.dumps(event, separators=(",", ":")) + ",\n" for event in events)
-            with self._path.open("a") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
-                file.write(text if file.tell() or os.fstat(file.fileno()).st_size else "[\n" + text)
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(5)
+        self._flush()
 
 
 class _Span:
