@@ -99,7 +99,7 @@ struct ina_port *ina_port_shm_open(int memfd, int side, int bell, int peer_bell)
 /* ---- UDP (port_udp.c): strips and adds Ethernet + IPv4 + UDP, 42 bytes ------------------------------------------ */
 struct ina_udp_config {
     uint32_t bind_ip;       /* socket addresses, host byte order */
-    uint32_t peer_ip;       /* 0: learn from the first datagram */
+    uint32_t peer_ip;       /* the one peer that is heard, and sent to */
     uint16_t bind_port;
     uint16_t peer_port;
     /* what the synthesised headers of received frames say */
@@ -109,7 +109,11 @@ struct ina_udp_config {
     uint32_t max_frame;
     uint32_t frames;        /* batch buffers */
 };
-struct ina_port *ina_port_udp_open(const struct ina_udp_config *config); /* NULL + errno */
+struct ina_port *ina_port_udp_open(const struct ina_udp_config *config); /* NULL + errno; EDESTADDRREQ: no peer */
+/* Two sockets on loopback that hear each other only. 0 or -errno. */
+int ina_udp_pair(int fds[2]);
+/* As above over a socket that is bound and connected (it is dup'ed); bind and peer of `config` are of no matter. */
+struct ina_port *ina_port_udp_adopt(const struct ina_udp_config *config, int fd);
 uint16_t ina_port_udp_bound(const struct ina_port *port); /* the socket's own port number (bind_port 0: any) */
 
 /* ---- network interface (port_packet.c): an AF_PACKET socket; needs CAP_NET_RAW in the interface's network namespace ---

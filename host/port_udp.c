@@ -5,10 +5,12 @@
  * Received frames get headers with the addresses that the configuration names, whatever the socket's own are.
  * Frames of equal length that are sent together go to the kernel as one message, which it cuts up again (UDP_SEGMENT, udp(7)): a
  * third of the time for each. On the wire they are the same.
+ * A socket has one peer, to which it is connected: the kernel keeps everybody else's datagrams away.
  * UDP may lose: a socket buffer that is full loses frames as a full queue would, and no error ends the port. */
 #define _GNU_SOURCE 1 /* struct mmsghdr */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +28,7 @@ union segment;
 
 struct udp_port {
     struct ina_socket_port socket;
-    struct sockaddr_in peer;     /* zero address or port: not learned yet */
+    struct sockaddr_in peer;
     uint8_t headers[HEADERS];    /* of received frames; lengths and IPv4 checksum are filled in for each */
     uint32_t header_sum;         /* of the IPv4 words that do not change */
     uint32_t segments;           /* frames in one message at most */
@@ -86,15 +88,10 @@ static void write_headers(const struct udp_port *p, uint8_t *frame, uint32_t pay
     put16(ip + IPV4 + 4, UDP + payload);
 }
 
-static int from_peer(struct udp_port *p, const struct sockaddr_in *sender)
+/* Others' datagrams may wait from before the socket was connected. */
+static int from_peer(const struct udp_port *p, const struct sockaddr_in *sender)
 {
-    struct sockaddr_in *peer = &p->peer;
-    if ((peer->sin_addr.s_addr && peer->sin_addr.s_addr != sender->sin_addr.s_addr)
-        || (peer->sin_port && peer->sin_port != sender->sin_port))
-        return 0;
-    peer->sin_addr = sender->sin_addr;
-    peer->sin_port = sender->sin_port;
-    return 1;
+    return p->peer.sin_addr.s_addr == sender->sin_addr.s_addr && p->peer.sin_port == sender->sin_port;
 }
 
 static int udp_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now)
@@ -192,8 +189,6 @@ static void udp_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, ui
         int payload = payload_of(p, (uint32_t)i, &pkts[i]);
         if (payload < 0) {
             port->stats.tx_malformed++;
-        } else if (!p->peer.sin_addr.s_addr || !p->peer.sin_port) {
-            port->stats.errors++;
         } else {
             p->socket.tx_iovs[messages++] = (struct iovec){pkts[i].data + HEADERS, (size_t)payload};
         }
@@ -219,15 +214,11 @@ static const struct ina_port_ops UDP_OPS = {
     .close = udp_close,
 };
 
-static int open_socket(const struct ina_udp_config *config)
+static int bound_socket(uint32_t ip, uint16_t port)
 {
+    const struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(ip)};
     int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0)
-        return -1;
-    ina_socket_buffers(fd, SOCKET_BUFFER);
-    struct sockaddr_in address = {
-        .sin_family = AF_INET, .sin_port = htons(config->bind_port), .sin_addr.s_addr = htonl(config->bind_ip)};
-    if (bind(fd, (struct sockaddr *)&address, sizeof address) < 0) {
+    if (fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof address) < 0) {
         int error = errno;
         close(fd);
         errno = error;
@@ -236,32 +227,81 @@ static int open_socket(const struct ina_udp_config *config)
     return fd;
 }
 
-struct ina_port *ina_port_udp_open(const struct ina_udp_config *config)
+int ina_udp_pair(int fds[2])
+{
+    struct sockaddr_in address[2];
+    int error = 0;
+    for (int i = 0; i < 2; i++) {
+        socklen_t size = sizeof address[i];
+        fds[i] = bound_socket(INADDR_LOOPBACK, 0);
+        if (fds[i] < 0 || getsockname(fds[i], (struct sockaddr *)&address[i], &size) < 0)
+            error = errno;
+    }
+    for (int i = 0; i < 2 && !error; i++)
+        if (connect(fds[i], (struct sockaddr *)&address[!i], sizeof address[!i]) < 0)
+            error = errno;
+    for (int i = 0; i < 2 && error; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    return -error;
+}
+
+/* Takes the socket, whatever comes of it; -1: opens one. */
+static int take_socket(struct udp_port *p, const struct ina_udp_config *config, int fd)
+{
+    socklen_t size = sizeof p->peer;
+    if (fd >= 0) {
+        p->socket.port.fd = fd;
+        if (getpeername(fd, (struct sockaddr *)&p->peer, &size) < 0)
+            return errno;
+        if (p->peer.sin_family != AF_INET)
+            return EAFNOSUPPORT;
+    } else {
+        p->peer = (struct sockaddr_in){
+            .sin_family = AF_INET, .sin_port = htons(config->peer_port), .sin_addr.s_addr = htonl(config->peer_ip)};
+        if (!config->peer_ip || !config->peer_port)
+            return EDESTADDRREQ;
+        p->socket.port.fd = bound_socket(config->bind_ip, config->bind_port);
+        if (p->socket.port.fd < 0 || connect(p->socket.port.fd, (struct sockaddr *)&p->peer, size) < 0)
+            return errno;
+    }
+    ina_socket_buffers(p->socket.port.fd, SOCKET_BUFFER);
+    return 0;
+}
+
+static struct ina_port *open_port(const struct ina_udp_config *config, int fd)
 {
     struct udp_port *p = calloc(1, sizeof *p);
-    if (!p)
+    if (!p) {
+        if (fd >= 0)
+            close(fd);
+        errno = ENOMEM;
         return NULL;
+    }
     p->socket.before = HEADERS;
-    p->peer = (struct sockaddr_in){
-        .sin_family = AF_INET, .sin_port = htons(config->peer_port), .sin_addr.s_addr = htonl(config->peer_ip)};
     make_headers(p, config);
     p->segments = MOST_SEGMENTS;
     int error = -ina_socket_init(&p->socket, &UDP_OPS, config->max_frame, config->frames, 1);
     if (!error && !(p->controls = calloc(p->socket.frames, sizeof *p->controls)))
         error = ENOMEM;
-    if (!error) {
-        for (uint32_t i = 0; i < p->socket.frames; i++) {
-            p->socket.tx_msgs[i].msg_hdr.msg_name = &p->peer;
-            p->socket.tx_msgs[i].msg_hdr.msg_namelen = sizeof p->peer;
-        }
-        p->socket.port.fd = open_socket(config);
-        error = p->socket.port.fd < 0 ? errno : 0;
-    }
+    const int refused = take_socket(p, config, fd);
+    error = error ? error : refused;
     if (!error)
         return &p->socket.port;
     udp_close(&p->socket.port);
     errno = error;
     return NULL;
+}
+
+struct ina_port *ina_port_udp_open(const struct ina_udp_config *config)
+{
+    return open_port(config, -1);
+}
+
+struct ina_port *ina_port_udp_adopt(const struct ina_udp_config *config, int fd)
+{
+    int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    return own < 0 ? NULL : open_port(config, own);
 }
 
 uint16_t ina_port_udp_bound(const struct ina_port *port)

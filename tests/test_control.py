@@ -25,6 +25,7 @@ from ina.control.client import Client, ControlError, SwitchProcess, start_server
 from ina.control.ports import Plug, frames_for, open_switch_port, open_worker_port
 from ina.control.server import Server
 from ina.transport import SWITCH, Address, Endpoint, Worker, WorkerConfig, protocols, worker_address
+from ina.transport.ports import bound_port
 from topologies import load
 
 
@@ -108,6 +109,10 @@ def close_fds(*attachments):
             os.close(fd)
 
 
+# Ethernet, IPv4, UDP and 22 bytes of payload
+FRAME = bytes(12) + b"\x08\x00\x45" + bytes(8) + b"\x11" + bytes(14) + (30).to_bytes(2, "big") + bytes(24)
+
+
 @pytest.mark.parametrize("kind", ["shm", "udp"])
 def test_workers_get_one_job_and_ports_that_carry_frames(served, kind):
     name, host = served
@@ -116,9 +121,8 @@ def test_workers_get_one_job_and_ports_that_carry_frames(served, kind):
     assert (b.number, b.incarnation, b.worker) == (0, 1, 1)
     assert b.address == Address("00:00:00:00:00:02", "10.0.0.2", 4000)
     assert b.switch == Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
-    frame = bytes(12) + b"\x08\x00\x45" + bytes(8) + b"\x11" + bytes(14) + (30).to_bytes(2, "big") + bytes(24)
     with open_worker_port(a) as port:
-        assert port.send([frame]) == 1
+        assert port.send([FRAME]) == 1
         until(lambda: host.ports[0].receive(1), "the frame at the switch's end")
     close_fds(a, b)
     first.release()
@@ -129,6 +133,21 @@ def test_workers_get_one_job_and_ports_that_carry_frames(served, kind):
     assert host.ports == {} and host.entities == {}
     first.close()
     second.close()
+
+
+def test_a_udp_port_hears_its_own_worker_and_no_stranger_who_comes_first(served):
+    name, host = served
+    client, attachment = attach(name, "job", 0, 1, port="udp")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger, open_worker_port(attachment) as port:
+        with contextlib.suppress(ConnectionRefusedError):
+            stranger.connect(("127.0.0.1", bound_port(host.ports[0])))
+            stranger.send(b"forged")
+        assert port.send([FRAME])
+        payload = until(lambda: host.ports[0].receive(), "the frame at the switch's end")[0][42:]
+        assert payload == FRAME[42:64]
+    close_fds(attachment)
+    client.release()
+    client.close()
 
 
 def test_all_workers_get_the_same_refusal(served):

@@ -3,6 +3,7 @@
 import errno
 import os
 import select
+import socket
 import subprocess
 import sys
 import time
@@ -43,10 +44,12 @@ def shared_pair(frames=64, max_frame=1024):
 
 
 def udp_pair(max_frame=2048, frames=256):
-    """A port that learns its peer, and one that knows it."""
-    switch = ports.open_udp((LOOPBACK, 0), None, HOST, SWITCH, max_frame, frames)
-    host = ports.open_udp((LOOPBACK, 0), (LOOPBACK, ports.bound_port(switch)), SWITCH, HOST, max_frame, frames)
-    return switch, host
+    """A switch's port and a host's that hear each other."""
+    fds = ports.udp_pair()
+    pair = ports.adopt_udp(fds[0], HOST, SWITCH, max_frame, frames), ports.adopt_udp(fds[1], SWITCH, HOST, max_frame, frames)
+    for fd in fds:
+        os.close(fd)
+    return pair
 
 
 def receive_all(port, count, timeout=60.0):
@@ -235,7 +238,7 @@ def test_udp_jumbo_frames():
         assert receive_all(switch, 1) == [udp_frame(b"a" * 8202)]
 
 
-def test_udp_counts_strangers_and_frames_that_are_not_udp():
+def test_udp_refuses_strangers_and_frames_that_are_not_udp():
     switch, host = udp_pair()
     stranger = ports.open_udp((LOOPBACK, 0), (LOOPBACK, ports.bound_port(switch)), SWITCH, HOST)
     good = udp_frame(b"hello")
@@ -246,26 +249,39 @@ def test_udp_counts_strangers_and_frames_that_are_not_udp():
     longer = bytearray(good)
     longer[38:40] = (1000).to_bytes(2, "big")
     with switch, host, stranger:
+        stranger.send([good] * 3)  # it comes first, and is not the peer for all that
         host.send([bytes(arp), bytes(options), bytes(longer), good[:41], good])
         assert host.stats["tx_malformed"] == 4 and host.stats["tx_packets"] == 1
-        assert receive_all(switch, 1) == [good]  # host is now the peer
-        stranger.send([good] * 3)
+        assert receive_all(switch, 1) == [good]
+        switch.send([udp_frame(b"answer", SWITCH, HOST)])
+        assert receive_all(host, 1) == [udp_frame(b"answer", SWITCH, HOST)] and stranger.receive() == []
         host.send([good + bytes(18)])  # padded, as Ethernet does
         assert receive_all(switch, 1) == [good]
-        assert switch.stats["rx_foreign"] == 3
+        assert switch.stats["rx_packets"] == 2
+
+
+def test_udp_refuses_what_came_before_it_knew_its_peer():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
+        for sock in (own, stranger):
+            sock.bind((LOOPBACK, 0))
+        stranger.sendto(b"early", own.getsockname())
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as peer:
+            peer.bind((LOOPBACK, 0))
+            own.connect(peer.getsockname())
+            peer.sendto(b"hello", own.getsockname())
+            with ports.adopt_udp(own.fileno(), HOST, SWITCH) as port:
+                assert receive_all(port, 1) == [udp_frame(b"hello")] and port.stats["rx_foreign"] == 1
 
 
 def test_udp_survives_what_sockets_report():
     switch, host = udp_pair(max_frame=256)
-    big = ports.open_udp((LOOPBACK, 0), (LOOPBACK, ports.bound_port(switch)), SWITCH, HOST, 2048)
-    with switch, host, big:
-        switch.send([udp_frame(b"nobody")])
-        assert switch.stats["errors"] == 1 and switch.stats["tx_packets"] == 0  # no peer yet
-        big.send([udp_frame(b"a" * 1000)])
+    with switch, host:
+        with socket.socket(fileno=os.dup(host.fileno())) as raw:
+            raw.send(b"a" * 1000)
         assert switch.wait(60) and switch.receive() == [] and switch.stats["rx_malformed"] == 1
         address = ("127.0.0.1", ports.bound_port(host))
         with pytest.raises(OSError, match="cannot bind 127.0.0.1:.*in use"):
-            ports.open_udp(address, None, HOST, SWITCH)
+            ports.open_udp(address, (LOOPBACK, 9), HOST, SWITCH)
     gone = ports.open_udp((LOOPBACK, 0), (LOOPBACK, address[1]), SWITCH, HOST)
     with gone:  # nobody listens there any more
         for _ in range(20):
@@ -296,7 +312,7 @@ def test_udp_full_socket_loses_and_counts():
     ({"frames": 0}, "frames is 0, expected 1 to 4096"),
 ])  # fmt: skip
 def test_udp_wrong_settings_name_the_value(change, message):
-    settings = {"bind": (LOOPBACK, 0), "peer": None, "source": HOST, "destination": SWITCH} | change
+    settings = {"bind": (LOOPBACK, 0), "peer": (LOOPBACK, 9), "source": HOST, "destination": SWITCH} | change
     with pytest.raises(ValueError, match=message):
         ports.open_udp(**settings)
 

@@ -26,7 +26,7 @@ from ina.control.state import StateError, StateFile
 from ina.switch.entities import TableEntry
 from ina.switch.p4info import EntityError
 from ina.transport import Endpoint, WorkerConfig, worker_address
-from ina.transport.ports import bound_port, open_udp
+from ina.transport.ports import open_udp
 
 ROOT = Path(__file__).parent.parent
 ADDRESS = switch_address("s1")
@@ -316,8 +316,10 @@ class Running:
         self.name = str(folder / "socket")
         topology = folder / "net.toml"
         topology.write_text('[[link]]\nends = ["h2-h3", "s1"]\n')
-        ports = [open_udp(("127.0.0.1", 0), None, source=ADDRESS, destination=worker(i), max_frame=512, frames=8) for i in (1, 2)]
-        self.own = [bound_port(port) for port in ports]
+        ports = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in (1, 2)]
+        for port in ports:
+            port.bind(("127.0.0.1", 0))
+        self.own = [port.getsockname()[1] for port in ports]
         where = [f"-i{i}@udp:127.0.0.1:0,127.0.0.1:{own}" for i, own in enumerate(self.own, 1)]
         self.switch = Process("switch", "run", "p4/switchml.p4", "-DVALUES=64", "-DSLOTS=64", *where, "--grpc", "127.0.0.1:0")
         address = self.switch.said.split()[1].rstrip(",")

@@ -16,14 +16,14 @@ from ina.transport.ports import (
     Address,
     Faults,
     Port,
-    bound_port,
+    adopt_udp,
     create_bells,
     create_segment,
     open_shared,
     open_udp,
+    udp_pair,
 )
 
-LOOPBACK = "127.0.0.1"
 SERVER_FRAMES = 1024  # per direction of a parameter server's port, which all jobs share
 
 
@@ -70,8 +70,14 @@ def open_switch_port(
         os.close(bells.to_host)  # the port has its own; the worker must not have it
         return port, {"kind": "shm"}, [memory, *bells.of(1)]
     if kind == "udp":
-        port = open_udp((LOOPBACK, 0), None, source=worker, destination=switch, max_frame=max_frame, frames=frames)
-        return port, {"kind": "udp", "bind": [LOOPBACK, 0], "peer": [LOOPBACK, bound_port(port)]}, []
+        inside, outside = udp_pair()
+        try:
+            return adopt_udp(inside, worker, switch, max_frame, frames), {"kind": "udp"}, [outside]
+        except OSError:
+            os.close(outside)
+            raise
+        finally:
+            os.close(inside)
     if kind.partition("@")[0] == "dpdk":
         raise ValueError("this switch process has no devices of DPDK: start ina-dpdk-switch with --control, and name that with "
                          "INA_SWITCH")
@@ -83,10 +89,13 @@ def open_offered_port(
 ) -> Port:
     """The far end of a port, from the switch's offer; the descriptors stay the caller's. Raises OSError.
 
-    ``own`` and ``switch``: both ends, as frames say them; ``max_frame`` (bytes) and ``frames``: of a UDP port.
+    ``own`` and ``switch``: both ends, as frames say them; ``max_frame`` (bytes) and ``frames``: of a UDP port. Its socket comes
+    with the offer, or the offer says the addresses of both ends.
     """
     if offer["kind"] == "shm":
         return open_shared(fds[0], 1, *fds[1:])
+    if fds:
+        return adopt_udp(fds[0], switch, own, max_frame, frames)
     return open_udp(tuple(offer["bind"]), tuple(offer["peer"]), source=switch, destination=own, max_frame=max_frame,
                     frames=frames)
 

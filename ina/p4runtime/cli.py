@@ -36,8 +36,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
     run.add_argument(
         "-i", "--interface", action="append", default=[], metavar="PORT@WHERE",
-        help="port number and network interface (1@veth0), or UDP address (1@udp:127.0.0.1:5001, whose peer is who sends "
-        "first; 1@udp:127.0.0.1:5001,127.0.0.1:6001)",
+        help="port number and network interface (1@veth0), or UDP addresses, its own and the one peer's that is heard "
+        "(1@udp:127.0.0.1:5001,127.0.0.1:6001)",
     )  # fmt: skip
     run.add_argument(
         "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
@@ -168,14 +168,14 @@ def is_local(address: str) -> bool:
         return False
 
 
-Udp = tuple[tuple[str, int], tuple[str, int] | None]
+Udp = tuple[tuple[str, int], tuple[str, int]]
 
 
 def parse_interface(text: str) -> tuple[int, str | Udp]:
     """`PORT@WHERE` as the port's number and an interface's name, or UDP addresses to bind and of the peer."""
     number, at, where = text.partition("@")
     if not at or not number.isdigit() or not where or int(number) >= 511:
-        raise ValueError(f"-i {text}: expected PORT@INTERFACE or PORT@udp:HOST:PORT[,HOST:PORT], with a port of 0..510")
+        raise ValueError(f"-i {text}: expected PORT@INTERFACE or PORT@udp:HOST:PORT,HOST:PORT, with a port of 0..510")
     if not where.startswith("udp:"):
         return int(number), where
     ends = []
@@ -184,9 +184,9 @@ def parse_interface(text: str) -> tuple[int, str | Udp]:
         if not host or not udp_port.isdigit():
             raise ValueError(f"-i {text}: {end!r} is no HOST:PORT")
         ends.append((host, int(udp_port)))
-    if len(ends) > 2:
-        raise ValueError(f"-i {text}: more than two addresses")
-    return int(number), (ends[0], ends[1] if len(ends) > 1 else None)
+    if len(ends) != 2:
+        raise ValueError(f"-i {text}: expected two addresses, the port's own and its peer's: udp:HOST:PORT,HOST:PORT")
+    return int(number), (ends[0], ends[1])
 
 
 def open_port(number: int, where: str | Udp) -> Any:

@@ -339,39 +339,56 @@ def open_shared(memfd: int, side: int, bell: int = -1, peer_bell: int = -1) -> P
 
 def open_udp(
     bind: tuple[str, int],
-    peer: tuple[str, int] | None,
+    peer: tuple[str, int],
     source: Address,
     destination: Address,
     max_frame: int = 2048,
     frames: int = 256,
 ) -> Port:
-    """A port over a UDP socket at ``bind`` (port 0: any) to ``peer`` (None: whoever sends first).
+    """A port over a UDP socket at ``bind`` (port 0: any) that hears nobody but ``peer``.
 
     Received frames carry ``source`` and ``destination`` in their headers. ``frames``: longest batch.
     """
+    config = _udp_config(source, destination, max_frame, frames) | {
+        "bind_ip": _ip(bind[0]), "bind_port": _port(bind[1]), "peer_ip": _ip(peer[0]), "peer_port": _port(peer[1])}  # fmt: skip
+    handle = lib.ina_port_udp_open(ffi.new("struct ina_udp_config *", config))
+    if handle == ffi.NULL:
+        raise _error(f"UDP port: cannot bind {bind[0]}:{bind[1]} for the peer {peer[0]}:{peer[1]}")
+    return Port(handle, f"UDP {bind[0]}:{lib.ina_port_udp_bound(handle)}")
+
+
+def udp_pair() -> tuple[int, int]:
+    """Two UDP sockets on loopback that hear each other only; the caller closes them. Raises OSError."""
+    fds = ffi.new("int[2]")
+    failed = lib.ina_udp_pair(fds)
+    if failed:
+        raise OSError(-failed, f"cannot make UDP sockets on loopback: {os.strerror(-failed)}")
+    return fds[0], fds[1]
+
+
+def adopt_udp(fd: int, source: Address, destination: Address, max_frame: int = 2048, frames: int = 256) -> Port:
+    """As :func:`open_udp` over a socket that is connected to its peer, such as one of a :func:`udp_pair`. The caller keeps its
+    descriptor and may close it."""
+    config = _udp_config(source, destination, max_frame, frames)
+    handle = lib.ina_port_udp_adopt(ffi.new("struct ina_udp_config *", config), fd)
+    if handle == ffi.NULL:
+        raise _error(f"UDP port: descriptor {fd} is no connected UDP socket")
+    return Port(handle, f"UDP {lib.ina_port_udp_bound(handle)}")
+
+
+def _udp_config(source: Address, destination: Address, max_frame: int, frames: int) -> dict:
     if not MIN_FRAME <= max_frame <= MAX_FRAME:
         raise ValueError(f"UDP port: max_frame is {max_frame}, expected {MIN_FRAME} to {MAX_FRAME}")
     if not 1 <= frames <= 4096:
         raise ValueError(f"UDP port: frames is {frames}, expected 1 to 4096")
-    peer_ip, peer_port = peer or ("0.0.0.0", 0)
-    config = {
-        "bind_ip": _ip(bind[0]),
-        "bind_port": _port(bind[1]),
-        "peer_ip": _ip(peer_ip),
-        "peer_port": _port(peer_port),
-        "max_frame": max_frame,
-        "frames": frames,
-    }
+    config: dict = {"max_frame": max_frame, "frames": frames}
     for prefix, address in (("src", source), ("dst", destination)):
         config |= {
             f"{prefix}_ip": _ip(address.ip),
             f"{prefix}_port": _port(address.port),
             f"{prefix}_mac": _mac(address.mac),
         }
-    handle = lib.ina_port_udp_open(ffi.new("struct ina_udp_config *", config))
-    if handle == ffi.NULL:
-        raise _error(f"UDP port: cannot bind {bind[0]}:{bind[1]}")
-    return Port(handle, f"UDP {bind[0]}:{lib.ina_port_udp_bound(handle)}")
+    return config
 
 
 def open_packet(interface: str, max_frame: int = 1514, frames: int = 256) -> Port:

@@ -109,23 +109,26 @@ static void hostile(void)
     close(memfd);
 }
 
-static struct ina_port *udp(uint16_t peer_port)
+static struct ina_port *udp(int fd, uint16_t peer_port)
 {
     struct ina_udp_config config = {
-        .bind_ip = INADDR_LOOPBACK, .peer_ip = peer_port ? INADDR_LOOPBACK : 0, .peer_port = peer_port,
+        .bind_ip = INADDR_LOOPBACK, .peer_ip = INADDR_LOOPBACK, .peer_port = peer_port,
         .src_ip = 0x0a000001, .dst_ip = 0x0a00fffe, .src_port = 4000, .dst_port = 0xbee0,
         .max_frame = MAX_FRAME, .frames = FRAMES};
-    struct ina_port *port = ina_port_udp_open(&config);
-    CHECK(port);
-    return port;
+    return fd < 0 ? ina_port_udp_open(&config) : ina_port_udp_adopt(&config, fd);
 }
 
 static void sockets(void)
 {
-    struct ina_port *a = udp(0), *b = udp(ina_port_udp_bound(a)), *c = udp(ina_port_udp_bound(a));
+    int fds[2];
+    CHECK(ina_udp_pair(fds) == 0);
+    struct ina_port *a = udp(fds[0], 0), *b = udp(fds[1], 0), *c = udp(-1, ina_port_udp_bound(a));
+    CHECK(a && b && c && !udp(-1, 0) && errno == EDESTADDRREQ && !udp(STDIN_FILENO, 0));
+    close(fds[0]);
+    close(fds[1]);
     struct ina_packet pkts[BATCH];
     CHECK(traffic(b, a, 1) == 5000);
-    CHECK(traffic(a, b, 1) == 5000); /* the peer is learned */
+    CHECK(traffic(a, b, 1) == 5000);
     CHECK(ina_port_tx_get(c, pkts, 3) == 3);
     fill(&pkts[0], 1, 60);
     fill(&pkts[1], 1, 60);
@@ -134,7 +137,7 @@ static void sockets(void)
     pkts[2].data[39] = 27; /* UDP length one beyond the frame */
     ina_port_tx_put(c, pkts, 3, 0);
     CHECK(c->stats.tx_packets == 1 && c->stats.tx_malformed == 2);
-    CHECK(ina_port_rx(a, pkts, BATCH, 0) == 0 && a->stats.rx_foreign == 1);
+    CHECK(ina_port_rx(a, pkts, BATCH, 0) == 0 && a->stats.rx_packets == 5000); /* a stranger's */
     ina_port_close(a);
     ina_port_close(b);
     ina_port_close(c);
