@@ -19,7 +19,7 @@ from ina.compiler import p4info as p4info_of
 from ina.compiler.cc import c_compiler, compile_to, toolchain
 from ina.compiler.emit import c_file
 from ina.compiler.emit_names import Origins
-from ina.compiler.errors import CompileError, render
+from ina.compiler.errors import CompileError, internal_errors, render
 from ina.compiler.frontend import check, deep_recursion, parse_text
 from ina.compiler.lower import lower
 from ina.compiler.optimise import optimise
@@ -141,7 +141,7 @@ def _unchanged(known: Path) -> CompiledProgram | None:
 
 def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
     """(C text, P4Info, layout of each pipeline) of a checked program. Raises CompileError for what is not supported."""
-    with deep_recursion():
+    with internal_errors(program.filename), deep_recursion():
         modules = lower(program)
         for module in modules:
             optimise(module)

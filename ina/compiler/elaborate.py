@@ -8,10 +8,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from ina.compiler import ast, types
+from ina.compiler.architecture import architecture_of
 from ina.compiler.check_const import fold_binary, fold_cast, fold_concat, fold_slice, fold_unary
 from ina.compiler.errors import CompileError, Note
 from ina.compiler.instances import instances_of, tables_of
-from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
+from ina.compiler.program import CheckedProgram, Instance
 
 Environment = dict[ast.Node, Any]
 """Values of constructor parameters and instances of the enclosing objects, by declaration"""
@@ -25,6 +26,7 @@ MOST_CELLS = 2**31 - 1  # p4c's largest
 def elaborate(program: CheckedProgram) -> None:
     """Fills `program.main` and `program.globals`."""
     environment: Environment = {}
+    packages: list[Instance] = []  # beside main: what is only in them never runs
     for d in program.declarations:
         if not isinstance(d, ast.Instantiation):
             continue
@@ -34,11 +36,13 @@ def elaborate(program: CheckedProgram) -> None:
             if not isinstance(d.type, types.PackageType):
                 raise CompileError(d.span, f"'main' must be a package, not {d.type}")
             program.main = instance
+        elif isinstance(d.type, types.PackageType):
+            packages.append(instance)
         else:
             program.globals[d.name] = instance
     _name_pipelines(program)
-    _check_names([*program.globals.values(), *([program.main] if program.main else [])])
-    if program.main is not None and program.main.decl.name in ARCHITECTURES:
+    _check_names([*program.globals.values(), *([program.main] if program.main else packages)])
+    if architecture_of(program) is not None:
         _check_sizes(program)
 
 

@@ -11,7 +11,9 @@ markers. `CompileError` carries one or more `Diagnostic`s and prints them as a c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -75,6 +77,37 @@ class CompileError(Exception):
 
     def __str__(self) -> str:
         return render(self.diagnostics, self.sources)
+
+
+@contextmanager
+def internal_errors(filename: str) -> Iterator[None]:
+    """Makes of an exception that is neither the program's fault nor the machine's a CompileError that says so: at the piece of
+    the program that was looked at, with the place in the compiler."""
+    try:
+        yield
+    except (CompileError, OSError, MemoryError):
+        raise
+    except RecursionError as error:
+        raise CompileError(_looked_at(error, filename), "this is nested too deep", ["name its parts"]) from None
+    except Exception as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
+        raise CompileError(
+            _looked_at(error, filename),
+            f"internal error of the compiler: {type(error).__name__}: {error} ({place})",
+            ["the compiler is wrong here, whatever the program is: please report it with the program and these lines"],
+        ) from error
+
+
+def _looked_at(error: Exception, filename: str) -> Span:
+    """The span of the innermost piece of the program that a function was given."""
+    found = Span(filename, 0, 0, 0)
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        for value in frame.f_locals.values():
+            span = getattr(value, "span", None)
+            if isinstance(span, Span) and span.line and not isinstance(value, Exception):
+                found = span
+    return found
 
 
 def render(diagnostics: Iterable[Diagnostic], sources: dict[str, str], severity: str = "error") -> str:

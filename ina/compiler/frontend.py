@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ina.compiler import ast
 from ina.compiler.check import check_program
-from ina.compiler.errors import CompileError
+from ina.compiler.errors import CompileError, internal_errors
 from ina.compiler.lexer import tokenize
 from ina.compiler.parser import Parser
 from ina.compiler.preprocess import preprocess
@@ -71,7 +71,7 @@ def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) 
     `sources` is the text of the files that line markers name, for columns and messages.
     """
     try:
-        with deep_recursion():
+        with internal_errors(filename), deep_recursion():
             return Parser(tokenize(text, filename, sources)).parse_program(filename)
     except CompileError as error:
         error.sources.update(sources or {filename: text})
@@ -80,5 +80,5 @@ def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) 
 
 def check(program: ast.Program) -> CheckedProgram:
     """Resolve and check a parsed program, annotating its tree in place. Raises CompileError with every error found."""
-    with deep_recursion():
+    with internal_errors(program.filename), deep_recursion():
         return check_program(program)

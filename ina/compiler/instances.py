@@ -7,8 +7,9 @@ from dataclasses import fields
 from typing import Any
 
 from ina.compiler import ast
+from ina.compiler.architecture import architecture_of
 from ina.compiler.errors import CompileError
-from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
+from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.types import RecordType, SerEnumType, StructType, TupleType, Type, strip_new
 
 
@@ -53,7 +54,7 @@ def table_size(program: CheckedProgram, owner: Instance, decl: ast.TableDecl) ->
     """`size` of a table of `owner`, else what p4c takes: 1024, its Tofino back end `min_size` or 512."""
     if size := decl.size or owner.sizes.get(decl.name):
         return size
-    if program.main is None or ARCHITECTURES.get(program.main.decl.name) != "tna":
+    if architecture_of(program) != "tna":
         return 1024
     least = decl.properties.get("min_size")
     return least.value.const if least is not None and isinstance(least.value.const, int) else 512
@@ -61,7 +62,7 @@ def table_size(program: CheckedProgram, owner: Instance, decl: ast.TableDecl) ->
 
 def only_pipeline(program: CheckedProgram) -> str:
     """The name of a TNA program's pipeline, where it has one; empty: names begin with their pipelines' anyway."""
-    if program.main is None or ARCHITECTURES.get(program.main.decl.name) != "tna":
+    if architecture_of(program) != "tna":
         return ""
     pipelines = [a for a in program.main.args.values() if isinstance(a, Instance)]
     if len(pipelines) != 1:
@@ -201,8 +202,7 @@ def field_list(program: CheckedProgram, t: RecordType, index: int) -> list[tuple
 
 def value_set_kind(program: CheckedProgram) -> str:
     """How fields without `@match` are matched: a Tofino's parsers match under masks."""
-    package = program.main.decl.name if program.main is not None else ""
-    return "ternary" if ARCHITECTURES.get(package) == "tna" else "exact"
+    return "ternary" if architecture_of(program) == "tna" else "exact"
 
 
 def value_set_fields(t: Type, kind: str, name: str = "") -> list[tuple[str, Type, str]]:

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from ina.compiler import ast
+from ina.compiler.architecture import supported_architecture
 from ina.compiler.frontend import deep_recursion
 from ina.compiler.instances import (
     action_name,
@@ -27,7 +28,7 @@ from ina.compiler.instances import (
     value_set_fields,
     value_set_kind,
 )
-from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
+from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.reference.expressions import Frame, InterpreterError
 from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.compiler.reference.statements import Statements
@@ -72,15 +73,12 @@ class Interpreter(Statements):
 
     Control plane: `tables`, `profiles`, `value_sets`, `registers`, `counters`, `meters` (by name),
     `multicast_groups` (group -> [(port, rid)]), `clone_sessions` (session -> CloneSession).
-    What happened besides output: `digests`, `log`, `drops` (by reason).
+    What happened besides output: `digests`, `log`, `drops` (by reason). Raises CompileError for other architectures.
     """
 
     def __init__(self, checked: CheckedProgram, seed: int = 0) -> None:
         super().__init__()
-        if checked.main is None or checked.main.decl.name not in ARCHITECTURES:
-            raise InterpreterError(
-                None, f"{checked.filename}: no main package V1Switch or Switch; the interpreter runs v1model and TNA programs"
-            )
+        architecture = supported_architecture(checked)
         self.program = checked
         self.tables: NameMap[Table] = NameMap("table")
         self.profiles: NameMap[ActionProfile] = NameMap("action profile")
@@ -90,8 +88,7 @@ class Interpreter(Statements):
         self.meters: NameMap[MeterArray] = NameMap("meter")
         self._tables: dict[tuple[Instance | None, ast.TableDecl], Table] = {}
         self._value_sets: dict[tuple[Instance | None, ast.ValueSetDecl], ValueSet] = {}
-        tna = ARCHITECTURES[checked.main.decl.name] == "tna"
-        self.architecture: V1Model | Tna = Tna(self, seed) if tna else V1Model(self, seed)
+        self.architecture: V1Model | Tna = Tna(self, seed) if architecture == "tna" else V1Model(self, seed)
         instances = list(instances_of(checked))
         for instance in instances:
             self._create_object(instance)

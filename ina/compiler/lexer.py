@@ -47,6 +47,8 @@ class Tokens:
     kinds: list[str]
     texts: list[str]
     spans: list[Span]
+    joined: set[int]
+    """Numbers of the `>` that the next token's `>` or `>=` follows without space: macros put them at one place."""
 
 
 def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) -> Tokens:
@@ -56,6 +58,7 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
     kinds: list[str] = []
     texts: list[str] = []
     spans: list[Span] = []
+    joined: set[int] = set()
     originals = {name: source.split("\n") for name, source in (sources or {}).items()}
     lines = originals.get(filename, [])
     file, line, pos, end, line_start = filename, 1, 0, len(text), 0
@@ -105,6 +108,8 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
                 kind = "_"
         elif kind == "op" or kind == "at":
             kind = word
+            if word == ">" and text[pos : pos + 1] == ">":
+                joined.add(len(kinds))
         if columns.exact:
             col, length = start - line_start + 1, len(word)
         else:
@@ -119,7 +124,7 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
     kinds.append("eof")
     texts.append("end of file")
     spans.append(Span(file, line, max(1, pos - line_start + 1), 1))
-    return Tokens(kinds, texts, spans)
+    return Tokens(kinds, texts, spans, joined)
 
 
 class _Columns:

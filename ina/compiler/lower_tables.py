@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places
+from ina.compiler.errors import CompileError
 from ina.compiler.instances import (
     action_name,
     entry_priorities,
@@ -173,10 +174,11 @@ class Tables(Parsers):
         for i, entry in enumerate(table.entries):
             if entry["action"] == index:
                 given = decl.entries[entry["source"]].action.args
+                bound = table.actions[index]["ref"].args or [None] * len(given)
                 body = [
                     ir.Assign(p, self.constant(a.const, a.type, a))
-                    for p, a in zip(params, given, strict=True)
-                    if a is not None
+                    for p, a, own in zip(params, given, bound, strict=True)
+                    if a is not None and own is None
                 ]
                 cases.append((i, body))
         if cases:
@@ -193,6 +195,8 @@ class Tables(Parsers):
             shape = places.scalar_shape(key.expr.type)
             if shape is None:
                 raise self.unsupported(key, f"a key of type {key.expr.type}")
+            if shape[0] == 0:
+                raise CompileError(key.expr.span, f"a key of type {key.expr.type} tells nothing apart", ["leave it out"])
             match = "exact" if key.match_kind in EXACT else key.match_kind
             if match not in ("exact", "lpm", "ternary", "range", "optional"):
                 raise self.unsupported(key, f"match kind '{key.match_kind}'")

@@ -8,7 +8,6 @@ recirculate, transmit. Values that were never written are zero.
 from __future__ import annotations
 
 from ina.compiler import fold, ir
-from ina.compiler.errors import NO_SPAN, CompileError
 from ina.compiler.lower_externs import DROP_PORT
 from ina.compiler.lower_pipeline import CALL, Pipelines
 
@@ -39,12 +38,6 @@ class V1Model(Pipelines):
     def lower(self) -> ir.Module:
         main = self.program.main
         assert main is not None
-        if len(main.decl.params) != 6:
-            raise CompileError(
-                main.site.span if main.site else NO_SPAN,
-                f"this V1Switch has {len(main.decl.params)} parameters, v1model's has 6",
-                ["include <v1model.p4> instead of declaring the package"],
-            )
         self.instance = main
         parser, verify, ingress, egress, compute, deparser = (main.args[p.name] for p in main.decl.params)
         _, self.headers, self.meta, self.standard = (

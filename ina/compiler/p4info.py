@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from ina.compiler import ast
+from ina.compiler.architecture import architecture_of
+from ina.compiler.errors import CompileError
 from ina.compiler.instances import (
     action_name,
     calls_in,
@@ -24,8 +26,9 @@ from ina.compiler.instances import (
     tables_of,
     value_set_kind,
 )
+from ina.compiler.p4info_files import FIELDS
 from ina.compiler.p4info_types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
-from ina.compiler.program import ARCHITECTURES, CheckedProgram, Instance
+from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.types import (
     BitType,
     BoolType,
@@ -208,13 +211,13 @@ class _Builder:
     def _package(self) -> None:
         """PkgInfo: `@pkginfo` on the main instance, and the architecture's name (P4Runtime §6.2.1)."""
         main = self.program.main
-        info: Json = {"arch": ARCHITECTURES.get(main.decl.name, main.decl.name)}
+        info: Json = {"arch": architecture_of(self.program) or main.decl.name}
         annotations = main.site.annotations if main.site is not None else []
         for a in annotations:
             if a.name == "pkginfo":
-                info.update(pairs_of(a))
+                info.update(pairs_of(a, "PkgInfo"))
             elif a.name == "platform_property":
-                info["platformProperties"] = {camel_case(key): value for key, value in pairs_of(a).items()}
+                info["platformProperties"] = pairs_of(a, "PlatformProperties")
         own = [a for a in annotations if a.name not in ("pkginfo", "platform_property")]
         self.info["pkgInfo"] = annotate(info, own)
 
@@ -482,17 +485,32 @@ def flat_fields(t: RecordType, prefix: str = "") -> Iterator[tuple[str, Field]]:
             yield prefix + name, f
 
 
-def pairs_of(annotation: ast.Annotation) -> dict[str, str | int]:
-    """`name = value` pairs of a structured annotation, or of one in parentheses as `@pkginfo(...)` is written."""
+def pairs_of(annotation: ast.Annotation, message: str) -> Json:
+    """`name = value` pairs of a structured annotation, or of one in parentheses as `@pkginfo(...)` is written, as fields of
+    `message` (p4info_files.py). Raises CompileError for other names and types."""
     if annotation.pairs:
-        return {key: constant_of(e) for key, e in annotation.pairs.items()}
-    out: dict[str, str | int] = {}
-    for pair in re.findall(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|\w+)', " ".join(annotation.tokens)):
-        key, value = pair
-        out[key] = value[1:-1] if value.startswith('"') else int(value, 0)
+        pairs = {key: constant_of(e) for key, e in annotation.pairs.items()}
+    else:
+        found = re.findall(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|\w+)', " ".join(annotation.tokens))
+        pairs = {key: _pair_value(value) for key, value in found}
+    fields = {f.name: f for f in FIELDS[message] if f.type in ("string", "int") and not f.kind}
+    out: Json = {}
+    for key, value in pairs.items():
+        if key not in fields:
+            raise CompileError(annotation.span, f"@{annotation.name} has no '{key}': expected {', '.join(fields)}")
+        wanted = {"string": str, "int": int}[fields[key].type]
+        if type(value) is not wanted:
+            example = f'a string, as in {key} = "1.0"' if wanted is str else f"an integer, as in {key} = 64"
+            raise CompileError(annotation.span, f"@{annotation.name}: '{key}' takes {example}")
+        out[fields[key].json_name] = value
     return out
 
 
-def camel_case(name: str) -> str:
-    first, *others = name.split("_")
-    return first + "".join(word.title() for word in others)
+def _pair_value(text: str) -> str | int | None:
+    """None: neither a string nor an integer."""
+    if text.startswith('"'):
+        return text[1:-1]
+    try:
+        return int(text, 0)
+    except ValueError:
+        return None

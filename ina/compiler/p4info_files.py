@@ -29,7 +29,9 @@ MESSAGES = {
     "Extern": "extern_type_id=1:int extern_type_name=2:string instances=3:ExternInstance*",
     "ExternInstance": "preamble=1:Preamble",
     "PkgInfo": "name=1:string version=2:string doc=3:Documentation arch=5:string organization=6:string"
-    " contact=7:string url=8:string " + _NOTES.format(4, 9),
+    " contact=7:string url=8:string platform_properties=10:PlatformProperties " + _NOTES.format(4, 9),
+    "PlatformProperties": "multicast_group_table_size=1:int multicast_group_table_total_replicas=2:int"
+    " multicast_group_table_max_replicas_per_entry=3:int",
     "Documentation": "brief=1:string description=2:string",
     "Preamble": "id=1:int name=2:string alias=3:string doc=5:Documentation " + _NOTES.format(4, 6),
     "Table": "preamble=1:Preamble match_fields=2:MatchField* action_refs=3:ActionRef* const_default_action_id=4:int"

@@ -78,7 +78,7 @@ def constant_json(e: ast.Expr) -> Json:
 
 
 def constant_of(e: ast.Expr) -> Any:
-    """The value of an annotation's expression, checked or just parsed. Raises ValueError where names occur in it."""
+    """The value of an annotation's expression, checked or just parsed. Raises CompileError where names occur in it."""
     if e.const is not None:
         return e.const
     if isinstance(e, ast.IntLiteral | ast.BoolLiteral | ast.StringLiteral):
@@ -87,7 +87,7 @@ def constant_of(e: ast.Expr) -> Any:
         return fold_unary(e.op, constant_of(e.operand), INT)
     if isinstance(e, ast.Binary):
         return fold_binary(e.op, constant_of(e.left), constant_of(e.right), INT)
-    raise ValueError(f"{e.span}: an annotation for the control plane takes literals; write the value out")
+    raise CompileError(e.span, "an annotation for the control plane takes literals", ["write the value out"])
 
 
 def annotate(message: Json, annotations: list[ast.Annotation], skip: tuple[str, ...] = ()) -> Json:

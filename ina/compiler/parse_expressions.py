@@ -39,7 +39,7 @@ class ExpressionParser:
     """Token stream, types and expressions. Every `parse_*` consumes what it describes or raises CompileError."""
 
     def __init__(self, tokens: Tokens) -> None:
-        self.kinds, self.texts, self.spans = tokens.kinds, tokens.texts, tokens.spans
+        self.kinds, self.texts, self.spans, self.joined = tokens.kinds, tokens.texts, tokens.spans, tokens.joined
         self.pos = 0
         self.depth = 0
         self.in_width = False
@@ -232,10 +232,7 @@ class ExpressionParser:
         return left
 
     def _shift_right(self) -> bool:
-        if self.kinds[self.pos + 1] != ">":
-            return False
-        first, second = self.spans[self.pos], self.spans[self.pos + 1]
-        return first.line == second.line and second.col == first.col + 1
+        return self.kinds[self.pos + 1] == ">" and self.pos in self.joined
 
     def parse_unary(self) -> ast.Expr:
         kind = self.kinds[self.pos]

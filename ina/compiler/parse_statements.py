@@ -244,13 +244,13 @@ class StatementParser(ExpressionParser):
         """lvalue = expression, lvalue op= expression, call"""
         start = self.pos
         target = self.parse_postfix(self.parse_primary())
-        kind, span = self.kinds[self.pos], self.spans[self.pos]
+        kind = self.kinds[self.pos]
         statement: ast.Statement
         if kind == "=" or kind in COMPOUND:
             self.pos += 1
             value = self.parse_expression()
             statement = ast.Assign(join(target.span, value.span), target, "=" if kind == "=" else kind[:-1], value)
-        elif kind == ">" and self.kinds[self.pos + 1] == ">=" and self.spans[self.pos + 1].col == span.col + 1:
+        elif kind == ">" and self.kinds[self.pos + 1] == ">=" and self.pos in self.joined:
             self.pos += 2
             value = self.parse_expression()
             statement = ast.Assign(join(target.span, value.span), target, ">>", value)

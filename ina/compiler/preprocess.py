@@ -6,6 +6,7 @@ The output is one text with `#line` markers; `lexer.py` maps positions back thro
 from __future__ import annotations
 
 import copy
+import difflib
 import io
 import os
 import re
@@ -21,7 +22,27 @@ from ina.compiler.errors import CompileError, Note, Span
 P4INCLUDE = Path(__file__).parent / "p4include"
 MAX_INCLUDE_DEPTH = 64
 _STRING_OR_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
+_SPLICED = re.compile(r"(?<=\w)\\\n(?=\w)")
+_RULE = re.compile(r"^[ \t]*##.*$", re.MULTILINE)
+"""A line that begins with `##` is no directive: p4c skips it, as it skips `# text`."""
+DIRECTIVES = ("define", "undef", "include", "if", "ifdef", "ifndef", "elif", "else", "endif", "error", "line", "pragma")
+NEED_MORE = {"define": "a name", "undef": "a name", "ifdef": "a name", "ifndef": "a name", "if": "a condition",
+             "elif": "a condition", "include": "a file", "pragma": "what it says"}  # fmt: skip
 _NOTHING: frozenset[str] = frozenset()
+
+
+def _splice(text: str) -> str:
+    """Joins names that a backslash splits over two lines (C11 5.1.1.2); the lines they lose stand behind the next end of line."""
+    first, *parts = _SPLICED.split(text)
+    lost = 0
+    out = [first]
+    for part in parts:
+        lost += 1
+        end = re.search(r"(?<!\\)\n", part)
+        if end is not None:
+            part, lost = part[: end.end()] + "\n" * lost + part[end.end() :], 0
+        out.append(part)
+    return "".join(out)
 
 
 def _join_string(m: re.Match[str]) -> str:
@@ -51,6 +72,7 @@ class _Preprocessor(pcpp.Preprocessor):
         self.diagnostics: list[CompileError] = []
         self.searched = list(dict.fromkeys(include_dirs))
         self._depth = 0
+        self.directive: Any = None
         for directory in include_dirs:
             self.add_path(directory)
 
@@ -62,7 +84,7 @@ class _Preprocessor(pcpp.Preprocessor):
             self.sources[source] = input
             name = source
             self.rewrite_paths = [("^.+$", lambda _: name)]  # how pcpp spells the file in line markers
-        input = _STRING_OR_COMMENT.sub(_join_string, input)
+        input = _RULE.sub("", _STRING_OR_COMMENT.sub(_join_string, _splice(input)))
         self._depth += 1
         if self._depth > MAX_INCLUDE_DEPTH:
             self._fail(
@@ -154,6 +176,9 @@ class _Preprocessor(pcpp.Preprocessor):
         self._fail(file, line, msg)
 
     def on_directive_handle(self, directive: Any, toks: Any, ifpassthru: bool, precedingtoks: Any) -> bool | None:
+        self.directive = directive
+        if not toks and directive.value in NEED_MORE:
+            self._fail(directive.source, directive.lineno, f"#{directive.value} needs {NEED_MORE[directive.value]}")
         if directive.value == "define":
             for tok in toks:  # comments in a macro must not come out where it is used
                 if tok.type in self.t_COMMENT:
@@ -172,7 +197,11 @@ class _Preprocessor(pcpp.Preprocessor):
             return None  # passed on: the lexer follows it
         if directive.value in ("warning", "pragma", "ident"):
             return True
-        self._fail(directive.source, directive.lineno, f"unknown preprocessor directive #{directive.value}")
+        meant = difflib.get_close_matches(directive.value, DIRECTIVES, n=1)
+        if meant and not any(tok.type in self.t_WS for tok in precedingtoks[1:]):
+            notes = [f"did you mean #{meant[0]}?"]
+            self._fail(directive.source, directive.lineno, f"unknown preprocessor directive #{directive.value}", notes)
+        return True  # p4c skips the line: programs have comments of that kind
 
     def _fail(self, file: str, line: int, message: str, notes: Sequence[Note | str] = ()) -> NoReturn:
         lines = self.sources.get(file, "").splitlines()
@@ -214,6 +243,12 @@ def preprocess(
     for name, value in (defines or {}).items():
         preprocessor.define(f"{name} {value}")
     out = io.StringIO()
-    preprocessor.parse(source, str(path))
-    preprocessor.write(out)
+    try:
+        preprocessor.parse(source, str(path))
+        preprocessor.write(out)
+    except (IndexError, ValueError, TypeError, AttributeError) as error:  # pcpp's, of what it did not expect
+        where = preprocessor.directive
+        if where is None:
+            raise
+        preprocessor._fail(where.source, where.lineno, f"malformed #{where.value} ({type(error).__name__}: {error})")
     return out.getvalue(), preprocessor.sources

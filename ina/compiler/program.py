@@ -8,9 +8,6 @@ from typing import Any
 from ina.compiler import ast, types
 from ina.compiler.errors import Diagnostic
 
-ARCHITECTURES = {"V1Switch": "v1model", "Switch": "tna", "MultiParserSwitch": "tna"}
-"""Name of the architecture by that of its package."""
-
 
 @dataclass(eq=False, slots=True)
 class Instance:

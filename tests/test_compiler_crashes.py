@@ -1,0 +1,138 @@
+"""Programs at which the compiler once fell over: each compiles, or is refused at its place; and what is the compiler's own fault
+says so."""
+
+from __future__ import annotations
+
+import pytest
+from shadow import Shadowed
+from v1_program import data, source
+
+from ina.compiler import lower_v1model, p4info_files
+from ina.compiler.build import compile_program, generate
+from ina.compiler.errors import CompileError
+from ina.compiler.frontend import load, parse_text
+from ina.compiler.interpreter import Interpreter
+
+BLOCKS = source().partition("V1Switch(")[0]
+MAIN = "V1Switch(P(), V(), I(), E(), C(), D()) main;"
+TABLE = "table t { key = { hdr.data.d: exact; } actions = { NoAction; } }"
+
+
+def program(tmp_path, text: str):
+    path = tmp_path / "program.p4"
+    path.write_text(text)
+    return path
+
+
+OWN_PACKAGES = {
+    "a Switch of its own": (
+        "#include <core.p4>\ncontrol c(inout bit<8> x); package Switch(c a); control C(inout bit<8> x) { apply {} }"
+        " Switch(C()) main;", "this package 'Switch' is not TNA's"),
+    "a Switch with parsers": (
+        "#include <core.p4>\nparser p<H>(packet_in b, out H h); control c<H>(inout H h); package Pipeline<H>(p<H> a, c<H> b);"
+        " package Switch<H>(Pipeline<H> p); header h_t { bit<8> x; } parser P(packet_in b, out h_t h) { state start {"
+        " transition accept; } } control C(inout h_t h) { apply {} } Pipeline(P(), C()) pipe; Switch(pipe) main;",
+        "this package 'Switch' is not TNA's"),
+    "a V1Switch of its own": (
+        "control c(inout bit<8> x); package V1Switch(c a); control C(inout bit<8> x) { apply {} } V1Switch(C()) main;",
+        "this package 'V1Switch' is not v1model's"),
+    "PSA": (
+        "control c(inout bit<8> x); package PSA_Switch(c a); control C(inout bit<8> x) { apply {} } PSA_Switch(C()) main;",
+        "is for the Portable Switch Architecture"),
+    "no package's name": ("", "the program has no 'main'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", OWN_PACKAGES)
+def test_packages_that_only_have_a_known_name(tmp_path, case):
+    text, says = OWN_PACKAGES[case]
+    checked = load(program(tmp_path, text))
+    for use in (generate, Interpreter):
+        with pytest.raises(CompileError, match=says):
+            use(checked)
+
+
+def test_packages_beside_main_take_no_part(tmp_path):
+    text = source(ingress="t.apply();", ingress_locals=TABLE).replace(MAIN, MAIN.replace("main", "other") + MAIN)
+    checked = load(program(tmp_path, text))
+    generate(checked)
+    assert list(Interpreter(checked).tables) == ["I.t"]
+
+
+def test_properties_of_the_platform(tmp_path):
+    """Equal to what p4c writes for its pkginfo_annotation.p4."""
+    notes = ('@pkginfo(name = "n", version = "v")\n@platform_property(multicast_group_table_size = 10,'
+             " multicast_group_table_total_replicas = 20, multicast_group_table_max_replicas_per_entry = 30)\n")  # fmt: skip
+    info = generate(load(program(tmp_path, BLOCKS + notes + MAIN)))[1]
+    wanted = """pkg_info {
+  name: "n"
+  version: "v"
+  arch: "v1model"
+  platform_properties {
+    multicast_group_table_size: 10
+    multicast_group_table_total_replicas: 20
+    multicast_group_table_max_replicas_per_entry: 30
+  }
+}
+"""
+    assert wanted in p4info_files.text(info)
+    assert b"\x52\x06\x08\x0a\x10\x14\x18\x1e" in p4info_files.binary(info)  # field 10: 6 bytes
+
+
+@pytest.mark.parametrize(
+    ("note", "says"),
+    [
+        ("@pkginfo(version=IDENT)", "@pkginfo: 'version' takes a string, as in version = \"1.0\""),
+        ("@pkginfo(name=5)", "@pkginfo: 'name' takes a string"),
+        ('@pkginfo(nmae="x")', "@pkginfo has no 'nmae': expected name, version, arch"),
+        ("@platform_property(multicast_group_table_size=X)", "takes an integer, as in multicast_group_table_size = 64"),
+    ],
+)
+def test_properties_of_another_type(tmp_path, note, says):
+    with pytest.raises(CompileError) as error:
+        generate(load(program(tmp_path, BLOCKS + note + MAIN)))
+    assert says in error.value.message and error.value.span.line
+
+
+def test_a_key_without_bits(tmp_path):
+    text = source(types="header z_t { bit<8> p; bit<0> q; }", headers="z_t z;", ingress="t.apply();",
+                  ingress_locals="table t { key = { hdr.data.d: exact; hdr.z.q: exact; } actions = { NoAction; } }")  # fmt: skip
+    with pytest.raises(CompileError, match="a key of type bit<0> tells nothing apart") as error:
+        compile_program(program(tmp_path, text))
+    assert error.value.span.line
+
+
+PUT = """action put(out bit<8> r, bit<8> v) { r = v; }
+table t { key = { hdr.data.d: exact; } actions = { put(hdr.data.e); NoAction; }
+    %sentries = { 0: put(hdr.data.e, 7); 1: put(hdr.data.e, 9); } default_action = NoAction; }"""
+
+
+@pytest.mark.parametrize("const", ["const ", ""])
+def test_entries_of_an_action_with_an_out_parameter(tmp_path, const):
+    switch = Shadowed(program(tmp_path, source("t.apply();", ingress_locals=PUT % const)), cflags=["-O1"])
+    for d, e in ((0, 7), (1, 9), (2, 3)):
+        assert switch.process(data(d=d, e=3)) == [(1, data(d=d, e=e))]
+
+
+def test_internal_errors_say_that_they_are(tmp_path, monkeypatch):
+    def wrong(self, node):
+        raise ValueError("not enough values to unpack")
+
+    monkeypatch.setattr(lower_v1model.V1Model, "_assignment", wrong)
+    path = program(tmp_path, source())
+    with pytest.raises(CompileError) as error:
+        generate(load(path))
+    (diagnostic,) = error.value.diagnostics
+    assert diagnostic.message.startswith("internal error of the compiler: ValueError: not enough values to unpack (")
+    assert "test_compiler_crashes.py:" in diagnostic.message
+    assert "please report it" in diagnostic.notes[0].message
+    assert path.read_text().splitlines()[diagnostic.span.line - 1].strip().startswith("apply { sm.egress_spec = 1;")
+
+
+def test_internal_errors_of_the_front_end(monkeypatch):
+    def wrong(self, *args):
+        raise KeyError("x")
+
+    monkeypatch.setattr("ina.compiler.parser.Parser.parse_program", wrong)
+    with pytest.raises(CompileError, match="internal error of the compiler: KeyError"):
+        parse_text("", "program.p4")
