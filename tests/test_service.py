@@ -23,7 +23,8 @@ from ina.control.channel import listen
 from ina.control.client import Client, ControlError
 from ina.control.host import plug_in
 from ina.control.server import Server
-from ina.control.service import Service, Session
+from ina.control.service import UNJOINED, Service, Session
+from ina.control.state import StateFile
 
 
 class FakeNetwork:
@@ -247,7 +248,8 @@ def test_a_job_by_http(service, network):
     ("GET", "/nothing", None, 404, "GET / says what there is"),
     ("GET", "/jobs/none", None, 404, "no job 'none'"),
     ("POST", "/switches", {}, 405, "only GET"),
-    ("POST", "/jobs", {"job": "a"}, 400, "admit: missing a required argument: 'workers'"),
+    ("PUT", "/jobs", {}, 405, "GET, POST or DELETE"),
+    ("POST", "/jobs", {"job": "a"}, 400, "admit: workers is missing; expected an integer from 1 to"),
     ("POST", "/jobs", [], 400, "expected a JSON object"),
     ("POST", "/jobs", {"job": "a", "workers": 2}, 400, "or say hosts"),
     ("POST", "/jobs", {"job": "a", "workers": 2, "hosts": ["h1", "h9"]}, 400, "there is no host 'h9'"),
@@ -308,3 +310,111 @@ def test_curl(socket_name):
     command = ["curl", "-sS", "--max-time", "5", "--abstract-unix-socket", socket_name, "http://ina/switches"]
     said = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     assert said["switches"]["s1"]["free_slots"] == 64
+
+
+# ---- what fails half-way
+
+
+class FullDisk:
+    """A state file's disk, which is full or not."""
+
+    def __init__(self, path):
+        self.file, self.is_full = StateFile(path), False
+        self.load, self.path = self.file.load, path
+
+    def save(self, state):
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        self.file.save(state)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    return FullDisk(tmp_path / "jobs.json")
+
+
+def test_what_cannot_be_remembered_is_not_done(network, disk):
+    service = Service(network, job_slots=16, state=disk)
+    workers = joined(service, 1, 3)
+    disk.is_full = True
+    for worker in workers:  # all get the same answer
+        assert worker.ask("admit", job="job", workers=2)["code"] == "system"
+    assert service.controller.jobs == {} and all(target.entities == {} for target in network.targets.values())
+    disk.is_full = False
+    assert workers[0].ask("admit", job="job", workers=2)["ok"]
+    before = {name: dict(target.entities) for name, target in network.targets.items()}
+    disk.is_full = True
+    assert workers[0].ask("attach", job="job", worker=0) == {"ok": False, "code": "system",
+                                                             "error": "attach: No space left on device"}
+    assert network.opened == [] and before == {name: target.entities for name, target in network.targets.items()}
+    disk.is_full = False
+    assert [worker.ask("attach", job="job", worker=i)["ok"] for i, worker in enumerate(workers)] == [True, True]
+    disk.is_full = True
+    assert workers[0].ask("release")["code"] == "system" and not workers[1].said[-1].get("event")
+    for worker in workers:  # a connection's end cannot be refused
+        service.gone(worker, "")
+    assert service.controller.jobs == {} and len(disk.load()["controller"]["jobs"]) == 1
+    disk.is_full = False
+    service.watch._checked_at = 0.0
+    service.tick()
+    assert disk.load()["controller"]["jobs"] == [], "it is remembered as soon as it can be"
+
+
+def test_attach_that_fails_joins_nothing(service):
+    someone = Someone(service, 1)
+    assert someone.ask("attach", job="job", worker=0)["code"] == "unknown"
+    assert someone.job == "" and service.tokens == {}
+
+
+def test_a_defect_costs_one_connection_and_its_job(service, network, monkeypatch):
+    (worker,), (other,) = joined(service, 1), joined(service, 3, job="other")
+    for each in (worker, other):
+        assert each.ask("admit", job=each.job, workers=1)["ok"]
+    monkeypatch.setattr(network, "open_port", lambda *_: {}["defect"])
+    worker.ask("attach", job="job", worker=0)
+    refusal, news = worker.said[-2:]
+    assert refusal["code"] == "internal" and "KeyError: 'defect'" in refusal["error"]
+    assert "a request of worker 0 of job 'job' failed: attach: the switch process has a defect" in news["reason"]
+    assert worker.hang_up_at and not other.hang_up_at
+    monkeypatch.undo()
+    service.gone(worker, "")
+    assert list(service.controller.jobs) == ["other"] and other.ask("attach", job="other", worker=0)["ok"]
+
+
+def test_one_request_of_a_connection_waits_at_a_time(service):
+    (first,) = joined(service, 1)
+    for _ in range(1000):
+        first.ask("admit", job="job", workers=2)
+    assert len(service.pending) == 1
+    assert "an earlier request of this connection still waits for its answer" in first.said[-1]["error"]
+
+
+# ---- jobs that nobody joins
+
+
+def test_a_job_that_nobody_joins_is_over_after_a_while(service, network, monkeypatch):
+    status, _ = ask(service, "POST", "/jobs", {"job": "a", "workers": 2, "hosts": ["h1", "h3"], "token": "t"})
+    assert status == 200 and list(service.controller.jobs) == ["a"]
+    due = service.leases["a"].until
+    assert service.due() <= due
+    monkeypatch.setattr(time, "monotonic", lambda: due)
+    service.tick()
+    assert service.controller.jobs == {} and all(target.entities == {} for target in network.targets.values())
+
+
+def test_a_job_that_was_joined_stays(service, monkeypatch):
+    ask(service, "POST", "/jobs", {"job": "a", "workers": 2, "hosts": ["h1", "h3"], "token": "t"})
+    joined(service, 1, job="a", token="t")
+    monkeypatch.setattr(time, "monotonic", lambda now=time.monotonic: now() + 1e6)
+    service.tick()
+    assert list(service.controller.jobs) == ["a"] and service.leases == {}
+
+
+def test_jobs_that_nobody_has_joined_are_few(service, network):
+    for i in range(4):
+        assert ask(service, "POST", "/jobs", {"job": f"{i}", "workers": 1, "hosts": ["h1"], "slots": 1})[0] == 200
+    service.leases |= {f"more {i}": service.leases["0"] for i in range(UNJOINED)}
+    status, error = ask(service, "POST", "/jobs", {"job": "x", "workers": 1, "hosts": ["h1"], "slots": 1})
+    assert status == 503 and f"{UNJOINED} jobs have been admitted that nobody has joined" in error["error"]
+    (worker,) = joined(service, 1, job="mine")
+    assert worker.ask("admit", job="mine", workers=1)["ok"], "who joins first needs no lease"

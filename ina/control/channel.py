@@ -18,7 +18,8 @@ import socket
 import struct
 import time
 
-MAX_LINE = 1 << 20
+from ina.control.messages import MAX_REPLY, decode
+
 MAX_FDS = 8
 TCP = "tcp:"
 SILENCE = 15  # s after which a machine that says nothing, and answers no probe, is gone
@@ -29,10 +30,10 @@ class ChannelClosed(ConnectionError):
 
 
 class Channel:
-    """One end of a connection. Not thread-safe: its owner serialises calls."""
+    """One end of a connection. Not thread-safe: its owner serialises calls. ``longest``: line, in bytes, that it takes."""
 
-    def __init__(self, sock: socket.socket):
-        self.sock = sock
+    def __init__(self, sock: socket.socket, longest: int = MAX_REPLY):
+        self.sock, self.longest = sock, longest
         self._text = b""
         self._fds: list[int] = []
 
@@ -54,18 +55,19 @@ class Channel:
         """Next message and its descriptors (the caller owns them).
 
         ``deadline`` is a ``time.monotonic()`` value; None takes only what has arrived already.
-        Raises ChannelClosed on hang-up, TimeoutError (saying ``waiting_for``), ValueError for what is not a message.
+        Raises ChannelClosed on hang-up, and for a line that is too long; TimeoutError (saying ``waiting_for``); Malformed for a
+        line that is no message (the next one may be).
         """
         while b"\n" not in self._text:
-            if len(self._text) > MAX_LINE:
-                raise ValueError(f"message longer than {MAX_LINE} bytes")
+            if len(self._text) > self.longest:
+                raise ChannelClosed(f"a message of more than {self.longest} bytes")
             wait = 0.0 if deadline is None else max(0.0, deadline - time.monotonic())
             poller = select.poll()
             poller.register(self.sock, select.POLLIN)
             if not poller.poll(wait * 1000):
                 raise TimeoutError(f"time-out while waiting for {waiting_for}")
             try:
-                data, fds, _, _ = socket.recv_fds(self.sock, 65536, MAX_FDS)
+                data, fds, _, _ = socket.recv_fds(self.sock, 65536, MAX_FDS, socket.MSG_CMSG_CLOEXEC)
             except OSError as error:
                 raise ChannelClosed(f"cannot receive: {error.strerror}") from error
             self._fds += fds
@@ -74,21 +76,12 @@ class Channel:
             self._text += data
         line, self._text = self._text.split(b"\n", 1)
         fds, self._fds = self._fds, []
-        message = json.loads(line)
-        if not isinstance(message, dict):
-            raise ValueError(f"expected a JSON object, got {type(message).__name__}")
-        return message, fds
-
-    def peek(self) -> bytes:
-        """The first bytes of what has arrived; it stays there. b"": the other end hung up."""
         try:
-            return self.sock.recv(16, socket.MSG_PEEK)
-        except OSError as error:
-            raise ChannelClosed(f"cannot receive: {error.strerror}") from error
-
-    def buffered(self) -> bool:
-        """Whether a whole message waits that was read with an earlier one."""
-        return b"\n" in self._text
+            return decode(line), fds
+        except ValueError:
+            for fd in fds:
+                os.close(fd)
+            raise
 
     def hang_up(self) -> None:
         """Shut both directions: the peer sees POLLHUP at once, even while copies of the socket are open elsewhere."""

@@ -61,7 +61,7 @@ class Client:
         self.moved: list[tuple[int, str]] = []  # each time the job was moved to other switches: its incarnation there, and why
         self.left: dict[int, float] = {}  # workers that left in peace: when we heard of it, monotonic seconds
         self._unanswered = 0  # replies to requests that nobody waits for
-        self._unanswered_error: ControlError | None = None
+        self._refused: ControlError | None = None  # this connection, or what nobody waits for the answer of
         try:
             sock = new_socket(name)
         except ValueError as error:
@@ -150,11 +150,11 @@ class Client:
             except TimeoutError as error:
                 raise ControlError("timeout", f"{error} for {self.timeout:g} s") from error
             except (ChannelClosed, ValueError) as error:
-                raise ControlError("gone", self._gone(op)) from error
+                raise self._refused or ControlError("gone", self._gone(op)) from error
             if self._event(message, fds):
                 continue
-            if self._unanswered_error:  # an earlier request of this connection was refused: that is the reason
-                raise self._unanswered_error
+            if self._refused:  # an earlier request of this connection: that is the reason
+                raise self._refused
             if not message.pop("ok", False):
                 raise ControlError(message.get("code", "invalid"), message.get("error", "no reason given"))
             return message, fds
@@ -168,6 +168,9 @@ class Client:
             os.close(fd)
         if kind == "failed":
             self.failure = message["reason"]
+        elif kind == "refused":
+            self._refused = ControlError(message["code"], message["reason"])
+            self.failure = message["reason"]
         elif kind == "moved":
             self.moved.append((message["incarnation"], message["reason"]))
         elif kind == "left":
@@ -175,7 +178,7 @@ class Client:
         elif kind is None:
             self._unanswered -= 1
             if not message.get("ok"):
-                self._unanswered_error = ControlError(message["code"], message["error"])
+                self._refused = ControlError(message["code"], message["error"])
                 if message["code"] in ("failed", "duplicate"):
                     self.failure = message["error"]
         return True
@@ -188,7 +191,7 @@ class Client:
             self._channel.send(message)
         except ChannelClosed as error:
             self.poll()
-            raise ControlError("gone", self._gone(message["op"])) from error
+            raise self._refused or ControlError("gone", self._gone(message["op"])) from error
 
 
 class SwitchProcess:

@@ -19,18 +19,18 @@ from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import unquote
 
+from ina.control import messages
 from ina.control.jobs import AdmissionError
-from ina.control.service import NotYet, Service, Session
+from ina.control.messages import MAX_REQUEST
+from ina.control.service import NotYet, Service, Session, explain
 
-MAX_REQUEST = 1 << 16
-METHODS = (b"GET ", b"POST ", b"DELETE ")
 ROUTES = {"status": "ping", "jobs": "jobs", "switches": "switches", "counters": "counters"}
 STATUS = {
-    "invalid": HTTPStatus.BAD_REQUEST, "system": HTTPStatus.INTERNAL_SERVER_ERROR,
+    "invalid": HTTPStatus.BAD_REQUEST, "internal": HTTPStatus.INTERNAL_SERVER_ERROR, "system": HTTPStatus.INTERNAL_SERVER_ERROR,
     "too_many_workers": HTTPStatus.BAD_REQUEST, "token": HTTPStatus.FORBIDDEN,
     "unknown": HTTPStatus.NOT_FOUND, "method": HTTPStatus.METHOD_NOT_ALLOWED, "duplicate": HTTPStatus.CONFLICT,
     "mismatch": HTTPStatus.CONFLICT, "failed": HTTPStatus.GONE, "switch": HTTPStatus.BAD_GATEWAY,
@@ -46,9 +46,9 @@ class Request:
     body: bytes
 
 
-def looks_like(data: bytes) -> bool:
-    """Whether a connection that begins with ``data`` speaks HTTP."""
-    return data != b"" and any(data.startswith(method) or method.startswith(data) for method in METHODS)
+def looks_like(first: int) -> bool:
+    """Whether a connection that begins with the byte ``first`` speaks HTTP: methods are capital letters, JSON begins with {."""
+    return ord("A") <= first <= ord("Z")
 
 
 def parse(data: bytes) -> Request | None:
@@ -61,26 +61,34 @@ def parse(data: bytes) -> Request | None:
     first, *lines = head.decode("latin-1").split("\r\n")
     parts = first.split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise ValueError(f"not a request line: {first!r}")
+        raise ValueError(f"not a request line: {first[:64]!r}")
     headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     length = headers.get("content-length", "0")
-    if not length.isdigit() or int(length) > MAX_REQUEST:
-        raise ValueError(f"Content-Length {length!r}: expected a number up to {MAX_REQUEST}")
+    if not (length.isascii() and length.isdigit() and len(length) < 10) or int(length) > MAX_REQUEST:
+        raise ValueError(f"Content-Length {length[:32]!r}: expected a number up to {MAX_REQUEST}")
     if len(body) < int(length):
         return None
     return Request(parts[0], unquote(parts[1].partition("?")[0]), headers, body[: int(length)])
 
 
+def answer(service: Service, session: Session, data: bytes) -> bytes | None:
+    """The response to the request in ``data``, which ``session`` sent; None while it is not whole."""
+    try:
+        request = parse(data)
+    except ValueError as error:
+        return _error("invalid", str(error))
+    return None if request is None else respond(service, request, session.pid)
+
+
 def respond(service: Service, request: Request, pid: int) -> bytes:
     """The whole response."""
+    session = Session(pid, lambda message, fds: None)
     try:
-        return response(HTTPStatus.OK, _answer(service, request, Session(pid, lambda message, fds: None)))
+        return response(HTTPStatus.OK, _answer(service, request, session))
     except NotYet as error:
         return _error("invalid", f'the answer would wait for {error}; say "hosts", one for each worker')
-    except AdmissionError as error:
-        return _error(error.code, str(error))
-    except (TypeError, ValueError, OSError) as error:
-        return _error("invalid", str(error))
+    except Exception as error:
+        return _error(*explain(error, f"{request.method} {request.path}"))
 
 
 def _answer(service: Service, request: Request, session: Session) -> dict:
@@ -89,24 +97,23 @@ def _answer(service: Service, request: Request, session: Session) -> dict:
     if request.method == "GET" and not first:
         return {"requests": [f"GET /{route}" for route in ROUTES] + ["POST /jobs", "DELETE /jobs/NAME"]}
     if first not in ROUTES:
-        raise AdmissionError("unknown", f"there is no {request.path}; GET / says what there is")
+        raise AdmissionError("unknown", f"there is no {request.path[:64]!r}; GET / says what there is")
     if request.method == "GET":
-        found = service.call(session, [], ROUTES[first], {})
+        found = service.call(session, [], messages.parse({"op": ROUTES[first]}))
         if first == "jobs" and name:
             if name not in found["jobs"]:
-                raise AdmissionError("unknown", f"there is no job {name!r}")
+                raise AdmissionError("unknown", f"there is no job {name[:256]!r}")
             return found["jobs"][name]
         return found
-    if first != "jobs":
-        raise AdmissionError("method", f"{request.path}: only GET")
+    if first != "jobs" or request.method not in ("POST", "DELETE"):
+        allowed = "GET, POST or DELETE" if first == "jobs" else "only GET"
+        raise AdmissionError("method", f"/{first}: {allowed}")
     if request.method == "POST":
-        arguments = json.loads(request.body or b"{}")
-        if not isinstance(arguments, dict):
-            raise ValueError("expected a JSON object")
-        token = arguments.setdefault("token", secrets.token_hex(16))
-        return {**service.call(session, [], "admit", arguments), "token": token}
+        asked = messages.parse({**messages.decode(request.body or b"{}"), "op": "admit"})
+        asked = asked if asked.token else replace(asked, token=secrets.token_hex(16))
+        return {**service.call(session, [], asked), "token": asked.token}
     token = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-    return service.call(session, [], "end", {"job": name, "token": token})
+    return service.call(session, [], messages.parse({"op": "end", "job": name, "token": token}))
 
 
 def _error(code: str, text: str) -> bytes:

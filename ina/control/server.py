@@ -4,7 +4,8 @@
 
 Workers speak JSON lines (channel.py) on a Unix socket: requests have ``op`` (service.py says which there are); every request
 gets one reply with ``ok``, or ``ok: false`` with ``error`` (text) and ``code``. Unasked, a connection may get ``event: left``
-(worker) or ``event: failed`` (reason); after the latter it is hung up. On the same socket people speak HTTP (http.py).
+(worker), ``event: failed`` or ``event: refused`` (reason); after these two it is hung up on. On the same socket people speak HTTP
+(http.py).
 
 Liveness: a worker joins early and keeps its connection open. When its connection or its process ends before ``release``, the
 other workers of the job are told which one is lost, and are hung up after GRACE seconds. A parameter server that ends takes all
@@ -15,40 +16,47 @@ server that it started ends with it.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import logging
 import os
+import resource
 import selectors
 import signal
 import socket
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
 from ina.control import http
-from ina.control.channel import Channel, ChannelClosed, keep_alive, listen, peer_pid
+from ina.control.channel import ChannelClosed, keep_alive, listen, peer_pid
+from ina.control.connection import UNREAD, Connection
 from ina.control.host import SwitchHost
 from ina.control.service import DEFAULT_SLOTS, Service, Session
 from ina.control.state import StateFile
 from ina.control.upstream import Upstream
 
-HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to take an answer
+HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
+HEADROOM = 64  # descriptors that no connection gets: for ports of workers, the state file, switches
+PAUSE = 1.0  # seconds without taking connections, where the system has no means for one
 
 log = logging.getLogger("ina.switch")
 
 
 @dataclass(eq=False)
-class Connection:
-    """A client's socket. ``asked``: what came of a request in HTTP; None: it speaks JSON lines, or has not spoken yet."""
+class Client:
+    """Who is at a connection. ``lines``: it speaks JSON lines, or has not spoken yet; else HTTP, until ``ends_at``."""
 
-    channel: Channel
+    connection: Connection
     session: Session
     pidfd: int  # -1: the process cannot be watched
-    asked: bytes | None = None
-    spoke: bool = False
+    lines: bool | None = None
+    answered: bool = False  # in HTTP: it goes when it has taken its answer
+    ends_at: float = 0.0  # monotonic seconds; 0: it may stay
 
 
 class Server:
@@ -62,10 +70,14 @@ class Server:
                  failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None):
         self.service = Service(host, failure, job_slots, state)
         self.listener, self.host = listener, host
-        self.connections: list[Connection] = []
+        self.clients: dict[Connection, Client] = {}
+        self.hurried: set[Client] = set()  # those that must do something within a time
         self.selector = selectors.DefaultSelector()
         self.listener.setblocking(False)
-        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+        self._reserve = _reserved()  # given up for a moment to turn somebody away
+        self._listens_at = 0.0  # monotonic seconds: when connections are taken again; 0: they are
+        self._is_full = False
+        self._listen()
         if starter_fd >= 0:
             self.selector.register(starter_fd, selectors.EVENT_READ, lambda: self._starter_gone(starter_fd))
         if starter_pidfd >= 0:  # children that it forked may hold copies of the pipe after its end
@@ -76,28 +88,53 @@ class Server:
 
     def run(self) -> None:
         while not (self.service.stopping and self.service.deserted()):
-            due = self.service.due()
+            due = self._due()
             timeout = max(0.0, due - time.monotonic()) if due else None
             for key, _ in self.selector.select(timeout):
                 if key.fileobj in self.selector.get_map():  # not gone through an earlier event of this round
-                    key.data()
-            self.service.retry()
-            if self.service.watch is not None:
-                self.service.watch.tick()
-            now = time.monotonic()
-            for connection in [c for c in self.connections if c.session.hang_up_at and c.session.hang_up_at <= now]:
-                self._drop(connection, "")
+                    self._attempt(key.data)
+            self._attempt(self.service.tick)
+            self._attempt(self._tick)
+
+    def _attempt(self, do: Callable[[], None]) -> None:
+        """A defect of ours that gets here has hit nobody's request (those are answered): it must not end what others use."""
+        try:
+            do()
+        except Exception:
+            log.exception("this should not have happened; please report it. The switch process goes on")
+
+    def _due(self) -> float | None:
+        times = [at for at in (self.service.due(), self._listens_at) if at]
+        times += [at for client in self.hurried for at in (client.ends_at, client.connection.stuck_until) if at]
+        return min(times, default=None)
+
+    def _tick(self) -> None:
+        """What is to be done because time has passed."""
+        now = time.monotonic()
+        if self._listens_at and now >= self._listens_at:
+            self._listen()
+        for client in [c for c in self.clients.values() if c.connection.broken or c.session.hang_up_at]:
+            if client.connection.broken:
+                self._drop(client, client.connection.broken)
+            elif client.session.hang_up_at <= now:
+                self._drop(client, "")
+        for client in list(self.hurried):
+            if client.ends_at and now >= client.ends_at:
+                self._drop(client, "")
+            elif client.connection.stuck_until and now >= client.connection.stuck_until:
+                self._drop(client, f"it has not read what it was told for {UNREAD:g} s")
 
     def close(self) -> None:
         """Hang up every client and take the switch down; jobs that are remembered go on without this process."""
-        for connection in list(self.connections):
+        for client in list(self.clients.values()):
             if self.service.watch is None or self.service.watch.state is None:
-                self._drop(connection, "")
+                self._drop(client, "")
             else:
-                connection.channel.hang_up()
-                connection.channel.close()
+                client.connection.hang_up()
         self.selector.close()
         self.listener.close()
+        if self._reserve >= 0:
+            os.close(self._reserve)
         if self.service.upstream:
             self.service.upstream.close()
         if self.host:
@@ -110,17 +147,61 @@ class Server:
 
     # ---- connections
 
+    def _listen(self) -> None:
+        self._listens_at = 0.0
+        self.selector.register(self.listener, selectors.EVENT_READ, self._accept)
+
     def _accept(self) -> None:
         try:
             sock, _ = self.listener.accept()
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionAbortedError):  # it has gone again
             return
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._turn_away(error):
+                self._say_full(f"no connections are taken for {PAUSE:g} s: {error.strerror}")
+                self.selector.unregister(self.listener)
+                self._listens_at = time.monotonic() + PAUSE
+            return
+        if sock.fileno() >= most_descriptors():
+            self._refuse(sock, f"all {most_descriptors()} descriptors for connections are in use (ulimit -n)")
+            return
+        self._is_full = False
         if sock.family != socket.AF_UNIX:
             keep_alive(sock)
         self._welcome(sock, peer_pid(sock))
 
+    def _turn_away(self, error: OSError) -> bool:
+        """Takes the connection with the descriptor that is kept for that, and hangs up; whether it could."""
+        if self._reserve < 0:
+            self._reserve = _reserved()
+            return False
+        os.close(self._reserve)
+        try:
+            sock, _ = self.listener.accept()
+            self._refuse(sock, f"it cannot open another connection: {error.strerror}")
+        except BlockingIOError:  # it has gone again
+            return True
+        except OSError:  # another process was faster
+            return False
+        finally:
+            self._reserve = _reserved()
+        return True
+
+    def _refuse(self, sock: socket.socket, why: str) -> None:
+        self._say_full(why)
+        connection = Connection(sock, lambda _: None)
+        connection.send({"event": "refused", "code": "full", "reason": f"the switch process (process {os.getpid()}) has no room: "
+                         f"{why}"}, [])  # fmt: skip
+        connection.hang_up()
+
+    def _say_full(self, why: str) -> None:
+        """Once, not for each that comes."""
+        if not self._is_full:
+            log.warning("connections are refused: %s", why)
+        self._is_full = True
+
     def _welcome(self, sock: socket.socket, pid: int) -> Session | None:
-        """A new connection, of process ``pid``; None if that has ended already."""
+        """A new connection, of process ``pid``; None if that has ended already, or cannot be served."""
         try:
             pidfd = os.pidfd_open(pid) if pid > 0 else -1
         except ProcessLookupError:  # it died meanwhile; the connection says so, too
@@ -129,70 +210,85 @@ class Server:
         except OSError as error:
             log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)
             pidfd = -1
-        channel = Channel(sock)
-        connection = Connection(channel, Session(pid, lambda message, fds: _send(channel, message, fds), channel), pidfd)
-        self.connections.append(connection)
-        self.service.sessions.append(connection.session)
-        self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(connection))
-        if pidfd >= 0:
-            self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._drop(connection, "its process ended"))
-        return connection.session
-
-    def _serve(self, connection: Connection) -> None:
+        connection = Connection(sock, self._interest)
+        client = Client(connection, Session(pid, connection.send, sock), pidfd)
         try:
-            if not connection.spoke:
-                connection.spoke = True
-                connection.asked = b"" if http.looks_like(connection.channel.peek()) else None
-            if connection.asked is None:
-                self._serve_lines(connection)
+            self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(client))
+            if pidfd >= 0:
+                self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._drop(client, "its process ended"))
+        except OSError as error:  # no memory for it, or too many are watched
+            log.warning("a connection of process %d is refused: %s", pid, error.strerror)
+            if sock in self.selector.get_map():
+                self.selector.unregister(sock)
+            connection.hang_up()
+            if pidfd >= 0:
+                os.close(pidfd)
+            return None
+        self.clients[connection] = client
+        self.service.sessions.append(client.session)
+        return client.session
+
+    def _interest(self, connection: Connection) -> None:
+        """It waits to be read, or its client to take what waits for it."""
+        client = self.clients[connection]
+        (self.hurried.add if connection.is_stuck or client.ends_at else self.hurried.discard)(client)
+        self.selector.modify(connection.sock, selectors.EVENT_WRITE if connection.is_stuck else selectors.EVENT_READ,
+                             lambda: self._serve(client))  # fmt: skip
+
+    def _serve(self, client: Client) -> None:
+        try:
+            if client.connection.is_stuck:
+                client.connection.flush()
             else:
-                self._serve_http(connection)
-        except TimeoutError:  # half a line: the rest will come
-            return
-        except ValueError as error:
-            self._drop(connection, f"it sent something that is not a request: {error}")
-        except ChannelClosed:
-            self._drop(connection, "its connection closed")
+                client.connection.read()
+            self._answer(client)
+        except ChannelClosed as error:
+            self._drop(client, str(error))
 
-    def _serve_lines(self, connection: Connection) -> None:
-        while True:
-            request, fds = connection.channel.receive(None, "a request")
-            for fd in fds:
-                os.close(fd)
-            self.service.answer(connection.session, request)
-            if not connection.channel.buffered():
-                return
+    def _answer(self, client: Client) -> None:
+        """What has come whole, as long as the answers are taken. Raises ChannelClosed."""
+        connection = client.connection
+        if client.lines is None and connection.text:
+            client.lines = not http.looks_like(connection.text[0])
+            if not client.lines:
+                client.ends_at = time.monotonic() + HTTP_PATIENCE
+                self.hurried.add(client)
+        if client.lines:
+            while (line := connection.line()) is not None:
+                self.service.hear(client.session, line)
+        elif not client.answered:
+            response = http.answer(self.service, client.session, bytes(connection.text))
+            client.answered = response is not None
+            if response is not None:
+                connection.put(response, [])
+        if client.answered and not connection.is_stuck:
+            self._drop(client, "")
 
-    def _serve_http(self, connection: Connection) -> None:
-        sock = connection.channel.sock
-        connection.asked += sock.recv(http.MAX_REQUEST)
-        if (request := http.parse(connection.asked)) is not None:
-            sock.settimeout(HTTP_PATIENCE)
-            try:
-                sock.sendall(http.respond(self.service, request, connection.session.pid))
-            except OSError as error:
-                log.info("process %d does not take its answer: %s", connection.session.pid, error)
-            self._drop(connection, "")
-
-    def _drop(self, connection: Connection, why: str) -> None:
+    def _drop(self, client: Client, why: str) -> None:
         """The connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
-        if connection not in self.connections:
+        if self.clients.pop(client.connection, None) is None:
             return
-        self.connections.remove(connection)
-        self.selector.unregister(connection.channel)
-        if connection.pidfd >= 0:
-            self.selector.unregister(connection.pidfd)
-            os.close(connection.pidfd)
-        connection.channel.hang_up()
-        connection.channel.close()
-        self.service.gone(connection.session, why)
+        self.hurried.discard(client)
+        self.selector.unregister(client.connection.sock)
+        if client.pidfd >= 0:
+            self.selector.unregister(client.pidfd)
+            os.close(client.pidfd)
+        client.connection.hang_up()
+        self.service.gone(client.session, why)
 
 
-def _send(channel: Channel, message: dict, fds: list[int]) -> None:
+def _reserved() -> int:
+    """A descriptor; -1: there is none."""
     try:
-        channel.send(message, fds)
-    except ChannelClosed as error:  # its hang-up is on the way to us
-        log.info("a client does not hear: %s", error)
+        return os.open(os.devnull, os.O_RDONLY)
+    except OSError:
+        return -1
+
+
+def most_descriptors() -> int:
+    """From which number on they are kept for other things than connections: half of them where there are few."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return max(most // 2, most - HEADROOM)
 
 
 def main(argv: list[str] | None = None) -> int:

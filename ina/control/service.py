@@ -20,23 +20,30 @@ asked for without one is open to all who reach the socket. When a job has failed
 In a network a job's tree is placed once all workers have joined, as only then their hosts are known; requests for admission
 wait for that, up to JOINING seconds. Joining waits for nobody, so whichever order members take their jobs in, nothing can
 dead-lock.
+
+A request (messages.py) is done as a whole, or nothing of it: what it has taken is given back when a later step fails. A job that
+was admitted and that nobody has joined is its asker's: it is over with that connection, or after LEASE seconds.
 """
 
 from __future__ import annotations
 
 import hmac
-import inspect
 import logging
 import os
+import socket
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import astuple, dataclass
+from typing import Any
 
-from ina.control.channel import Channel
+from ina.control import messages
 from ina.control.controller import AdmissionError, Controller
 from ina.control.host import SwitchHost
 from ina.control.jobs import Job
+from ina.control.messages import Malformed, Request, decode, parse
+from ina.control.ports import Plug
 from ina.control.state import StateFile
 from ina.control.upstream import ServerGone, Upstream
 from ina.control.watch import Watch
@@ -44,6 +51,8 @@ from ina.control.watch import Watch
 JOINING = 30.0  # seconds for all workers of a job in a network to join
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
 DEFAULT_SLOTS = 128
+LEASE = 60.0  # seconds for somebody to join a job that was admitted before
+UNJOINED = 16  # such jobs at a time
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
 
 log = logging.getLogger("ina.switch")
@@ -51,11 +60,11 @@ log = logging.getLogger("ina.switch")
 
 @dataclass(eq=False)
 class Session:
-    """One connection. ``send``: a message with descriptors; errors are its business. ``channel``: where it is one."""
+    """One connection. ``send``: a message with descriptors; errors are its business. ``sock``: where it has one."""
 
     pid: int
     send: Callable[[dict, list[int]], None]
-    channel: Channel | None = None
+    sock: socket.socket | None = None
     job: str = ""  # of which it is a member, "" before join
     index: int = -1  # as which worker
     host: str = ""  # where the worker is, if that matters
@@ -74,8 +83,16 @@ class Pending:
     """A request that waits, until ``deadline`` (monotonic seconds)."""
 
     session: Session
-    request: dict
+    request: Request
     deadline: float
+
+
+@dataclass
+class Lease:
+    """A job that nobody has joined: whose connection asked for it, and until when it stays (monotonic seconds)."""
+
+    session: Session
+    until: float
 
 
 @dataclass
@@ -106,77 +123,98 @@ class Service:
         self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
         self.failures: OrderedDict[tuple[str, str], str] = OrderedDict()
         self.pending: list[Pending] = []
-        self.operations = {
-            "ping": self.ping, "join": self.join, "admit": self.admit, "attach": self.attach, "release": self.release,
-            "end": self.end, "serve": self.serve, "jobs": self.jobs, "switches": self.switches, "counters": self.counters,
-            "stop": self.stop,
+        self.leases: dict[str, Lease] = {}  # by job
+        self.operations: dict[type, Callable[[Session, list[int], Any], dict]] = {
+            messages.Ping: self.ping, messages.Join: self.join, messages.Admit: self.admit, messages.Attach: self.attach,
+            messages.Release: self.release, messages.End: self.end, messages.Serve: self.serve, messages.Jobs: self.jobs,
+            messages.Switches: self.switches, messages.Counters: self.counters, messages.Stop: self.stop,
         }  # fmt: skip
         self.watch = Watch(self, state) if self.controller is not None else None
 
     # ---- answers
 
-    def answer(self, session: Session, request: dict, deadline: float = 0.0) -> None:
-        """Do what ``request`` says, and reply to ``session``: now, or when it can be said, up to ``deadline``."""
+    def hear(self, session: Session, line: bytes) -> None:
+        """Answer what one line asks."""
+        try:
+            message = decode(line)
+        except Malformed as error:
+            session.send(_refusal("invalid", str(error)), [])
+            return
+        self.answer(session, message)
+
+    def answer(self, session: Session, message: dict) -> None:
+        """Do what ``message`` asks, and reply to ``session``: now, or when it can be said."""
+        try:
+            request = parse(message)
+            if any(pending.session is session for pending in self.pending):
+                raise Malformed(f"{_name(request)}: an earlier request of this connection still waits for its answer")
+        except Malformed as error:
+            session.send(_refusal("invalid", str(error)), [])
+            return
+        self._answer(session, request, time.monotonic() + JOINING)
+
+    def _answer(self, session: Session, request: Request, deadline: float) -> None:
         fds: list[int] = []
         try:
-            reply = self._reply(session, fds, request, deadline)
-            if reply is not None:
-                session.send(reply, fds)
+            session.send({"ok": True, **self.call(session, fds, request)}, fds)
+        except NotYet as error:
+            if time.monotonic() < deadline:
+                self.pending.append(Pending(session, request, deadline))
+            else:
+                session.send(_refusal("timeout", f"{_name(request)}: waited {JOINING:g} s for {error}"), [])
+        except Exception as error:
+            code, text = explain(error, _name(request))
+            session.send(_refusal(code, text), [])
+            if code == "internal":
+                self._give_up(session, text)
         finally:
             for fd in fds:
                 os.close(fd)
 
-    def _reply(self, session: Session, fds: list[int], request: dict, deadline: float) -> dict | None:
-        arguments = dict(request)
-        op = arguments.pop("op", None)
-        try:
-            return {"ok": True, **self.call(session, fds, op, arguments)}
-        except NotYet as error:
-            deadline = deadline or time.monotonic() + JOINING
-            if time.monotonic() >= deadline:
-                return {"ok": False, "code": "timeout", "error": f"{op}: waited {JOINING:g} s for {error}"}
-            self.pending.append(Pending(session, request, deadline))
-            return None
-        except AdmissionError as error:
-            return {"ok": False, "code": error.code, "error": str(error)}
-        except OSError as error:  # the machine's no, not the asker's fault
-            return {"ok": False, "code": "system", "error": f"{op}: {error.strerror or error}"}
-        except (TypeError, ValueError) as error:
-            return {"ok": False, "code": "invalid", "error": f"{op}: {error}"}
+    def _give_up(self, session: Session, why: str) -> None:
+        """Nobody knows what was done for it: its connection and its job are over, and nobody else's."""
+        if session.job and not session.released:
+            self.fail(session.job, f"a request of worker {session.index} of job {session.job!r} failed: {why}")
+        session.hang_up_at = time.monotonic()
 
     def retry(self) -> None:
         """What waits, once more: somebody has come, or time has passed."""
         waiting, self.pending = self.pending, []
         for pending in waiting:
             if pending.session in self.sessions:
-                self.answer(pending.session, pending.request, pending.deadline)
+                self._answer(pending.session, pending.request, pending.deadline)
+
+    def tick(self) -> None:
+        """What is to be done because somebody has come or gone, or time has passed."""
+        self.retry()
+        now = time.monotonic()
+        for job, lease in list(self.leases.items()):
+            if lease.until <= now:
+                log.warning("job %s is over: nobody has joined it for %g s", job, LEASE)
+                self.over(job)
+        if self.watch is not None:
+            self.watch.tick()
 
     def due(self) -> float | None:
         """When something is to be done without anybody asking (monotonic seconds); None: nothing is."""
         times = [p.deadline for p in self.pending] + [s.hang_up_at for s in self.sessions if s.hang_up_at]
+        times += [lease.until for lease in self.leases.values()]
         times += [due] if self.watch is not None and (due := self.watch.due()) is not None else []
         return min(times, default=None)
 
-    def call(self, session: Session, fds: list[int], op: str, arguments: dict) -> dict:
-        """Raises AdmissionError, what wrong arguments raise, or NotYet."""
-        if self.failure and op != "stop":
+    def call(self, session: Session, fds: list[int], request: Request) -> dict:
+        """The reply. Raises AdmissionError, NotYet, OSError (the machine's no), ValueError: it makes no sense here."""
+        if self.failure and not isinstance(request, messages.Stop):
             raise AdmissionError("failed", self.failure)
-        if op not in self.operations:
-            raise AdmissionError("invalid", f"unknown operation {op!r}; expected one of {', '.join(self.operations)}")
-        operation = self.operations[op]
-        try:
-            inspect.signature(operation).bind(session, fds, **arguments)
-        except TypeError as error:  # names what is missing or unknown, and nothing of this program
-            raise AdmissionError("invalid", f"{op}: {error}") from None
-        return operation(session, fds, **arguments)
+        return self.operations[type(request)](session, fds, request)
 
     # ---- about the switches
 
-    def ping(self, session: Session, fds: list[int]) -> dict:
+    def ping(self, session: Session, fds: list[int], asked: messages.Ping) -> dict:
         server = self.upstream.pid if self.upstream and self.upstream.ready else 0
         return {"pid": os.getpid(), "server": server, "free_slots": self.controller.free_slots(), **self.host.describe()}
 
-    def jobs(self, session: Session, fds: list[int]) -> dict:
+    def jobs(self, session: Session, fds: list[int], asked: messages.Jobs) -> dict:
         """``jobs``: by name, what each has at its switches, and its workers that are here."""
         return {"jobs": {name: self._job(job) for name, job in self.controller.jobs.items()}}
 
@@ -190,7 +228,7 @@ class Service:
                             "ip": child.address.ip} for i, child in job.attached.items()},
         }  # fmt: skip
 
-    def switches(self, session: Session, fds: list[int]) -> dict:
+    def switches(self, session: Session, fds: list[int], asked: messages.Switches) -> dict:
         """``switches``: by name, its pool and jobs."""
         controller = self.controller
         return {"switches": {name: {
@@ -199,20 +237,26 @@ class Service:
             "jobs": [job.name for job in controller.jobs.values() if name in job.branches]} for name in controller.targets},
             **self.host.describe()}  # fmt: skip
 
-    def counters(self, session: Session, fds: list[int]) -> dict:
+    def counters(self, session: Session, fds: list[int], asked: messages.Counters) -> dict:
         try:
             return {**self.host.counters(), **(self.upstream.counters() if self.upstream else {})}
         except ServerGone as error:
             raise AdmissionError("failed", str(error)) from error
 
-    def stop(self, session: Session, fds: list[int]) -> dict:
+    def stop(self, session: Session, fds: list[int], asked: messages.Stop) -> dict:
         self.stopping = True
         return {}
 
     # ---- members
 
-    def join(self, session: Session, fds: list[int], job: str, worker: int, token: str = "", host: str = "") -> dict:
-        self._authenticate(job, token)
+    def join(self, session: Session, fds: list[int], asked: messages.Join) -> dict:
+        self._enter(session, asked, self._seat(session, asked, asked.host))
+        return {}
+
+    def _seat(self, session: Session, asked: messages.Join | messages.Attach, host: str) -> str:
+        """The host that the worker is in, if it may be that worker. Changes nothing. Raises AdmissionError, ValueError."""
+        job, worker = asked.job, asked.worker
+        self._authenticate(job, asked.token)
         if (session.job, session.index) not in (("", -1), (job, worker)):
             raise AdmissionError("duplicate", f"this connection is worker {session.index} of job {session.job!r} "
                                               "already; open another one")
@@ -225,18 +269,21 @@ class Service:
             if host and other is not session and other.host == host:
                 raise AdmissionError("duplicate", f"{host} has a worker of this job already ({other.index}): each worker of a "
                                                   "job needs a host of its own")
-        self.tokens.setdefault(job, token)
-        session.job, session.index, session.host = job, worker, host
-        return {}
+        return host
 
-    def admit(self, session: Session, fds: list[int], job: str, workers: int, slots: int | None = None,
-              strict: bool = True, hosts: list[str] | None = None, token: str = "") -> dict:
-        self._authenticate(job, token)
-        slots = slots or self.job_slots
-        if refusal := self.refusals.get((job, token)):
+    def _enter(self, session: Session, asked: messages.Join | messages.Attach, host: str) -> None:
+        self.tokens.setdefault(asked.job, asked.token)
+        self.leases.pop(asked.job, None)
+        session.job, session.index, session.host = asked.job, asked.worker, host
+
+    def admit(self, session: Session, fds: list[int], asked: messages.Admit) -> dict:
+        job, workers, strict = asked.job, asked.workers, asked.strict
+        self._authenticate(job, asked.token)
+        slots = asked.slots or self.job_slots
+        if refusal := self.refusals.get((job, asked.token)):
             refusal.asked += 1
             if refusal.asked >= workers:
-                del self.refusals[job, token]
+                del self.refusals[job, asked.token]
             raise AdmissionError(refusal.code, refusal.text)
         admitted = self.controller.jobs.get(job)
         if admitted is None and self.upstream and self.upstream.failure:
@@ -245,16 +292,16 @@ class Service:
             self.upstream.start()
             raise NotYet("the parameter server to start")
         if admitted is None:
-            at = tuple(hosts or self._hosts(job, workers)) if strict and self.controller.topology else ()
+            self._check_lease(job)
+            at = tuple(asked.hosts or self._hosts(job, workers)) if strict and self.controller.topology else ()
             try:
-                tree = self.controller.place(job, at, slots)[0] if at else None
-                admitted = self._new_job(self.controller.admit(job, workers, slots, strict, tree, at))
+                admitted = self._new_job(job, workers, slots, strict, at, asked.token)
             except AdmissionError as error:
                 if workers > 1:
-                    _remember(self.refusals, (job, token), Refusal(str(error), error.code, asked=1))
+                    _remember(self.refusals, (job, asked.token), Refusal(str(error), error.code, asked=1))
                 raise
-            self.tokens.setdefault(job, token)
-            self.watch.save()
+            if not any(True for _ in self.members(job)):
+                self.leases[job] = Lease(session, time.monotonic() + LEASE)
             log.info("job %s: number %d, incarnation %d, %d workers, %d slots at %s", job, admitted.number,
                      admitted.incarnation, workers, slots, ", ".join(admitted.branches))
         elif (admitted.workers, admitted.slots, admitted.strict) != (workers, slots, strict):
@@ -264,14 +311,33 @@ class Service:
         return {"number": admitted.number, "incarnation": admitted.incarnation, "slot_base": admitted.slot_base,
                 "slots": admitted.slots, "workers": admitted.workers}
 
-    def _new_job(self, job: Job) -> Job:
-        """Tells the parameter server of an admitted job. Raises AdmissionError; then it is released again."""
+    def _check_lease(self, job: str) -> None:
+        """One that nobody has joined takes a lease, of which there are few: nobody can lock the others out with them."""
+        if not any(True for _ in self.members(job)) and len(self.leases) >= UNJOINED:
+            raise AdmissionError("full", f"job {job!r}: {UNJOINED} jobs have been admitted that nobody has joined; join one, or "
+                                         f"wait: each is over after {LEASE:g} s")
+
+    def _new_job(self, name: str, workers: int, slots: int, strict: bool, at: tuple[str, ...], token: str) -> Job:
+        """Admitted, known to the parameter server and remembered; or nothing of it. Raises AdmissionError, OSError."""
+        tree = self.controller.place(name, at, slots)[0] if at else None
+        job = self.controller.admit(name, workers, slots, strict, tree, at)
+        joined = name in self.tokens
+        self.tokens.setdefault(name, token)
+        told = False
         try:
             if self.upstream:
                 self.upstream.add(job)
-        except ServerGone as error:
-            self.controller.release(job.name)
-            raise AdmissionError("failed", str(error)) from error
+                told = True
+            self.watch.save()
+        except BaseException as error:
+            if not joined:
+                del self.tokens[name]
+            if told:
+                self.upstream.remove(job.number)
+            self.controller.release(name)
+            if isinstance(error, ServerGone):
+                raise AdmissionError("failed", str(error)) from error
+            raise
         return job
 
     def _hosts(self, job: str, workers: int) -> tuple[str, ...]:
@@ -284,47 +350,63 @@ class Service:
             raise NotYet(f"workers {', '.join(map(str, missing))} of job {job!r} to join")
         return tuple(joined[index] for index in range(workers))
 
-    def attach(self, session: Session, fds: list[int], job: str, worker: int, port: str = "shm", token: str = "",
-               protocol: str = "", values: int = 0, moves: bool = False) -> dict:
-        self.join(session, fds, job, worker, token)
+    def attach(self, session: Session, fds: list[int], asked: messages.Attach) -> dict:
+        job, worker = asked.job, asked.worker
+        host = self._seat(session, asked, "")
         admitted = self.controller.jobs.get(job)
         if admitted is None:
             raise AdmissionError("unknown", f"there is no job {job!r}; it was never admitted, or is over")
         about = self.host.describe()
-        for what, asked in (("protocol", protocol), ("values", values)):
-            if asked and asked != about[what]:
-                raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {what}={asked}, but the switch runs "
+        for what, wanted in (("protocol", asked.protocol), ("values", asked.values)):
+            if wanted and wanted != about[what]:
+                raise AdmissionError("mismatch", f"worker {worker} of job {job!r} has {what}={wanted}, but the switch runs "
                                                  f"{about['program']} with {what}={about[what]}; start both alike")
-        plug = self.host.open_port(port, admitted.number, worker, admitted.slots, session.host)
+        plug = self.host.open_port(asked.port, admitted.number, worker, admitted.slots, host)
         fds += plug.fds
-        if not self.watch.came_back(job, worker):
-            try:
-                self.controller.attach(admitted, worker, plug.number, plug.address)
-            except AdmissionError:
-                self.host.close_port(plug.number, admitted.number)
-                raise
-            self.watch.save()
-        session.attached, session.moves = True, moves
+        try:
+            if not self.watch.came_back(job, worker):
+                self._attach(admitted, worker, plug)
+        except BaseException:
+            self.host.close_port(plug.number, admitted.number)
+            raise
+        self._enter(session, asked, host)
+        session.attached, session.moves = True, asked.moves
         self.ports.setdefault(job, []).append(plug.number)
-        log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, port)
+        log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, asked.port)
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
                 "incarnation": admitted.incarnation, "slots": admitted.slots, "values": about["values"],
                 "protocol": about["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
-                "outlives": self.host.outlives, "moves": moves and self.watch.can_move(admitted)}
+                "outlives": self.host.outlives, "moves": asked.moves and self.watch.can_move(admitted)}
 
-    def release(self, session: Session, fds: list[int]) -> dict:
+    def _attach(self, job: Job, worker: int, plug: Plug) -> None:
+        """At the switches and remembered, or neither. Raises AdmissionError, OSError."""
+        self.controller.attach(job, worker, plug.number, plug.address)
+        try:
+            self.watch.save()
+        except BaseException:
+            with suppress(AdmissionError):  # then that switch is unsure, and repaired before it is written next
+                self.controller.detach(job, worker)
+            raise
+
+    def release(self, session: Session, fds: list[int], asked: messages.Release) -> dict:
         if not session.job:
             raise AdmissionError("unknown", "this connection has joined no job")
+        job, worker = session.job, session.index
+        self.left.setdefault(job, set()).add(worker)
+        try:
+            self.watch.save()
+        except BaseException:
+            self.left[job].discard(worker)
+            raise
         session.released = True
-        self.left.setdefault(session.job, set()).add(session.index)
-        self.watch.save()
         for other in self._others(session):
-            other.send({"event": "left", "worker": session.index, "pid": session.pid}, [])
-        self.over(session.job)
+            other.send({"event": "left", "worker": worker, "pid": session.pid}, [])
+        self.over(job)
         return {}
 
-    def end(self, session: Session, fds: list[int], job: str, token: str = "") -> dict:
-        self._authenticate(job, token)
+    def end(self, session: Session, fds: list[int], asked: messages.End) -> dict:
+        job = asked.job
+        self._authenticate(job, asked.token)
         if job not in self.controller.jobs:
             raise AdmissionError("unknown", f"there is no job {job!r}")
         self.fail(job, f"job {job!r} was ended by process {session.pid}")
@@ -343,11 +425,13 @@ class Service:
 
     # ---- the parameter server
 
-    def serve(self, session: Session, fds: list[int], port: str = "shm", host: str = "") -> dict:
+    def serve(self, session: Session, fds: list[int], asked: messages.Serve) -> dict:
         if session.job:
             raise AdmissionError("invalid", f"this connection is worker {session.index} of job {session.job!r}")
-        reply, offered = self.upstream.serve(session, session.channel, session.pid,
-                                             lambda: self.host.open_server_port(port, session.pid, host))
+        if session.sock is None:
+            raise AdmissionError("invalid", "a parameter server is called over its connection, and needs one of its own")
+        reply, offered = self.upstream.serve(session, session.sock, session.pid,
+                                             lambda: self.host.open_server_port(asked.port, session.pid, asked.host))
         fds += offered
         return reply
 
@@ -373,6 +457,8 @@ class Service:
         self.sessions.remove(session)
         if self.upstream and session is self.upstream.session:
             self._server_lost(session, why)
+        for job in [name for name, lease in self.leases.items() if lease.session is session]:
+            self.over(job)
         if not session.job or session.released:
             return
         if why:
@@ -400,6 +486,7 @@ class Service:
         if any(True for _ in self.members(job)) or self.watch.awaited.get(job):
             return
         self.watch.awaited.pop(job, None)
+        self.leases.pop(job, None)
         self.tokens.pop(job, None)
         self.left.pop(job, None)
         if job not in self.controller.jobs:
@@ -409,12 +496,32 @@ class Service:
         if self.upstream:
             self.upstream.remove(ended.number)
         self.close_ports(ended)
-        self.watch.save()
+        self.watch.save_or_later()
         log.info("job %s is over", job)
 
     def close_ports(self, job: Job) -> None:
         for port in self.ports.pop(job.name, []):
             self.host.close_port(port, job.number)
+
+
+def explain(error: Exception, what: str) -> tuple[str, str]:
+    """Code and text of the refusal of ``what`` that ``error`` is. ``internal``: it is a defect of ours, and logged."""
+    if isinstance(error, AdmissionError):
+        return error.code, str(error)
+    if isinstance(error, OSError):  # the machine's no, not the asker's fault
+        return "system", f"{what}: {error.strerror or error}"
+    if isinstance(error, ValueError):
+        return "invalid", f"{what}: {error}"
+    log.error("%s: this should not have happened; please report it", what, exc_info=error)
+    return "internal", f"{what}: the switch process has a defect: {type(error).__name__}: {error}"
+
+
+def _refusal(code: str, text: str) -> dict:
+    return {"ok": False, "code": code, "error": text}
+
+
+def _name(request: Request) -> str:
+    return type(request).__name__.lower()
 
 
 def _remember(memory: OrderedDict, key: object, what: object) -> None:

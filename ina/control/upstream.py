@@ -71,7 +71,7 @@ class Upstream:
         return self._starts and not self.ready and not self.failure
 
     def serve(
-        self, session: object, channel: Channel, pid: int, open_port: Callable[[], tuple[str, Plug]]
+        self, session: object, sock: socket.socket, pid: int, open_port: Callable[[], tuple[str, Plug]]
     ) -> tuple[dict, list[int]]:
         """It asks for its port: the reply, and the port's descriptors. Raises AdmissionError, and what ``open_port`` raises.
 
@@ -83,7 +83,7 @@ class Upstream:
             raise AdmissionError("duplicate", f"process {self.pid} is the parameter server already")
         switch, plug = open_port()
         self._controller.servers[switch] = Parent(plug.number, plug.address, plug.switch)
-        self.session, self._channel, self.pid, self.number, self.ready = session, channel, pid, plug.number, True
+        self.session, self._channel, self.pid, self.number, self.ready = session, Channel(sock), pid, plug.number, True
         log.info("process %d is the parameter server at port %d of %s", pid, plug.number, switch)
         return {"port": plug.offer, "address": astuple(plug.address), "switch": astuple(plug.switch), "frames": SERVER_FRAMES,
                 "protocol": self._controller.program.name, "values": self._values}, plug.fds
@@ -107,7 +107,7 @@ class Upstream:
         if not self.ready:
             return {}
         answer = self._call("counters")
-        return {"server": {"jobs": answer["jobs"], "port": answer["port"]}}
+        return {"server": {"jobs": answer.get("jobs", {}), "port": answer.get("port", {})}}
 
     def lost(self) -> None:
         """Its connection is over. One that ended before it served would do so again."""
@@ -137,6 +137,7 @@ class Upstream:
             self._channel.send({"call": what, **arguments})
             answer, _ = self._channel.receive(time.monotonic() + CALL, f"the parameter server to answer {what!r}")
         except (ChannelClosed, TimeoutError, ValueError) as error:
+            self._channel.hang_up()  # one that is silent once is waited for once; its hang-up comes to the switch process, too
             raise ServerGone(f"the parameter server (process {self.pid}) is lost: {error}") from error
         if answer.get("error"):
             raise ServerGone(f"the parameter server (process {self.pid}) refuses: {answer['error']}")

@@ -56,6 +56,7 @@ class Watch:
         self.awaited: dict[str, set[int]] = {}  # by job: workers that an earlier controller had, until they come back
         self.awaited_until = 0.0  # monotonic seconds
         self._checked_at = time.monotonic()
+        self._unsaved = False  # the state is older than what has happened
         self._silent: Counter[str] = Counter()  # by switch: looks without an answer, one after the other
         if state is not None:
             self._restore(state.load())
@@ -85,13 +86,23 @@ class Watch:
             service.failures[name, service.tokens.pop(name, "")] = f"job {name!r} is over: {why}"
             service.left.pop(name, None)
             self.controller.release(name)
-        self.save()
+        self.save_or_later()
 
     def save(self) -> None:
         """Nothing that was answered is forgotten: this comes before every answer that tells of a change."""
         if self.state is not None:
             left = {job: sorted(workers) for job, workers in self.service.left.items()}
             self.state.save({"controller": self.controller.snapshot(), "tokens": self.service.tokens, "left": left})
+        self._unsaved = False
+
+    def save_or_later(self) -> None:
+        """Of what has happened, and cannot be taken back: where it cannot be saved now, it is tried again."""
+        try:
+            self.save()
+        except OSError as error:
+            if not self._unsaved:
+                log.error("%s; jobs go on, and it is tried again every %g s", error, CHECK)
+            self._unsaved = True
 
     def came_back(self, job: str, worker: int) -> bool:
         """Whether it was attached before this process began, and is awaited."""
@@ -104,7 +115,7 @@ class Watch:
 
     def due(self) -> float | None:
         """When ``tick`` has something to do (monotonic seconds)."""
-        times = [self.awaited_until] * any(self.awaited.values()) + [self._checked_at + CHECK] * self._looks
+        times = [self.awaited_until] * bool(self.awaited) + [self._checked_at + CHECK] * (self._looks or self._unsaved)
         return min(times, default=None)
 
     @property
@@ -114,15 +125,18 @@ class Watch:
     def tick(self) -> None:
         """Workers that have not come back are lost; switches are looked at."""
         now = time.monotonic()
-        if any(self.awaited.values()) and now >= self.awaited_until:
-            lost, self.awaited = {job: workers for job, workers in self.awaited.items() if workers}, {}
-            for job, workers in lost.items():
-                missing = ", ".join(map(str, sorted(workers)))
-                self.service.fail(job, f"workers {missing} of job {job!r} have not come back within {COMING_BACK:g} s after the "
-                                       "controller was started anew")
-                self.service.over(job)
-        if self._looks and now >= self._checked_at + CHECK:
-            for switch in self.controller.targets:
+        if self.awaited and now >= self.awaited_until:
+            awaited, self.awaited = self.awaited, {}
+            for job, workers in awaited.items():
+                if workers:
+                    missing = ", ".join(map(str, sorted(workers)))
+                    self.service.fail(job, f"workers {missing} of job {job!r} have not come back within {COMING_BACK:g} s after "
+                                           "the controller was started anew")
+                self.service.over(job)  # unless somebody is here; one that was admitted and nobody attached to is over, too
+        if (self._looks or self._unsaved) and now >= self._checked_at + CHECK:
+            if self._unsaved:
+                self.save_or_later()
+            for switch in self.controller.targets if self._looks else ():
                 self._look_at(switch)
             self._checked_at = time.monotonic()
 
@@ -171,7 +185,7 @@ class Watch:
             moved = self.controller.move(name)
         except AdmissionError as error:
             return f"; and there is no other way: {error}"
-        self.save()
+        self.save_or_later()
         reason = f"{why}; job {name} goes on over {', '.join(moved.branches)}"
         log.warning("%s", reason)
         for member in members:

@@ -1,0 +1,258 @@
+"""Messages of the control socket: parsed whole, with types, ranges and lengths, before anything is done about them.
+
+    bytes of a line --decode--> a JSON object within limits --parse--> a request with valid fields (``Join``, ``Admit``, ...)
+
+What comes from a socket was written by anybody. ``decode`` bounds its size and depth and takes no JSON that two readers could
+read differently (a key twice, NaN, bytes that are no text). ``parse`` checks operation and fields. Both raise Malformed, which
+names what is wrong and says what was expected; the connection lives on.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Annotated, Any, get_type_hints
+
+MAX_REQUEST = 1 << 17  # bytes of a line that asks: 1,024 hosts with names of 100 characters
+MAX_REPLY = 1 << 25  # bytes of a line that answers: the counters of thousands of ports
+MAX_DEPTH = 16  # objects and lists within each other; requests need 2, counters 6
+MAX_DIGITS = 20  # of a number: 64 bits
+
+# Possessive, and a string that is not closed goes to the end: linear in whatever comes.
+_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
+
+
+class Malformed(ValueError):
+    """Not a request: says which part of it, and what was expected."""
+
+
+# ---- JSON
+
+
+def decode(line: bytes) -> dict[str, Any]:
+    """The JSON object that ``line`` is. Raises Malformed."""
+    try:
+        _check_depth(line)
+        message = json.loads(line.decode(), object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
+    except Malformed:
+        raise
+    except ValueError as error:  # of JSON, or of UTF-8
+        raise Malformed(f"not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise Malformed(f"expected a JSON object, got {_kind(message)}")
+    return message
+
+
+def _check_depth(line: bytes) -> None:
+    depth = 0
+    for token in _TOKENS.finditer(line):
+        bracket = token[0][:1]
+        depth += (bracket in b"[{") - (bracket in b"]}")
+        if depth > MAX_DEPTH:
+            raise Malformed(f"JSON that is nested more than {MAX_DEPTH} deep")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise Malformed(f"the key {next(key for key in keys if keys.count(key) > 1)!r} is there twice")
+    return found
+
+
+def _integer(text: str) -> int:
+    if len(text) > MAX_DIGITS:
+        raise Malformed(f"a number of {len(text)} digits; expected at most {MAX_DIGITS}")
+    return int(text)
+
+
+def _constant(text: str) -> Any:
+    raise Malformed(f"{text} is no JSON number")
+
+
+def _kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "an integer", float: "a fraction",
+             type(None): "null"}  # fmt: skip
+    return names[type(value)]
+
+
+# ---- fields
+
+
+@dataclass(frozen=True)
+class Text:
+    """Printable characters, so that no name can pretend to be two lines, or colours, on anybody's terminal."""
+
+    most: int
+    least: int = 0
+
+    def __str__(self) -> str:
+        return f"text of {self.least} to {self.most} printable characters"
+
+    def wrong(self, value: object) -> str:
+        if not isinstance(value, str):
+            return _kind(value)
+        if not self.least <= len(value) <= self.most:
+            return f"{len(value)} characters"
+        return "" if value.isprintable() else "characters that cannot be printed"
+
+
+@dataclass(frozen=True)
+class Number:
+    least: int
+    most: int
+
+    def __str__(self) -> str:
+        return f"an integer from {self.least} to {self.most}"
+
+    def wrong(self, value: object) -> str:
+        if type(value) is not int:
+            return _kind(value)
+        return "" if self.least <= value <= self.most else str(value)
+
+
+@dataclass(frozen=True)
+class Flag:
+    def __str__(self) -> str:
+        return "true or false"
+
+    def wrong(self, value: object) -> str:
+        return "" if isinstance(value, bool) else _kind(value)
+
+
+@dataclass(frozen=True)
+class Texts:
+    each: Text
+    most: int
+
+    def __str__(self) -> str:
+        return f"a list of up to {self.most}, each {self.each}"
+
+    def wrong(self, value: object) -> str:
+        if not isinstance(value, list):
+            return _kind(value)
+        if len(value) > self.most:
+            return f"{len(value)} of them"
+        return next((f"one of {wrong}" for item in value if (wrong := self.each.wrong(item))), "")
+
+
+MAX_WORKERS = 1 << 16  # more than any protocol takes: those that take fewer say so themselves
+JOB = Text(255, 1)
+HOST = Text(100)
+TOKEN = Text(255)
+WORKER = Number(0, MAX_WORKERS - 1)
+SIZE = Number(1, (1 << 31) - 1)
+PORT = Text(100)  # a kind of port
+PROTOCOL = Text(4096)  # a name, or the path of one's own program
+
+
+# ---- requests
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ping:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join:
+    job: Annotated[str, JOB]
+    worker: Annotated[int, WORKER]
+    token: Annotated[str, TOKEN] = ""
+    host: Annotated[str, HOST] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Admit:
+    """None: as many slots as the switch process was told; the hosts of the workers that have joined."""
+
+    job: Annotated[str, JOB]
+    workers: Annotated[int, Number(1, MAX_WORKERS)]
+    slots: Annotated[int | None, SIZE] = None
+    strict: Annotated[bool, Flag()] = True
+    hosts: Annotated[list[str] | None, Texts(HOST, 1024)] = None
+    token: Annotated[str, TOKEN] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attach:
+    job: Annotated[str, JOB]
+    worker: Annotated[int, WORKER]
+    port: Annotated[str, PORT] = "shm"
+    token: Annotated[str, TOKEN] = ""
+    protocol: Annotated[str, PROTOCOL] = ""
+    values: Annotated[int, Number(0, MAX_WORKERS)] = 0
+    moves: Annotated[bool, Flag()] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Release:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    job: Annotated[str, JOB]
+    token: Annotated[str, TOKEN] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serve:
+    port: Annotated[str, PORT] = "shm"
+    host: Annotated[str, HOST] = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Jobs:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Switches:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counters:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stop:
+    pass
+
+
+REQUESTS = {kind.__name__.lower(): kind
+            for kind in (Ping, Join, Admit, Attach, Release, End, Serve, Jobs, Switches, Counters, Stop)}  # fmt: skip
+Request = Ping | Join | Admit | Attach | Release | End | Serve | Jobs | Switches | Counters | Stop
+
+
+def parse(message: dict[str, Any]) -> Request:
+    """The request that ``message`` is: ``op`` says which, its other keys are the fields. Raises Malformed."""
+    op = message.get("op")
+    if not isinstance(op, str) or op not in REQUESTS:
+        said = repr(op) if isinstance(op, str) and len(op) < 64 else "of this kind" if "op" in message else "without 'op'"
+        raise Malformed(f"unknown operation {said}; expected one of {', '.join(REQUESTS)}")
+    kind = REQUESTS[op]
+    checks = _checks(kind)
+    for key, value in message.items():
+        if key == "op":
+            continue
+        if key not in checks:
+            raise Malformed(f"{op}: unknown field {key[:64]!r}; expected {', '.join(checks) or 'none'}")
+        check, optional = checks[key]
+        if (wrong := check.wrong(value)) and not (optional and value is None):
+            raise Malformed(f"{op}: {key}: expected {check}, got {wrong}")
+    for field in fields(kind):
+        if field.default is MISSING and field.name not in message:
+            raise Malformed(f"{op}: {field.name} is missing; expected {checks[field.name][0]}")
+    return kind(**{key: value for key, value in message.items() if key != "op"})
+
+
+@cache
+def _checks(kind: type) -> dict[str, tuple[Any, bool]]:
+    """By field: its check, and whether it may be null."""
+    hints = get_type_hints(kind, include_extras=True)
+    return {field.name: (hints[field.name].__metadata__[0], field.default is None) for field in fields(kind)}
