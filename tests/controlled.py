@@ -33,7 +33,7 @@ def names(compiled) -> Names:
 
 @pytest.fixture
 def config(compiled, names):
-    given = p4.ForwardingPipelineConfig(p4info=names.message, p4_device_config=str(SOURCE).encode())
+    given = p4.ForwardingPipelineConfig(p4info=names.message, p4_device_config=SOURCE.read_bytes())
     given.cookie.cookie = 7
     return given
 

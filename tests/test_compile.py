@@ -482,7 +482,7 @@ def test_the_cache_knows_what_a_program_depends_on(tmp_path, monkeypatch):
     first = build.compile_program(path, defines={"N": "1"})
     calls = []
     with monkeypatch.context() as patched:  # undo() would end this test's own cache too: others write into the user's
-        patched.setattr(build, "_compile", lambda *args: calls.append(args))
+        patched.setattr(build, "compile_c", lambda *args: calls.append(args))
         assert build.compile_program(path, defines={"N": "1"}) == first
     assert not calls
     other = build.compile_program(path, defines={"N": "2"})

@@ -7,10 +7,9 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from controlled import MAC, SOURCE, arrived, fails, frame, group, replication  # noqa: E402
+from controlled import MAC, arrived, fails, frame, group, replication  # noqa: E402
 from p4runtime_client import update  # noqa: E402
 
-from ina.p4runtime import pipeline  # noqa: E402
 from ina.p4runtime.device import CODES  # noqa: E402
 from ina.p4runtime.messages import p4  # noqa: E402
 
@@ -97,39 +96,12 @@ def test_commit_clears_and_reconcile_keeps_the_forwarding_state(client, config, 
     assert client.read(wildcard) == []
 
 
-def test_a_config_may_be_compiled_code_or_json_or_a_path(client, compiled, config):
-    for data in (compiled.so_path.read_bytes(), str(compiled.so_path).encode(), b'{"program": "%s"}' % str(SOURCE).encode()):
-        config.p4_device_config = data
-        client.set_pipeline("VERIFY", config)
-
-
-@pytest.mark.parametrize("data, says", [
-    (b"", "empty"),
-    (b"/no/such/program.p4", "/no/such/program.p4"),
-    (b'{"program": "x.p4", "extra": 1}', "p4c-bm2-ss"),
-    (b"\xff\xfe", "neither"),
-    (b"{", "not JSON"),
-    (b"\x7fELF nothing", "load"),
-])  # fmt: skip
-def test_configs_that_cannot_be_realised(client, config, data, says):
-    config.p4_device_config = data
-    assert says in fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY_AND_COMMIT", config).message
-    still = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1))
-    assert still.config.cookie.cookie == 7
-
-
 def test_a_p4info_of_another_program_is_refused(client, config):
     config.p4info.tables[0].match_fields[0].bitwidth = 32
     failure = fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY", config)
     assert "I.l2" in failure.message and "match_fields" in failure.message
     del config.p4info.tables[0]
     assert "missing" in fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY", config).message
-
-
-def test_a_remote_server_takes_no_code(compiled, config):
-    config.p4_device_config = compiled.so_path.read_bytes()
-    with pytest.raises(pipeline.EntityError, match="takes none"):
-        pipeline.from_config(config, pipeline.Wanted(native=False))
 
 
 # ---- arbitration

@@ -224,6 +224,6 @@ def test_p4info_of_p4c_describes_the_same_program(source, tmp_path):
     made = tmp_path / "p4info.txtpb"
     command = [tool("INA_P4C", "p4c-bm2-ss"), "--Wdisable", "--p4runtime-files", made, "-o", tmp_path / "bmv2.json", source]
     subprocess.run(command, check=True, capture_output=True)
-    given = p4.ForwardingPipelineConfig(p4_device_config=str(source).encode())
+    given = p4.ForwardingPipelineConfig(p4_device_config=source.read_bytes())
     text_format.Parse(made.read_text(), given.p4info)
     pipeline.from_config(given, pipeline.Wanted()).switch.close()

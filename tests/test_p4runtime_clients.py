@@ -18,6 +18,7 @@ need("cc", "p4runtime")
 from google.protobuf import json_format, text_format  # noqa: E402
 
 from ina.compiler.build import compile_program  # noqa: E402
+from ina.compiler.confined import to_send  # noqa: E402
 from ina.p4runtime import pipeline  # noqa: E402
 from ina.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
 from ina.p4runtime.device import Device  # noqa: E402
@@ -104,9 +105,9 @@ def arrived(port, count: int) -> list[bytes]:
 def ours(tmp_path):
     """Address, far ends of ports 1 to 3, and the two files that a client loads."""
     compiled = compile_program(SOURCE)
-    p4info, blob = tmp_path / "controlled.p4info.txtpb", tmp_path / "controlled.so"
+    p4info, blob = tmp_path / "controlled.p4info.txtpb", tmp_path / "controlled.device.json"
     p4info.write_text(text_format.MessageToString(pipeline.message_of(Program(compiled.so_path))))
-    blob.write_bytes(compiled.so_path.read_bytes())
+    blob.write_bytes(to_send(SOURCE))
     pairs = {number: memory_pair() for number in (1, 2, 3)}
     with Device(device_id=1) as device:
         for number, (inside, _) in pairs.items():

@@ -25,6 +25,7 @@ from ina.compiler.lower import lower
 from ina.compiler.optimise import optimise
 from ina.compiler.preprocess import preprocess
 
+HEADERS = ("packet.h", "program.h", "table.h", "tna.h")  # what compiled programs include
 UNROLLED_LINES = 6000  # of C, from which on -O3 takes long and gains nothing (measured: -O1 is as fast on such code)
 
 
@@ -49,12 +50,12 @@ class CompiledProgram:
 
 
 @functools.cache
-def _toolchain(command: tuple[str, ...]) -> str:
+def toolchain_digest(command: tuple[str, ...]) -> str:
     """What identifies compiler, processor and our own code generation."""
     digest = hashlib.sha256(toolchain(command).encode())
     own = [*Path(__file__).parent.glob("*.py"), *Path(__file__).parent.glob("*.h")]
     for directory in paths.include_dirs():
-        own += [directory / name for name in ("packet.h", "program.h", "table.h", "tna.h")]
+        own += [directory / name for name in HEADERS]
     for file in sorted(own):
         if file.exists():
             digest.update(file.read_bytes())
@@ -78,15 +79,15 @@ def compile_program(
     """
     command = c_compiler()
     folder = cache.folder()
-    asked = [_toolchain(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
+    asked = [toolchain_digest(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
     asked += [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
     asked.append("\0".join(cflags) if cflags is not None else "default")
-    known = folder / f"{Path(path).stem}-{_key(asked)}.known.json"
+    known = folder / f"{Path(path).stem}-{key_of(asked)}.known.json"
     if (found := _unchanged(known)) is not None:
         return found
     text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
     digest = source_hash(text)
-    key = _key([digest, _lines(path, sources), Path(path).name, asked[0], asked[-1]])
+    key = key_of([digest, _lines(path, sources), Path(path).name, asked[0], asked[-1]])
     stem = f"{Path(path).stem}-{key}"
     found = _described(folder, stem, Path(path).name)
     if found is None:
@@ -101,7 +102,7 @@ def compile_program(
         warnings = render(program.warnings, sources, "warning")
         with cache.problems(folder):
             cache.write(c, c_text.encode())
-            _compile(command, c, so, cflags)
+            compile_c(command, c, so, cflags)
             described = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings}
             cache.write_record(folder / f"{stem}.json", described, [so, c])
         found = CompiledProgram(so, c, p4info, layouts, digest, Path(path).name, warnings)
@@ -111,14 +112,14 @@ def compile_program(
     return found
 
 
-def _key(parts: Sequence[str]) -> str:
+def key_of(parts: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
 def _lines(path: str | Path, sources: Mapping[str, str]) -> str:
     """Digest of all that comments in the C text repeat: the files as they are, named as seen from the program's."""
     origins = Origins(str(path), {})
-    return _key([f"{origins.file(file)}\0{text}" for file, text in sources.items()])
+    return key_of([f"{origins.file(file)}\0{text}" for file, text in sources.items()])
 
 
 def _described(folder: Path, stem: str, name: str) -> CompiledProgram | None:
@@ -150,12 +151,15 @@ def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], list[
     return c_text, info, layouts
 
 
-def _compile(command: list[str], source: Path, target: Path, cflags: Sequence[str] | None) -> None:
+def compile_c(
+    command: list[str], source: Path, target: Path, cflags: Sequence[str] | None = None, headers: Sequence[Path] | None = None
+) -> None:
+    """The shared object of C text; `headers`: folders of those that it includes. Raises BuildError."""
     if cflags is None:
         with source.open("rb") as f:
             long = sum(1 for _ in f) > UNROLLED_LINES
         cflags = ["-O1" if long else "-O3", "-march=native"]
-    includes = [f"-I{directory}" for directory in paths.include_dirs()]
+    includes = [f"-I{directory}" for directory in headers or paths.include_dirs()]
     call = [
         *command,
         "-std=gnu11",

@@ -100,3 +100,12 @@ def read_record(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, KeyError, AttributeError):
         return None
     return record if all(wanted and digest(path.parent / name) == wanted for name, wanted in hashes.items()) else None
+
+
+def find(wanted: str, kind: str) -> Path | None:
+    """The file with that SHA-256 (hex) which belongs to a record that says something of `kind`, a key."""
+    for path in folder().glob("*.json"):
+        if wanted.encode() in path.read_bytes() and kind in (read_record(path) or {}):
+            hashes = json.loads(path.read_bytes().partition(b"\n")[2])[HASHES]
+            return next((path.parent / name for name, is_ in hashes.items() if is_ == wanted), None)
+    return None

@@ -111,7 +111,10 @@ def _looked_at(error: Exception, filename: str) -> Span:
 
 
 def render(diagnostics: Iterable[Diagnostic], sources: dict[str, str], severity: str = "error") -> str:
-    """Diagnostics as a compiler prints them. `sources` maps file names to texts; others are read from disk."""
+    """Diagnostics as a compiler prints them, with the lines that they are about.
+
+    `sources` maps file names to texts. No other file is opened: a line marker may name any.
+    """
     parts = []
     for diagnostic in diagnostics:
         parts.append(_show(diagnostic.span, f"{severity}: {diagnostic.message}", sources))
@@ -135,12 +138,5 @@ def _show(span: Span | None, text: str, sources: dict[str, str]) -> str:
 def _source_line(span: Span, sources: dict[str, str]) -> str | None:
     if not span.line:
         return None
-    text = sources.get(span.file)
-    if text is None:
-        try:
-            text = Path(span.file).read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return None
-        sources[span.file] = text
-    lines = text.splitlines()
+    lines = sources.get(span.file, "").splitlines()
     return lines[span.line - 1] if span.line <= len(lines) else None

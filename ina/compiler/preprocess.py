@@ -66,8 +66,9 @@ LexToken.__copy__ = _copy_token
 class _Preprocessor(pcpp.Preprocessor):
     """pcpp with located errors, paths relative to the working directory and a record of the files read."""
 
-    def __init__(self, include_dirs: Sequence[str]) -> None:
+    def __init__(self, include_dirs: Sequence[str], files: Mapping[str, str] | None) -> None:
         super().__init__()
+        self.files = files
         self.sources: dict[str, str] = {}
         self.diagnostics: list[CompileError] = []
         self.searched = list(dict.fromkeys(include_dirs))
@@ -164,6 +165,13 @@ class _Preprocessor(pcpp.Preprocessor):
             self._fail(name.source, name.lineno, f"macro '{name.value}' takes {wanted} arguments, not {len(args)}")
         return args
 
+    def on_file_open(self, is_system_include: bool, includepath: str) -> Any:
+        if self.files is None:
+            return super().on_file_open(is_system_include, includepath)
+        if includepath not in self.files:
+            raise FileNotFoundError(includepath)
+        return io.StringIO(self.files[includepath])
+
     def on_include_not_found(self, is_malformed: bool, is_system: bool, curdir: str, path: str) -> NoReturn:
         where = self.lastdirective
         if is_malformed:
@@ -239,12 +247,20 @@ def preprocess(
     read.
     """
     source = Path(path).read_text(encoding="utf-8", errors="replace")
-    preprocessor = _Preprocessor([*(str(Path(d).absolute()) for d in include_dirs), str(P4INCLUDE)])
-    for name, value in (defines or {}).items():
-        preprocessor.define(f"{name} {value}")
+    return preprocess_text(source, str(path), defines, [*(str(Path(d).absolute()) for d in include_dirs), str(P4INCLUDE)])
+
+
+def preprocess_text(
+    source: str, name: str, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str] = (),
+    files: Mapping[str, str] | None = None,
+) -> tuple[str, dict[str, str]]:  # fmt: skip
+    """As `preprocess`, of a text that goes by `name`. `files`: all that can be included, by absolute path; None: the disk's."""
+    preprocessor = _Preprocessor(include_dirs, files)
+    for macro, value in (defines or {}).items():
+        preprocessor.define(f"{macro} {value}")
     out = io.StringIO()
     try:
-        preprocessor.parse(source, str(path))
+        preprocessor.parse(source, name)
         preprocessor.write(out)
     except (IndexError, ValueError, TypeError, AttributeError) as error:  # pcpp's, of what it did not expect
         where = preprocessor.directive

@@ -222,7 +222,7 @@ class Running:
             from ina.p4runtime.device import Device
             from ina.p4runtime.service import Server as P4Runtime
 
-            device = self._closing.enter_context(Device(1, None, native=False, make=switch, **options))
+            device = self._closing.enter_context(Device(1, None, make=switch, **options))
             with pinned(self.cpus[0] if self.cpus else None):
                 device.load(program)
             self.switch, self._ports_of = device.switch, device

@@ -21,6 +21,10 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     compile_.add_argument(
         "--p4info", action="append", default=[], type=Path, metavar="FILE", help="P4Info as .json, .txtpb or .bin"
     )
+    compile_.add_argument(
+        "--device-config", type=Path, metavar="FILE",
+        help="what a P4Runtime controller sends to have an embedded switch run it: the source, with all that it includes",
+    )
 
     stf = _command(subparsers, "stf", _stf, "run p4c's STF tests: what goes in, what must come out")
     stf.add_argument("program", type=Path, help="PROGRAM.p4, or a folder of programs with tests of the same names")
@@ -111,7 +115,7 @@ def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace
 
 def _compile(args: argparse.Namespace) -> int:
     """Prints the shared object's path; warnings and the summary go to stderr."""
-    from ina.compiler import build, p4info_files
+    from ina.compiler import build, confined, p4info_files
     from ina.p4 import explain
 
     for path in args.p4info:
@@ -121,6 +125,8 @@ def _compile(args: argparse.Namespace) -> int:
     seconds = time.perf_counter() - started
     for path in args.p4info:
         p4info_files.write(compiled.p4info, path)
+    if args.device_config:
+        args.device_config.write_bytes(confined.to_send(args.program, defines=_defines(args), include_dirs=_folders(args)))
     if args.c:
         _copy(compiled.c_path, args.c)
     if args.output:

@@ -110,7 +110,7 @@ def _run(args: argparse.Namespace) -> None:
     local = is_local(args.grpc)
     with contextlib.ExitStack() as stack:
         device = stack.enter_context(
-            Device(args.device_id, args.cpu_port or None, native=local, arch=args.arch, pipes=args.pipes, yields=0, nap=NAP)
+            Device(args.device_id, args.cpu_port or None, arch=args.arch, pipes=args.pipes, yields=0, nap=NAP)
         )
         if args.program is not None and args.program.suffix == ".p4":
             folders = [*args.include, paths.p4_dir()]

@@ -75,20 +75,19 @@ def error_of(code: str = "OK", message: str = "") -> Any:
 class Device:
     """`on_packet_in` and `on_digests` get a PacketIn or a DigestList, in a thread of the device's.
 
-    `native` False: pipelines that are compiled code are refused (pipeline.py); `arch` ("v1model", "tna"): those of another
-    architecture. `pipes`: of TNA programs, as for `Switch`. `make`: the switch of a program, if it is not
-    to be a `Switch`. `start`: options of its `start`.
+    `arch` ("v1model", "tna"): pipelines of another architecture are refused. `pipes`: of TNA programs, as for `Switch`.
+    `make`: the switch of a program, if it is not to be a `Switch`. `start`: options of its `start`.
 
     A TNA program has no port 510: there CPU_PORT means the switch's own (`cpu_port_of`), to which copy_to_cpu goes.
     """
 
-    def __init__(self, device_id: int = 0, cpu_port: int | None = CPU_PORT, native: bool = True,
+    def __init__(self, device_id: int = 0, cpu_port: int | None = CPU_PORT,
                  max_frame: int = 9216, arch: str | None = None, pipes: int = 0,
                  make: Callable[[Program], Any] | None = None, **start: Any):
         self.device_id = device_id
         self.on_packet_in: Callable[[Any], None] = lambda message: None
         self.on_digests: Callable[[Any], None] = lambda message: None
-        self._wanted = pipelines.Wanted(native, arch, pipes, make)
+        self._wanted = pipelines.Wanted(arch, pipes, make)
         self._start = start
         self._lock = threading.RLock()
         self._committed: Pipeline | None = None

@@ -2,27 +2,31 @@
 
 `p4_device_config` says which program, in one of these forms:
 
-    a path                      of a P4 source (*.p4, compiled here) or of a compiled program (*.so), on this machine
-    {"program": path, "defines": {"NAME": "VALUE"}, "include": [folder, ...]}     the same with preprocessor flags
-    a compiled program          the bytes of the shared object that `ina compile` makes
+    the text of a P4 source     compiled here, by a process that cannot do harm with it (ina/compiler/confined.py)
+    {"source": text, "defines": {"NAME": "VALUE"}, "name": "program.p4"}        the same with preprocessor macros
+    {"compiled": hash}          a program that this switch has compiled already: SHA-256 of its shared object, in hex
+    a compiled program          the bytes of the shared object; only their hash is looked at, as above
 
-The P4Info that comes with it must describe that program: ids, names and widths, not annotations or order.
+No file is opened and no code is loaded that a client brings or names: a source includes what ships with the project, or has in
+it what it includes, as `ina compile --device-config` writes it. The P4Info that comes with it must describe that program: ids,
+names and widths, not annotations or order.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ina.compiler import cache
-from ina.compiler.build import compile_program
 from ina.compiler.cc import BuildError
-from ina.compiler.errors import CompileError
+from ina.compiler.confined import Busy, NotCompiled, compile_text
 from ina.extras import extra
 from ina.p4runtime.digests import DigestQueue
 from ina.p4runtime.messages import config as p4config
@@ -33,7 +37,10 @@ from ina.switch import EntityError, Program, Switch
 with extra("p4runtime"):
     from google.protobuf import json_format
 
+log = logging.getLogger(__name__)
+
 ELF = b"\x7fELF"
+HASH = re.compile("[0-9a-f]{64}")
 # What P4Info may say or leave out without describing another program: comments, and what some compilers add.
 UNESSENTIAL = {
     "annotations", "annotation_locations", "structured_annotations", "structured_annotation_locations", "doc",
@@ -58,14 +65,14 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a device takes. `native` False: no compiled programs, which are code that runs in this process; `arch`
-    ("v1model", "tna"): none of another architecture. `pipes` of TNA programs, as for `Switch`.
+    """What a device takes. `arch` ("v1model", "tna"): no programs of another architecture. `pipes` of TNA programs, as for
+    `Switch`. `own`: paths of the programs that its owner has loaded, by SHA-256.
     """
 
-    native: bool = True
     arch: str | None = None
     pipes: int = 0
     make: Callable[[Program], Any] | None = None  # another switch than `Switch`
+    own: dict[str, str] = field(default_factory=dict)
 
     def switch(self, program: Program) -> Any:
         if self.arch not in (None, program.architecture):
@@ -78,8 +85,8 @@ class Wanted:
 def from_config(given: Any, wanted: Wanted) -> Pipeline:
     """The pipeline of a ForwardingPipelineConfig. EntityError (INVALID_ARGUMENT): it cannot be realised, and why."""
     if not given.p4_device_config:
-        raise EntityError("p4_device_config is empty: it says which program to load (a path, or a compiled program)")
-    program = _program(given.p4_device_config, wanted.native)
+        raise EntityError("p4_device_config is empty: it says which program to load (a P4 source)")
+    program = _program(given.p4_device_config, wanted.own)
     message = message_of(program)
     difference = compare(given.p4info, message)
     if difference:
@@ -91,8 +98,9 @@ def from_config(given: Any, wanted: Wanted) -> Pipeline:
 
 def from_program(program: Program, wanted: Wanted) -> Pipeline:
     """The pipeline of a program that the switch was started with: it has no cookie."""
-    message = message_of(program)
-    given = p4.ForwardingPipelineConfig(p4info=message, p4_device_config=os.fsencode(program.path))
+    message, code = message_of(program), hashlib.sha256(Path(program.path).read_bytes()).hexdigest()
+    wanted.own[code] = os.path.abspath(program.path)
+    given = p4.ForwardingPipelineConfig(p4info=message, p4_device_config=json.dumps({"compiled": code}).encode())
     return Pipeline(wanted.switch(program), given, message)
 
 
@@ -100,42 +108,52 @@ def message_of(program: Program) -> Any:
     return json_format.ParseDict(program.p4info.message, p4config.P4Info())
 
 
-def _program(data: bytes, native: bool) -> Program:
+def _program(data: bytes, own: Mapping[str, str]) -> Program:
+    """`own`: paths of the programs that the switch's owner has loaded, by hash."""
     try:
         if data.startswith(ELF):
-            return _received(data, native)
-        text = data.decode().strip()
-        said = json.loads(text) if text.startswith("{") else {"program": text}
-        path = said.get("program")
-        if not isinstance(path, str) or set(said) - {"program", "defines", "include"}:
-            raise EntityError(
-                "p4_device_config is JSON, and not of this switch's kind: expected {\"program\": path of a .p4 or .so, "
-                "\"defines\": {...}, \"include\": [...]}. For output of p4c-bm2-ss, give the .p4 it was made from"
-            )
-        if not path.endswith(".p4"):
-            if not native:
-                raise EntityError("compiled programs are code, and this server takes none: give the path of a .p4")
-            return Program(path)
-        return Program(compile_program(path, defines=said.get("defines"), include_dirs=said.get("include", ())).so_path)
-    except (CompileError, BuildError) as error:
-        raise EntityError(f"the program does not compile: {error}") from None
+            return _compiled_before(hashlib.sha256(data).hexdigest(), own)
+        text = data.decode()
+        said = json.loads(text) if text.lstrip().startswith("{") else {"source": text}
     except UnicodeDecodeError:
-        raise EntityError("p4_device_config is neither a compiled program (ELF) nor text (a path, or JSON)") from None
-    except json.JSONDecodeError as error:
+        raise EntityError("p4_device_config is neither P4 source (UTF-8), nor JSON, nor a compiled program (ELF)") from None
+    except (ValueError, RecursionError) as error:
         raise EntityError(f"p4_device_config is not JSON: {error}") from None
-    except (OSError, AttributeError, TypeError) as error:
-        raise EntityError(f"p4_device_config: {error}") from None
+    if said.keys() == {"compiled"} and isinstance(said["compiled"], str):
+        return _compiled_before(said["compiled"], own)
+    source, defines, name = said.get("source"), said.get("defines", {}), said.get("name", "program.p4")
+    if said.keys() - {"source", "defines", "name"} or not (
+        isinstance(source, str) and isinstance(defines, dict) and isinstance(name, str)
+    ):
+        raise EntityError(
+            "p4_device_config is JSON, and not of this switch's kind: expected {\"source\": text of a P4 program, \"defines\": "
+            "{\"NAME\": \"VALUE\"}, \"name\": \"program.p4\"}, or {\"compiled\": hash}. For output of p4c-bm2-ss, give the "
+            "source that it was made of"
+        )
+    if source.strip().endswith((".p4", ".so")) and len(source.split()) == 1:
+        raise EntityError(f"p4_device_config is {source.strip()[:200]!r}: a switch opens no file that a client names. Give the "
+                          "source itself, as `ina compile --device-config` writes it")  # fmt: skip
+    return _sent(source, name, defines)
 
 
-def _received(data: bytes, native: bool) -> Program:
-    """The bytes of a compiled program, kept in the cache under their hash."""
-    if not native:
-        raise EntityError("compiled programs are code, and this server takes none: give the path of a .p4")
-    path = cache.folder() / f"received-{hashlib.sha256(data).hexdigest()[:32]}.so"
-    if not path.exists():
-        partial = Path(f"{path}.{os.getpid()}")
-        partial.write_bytes(data)
-        partial.replace(path)
+def _sent(source: str, name: str, defines: dict[str, str]) -> Program:
+    try:
+        return Program(compile_text(source, name, defines).so_path)
+    except Busy as error:
+        raise EntityError(f"p4_device_config: {error}", "RESOURCE_EXHAUSTED") from None
+    except NotCompiled as error:
+        raise EntityError(f"the program does not compile: {error}") from None
+    except (BuildError, OSError) as error:  # of this machine, and what it says may name its files
+        log.error("a program that was sent: %s", error)
+        raise EntityError("this switch cannot compile programs: its log says why", "FAILED_PRECONDITION") from None
+
+
+def _compiled_before(wanted: str, own: Mapping[str, str]) -> Program:
+    path = own.get(wanted) or (cache.find(wanted, "p4info") if HASH.fullmatch(wanted) else None)
+    if path is None:
+        raise EntityError("compiled programs are code, and this switch runs none but what it has compiled itself, which this is "
+                          f"not: no program here has the SHA-256 {wanted[:64]}. Give the P4 source, as `ina compile "
+                          "--device-config` writes it")  # fmt: skip
     return Program(path)
 
 

@@ -1,0 +1,204 @@
+"""Programs that come over P4Runtime: from the text of their source, and never from a file that the client names or code that it
+brings."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+from capabilities import need
+
+need("cc", "p4runtime")
+
+from controlled import SOURCE, fails  # noqa: E402
+from v1_program import source  # noqa: E402
+
+from ina import paths  # noqa: E402
+from ina.compiler import build, confined  # noqa: E402
+from ina.compiler.confined import Limits, NotCompiled, compile_text  # noqa: E402
+from ina.compiler.preprocess import preprocess_text  # noqa: E402
+from ina.p4runtime.messages import p4  # noqa: E402
+from ina.switch import Program  # noqa: E402
+
+pytest_plugins = ("controlled",)  # its fixtures
+
+SECRET = "root:$6$secret-of-the-owner:19000:0:99999:7:::"
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("INA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+# ---- what a config may be
+
+
+def test_a_config_is_source_or_names_what_was_compiled_here(client, compiled, config):
+    text, code = SOURCE.read_text(), compiled.so_path.read_bytes()
+    forms = [text.encode(), json.dumps({"source": text}).encode(), confined.to_send(SOURCE), code,
+             json.dumps({"compiled": sha256(code).hexdigest()}).encode(),
+             json.dumps({"source": text, "defines": {"UNUSED": "1"}, "name": "other.p4"}).encode()]  # fmt: skip
+    for data in forms:
+        config.p4_device_config = data
+        client.set_pipeline("VERIFY", config)
+    config.p4_device_config = forms[-1]
+    client.set_pipeline("VERIFY_AND_COMMIT", config)
+    given = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config
+    assert given.p4_device_config == forms[-1]
+
+
+def test_the_config_of_the_owners_program_can_be_set_again(world, config, tmp_path):
+    """Of a shared object that lies outside of the cache, too: whoever started the switch chose it."""
+    device, _, client = world
+    shutil.copy(build.compile_program(SOURCE).so_path, tmp_path / "mine.so")
+    with open(tmp_path / "mine.so", "ab") as file:
+        file.write(b"not as in the cache")
+    device.load(Program(tmp_path / "mine.so"))
+    given = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1)).config
+    client.stream().arbitrate(1)
+    client.set_pipeline("VERIFY_AND_COMMIT", given)
+    assert str(tmp_path) not in str(given)
+
+
+@pytest.mark.parametrize("data, says", [
+    (b"", "empty"),
+    (b"/no/such/program.p4", "opens no file that a client names"),
+    (b'{"program": "x.p4"}', "expected {\"source\""),
+    (b'{"source": "x", "extra": 1}', "p4c-bm2-ss"),
+    (b'{"source": ["x"]}', "expected {\"source\""),
+    (b'{"source": "x", "defines": {"A": 1}}', "macro 'A'"),
+    (b'{"source": "x", "defines": {"A B": "1"}}', "macro 'A B'"),
+    (b'{"source": "x", "defines": {"A": "1\\n#include \\"x\\""}}', "macro 'A'"),
+    (b'{"source": "x", "name": "../../x.p4"}', "name '../../x.p4'"),
+    (b'{"source": "x", "name": "x"}', "name 'x'"),
+    (b'{"compiled": "../../etc/passwd"}', "compiled itself"),
+    (b'{"compiled": "%s"}' % (b"0" * 64), "compiled itself"),
+    (b'{"compiled": 3}', "expected {\"source\""),
+    (b"\xff\xfe", "neither"),
+    (b"{", "not JSON"),
+    (b'{"a":' * 100_000, "not JSON"),
+    (b"\x7fELF nothing", "compiled itself"),
+    (b"control", "does not compile"),
+])  # fmt: skip
+def test_configs_that_cannot_be_realised(client, config, data, says):
+    config.p4_device_config = data
+    assert says in fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY_AND_COMMIT", config).message
+    still = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1))
+    assert still.config.cookie.cookie == 7
+
+
+def test_objects_in_the_cache_that_are_no_programs_are_not_loaded(client, config, own_cache, tmp_path):
+    """Protocols' workers lie there, too, and whatever earlier versions kept of what clients sent."""
+    from ina.compiler.cc import shared_object
+
+    (tmp_path / "worker.c").write_text("int worker;\n")
+    known = shared_object("worker", [], [tmp_path / "worker.c"])
+    (own_cache / "received-0.so").write_bytes(_evil(tmp_path, tmp_path / "ran"))
+    for path in (known, own_cache / "received-0.so"):
+        config.p4_device_config = path.read_bytes()
+        assert "compiled itself" in fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY", config).message
+    assert not (tmp_path / "ran").exists()
+
+
+def test_source_with_its_includes_is_the_same_program(tmp_path):
+    """What `ina compile --device-config` writes is preprocessed twice; hashes of sources are compared between worlds."""
+    for path in [*sorted(paths.p4_dir().glob("*.p4")), *sorted(paths.p4_dir().glob("tofino/*.p4"))]:
+        folders = [paths.p4_dir()]
+        direct = build.preprocess(path, include_dirs=folders)[0]
+        sent = json.loads(confined.to_send(path, include_dirs=folders))["source"]
+        again = preprocess_text(sent, path.name, files={})[0]
+        assert build.source_hash(again) == build.source_hash(direct), path
+
+
+# ---- the process that compiles
+
+
+def test_a_program_is_compiled_once(own_cache, monkeypatch):
+    first = compile_text(source("hdr.data.a = 7;"))
+    assert Program(first.so_path).source_hash == first.source_hash and first.p4info["pkgInfo"]["arch"] == "v1model"
+    monkeypatch.setattr(confined, "_run", lambda *_: pytest.fail("it is in the cache"))
+    assert compile_text(source("hdr.data.a = 7;")) == first
+
+
+def test_what_ships_with_the_project_can_be_included(own_cache):
+    text = (paths.p4_dir() / "patch.p4").read_text()
+    assert compile_text(text, "patch.p4").source_hash == build.compile_program(paths.p4_dir() / "patch.p4").source_hash
+
+
+@pytest.mark.parametrize("form", [
+    '#include "{0}"', "#include <{0}>", '#include "../../../../../..{0}"', "#include </p4include/../..{0}>",
+    '#define PLACE "{0}"\n#include PLACE', '#line 1 "{0}"\nnonsense', '# 1 "{0}" 1\nnonsense',
+    '#include <core.p4>\n#line 1 "{0}"\ncontrol C() {{ apply {{ undeclared = 1; }} }}', '@name("{0}") nonsense',
+])  # fmt: skip
+def test_no_line_of_another_file_comes_back(own_cache, tmp_path, caplog, form):
+    (tmp_path / "secret").write_text(f"{SECRET}\n" * 3)
+    with pytest.raises(NotCompiled) as caught:
+        compile_text(form.format(tmp_path / "secret") + "\n")
+    assert "secret-of-the-owner" not in str(caught.value) + caplog.text
+    assert "not found" in str(caught.value) or "error" in str(caught.value)
+
+
+@pytest.fixture
+def reachable():
+    """A folder that every user can look into, as pytest's own cannot be."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_the_compiler_runs_as_nobody(reachable, monkeypatch, caplog):
+    """A C compiler that tells who it is, and tries what it should not be able to do."""
+    need("root")
+    cache, secret, script = (reachable / name for name in ("cache", "secret", "cc"))
+    secret.write_text(SECRET)
+    secret.chmod(0o600)
+    script.write_text(f"""#!/bin/sh
+        [ "$1" = --version ] && exec echo 1
+        exec >&2
+        id -u; id -G; grep -h -e NoNewPrivs -e CapEff -e CapPrm /proc/self/status; cat {secret}; ls /sys/class/net
+        touch {cache}/planted; ulimit -t; ulimit -f; echo "in $INA_CACHE$SECRET."; exit 1
+    """)
+    script.chmod(0o755)
+    monkeypatch.setenv("INA_CACHE", str(cache))
+    monkeypatch.setenv("CC", str(script))
+    monkeypatch.setenv("SECRET", "of the environment")
+    with pytest.raises(NotCompiled, match="the C compiler refuses the program: the switch's log says why") as caught:
+        compile_text(source("hdr.data.a = 7;"), limits=Limits(seconds=60, output=1 << 20))
+    said = caplog.text
+    assert "65534\n65534\n" in said and "CapEff:\t0000000000000000" in said and "NoNewPrivs:\t1" in said, said
+    assert SECRET not in said and "in ." in said and not (cache / "planted").exists()
+    assert "\n60\n" in said and str(reachable) not in str(caught.value)
+
+
+@pytest.mark.parametrize("text, limits", [
+    ("".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(60)) + "A60\n", Limits(seconds=5)),
+    ("".join(f"#define A{i + 1} A{i} A{i} A{i} A{i}\n" for i in range(60)) + "A60\n", Limits(seconds=60, memory=300 << 20)),
+    ("control C() { apply { x = " + "(" * 100_000 + "1; } }", Limits(seconds=60)),
+], ids=["time", "memory", "depth"])  # fmt: skip
+def test_a_source_that_takes_too_much_is_refused(own_cache, text, limits):
+    with pytest.raises(NotCompiled):
+        compile_text(text, limits=limits)
+    assert list(own_cache.iterdir()) == []
+
+
+def test_only_so_much_source_is_taken():
+    with pytest.raises(NotCompiled, match="expected"):
+        compile_text(" " * (confined.LONGEST + 1))
+
+
+# ---- a stranger on the same machine, and root's switch
+
+
+def _evil(folder: Path, mark: Path) -> bytes:
+    """A shared object that leaves a mark as soon as it is loaded."""
+    (folder / "evil.c").write_text(
+        f'#include <stdio.h>\n__attribute__((constructor)) static void run(void) {{ fclose(fopen("{mark}", "w")); }}\n'
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", folder / "evil.c", "-o", folder / "evil.so"], check=True)
+    return (folder / "evil.so").read_bytes()
