@@ -23,7 +23,8 @@ enum ina_verdict {
     INA_MULTICAST = 2, /* a copy for each member of `mcast_grp` */
     INA_RESUBMIT = 3,  /* the original frame enters ingress again */
     INA_RECIRCULATE = 4, /* the deparsed frame enters ingress again (egress phase only) */
-    INA_FAILED = 5     /* an assertion of the program was false: the packet ends here */
+    INA_FAILED = 5,    /* an assertion of the program was false: the packet ends here */
+    INA_ENDLESS = 6    /* it made too many rounds of the program's loops: the packet ends here */
 };
 
 /* v1model instance types (standard_metadata.instance_type, as BMv2 numbers them). */

@@ -314,8 +314,8 @@ class Statements(Bytes):
         self.line(f"{self.name(stmt.targets[0])} = {text};")
 
     def x_fail(self, stmt: ir.Extern) -> None:
-        """assert or assume: the packet ends here, with all that it asked for."""
-        self.line("pkt->verdict = INA_FAILED;")
+        """The packet ends here, with all that it asked for. `data`: the verdict, if it is not that of assert and assume."""
+        self.line(f"pkt->verdict = {stmt.data or 'INA_FAILED'};")
         self.line("pkt->clone = pkt->digest = 0;")
         self.line(f"{self.leave};")
 

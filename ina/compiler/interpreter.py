@@ -28,14 +28,15 @@ from ina.compiler.instances import (
     value_set_fields,
     value_set_kind,
 )
+from ina.compiler.loops import loop_limit
 from ina.compiler.program import CheckedProgram, Instance
-from ina.compiler.reference.expressions import Frame, InterpreterError
+from ina.compiler.reference.expressions import Frame, InterpreterError, PacketFailed
 from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.compiler.reference.statements import Statements
 from ina.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical
 from ina.compiler.tna import Tna
 from ina.compiler.types import fixed_width
-from ina.compiler.v1model import AssertionFailed, CloneSession, Output, V1Model, WorkItem
+from ina.compiler.v1model import CloneSession, Output, V1Model, WorkItem
 
 T = TypeVar("T")
 TABLE_OBJECTS = ("implementation", "counters", "meters", "registers", "filters")
@@ -80,6 +81,7 @@ class Interpreter(Statements):
         super().__init__()
         architecture = supported_architecture(checked)
         self.program = checked
+        self.limit = loop_limit(checked)
         self.tables: NameMap[Table] = NameMap("table")
         self.profiles: NameMap[ActionProfile] = NameMap("action profile")
         self.value_sets: NameMap[ValueSet] = NameMap("value set")
@@ -118,11 +120,12 @@ class Interpreter(Statements):
 
     def step(self, item: Any) -> list[Any]:
         """One pass of whatever comes next for `item`: ingress or egress."""
+        self.start_pass()
         try:
             with deep_recursion():
                 return self.architecture.ingress(item) if item.stage == "ingress" else self.architecture.egress(item)
-        except AssertionFailed as failed:
-            self.drops["assertion"] += 1
+        except PacketFailed as failed:
+            self.drops[failed.reason] += 1
             self.log.append(str(failed))
             return []
 

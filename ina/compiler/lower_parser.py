@@ -11,6 +11,7 @@ from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
 from ina.compiler.errors import NO_SPAN, CompileError
+from ina.compiler.loops import endless_states
 from ina.compiler.lower_calls import Calls
 from ina.compiler.places import Choice, Header, Stack, Union
 from ina.compiler.program import Instance
@@ -79,14 +80,18 @@ class Parsers(Calls):
                 waiting.append(state)
             return [ir.Goto(labels[id(state)])]
 
+        endless, around = endless_states(decl), self.around
         while waiting:
             state = waiting.pop()
             outer, self.here = self.here, state.span
             self.emit(ir.Label(labels[id(state)]))
+            if state in endless:
+                self.around = None
+                self.count_round()
             for statement in state.statements:
                 self.statement(statement)
             self._transition(state, target)
-            self.here = outer
+            self.here, self.around = outer, around
 
     def _transition(self, state: ast.ParserState, target: Any) -> None:
         transition = state.transition

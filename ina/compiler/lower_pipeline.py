@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places
+from ina.compiler.loops import loop_limit
 from ina.compiler.lower_externs import Externs
 from ina.compiler.lower_parser import CALL
 from ina.compiler.places import Record
@@ -21,6 +22,8 @@ class Pipelines(Externs):
         self.loops: list[tuple[str, str]] = []
         self.settled_calls: list[ast.Call] = []
         self.repeating = 0
+        self.limit = loop_limit(program)
+        self.around: int | None = 1
         self.labels = 0
         self.cursors = 0
         self.exit_label = ""

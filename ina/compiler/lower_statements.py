@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ina.compiler import ast, fold, ir, places, types
+from ina.compiler import ast, fold, ir, loops, places, types
 from ina.compiler.lower_expressions import BINARY, Expressions
 from ina.compiler.places import Stack
 
@@ -15,6 +15,8 @@ class Statements(Expressions):
     exit_label: str
     labels: int
     repeating: int  # loops of the C text around what is being lowered
+    limit: int  # rounds of loops without a known bound (loops.py)
+    around: int | None  # rounds of the loops around what is being lowered, None: they are counted when they run
 
     def new_label(self, name: str) -> str:
         self.labels += 1
@@ -152,19 +154,34 @@ class Statements(Expressions):
         self.emit(ir.Label(top))
         condition = self.scalar(node.condition)
         self.emit(ir.If(fold.lnot(condition), [ir.Goto(end)]))
-        self._repeated(node.body, end, again)
+        self._repeated(node, end, again)
         self.emit(ir.Label(again))
         for update in node.update:
             self.statement(update)
         self.emit(ir.Goto(top))
         self.emit(ir.Label(end))
 
-    def _repeated(self, body: ast.Statement, end: str, again: str) -> None:
+    def _repeated(self, node: ast.ForC | ast.ForIn, end: str, again: str) -> None:
+        outer = self.around
+        self.around = loops.within(outer, loops.known_rounds(node, self.limit), self.limit)
+        if self.around is None:
+            self.count_round()
         self.loops.append((end, again))
         self.repeating += 1
-        self.statement(body)
+        self.statement(node.body)
         self.repeating -= 1
         self.loops.pop()
+        self.around = outer
+
+    def count_round(self) -> None:
+        """One more round of this pass; beyond the limit the packet ends."""
+        rounds = self.flag("rounds")
+        self.emit(ir.Assign(rounds, fold.add(rounds, fold.const(1, 32))))
+        ends = [ir.Extern("fail", [], [], "INA_ENDLESS")]
+        self.emit(ir.If(ir.Op("gt", (rounds, fold.const(self.limit, 32)), 1), ends, likely=False))
+
+    def flag(self, name: str, width: int = 32) -> ir.Var:
+        raise TypeError("defined in lower_externs")
 
     def _for_in(self, node: ast.ForIn) -> None:
         target = self.scope[id(node.target)] = self.storage.place(node.target.type, node.target.name)
@@ -194,7 +211,7 @@ class Statements(Expressions):
         self.emit(ir.If(ir.Op("gt", (low, high), 1), [ir.Goto(end)]))
         self.emit(ir.Label(top))
         self.assign(target, counter, node)
-        self._repeated(node.body, end, again)
+        self._repeated(node, end, again)
         self.emit(ir.Label(again))
         self.emit(
             ir.If(fold.eq(counter, high), [ir.Goto(end)])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ina.compiler import ast
 from ina.compiler.instances import field_list
 from ina.compiler.program import Instance
-from ina.compiler.reference.expressions import ExitSignal, Frame, InterpreterError
+from ina.compiler.reference.expressions import ExitSignal, Frame, InterpreterError, PacketFailed
 from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
 from ina.compiler.reference.hashes import ALGORITHMS, MASK64, SplitMix64, to_bytes
 from ina.compiler.reference.packet import PacketIn, PacketOut, ParserError
@@ -95,10 +95,6 @@ class Digest:
 
     name: str
     values: tuple[Any, ...]
-
-
-class AssertionFailed(Exception):
-    """v1model's `assert` or `assume` was false: the packet ends here (BMv2 ends itself)."""
 
 
 class V1Model:
@@ -489,8 +485,9 @@ class V1Model:
         self._item.truncate = length if shortest is None else min(length, shortest)
 
     def _x_assert(self, call: ast.Call, check: bool) -> None:
+        """False: the packet ends here (BMv2 ends itself)."""
         if not check:
-            raise AssertionFailed(f"{call.span}: {call.decl.name} failed")
+            raise PacketFailed("assertion", f"{call.span}: {call.decl.name} failed")
 
     _x_assume = _x_assert
 

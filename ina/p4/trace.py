@@ -11,12 +11,12 @@ from typing import Any
 from ina.compiler import p4info, stf
 from ina.compiler.interpreter import Interpreter, Output
 from ina.compiler.program import CheckedProgram, Instance
+from ina.compiler.reference.expressions import PacketFailed
 from ina.compiler.reference.observer import Observer
 from ina.compiler.reference.packet import ParserError
 from ina.compiler.reference.tables import BoundAction, Entry, Table
 from ina.compiler.reference.values import leaves
 from ina.compiler.types import RecordType, strip_new
-from ina.compiler.v1model import AssertionFailed
 from ina.p4.explain import runs
 from ina.p4.stf_target import InterpreterTarget
 
@@ -97,7 +97,7 @@ class Tracer(Observer):
         digests, log, drops = len(switch.digests), len(switch.log), dict(switch.drops)
         try:
             done, problem = switch.step(item), []
-        except (AssertionFailed, ParserError) as error:
+        except (PacketFailed, ParserError) as error:
             done, problem = [], [f"stopped: {error}"]
         problem += [f"digest {d.name}{d.values}" for d in list(switch.digests)[digests:]]
         problem += [f"log: {text}" for text in switch.log[log:]]

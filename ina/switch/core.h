@@ -104,6 +104,12 @@ static inline struct ina_buffer *ina_buffer_at(const struct ina_switch *sw, uint
     return (struct ina_buffer *)(void *)(sw->buffers + (size_t)i * sw->buffer_stride);
 }
 
+/* Why a packet ends that the program did not simply drop. */
+static inline enum ina_drop_reason ina_end_of(uint8_t verdict, enum ina_drop_reason otherwise)
+{
+    return verdict == INA_FAILED ? INA_DROPPED_ASSERTION : verdict == INA_ENDLESS ? INA_DROPPED_LOOP_LIMIT : otherwise;
+}
+
 static inline void ina_count_drop(struct ina_switch *sw, uint16_t port, enum ina_drop_reason why)
 {
     sw->ports[port].stats.drops[why]++;

@@ -79,7 +79,7 @@ static void obey(struct ina_switch *sw, uint16_t number, struct ina_packet *pkts
         if (pkt->verdict == INA_RECIRCULATE)
             ina_loop_push(sw, pkt, INA_RECIRCULATED, passes[i]);
         else
-            ina_count_drop(sw, number, pkt->verdict == INA_FAILED ? INA_DROPPED_ASSERTION : INA_DROPPED_EGRESS);
+            ina_count_drop(sw, number, ina_end_of(pkt->verdict, INA_DROPPED_EGRESS));
         pkt->len = pkt->wire_len = 0;
     }
 }

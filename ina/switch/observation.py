@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 DROP_REASONS = (
     "ingress", "egress", "no_port", "no_group", "no_session", "tail", "back_pressure", "too_long", "passes",
-    "no_buffer", "malformed", "assertion",
+    "no_buffer", "malformed", "assertion", "loop_limit",
 )  # fmt: skip
-VERDICTS = ("drop", "unicast", "multicast", "resubmit", "recirculate", "failed")
+VERDICTS = ("drop", "unicast", "multicast", "resubmit", "recirculate", "failed", "endless")
 
 
 @dataclass(frozen=True, slots=True)

@@ -203,7 +203,7 @@ static void route(struct ina_switch *sw, struct ina_packet *batch, unsigned i, u
         ina_loop_push(sw, pkt, INA_RESUBMITTED, sw->passes[i]);
         break;
     default:
-        ina_count_drop(sw, pkt->ingress_port, pkt->verdict == INA_FAILED ? INA_DROPPED_ASSERTION : INA_DROPPED_INGRESS);
+        ina_count_drop(sw, pkt->ingress_port, ina_end_of(pkt->verdict, INA_DROPPED_INGRESS));
     }
 }
 
@@ -274,7 +274,7 @@ static void process(struct ina_switch *sw, struct ina_packet *batch, unsigned n,
     for (unsigned i = 0; i < n; i++) {
         sw->uses[i] = 1; /* ours, while copies are being added */
         const struct ina_packet *before = again ? &ina_buffer_at(sw, again[i])->pkt : NULL;
-        if (before && batch[i].verdict != INA_FAILED
+        if (before && batch[i].verdict < INA_FAILED
             && (before->instance_type == INA_INGRESS_CLONE || before->instance_type == INA_EGRESS_CLONE))
             route_clone(sw, batch, i, before->clone_session, now);
         else

@@ -43,13 +43,14 @@ enum ina_drop_reason {
     INA_DROPPED_NO_BUFFER = 9,     /* (either) queues, clones and recirculation hold all buffers */
     INA_DROPPED_MALFORMED = 10,    /* (from) no bytes, no headroom, or longer than on the wire; refused by a TNA parser */
     INA_DROPPED_ASSERTION = 11,    /* an assert or assume of the program was false */
-    INA_DROP_REASONS = 12
+    INA_DROPPED_LOOP_LIMIT = 12,   /* too many rounds of loops without a bound */
+    INA_DROP_REASONS = 13
 };
 
 struct ina_switch_port_stats {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
     uint64_t ecn_marks, recirculated; /* recirculated: resubmissions and clones too */
-    uint64_t drops[12];               /* by enum ina_drop_reason */
+    uint64_t drops[13];               /* by enum ina_drop_reason */
 };
 
 struct ina_switch_config { /* 0 takes the default */

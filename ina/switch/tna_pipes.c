@@ -253,8 +253,8 @@ static void after_ingress(struct ina_switch *sw, struct ina_packet *batch, unsig
     const struct ina_tna_pipe *pipe = pipe_of(sw, pkt->ingress_port);
     struct ina_tna *want = wishes(pkt);
     uint8_t *original = sw->tna->originals ? sw->tna->originals + (size_t)i * sw->config.max_frame : NULL;
-    if (pkt->verdict == INA_FAILED || want->parser_drop) {
-        none(sw, pkt, want->parser_drop ? INA_DROPPED_MALFORMED : INA_DROPPED_ASSERTION);
+    if (pkt->verdict >= INA_FAILED || want->parser_drop) {
+        none(sw, pkt, want->parser_drop ? INA_DROPPED_MALFORMED : ina_end_of(pkt->verdict, INA_DROPPED_INGRESS));
         return;
     }
     if (pkt->digest)
@@ -347,7 +347,7 @@ static void after_egress(struct ina_switch *sw, uint16_t number, struct ina_pack
             mirror(sw, pkt, pkt->data, pkt->len, pkt->wire_len, INA_EGRESS_CLONE, passes);
         sent = pkt->verdict == INA_UNICAST;
         if (!sent)
-            ina_count_drop(sw, number, pkt->verdict == INA_FAILED ? INA_DROPPED_ASSERTION : INA_DROPPED_EGRESS);
+            ina_count_drop(sw, number, ina_end_of(pkt->verdict, INA_DROPPED_EGRESS));
     }
     const struct ina_switch_port *port = &sw->ports[number];
     if (sent && port->loopback && !port->link)

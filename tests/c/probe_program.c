@@ -88,7 +88,7 @@ static void ingress(void *state, const struct ina_tables *tables, struct ina_pac
             break;
         }
         case NO_VERDICT:
-            pkt->verdict = meta->op[1] & 1 ? INA_FAILED : INA_DROP;
+            pkt->verdict = !(meta->op[1] & 1) ? INA_DROP : meta->op[1] & 2 ? INA_ENDLESS : INA_FAILED;
             break;
         default:
             break;

@@ -88,7 +88,7 @@ static void ask(struct ina_packet *pkt, struct meta *meta, uint8_t code, uint16_
     case DIGEST: pkt->digest = 1; meta->learned = argument; break;
     case QID: tna->qid = (uint8_t)argument; break;
     case PARSER_DROP: tna->parser_drop = 1; break;
-    case FAIL: pkt->verdict = INA_FAILED; break;
+    case FAIL: pkt->verdict = argument & 1 ? INA_ENDLESS : INA_FAILED; break;
     default: break;
     }
 }

@@ -54,6 +54,14 @@ class ExitSignal(Exception):
     """`exit`: leaves all enclosing blocks up to the architecture's call (§12.5)."""
 
 
+class PacketFailed(Exception):
+    """The packet ends here with all that it asked for, whatever called: counted as `reason`."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Frame:
     """The variables of one activation of `instance`, a parser or control; an action's `outer` is its control's."""
 

@@ -7,18 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ina.compiler import ast
+from ina.compiler.loops import endless_states, known_rounds, within
 from ina.compiler.program import Instance
 from ina.compiler.reference.calls import Calls
-from ina.compiler.reference.expressions import ExitSignal, Frame, InterpreterError, ReturnSignal
+from ina.compiler.reference.expressions import ExitSignal, Frame, InterpreterError, PacketFailed, ReturnSignal
 from ina.compiler.reference.observer import Observer
 from ina.compiler.reference.packet import ParserError
 from ina.compiler.reference.tables import Table
 from ina.compiler.reference.values import TupleValue, copy, default_value, equal, is_aggregate, parts
 from ina.compiler.types import ActionRunType, fixed_width
-
-MAX_PARSER_STEPS = (
-    10_000  # state transitions of one packet before error.ParserTimeout (§13.3 leaves the limit to the target)
-)
 
 
 class BreakSignal(Exception):
@@ -38,11 +35,16 @@ class ApplyResult:
 
 
 class Statements(Calls):
-    """Execution. Needs from its subclass: `program`, `architecture`, `table_of`, `value_set_of`."""
+    """Execution. Needs from its subclass: `program`, `limit`, `architecture`, `table_of`, `value_set_of`."""
+
+    limit: int
 
     def __init__(self) -> None:
         super().__init__()
         self.observer = Observer()
+        self._known_rounds: dict[ast.Node, int | None] = {}
+        self._endless: dict[ast.ParserDecl, set[ast.ParserState]] = {}
+        self.start_pass()
         self._executors: dict[type, Callable[[Any, Frame], None]] = {
             ast.Assign: self._assign,
             ast.CallStatement: lambda s, f: self.call(s.call, f),
@@ -60,6 +62,11 @@ class Statements(Calls):
             ast.ConstDecl: lambda s, f: None,
             ast.Instantiation: lambda s, f: None,
         }
+
+    def start_pass(self) -> None:
+        """A pass of a packet has a budget of its own (loops.py)."""
+        self.rounds = 0
+        self.around: int | None = 1
 
     def execute(self, s: ast.Node, frame: Frame) -> None:
         executor = self._executors.get(type(s))
@@ -123,7 +130,7 @@ class Statements(Calls):
         """§12.8"""
         for node in s.init:
             self.execute(node, frame)
-        while self.evaluate(s.condition, frame) and self._loop(s.body, frame):
+        while self.evaluate(s.condition, frame) and self._round(s, frame):
             for statement in s.update:
                 self.execute(statement, frame)
 
@@ -131,8 +138,26 @@ class Statements(Calls):
         """§12.8: the collection is evaluated once."""
         for item in self._items(s.collection, frame):
             frame.vars[s.target] = copy(item)
-            if not self._loop(s.body, frame):
+            if not (self._round(s, frame) if isinstance(s.collection, ast.Range) else self._loop(s.body, frame)):
                 break
+
+    def _round(self, s: ast.ForC | ast.ForIn, frame: Frame) -> bool:
+        """One round of what is a loop when it runs (loops.py); False after `break`."""
+        if s not in self._known_rounds:
+            self._known_rounds[s] = known_rounds(s, self.limit)
+        outer = self.around
+        self.around = within(outer, self._known_rounds[s], self.limit)
+        try:
+            if self.around is None:
+                self._count_round(s)
+            return self._loop(s.body, frame)
+        finally:
+            self.around = outer
+
+    def _count_round(self, node: ast.Node) -> None:
+        self.rounds += 1
+        if self.rounds > self.limit:
+            raise PacketFailed("loop_limit", f"{node.span}: more than {self.limit} rounds of loops, see @loop_limit")
 
     def _items(self, collection: ast.Expr, frame: Frame) -> Iterable[Any]:
         if isinstance(collection, ast.Range):
@@ -150,19 +175,24 @@ class Statements(Calls):
         for node in instance.decl.locals:
             if isinstance(node, ast.VarDecl):
                 self.execute(node, frame)
-        state = instance.decl.states["start"]
-        for _ in range(MAX_PARSER_STEPS):
+        state: ast.ParserState | None = instance.decl.states["start"]
+        if instance.decl not in self._endless:
+            self._endless[instance.decl] = endless_states(instance.decl)
+        around = self.around
+        while state is not None:
             self.observer.parser_state(instance, state.name)
-            for statement in state.statements:
-                self.execute(statement, frame)
-            target, name = self._next_state(state, frame)
-            if target is None:
-                self.observer.parser_state(instance, name)
-                if name == "accept":
-                    return
-                raise ParserError("NoError")
-            state = target
-        raise ParserError("ParserTimeout")
+            try:
+                if state in self._endless[instance.decl]:
+                    self.around = None
+                    self._count_round(state)
+                for statement in state.statements:
+                    self.execute(statement, frame)
+                state, name = self._next_state(state, frame)
+            finally:
+                self.around = around
+        self.observer.parser_state(instance, name)
+        if name != "accept":
+            raise ParserError("NoError")
 
     def _next_state(self, state: ast.ParserState, frame: Frame) -> tuple[ast.ParserState | None, str]:
         transition = state.transition
