@@ -47,7 +47,7 @@ def compiled(folder: Path) -> tuple[FFI, object]:
 
 def header(index: int, values: int, switch, own=None) -> bytes:
     """Ethernet to bitmap of a worker's packets to ``switch``."""
-    sender = Worker(WorkerConfig(index, WORKERS, slots=1, values=values, protocol="atp", switch=switch, address=own))
+    sender = Worker(WorkerConfig(index, WORKERS, life=1, slots=1, values=values, protocol="atp", switch=switch, address=own))
     sender.submit(np.zeros(1, np.int32))
     return sender.frames_to_send(0)[0][:HEADER]
 
@@ -73,7 +73,8 @@ def switch(values: int, bench: FFI, native) -> float:
     result[34:38], result[42] = result[36:38] + result[34:36], 0x30
     b, kept = prepared(bench, values, [*(header(i, values, ATP_SWITCH) for i in range(WORKERS)), bytes(result)])
     with Switch(program.so_path) as sw:
-        place = Place(number=0, incarnation=1, children=WORKERS, workers=tuple(range(WORKERS)), slot_base=0, slots=SLOTS, group=1,
+        place = Place(number=0, incarnation=1, life=1, children=WORKERS, workers=tuple(range(WORKERS)), slot_base=0, slots=SLOTS,
+                      group=1,
                       strict=True, parent=Parent(WORKERS, SERVER, ATP_SWITCH))  # fmt: skip
         children = [Child(i, i, worker_address(0, i), (i,)) for i in range(WORKERS)]
         entries = ATP()
@@ -103,7 +104,7 @@ def switch(values: int, bench: FFI, native) -> float:
 
 def server(values: int, bench: FFI, native) -> float:
     """Workers' packets per second that a plain parameter server adds up, in millions."""
-    config = ServerConfig(WORKERS, slots=SLOTS, values=values).to_c()
+    config = ServerConfig(WORKERS, life=1, slots=SLOTS, values=values).to_c()
     config.peer = config.worker[0]
     b, kept = prepared(bench, values, [header(i, values, SERVER, worker_address(0, 0)) for i in range(WORKERS)] + [bytes(HEADER)])
     state = ffi.new("uint64_t[]", lib.ina_ps_state_size(config) // 8)

@@ -114,7 +114,7 @@ class Rig:
         return self.bench.cast(kind, int(ffi.cast("uintptr_t", pointer)))
 
     def _add_worker(self, worker: int, job, address, slots: int) -> None:
-        config = WorkerConfig(worker=worker, workers=WORKERS, job=job.number, incarnation=job.incarnation, slots=slots,
+        config = WorkerConfig(worker=worker, workers=WORKERS, job=job.number, life=job.life, slots=slots,
                               values=self.values, address=address, rto_min=20e-3).to_c()
         protocol = lib.ina_protocol_named(b"switchml")
         memory = np.zeros(protocol.state_size(config) + 64, np.uint8)

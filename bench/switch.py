@@ -45,7 +45,7 @@ def compiled(folder: Path, name: str = "switch") -> tuple[FFI, object]:
 def header(controller: Controller, job, worker: int, values: int, port: int) -> bytes:
     """Attaches a worker at a port of the switch: Ethernet to exponents of its packets, slot and tsi 0."""
     address = controller.attach(job, worker, port).address
-    sender = Worker(WorkerConfig(worker=worker, workers=WORKERS, job=job.number, incarnation=job.incarnation, slots=1,
+    sender = Worker(WorkerConfig(worker=worker, workers=WORKERS, job=job.number, life=job.life, slots=1,
                                  values=values, address=address))
     sender.submit(np.zeros(1, np.int32))
     return sender.frames_to_send(0)[0][:HEADERS]

@@ -25,8 +25,8 @@ enum { OVERTAKEN = 3 /* later results that make a packet suspect */, FIRST_WINDO
 
 static int valid(const struct ina_worker_config *c)
 {
-    return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->worker < c->workers && c->job <= 255 && c->slots >= 1
-           && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps
+    return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->worker < c->workers && c->job <= 255
+           && c->life && c->life <= 65535 && c->slots >= 1 && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps
            && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps && c->first_packet < 1ull << 63 && c->window <= 8192
            && c->fixed_point <= 1 && (!c->fixed_point || (c->exponent >= INA_EXP_MIN && c->exponent <= INA_EXP_MAX));
 }
@@ -81,7 +81,7 @@ static int start(void *state, const struct ina_worker_config *config, const stru
     st->window = window * ONE;
     st->threshold = (uint64_t)config->slots * ONE;
     /* All workers of the job hash alike and jobs spread over the pool; side by side, a job's slots do not meet each other. */
-    const uint64_t hash = mix(ina_atp_identity(config->incarnation, config->job, 0) + 0x9e3779b97f4a7c15ull) >> 48;
+    const uint64_t hash = mix(ina_atp_identity(config->life, config->job, 0) + 0x9e3779b97f4a7c15ull) >> 48;
     for (uint32_t i = 0; i < config->slots; i++)
         slots_of(st)[i].index = (uint16_t)(hash + i);
     ina_tensors_init(tensors_of(st), config, config->fixed_point ? config->exponent : INA_EXP_AGREED, 1);
@@ -212,7 +212,7 @@ static int transmit(struct state *st, const struct ina_tensor *tensors, struct i
                           : contents == INA_CONTENTS_MAX ? INA_ATP_MAXIMA : INA_ATP_DATA;
     uint8_t *wire = ina_atp_write(pkt, with_values ? &st->net_values : &st->net, type,
                                   slot->resend ? INA_ATP_RESEND : 0, 0, slot->index,
-                                  ina_atp_identity(st->config.incarnation, st->config.job, slot->seq),
+                                  ina_atp_identity(st->config.life, st->config.job, slot->seq),
                                   1u << st->config.worker, payload);
     const int exponent = slot->floats ? ina_tensors_encode_floats(ts, tensors, slot->op, slot->seq, wire)
                                       : ina_tensors_encode(ts, tensors, slot->op, slot->seq, wire);
@@ -368,7 +368,7 @@ static int take(struct state *st, const struct ina_tensor *tensors, struct ina_p
         return 0;
     }
     if (!ina_internet_is(&view.net, &st->peer, &st->config.self) || view.job != st->config.job
-        || view.incarnation != (uint16_t)st->config.incarnation) {
+        || view.life != st->config.life) {
         stats->drop_foreign++;
         return 0;
     }

@@ -24,7 +24,7 @@ int ina_atp_parse(struct ina_atp_view *view, const struct ina_packet *pkt, uint3
         .flags = h.type_flags & INA_ATP_FLAGS,
         .exponent = h.exponent,
         .index = ntohs(h.index),
-        .incarnation = (uint16_t)(identity >> 48),
+        .life = (uint16_t)(identity >> 48),
         .job = (uint8_t)(identity >> 40),
         .seq = identity & INA_ATP_SEQUENCE_MASK,
         .bitmap = ntohl(h.bitmap),

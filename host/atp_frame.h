@@ -13,7 +13,7 @@ struct ina_atp_wire {
     uint8_t type_flags;         /* type 4 bits, then a bit each: resend, collision, ECN, overflow */
     int8_t exponent;
     uint16_t index;
-    uint64_t identity;          /* incarnation 16 | job 8 | sequence 40 */
+    uint64_t identity;          /* life 16 | job 8 | sequence 40 */
     uint32_t bitmap;
     uint8_t payload[];
 } __attribute__((packed));
@@ -29,7 +29,7 @@ static_assert(sizeof(struct ina_atp_wire) == INA_ATP_PAYLOAD, "ATP's header is 1
 struct ina_atp_view {
     uint8_t type, flags;
     int8_t exponent;
-    uint16_t index, incarnation;
+    uint16_t index, life;
     uint8_t job;
     uint64_t seq;               /* 40 bits */
     uint32_t bitmap;
@@ -47,9 +47,9 @@ static inline int ina_atp_upwards(uint32_t type)
     return type == INA_ATP_DATA || type == INA_ATP_FLOATS || type == INA_ATP_MAXIMA;
 }
 
-static inline uint64_t ina_atp_identity(uint32_t incarnation, uint32_t job, uint64_t seq)
+static inline uint64_t ina_atp_identity(uint32_t life, uint32_t job, uint64_t seq)
 {
-    return (uint64_t)(uint16_t)incarnation << 48 | (uint64_t)(uint8_t)job << 40 | (seq & INA_ATP_SEQUENCE_MASK);
+    return (uint64_t)(uint16_t)life << 48 | (uint64_t)(uint8_t)job << 40 | (seq & INA_ATP_SEQUENCE_MASK);
 }
 
 /* Writes the headers behind those of `net` and sets the packet's length; returns where the payload goes. The caller has

@@ -11,7 +11,7 @@ static void prepare(uint8_t *bytes, const struct ina_worker_config *config, uint
     struct ina_wire_frame h = {
         .type_overflow_size = (uint8_t)(INA_WIRE_DATA << 4 | size_code),
         .job = (uint8_t)config->job,
-        .e1 = (uint8_t)config->incarnation,
+        .e1 = (uint8_t)config->life,
     };
     ina_internet_write((struct ina_internet *)&h, &config->self, &config->peer, INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload);
     memcpy(bytes, &h, INA_WIRE_PAYLOAD);
@@ -86,7 +86,7 @@ enum ina_frame_verdict ina_frame_parse_any(struct ina_frame_view *view, const st
         || (size != INA_WIRE_SIZE_NONE && (size != frame->size_code || type == INA_WIRE_PENDING))
         || (uint32_t)told != INA_WIRE_PAYLOAD - INA_INTERNET_SIZE + payload || (set_slot & INA_WIRE_RESERVED))
         return INA_FRAME_MALFORMED;
-    if (h->job != config->job || h->e1 != (uint8_t)config->incarnation)
+    if (h->job != config->job || h->e1 != (uint8_t)config->life)
         return INA_FRAME_FOREIGN;
     if ((set_slot & INA_WIRE_SLOT) >= config->slots)
         return INA_FRAME_MALFORMED;

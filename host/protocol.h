@@ -30,7 +30,7 @@ struct ina_worker_config {
     struct ina_address self, peer; /* peer: the switch */
     struct ina_address server; /* the job's parameter server; all zero: none */
     uint32_t job;            /* 0..255 */
-    uint32_t incarnation;    /* of the job; packets carry the low 8 bits */
+    uint32_t life;           /* of the job's number, as its packets say: 1..255, ATP 1..65535; 0: none, refused */
     uint32_t worker;         /* rank, 0..workers-1 */
     uint32_t workers;        /* fan-in n, 1..max_workers of the protocol */
     uint32_t slots;          /* window: slots of this job, power of two <= 8192 */
@@ -86,7 +86,7 @@ struct ina_worker_stats {
     uint64_t timeouts, probes; /* RTO without an answer; question to a switch that waits for other workers */
     uint64_t pending_replies;
     uint64_t results, duplicates;     /* accepted results; results already had */
-    uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, incarnation, address; old tsi */
+    uint64_t drop_malformed, drop_foreign, drop_stale; /* not parseable; other job, life, address; old tsi */
     uint64_t tensors, elements, overflows, nonfinite_blocks;
     uint64_t srtt_ps, rttvar_ps, rto_ps;
     uint64_t float_blocks;            /* blocks that integers could not carry, summed as floats (ATP) */

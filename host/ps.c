@@ -67,8 +67,8 @@ static void *sums_at(const struct state *st, uint32_t row)
 
 static int valid(const struct ina_ps_config *c)
 {
-    return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->job <= 255 && c->slots >= 1 && c->slots <= 8192
-           && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->direct <= 1 && c->multicast <= 1
+    return c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->job <= 255 && c->life && c->life <= 65535 && c->slots >= 1
+           && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->direct <= 1 && c->multicast <= 1
            && !(c->direct && c->multicast);
 }
 
@@ -128,7 +128,7 @@ int ina_ps_job_of(const struct ina_packet *pkt)
 static int ours(const struct state *st, const struct ina_atp_view *view)
 {
     const struct ina_ps_config *c = &st->config;
-    if (view->job != c->job || view->incarnation != (uint16_t)c->incarnation || !view->bitmap || (view->bitmap & ~st->full))
+    if (view->job != c->job || view->life != c->life || !view->bitmap || (view->bitmap & ~st->full))
         return 0;
     if (!c->direct)
         return ina_internet_is(&view->net, &c->peer, &c->self);
@@ -313,7 +313,7 @@ static int write_answer(struct state *st, struct ina_packet *pkt, uint32_t numbe
                        INA_ATP_PAYLOAD - INA_INTERNET_SIZE + payload);
     uint8_t *wire = ina_atp_write(pkt, &net, type, type == INA_ATP_PENDING ? 0 : integers ? row->integer_flags : row->flags,
                                   integers ? INA_EXP_NONFINITE : row->exponent, row->index,
-                                  ina_atp_identity(c->incarnation, c->job, row->seq), workers, payload);
+                                  ina_atp_identity(c->life, c->job, row->seq), workers, payload);
     if (type == INA_ATP_PENDING)
         store_be32(wire, row->bitmap);
     else if (payload)

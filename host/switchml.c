@@ -16,8 +16,8 @@
 
 static int valid(const struct ina_worker_config *c)
 {
-    return c->workers >= 1 && c->workers <= INA_MAX_WORKERS && c->worker < c->workers && c->job <= 255 && c->slots >= 1
-           && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps
+    return c->workers >= 1 && c->workers <= INA_MAX_WORKERS && c->worker < c->workers && c->job <= 255
+           && c->life && c->life <= 255 && c->slots >= 1 && c->slots <= 8192 && !(c->slots & (c->slots - 1)) && ina_wire_size_code(c->values) >= 0 && c->rto_min_ps
            && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps && c->first_packet < 1ull << 63 && c->shards <= 16
            && !(c->shards & (c->shards - 1)) && (!c->shards || !(c->peer.port & (c->shards - 1)));
 }

@@ -50,7 +50,7 @@ class JobSpec:
 @dataclass
 class Job:
     number: int
-    incarnation: int
+    life: int
     spec: JobSpec
     workers: list[Worker]
     server: ParameterServer
@@ -61,7 +61,7 @@ Node = tuple[str, int, int]  # "switch" | "worker" | "server"; switch: its numbe
 
 
 class Network:
-    """Jobs are numbered from 0 and have incarnation 7 + number. Switch 0 is the root, to which the servers are attached; with
+    """Jobs are numbered from 0 and have life 7 + number. Switch 0 is the root, to which the servers are attached; with
     ``leaves`` the workers are below switches 1 .. leaves."""
 
     def __init__(self, jobs: list[JobSpec], *, pool: int = 16, leaves: int = 0, faults: Faults = NONE, seed: int = 0,
@@ -103,36 +103,36 @@ class Network:
         return ATP_SWITCH if switch == 0 else Address(f"02:ff:00:00:00:{switch:02x}", f"10.255.0.{switch}", ATP_SWITCH.port)
 
     def _admit(self, number: int, spec: JobSpec) -> Job:
-        incarnation, leaves = 7 + number, len(self.switches) - 1
+        life, leaves = 7 + number, len(self.switches) - 1
         homes = [1 + i % leaves if leaves else 0 for i in range(spec.workers)]
-        workers = [self._worker(number, incarnation, i, home, spec) for i, home in enumerate(homes)]
-        server = ParameterServer(ServerConfig(spec.workers, number, incarnation, spec.slots, self.values,
+        workers = [self._worker(number, life, i, home, spec) for i, home in enumerate(homes)]
+        server = ParameterServer(ServerConfig(spec.workers, number, spec.slots, self.values, life=life,
                                               multicast=not spec.plain))  # fmt: skip
         up = self._port(0, ("server", number, 0))
         used = sorted(set(homes))
         if leaves:
             below = {leaf: tuple(i for i, h in enumerate(homes) if h == leaf) for leaf in used}
             children = [Child(n, self._trunks[leaf - 1][0], self.address(leaf), below[leaf]) for n, leaf in enumerate(used)]
-            self._write(0, number, incarnation, spec, Parent(up, SERVER, ATP_SWITCH), children)
+            self._write(0, number, life, spec, Parent(up, SERVER, ATP_SWITCH), children)
             for leaf in used:
                 parent = Parent(self._trunks[leaf - 1][1], ATP_SWITCH, self.address(leaf))
-                self._write(leaf, number, incarnation, spec, parent, self._hosts(number, leaf, below[leaf]))
+                self._write(leaf, number, life, spec, parent, self._hosts(number, leaf, below[leaf]))
         else:
-            self._write(0, number, incarnation, spec, Parent(up, SERVER, ATP_SWITCH), self._hosts(number, 0, range(spec.workers)))
-        return Job(number, incarnation, spec, workers, server)
+            self._write(0, number, life, spec, Parent(up, SERVER, ATP_SWITCH), self._hosts(number, 0, range(spec.workers)))
+        return Job(number, life, spec, workers, server)
 
-    def _worker(self, number: int, incarnation: int, index: int, home: int, spec: JobSpec) -> Worker:
+    def _worker(self, number: int, life: int, index: int, home: int, spec: JobSpec) -> Worker:
         self._port(home, ("worker", number, index))
         options = {"slots": spec.slots, "values": self.values, "rto_min": 40e-6, "rto_max": 1e-3, "timeout": 5.0} | spec.options
         peer = {"switch": self.address(home), "protocol": "ps" if spec.plain else "atp", "server": self.address(home)}
-        return Worker(WorkerConfig(index, spec.workers, job=number, incarnation=incarnation, **peer, **options))
+        return Worker(WorkerConfig(index, spec.workers, job=number, life=life, **peer, **options))
 
     def _hosts(self, number: int, switch: int, workers) -> list[Child]:
         return [Child(n, self._ports["worker", number, w][1], worker_address(number, w), (w,)) for n, w in enumerate(workers)]
 
-    def _write(self, switch: int, number: int, incarnation: int, spec: JobSpec, parent: Parent, children: list[Child]) -> None:
+    def _write(self, switch: int, number: int, life: int, spec: JobSpec, parent: Parent, children: list[Child]) -> None:
         workers = tuple(w for child in children for w in child.workers)
-        place = Place(number=number, incarnation=incarnation, children=len(children), workers=workers, slot_base=0,
+        place = Place(number=number, incarnation=1000 + number, life=life, children=len(children), workers=workers, slot_base=0,
                       slots=spec.slots, group=number + 1, strict=True, parent=parent)  # fmt: skip
         program = self.plain if spec.plain else self.program
         entities = [*program.job(place), *(e for c in children for e in program.child(place, c)), program.group(place, children)]
@@ -227,7 +227,7 @@ class Network:
         return dict(zip(names, counts, strict=True))
 
     def drops(self, switch: int = 0) -> dict[str, int]:
-        names = ("none", "malformed", "wrong size", "unknown job", "wrong source", "wrong workers", "old incarnation", "repeated",
+        names = ("none", "malformed", "wrong size", "unknown job", "wrong source", "wrong workers", "old life", "repeated",
                  "lost")  # fmt: skip
         return {n: c for n, c in zip(names, self.switches[switch].counter("drops")[:, 0].tolist(), strict=True) if c}
 

@@ -60,15 +60,16 @@ def members(enum: str) -> list[str]:
 class Job:
     """A job whose children stand for the workers in ``children``'s bitmaps, child i on port i (+ ``first_port``)."""
 
-    def __init__(self, world: World, number: int, incarnation: int, children: list[int], first_port: int, parent: Parent,
-                 program: ATP):
-        self.world, self.number, self.incarnation, self.children, self.parent = world, number, incarnation, children, parent
+    def __init__(self, world: World, number: int, incarnation: int, life: int, children: list[int], first_port: int,
+                 parent: Parent, program: ATP):
+        self.world, self.number, self.incarnation, self.life = world, number, incarnation, life
+        self.children, self.parent = children, parent
         self.first_port, self.full = first_port, sum(children)
         workers = [tuple(w for w in range(32) if bits >> w & 1) for bits in children]
         self.addresses = [worker_address(number, ws[0]) for ws in workers]
         kids = [Child(i, self.port(i), self.addresses[i], ws) for i, ws in enumerate(workers)]
-        place = Place(number=number, incarnation=incarnation, children=len(children), workers=sum(workers, ()), slot_base=0,
-                      slots=8, group=number + 1, strict=True, parent=parent)  # fmt: skip
+        place = Place(number=number, incarnation=incarnation, life=life, children=len(children), workers=sum(workers, ()),
+                      slot_base=0, slots=8, group=number + 1, strict=True, parent=parent)  # fmt: skip
         world.target.write(insert(*program.job(place), *(e for k in kids for e in program.child(place, k)),
                                   program.group(place, kids)))  # fmt: skip
 
@@ -83,7 +84,7 @@ class Job:
             "ipv4": {"version": 4, "ihl": 5, "total_len": 44 + payload, "flags": 2, "ttl": 64, "protocol": 17,
                      "src_addr": as_int(source.ip, 32, "ip"), "dst_addr": as_int(ATP_SWITCH.ip, 32, "ip")},
             "udp": {"src_port": source.port, "dst_port": ATP_SWITCH.port, "length": 24 + payload},
-            "atp": {"msg_type": kind, "exponent": -96, "index": 3, "incarnation": self.incarnation % 2**16, "job": self.number,
+            "atp": {"msg_type": kind, "exponent": -96, "index": 3, "life": self.life, "job": self.number,
                     "sequence": sequence % 2**40, "bitmap": bitmap} | atp,
         }  # fmt: skip
 
@@ -116,15 +117,16 @@ class World:
         target.reset(ports)
 
     def admit(self, children: list[int], *, first_port: int = 0, number: int | None = None, incarnation: int | None = None,
-              own: Address = ATP_SWITCH, above: Address = SERVER, port: int = PARENT, aggregate: bool = True,
-              lifetime: float = 1000.0, ecn_depth: int = 0) -> Job:
-        """A job; its number and incarnation are new unless given."""
+              life: int | None = None, own: Address = ATP_SWITCH, above: Address = SERVER, port: int = PARENT,
+              aggregate: bool = True, lifetime: float = 1000.0, ecn_depth: int = 0) -> Job:
+        """A job; its number, incarnation and life are new unless given."""
         program = ATP(ecn_depth=ecn_depth, lifetime=lifetime)
         program.aggregates = aggregate
         number = self.jobs if number is None else number
         self.jobs += 1
         incarnation = 100 + self.jobs if incarnation is None else incarnation
-        return Job(self, number, incarnation, children, first_port, Parent(port, above, own), program)
+        life = 0x1234 + self.jobs if life is None else life
+        return Job(self, number, incarnation, life, children, first_port, Parent(port, above, own), program)
 
     def forward(self, address: str, port: int) -> None:
         self.target.write(insert(TableEntry("l2", {"hdr.ethernet.dst_addr": address}, "forward", {"port": port})))

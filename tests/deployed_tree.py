@@ -228,7 +228,7 @@ class Workers:
         try:
             for a, host in zip(self.connect(), hosts, strict=True):
                 config = WorkerConfig(
-                    worker=a.worker, workers=len(hosts), job=a.number, incarnation=a.incarnation, slots=a.slots,
+                    worker=a.worker, workers=len(hosts), job=a.number, life=a.life, slots=a.slots,
                     values=a.values, address=a.address, switch=a.switch, rto_min=10e-3, timeout=60.0)  # fmt: skip
                 alive = self.clients[a.worker].fileno() if watched else -1
                 self.endpoints.append(Endpoint(config, tree.hosts[host].open(1), alive))

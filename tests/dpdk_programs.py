@@ -49,8 +49,8 @@ class Process:
 class Switch(Process):
     """Serves when this comes back. ``about``: what it said of itself."""
 
-    def __init__(self, *arguments: object, before: Sequence[str] = ()):
-        super().__init__("ina.dpdk.switch", *arguments, "--json", before=before)
+    def __init__(self, *arguments: object, before: Sequence[str] = (), module: str = "ina.dpdk.switch"):
+        super().__init__(module, *arguments, "--json", before=before)
         said = self.line()
         if not said:
             raise AssertionError(f"no switch: {self.end()}")
@@ -65,8 +65,8 @@ class Switch(Process):
 
 
 @contextmanager
-def switch(*arguments: object, before: Sequence[str] = ()) -> Iterator[Switch]:
-    running = Switch(*arguments, before=before)
+def switch(*arguments: object, before: Sequence[str] = (), module: str = "ina.dpdk.switch") -> Iterator[Switch]:
+    running = Switch(*arguments, before=before, module=module)
     try:
         yield running
     finally:

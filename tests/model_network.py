@@ -26,7 +26,7 @@ class Network:
     """``workers`` machines, each on a port of a model switch, one job."""
 
     def __init__(self, workers: int, faults: Faults = Faults(), seed: int = 0, **config):
-        config = {"slots": 4, "values": 32, "rto_min": 40e-6, "rto_max": 1e-3, "timeout": 5.0} | config
+        config = {"slots": 4, "values": 32, "rto_min": 40e-6, "rto_max": 1e-3, "timeout": 5.0, "life": 1} | config
         self.workers = [Worker(WorkerConfig(worker=i, workers=workers, **config)) for i in range(workers)]
         job = self.workers[0].config.job
         ends = [binary(worker_address(job, i)) for i in range(workers)]

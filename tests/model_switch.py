@@ -45,6 +45,7 @@ class Job:
     slots: int
     full: int  # bits of all workers below this switch
     incarnation: int = 1
+    life: int = 1
     slot_base: int = 0
     strict: bool = True
     senders: dict[tuple[int, int, int], int] = field(default_factory=dict)  # (port, IPv4, UDP) -> bits; parent: ABOVE
@@ -128,8 +129,8 @@ class ModelSwitch:
         bit = job.senders.get((port, src, src_port))
         if bit is None or (pending and bit != ABOVE):
             return "wrong source"
-        if job.strict and e1 & 0xFF != job.incarnation & 0xFF:
-            return "old incarnation"
+        if job.strict and e1 & 0xFF != job.life:
+            return "old life"
         slot, which = set_slot & 0x3FFF, set_slot >> 15
         if slot >= job.slots:
             return "wrong slot"

@@ -30,7 +30,7 @@ client.join("job", rank)
 client.admit("job", workers, 32)
 a = client.attach("job", rank, "udp")
 rto = float(os.environ.get("RTO", 10e-3))
-config = WorkerConfig(worker=rank, workers=workers, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,
+config = WorkerConfig(worker=rank, workers=workers, job=a.number, life=a.life, slots=a.slots, values=a.values,
                       rto_min=rto, rto_max=max(rto, 0.5), timeout=60, address=a.address, switch=a.switch)
 parts = [np.random.default_rng(r).integers(-2**31, 2**31, count, dtype=np.int32) for r in range(workers)]
 expected, out = np.sum(parts, axis=0, dtype=np.int32), np.zeros(count, np.int32)

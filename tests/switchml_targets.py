@@ -10,6 +10,7 @@ world.drops()                           -> {"STALE": 1}
 from __future__ import annotations
 
 import functools
+import random
 import tempfile
 from abc import ABC, abstractmethod
 from pathlib import Path
@@ -115,8 +116,8 @@ class ModelTarget(Target):
         return [e for e in self.entries.values() if e.table == table and job in (None, e.match.get("hdr.switchml.job"))]
 
     def _job(self, number: int, params: dict[str, Any]) -> ModelJob:
-        job = ModelJob(number, params["last"] + 1, params["mask"] + 1, params["full"], params["incarnation"], params["base"],
-                       bool(params["strict"]), has_parent=bool(params["parent"]))  # fmt: skip
+        job = ModelJob(number, params["last"] + 1, params["mask"] + 1, params["full"], params["incarnation"], params["life"],
+                       params["base"], bool(params["strict"]), has_parent=bool(params["parent"]))  # fmt: skip
         for entry in self._of("worker", number):
             match = entry.match
             source = match["standard.ingress_port"], as_int(match["hdr.ipv4.src_addr"], 32, "ip"), match["hdr.udp.src_port"]
@@ -276,7 +277,6 @@ class Job:
     ) -> dict[str, dict[str, Any]]:  # fmt: skip
         """A data packet by header; without `values` it has no payload. Slot and set follow from `tsi` unless given."""
         constants, slots = self.world.wire.constants, self.admitted.slots
-        incarnation = self.admitted.incarnation & 0xFF
         headers: dict[str, dict[str, Any]] = self.head(worker, 0 if values is None else 4 * self.world.values)
         headers["switchml"] = {
             "msg_type": constants["SWITCHML_DATA"],
@@ -286,7 +286,7 @@ class Job:
             "set": tsi // slots % 2 if set_ is None else set_,
             "slot": tsi % slots if slot is None else slot,
         }
-        headers["exponents"] = {"e0": e0, "e1": (incarnation ^ 128) - 128 if e1 is None else e1}
+        headers["exponents"] = {"e0": e0, "e1": (self.admitted.life ^ 128) - 128 if e1 is None else e1}
         if values is not None:
             headers["values"] = {"v": [int(v) % 2**32 for v in values]}
         return headers
@@ -307,7 +307,7 @@ class World:
         self.target, self.values = target, target.values
         self.wire = layout.load(target.values)
         target.reset(ports)
-        self.controller = Controller(target, SLOTS)
+        self.controller = Controller(target, SLOTS, chance=random.Random(1))  # targets that are compared have the same jobs
 
     def admit(
         self, workers: int, slots: int = 4, *, strict: bool = True, name: str = "job", ports: list[int] | None = None

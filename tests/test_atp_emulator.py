@@ -110,7 +110,7 @@ class Mean:
     def __init__(self, network: Shared, job, victim: int, gap: int):
         self.gap, self.due, self.sent, self._random = gap, 0, 0, random.Random(1)
         host = next(h for h in network.topology.hosts if h.name == job.hosts[0])
-        worker = Worker(WorkerConfig(0, 2, job=job.job.number, incarnation=job.job.incarnation, slots=64, values=VALUES,
+        worker = Worker(WorkerConfig(0, 2, job=job.job.number, life=job.job.life, slots=64, values=VALUES,
                                      protocol="atp", switch=ATP_SWITCH,
                                      address=Address(host.mac, host.ip, 4000 + job.job.number)))  # fmt: skip
         worker.submit(np.zeros(1, np.int32))

@@ -162,7 +162,7 @@ def test_it_finds_sums_that_overlap(tmp_path):
 
 def test_it_finds_an_aggregator_that_is_believed_for_ever(tmp_path):
     """Nothing tells whose the aggregator is: another job's packets are added."""
-    program = spoiled(tmp_path, "if (alive && owner == own) {", "if (alive && owner[39:0] == own[39:0]) {")
+    program = spoiled(tmp_path, "if (alive && owner == own) {", "if (alive && owner[31:0] == own[31:0]) {")
     report = explorer([ONE, ONE], program=program).explore(12, Budget(losses=0, duplicates=0, timeouts=0))
     assert report.violation is not None
 

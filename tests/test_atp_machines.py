@@ -12,11 +12,11 @@ from ina.transport.parameter_server import ParameterServer, ServerConfig
 
 def worker(index: int, workers: int, **options) -> Worker:
     options = {"slots": 4, "values": 32, "protocol": "atp", "switch": ATP_SWITCH} | options
-    return Worker(WorkerConfig(index, workers, **options))
+    return Worker(WorkerConfig(index, workers, life=1, **options))
 
 
 def server(workers: int, **options) -> ParameterServer:
-    return ParameterServer(ServerConfig(workers, **{"slots": 4, "values": 32} | options))
+    return ParameterServer(ServerConfig(workers, life=1, **{"slots": 4, "values": 32} | options))
 
 
 def relayed(frame: bytes) -> bytes:
@@ -219,8 +219,8 @@ def test_the_congestion_window():
 )  # fmt: skip
 def test_configuration_is_checked(config, text):
     with pytest.raises(ValueError, match=text):
-        ServerConfig(**{"workers": 2} | config)
+        ServerConfig(**{"workers": 2, "life": 1} | config)
     with pytest.raises(ValueError, match="window: 9000"):
-        WorkerConfig(0, 2, window=9000)
+        WorkerConfig(0, 2, life=1, window=9000)
     with pytest.raises(ValueError, match="exponent: 127"):
-        WorkerConfig(0, 2, exponent=127)
+        WorkerConfig(0, 2, life=1, exponent=127)

@@ -39,7 +39,7 @@ class Mean:
             frame[58:] = self.random.randbytes(len(frame) - 58)
         else:
             frame = bytearray(self.random.choice(self.victims))
-            if kind < 0.7:  # its own address, the victim's job and incarnation
+            if kind < 0.7:  # its own address, the victim's job and life
                 frame[:42] = self.own[:42]
             elif kind < 0.8:  # and its own job, with somebody else's bit or result
                 frame[:42], frame[46:49] = self.own[:42], self.own[46:49]
@@ -141,15 +141,15 @@ def test_jobs_that_join_and_leave_do_not_disturb_others():
 
 
 def test_a_new_life_of_a_job_number_shares_nothing_with_the_old():
-    """Incarnations: what the old job left in the pool and in the network is not the new one's."""
+    """Lives: what the old job left in the pool and in the network is not the new one's."""
     old = Network([JobSpec(2, 4)], pool=4)
     old.submit(0, rows_of(2, 128), only=[0])
     old.run(until=10 * US)
     assert old.held() > 0
     number, config = 0, old.jobs[0].workers[1].config
-    stranger = Worker(replace(config, incarnation=config.incarnation + 1))
+    stranger = Worker(replace(config, life=config.life + 1))
     stranger.submit(np.full(128, 9, np.int32))
     for frame in stranger.frames_to_send(0):
         old.inject(number, 1, frame)
     old.run(until=20 * US)
-    assert old.drops() == {"old incarnation": 4}
+    assert old.drops() == {"old life": 4}

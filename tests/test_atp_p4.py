@@ -67,7 +67,7 @@ def check_up(job: Job, sent, values, bitmap: int, sequence: int, **atp) -> dict:
     length = 24 + (0 if values is None else 4 * VALUES)
     assert headers["udp"] == {"src_port": own.port, "dst_port": above.port, "length": length, "checksum": 0}
     expected = {"msg_type": 1, "resend": 0, "collision": 0, "ecn": 0, "overflow": 0, "exponent": -96, "index": 3,
-                "incarnation": job.incarnation % 2**16, "job": job.number, "sequence": sequence % 2**40,
+                "life": job.life, "job": job.number, "sequence": sequence % 2**40,
                 "bitmap": bitmap}  # fmt: skip
     assert headers["atp"] == expected | atp
     assert headers["values"] == (None if values is None else [v % 2**32 for v in values])
@@ -296,7 +296,7 @@ def test_a_leaf_sends_its_rack_up_and_a_worker_s_answer_down(world):
 
 def test_drop_reasons_are_all_tested():
     assert members("Drop") == ["NONE", "MALFORMED", "WRONG_SIZE", "UNKNOWN_JOB", "WRONG_SOURCE", "WRONG_WORKERS",
-                               "OLD_INCARNATION", "REPEATED", "LOST"]  # fmt: skip
+                               "OLD_LIFE", "REPEATED", "LOST"]  # fmt: skip
 
 
 def dropped(world: World, job: Job, reason: str, frame: bytes, port: int = 0) -> None:
@@ -387,7 +387,7 @@ def test_nobody_speaks_for_another(world, job):
     other = world.admit([0b01, 0b10], first_port=3, port=8)
     dropped(world, job, "WRONG_SOURCE", job.data(1, 0, numbers(1)), port=0)  # the address of another worker
     dropped(world, job, "WRONG_SOURCE", job.data(0, 0, numbers(1)), port=3)  # from another job's port
-    forged = other.data(0, 0, numbers(1), job=job.number, incarnation=job.incarnation, bitmap=1)
+    forged = other.data(0, 0, numbers(1), job=job.number, life=job.life, bitmap=1)
     dropped(world, job, "WRONG_SOURCE", forged, port=3)  # a member of one job forges another's number
     dropped(world, job, "WRONG_WORKERS", job.data(0, 0, numbers(1), bitmap=0b010))
     dropped(world, job, "WRONG_WORKERS", job.data(0, 0, numbers(1), bitmap=0b011))
@@ -403,9 +403,9 @@ def test_only_what_is_above_sends_results(world, job):
     dropped(world, job, "WRONG_SOURCE", up, port=PARENT)
 
 
-def test_old_incarnations(world, job):
-    dropped(world, job, "OLD_INCARNATION", job.data(0, 0, numbers(1), incarnation=job.incarnation - 1))
-    dropped(world, job, "OLD_INCARNATION", job.down(0, incarnation=job.incarnation ^ 0x100), port=PARENT)
+def test_old_lives(world, job):
+    dropped(world, job, "OLD_LIFE", job.data(0, 0, numbers(1), life=job.life - 1))
+    dropped(world, job, "OLD_LIFE", job.down(0, life=job.life ^ 0x100), port=PARENT)
 
 
 def test_other_frames_are_forwarded(world, job):

@@ -47,7 +47,7 @@ def frames_to_send(worker: Worker, now: int) -> list[bytes]:
 def test_a_burst_is_worth_its_frames(slots, in_place):
     """With losses, duplicates, disorder, garbage and time-outs: the same frames, behaviour, timers and counters."""
     rng = random.Random(slots)
-    config = WorkerConfig(0, 1, slots=slots, values=64, reply_in_place=in_place, rto_min=1e-3)
+    config = WorkerConfig(0, 1, life=1, slots=slots, values=64, reply_in_place=in_place, rto_min=1e-3)
     one, many = Worker(config), Worker(config)
     switch = Network(1, slots=slots, values=64).switch
     rows = [[np.arange(count).astype(dtype) for _ in (one, many)]

@@ -197,7 +197,7 @@ def atp_job(switch=None):
     from atp_targets import World
 
     world = World(Writes(switch))
-    job = world.admit([1, 2, 4], number=1, incarnation=5, first_port=1, port=0)
+    job = world.admit([1, 2, 4], number=1, life=5, first_port=1, port=0)
     if switch:
         world.forward("02:00:00:00:01:02", 3)
     return job

@@ -38,6 +38,7 @@ class FakeHost(FakeTarget):
         super().__init__()
         self.targets = {"s1": self}
         self.outlives = False
+        self.packet_lifetime = 0.0
         self.ports = {}
         self.closed = False
 
@@ -117,8 +118,8 @@ FRAME = bytes(12) + b"\x08\x00\x45" + bytes(8) + b"\x11" + bytes(14) + (30).to_b
 def test_workers_get_one_job_and_ports_that_carry_frames(served, kind):
     name, host = served
     (first, a), (second, b) = attach(name, "job", 0, 2, port=kind), attach(name, "job", 1, 2, port=kind)
-    assert (a.number, a.incarnation, a.slots, a.values, a.workers) == (0, 1, 16, 32, 2)
-    assert (b.number, b.incarnation, b.worker) == (0, 1, 1)
+    assert (a.number, a.slots, a.values, a.workers) == (0, 16, 32, 2)
+    assert (b.number, b.incarnation, b.life, b.worker) == (0, a.incarnation, a.life, 1)
     assert b.address == Address("00:00:00:00:00:02", "10.0.0.2", 4000)
     assert b.switch == Address("02:00:00:00:ff:fe", "10.0.255.254", 0xBEE0)
     with open_worker_port(a) as port:
@@ -277,7 +278,7 @@ def test_the_real_switch_process_sums():
         clients, endpoints = [], []
         for worker in range(2):
             client, attachment = attach(process.name, "job", worker, 2)
-            config = WorkerConfig(worker=worker, workers=2, job=attachment.number, incarnation=attachment.incarnation,
+            config = WorkerConfig(worker=worker, workers=2, job=attachment.number, life=attachment.life,
                                   slots=attachment.slots, values=attachment.values)
             assert (attachment.values, attachment.slots) == (64, 16)
             endpoints.append(Endpoint(config, open_worker_port(attachment), client.fileno()))
@@ -309,7 +310,7 @@ def test_a_worker_that_fills_its_bells_stops_nobody_else():
     process = start_server(paths.p4_dir() / "switchml.p4", {"VALUES": "32", "SLOTS": "32"}, job_slots=16)
     try:
         hostile, attachment = attach(process.name, "hostile", 0, 1)
-        config = WorkerConfig(worker=0, workers=1, job=attachment.number, incarnation=attachment.incarnation, slots=16, values=32)
+        config = WorkerConfig(worker=0, workers=1, job=attachment.number, life=attachment.life, slots=16, values=32)
         with open_worker_port(attachment) as port:
             for fd in attachment.fds[1:]:
                 os.set_blocking(fd, True)
@@ -322,7 +323,7 @@ def test_a_worker_that_fills_its_bells_stops_nobody_else():
             job, good = [], []
             for number in range(2):
                 client, own = attach(process.name, "good", number, 2)
-                config = WorkerConfig(worker=number, workers=2, job=own.number, incarnation=own.incarnation, slots=16, values=32)
+                config = WorkerConfig(worker=number, workers=2, job=own.number, life=own.life, slots=16, values=32)
                 good.append(Endpoint(config, open_worker_port(own), client.fileno()))
                 close_fds(own)
                 job.append(client)

@@ -30,7 +30,7 @@ def job():
         client.join("a/b", worker)
         client.admit("a/b", 2)
         a = client.attach("a/b", worker)
-        config = WorkerConfig(worker=worker, workers=2, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,
+        config = WorkerConfig(worker=worker, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
                               rto_min=1.0, rto_max=1.0)  # fmt: skip
         endpoints.append(Endpoint(config, open_worker_port(a), client.fileno()))
         for fd in a.fds:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from capabilities import need
+from dpdk_admitting import SLOTS, admit
 from dpdk_programs import ENDED, ROOT, Process, summaries, switch, worker
 
 import ina.dpdk.switch
@@ -83,7 +84,7 @@ def test_slots_are_spread_over_shards(tmp_path):
     assert_no_mbuf_is_lost(*found, summary)
 
 
-def test_shards_over_p4runtime_and_without_a_controller(tmp_path):
+def test_shards_over_p4runtime(tmp_path):
     """EAL's lcores say how many; what a P4Runtime client reads adds up, and registers are refused."""
     need("p4runtime")
     from ina.p4runtime.target import RemoteSwitch
@@ -91,10 +92,10 @@ def test_shards_over_p4runtime_and_without_a_controller(tmp_path):
 
     eal = ["--no-huge", "-m", "128", "--no-shconf", "--no-pci", "--no-telemetry", "--lcores", "0@0,1@0", "--log-level", "error"]
     ports = [word for i in range(2) for word in ("--port", f"{i}=memif:{tmp_path}/ports.sock")]
-    with switch(*eal, "--", "--spin", 0, "--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--admit", 2,
-                "--job-slots", 32, "--grpc", f"unix:{tmp_path}/grpc") as running:  # fmt: skip
+    with switch(*eal, "--", "--spin", 0, "--program", P4 / "switchml.p4", "-D", "VALUES=64", *ports, "--control",
+                tmp_path / "control", "--job-slots", 32, "--grpc", f"unix:{tmp_path}/grpc") as running:  # fmt: skip
         assert running.about["shards"] == 2
-        found = summaries(workers(tmp_path, 2, "--window", 32, "--values", 64, "--shards", 2, "--verify", "--size", "100k"))
+        found = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k"))
         remote = RemoteSwitch(running.about["grpc"], 1)
         try:
             with pytest.raises(EntityError, match="each of the 2 shards"):
@@ -105,11 +106,14 @@ def test_shards_over_p4runtime_and_without_a_controller(tmp_path):
         check(found, running.stop(), 10)
 
 
-def test_without_a_controller(tmp_path):
-    """Job 0 is admitted at the start: for machines that share no socket."""
-    with memif(tmp_path, 2, "--admit", 2, "--job-slots", 32) as running:
-        found = summaries(workers(tmp_path, 2, "--window", 32, "--values", 64, "--verify", "--size", "100k", "--repeat", 3))
-        check(found, running.stop(signal.SIGTERM), 3)
+def test_each_run_is_a_job_of_its_own(tmp_path):
+    """The second, of other numbers, meets the rows of the first, which are final, and gets none of its sums."""
+    with memif(tmp_path, 2, "--control", tmp_path / "control", "--job-slots", 32) as running:
+        for dtype, repeat in (("int32", 1), ("float32", 1), ("int32", 3)):
+            found = summaries(workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "100k", "--repeat",
+                                      repeat, "--dtype", dtype))  # fmt: skip
+            assert all(said["all_reduces"] == repeat and said["verified"] for said in found)
+        assert_no_mbuf_is_lost(*found, running.stop(signal.SIGTERM))
 
 
 def test_sums_are_exact_under_loss_duplication_and_reordering(tmp_path):
@@ -246,30 +250,24 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
     from scapy.utils import PcapReader, wrpcap
 
     from ina.compiler.build import compile_program
-    from ina.control.controller import Controller
     from ina.switch import Switch as Embedded
-    from ina.transport import Worker, WorkerConfig, worker_address
-
-    slots, frames = 16, ([], [])
-    rng = np.random.default_rng(5)
-    for i in range(2):
-        machine = Worker(WorkerConfig(worker=i, workers=2, slots=slots, values=64))
-        machine.submit(rng.integers(-1000, 1000, 64 * slots, dtype=np.int32))
-        frames[i].extend(machine.frames_to_send(1))
-        wrpcap(str(tmp_path / f"in{i}.pcap"), [Ether(frame) for frame in frames[i]])
-    assert len(frames[0]) == slots
+    from ina.transport import Worker, WorkerConfig
 
     compiled = compile_program(P4 / "switchml.p4", defines={"VALUES": "64"}, include_dirs=[P4])
+    rng, sent = np.random.default_rng(5), []
     with Embedded(compiled.so_path) as expected:
-        controller = Controller(expected, 512)
-        job = controller.admit("job", 2, slots)
+        job = admit(expected)
         for i in range(2):
             expected.add_port(i)
-            controller.attach(job, i, i, worker_address(0, i))
-        # Each port's packets come in order; which port's first does not matter to the sums.
-        sent = [out for i in range(2) for frame in frames[i] for out in expected.step(frame, i)]
+            machine = Worker(WorkerConfig(worker=i, workers=2, life=job.life, slots=SLOTS, values=64))
+            machine.submit(rng.integers(-1000, 1000, 64 * SLOTS, dtype=np.int32))
+            frames = machine.frames_to_send(1)
+            assert len(frames) == SLOTS
+            wrpcap(str(tmp_path / f"in{i}.pcap"), [Ether(frame) for frame in frames])
+            # Each port's packets come in order; which port's first does not matter to the sums.
+            sent += [out for frame in frames for out in expected.step(frame, i)]
     wanted = [sorted(frame for port, frame in sent if port == i) for i in range(2)]
-    assert len(wanted[0]) == slots
+    assert len(wanted[0]) == SLOTS
 
     def recorded(i):
         try:
@@ -279,11 +277,12 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
 
     ports = [word for i in range(2) for word in (
         "--port", f"{i}=net_pcap{i},rx_pcap={tmp_path}/in{i}.pcap,tx_pcap={tmp_path}/out{i}.pcap")]  # fmt: skip
-    with switch("--program", compiled.so_path, *ports, "--admit", 2, "--job-slots", slots) as running:
+    with switch("--program", compiled.so_path, *ports, "--control", tmp_path / "control",
+                module="tests.dpdk_admitting") as running:  # fmt: skip
         time.sleep(0.5)
         summary = running.stop()
     assert [recorded(i) for i in range(2)] == wanted
-    assert [summary["ports"][str(i)]["tx_packets"] for i in range(2)] == [slots, slots]
+    assert [summary["ports"][str(i)]["tx_packets"] for i in range(2)] == [SLOTS, SLOTS]
 
 
 # ---- the README --------------------------------------------------------------------------------------------------------
@@ -305,24 +304,23 @@ def test_commands_of_the_readme_run(tmp_path):
 
 SWITCHML = ["--program", "p4/switchml.p4"]
 ONE = [*SWITCHML, "--port", "0=memif:x"]
-WORKER = ["--device", "memif:x", "--worker", "0", "--workers", "2"]
+WORKER = ["--device", "memif:x", "--control", "x", "--worker", "0", "--workers", "2"]
 
 
 @pytest.mark.parametrize(("module", "arguments", "said"), [
     (ina.dpdk.switch, [*SWITCHML, "--port", "0"], "expected N=DEVICE"),
-    (ina.dpdk.switch, [*SWITCHML, "--port", "600=memif:x", "--admit", "1"], "port of 0..509"),
-    (ina.dpdk.switch, [*ONE, "--port", "0=memif:y", "--admit", "1"], "memif:x already"),
-    (ina.dpdk.switch, ["--program", "p4/nothing.p4", "--port", "0=memif:x", "--admit", "1"], "p4/nothing.p4: there is no"),
-    (ina.dpdk.switch, ONE, "--control, --grpc or --admit"),
-    (ina.dpdk.switch, [*ONE, "--admit", "2"], "this switch has 1 ports"),
-    (ina.dpdk.switch, [*ONE, "--admit", "1", "--max-frame", "20000"], "--max-frame 20000"),
-    (ina.dpdk.switch, [*ONE, "--admit", "1", "--shards", "3"], "power of two"),
-    (ina.dpdk.switch, [*ONE, "--admit", "1", "--spin", "-1"], "--spin -1"),
-    (ina.dpdk.worker, ["--device", "memif:x", "--worker", "2", "--workers", "2"], "worker: 2, expected 0..1"),
+    (ina.dpdk.switch, [*SWITCHML, "--port", "600=memif:x", "--control", "x"], "port of 0..509"),
+    (ina.dpdk.switch, [*ONE, "--port", "0=memif:y", "--control", "x"], "memif:x already"),
+    (ina.dpdk.switch, ["--program", "p4/nothing.p4", "--port", "0=memif:x", "--control", "x"], "p4/nothing.p4: there is no"),
+    (ina.dpdk.switch, ONE, "--control or --grpc"),
+    (ina.dpdk.switch, [*ONE, "--control", "x", "--max-frame", "20000"], "--max-frame 20000"),
+    (ina.dpdk.switch, [*ONE, "--control", "x", "--shards", "3"], "power of two"),
+    (ina.dpdk.switch, [*ONE, "--control", "x", "--spin", "-1"], "--spin -1"),
+    (ina.dpdk.worker, ["--device", "memif:x", "--worker", "0", "--workers", "2"], "required: --control"),
+    (ina.dpdk.worker, [*WORKER, "--worker", "2"], "worker: 2, expected 0..1"),
     (ina.dpdk.worker, [*WORKER, "--size", "3"], "multiple of 4"),
     (ina.dpdk.worker, [*WORKER, "--values", "100"], "values: 100"),
     (ina.dpdk.worker, [*WORKER, "--protocol", "tcp"], "'tcp'"),
-    (ina.dpdk.worker, [*WORKER, "--protocol", "atp"], "--control"),
     (ina.dpdk.worker, [*WORKER, "--fault", "loss=2"], "loss"),
 ])  # fmt: skip
 def test_wrong_arguments_are_named(module, arguments, said, capsys, monkeypatch):
@@ -333,18 +331,25 @@ def test_wrong_arguments_are_named(module, arguments, said, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize(("module", "arguments", "said"), [
-    (ina.dpdk.switch, [*SWITCHML, "--port", "0=net_nothing0", "--admit", "1"], "net_nothing0"),
-    (ina.dpdk.switch, ["--program", "examples/learn.p4", "--port", "0=net_null0", "--admit", "1"], "no aggregation program"),
-    (ina.dpdk.switch, [*SWITCHML, "--port", "0=net_null0", "--admit", "1", "--max-frame", "500"], "have 1076"),
-    (ina.dpdk.switch, ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--admit", "1"], "EAL"),
+    (ina.dpdk.switch, [*SWITCHML, "--port", "0=net_nothing0", "--control", "x"], "net_nothing0"),
+    (ina.dpdk.switch, ["--program", "examples/learn.p4", "--port", "0=net_null0", "--control", "x"], "no aggregation program"),
+    (ina.dpdk.switch, [*SWITCHML, "--port", "0=net_null0", "--control", "x", "--max-frame", "500"], "have 1076"),
+    (ina.dpdk.switch, ["--nonsense", "--", *SWITCHML, "--port", "0=net_null0", "--control", "x"], "EAL"),
     (ina.dpdk.switch, ["--program", "p4/atp.p4", "--port", "0=net_null0", "--control", "x", "--shards", "2"], "declares no"),
     (ina.dpdk.worker, [*WORKER, "--control", "/nowhere", "--timeout", "0.2"], "/nowhere"),
-    (ina.dpdk.worker, [*WORKER, "--device", "memif:/nowhere/x", "--timeout", "0.5"], "server was not there"),
-    (ina.dpdk.worker, [*WORKER, "--device", "net_nothing0", "--timeout", "0.5"], "net_nothing0"),
 ])  # fmt: skip
 def test_what_cannot_be_started_is_said(module, arguments, said):
     """In a process of its own: most of these start EAL."""
     process = Process(module.__name__, *arguments)
     code, out, err = process.end()
+    assert (code, said in err) == (1, True), (code, out, err)
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("device", "said"), [("memif:/nowhere/x", "server was not there"), ("net_nothing0", "net_nothing0")])
+def test_a_worker_s_device_that_is_not_there_is_named(tmp_path, device, said):
+    with memif(tmp_path, 1, "--control", tmp_path / "control"):
+        process = worker("--device", device, "--control", tmp_path / "control", "--worker", 0, "--workers", 1, "--timeout", 5)
+        code, out, err = process.end()
     assert (code, said in err) == (1, True), (code, out, err)
     assert "Traceback" not in err

@@ -70,7 +70,7 @@ def shared(max_frame: int) -> tuple[Port, Port]:
 @contextmanager
 def job(workers: int, pair=shared, loss: float = 0.0, alive_fd: int = -1, **config) -> Iterator[list[Endpoint]]:
     config = {"slots": 16, "values": 64, "timeout": 10.0, "rto_min": 2e-3} | config
-    configs = [WorkerConfig(i, workers, **config) for i in range(workers)]
+    configs = [WorkerConfig(i, workers, life=1, **config) for i in range(workers)]
     pairs = [pair(c.frame_bytes) for c in configs]
     switch = SwitchThread([p[0] for p in pairs], config["values"], config["slots"], loss)
     endpoints = [Endpoint(c, p[1], alive_fd) for c, p in zip(configs, pairs, strict=True)]
@@ -312,7 +312,7 @@ def cpu_ticks(task: str) -> int:
 def test_deadline_when_the_port_is_full():
     """A switch that takes no frames: more to send than the ring has room for, and still an end."""
     near, far = ports.memory_pair(4, 400)
-    with far, Endpoint(WorkerConfig(0, 2, values=64, slots=16, timeout=0.2), near) as endpoint:
+    with far, Endpoint(WorkerConfig(0, 2, life=1, values=64, slots=16, timeout=0.2), near) as endpoint:
         with pytest.raises(JobTimeout, match="no packet ever came"):
             endpoint.run(np.zeros(5000, np.int32))
         assert endpoint.stats["tx_packets"] == 4
@@ -332,7 +332,7 @@ def test_ring_that_is_smaller_than_the_window():
 def test_port_that_is_too_small():
     near, far = memory(200)
     with near, far, pytest.raises(OSError, match="port takes frames of 200 bytes, 308 are needed"):
-        Endpoint(WorkerConfig(0, 2, values=64), near)
+        Endpoint(WorkerConfig(0, 2, life=1, values=64), near)
 
 
 ENDPOINT_SOURCES = [*WORKER_SOURCES, "endpoint.c", "idle.c", "port.c", "port_mem.c", "segment.c", "bell.c"]

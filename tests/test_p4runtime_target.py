@@ -237,7 +237,7 @@ def test_the_controller_runs_a_job_on_a_switch_that_it_reaches_by_p4runtime():
             device.add_port(i, inside)
             controller.attach(job, i, port=i)
         configs = [
-            WorkerConfig(i, 2, values=32, slots=16, job=job.number, incarnation=job.incarnation) for i in range(2)
+            WorkerConfig(i, 2, values=32, slots=16, job=job.number, life=job.life) for i in range(2)
         ]
         rows = np.arange(2 * 3000, dtype=np.int32).reshape(2, 3000)
         with Endpoint(configs[0], pairs[0][1]) as one, Endpoint(configs[1], pairs[1][1]) as two:

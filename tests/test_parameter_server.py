@@ -22,12 +22,12 @@ from ina.transport.server import Server, ServerConfig
 
 def config(job: int, **changes) -> ServerConfig:
     """Of a plain parameter server for one worker, whose sums are its own values."""
-    given = {"workers": 1, "job": job, "values": 32, "direct": True, "worker_addresses": (worker_address(job, 0),)}
+    given = {"workers": 1, "life": 1, "job": job, "values": 32, "direct": True, "worker_addresses": (worker_address(job, 0),)}
     return ServerConfig(**{**given, **changes})
 
 
 def worker(job: int, timeout: float = 5.0) -> WorkerConfig:
-    return WorkerConfig(0, 1, job=job, values=32, protocol="ps", server=SERVER, timeout=timeout, rto_min=0.02)
+    return WorkerConfig(0, 1, life=1, job=job, values=32, protocol="ps", server=SERVER, timeout=timeout, rto_min=0.02)
 
 
 def test_jobs_come_and_go_while_it_serves():

@@ -38,14 +38,14 @@ def test_every_protocol_says_its_name_and_has_a_program():
 
 def test_an_unknown_protocol_is_refused_with_the_names_that_there_are():
     with pytest.raises(ValueError, match="'swichml', expected one of .*switchml"):
-        WorkerConfig(0, 2, protocol="swichml")
+        WorkerConfig(0, 2, life=1, protocol="swichml")
     with pytest.raises(ValueError, match="expected one of"):
         protocols.program("swichml")
 
 
 @pytest.mark.parametrize("name", protocols.names())
 def test_a_worker_speaks_the_protocol_of_its_configuration(name):
-    config = WorkerConfig(0, 2, protocol=name)
+    config = WorkerConfig(0, 2, life=1, protocol=name)
     worker = Worker(config)
     assert worker.behaviour() and worker.frames_to_send(0) == []
     worker.submit(np.ones(1000, np.int32))
@@ -86,7 +86,7 @@ def test_an_own_protocol_in_the_local_world():
             client.join("job", index)
             client.admit("job", 3)
             at = client.attach("job", index)
-            config = WorkerConfig(index, 3, job=at.number, incarnation=at.incarnation, slots=at.slots, values=at.values,
+            config = WorkerConfig(index, 3, job=at.number, life=at.life, slots=at.slots, values=at.values,
                                   protocol=at.protocol, address=at.address, switch=at.switch, timeout=30)
             with Endpoint(config, open_worker_port(at), client.fileno()) as endpoint:
                 endpoint.run(results[index], average=True)
@@ -127,7 +127,7 @@ def test_every_interleaving_of_an_own_protocol():
         switch.add_port(i)
         child = controller.attach(job, i, i)
         address = replace(SWITCH, port=controller.program.udp_port)
-        config = WorkerConfig(i, 2, incarnation=job.incarnation, values=32, slots=1, protocol=name, address=child.address,
+        config = WorkerConfig(i, 2, life=job.life, values=32, slots=1, protocol=name, address=child.address,
                               switch=address, rto_min=1.0, rto_max=1.0, timeout=1e5)
         machines.append(WorkerMachine(f"h{i}", Worker(config), inputs[i], np.sum(inputs, axis=0, dtype=np.int32)))
         wires.append(((f"h{i}", 0), ("s1", i)))

@@ -72,24 +72,140 @@ def test_a_new_controller_has_the_jobs_of_the_old_one(network, state):
     new = Service(network, job_slots=16, state=StateFile(state.path))
     assert held(network) == before and new.controller.unsure == set()
     assert new.controller.snapshot() == old.controller.snapshot()
+    lease = old.controller.jobs["job"].incarnation
     assert new.controller.free_slots("s3") == 48
     assert Someone(new, 1).ask("join", job="job", worker=0, token="guess")["code"] == "token"
     workers = [Someone(new, 1), Someone(new, 3)]
     for index, worker in enumerate(workers):
-        assert worker.ask("attach", job="job", worker=index, token="t")["incarnation"] == 1
+        assert worker.ask("attach", job="job", worker=index, token="t", held=lease)["incarnation"] == lease
     assert held(network) == before, "who comes back changes nothing at the switches"
     for worker in workers:
         assert worker.ask("release")["ok"]
     assert not any(held(network).values()) and new.controller.jobs == {}
     begun(new, 2, 4, job="next")
-    assert new.controller.jobs["next"].incarnation == 2, "incarnations are never given twice"
+    assert new.controller.jobs["next"].incarnation != lease, "incarnations are never given twice"
 
 
 def test_an_open_job_of_the_old_controller_stays_open_and_only_that(network, state):
     begun(Service(network, state=state), 1, 3, token="")
     new = Service(network, state=state)
-    assert Someone(new, 1).ask("attach", job="job", worker=0, token="mine")["code"] == "token"
-    assert Someone(new, 1).ask("attach", job="job", worker=0)["ok"]
+    lease = new.controller.jobs["job"].incarnation
+    assert Someone(new, 1).ask("attach", job="job", worker=0, token="mine", held=lease)["code"] == "token"
+    assert Someone(new, 1).ask("attach", job="job", worker=0, held=lease)["ok"]
+
+
+def test_nobody_takes_the_place_of_a_worker_that_an_earlier_controller_had(network, state):
+    """A process that begins at packet 0 would meet the rows of the one before, and get its sums."""
+    begun(Service(network, state=state), 1, 3)
+    new = Service(network, state=state)
+    stranger = Someone(new, 1).ask("attach", job="job", worker=0, token="t")
+    assert stranger["code"] == "failed" and "only workers that it had then come back to it" in stranger["error"]
+    other = new.controller.jobs["job"].incarnation + 1
+    late = Someone(new, 3).ask("attach", job="job", worker=1, token="t", held=other)
+    assert late["code"] == "failed" and f"worker 1 has incarnation {other} of it" in late["error"]
+
+
+def lifetimes(service):
+    return {(job.number, job.incarnation, job.life) for job in service.controller.jobs.values()}
+
+
+@pytest.mark.parametrize("file", ["lost", "older"])
+def test_a_controller_that_knows_too_little_learns_from_the_switches(network, state, file):
+    """Its first job has the old one's number, and neither its incarnation nor its life; what was there is gone."""
+    old = Service(network, state=state)
+    older = state.path.read_bytes() if state.path.exists() else b""
+    if file == "older":
+        gone = begun(old, 2, 4, job="gone")
+        older = state.path.read_bytes()
+        for worker in gone:
+            worker.ask("release")
+        old.controller._last_number = -1
+    begun(old, 1, 3)
+    ((number, incarnation, life),) = lifetimes(old)
+    assert number == 0
+    state.path.write_bytes(older)
+    if file == "lost":
+        state.path.unlink()
+    new = Service(network, state=StateFile(state.path))
+    assert new.controller.jobs == {} and not any(held(network).values())
+    begun(new, 1, 3)
+    new.controller._last_number = -1
+    begun(new, 2, 4, job="another")
+    assert all((number, life) != (n, s) and incarnation != i for n, i, s in lifetimes(new))
+
+
+def test_lives_are_counted_on_and_incarnations_are_not(network, state):
+    """Whether the file is there or not: an older one would bring incarnations back."""
+    old = Service(network, state=state)
+    begun(old, 1, 3)
+    ((_, incarnation, life),) = lifetimes(old)
+    for worker in old.sessions[:]:
+        worker.ask("release")
+    new = Service(network, state=StateFile(state.path))
+    new.controller._last_number = -1
+    begun(new, 1, 3)
+    ((_, next_incarnation, next_life),) = lifetimes(new)
+    assert next_life == life % 255 + 1 and next_incarnation not in (incarnation, incarnation + 1)
+    assert "incarnation" not in json.dumps({**StateFile(state.path).load()["controller"], "jobs": []})
+
+
+def test_a_job_whose_number_another_has_is_over(network, state):
+    """The file is older than what the switches hold."""
+    first = Service(network, state=state)
+    begun(first, 1, 3, job="first")
+    older = state.path.read_bytes()
+    for worker in first.sessions[:]:
+        worker.ask("release")
+    first.controller._last_number = -1
+    begun(first, 1, 3, job="second")
+    ((number, incarnation, life),) = lifetimes(first)
+    state.path.write_bytes(older)
+    new = Service(network, state=StateFile(state.path))
+    assert new.controller.jobs == {} and not any(held(network).values())
+    said = Someone(new, 1).ask("attach", job="first", worker=0, token="t", held=7)
+    assert said["code"] == "failed" and "or another controller has written it" in said["error"]
+    new.controller._last_number = -1
+    begun(new, 1, 3, job="third")
+    ((again, next_incarnation, next_life),) = lifetimes(new)
+    assert again == number and next_life not in (life, (life - 2) % 255 + 1) and next_incarnation != incarnation
+
+
+def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
+    clock = [1000.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    network.packet_lifetime = 2.0
+    service = Service(network, job_slots=16, state=state)
+    workers = [Someone(service, 1), Someone(service, 3)]
+    for index, worker in enumerate(workers):
+        worker.ask("join", job="job", worker=index)
+    assert service.due() == 1002.0
+    said = len(workers[0].said)
+    workers[0].ask("admit", job="job", workers=2)
+    clock[0] = 1001.9
+    service.retry()
+    assert len(workers[0].said) == said and service.controller.jobs == {}
+    clock[0] = 1002.1
+    service.retry()
+    assert workers[0].said[-1]["ok"] and "job" in service.controller.jobs
+
+
+@pytest.mark.parametrize(("change", "error"), [
+    (lambda s: s.pop("controller"), "key 'controller' of a controller's state is missing"),
+    (lambda s: s.update(tokens=[]), "key 'tokens' of a controller's state is list, expected an object"),
+    (lambda s: s["controller"].pop("lives"), "the key 'lives' is missing"),
+    (lambda s: s["controller"].update(lives={"0": [256]}), "life 256 of job number 0, expected 1..255"),
+    (lambda s: s["controller"].update(lives=[]), "not a controller's jobs and lives"),
+    (lambda s: s["controller"]["jobs"][0].pop("hosts"), "the key 'hosts' is missing"),
+    (lambda s: s["controller"]["jobs"][0].pop("life"), "not a controller's jobs and lives: .*'life'"),
+    (lambda s: s["left"].update(job=["x"]), "invalid literal"),
+])  # fmt: skip
+def test_a_state_with_something_missing_is_named(network, state, change, error):
+    begun(Service(network, state=state), 1, 3)
+    said = json.loads(state.path.read_text())
+    change(said)
+    state.path.write_text(json.dumps(said))
+    with pytest.raises(StateError, match=f"jobs.json: .*{error}.*; move it away to begin without jobs"):
+        Service(network, state=StateFile(state.path))
 
 
 def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
@@ -98,7 +214,7 @@ def test_workers_that_had_left_in_peace_are_not_awaited(network, state):
     new = Service(network, state=state)
     assert new.watch.awaited == {"job": {1}}
     second = Someone(new, 3)
-    second.ask("attach", job="job", worker=1, token="t")
+    second.ask("attach", job="job", worker=1, token="t", held=new.controller.jobs["job"].incarnation)
     assert second.ask("release")["ok"] and new.controller.jobs == {} and not any(held(network).values())
 
 
@@ -107,7 +223,7 @@ def test_workers_that_do_not_come_back_are_lost(network, state, monkeypatch):
     monkeypatch.setattr("ina.control.watch.COMING_BACK", 0.0)
     new = Service(network, state=state)
     first = Someone(new, 1)
-    assert first.ask("attach", job="job", worker=0, token="t")["ok"]
+    assert first.ask("attach", job="job", worker=0, token="t", held=new.controller.jobs["job"].incarnation)["ok"]
     new.watch.tick()
     assert "workers 1 of job 'job' have not come back within 0 s" in first.said[-1]["reason"]
     new.gone(first, "")
@@ -157,15 +273,15 @@ def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(netw
 
 
 def test_state_is_replaced_as_a_whole(state, monkeypatch):
-    state.save({"a": 1})
+    state.save({"controller": {"a": 1}, "tokens": {}, "left": {}})
     assert state.path.stat().st_mode & 0o777 == 0o600
     monkeypatch.setattr(json, "dump", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
-        state.save({"a": 2})
-    assert state.load()["a"] == 1
+        state.save({"controller": {"a": 2}, "tokens": {}, "left": {}})
+    assert state.load()["controller"] == {"a": 1}
 
 
-@pytest.mark.parametrize(("text", "error"), [("{", "not a controller's"), ('{"version": 0}', "version 1"), ("[]", "version 1")])
+@pytest.mark.parametrize(("text", "error"), [("{", "not a controller's"), ('{"version": 1}', "version 2"), ("[]", "version 2")])
 def test_files_that_are_no_state(state, network, text, error):
     state.path.write_text(text)
     with pytest.raises(StateError, match=f"{error}.* move it away to begin without jobs"):
@@ -239,7 +355,8 @@ def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
     workers = begun(watched, 1, 3)
     network.targets["s1"].entities.clear()
     watched.watch.tick()
-    assert "switch s1 is lost: it has lost the entries of job: it was started anew" in workers[0].said[-1]["reason"]
+    reason = "switch s1 is lost: it does not hold the entries of job as they were written: it was started anew"
+    assert reason in workers[0].said[-1]["reason"]
     assert watched.controller.down == {}, "it works"
     for worker in workers:
         watched.gone(worker, "")
@@ -257,13 +374,17 @@ def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
         worker.ask("admit", job="job", workers=2, slots=16)
         assert worker.ask("attach", job="job", worker=index, moves=True)["moves"] is True
     assert service.controller.jobs["job"].root.switch == "s3"
+    old = service.controller.jobs["job"].incarnation
     network.targets["s3"].failing = EntityError("connection refused", "UNAVAILABLE")
     network.targets["s3"].read = lambda entities: (_ for _ in ()).throw(network.targets["s3"].failing)
     service.watch.tick()
     reason = "switch s3 is lost: connection refused; job job goes on over s4, s1, s2"
-    assert all(worker.said[-1] == {"event": "moved", "incarnation": 2, "reason": reason} for worker in workers)
-    assert [worker.ask("attach", job="job", worker=i, moves=True)["incarnation"] for i, worker in enumerate(workers)] == [2, 2]
-    assert StateFile(state.path).load()["controller"]["jobs"][0]["incarnation"] == 2
+    new = service.controller.jobs["job"].incarnation
+    assert new != old
+    assert all(worker.said[-1] == {"event": "moved", "incarnation": new, "reason": reason} for worker in workers)
+    for i, worker in enumerate(workers):
+        assert worker.ask("attach", job="job", worker=i, moves=True)["incarnation"] == new
+    assert StateFile(state.path).load()["controller"]["jobs"][0]["incarnation"] == new
     service.watch.tick()
     assert "event" not in workers[0].said[-1], "it is moved once"
     network.targets["s1"].entities.clear()  # started anew: the workers' own switch works, the job begins again there
@@ -325,7 +446,7 @@ class Running:
         address = self.switch.said.split()[1].rstrip(",")
         self.inside = [int(number) for number in re.findall(r"@UDP 127\.0\.0\.1:(\d+)", self.switch.said)]
         self.arguments = ("controller", "--topology", topology, "--switch", f"s1={address}", "--name", self.name,
-                          "--state", folder / "jobs.json", "--job-slots", "16")  # fmt: skip
+                          "--state", folder / "jobs.json", "--job-slots", "16", "--packet-lifetime", "0.2")  # fmt: skip
         for port in ports:
             port.close()
         self.begin()
@@ -376,9 +497,10 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
     try:
         for i, a in enumerate(connect(running.name, clients)):
             assert (a.address, a.switch, a.outlives) == (worker(i + 1), ADDRESS, True)
-            config = WorkerConfig(worker=i, workers=2, job=a.number, incarnation=a.incarnation, slots=a.slots, values=a.values,
+            config = WorkerConfig(worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values,
                                   address=a.address, switch=a.switch, rto_min=20e-3, timeout=60.0)  # fmt: skip
             endpoints.append(Endpoint(config, running.port(a)))
+            held = a.incarnation
         total(endpoints, 10_000)
         for _ in range(2):
             arrays = [np.arange(2_000_000, dtype=np.int32) for _ in endpoints]
@@ -390,7 +512,7 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
             for client in clients:
                 client.close()
             clients.clear()
-            assert [(a.number, a.incarnation) for a in connect(running.name, clients)] == [(0, 1), (0, 1)]
+            assert [a.incarnation for a in connect(running.name, clients, held)] == [held, held]
             for endpoint, ticket in zip(endpoints, tickets, strict=True):
                 endpoint.wait(ticket, 60)
             assert all((array == 2 * np.arange(2_000_000, dtype=np.int32)).all() for array in arrays)
@@ -407,6 +529,33 @@ def test_sums_go_on_while_the_controller_is_killed_and_started_anew(running, tmp
             endpoint.close()
         for client in clients:
             client.close()
+        running.end()
+
+
+@pytest.mark.parametrize("file", ["lost", "older"])
+def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running, tmp_path, file):
+    """Over a switch that goes on: the old job's rows are final, at the numbers and of the kind that the new one begins with."""
+    path = tmp_path / "jobs.json"
+    try:
+        for base, count in ((10, 1000), (100, 1000), (1000, 20)):
+            clients = []
+            attachments = connect(running.name, clients)
+            assert attachments[0].number == 0
+            endpoints = [Endpoint(WorkerConfig(
+                worker=i, workers=2, job=a.number, life=a.life, slots=a.slots, values=a.values, address=a.address,
+                switch=a.switch, rto_min=20e-3, timeout=30.0), running.port(a)) for i, a in enumerate(attachments)]  # fmt: skip
+            total(endpoints, count, base)
+            for endpoint in endpoints:
+                endpoint.close()
+            for client in clients:
+                client.release()
+                client.close()
+            running.controller.kill(signal.SIGTERM)
+            path.unlink()
+            if file == "older":  # than the first job
+                StateFile(path).save({"controller": {"jobs": [], "lives": {}, "last_number": 255}, "tokens": {}, "left": {}})
+            running.begin()
+    finally:
         running.end()
 
 
@@ -452,19 +601,19 @@ def test_a_groups_job_comes_back_by_itself(running, monkeypatch):
         running.end()
 
 
-def total(endpoints, count):
-    arrays = [np.full(count, i + 1, np.int32) for i in range(len(endpoints))]
+def total(endpoints, count, base=1):
+    arrays = [np.full(count, base + i, np.int32) for i in range(len(endpoints))]
     tickets = [endpoint.submit(array) for endpoint, array in zip(endpoints, arrays, strict=True)]
     for endpoint, ticket in zip(endpoints, tickets, strict=True):
         endpoint.wait(ticket, 60)
-    assert all((array == 3).all() for array in arrays)
+    assert all((array == 2 * base + 1).all() for array in arrays)
 
 
-def connect(name, clients):
-    """Both workers of the job, each in its host: (again) at the controller."""
+def connect(name, clients, held=0):
+    """Both workers of the job, each in its host: (again, with the incarnation that they have) at the controller."""
     clients += [Client(name, 20, token="secret", host=f"h{i + 2}") for i in range(2)]
     for i, client in enumerate(clients):
         client.join("job", i)
     for client in clients:
         client.admit("job", 2)
-    return [client.attach("job", i) for i, client in enumerate(clients)]
+    return [client.attach("job", i, held=held) for i, client in enumerate(clients)]

@@ -25,10 +25,10 @@ def program() -> Program:
     return Program(compile_program(paths.p4_dir() / "switchml.p4", defines=defines).so_path)
 
 
-def admit(switch: Switch, job: int, incarnation: int, workers: int, base: int = 0) -> None:
+def admit(switch: Switch, job: int, life: int, incarnation: int, workers: int, base: int = 0) -> None:
     """A job's slots, workers (worker i on port i), multicast group and reply addresses."""
     head = {"full": (1 << workers) - 1, "last": workers - 1, "base": base, "mask": SLOTS - 1}
-    rest = {"incarnation": incarnation, "group": job + 1, "strict": 1}
+    rest = {"incarnation": incarnation, "life": life, "group": job + 1, "strict": 1}
     entities = [
         TableEntry("job", {"hdr.switchml.job": job}, "set_job", head | rest | {"parent": 0}),
         MulticastGroupEntry(job + 1, tuple(Replica(i, i) for i in range(workers))),
@@ -55,7 +55,7 @@ def job(
     rto = 5.0 if faults is None and link is None else 2e-3
     configs = [
         WorkerConfig(
-            i, workers, job=3, incarnation=7, slots=SLOTS, values=VALUES, rto_min=rto, rto_max=max(rto, 0.1), timeout=20.0
+            i, workers, job=3, life=5, slots=SLOTS, values=VALUES, rto_min=rto, rto_max=max(rto, 0.1), timeout=20.0
         )
         for i in range(workers)
     ]
@@ -67,7 +67,7 @@ def job(
                 seeds = [Faults(**{**vars(faults), "seed": 2 * i + k}) for k in range(2)]
                 port.with_faults(rx=seeds[0], tx=seeds[1])
             switch.add_port(i, port, link)
-        admit(switch, 3, 7, workers, base=16)
+        admit(switch, 3, 5, 7, workers, base=16)
         switch.start()
         try:
             endpoints += [Endpoint(c, host) for c, (_, host) in zip(configs, pairs, strict=True)]

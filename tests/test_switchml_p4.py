@@ -336,23 +336,43 @@ def test_a_new_incarnation_takes_over_used_slots(world):
     old.send(0, 1, numbers(world, 10**6))
     late = old.frame(1, 1, numbers(world, 10**6))
     world.controller.release("job")
-    world.controller = Controller(world.target, SLOTS, first_incarnation=2)
+    world.controller._last_number = world.controller.program.max_jobs - 1  # numbers have gone round
     new = world.admit(2)
-    assert (new.number, new.admitted.incarnation) == (old.number, 2)
+    assert (new.number, new.admitted.life) == (old.number, old.admitted.life % 255 + 1)
     assert world.send(late, 1) == []
-    assert world.drops() == {"OLD_INCARNATION": 1}
+    assert world.drops() == {"OLD_LIFE": 1}
     assert new.send(0, 1, numbers(world, 1)) == []
     check_pending(new, new.send(0, 1, numbers(world, 1)), 0, 1, 0b01)
     check_result(new, new.send(1, 1, numbers(world, 2)), total(numbers(world, 1), numbers(world, 2)), 1)
     reduce(new, 0)
 
 
-def test_incarnations_that_agree_in_eight_bits_have_rows_of_their_own(world):
+def test_jobs_of_one_number_and_life_have_rows_of_their_own(world):
+    """As of a controller that knows nothing of the one before: their incarnations are others."""
     old = world.admit(2)
-    old.send(0, 0, numbers(world, 10**6))
+    reduce(old, 0)
+    old.send(0, 1, numbers(world, 10**6))
     world.controller.release("job")
-    world.controller = Controller(world.target, SLOTS, first_incarnation=1 + 256)
-    reduce(world.admit(2), 0)
+    world.controller = Controller(world.target, SLOTS)
+    world.controller.lives.use(0, (old.admitted.life + 253) % 255 + 1)
+    new = world.admit(2)
+    assert (new.number, new.admitted.life) == (old.number, old.admitted.life)
+    reduce(new, 0)
+    reduce(new, 1)
+
+
+def test_the_lives_of_a_number_tell_254_jobs_apart(world):
+    """With one number left to use, and numbers that advance apart from lives."""
+    old = world.admit(2)
+    late = [old.frame(i, 0, numbers(world, 10**6)) for i in range(2)]
+    for _ in range(254):
+        world.controller.release("job")
+        world.controller._last_number = world.controller.program.max_jobs - 1
+        new = world.admit(2)
+        assert new.number == old.number and new.admitted.life != old.admitted.life
+    assert [world.send(frame, i) for i, frame in enumerate(late)] == [[], []]
+    assert world.drops() == {"OLD_LIFE": 2}
+    reduce(new, 0)
 
 
 def test_a_released_job_is_unknown(world, job):

@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 import pytest
@@ -67,7 +68,7 @@ class Member:
     def __init__(self, name: str, switch: str, values: int = 32):
         self.world = World(open_target(name, values), ports=6)
         targets = {node.name: Elsewhere() for node in NETWORK.switches} | {switch: self.world.target}
-        controller = Controller(targets, SLOTS, topology=NETWORK)
+        controller = Controller(targets, SLOTS, topology=NETWORK, chance=random.Random(1))
         self.job = controller.admit("job", 5, 4, tree=TREE)
         for worker in range(5):
             controller.attach(self.job, worker)
@@ -89,7 +90,7 @@ class Member:
             "switchml": {"msg_type": constants["SWITCHML_DATA" if missing is None else "SWITCHML_PENDING"],
                          "size": constants["SIZE_NONE" if values is None else "SIZE_CODE"], "job": self.job.number,
                          "tsi": tsi, "slot": tsi % 4, "set": tsi // 4 % 2},
-            "exponents": {"e0": e0, "e1": self.job.incarnation},
+            "exponents": {"e0": e0, "e1": (self.job.life ^ 128) - 128},
         }  # fmt: skip
         if missing is not None:
             headers["pending"] = {"missing": missing}
@@ -132,7 +133,7 @@ class Member:
                 "msg_type": kind if missing is None else 2, "overflow": overflow, "size": 7 if values is None else 0,
                 "job": self.job.number, "tsi": tsi, "set": tsi // 4 % 2, "reserved": 0, "slot": tsi % 4,
             }  # fmt: skip
-            assert got["exponents"] == {"e0": e0, "e1": self.job.incarnation}
+            assert got["exponents"] == {"e0": e0, "e1": (self.job.life ^ 128) - 128}
             if missing is not None:
                 assert got["pending"] == {"missing": missing}
             elif values is not None:
@@ -340,11 +341,12 @@ def test_a_result_has_the_size_of_its_phase(member):
     assert member.drops() == {"WRONG_SIZE": 1}
 
 
-def test_a_result_of_an_old_incarnation_is_dropped(member):
+def test_a_result_of_an_old_life_is_dropped(member):
     member.collect(0, member.vectors())
-    assert member.send(member.up, 0, numbers(member.world, 1), exponents__e1=2) == []
-    assert member.send(member.up, 0, missing=1, exponents__e1=2) == []
-    assert member.drops() == {"OLD_INCARNATION": 2}
+    other = (member.job.life + 1 ^ 128) % 256 - 128
+    assert member.send(member.up, 0, numbers(member.world, 1), exponents__e1=other) == []
+    assert member.send(member.up, 0, missing=1, exponents__e1=other) == []
+    assert member.drops() == {"OLD_LIFE": 2}
 
 
 @pytest.mark.parametrize("missing", [None, 1])

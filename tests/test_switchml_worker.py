@@ -322,7 +322,7 @@ def test_rto_follows_the_round_trip():
 
 
 def test_back_off_is_exponential_and_ends_at_rto_max():
-    worker = Worker(WorkerConfig(0, 2, rto_min=1e-3, rto_max=0.064, timeout=10))
+    worker = Worker(WorkerConfig(0, 2, life=1, rto_min=1e-3, rto_max=0.064, timeout=10))
     worker.submit(np.zeros(1, np.int32), now=0)
     times = [0]
     worker.frames_to_send(0)
@@ -349,7 +349,7 @@ CHECKED = [12, 13, 14, 16, 17, 21, 23, *range(26, 40), 42, 43, *range(44, 50), 5
 
 
 def test_every_checked_bit_matters():
-    worker = Worker(WorkerConfig(0, 1, slots=4, values=32))
+    worker = Worker(WorkerConfig(0, 1, life=1, slots=4, values=32))
     switch = Network(1, slots=4, values=32).switch
     worker.submit(np.zeros(1000, np.int32), now=0)
     replies = [switch.process(0, frame)[0][1] for frame in worker.frames_to_send(0)]
@@ -374,7 +374,7 @@ def test_every_checked_bit_matters():
 @given(st.data())
 def test_any_bytes_are_dropped_and_counted(data):
     """Random bytes, and real replies with bytes changed, cut and grown: no result is taken that is not one."""
-    config = WorkerConfig(0, 2, slots=2, values=32, reply_in_place=data.draw(st.booleans()))
+    config = WorkerConfig(0, 2, life=1, slots=2, values=32, reply_in_place=data.draw(st.booleans()))
     worker = Worker(config)
     network = Network(2, slots=2, values=32)
     tensor = np.zeros(100, np.float32)
@@ -409,7 +409,7 @@ def test_any_bytes_are_dropped_and_counted(data):
 
 def test_state_is_a_value():
     """A snapshot taken at any time goes on to the same bytes."""
-    worker = Worker(WorkerConfig(0, 1, slots=4, values=32, reply_in_place=True))
+    worker = Worker(WorkerConfig(0, 1, life=1, slots=4, values=32, reply_in_place=True))
     network = Network(1, slots=4, values=32)
     source, out = np.arange(1000, dtype=np.float32), np.zeros(1000, np.float32)
     worker.submit(source, out, now=0)
@@ -434,7 +434,7 @@ def test_state_is_a_value():
 
 
 def test_explicit_time_outs():
-    worker = Worker(WorkerConfig(0, 2, slots=2, values=32))
+    worker = Worker(WorkerConfig(0, 2, life=1, slots=2, values=32))
     assert not worker.expire(0, 0)
     worker.submit(np.zeros(100, np.int32), now=0)
     assert not worker.expire(0, 0), "not yet sent"
@@ -456,7 +456,7 @@ def test_explicit_time_outs():
 )  # fmt: skip
 def test_configuration_is_checked(config, text):
     with pytest.raises(ValueError, match=text):
-        WorkerConfig(**{"worker": 0, "workers": 2} | config)
+        WorkerConfig(**{"worker": 0, "workers": 2, "life": 1} | config)
 
 
 @pytest.mark.parametrize(
@@ -472,7 +472,7 @@ def test_configuration_is_checked(config, text):
 )
 def test_tensors_are_checked(call, error, text):
     with pytest.raises(error, match=text):
-        call(Worker(WorkerConfig(0, 2)))
+        call(Worker(WorkerConfig(0, 2, life=1)))
 
 
 def test_slots_cover_the_bandwidth_delay_product():

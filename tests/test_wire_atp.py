@@ -11,7 +11,7 @@ from ina.wire.layout import ATP_DATA, ATP_HEAD, load_atp
 
 WIRE = load_atp(32)
 HEAD = {"msg_type": 5, "resend": 1, "collision": 0, "ecn": 1, "overflow": 0, "exponent": -77, "index": 0xABCD,
-        "incarnation": 0x1234, "job": 200, "sequence": 2**40 - 2, "bitmap": 0x80000005}  # fmt: skip
+        "life": 0x1234, "job": 200, "sequence": 2**40 - 2, "bitmap": 0x80000005}  # fmt: skip
 
 
 def over_udp(body: bytes) -> bytes:
@@ -34,7 +34,7 @@ SAME = {
     "offsetof(struct ina_atp_wire, type_flags)": "P4_ATP_OFFSET", "INA_ATP_PAYLOAD": "P4_PAYLOAD_OFFSET",
     "offsetof(struct ina_atp_wire, exponent)": "P4_ATP_OFFSET + offsetof(struct p4_atp, exponent)",
     "offsetof(struct ina_atp_wire, index)": "P4_ATP_OFFSET + offsetof(struct p4_atp, index)",
-    "offsetof(struct ina_atp_wire, identity)": "P4_ATP_OFFSET + offsetof(struct p4_atp, incarnation)",
+    "offsetof(struct ina_atp_wire, identity)": "P4_ATP_OFFSET + offsetof(struct p4_atp, life)",
     "offsetof(struct ina_atp_wire, identity) + 2": "P4_ATP_OFFSET + offsetof(struct p4_atp, job)",
     "offsetof(struct ina_atp_wire, identity) + 3": "P4_ATP_OFFSET + offsetof(struct p4_atp, sequence)",
     "offsetof(struct ina_atp_wire, bitmap)": "P4_ATP_OFFSET + offsetof(struct p4_atp, bitmap)",
@@ -66,13 +66,13 @@ def test_a_worker_s_frame_is_as_the_program_reads_it():
     from ina.transport.config import ATP_SWITCH
 
     assert ATP_SWITCH.port == WIRE.constants["ATP_PORT"]
-    worker = Worker(WorkerConfig(3, 5, job=9, incarnation=0x51234, values=32, protocol="atp", switch=ATP_SWITCH,
+    worker = Worker(WorkerConfig(3, 5, job=9, life=0x1234, values=32, protocol="atp", switch=ATP_SWITCH,
                                  first_packet=2**40 + 5))  # fmt: skip
     worker.submit(np.arange(20, dtype=np.int32))
     (frame,) = worker.frames_to_send(0)
     head = WIRE.unpack(frame, ATP_DATA)
-    assert {k: head["atp"][k] for k in ("msg_type", "resend", "exponent", "incarnation", "job", "sequence", "bitmap")} == {
-        "msg_type": 1, "resend": 0, "exponent": -96, "incarnation": 0x1234, "job": 9, "sequence": 5, "bitmap": 8}  # fmt: skip
+    assert {k: head["atp"][k] for k in ("msg_type", "resend", "exponent", "life", "job", "sequence", "bitmap")} == {
+        "msg_type": 1, "resend": 0, "exponent": -96, "life": 0x1234, "job": 9, "sequence": 5, "bitmap": 8}  # fmt: skip
     assert head["values"]["v"][3:23] == tuple(range(20))
     assert (head["ipv4"]["total_len"], head["udp"]["length"]) == (44 + 128, 24 + 128)
 

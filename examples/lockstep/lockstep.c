@@ -11,7 +11,7 @@
 
 struct frame {
     struct ina_internet internet;
-    uint8_t job, incarnation;
+    uint8_t job, life;
     int8_t exponent;
     uint8_t reserved;
     uint32_t number;
@@ -43,7 +43,8 @@ static struct tail *tail_of(const struct state *st)
 
 static size_t state_size(const struct ina_worker_config *c)
 {
-    const int ok = c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->worker < c->workers && c->job <= 255 && c->values
+    const int ok = c->workers >= 1 && c->workers <= INA_BITMAP_WORKERS && c->worker < c->workers && c->job <= 255 && c->life && c->life <= 255
+                   && c->values
                    && c->rto_min_ps && c->rto_min_ps <= c->rto_max_ps && c->timeout_ps;
     return ok ? (stats_offset(c) + sizeof(struct tail) + 63) & ~(size_t)63 : 0;
 }
@@ -97,7 +98,7 @@ static int frames_to_send(void *state, const struct ina_tensor *tensors, struct 
     struct frame *f = (struct frame *)pkts->data;
     ina_internet_write(&f->internet, &c->self, &c->peer, frame_size(c) - INA_INTERNET_SIZE);
     f->job = (uint8_t)c->job;
-    f->incarnation = (uint8_t)c->incarnation;
+    f->life = (uint8_t)c->life;
     f->reserved = 0;
     f->number = htonl((uint32_t)st->seq);
     memset(f->values, 0, 4 * c->values);
@@ -124,7 +125,7 @@ static void take(struct state *st, const struct ina_tensor *tensors, const struc
     if (pkt->len < frame_size(c)
         || ina_internet_payload(&f->internet, pkt->len) != (int)frame_size(c) - INA_INTERNET_SIZE) {
         tail->stats.drop_malformed++;
-    } else if (!ina_internet_is(&f->internet, &c->peer, &c->self) || f->job != c->job || f->incarnation != (uint8_t)c->incarnation) {
+    } else if (!ina_internet_is(&f->internet, &c->peer, &c->self) || f->job != c->job || f->life != (uint8_t)c->life) {
         tail->stats.drop_foreign++;
     } else if (!st->flying || st->tensors.failed || f->number != htonl((uint32_t)st->seq)) {
         tail->stats.drop_stale++;

@@ -14,15 +14,15 @@ const bit<16> LOCKSTEP_PORT = 0xBEC0;
 const bit<32> ROWS = 2 * JOBS;
 
 /* +---------------+---------------+---------------+---------------+
- * |      job      |  incarnation  |   exponent    |       0       |
+ * |      job      |      life     |   exponent    |       0       |
  * +---------------+---------------+---------------+---------------+
  * |                       number of the packet                    |
  * +---------------------------------------------------------------+
- * incarnation: its low eight bits; exponent: of a later block, the switch answers with the largest
+ * life: of the job's number, the next for each job that gets it; exponent: of a later block, the switch answers with the largest
  */
 header lockstep_t {
     bit<8>  job;
-    bit<8>  incarnation;
+    bit<8>  life;
     int<8>  exponent;
     bit<8>  reserved;
     bit<32> number;
@@ -37,7 +37,8 @@ struct headers_t {
 struct metadata_t {
     bit<32> full;         // bitmap of all workers of the job
     bit<32> worker;       // this worker's bit
-    bit<32> incarnation;
+    bit<32> incarnation;  // unlike that of all other jobs: rows have it
+    bit<8>  life;         // the job's: what packets must say
     bit<16> group;
     bit<32> row;
     bit<1>  result;       // each replica is addressed to its worker
@@ -74,9 +75,10 @@ control LockstepIngress(inout headers_t hdr, inout metadata_t meta, inout standa
     FOR_EACH_VALUE(VALUE_REGISTER)
     Forwarding() forwarding;
 
-    action set_job(bit<32> full, bit<32> incarnation, bit<16> group) {
+    action set_job(bit<32> full, bit<32> incarnation, bit<8> life, bit<16> group) {
         meta.full = full;
         meta.incarnation = incarnation;
+        meta.life = life;
         meta.group = group;
     }
     table job {
@@ -112,7 +114,7 @@ control LockstepIngress(inout headers_t hdr, inout metadata_t meta, inout standa
         }
         mark_to_drop(standard);
         if (standard.parser_error != error.NoError || standard.checksum_error == 1
-                || !job.apply().hit || !worker.apply().hit || hdr.lockstep.incarnation != meta.incarnation[7:0]) {
+                || !job.apply().hit || !worker.apply().hit || hdr.lockstep.life != meta.life) {
             return;
         }
         meta.row = (bit<32>)hdr.lockstep.job << 1 | (bit<32>)hdr.lockstep.number[0:0];

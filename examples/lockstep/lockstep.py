@@ -1,6 +1,6 @@
 """Entries of lockstep.p4.
 
-    job      (job)                                 -> set_job(full, incarnation, group)
+    job      (job)                                 -> set_job(full, incarnation, life, group)
     worker   (job, source address, port, ingress)  -> set_worker(bit)
     replica  (job, replication id)                 -> to_worker(mac, ip, port)
 """
@@ -24,7 +24,7 @@ class Lockstep(JobProgram):
     def job(self, place: Place) -> list[Entity]:
         if place.parent is not None:
             raise ValueError("lockstep: a job's workers must be at one switch")
-        params = {"full": bits(place.workers), "incarnation": place.incarnation, "group": place.group}
+        params = {"full": bits(place.workers), "incarnation": place.incarnation, "life": place.life, "group": place.group}
         return [TableEntry("job", {"hdr.lockstep.job": place.number}, "set_job", params)]
 
     def child(self, place: Place, child: Child) -> list[Entity]:

@@ -61,6 +61,7 @@ class Job:
         self._keeper: Keeper | None = None
         self._tag = 0
         self._last_stats: dict[str, int] = {}
+        self._incarnation = 0  # of the attachment that the endpoint has
         try:
             self.client = Client(switch, max(timeout, START_TIMEOUT), token)
             self.client.join(name, rank)
@@ -97,9 +98,9 @@ class Job:
     def _attach(self) -> Attachment:
         return self._attached_by(self.client)
 
-    def _attached_by(self, client: Client) -> Attachment:
+    def _attached_by(self, client: Client, held: int = 0) -> Attachment:
         kind = f"dpdk@{self._plug().at}" if self.settings.on_dpdk else self.settings.port
-        return client.attach(self.name, self.rank, kind, moves=self._store is not None)
+        return client.attach(self.name, self.rank, kind, moves=self._store is not None, held=held)
 
     def _plug(self) -> dpdk.Plug:
         """Of this process: its jobs share a device."""
@@ -118,7 +119,7 @@ class Job:
         client = Client(self._switch, self.client.timeout, self.client.token, self.client.host)
         try:
             client.join(self.name, self.rank)
-            attachment = self._attached_by(client)
+            attachment = self._attached_by(client, self._incarnation)
         except ControlError:
             client.close()
             raise
@@ -146,9 +147,10 @@ class Job:
             self.failure = (f"ina: the switch process {self._switch_pid} speaks {attachment.protocol}, but INA_PROTOCOL is "
                             f"{self.settings.protocol}: its program, {self.settings.program}, is another protocol's")
             raise RuntimeError(self.failure)
+        self._incarnation = attachment.incarnation
         config = WorkerConfig(
             worker=attachment.worker, workers=attachment.workers, job=attachment.number,
-            incarnation=attachment.incarnation, protocol=attachment.protocol, slots=attachment.slots,
+            life=attachment.life, protocol=attachment.protocol, slots=attachment.slots,
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch,
             shards=attachment.port.get("shards", 1), server=attachment.switch)  # the switch relays what is for it

@@ -32,6 +32,7 @@ class Attachment:
     workers: int
     number: int
     incarnation: int
+    life: int
     slots: int
     values: int
     protocol: str
@@ -97,14 +98,15 @@ class Client:
         return self._call("admit", job=job, workers=workers, slots=slots, strict=strict, token=self.token)[0]
 
     def attach(self, job: str, worker: int, port: str = "shm", protocol: str = "", values: int = 0,
-               moves: bool = False) -> Attachment:
+               moves: bool = False, held: int = 0) -> Attachment:
         """Attach worker ``worker`` with a port of kind ``shm`` or ``udp``; the caller owns the descriptors.
 
         ``protocol`` and ``values`` per packet: refused if the switch's program has others; default: whatever it has.
-        ``moves``: this worker goes on when its job is moved (ina/transport/failover.py).
+        ``moves``: this worker goes on when its job is moved (ina/transport/failover.py). ``held``: the incarnation of the
+        attachment that it has already, where it comes back to a controller that was started anew.
         """
         reply, fds = self._call("attach", job=job, worker=worker, port=port, token=self.token, protocol=protocol, values=values,
-                                moves=moves)
+                                moves=moves, held=held)
         reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
         return Attachment(job=job, fds=fds, **reply)
 

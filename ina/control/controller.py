@@ -1,7 +1,7 @@
 """Controller: which jobs its switches serve, and what of them each job holds.
 
-A job owns a number, an incarnation (packets carry its low eight bits, so packets and slots of a finished job with the
-same number are recognised), and at every switch of its aggregation tree a power-of-two range of slots, a multicast group,
+A job owns a number, a life of that number, an incarnation (lives.py: by the first, packets of a finished job are recognised,
+by the second its rows), and at every switch of its aggregation tree a power-of-two range of slots, a multicast group,
 and one port per child: a worker or a switch below. One switch is a tree of one. Which entries make a switch's program serve
 a job, the protocol knows (ina/control/programs/). All of it is written through switch targets in P4Runtime's terms;
 registers are never touched.
@@ -14,16 +14,18 @@ registers are never touched.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from ina.control.jobs import AdmissionError, Branch, Job
+from ina.control.lives import CHANCE, Incarnations, Lives
 from ina.control.placement import place
 from ina.control.programs import Child, JobProgram, Parent, program_named
 from ina.control.repair import absent, repair
-from ina.control.state import StateError, job_from_json, job_to_json
+from ina.control.state import StateError, described, job_from_json, job_to_json
 from ina.control.writing import REFUSED, Change, SwitchTarget, WriteFailed, try_write, write
-from ina.switch.entities import TableEntry, delete, insert, modify
+from ina.switch.entities import Entity, TableEntry, delete, insert, modify
 from ina.switch.p4info import EntityError
 from ina.transport import SWITCH, Address, protocols, worker_address
 from topologies.model import Node, Topology
@@ -43,11 +45,13 @@ class Controller:
     a JobProgram with other parameters than the default ones).
 
     ``slots``: each program's pool, which jobs share; by switch, where they differ. ``topology``: says which ports the links of a
-    tree have; needed for trees only.
+    tree have; needed for trees only. ``chance``: where incarnations and lives begin; a seeded one for runs that are to repeat
+    exactly, with switches that have no other jobs.
     """
 
     def __init__(self, targets: SwitchTarget | Mapping[str, SwitchTarget], slots: int | Mapping[str, int],
-                 first_incarnation: int = 1, protocol: str | JobProgram = protocols.DEFAULT, topology: Topology | None = None):
+                 protocol: str | JobProgram = protocols.DEFAULT, topology: Topology | None = None,
+                 chance: random.Random = CHANCE):
         self.targets = dict(targets) if isinstance(targets, Mapping) else {"s1": targets}
         self.slots = dict(slots) if isinstance(slots, Mapping) else dict.fromkeys(self.targets, slots)
         self.program = protocol if isinstance(protocol, JobProgram) else program_named(protocol)
@@ -56,7 +60,8 @@ class Controller:
         self.servers: dict[str, Parent] = {}  # parameter servers, by the switch that they are at
         self.unsure: set[str] = set()  # switches of which nobody knows what they hold
         self.down: dict[str, str] = {}  # switches that do not work, and why
-        self._incarnation = first_incarnation - 1
+        self.incarnations = Incarnations(chance)
+        self.lives = Lives(self.program.last_life, chance)
         self._last_number = self.program.max_jobs - 1
 
     def admit(self, name: str, workers: int, slots: int, strict: bool = True, tree: Tree | None = None,
@@ -67,10 +72,11 @@ class Controller:
         serves the job, and workers may be at any of its ports.
         """
         self._check(name, workers, slots)
+        self._know(tree.switches if tree else self.targets)  # before a life is given: it may not be one that they hold
         number = self._free_number()
         if number is None:
             raise AdmissionError("full", f"job {name!r}: all {self.program.max_jobs} job numbers are in use; end a job")
-        job = Job(name, number, self._incarnation % 0xFFFFFFFF + 1, workers, slots, strict, {}, tree)
+        job = Job(name, number, self.incarnations.give(), self.lives.give(number), workers, slots, strict, {}, tree)
         if tree is None:
             if len(self.targets) != 1:
                 raise AdmissionError("invalid", f"job {name!r} has no tree over the switches {', '.join(self.targets)}")
@@ -85,7 +91,7 @@ class Controller:
         self._write([Change(switch, [*self.program.clear(job.place(job.branches[switch])), *insert(*entries)], delete(*entries))
                      for switch, entries in wanted.items()])
         self.jobs[name] = job
-        self._incarnation, self._last_number = job.incarnation, number
+        self._last_number = number
         return job
 
     def place(self, name: str, hosts: Sequence[str], slots: int, stripes: int = 1,
@@ -148,7 +154,10 @@ class Controller:
         if job is None:
             raise AdmissionError("unknown", f"there is no job {name!r}")
         for branch in reversed(job.branches.values()):
-            if not try_write(self.targets[branch.switch], branch.switch, delete(*self._entries(job, branch))):
+            if branch.switch in self.unsure:  # what is there may be another job's
+                with suppress(*REFUSED):
+                    self.repair(branch.switch)
+            elif not try_write(self.targets[branch.switch], branch.switch, delete(*self._entries(job, branch))):
                 self.unsure.add(branch.switch)
 
     def free_slots(self, switch: str | None = None) -> int:
@@ -160,7 +169,7 @@ class Controller:
     # ---- after a crash
 
     def move(self, name: str) -> Job:
-        """Give a job another tree, number and incarnation, on switches that work; its workers attach anew.
+        """Give a job another tree, number, life and incarnation, on switches that work; its workers attach anew.
 
         Raises AdmissionError: there is no such job, or no other tree for it; then it is released.
         """
@@ -175,39 +184,65 @@ class Controller:
         return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts)
 
     def missing(self, switch: str, ask: bool = False) -> list[str]:
-        """Jobs whose own entries are not at ``switch`` where they should be. Raises what its target raises; ``ask``: of one
-        without jobs, too."""
+        """Jobs whose own entries are not at ``switch`` as they should be: it was started anew, or has another's. Raises what
+        its target raises; ``ask``: of one without jobs, too."""
         here = self._at(switch)
-        if ask and not here:
-            self.targets[switch].read([TableEntry(self.program.tables[0])])
+        if not here and not ask:
+            return []
+        there = self.targets[switch].read([TableEntry(self.program.tables[0])])
+        self._learn(there)
         wanted = {job.name: self.program.job(job.place(job.branches[switch]))[:1] for job in here}
-        lacking = absent(self.targets[switch], [entity for entities in wanted.values() for entity in entities]) if here else []
+        lacking = absent(there, [entity for entities in wanted.values() for entity in entities])
         return [name for name, entities in wanted.items() if any(entity in lacking for entity in entities)]
+
+    def survey(self) -> None:
+        """Read all switches before any is written: nothing of what they hold is known, and lives and incarnations that are
+        there are not given again. Those that do not answer are read before they are used."""
+        self.unsure = set(self.targets)
+        for switch in self.targets:
+            with suppress(*REFUSED):
+                self.missing(switch, ask=True)
+
+    def _learn(self, there: Sequence[Entity]) -> None:
+        """Of jobs that a switch serves and are not ours: their lives and incarnations are not given again."""
+        ours = {job.incarnation for job in self.jobs.values()}
+        for entry in there:
+            if (other := self.program.identity(entry)) is not None and other.incarnation not in ours:
+                self.lives.use(other.number, other.life)
+                self.incarnations.take(other.incarnation)
 
     def repair(self, switch: str) -> int:
         """Make ``switch`` hold what it should; how many entries it had not or had too many. Raises what its target raises."""
         wanted = [entry for job in self._at(switch) for entry in self._entries(job, job.branches[switch])]
-        changed = repair(self.targets[switch], self.program, wanted)
+        changed = repair(self.targets[switch], self.program, wanted, self._learn)
         self.unsure.discard(switch)
         return len(changed)
 
     def snapshot(self) -> dict:
         """What ``restore`` needs, in JSON's terms."""
-        return {"incarnation": self._incarnation, "last_number": self._last_number,
+        return {"lives": self.lives.snapshot(), "last_number": self._last_number,
                 "jobs": [job_to_json(job) for job in self.jobs.values()]}
 
     def restore(self, snapshot: dict) -> None:
-        """Be the controller that ``snapshot`` was taken of. No switch is written: all are ``unsure``, until they are repaired.
+        """Have the jobs of the controller that ``snapshot`` was taken of, and its lives, but other incarnations. No switch is
+        written: all are ``unsure``, until they are repaired.
 
-        Raises StateError: jobs are at switches that this controller does not have.
+        Raises StateError: jobs are at switches that this controller does not have, or it is no snapshot.
         """
-        jobs = [job_from_json(said) for said in snapshot["jobs"]]
+        try:
+            jobs = [job_from_json(said) for said in snapshot["jobs"]]
+            last_number, lives = int(snapshot["last_number"]), snapshot["lives"]
+            self.lives.restore(lives)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise StateError(f"not a controller's jobs and lives: {described(error)}") from error
         for job in jobs:
             if missing := set(job.branches) - set(self.targets):
                 raise StateError(f"job {job.name!r} is at switch {sorted(missing)[0]}, which this controller does not drive "
                                  f"(it has {', '.join(self.targets)})")
         self.jobs = {job.name: job for job in jobs}
-        self._incarnation, self._last_number = snapshot["incarnation"], snapshot["last_number"]
+        self._last_number = last_number
+        for job in jobs:
+            self.incarnations.take(job.incarnation)
         self.unsure = set(self.targets)
 
     # ---- resources
@@ -341,12 +376,16 @@ class Controller:
         self._write([Change(branch.switch, updates(before, attached), updates(attached, before))])
         branch.attached = attached
 
-    def _write(self, changes: list[Change]) -> None:
-        for switch in self.unsure.intersection(change.switch for change in changes):
+    def _know(self, switches: Iterable[str]) -> None:
+        """What each of ``switches`` holds, from here on. Raises AdmissionError."""
+        for switch in self.unsure.intersection(switches):
             try:
                 self.repair(switch)
             except REFUSED as error:
                 raise AdmissionError("switch", f"switch {switch}: {error}") from error
+
+    def _write(self, changes: list[Change]) -> None:
+        self._know(change.switch for change in changes)
         try:
             write(self.targets, changes)
         except WriteFailed as error:

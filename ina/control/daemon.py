@@ -22,9 +22,10 @@ from pathlib import Path
 import topologies
 from ina.control.channel import listen
 from ina.control.host import SwitchHost
+from ina.control.lives import PACKET_LIFETIME
 from ina.control.remote import NoAnswer, over_p4runtime
 from ina.control.server import Server
-from ina.control.service import DEFAULT_SLOTS
+from ina.control.service import DEFAULT_SLOTS, JOINING
 from ina.control.state import StateError, StateFile
 from ina.control.watch import CHECK
 from ina.switch.p4info import EntityError
@@ -40,9 +41,23 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--name", required=True,
                         help="socket for workers and people: an abstract name, a path with a '/', or tcp:HOST:PORT")
     parser.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
+    add_packet_lifetime(parser)
     parser.add_argument("--job-slots", type=int, default=DEFAULT_SLOTS, help="slots of a job that asks for none (%(default)s)")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     parser.set_defaults(main=_main)
+
+
+def add_packet_lifetime(parser: argparse.ArgumentParser) -> None:
+    """Add ``--packet-lifetime`` to a controller's command."""
+    parser.add_argument("--packet-lifetime", type=_seconds, default=PACKET_LIFETIME, metavar="SECONDS",
+                        help="longest that a packet is under way in this network; a controller that starts admits no job before "
+                        "that, as it may not know which packets are (%(default)g)")  # fmt: skip
+
+
+def _seconds(text: str) -> float:
+    if not 0 < (seconds := float(text)) < JOINING:
+        raise argparse.ArgumentTypeError(f"{text}: expected more than 0 and less than {JOINING:g} seconds")
+    return seconds
 
 
 def _main(args: argparse.Namespace) -> int:
@@ -57,7 +72,7 @@ def _main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     topology, addresses = topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch)
-    return serve(lambda: over_p4runtime(topology, addresses), args.name, args.state, args.job_slots)
+    return serve(lambda: over_p4runtime(topology, addresses, args.packet_lifetime), args.name, args.state, args.job_slots)
 
 
 def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots: int) -> int:

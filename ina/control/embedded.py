@@ -47,6 +47,7 @@ class EmbeddedSwitch:
 
     topology = None
     outlives = False
+    packet_lifetime = 0.0  # no packet is older than the switch
 
     def __init__(self, program: Path, defines: dict[str, str], switch: Switch | None = None):
         self._owned = switch is None

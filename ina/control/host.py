@@ -30,6 +30,7 @@ class SwitchHost(Protocol):
         """``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of each switch's pool)."""
 
     outlives: bool  # the controller's process: what switches hold is there when that is started anew
+    packet_lifetime: float  # seconds after which no packet that was there before this process is under way any more
 
     def host_of(self, pid: int, said: str) -> str:
         """The host that process ``pid`` is in; "": there are no hosts. ``said``: by the process, for who cannot see it.

@@ -36,13 +36,15 @@ class Branch:
 
 @dataclass
 class Job:
-    """One admitted job. ``slots`` at every switch of it; ``incarnation`` is 1..2^32-1. ``branches``: by switch, the root
-    first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes workers at any port.
+    """One admitted job. ``slots`` at every switch of it; ``incarnation`` and ``life``: lives.py. ``branches``: by switch, the
+    root first. ``hosts``: of its workers in order, empty where the job has no ``tree`` and the one switch takes workers at any
+    port.
     """
 
     name: str
     number: int
     incarnation: int
+    life: int
     workers: int
     slots: int
     strict: bool
@@ -74,5 +76,5 @@ class Job:
         return next(branch for branch in self.branches.values() if worker in branch.seats)
 
     def place(self, branch: Branch) -> Place:
-        return Place(self.number, self.incarnation, len(branch.seats), branch.workers, branch.slot_base, self.slots,
+        return Place(self.number, self.incarnation, self.life, len(branch.seats), branch.workers, branch.slot_base, self.slots,
                      self.group, self.strict, branch.parent, self.workers > BITMAP)

@@ -185,6 +185,7 @@ class Attach:
     protocol: Annotated[str, PROTOCOL] = ""
     values: Annotated[int, Number(0, MAX_WORKERS)] = 0
     moves: Annotated[bool, Flag()] = False
+    held: Annotated[int, Number(0, 2**32 - 1)] = 0
 
 
 @dataclass(frozen=True, kw_only=True)

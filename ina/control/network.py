@@ -27,6 +27,7 @@ class NetworkSwitch:
     """The running switches of ``description``. Raises what compiling, loading and opening raise."""
 
     outlives = False
+    packet_lifetime = 0.0  # no packet is older than the switches
 
     def __init__(self, program: Path, defines: dict[str, str], description: Description):
         self._description = description

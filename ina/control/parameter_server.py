@@ -3,7 +3,7 @@
 It asks the switch process for a port of the switch (``serve``), and is then told of jobs over the same connection, one call
 at a time, each of which it answers (``op: answer``, with ``error``):
 
-    add     number incarnation workers slots values multicast          -> serves that job from now on
+    add     number life workers        slots values multicast          -> serves that job from now on
     remove  number                                                     -> with the job's last counters
     counters                                                           -> jobs: counters by number; port
 

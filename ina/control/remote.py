@@ -16,6 +16,7 @@ from typing import Any
 
 from ina.control.embedded import protocol_of
 from ina.control.host import plug_in
+from ina.control.lives import PACKET_LIFETIME
 from ina.control.ports import Plug
 from ina.control.programs import PUBLISHED, Sizes, program_named, recognise
 from ina.switch.entities import CounterEntry, Entity, Update
@@ -113,17 +114,19 @@ def is_refused(address: str) -> bool:
 class SwitchesElsewhere:
     """The switches of ``topology`` behind ``targets``, by name; which workers there are at which port, and which program they
     run, which is the same everywhere. ``language``: of the targets, for people; ``twin``: the folder beside a protocol's program
-    that has the one for these switches. Raises TopologyError, ValueError, NoAnswer, and what
-    connecting raises."""
+    that has the one for these switches; ``packet_lifetime``: of the network, seconds. Raises TopologyError, ValueError,
+    NoAnswer, and what connecting raises."""
 
     outlives = True
 
-    def __init__(self, topology: Topology, targets: Mapping[str, Reconnecting], language: str, twin: str = ""):
+    def __init__(self, topology: Topology, targets: Mapping[str, Reconnecting], language: str, twin: str = "",
+                 packet_lifetime: float = PACKET_LIFETIME):
         names = [switch.name for switch in topology.switches]
         for name in targets:
             if name not in names:
                 raise TopologyError(f"{topology.name} has no switch {name!r}; it has: {', '.join(names)}")
         self.topology, self.targets, self.language = topology, dict(targets), language
+        self.packet_lifetime = packet_lifetime
         try:
             found = {name: _protocol_of(name, target) for name, target in self.targets.items()}
         except BaseException:
@@ -215,9 +218,10 @@ class RemoteTarget(Reconnecting):
         return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED)
 
 
-def over_p4runtime(topology: Topology, addresses: dict[str, str]) -> SwitchesElsewhere:
+def over_p4runtime(topology: Topology, addresses: dict[str, str],
+                   packet_lifetime: float = PACKET_LIFETIME) -> SwitchesElsewhere:
     """At ``addresses`` by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
     numbers = {switch.name: switch.number for switch in topology.switches}
     targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1)
                for name, address in addresses.items()}  # fmt: skip
-    return SwitchesElsewhere(topology, targets, "P4Runtime")
+    return SwitchesElsewhere(topology, targets, "P4Runtime", packet_lifetime=packet_lifetime)

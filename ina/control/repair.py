@@ -5,7 +5,7 @@ Entries of a program's job tables are the controller's, every one of them, so wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ina.control.programs import JobProgram
 from ina.control.writing import SwitchTarget
@@ -14,11 +14,15 @@ from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, Update,
 WIDEST = 128  # bits of a match or parameter
 
 
-def repair(target: SwitchTarget, program: JobProgram, wanted: Iterable[Entity]) -> list[Update]:
-    """Reads what ``target`` holds and writes the difference, which is also what comes back. Raises what the target raises."""
+def repair(target: SwitchTarget, program: JobProgram, wanted: Iterable[Entity],
+           learn: Callable[[list[Entity]], None]) -> list[Update]:
+    """Reads what ``target`` holds and writes the difference, which is also what comes back. ``learn`` is called with what it
+    holds before that. Raises what the target raises."""
     want = {_key(entity): entity for entity in wanted}
     patterns: list[Entity] = [TableEntry(table) for table in program.tables]
-    there = {_key(entity): entity for entity in target.read([*patterns, MulticastGroupEntry(0)]) if _is_ours(entity, program)}
+    held = [entity for entity in target.read([*patterns, MulticastGroupEntry(0)]) if _is_ours(entity, program)]
+    learn(held)
+    there = {_key(entity): entity for entity in held}
     gone = [entity for key, entity in there.items() if key not in want]
     other = [entity for key, entity in want.items() if key in there and _value(there[key]) != _value(entity)]
     new = [entity for key, entity in want.items() if key not in there]
@@ -28,10 +32,10 @@ def repair(target: SwitchTarget, program: JobProgram, wanted: Iterable[Entity]) 
     return updates
 
 
-def absent(target: SwitchTarget, entries: Sequence[Entity]) -> list[Entity]:
-    """Those of ``entries``, of one table, that ``target`` does not hold. Raises what the target raises."""
-    there = {_key(entity) for entity in target.read([TableEntry(entries[0].table)])}  # type: ignore[union-attr]
-    return [entity for entity in entries if _key(entity) not in there]
+def absent(there: Sequence[Entity], entries: Sequence[Entity]) -> list[Entity]:
+    """Those of ``entries`` that are not in ``there``, or otherwise."""
+    held = {(_key(entity), _value(entity)) for entity in there}
+    return [entity for entity in entries if (_key(entity), _value(entity)) not in held]
 
 
 def _is_ours(entity: Entity, program: JobProgram) -> bool:

@@ -3,10 +3,11 @@
     ping                                          -> pid, server (the parameter server's, 0: none), program, source_hash,
                                                      protocol, values, slots, free_slots
     join     job worker                           -> this connection is that worker of that job: its end will be told
-    admit    job workers [slots] [strict] [hosts] -> number, incarnation, slot_base, slots (all workers ask; the first creates,
-                                                     all get the same answer, a refusal too)
+    admit    job workers [slots] [strict] [hosts] -> number, incarnation, life, slot_base, slots (all workers ask; the first
+                                                     creates, all get the same answer, a refusal too)
     attach   job worker port [protocol] [values]  -> the worker's configuration, and the port's descriptors; whether the job is
-             [moves]                                 moved when a switch fails, where its workers say that they can be
+             [moves] [held]                          moved when a switch fails, where its workers say that they can be; ``held``:
+                                                     the incarnation that a worker has which comes back to a controller
     release                                       -> this connection's worker leaves its job in peace
     end      job                                  -> the job is over: its workers are told, as if one were lost
     serve    port [host]                          -> this connection is the parameter server, and is called from now on
@@ -130,6 +131,8 @@ class Service:
             messages.Switches: self.switches, messages.Counters: self.counters, messages.Stop: self.stop,
         }  # fmt: skip
         self.watch = Watch(self, state) if self.controller is not None else None
+        if self.watch is not None:
+            self.watch.begin()
 
     # ---- answers
 
@@ -221,7 +224,7 @@ class Service:
     def _job(self, job: Job) -> dict:
         processes = {s.index: s.pid for s in self.members(job.name)}
         return {
-            "number": job.number, "incarnation": job.incarnation, "workers": job.workers, "slots": job.slots,
+            "number": job.number, "incarnation": job.incarnation, "life": job.life, "workers": job.workers, "slots": job.slots,
             "strict": job.strict, "open": not self.tokens.get(job.name), "root": job.root.switch,
             "switches": {b.switch: {"slot_base": b.slot_base, "children": list(b.seats)} for b in job.branches.values()},
             "members": {i: {"pid": processes.get(i), "host": job.hosts[i] if job.hosts else None, "port": child.port,
@@ -286,6 +289,8 @@ class Service:
                 del self.refusals[job, asked.token]
             raise AdmissionError(refusal.code, refusal.text)
         admitted = self.controller.jobs.get(job)
+        if admitted is None and (quiet := self.watch.quiet_until - time.monotonic()) > 0:
+            raise NotYet(f"packets of earlier jobs to die out: {quiet:.1f} s of {self.host.packet_lifetime:g} s are left")
         if admitted is None and self.upstream and self.upstream.failure:
             raise AdmissionError("failed", self.upstream.failure)
         if admitted is None and self.upstream and self.upstream.expected():
@@ -302,14 +307,14 @@ class Service:
                 raise
             if not any(True for _ in self.members(job)):
                 self.leases[job] = Lease(session, time.monotonic() + LEASE)
-            log.info("job %s: number %d, incarnation %d, %d workers, %d slots at %s", job, admitted.number,
-                     admitted.incarnation, workers, slots, ", ".join(admitted.branches))
+            log.info("job %s: number %d, life %d, incarnation %d, %d workers, %d slots at %s", job, admitted.number,
+                     admitted.life, admitted.incarnation, workers, slots, ", ".join(admitted.branches))
         elif (admitted.workers, admitted.slots, admitted.strict) != (workers, slots, strict):
             raise AdmissionError("mismatch", f"job {job!r} was admitted with {admitted.workers} workers, "
                                              f"{admitted.slots} slots, strict={admitted.strict}; this worker asks for "
                                              f"{workers} workers, {slots} slots, strict={strict}")
-        return {"number": admitted.number, "incarnation": admitted.incarnation, "slot_base": admitted.slot_base,
-                "slots": admitted.slots, "workers": admitted.workers}
+        return {"number": admitted.number, "incarnation": admitted.incarnation, "life": admitted.life,
+                "slot_base": admitted.slot_base, "slots": admitted.slots, "workers": admitted.workers}
 
     def _check_lease(self, job: str) -> None:
         """One that nobody has joined takes a lease, of which there are few: nobody can lock the others out with them."""
@@ -364,7 +369,7 @@ class Service:
         plug = self.host.open_port(asked.port, admitted.number, worker, admitted.slots, host)
         fds += plug.fds
         try:
-            if not self.watch.came_back(job, worker):
+            if not self.watch.came_back(admitted, worker, asked.held):
                 self._attach(admitted, worker, plug)
         except BaseException:
             self.host.close_port(plug.number, admitted.number)
@@ -374,7 +379,7 @@ class Service:
         self.ports.setdefault(job, []).append(plug.number)
         log.info("job %s: worker %d is process %d at port %d (%s)", job, worker, session.pid, plug.number, asked.port)
         return {"port": plug.offer, "worker": worker, "workers": admitted.workers, "number": admitted.number,
-                "incarnation": admitted.incarnation, "slots": admitted.slots, "values": about["values"],
+                "incarnation": admitted.incarnation, "life": admitted.life, "slots": admitted.slots, "values": about["values"],
                 "protocol": about["protocol"], "address": astuple(plug.address), "switch": astuple(plug.switch),
                 "outlives": self.host.outlives, "moves": asked.moves and self.watch.can_move(admitted)}
 
@@ -485,7 +490,7 @@ class Service:
         """The last worker that leaves a job releases it; until then ports stay, results may be under way."""
         if any(True for _ in self.members(job)) or self.watch.awaited.get(job):
             return
-        self.watch.awaited.pop(job, None)
+        self.watch.forget(job)
         self.leases.pop(job, None)
         self.tokens.pop(job, None)
         self.left.pop(job, None)

@@ -2,7 +2,8 @@
 
 Why a file, and not what the switches hold: switches know numbers, and neither names nor tokens nor trees, and a switch that
 has been started anew knows nothing. The file says what should be; the switches are read and made so (repair.py). It is replaced
-as a whole (a new file, synced, renamed over the old one), so at every moment there is one that is complete.
+as a whole (a new file, synced, renamed over the old one), so at every moment there is one that is complete. A file that is
+lost, or older than what the switches hold, costs the jobs that it does not know, and makes no sum wrong (watch.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from ina.control.programs import Child, Parent
 from ina.transport import Address
 from topologies.tree import Tree
 
-VERSION = 1
+VERSION = 2
+KEYS = {"controller": dict, "tokens": dict, "left": dict}  # of a state
 
 
 class StateError(ValueError):
@@ -40,11 +42,18 @@ class StateFile:
                                  "written") from None  # fmt: skip
             return None
         except ValueError as error:
-            raise StateError(f"{self.path}: not a controller's state: {error}; move it away to begin without jobs") from error
+            raise self.error(f"not a controller's state: {error}") from error
         if not isinstance(state, dict) or state.get("version") != VERSION:
-            raise StateError(f"{self.path}: expected a controller's state of version {VERSION}; move it away to begin without "
-                             "jobs")
+            raise self.error(f"expected a controller's state of version {VERSION}")
+        for key, kind in KEYS.items():
+            if not isinstance(state.get(key), kind):
+                found = type(state[key]).__name__ if key in state else "missing"
+                raise self.error(f"key {key!r} of a controller's state is {found}, expected an object")
         return state
+
+    def error(self, what: object) -> StateError:
+        """What is wrong with the file, and what to do."""
+        return StateError(f"{self.path}: {what}; move it away to begin without jobs")
 
     def save(self, state: dict) -> None:
         """Raises OSError; then the old state is still there."""
@@ -61,12 +70,17 @@ class StateFile:
             os.close(folder)
 
 
+def described(error: Exception) -> str:
+    """Of what reading a part of a state raises, for people."""
+    return f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
+
+
 def job_to_json(job: Job) -> dict:
     return {**asdict(job), "branches": [asdict(branch) for branch in job.branches.values()]}
 
 
 def job_from_json(said: dict) -> Job:
-    """Raises KeyError or TypeError for what is none."""
+    """Raises KeyError, TypeError, ValueError or AttributeError for what is none."""
     said = dict(said)
     branches = [_branch(branch) for branch in said.pop("branches")]
     tree = said.pop("tree")

@@ -91,7 +91,7 @@ class Upstream:
     def add(self, job: Job) -> None:
         """It serves ``job`` when this comes back. Raises ServerGone."""
         if self.needed:
-            self._call("add", number=job.number, incarnation=job.incarnation, workers=job.workers, slots=job.slots,
+            self._call("add", number=job.number, life=job.life, workers=job.workers, slots=job.slots,
                        values=self._values, multicast=self._controller.program.multicasts)
 
     def remove(self, number: int) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 from ina.control.controller import Controller
 from ina.control.host import SwitchHost
 from ina.control.jobs import AdmissionError, Job
-from ina.control.state import StateFile
+from ina.control.state import StateError, StateFile
 from ina.control.writing import REFUSED
 
 COMING_BACK = 30.0  # seconds for workers to come back to a controller that has been started anew
@@ -48,40 +48,54 @@ class Jobs(Protocol):
 
 
 class Watch:
-    """``state``: where jobs are remembered; None: they end with this process. Raises StateError for one of other switches."""
+    """``state``: where jobs are remembered; None: they end with this process. ``begin`` comes first."""
 
     def __init__(self, service: Jobs, state: StateFile | None):
         self.service, self.state = service, state
         self.controller = service.controller
         self.awaited: dict[str, set[int]] = {}  # by job: workers that an earlier controller had, until they come back
         self.awaited_until = 0.0  # monotonic seconds
+        self.earlier: set[str] = set()  # jobs that an earlier controller admitted
         self._checked_at = time.monotonic()
         self._unsaved = False  # the state is older than what has happened
         self._silent: Counter[str] = Counter()  # by switch: looks without an answer, one after the other
-        if state is not None:
-            self._restore(state.load())
+        self.quiet_until = time.monotonic() + service.host.packet_lifetime  # packets of jobs that nobody knows of die out
 
     # ---- this process
 
-    def _restore(self, state: dict | None) -> None:
-        """Have the jobs of an earlier process; their workers come back, or are lost."""
-        if state is None:
+    def begin(self) -> None:
+        """Learn what an earlier process has left at the switches and in the state, which may be older. Its jobs are this one's,
+        where their switches hold them as the state says: their workers come back, or are lost. What else is there goes.
+
+        Raises StateError, of a state that is another switches', too.
+        """
+        if not self.service.host.outlives:
             return
-        self.controller.restore(state["controller"])
-        self.service.tokens = dict(state["tokens"])
-        self.service.left = {name: set(workers) for name, workers in state["left"].items()}
-        left = self.service.left
-        self.awaited = {name: set(job.attached) - left.get(name, set()) for name, job in self.controller.jobs.items()}
-        self.awaited_until = time.monotonic() + COMING_BACK
+        if self.state is not None and (state := self.state.load()) is not None:
+            self._restore(state)
+        self.controller.survey()
         for switch in self.controller.targets:
             self._look_at(switch)
         log.info("%d jobs of an earlier controller", len(self.awaited))
         if self.controller.program.needs_server and self.awaited:
             self._end_all("its parameter server has ended with the controller that it was told of jobs by")
 
+    def _restore(self, state: dict) -> None:
+        service, controller = self.service, self.controller
+        try:
+            controller.restore(state["controller"])
+            service.tokens = {str(name): str(token) for name, token in state["tokens"].items()}
+            service.left = {name: {int(worker) for worker in workers} for name, workers in state["left"].items()}
+        except (StateError, TypeError, ValueError) as error:
+            raise self.state.error(error) from error
+        self.earlier = set(controller.jobs)
+        self.awaited = {name: set(job.attached) - service.left.get(name, set()) for name, job in controller.jobs.items()}
+        self.awaited_until = time.monotonic() + COMING_BACK
+
     def _end_all(self, why: str) -> None:
         """Before anybody has come back."""
         service, self.awaited = self.service, {}
+        self.earlier.clear()
         for name in list(self.controller.jobs):
             service.failures[name, service.tokens.pop(name, "")] = f"job {name!r} is over: {why}"
             service.left.pop(name, None)
@@ -104,18 +118,34 @@ class Watch:
                 log.error("%s; jobs go on, and it is tried again every %g s", error, CHECK)
             self._unsaved = True
 
-    def came_back(self, job: str, worker: int) -> bool:
-        """Whether it was attached before this process began, and is awaited."""
-        if worker not in self.awaited.get(job, ()):
+    def came_back(self, job: Job, worker: int, held: int) -> bool:
+        """Whether it was attached before this process began, and is awaited; ``held``: the incarnation that it has, 0: none.
+
+        Raises AdmissionError: it would take the place of one that was there: packets of that one's are under way, and sums.
+        """
+        if held and held != job.incarnation:
+            raise AdmissionError("failed", f"job {job.name!r} has begun anew meanwhile: worker {worker} has incarnation {held} "
+                                           f"of it, not {job.incarnation}")  # fmt: skip
+        if job.name in self.earlier and not held:
+            raise AdmissionError("failed", f"job {job.name!r} began before the controller was started anew: only workers that it "
+                                           "had then come back to it; choose another name, or wait until it is over, for "
+                                           f"{COMING_BACK:g} s")  # fmt: skip
+        if worker not in self.awaited.get(job.name, ()):
             return False
-        self.awaited[job].discard(worker)
+        self.awaited[job.name].discard(worker)
         return True
+
+    def forget(self, job: str) -> None:
+        """It is over, or has begun anew: its name is free for another."""
+        self.awaited.pop(job, None)
+        self.earlier.discard(job)
 
     # ---- time
 
     def due(self) -> float | None:
         """When ``tick`` has something to do (monotonic seconds)."""
         times = [self.awaited_until] * bool(self.awaited) + [self._checked_at + CHECK] * (self._looks or self._unsaved)
+        times += [self.quiet_until] * (self.quiet_until > time.monotonic())
         return min(times, default=None)
 
     @property
@@ -148,7 +178,8 @@ class Watch:
         try:
             missing = controller.missing(switch, ask=self.service.host.outlives)  # others end with this process
             if missing:
-                self._lost(switch, f"it has lost the entries of {', '.join(missing)}: it was started anew", missing)
+                self._lost(switch, f"it does not hold the entries of {', '.join(missing)} as they were written: it was started "
+                                   "anew, or another controller has written it", missing)
             if missing or switch in controller.down or switch in controller.unsure:
                 changed = controller.repair(switch)
                 log.info("switch %s is here; %d entries were not as they should be", switch, changed)
@@ -167,7 +198,7 @@ class Watch:
             reason = f"switch {switch} is lost: {why}"
             if (job, service.tokens.get(job, "")) not in service.failures and (stays := self._move(job, reason)) is not None:
                 service.fail(job, reason + stays)
-                self.awaited.pop(job, None)
+                self.forget(job)
                 service.over(job)
 
     def can_move(self, job: Job) -> bool:
@@ -185,6 +216,7 @@ class Watch:
             moved = self.controller.move(name)
         except AdmissionError as error:
             return f"; and there is no other way: {error}"
+        self.forget(name)
         self.save_or_later()
         reason = f"{why}; job {name} goes on over {', '.join(moved.branches)}"
         log.warning("%s", reason)

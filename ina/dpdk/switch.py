@@ -1,7 +1,8 @@
 """Runs a P4 program as a switch on DPDK's devices.
 
     ina-dpdk-switch --program p4/switchml.p4 --port 0=memif:/run/ina.sock --port 1=memif:/run/ina.sock --control /run/ina-control
-    ina-dpdk-switch -l 2 -a 17:00.0 -a 17:00.1 -- --program p4/switchml.p4 --port 0=17:00.0 --port 1=17:00.1 --admit 2
+    ina-dpdk-switch -l 2 -a 17:00.0 -a 17:00.1 -- --program p4/switchml.p4 --port 0=17:00.0 --port 1=17:00.1 \
+        --control tcp:10.0.0.1:9400
 
 EAL's arguments come first, then "--"; without them it gets huge pages if enough are free, the PCI devices that are named, and one
 lcore. Jobs are admitted at the --control socket (INA_SWITCH for torch), which people can ask, too (ina counters, ina top);
@@ -49,8 +50,6 @@ def parser() -> argparse.ArgumentParser:
                           "lcores, if the program declares that it can be)")
     top.add_argument("--job-slots", type=int, default=128, metavar="N",
                      help="slots of a job that asks for none (default: %(default)s)")
-    top.add_argument("--admit", type=int, default=0, metavar="WORKERS",
-                     help="admit job 0 at the start, with a worker at each of the first so many ports (without --control)")
     top.add_argument("--grpc", metavar="HOST:PORT", help="where P4Runtime is served, also unix:PATH; there is no authentication")
     top.add_argument("--max-frame", type=int, default=0, metavar="BYTES",
                      help="longest frame (default: the program's, at least 1514)")
@@ -114,8 +113,6 @@ def _check(args: argparse.Namespace, eal: list[str]) -> None:
         raise ValueError(f"--max-frame {args.max_frame}: expected {MIN_FRAME} to {MAX_FRAME} bytes")
     if not 1 <= args.batch <= 64:
         raise ValueError(f"--batch {args.batch}: expected 1 to 64")
-    if not 0 <= args.admit <= len(args.port):
-        raise ValueError(f"--admit {args.admit}: this switch has {len(args.port)} ports, one for each worker")
     if args.shards < 0 or args.shards & (args.shards - 1) or args.shards > 16:
         raise ValueError(f"--shards {args.shards}: expected a power of two up to 16")
     args.spin = devices.spin(args.spin, eal)
@@ -123,8 +120,8 @@ def _check(args: argparse.Namespace, eal: list[str]) -> None:
         raise ValueError(f"--duration {args.duration:g}: expected seconds from 0 on")
     if not args.program.is_file():
         raise ValueError(f"--program {args.program}: there is no such file")
-    if not (args.control or args.grpc or args.admit):
-        raise ValueError("nobody could fill the program's tables: say --control, --grpc or --admit")
+    if not (args.control or args.grpc):
+        raise ValueError("nobody could fill the program's tables: say --control or --grpc")
     if args.grpc:
         from ina.p4runtime.cli import check_address
 
@@ -233,7 +230,7 @@ class Running:
                 self.switch.start(**options)
             self.grpc = ""
         self.host = None
-        if args.control or args.admit:
+        if args.control:
             from ina.dpdk.host import DpdkSwitch
 
             self.host = DpdkSwitch(args.program, self.switch, self.opened, self.shards)
@@ -253,23 +250,9 @@ class Running:
                 self._closing.callback(path.unlink, missing_ok=True)
             self.server = Server(listener, self.host, job_slots=self.args.job_slots, starts_server=True)
             self._closing.callback(self.server.close)
-        if self.args.admit:
-            self._admit()
         for number, port in self.opened.ports.items():
             self._ports_of.add_port(number, port)
             self._closing.callback(self._ports_of.remove_port, number)
-
-    def _admit(self) -> None:
-        """Job 0, incarnation 1: what workers without a controller take for granted."""
-        from ina.control.controller import Controller
-        from ina.transport import worker_address
-
-        about = self.host.describe()
-        controller = self.server.service.controller if self.server else Controller(
-            self.host.targets, about["slots"], protocol=about["protocol"])  # fmt: skip
-        job = controller.admit("admitted", self.args.admit, self.args.job_slots)
-        for index, number in enumerate(list(self.opened.ports)[: self.args.admit]):
-            controller.attach(job, index, number, worker_address(job.number, index))
 
     def serve(self) -> None:
         """Until a signal, or the end of --duration."""

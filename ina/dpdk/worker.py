@@ -1,10 +1,11 @@
 """The host agent: all-reduces of one worker over a device of DPDK, timed and, if asked for, verified.
 
     ina-dpdk-worker --device memif:/run/ina.sock --control /run/ina-control --worker 0 --workers 2 --size 100M --verify
-    ina-dpdk-worker -l 3 -a 65:00.0 -- --device 65:00.0 --worker 1 --workers 2          # beside ina-dpdk-switch ... --admit 2
+    ina-dpdk-worker -l 3 -a 65:00.0 -- --device 65:00.0 --control tcp:10.0.0.1:9400 --worker 1 --workers 2
 
-EAL's arguments come first, then "--". With --control the controller admits the job and says what frames carry; without it the
-switch was started with --admit, and values, slots and protocol must be its. All workers take the same numbers.
+EAL's arguments come first, then "--". The controller at --control admits the job when the first of its workers asks, and says
+what frames carry. Each run is a job of its own: what a former one has left, in the switch or on the way, is not taken for
+this one's.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ def parser() -> argparse.ArgumentParser:
                                                      "virtual device with its arguments (net_af_packet0,iface=eth1)")
     top.add_argument("--worker", type=int, required=True, metavar="I", help="number of this worker, from 0")
     top.add_argument("--workers", type=int, required=True, metavar="N", help="of the job")
-    top.add_argument("--control", metavar="SOCKET", help="the switch's, or a controller's: it admits the job")
-    top.add_argument("--job", default="bench", metavar="NAME", help="with --control (default: %(default)s)")
+    top.add_argument("--control", required=True, metavar="SOCKET", help="the switch's, or a controller's: it admits the job")
+    top.add_argument("--job", default="bench", metavar="NAME", help="the same for all its workers (default: %(default)s)")
     top.add_argument("--at", type=int, metavar="PORT",
                      help="port of the switch that the device leads to (default: the worker's number)")
     work = top.add_argument_group("work")
@@ -59,8 +60,6 @@ def parser() -> argparse.ArgumentParser:
                           help="integers per packet (default: the controller's, or 256)")
     protocol.add_argument("--window", type=int, default=0, metavar="SLOTS",
                           help="slots of the job (default: the controller's, or 128)")
-    protocol.add_argument("--shards", type=int, default=1, metavar="N",
-                          help="of the switch, without a controller (default: %(default)s)")
     protocol.add_argument("--rto", type=float, default=10e-3, metavar="SECONDS",
                           help="least retransmission time-out (default: %(default)g)")
     protocol.add_argument("--rto-max", type=float, default=0.5, metavar="SECONDS", help="longest (default: %(default)g)")
@@ -113,25 +112,15 @@ def _check(args: argparse.Namespace, eal: list[str]) -> None:
             raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: expected {least} or more")
     if args.in_flight > 64:
         raise ValueError(f"--in-flight {args.in_flight}: expected up to 64")
-    _config(args)
+    _config(args, life=1)  # of no job: do the arguments make sense?
     _faults(args)
 
 
-def _config(args: argparse.Namespace) -> WorkerConfig:
-    """Without a controller: what ``ina-dpdk-switch --admit`` has admitted. Raises ValueError."""
-    name = args.protocol or protocols.DEFAULT
-    from ina.control.programs import program_named
-    from ina.transport import SWITCH
-
-    config = WorkerConfig(
-        worker=args.worker, workers=args.workers, protocol=name, slots=args.window or 128, values=args.values or 256,
-        shards=args.shards,
-        rto_min=args.rto, rto_max=max(args.rto, args.rto_max), timeout=args.timeout,
-        switch=replace(SWITCH, port=program_named(name).udp_port),
-    )  # fmt: skip
-    if not args.control and program_named(name).needs_server:
-        raise ValueError(f"--protocol {name} has a parameter server: it needs a controller (--control)")
-    return config
+def _config(args: argparse.Namespace, **given: Any) -> WorkerConfig:
+    """``given``: what the controller says. Raises ValueError."""
+    said = {"worker": args.worker, "workers": args.workers, "protocol": args.protocol or protocols.DEFAULT,
+            "slots": args.window or 128, "values": args.values or 256}  # fmt: skip
+    return WorkerConfig(**said | given, rto_min=args.rto, rto_max=max(args.rto, args.rto_max), timeout=args.timeout)
 
 
 def _faults(args: argparse.Namespace) -> Any:
@@ -157,9 +146,6 @@ def _run(args: argparse.Namespace, eal: list[str]) -> int:
 
 def _admitted(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[WorkerConfig, int, Callable[[], None]]:
     """What the worker must know; a connection whose end is the switch's, -1: none; and how to leave the job in peace."""
-    config = _config(args)
-    if not args.control:
-        return config, -1, lambda: None
     client = _connected(args.control, args.timeout)
     stack.callback(client.close)
     client.join(args.job, args.worker)
@@ -167,9 +153,9 @@ def _admitted(args: argparse.Namespace, stack: contextlib.ExitStack) -> tuple[Wo
     there = client.attach(args.job, args.worker, "dpdk" if args.at is None else f"dpdk@{args.at}", args.protocol, args.values)
     for fd in there.fds:
         os.close(fd)
-    config = replace(
-        config, worker=there.worker, workers=there.workers, job=there.number, incarnation=there.incarnation,
-        protocol=there.protocol, slots=there.slots, values=there.values, address=there.address, switch=there.switch,
+    config = _config(
+        args, worker=there.worker, workers=there.workers, job=there.number, life=there.life, protocol=there.protocol,
+        slots=there.slots, values=there.values, address=there.address, switch=there.switch,
         shards=there.port.get("shards", 1), server=there.switch)  # the switch relays what is for it
     return config, -1 if there.outlives else client.fileno(), client.release
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -133,7 +134,7 @@ def job(
     """
     hosts = [host.name for host in topology.hosts]
     switches = {node.name: Switch(program) for node in topology.switches}
-    controller = Controller(switches, slots, topology=topology)
+    controller = Controller(switches, slots, topology=topology, chance=random.Random(1))
     tree = aggregation_tree(topology, hosts) if strict else None
     admitted = controller.admit("explored", len(hosts), slots, strict, tree=tree)
     rng = np.random.default_rng(1)
@@ -151,7 +152,7 @@ def job(
         at = ports[host]
         child = controller.attach(admitted, index, at.port)
         config = WorkerConfig(
-            worker=index, workers=len(hosts), job=admitted.number, incarnation=admitted.incarnation, slots=slots, values=values,
+            worker=index, workers=len(hosts), job=admitted.number, life=admitted.life, slots=slots, values=values,
             address=child.address, switch=switch_address(at.node), rto_min=1.0, rto_max=1.0, timeout=1e5,
         )  # fmt: skip
         machines.append(WorkerMachine(host, Worker(config), inputs[index], expected, maximum))

@@ -11,6 +11,7 @@ Every link is counted in both directions, and what left must have arrived: `link
 from __future__ import annotations
 
 import os
+import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -142,7 +143,7 @@ class Fabric(Network):
             a, b = (self.end(number, side) for side in (0, 1))
             self.connect(a, b, self.wire(number, 0), None if link.simplex else self.wire(number, 1))
         self._ways, self._forwards = ways, False
-        self.controller = Controller(self.switch_at, pool, protocol=protocol, topology=topology)
+        self.controller = Controller(self.switch_at, pool, protocol=protocol, topology=topology, chance=random.Random(seed))
 
     def add_machine(self, host: int, protocol, state, udp_port: int, workers: int) -> int:
         """As Network's; switches forward between hosts from now on."""
@@ -246,7 +247,7 @@ class Fabric(Network):
         self.controller.attach(job, index, port, address)
         above = switch_address(switch, self.controller.program.udp_port)  # which also relays what is for a parameter server
         config = WorkerConfig(
-            worker=index, workers=job.workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
+            worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
             address=address, switch=above, server=above, protocol=self.protocol, **options,
         )  # fmt: skip
         return self.add_worker(self.host(host), config)

@@ -47,7 +47,7 @@ class Servers:
         for admitted in job.jobs:
             root = admitted.tree.root
             parent = controller.servers[root]
-            config = ServerConfig(workers=admitted.workers, job=admitted.number, incarnation=admitted.incarnation, slots=slots,
+            config = ServerConfig(workers=admitted.workers, job=admitted.number, life=admitted.life, slots=slots,
                                   values=values, multicast=controller.program.multicasts, address=parent.address,
                                   switch=parent.own)  # fmt: skip
             error = lib.ina_ps_jobs_add(self._jobs[root], config.to_c(), self.fabric.now)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -45,7 +46,7 @@ class Shared(Fabric):
         self._wire, self._slow = wire, dict(slow or {})
         super().__init__(program, load("star", hosts=hosts), pool=pool, latency=latency, seed=seed, faults=wire.faults,
                          payload=payload)  # fmt: skip
-        self.controller = Controller(self.switch_at["s1"], pool, protocol=protocol)
+        self.controller = Controller(self.switch_at["s1"], pool, protocol=protocol, chance=random.Random(seed))
         self._free = list(self.topology.hosts)
         self._servers: dict[int, ffi.CData] = {}  # by job number
 
@@ -67,7 +68,7 @@ class Shared(Fabric):
             self.controller.servers["s1"] = Parent(self._port(hosts[-1]), server, switch)
         job = self.controller.admit(name, workers, slots)
         if server is not None:
-            config = ServerConfig(workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
+            config = ServerConfig(workers=workers, job=job.number, life=job.life, slots=slots, values=values,
                                   multicast=program.multicasts, address=server, switch=switch)  # fmt: skip
             self._add_server(hosts[-1].name, config)
         machines = []
@@ -75,7 +76,7 @@ class Shared(Fabric):
             address = Address(host.mac, host.ip, WORKER_PORT + job.number)
             self.controller.attach(job, index, self._port(host), address)
             config = WorkerConfig(
-                worker=index, workers=workers, job=job.number, incarnation=job.incarnation, slots=slots, values=values,
+                worker=index, workers=workers, job=job.number, life=job.life, slots=slots, values=values,
                 address=address, switch=switch, server=switch, protocol=program.name, **options,
             )  # fmt: skip
             machines.append(self.add_worker(self.host(host.name), config))

@@ -269,7 +269,7 @@ def _endpoint(client: Client, index: int, kind: str) -> Endpoint:
     attachment = client.attach("doctor", index, kind)
     try:
         config = WorkerConfig(
-            worker=attachment.worker, workers=attachment.workers, job=attachment.number, incarnation=attachment.incarnation,
+            worker=attachment.worker, workers=attachment.workers, job=attachment.number, life=attachment.life,
             slots=attachment.slots, values=attachment.values, address=attachment.address, switch=attachment.switch,
             server=attachment.switch, protocol=attachment.protocol, rto_min=0.1, timeout=30.0)  # fmt: skip
         return Endpoint(config, open_worker_port(attachment, None), client.fileno())

@@ -56,7 +56,7 @@ def main() -> None:
     client.admit(f"job {spec.job}", spec.workers, spec.slots)
     given = client.attach(f"job {spec.job}", spec.worker, spec.port)
     config = WorkerConfig(
-        worker=given.worker, workers=given.workers, job=given.number, incarnation=given.incarnation, protocol=given.protocol,
+        worker=given.worker, workers=given.workers, job=given.number, life=given.life, protocol=given.protocol,
         slots=given.slots, values=given.values, rto_min=spec.rto_min, rto_max=spec.rto_max, timeout=spec.timeout,
         address=given.address, switch=given.switch,
     )  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from ipaddress import IPv4Address
 
@@ -39,7 +39,7 @@ class WorkerConfig:
     worker: int
     workers: int
     job: int = 0
-    incarnation: int = 1
+    life: int = field(kw_only=True)  # of the job's number, as who admitted the job says: 1..255, ATP 1..65535; no default
     slots: int = 64
     values: int = 256
     rto_min: float = 1e-3
@@ -61,7 +61,7 @@ class WorkerConfig:
             ("workers", self.workers, 1, most),
             ("worker", self.worker, 0, self.workers - 1),
             ("job", self.job, 0, 255),
-            ("incarnation", self.incarnation, 0, 2**32 - 1),
+            ("life", self.life, 1, 2**16 - 1),
             ("slots", self.slots, 1, MAX_SLOTS),
             ("first_packet", self.first_packet, 0, 2**63 - 1),
             ("shards", self.shards, 1, 16),
@@ -92,7 +92,7 @@ class WorkerConfig:
         own = self.address or worker_address(self.job, self.worker)
         for end, address in ((c.self, own), (c.peer, self.switch), (c.server, self.server)):
             fill_address(end, address)
-        c.job, c.incarnation, c.worker, c.workers = self.job, self.incarnation, self.worker, self.workers
+        c.job, c.life, c.worker, c.workers = self.job, self.life, self.worker, self.workers
         c.slots, c.values = self.slots, self.values
         c.rto_min_ps, c.rto_max_ps = max(1, round(self.rto_min * PS)), max(1, round(self.rto_max * PS))
         c.timeout_ps = round(self.timeout * PS)

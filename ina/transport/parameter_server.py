@@ -5,7 +5,7 @@ It is the C state machine of ``host/ps.c``, for one job: what switches could not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ina.native import ffi, lib
 
@@ -24,7 +24,7 @@ class ServerConfig:
 
     workers: int
     job: int = 0
-    incarnation: int = 1
+    life: int = field(kw_only=True)  # as the workers'; no default
     slots: int = 64
     values: int = 256
     direct: bool = False
@@ -37,7 +37,7 @@ class ServerConfig:
         for name, value, low, high in (
             ("workers", self.workers, 1, lib.INA_BITMAP_WORKERS),
             ("job", self.job, 0, 255),
-            ("incarnation", self.incarnation, 0, 2**32 - 1),
+            ("life", self.life, 1, 2**16 - 1),
             ("slots", self.slots, 1, MAX_SLOTS),
         ):
             if not low <= value <= high:
@@ -57,7 +57,7 @@ class ServerConfig:
         for worker in range(self.workers):
             own = self.worker_addresses[worker] if self.worker_addresses else worker_address(self.job, worker)
             fill_address(c.worker[worker], own)
-        c.job, c.incarnation, c.workers, c.slots, c.values = self.job, self.incarnation, self.workers, self.slots, self.values
+        c.job, c.life, c.workers, c.slots, c.values = self.job, self.life, self.workers, self.slots, self.values
         c.direct, c.multicast = self.direct, self.multicast and not self.direct
         return c
 

@@ -12,7 +12,7 @@ from ina.wire.layout import Header, Layout, Unit
 
 _LABELS = {
     "msg_type": "message type", "overflow": "overflow", "size": "size code", "tsi": "packet number (tsi)",
-    "missing": "workers missing", "bitmap": "workers", "v": "values", "e0": "exponent e0", "e1": "exponent e1 (incarnation)",
+    "missing": "workers missing", "bitmap": "workers", "v": "values", "e0": "exponent e0", "e1": "exponent e1 (life)",
 }  # fmt: skip
 _HEADERS = ("switchml", "exponents", "pending", "values")
 

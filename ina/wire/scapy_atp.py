@@ -18,7 +18,7 @@ KINDS = kinds()
 
 
 class ATP(Packet):
-    """Type and flags, exponent, aggregator, incarnation, job, sequence and bitmap of workers."""
+    """Type and flags, exponent, aggregator, life, job, sequence and bitmap of workers."""
 
     name = "ATP"
     fields_desc = described(_WIRE["atp"], {"msg_type": KINDS["DATA"]})

@@ -8,14 +8,16 @@
 control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
     bit<16> slot_base = 0;
     bit<14> slot_mask = 0;
+    bit<8>  own_life = 0;
 
-    action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<16> group, bit<1> strict,
-                   bit<1> parent) {
+    action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<8> life, bit<16> group,
+                   bit<1> strict, bit<1> parent) {
         meta.full = full;
         meta.last = last;
         slot_base = base;
         slot_mask = mask;
         meta.incarnation = incarnation;
+        own_life = life;
         meta.group = group;
         meta.strict = strict;
         meta.parent = parent;
@@ -65,8 +67,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             meta.drop = Drop.UNKNOWN_JOB;
         } else if (!worker.apply().hit || (hdr.switchml.msg_type == SWITCHML_PENDING && meta.worker != 0)) @unlikely {
             meta.drop = Drop.WRONG_SOURCE;
-        } else if (meta.strict == 1 && (bit<8>)hdr.exponents.e1 != meta.incarnation[7:0]) @unlikely {
-            meta.drop = Drop.OLD_INCARNATION;
+        } else if (meta.strict == 1 && (bit<8>)hdr.exponents.e1 != own_life) @unlikely {
+            meta.drop = Drop.OLD_LIFE;
         } else if (hdr.switchml.slot & slot_mask != hdr.switchml.slot) @unlikely {
             meta.drop = Drop.WRONG_SLOT;
         } else {

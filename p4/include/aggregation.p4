@@ -5,7 +5,7 @@
 #include "headers.p4"
 #include "metadata.p4"
 
-/* Largest exponent of the phase. Published clients carry two, ours one and the incarnation, which stays as it is. */
+/* Largest exponent of the phase. Published clients carry two, ours one and the job's life, which stays as it is. */
 control Exponents(inout headers_t hdr, in metadata_t meta) {
     register<bit<8>>(ROWS) exponents0;
     register<bit<8>>(ROWS) exponents1;

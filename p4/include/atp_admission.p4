@@ -6,9 +6,13 @@
 #include "atp_metadata.p4"
 
 control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
-    action set_job(bit<32> full, bit<32> incarnation, bit<16> group, bit<1> aggregate, bit<19> ecn_depth, bit<32> lifetime) {
+    bit<16> own_life = 0;
+
+    action set_job(bit<32> full, bit<32> incarnation, bit<16> life, bit<16> group, bit<1> aggregate, bit<19> ecn_depth,
+                   bit<32> lifetime) {
         meta.full = full;
         meta.incarnation = incarnation;
+        own_life = life;
         meta.group = group;
         meta.aggregate = aggregate;
         meta.ecn_depth = ecn_depth;
@@ -54,8 +58,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
             meta.drop = Drop.UNKNOWN_JOB;
         } else if (!worker.apply().hit || (meta.downwards == 1) != (result || pending)) {
             meta.drop = Drop.WRONG_SOURCE;
-        } else if (hdr.atp.incarnation != meta.incarnation[15:0]) {
-            meta.drop = Drop.OLD_INCARNATION;
+        } else if (hdr.atp.life != own_life) {
+            meta.drop = Drop.OLD_LIFE;
         } else if (meta.downwards == 0 && (hdr.atp.bitmap == 0 || hdr.atp.bitmap & ~meta.workers != 0)) {
             meta.drop = Drop.WRONG_WORKERS;
         }

@@ -16,36 +16,36 @@
 #include "atp_metadata.p4"
 
 control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metadata_t standard) {
-    register<bit<64>>(SLOTS) owners;   // incarnation, job and sequence, as the header has them
+    register<bit<64>>(SLOTS) owners;   // the job's incarnation, and of the sequence the low 32 bits
     register<bit<32>>(SLOTS) bitmaps;  // workers in the sum; 0: none
-    register<bit<32>>(SLOTS) stamps;   // when it was claimed, us
+    register<bit<48>>(SLOTS) stamps;   // when it was claimed, us
     register<bit<8>>(SLOTS) kinds;     // type of the packets in the sum; 0: they have no values
 
     apply {
         meta.row = (bit<32>)hdr.atp.index & (SLOTS - 1);
         bit<64> owner;
         bit<32> held;
-        bit<32> stamp;
+        bit<48> stamp;
         bit<8> kind;
         owners.read(owner, meta.row);
         bitmaps.read(held, meta.row);
         stamps.read(stamp, meta.row);
         kinds.read(kind, meta.row);
 
-        bit<64> own = hdr.atp.incarnation ++ hdr.atp.job ++ hdr.atp.sequence;
+        bit<64> own = meta.incarnation ++ hdr.atp.sequence[31:0];
         if (meta.downwards == 1) {  // the result of this number is there: free
             if (owner == own && hdr.atp.msg_type != Type.PENDING) {
                 bitmaps.write(meta.row, 0);
             }
         } else {
-            bit<32> now = (bit<32>)standard.ingress_global_timestamp;
+            bit<48> now = standard.ingress_global_timestamp;
             bit<32> bitmap = hdr.atp.bitmap;
             bit<8> own_kind = 0;
             if (hdr.values.isValid()) {
                 own_kind = (bit<8>)(bit<4>)hdr.atp.msg_type;
             }
-            bool alive = now - stamp <= meta.lifetime;
-            bit<40> newer = hdr.atp.sequence - owner[39:0];
+            bool alive = now - stamp <= (bit<48>)meta.lifetime;
+            bit<32> newer = hdr.atp.sequence[31:0] - owner[31:0];
             meta.fate = Fate.PASSED;
             if (hdr.atp.msg_type != Type.FLOATS && meta.aggregate == 1) {
                 if (alive && owner == own) {
@@ -75,7 +75,7 @@ control Aggregator(inout headers_t hdr, inout metadata_t meta, in standard_metad
                     hdr.atp.collision = 1;
                     meta.fate = Fate.COLLIDED;
                 } else if (hdr.atp.resend == 0 && bitmap != meta.full
-                           && !(alive && owner[63:40] == own[63:40] && newer[39:39] == 1)) {
+                           && !(alive && owner[63:32] == own[63:32] && newer[31:31] == 1)) {
                     meta.store = 1;
                     meta.fate = Fate.CLAIMED;
                     if (held != 0) {

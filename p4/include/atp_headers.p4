@@ -13,7 +13,7 @@ const bit<16> ATP_MASK = 0xFFF0;
  * +-------+-+-+-+-+---------------+-------------------------------+
  * | type  |R|C|E|O|   exponent    |             index             |
  * +-------+-+-+-+-+---------------+---------------+---------------+
- * |          incarnation          |      job      |   sequence    :
+ * |              life             |      job      |   sequence    :
  * +-------------------------------+---------------+---------------+
  * :                            sequence                           |
  * +---------------------------------------------------------------+
@@ -27,7 +27,7 @@ const bit<16> ATP_MASK = 0xFFF0;
  * O            a signed overflow happened in the sum
  * exponent     of a later block, or whether this one can be said in integers; the largest wins (127: not)
  * index        aggregator that the number uses at every switch (modulo the switch's pool)
- * incarnation  low 16 bits of the job's
+ * life         of the job's number: each job that gets it has the next, modulo 2^16
  * sequence     number of this packet in the life of the job, modulo 2^40
  * bitmap       upwards: workers whose values are in the sum, worker i in bit i; downwards: workers that it is for
  */
@@ -55,7 +55,7 @@ header atp_t {
     bit<1>  overflow;
     int<8>  exponent;
     bit<16> index;
-    bit<16> incarnation;
+    bit<16> life;
     bit<8>  job;
     bit<40> sequence;
     bit<32> bitmap;

@@ -12,7 +12,7 @@ enum bit<8> Drop {
     UNKNOWN_JOB     = 3,
     WRONG_SOURCE    = 4,  // nobody of that job has this address, port and ingress port, or may send this type
     WRONG_WORKERS   = 5,  // it speaks for workers that are not behind its source
-    OLD_INCARNATION = 6,  // of an earlier job with the same number
+    OLD_LIFE        = 6,  // of an earlier job with the same number
     REPEATED        = 7,  // the aggregator has it already
     LOST            = 8   // the aggregator lacks a packet that has been counted; only where packets go round
 }
@@ -36,7 +36,7 @@ struct metadata_t {
     // of the job and the source, from the tables
     bit<32> full;         // all workers below this switch
     bit<32> workers;      // those behind the source of this packet
-    bit<32> incarnation;
+    bit<32> incarnation;  // unlike that of all other jobs, whatever their number: aggregators have it
     bit<16> group;        // multicast group of the job
     bit<1>  aggregate;    // 0: everything is passed on
     bit<1>  downwards;    // it comes from above

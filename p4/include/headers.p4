@@ -47,7 +47,7 @@ header switchml_t {
  * |       e0      |       e1      |
  * +---------------+---------------+
  * e0    exponent of a later block; the switch answers with the largest (127: not finite)
- * e1    low eight bits of the job's incarnation (published clients: a second exponent)
+ * e1    life of the job's number: each job that gets it has the next, modulo 2^8 (published clients: a second exponent)
  */
 header exponents_t {
     int<8> e0;

@@ -13,7 +13,7 @@ enum bit<8> Drop {
     WRONG_SIZE      = 2,  // not the payload size of this program, or not the size and type of the other packets of its phase
     UNKNOWN_JOB     = 3,
     WRONG_SOURCE    = 4,  // no child of that job has this address, port and ingress port; nor, for pending frames, its parent
-    OLD_INCARNATION = 5,  // of an earlier job with the same number
+    OLD_LIFE        = 5,  // of an earlier job with the same number
     WRONG_SLOT      = 6,  // outside the job's range
     STALE           = 7,  // of a phase that is over, or not yet due
     REPEATED        = 8,  // the row already has it: the answer from above; and of published clients, if it is not complete
@@ -36,7 +36,7 @@ struct metadata_t {
     bit<32> full;         // bitmap of all workers below this switch
     bit<32> worker;       // the sender's bit; of a switch below: those of all workers below it; of the parent: none
     bit<8>  last;         // children - 1
-    bit<32> incarnation;
+    bit<32> incarnation;  // unlike that of all other jobs, whatever their number: rows have it
     bit<16> group;        // multicast group of the job: its children here
     bit<1>  strict;       // 0: a published SwitchML client, whose tsi and e1 say nothing
     bit<1>  parent;       // this switch is not the root of the job's tree

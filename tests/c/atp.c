@@ -8,7 +8,7 @@
 #include "protocols.h"
 #include "ps.h"
 
-enum { SPOILED = 4, JOB = 5, INCARNATION = 0x30002 };
+enum { SPOILED = 4, JOB = 5, LIFE = 0x3002 };
 
 struct flight { /* a frame to worker `to`, or (WORKERS) to the server */
     uint8_t *bytes;
@@ -42,7 +42,7 @@ static int believable(const uint8_t *bytes, uint32_t len, const uint8_t *real)
     struct ina_atp_view view;
     struct ina_packet pkt = {.data = (uint8_t *)bytes, .len = len};
     return len >= INA_ATP_PAYLOAD && (!ina_atp_parse(&view, &pkt, 32) || !ina_atp_parse(&view, &pkt, 64)) && view.job == JOB
-           && view.incarnation == (uint16_t)INCARNATION && !memcmp(bytes + 26, real + 26, 12);
+           && view.life == LIFE && !memcmp(bytes + 26, real + 26, 12);
 }
 
 /* The switch: adds the frame to another one of its number that is on its way to the server, if there is one. */
@@ -78,7 +78,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, int plain,
     const struct ina_protocol *protocol = plain ? &ina_ps : &ina_atp;
     struct worker workers[WORKERS] = {0};
     struct ina_worker_config configs[WORKERS];
-    struct ina_ps_config config = {.self = server, .peer = relay, .job = JOB, .incarnation = INCARNATION, .workers = WORKERS,
+    struct ina_ps_config config = {.self = server, .peer = relay, .job = JOB, .life = LIFE, .workers = WORKERS,
                                    .slots = slots, .values = values, .direct = (uint32_t)plain, .multicast = !plain};
     uint32_t count[TENSORS];
     for (uint32_t t = 0; t < TENSORS; t++)
@@ -87,7 +87,7 @@ static void lossy_run(uint32_t slots, uint32_t values, uint32_t loss, int plain,
         struct worker *w = &workers[i];
         config.worker[i] = address(i);
         configs[i] = (struct ina_worker_config){
-            .self = address(i), .peer = relay, .server = server, .job = JOB, .incarnation = INCARNATION, .worker = i,
+            .self = address(i), .peer = relay, .server = server, .job = JOB, .life = LIFE, .worker = i,
             .workers = WORKERS, .slots = slots, .values = values, .rto_min_ps = 1000000000, .rto_max_ps = 100000000000,
             .timeout_ps = 10000000000000, .reply_in_place = reply_in_place, .first_packet = (1ull << 40) - 50,
             .fixed_point = slots == 8, .exponent = 6};

@@ -106,7 +106,7 @@ static inline struct ina_worker_config model_config(uint32_t worker, uint32_t wo
     return (struct ina_worker_config){
         .self = {{0, 0, 0, 0, 0, (uint8_t)(worker + 1)}, 4000, 0x0a000001 + worker},
         .peer = {{2, 0, 0, 0, 0xff, 0xfe}, 0xbee0, 0x0a00fffe},
-        .incarnation = 1, .worker = worker, .workers = workers, .slots = slots, .values = values,
+        .life = 1, .worker = worker, .workers = workers, .slots = slots, .values = values,
         .rto_min_ps = 1000000000, .rto_max_ps = 100000000000, .timeout_ps = 10000000000000,
     };
 }

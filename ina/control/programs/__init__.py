@@ -11,12 +11,13 @@ from importlib import import_module
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
-from ina.control.programs.base import BITMAP, Child, JobProgram, Parent, Place, Sizes
+from ina.control.programs.base import BITMAP, Child, Identity, JobProgram, Parent, Place, Sizes
 from ina.control.programs.published import PROGRAM as PUBLISHED
 from ina.switch.p4info import P4Info
 from ina.transport import protocols
 
-__all__ = ["BITMAP", "PUBLISHED", "Child", "JobProgram", "Parent", "Place", "Sizes", "program_named", "programs", "recognise"]
+__all__ = ["BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "program_named", "programs",
+           "recognise"]  # fmt: skip
 
 
 def program_named(name: str) -> JobProgram:

@@ -1,7 +1,7 @@
 """Entries of p4/atp.p4, and of its twin for Tofino, p4/tofino/atp.p4, which has the same tables: jobs share all aggregators, and
 a parameter server is above every root.
 
-    job       (job)                                 -> set_job(full, incarnation, group, aggregate, ecn_depth, lifetime)
+    job       (job)                                 -> set_job(full, incarnation, life, group, aggregate, ecn_depth, lifetime)
     worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for what is above
     parent    (job)                                 -> to_parent(port, its address, own address)
     replica   (job, replication id)                 -> to_worker(mac, ip, port)
@@ -32,6 +32,7 @@ class ATP(JobProgram):
     max_workers = 32  # bits of an aggregator's bitmap
     max_jobs = 256  # the header's job number has 8 bits
     max_slots = 8192  # of a window
+    last_life = 2**16 - 1
     udp_port = 0xBEF0
     reserves = False
     needs_server = True
@@ -50,7 +51,7 @@ class ATP(JobProgram):
         if place.parent is None:
             raise ValueError(f"job {place.number}: the protocol {self.name!r} needs a parameter server above its root")
         key, up, own = {"hdr.atp.job": place.number}, place.parent.address, place.parent.own
-        job = {"full": bits(place.workers), "incarnation": place.incarnation, "group": place.group,
+        job = {"full": bits(place.workers), "incarnation": place.incarnation, "life": place.life, "group": place.group,
                "aggregate": int(self.aggregates), "ecn_depth": self.ecn_depth, "lifetime": round(self.lifetime * 1e6)}
         above = {"port": place.parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
                  "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
@@ -72,12 +73,11 @@ class ATP(JobProgram):
         """Aggregators whose bitmap is not empty, by the job that has claimed them."""
         try:
             owners = read("SwitchIngress.aggregator.owners")[read("SwitchIngress.aggregator.bitmaps") != 0]
-            jobs = owners >> np.uint64(40) & np.uint64(255)
+            incarnations = owners >> np.uint64(32)
         except EntityError:  # for Tofino: in two words, and with a mark
-            owners = read("SwitchIngress.aggregator.owners.high")[read("SwitchIngress.aggregator.holds.held") != 0]
-            jobs = owners >> np.uint32(8) & np.uint32(255)
-        count = np.bincount(jobs.astype(np.int64), minlength=256)
-        return {place.number: int(count[place.number]) for place in places}
+            owners = read("SwitchIngress.aggregator.owners.incarnation")
+            incarnations = owners[read("SwitchIngress.aggregator.holds.held") != 0]
+        return {place.number: int((incarnations == place.incarnation).sum()) for place in places}
 
 
 def _source(place: Place, address: Address, port: int) -> dict[str, int | str]:

@@ -1,7 +1,8 @@
 """What the controller asks of a protocol: the entries that make a switch's program serve a job.
 
 The controller knows jobs, slots, trees and ports; which tables and actions a program has, a JobProgram knows. Both speak
-P4Runtime's terms (ina/switch/entities.py). Of our programs registers are never written: packets carry the job's incarnation.
+P4Runtime's terms (ina/switch/entities.py). Of our programs registers are never written: rows have the
+job's incarnation, and packets its life.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ina.switch.entities import Entity, MulticastGroupEntry, Replica, Update
+from ina.switch.entities import Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
 from ina.switch.p4info import P4Info
 from ina.transport import SWITCH, Address
 
@@ -43,7 +44,8 @@ class Parent:
 
 @dataclass(frozen=True)
 class Place:
-    """A job at one switch. ``number``, ``incarnation`` (1..2^32-1) and ``slots`` are the same at every switch of the job;
+    """A job at one switch. ``number``, ``incarnation`` (1..2^32-1), ``life`` (1..the program's last_life) and ``slots`` are the
+    same at every switch of the job;
     ``slot_base`` (in slots) and ``group`` (multicast, from 1) are this switch's. ``children``: how many there are to be;
     ``workers``: the numbers in the job of all below. ``parent``: at the root of the job's tree the parameter server, if the
     protocol needs one, else None.
@@ -51,6 +53,7 @@ class Place:
 
     number: int
     incarnation: int
+    life: int
     children: int
     workers: tuple[int, ...]
     slot_base: int
@@ -71,6 +74,15 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Identity:
+    """What makes a job's packets and rows its own (ina/control/lives.py)."""
+
+    number: int
+    incarnation: int
+    life: int
+
+
+@dataclass(frozen=True)
 class Sizes:
     """What a compiled program was made for: int32 ``values`` in a packet, and ``slots`` that its jobs share."""
 
@@ -88,6 +100,7 @@ class JobProgram(ABC):
     max_children: int = BITMAP  # of one switch of its tree: workers, and switches below
     max_jobs: int  # job numbers are 0..max_jobs-1
     max_slots: int  # of one job, a power of two
+    last_life: int = 2**8 - 1  # of a job number, as its packets carry it
     udp_port: int = SWITCH.port  # by which its packets are known
     reserves: bool = True  # a job holds slots of its own; False: all jobs share the pool
     needs_server: bool = False  # a parameter server is above the root of every job's tree: its ``parent``
@@ -112,6 +125,15 @@ class JobProgram(ABC):
     @abstractmethod
     def job(self, place: Place) -> list[Entity]:
         """Entries that are there while the job is: of itself, and of the switch above."""
+
+    def identity(self, entity: Entity) -> Identity | None:
+        """Of an entry of the first table, as a switch holds it; None: it is another, or says nothing of that."""
+        if not isinstance(entity, TableEntry) or str(entity.table).rpartition(".")[2] != self.tables[0]:
+            return None
+        if entity.is_default or not {"incarnation", "life"} <= set(entity.params):
+            return None
+        (number,) = entity.match.values()
+        return Identity(*(as_int(value, 32, "entry") for value in (number, entity.params["incarnation"], entity.params["life"])))
 
     @abstractmethod
     def child(self, place: Place, child: Child) -> list[Entity]:

@@ -1,6 +1,7 @@
 """Entries of p4/switchml.p4, and of its twin for Tofino, p4/tofino/switchml.p4, which has the same tables.
 
-    job       (job)                                 -> set_job(full, last, base, mask, incarnation, group, strict, parent)
+    job       (job)                                 -> set_job(full, last, base, mask, incarnation, life, group, strict,
+                                                       parent)
     worker    (job, source address, port, ingress)  -> set_worker(bits) for a child, set_parent() for the switch above
     parent    (job)                                 -> to_parent(port, its address, own address)
     replica   (job, replication id)                 -> to_worker(mac, ip, port)
@@ -38,7 +39,7 @@ class SwitchML(JobProgram):
     def job(self, place: Place) -> list[Entity]:
         key, parent = {"hdr.switchml.job": place.number}, place.parent
         params = {"full": place.full, "last": place.children - 1, "base": place.slot_base,
-                  "mask": place.slots - 1, "incarnation": place.incarnation, "group": place.group,
+                  "mask": place.slots - 1, "incarnation": place.incarnation, "life": place.life, "group": place.group,
                   "strict": int(place.strict), "parent": int(parent is not None)}
         entries: list[Entity] = [TableEntry("job", key, "set_job", params)]
         if parent is not None:

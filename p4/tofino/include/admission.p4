@@ -15,11 +15,11 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
     place_t slot = 0;
     bit<14> owned = 0;      // bits of a slot's number that the job uses
     bit<14> outside = 0;
-    bit<8>  life = 0;
-    bit<8>  stray = 0;      // how the packet's incarnation is another
+    bit<8>  own_life = 0;
+    bit<8>  stray = 0;      // how the packet's life is another
 
-    action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<16> group, bit<1> strict,
-                   bit<1> parent) {
+    action set_job(bit<32> full, bit<8> last, bit<16> base, bit<14> mask, bit<32> incarnation, bit<8> life, bit<16> group,
+                   bit<1> strict, bit<1> parent) {
         known_job = 1;
         meta.full = full;
         meta.last = last;
@@ -28,7 +28,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         first_slot = base;
         owned = mask;
         meta.incarnation = incarnation;
-        life = incarnation[7:0];
+        own_life = life;
         hdr.bridge.group = group;
         meta.strict = strict;
         meta.parent = parent;
@@ -133,7 +133,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
             (Drop.NONE, _, _, _,    _, _, 0, 0): NoAction();
             (Drop.NONE, _, _, _,    _, 0, _, 0): NoAction();
             (Drop.NONE, _, _, _,    _, 1, 0, _): refuse(Drop.WRONG_SLOT);
-            (Drop.NONE, _, _, _,    _, 1, _, _): refuse(Drop.OLD_INCARNATION);
+            (Drop.NONE, _, _, _,    _, 1, _, _): refuse(Drop.OLD_LIFE);
             (Drop.NONE, _, _, _,    _, _, _, _): refuse(Drop.WRONG_SLOT);
         }
         const default_action = NoAction();
@@ -146,7 +146,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         shape.apply();
         at.apply();
 
-        stray = (bit<8>)hdr.exponents.e1 ^ life;
+        stray = (bit<8>)hdr.exponents.e1 ^ own_life;
         meta.children = meta.rest + 1;
         outside = hdr.switchml.slot & ~owned;
         hdr.bridge.row = first_row + row;

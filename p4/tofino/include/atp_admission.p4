@@ -13,16 +13,19 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
     bit<32> strangers = 0;   // workers that are not behind the source
     bit<32> lifetime_ = 0;
     bit<1>  is_up = 0;
-    bit<16> stray = 0;       // how the packet's incarnation is another
+    bit<16> own_life = 0;
+    bit<16> stray = 0;       // how the packet's life is another
     bit<32> lies = 0;        // workers for which it may not speak
     bit<16> length = 0;
     bit<1>  known_type = 0;
     bit<32> part = 0;        // 0: it has all workers below the switch
 
-    action set_job(bit<32> full, bit<32> incarnation, bit<16> group, bit<1> aggregate, bit<19> ecn_depth, bit<32> lifetime) {
+    action set_job(bit<32> full, bit<32> incarnation, bit<16> life, bit<16> group, bit<1> aggregate, bit<19> ecn_depth,
+                   bit<32> lifetime) {
         known_job = 1;
         meta.full = full;
-        meta.incarnation = incarnation;
+        hdr.bridge.incarnation = incarnation;
+        own_life = life;
         hdr.bridge.group = group;
         aggregates = aggregate;
         hdr.bridge.ecn_depth[18:0] = ecn_depth;
@@ -154,7 +157,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
             (_, _, _, _, _, _, _, 0, _, 0, _, 0, _, _, _, _): sum(0);
             (_, _, _, _, _, _, _, 0, _, 0, _, _, _, _, _, _): refuse(Drop.WRONG_WORKERS);
         }
-        const default_action = refuse(Drop.OLD_INCARNATION);
+        const default_action = refuse(Drop.OLD_LIFE);
         size = 14;
     }
 
@@ -179,7 +182,7 @@ control Admission(inout packet_t hdr, inout state_t meta, in ingress_intrinsic_m
         meta.now = (bit<32>)(from_parser.global_tstamp >> 16);
 
         length = hdr.ipv4.total_len - hdr.udp.length;
-        stray = hdr.atp.incarnation ^ meta.incarnation[15:0];
+        stray = hdr.atp.life ^ own_life;
         lies = hdr.atp.bitmap & strangers;
         part = hdr.atp.bitmap ^ meta.full;
         meta.horizon = meta.now - lifetime_;

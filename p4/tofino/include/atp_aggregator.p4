@@ -3,7 +3,7 @@
  *
  *   last_high, last_low (twice)   the number that took the aggregator last, told by its own last pass but one
  *   claims (twice)                when it was claimed, and whether it is held
- *   owners                        whose sum it holds
+ *   owners                        whose sum it holds: the job's incarnation, and of the sequence the low word
  *   kinds                         type of the packets in the sum; 0: they have no values
  *   seen                          workers of that number that were here; what overlaps in part takes its new bits back
  *   absent                        workers that are not in the sum, or GONE: it has left
@@ -26,7 +26,7 @@ struct claim_t {
 }
 
 struct owner_t {
-    bit<32> high;
+    bit<32> incarnation;
     bit<32> low;
 }
 
@@ -206,14 +206,14 @@ control Aggregator(inout packet_t hdr, inout state_t meta) {
     Register<owner_t, place_t>(SLOTS, {0, 0}) owners;
     RegisterAction<owner_t, place_t, bit<8>>(owners) own_ = {
         void apply(inout owner_t owner) {
-            owner.high = meta.high;
+            owner.incarnation = hdr.bridge.incarnation;
             owner.low = meta.low;
         }
     };
     RegisterAction<owner_t, place_t, bit<8>>(owners) compare_ = {
         void apply(inout owner_t owner, out bit<8> said) {
             said = 0;
-            if (owner.high == meta.high && owner.low == meta.low) {
+            if (owner.incarnation == hdr.bridge.incarnation && owner.low == meta.low) {
                 said = 1;
             }
         }

@@ -69,7 +69,7 @@ header pending_t {
 /* Of atp_t the number, in the words that registers have. */
 header number_t {
     bit<32> front;
-    bit<32> high;  // incarnation, job, sequence[39:32]
+    bit<32> high;  // life, job, sequence[39:32]
     bit<32> low;   // sequence[31:0]
 }
 
@@ -91,6 +91,7 @@ header bridge_t {
     bit<32> surplus;     // workers that `seen` has because of it, though it was passed on
     bit<32> ecn_depth;
     bit<32> ticket;      // place among the additions to its aggregator
+    bit<32> incarnation; // of the job
 }
 
 struct packet_t {
@@ -111,7 +112,6 @@ struct state_t {
     Fate     fate;
     // of the job and the source
     bit<32>  full;
-    bit<32>  incarnation;
     bit<1>   downwards;
     bit<1>   sums;         // the packet may be added here
     bit<1>   wants;        // and may begin a sum
@@ -119,7 +119,7 @@ struct state_t {
     Op       join;         // what it does if it is added
     bit<8>   kind;
     // of its number, in the words that registers have
-    bit<32>  high;         // incarnation, job, sequence[39:32]
+    bit<32>  high;         // life, job, sequence[39:32]
     bit<32>  low;          // sequence[31:0]
     bit<32>  differs;      // in the high word from the number that was here last
     bit<8>   same_low;

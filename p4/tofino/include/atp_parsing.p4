@@ -31,7 +31,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
     }
     state port {
         hdr.bridge.setValid();
-        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0 };
+        hdr.bridge = { Pass.ARRIVE, Op.NOTHING, 0, 0, 0, 0, 0, 0, 0, 0, standard.ingress_port, 0, 0, 0, 0, 0, 0 };
         hdr.flags.setValid();
 #define NO_FLAG(i) hdr.flags.f##i = 0;
         FOR_EACH_LANE(NO_FLAG)

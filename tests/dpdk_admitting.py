@@ -1,0 +1,32 @@
+"""ina-dpdk-switch with a job of two workers that is there before its ports are: for devices that replay frames at once.
+
+The process, and the test that makes the packets, admit the same: number, life and slots.
+"""
+
+import random
+
+import ina.dpdk.switch
+from ina.control.controller import Controller, Job
+from ina.switch.target import SwitchTarget
+from ina.transport import worker_address
+
+SLOTS = 16
+
+
+def admit(target: SwitchTarget) -> Job:
+    controller = Controller(target, 512, chance=random.Random(1))
+    job = controller.admit("job", 2, SLOTS)
+    for i in range(2):
+        controller.attach(job, i, i, worker_address(0, i))
+    return job
+
+
+class Admitting(ina.dpdk.switch.Running):
+    def start(self) -> None:
+        admit(self.switch)
+        super().start()
+
+
+if __name__ == "__main__":
+    ina.dpdk.switch.Running = Admitting
+    raise SystemExit(ina.dpdk.switch.main())
