@@ -204,24 +204,6 @@ def test_nothing_is_written_before_all_answer(file, servers, capsys):
     assert everything(servers) == before
 
 
-def test_the_jobs_own_entries_at_every_switch(tmp_path, capsys):
-    """Without switches: planned against the embedded one. Leaves add up for their hosts and send on to the root."""
-    file = tmp_path / "racks.toml"
-    text = FILE.replace('"switchml"', '"switchml"\njob = true').replace('at = "', 'at = "nowhere-')
-    file.write_text(text.format(leaf1="1:1", leaf2="2:1", root="3:1") + HOSTS)
-    assert main(["deploy", str(file), "--embedded"]) == 0
-    out = capsys.readouterr().out
-    at = dict(re.findall(r"\n(\w+), the embedded switch \(switchml.p4\): \d+ writes\n(.*?)(?=\n\n|$)", out, re.S))
-    assert list(at) == list(SWITCHES)
-    for leaf, port, root_port in (("leaf1", 188, 16), ("leaf2", 184, 20)):
-        number = leaf[-1]
-        assert "job racks: number 0, incarnation 1, 32 slots\n" in at[leaf] and f"to_parent(port={port}, " in at[leaf]
-        assert "mac=02:ff:00:00:00:03, ip=10.255.0.3" in at[leaf] and f"own_ip=10.255.0.{number}" in at[leaf]
-        assert f"hdr.ipv4.src_addr=10.255.0.{number}, hdr.udp.src_port=48864, standard.ingress_port={root_port}]" in at["root"]
-        assert "hdr.ipv4.src_addr=10.0.0.1," in at["leaf1"] and "hdr.ipv4.src_addr=10.0.0.1," not in at["leaf2"]
-    assert "32 slots (the tree's root)" in at["root"] and "to_parent" not in at["root"]
-
-
 def test_what_is_done_on_each_host(file, capsys):
     assert main(["deploy", str(file), "--hosts"]) == 0
     of = dict(zip(("1", "2", "3", "4"), re.split(r"# server\d\n", capsys.readouterr().out)[1:], strict=True))
@@ -316,18 +298,13 @@ def test_where_switches_are(file, capsys):
     assert "two switches are at same:1" in capsys.readouterr().err
 
 
-def test_the_published_program_has_no_controller_here(tmp_path, program, capsys, monkeypatch):
+def test_the_published_program_has_no_controller_here(tmp_path, program, monkeypatch):
     from ina.control import remote
-    from ina.tofino import deploy
     from ina.tofino.host import DeployedHost
 
-    for module in (remote, deploy):
-        monkeypatch.setattr(module, "recognise", lambda p4info, path=None: (remote.PUBLISHED, remote.PUBLISHED.sizes(p4info)))
+    monkeypatch.setattr(remote, "recognise", lambda p4info, path=None: (remote.PUBLISHED, remote.PUBLISHED.sizes(p4info)))
     file = tmp_path / "racks.toml"
     with Switch(program.so_path, pipes=2) as switch, Server(Device(switch, "switchml")) as server:
-        text = FILE.replace('"switchml"', '"switchml"\njob = true', 1)
-        file.write_text(text.format(leaf1=server.address, leaf2="b:1", root="c:1") + HOSTS)
+        file.write_text(FILE.format(leaf1=server.address, leaf2="b:1", root="c:1") + HOSTS)
         with pytest.raises(ValueError, match="the published SwitchML program has one switch with one address"):
             DeployedHost(read(file), dict.fromkeys(SWITCHES, server.address))
-        assert main(["deploy", str(file), "--embedded"]) == 1
-        assert "job = true: the published SwitchML program has one switch with one address" in capsys.readouterr().err

@@ -11,6 +11,8 @@ from typing import Any
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Add the commands to `ina`; each sets `main`, a function of the parsed arguments."""
+    from ina.control.daemon import add_packet_lifetime
+
     tofino = commands.add_parser("tofino", help="look at a program for Tofino as far as its source tells")
     verbs = tofino.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = verbs.add_parser("check", help="what a Tofino cannot do, and how much of one a program takes at least", description=(
@@ -39,6 +41,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     controller.add_argument("--device-id", type=int, default=0, metavar="N", help="default: %(default)s")
     controller.add_argument("--name", required=True, help="where workers reach it: tcp:HOST:PORT, or a socket's path")
     controller.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
+    add_packet_lifetime(controller)
     controller.add_argument("--job-slots", type=int, default=0, help="of a job that asks for none (default: the experiment's)")
     controller.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     controller.set_defaults(main=_controller)
@@ -70,7 +73,8 @@ def _controller(args: argparse.Namespace) -> int:
         d = read(args.experiment)
         slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
         addresses = d.all_addresses(args.at)
-        return daemon.serve(lambda: DeployedHost(d, addresses, args.device_id), args.name, args.state, slots)
+        return daemon.serve(lambda: DeployedHost(d, addresses, args.device_id, args.packet_lifetime), args.name, args.state,
+                            slots)  # fmt: skip
     except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1

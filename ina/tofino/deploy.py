@@ -5,42 +5,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
-from ina.control.controller import Controller
 from ina.control.forwarding import forwarding
-from ina.control.jobs import AdmissionError
-from ina.control.programs import PUBLISHED, recognise
-from ina.switch.entities import Entity
 from ina.switch.p4info import EntityError, P4Info, find
-from ina.switch.target import SwitchTarget
 from ina.tofino.deployment import Deployable, DeploymentError, Step
 from ina.tofino.experiment import Deployment, Server
 from topologies import routes
-from topologies.model import Topology
 
 TEN = ipaddress.IPv4Network("10.0.0.0/8")  # where switches aggregate
 PEERS = 4  # of a host's own switch that its doctor asks; with those beyond, twice as many
-
-
-class _Recorder(SwitchTarget):
-    """Takes down what a controller would write."""
-
-    def __init__(self, p4info: P4Info):
-        self._p4info = p4info
-        self.entities: dict[Any, Entity] = {}
-
-    @property
-    def p4info(self) -> P4Info:
-        return self._p4info
-
-    def write(self, updates: Any, timeout: float = 5.0) -> None:
-        for update in updates:
-            entity = update.entity
-            self.entities[getattr(entity, "group_id", None) or repr(entity)] = entity  # a group grows with each worker
-
-    def read(self, entities: Any, timeout: float = 5.0) -> list[Entity]:
-        return []
 
 
 Plan = dict[str, list[Step]]  # by switch, in the order in which they are written
@@ -50,7 +23,6 @@ def plan(d: Deployment, switches: Mapping[str, Deployable]) -> Plan:
     """Everything that is to be written. Reads what is there, writes nothing. Raises EntityError, DeploymentError."""
     topology = d.topology(lambda switch, port: switches[switch].dev_port(port))
     ways, floods = routes.tables(topology), routes.flood_ports(topology)
-    jobs = _job(d, switches, topology) if d.job else {}
     found: Plan = {}
     for s in d.switches:
         switch = switches[s.name]
@@ -59,8 +31,6 @@ def plan(d: Deployment, switches: Mapping[str, Deployable]) -> Plan:
             hosts = {topology.by_name[host].mac: hop.port for host, hop in ways[s.name].items()}
             wanted = [u.entity for u in forwarding(hosts, floods[s.name] if len(floods[s.name]) > 1 else ())]
             steps.append(switch.entities("forwarding: every host's MAC address, and broadcasts", wanted))
-        if s.name in jobs:
-            steps.append(switch.entities(*jobs[s.name]))
         found[s.name] = steps + [switch.mirror(m) for m in d.mirrors if m.switch == s.name]
     return found
 
@@ -71,37 +41,6 @@ def _has_table(info: P4Info, name: str) -> bool:
     except EntityError:
         return False
     return True
-
-
-def _job(d: Deployment, switches: Mapping[str, Deployable], topology: Topology) -> dict[str, tuple[str, list[Entity]]]:
-    """By switch, the entities of the experiment's job as a controller would write them, and what they are."""
-    known = {name: recognise(switch.p4info) for name, switch in switches.items()}
-    config: Any = d.config
-    for name, found in known.items():
-        if found is not None and found[0] is PUBLISHED:
-            raise DeploymentError(f"job = true: {PUBLISHED.only_local}")
-        if found is None:
-            raise DeploymentError(f"job = true: the program of {switches[name].address} is none that the controller knows "
-                                  "(ina/control/programs/)")  # fmt: skip
-        values = getattr(config, "values", found[1].values)
-        if values != found[1].values:
-            raise DeploymentError(f"values = {values}, but the program of {switches[name].address} was made for "
-                                  f"{found[1].values} values per packet")  # fmt: skip
-    recorders = {name: _Recorder(switch.p4info) for name, switch in switches.items()}
-    slots = getattr(config, "slots", 0) or 64
-    controller = Controller(recorders, {name: found[1].slots for name, found in known.items()},
-                            protocol=next(iter(known.values()))[0], topology=topology)  # fmt: skip
-    hosts = [h.name for h in d.hosts]
-    try:
-        (tree,) = controller.place(config.name, hosts, slots)
-        job = controller.admit(config.name, len(hosts), slots, tree=tree, hosts=hosts)
-        for i in range(len(hosts)):
-            controller.attach(job, i)
-    except AdmissionError as error:
-        raise DeploymentError(f"job: {error}") from None
-    what = f"job {config.name}: number {job.number}, incarnation {job.incarnation}, {slots} slots"
-    return {name: (what + (" (the tree's root)" if d.several and name == tree.root else ""), list(r.entities.values()))
-            for name, r in recorders.items() if r.entities}  # fmt: skip
 
 
 def carry_out(steps: Plan, switches: Mapping[str, Deployable], say: Callable[[str], None]) -> None:

@@ -53,7 +53,7 @@ def _name(d: Deployment, s: Tofino) -> str:
 def _program(d: Deployment, s: Tofino, target: BfRuntimeTarget) -> Iterator[Finding]:
     what, known = f"{_name(d, s)} program", recognise(target.p4info)
     if known is None:
-        yield Finding(WARNING, what, "none that the controller knows", "job = true and `ina tofino controller` need one of ours")
+        yield Finding(WARNING, what, "none that the controller knows", "`ina tofino controller` needs one of ours")
         return
     program, sizes = known
     wanted: Any = getattr(d.config, "values", sizes.values)

@@ -8,7 +8,6 @@ slots = 128
 [tofino]
 p4_name = "switchml"              # as the driver was started with; default: the protocol's name
 at = "switch:50052"               # where the driver is served; default: --at
-job = false                       # true: the job's own entries are deployed, too (default: a controller admits jobs)
 controller = "10.0.255.1:5588"    # where `ina tofino controller` is reached, for the hosts' command lines
 
 [tofino.ports."1/0"]              # front panel: connection/channel; speed 100G, fec none, autoneg default, loopback none
@@ -57,7 +56,7 @@ from topologies.model import Link, Node, Topology, TopologyError
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-TOP = ("p4_name", "at", "job", "controller", "ports", "switch", "link", "host", "mirror")
+TOP = ("p4_name", "at", "controller", "ports", "switch", "link", "host", "mirror")
 DIRECTIONS = ("ingress", "egress", "both")
 ALONE = "s1"  # the name of a switch that has none
 
@@ -120,7 +119,6 @@ class Deployment:
 
     path: Path
     config: Keys
-    job: bool
     controller: str
     switches: tuple[Tofino, ...]
     cables: tuple[Cable, ...]
@@ -189,6 +187,10 @@ def read(path: Path) -> Deployment:
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: there is no table [tofino]: it says which ports and hosts there are (docs/tofino.md)")
     where = f"{path}: [tofino]"
+    if "job" in table:
+        raise ConfigError(f"{where}: job: entries of a job are not deployed any more, as a second run with them could get the "
+                          "sums of the first; leave the key out, and start `ina tofino controller`, which admits each run as a "
+                          "job of its own")  # fmt: skip
     known(table, TOP, where)
     p4_name = value(table, "p4_name", str, "", where) or getattr(config, "protocol", "")
     switches = _switches(table, where, p4_name)
@@ -199,10 +201,10 @@ def read(path: Path) -> Deployment:
         for name, kind in (("host", Server), ("mirror", Mirror))
     )  # fmt: skip
     cables = tuple(_cable(said, f"{path}: [[tofino.link]] number {i}") for i, said in enumerate(listed(table, "link", where), 1))
-    job, controller = value(table, "job", bool, False, where), value(table, "controller", str, "", where)
+    controller = value(table, "controller", str, "", where)
     if controller and not re.fullmatch(r"[^:\s]+:\d{1,5}", controller):
         raise ConfigError(f"{where}: controller = {controller!r}: expected HOST:PORT such as '10.0.255.1:5588'")
-    found = Deployment(path, config, job, controller, switches, cables, hosts, mirrors)
+    found = Deployment(path, config, controller, switches, cables, hosts, mirrors)
     _check(found)
     return found
 

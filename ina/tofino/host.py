@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from ina.bfrt.target import BfRuntimeTarget
+from ina.control.lives import PACKET_LIFETIME
 from ina.control.remote import CONNECTED, Reconnecting, SwitchesElsewhere, unreached
 from ina.switch.p4info import EntityError
 from ina.tofino.experiment import Deployment
@@ -39,7 +40,8 @@ class DeployedHost(SwitchesElsewhere):
     """The switches of `d`, at `addresses` by name. Raises NoAnswer; ValueError: a program that no controller knows; and
     what connecting raises."""
 
-    def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0):
+    def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0,
+                 packet_lifetime: float = PACKET_LIFETIME):
         switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name) for s in d.switches}
 
         def dev_port(switch: str, port: str) -> int:
@@ -50,7 +52,7 @@ class DeployedHost(SwitchesElsewhere):
                 raise unreached(f"switch {switch}: " if d.several else "", error) from error
 
         try:
-            super().__init__(d.topology(dev_port), switches, "BFRuntime", twin="tofino")
+            super().__init__(d.topology(dev_port), switches, "BFRuntime", "tofino", packet_lifetime)
         except BaseException:
             for switch in switches.values():
                 switch.close()
