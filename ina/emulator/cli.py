@@ -24,6 +24,12 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     explore.add_argument("--elements", type=int, default=64, help="of the tensor; a packet has 32 (default: 64)")
     explore.add_argument("--dtype", choices=("int32", "float32"), default="int32")
     explore.add_argument("--published", action="store_true", help="the rules for published clients: one bit for the phase")
+    explore.add_argument("--then", action="append", default=[], choices=("next", "lost", "old", "gone"),
+                         help="another job of the same number in the same slots, which may begin at any time: the controller "
+                         "goes on (next), or another one begins without a state (lost), also when the last job has ended (gone), "
+                         "or with a state from before the last job (old); once for each")  # fmt: skip
+    explore.add_argument("--forgetful", action="store_true",
+                         help="switches may lose their registers at any time; that the job can finish is not asked then")
     explore.add_argument("--max-states", type=int, default=1_000_000, metavar="N", help="stop there (default: 1000000)")
     budget = explore.add_argument_group("a budget of faults, for a walk that counts every copy of a frame")
     for name in ("losses", "duplicates", "timeouts"):
@@ -41,6 +47,8 @@ def _check(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and value < least:
             raise _Bounds(f"--{name.replace('_', '-')} {value}: expected {least} or more")
+    if args.then and (args.published or args.dtype != "int32"):
+        raise _Bounds("--then: jobs of int32 only, and not by the rules for published clients")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -54,6 +62,7 @@ def main(args: argparse.Namespace) -> int:
     from ina.control.programs import recognise
     from ina.emulator.explorable import job
     from ina.emulator.explorer import Budget
+    from ina.emulator.restarts import jobs
     from ina.switch.program import Program
     from ina.transport import protocols
     from topologies import TopologyError, specified
@@ -68,8 +77,11 @@ def main(args: argparse.Namespace) -> int:
         found = recognise(program.p4info, args.program)
         if found is None or found[0].name != protocols.DEFAULT:
             raise _Bounds(f"{args.program}: not SwitchML's registers and tables, which are what this command explores")
-        explorer = job(program, network, slots=args.slots, elements=args.elements, dtype=getattr(np, args.dtype),
-                       strict=not args.published)  # fmt: skip
+        options = {"slots": args.slots, "elements": args.elements, "restarts": args.forgetful}
+        if args.forgetful and any(getattr(args, name) is not None for name in ("losses", "duplicates", "timeouts", "depth")):
+            raise _Bounds("--forgetful: only without a budget of faults")
+        explorer = jobs(program, network, args.then, **options) if args.then else job(
+            program, network, **options, dtype=getattr(np, args.dtype), strict=not args.published)
     except (_Bounds, TopologyError, AdmissionError, CompileError, BuildError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
@@ -77,7 +89,7 @@ def main(args: argparse.Namespace) -> int:
     counts = {name: getattr(args, name) for name in ("losses", "duplicates", "timeouts")}
     if args.depth is None and all(count is None for count in counts.values()):
         print(f"{network.name}: {len(network.hosts)} workers, {len(network.switches)} switches; any number of faults")
-        report = explorer.saturate(args.max_states)
+        report = explorer.saturate(args.max_states, finish=not args.forgetful)
     else:
         budget = Budget(**{name: count or 0 for name, count in counts.items()})
         print(f"{network.name}: {len(network.hosts)} workers, {len(network.switches)} switches; at most {budget.losses} losses, "
@@ -87,7 +99,8 @@ def main(args: argparse.Namespace) -> int:
     print(f"{report.states} states ({extent}), {report.asked} steps of machines, {time.monotonic() - began:.1f} s")
     print("states of " + ", ".join(f"{name}: {count}" for name, count in report.local.items()))
     if report.violation is None:
-        print(f"no wrong sum; the job can finish from every {'state' if report.complete else 'one of these states'}")
+        finishes = f"; the job can finish from every {'state' if report.complete else 'one of these states'}"
+        print(f"no wrong sum{'' if args.forgetful else finishes}")
         return 0
     print(f"violation: {report.violation}", *(f"  {i}. {step}" for i, step in enumerate(report.steps, 1)), sep="\n")
     return 1

@@ -10,7 +10,8 @@ first violation found is a shortest one. Checked:
   is on its way any more.
 
 There is a second walk, `saturate`, with no bound on faults or steps: whatever was ever sent may arrive at any time, any
-number of times, or never. Its states are fewer, because it does not matter how many of a frame are under way.
+number of times, or never. Its states are fewer, because it does not matter how many of a frame are under way. And `wander`
+takes one random path, for networks that have too many states.
 
 A state is the states of all machines (without statistics and times) and the frames on their way: all of them values. What
 a machine does is a function of its state and of what happens to it, so it is asked once for each such pair and its answer
@@ -24,6 +25,7 @@ is kept: the real code decides every step, and a walk over millions of states as
 from __future__ import annotations
 
 import functools
+import random
 from abc import ABC, abstractmethod
 from array import array
 from bisect import insort
@@ -39,6 +41,7 @@ class Machine(ABC):
 
     name: str
     timers: Sequence[int] = ()  # those that it may have running
+    quiet: Sequence[int] = ()  # of them those that are so long that nothing is on its way any more when they expire
 
     def start(self) -> Sent:
         """What it sends of its own accord, once, at the beginning."""
@@ -210,6 +213,8 @@ class Explorer:
         if timeouts:
             for machine, subject in enumerate(self.machines):
                 for timer in subject.timers:
+                    if frames and timer in subject.quiet:
+                        continue
                     outcome = self._ask(machine, parts[machine], ~timer)
                     if outcome is not None:
                         yield (*_applied(parts, frames, machine, outcome), (losses, duplicates, timeouts - 1)), outcome.violation
@@ -294,10 +299,10 @@ class Explorer:
         """Walks all states that any number of faults can lead to.
 
         Whatever was ever sent may arrive at any time, any number of times, or never, and timers expire at any time. So a
-        state is the machines' states and the set of frames sent so far, which only grows. Of two states that differ in the
-        set alone, the one with more frames can do all that the other can, and only it is walked from; the job can finish
-        from both if it can when all frames are lost (``finish`` False: that it can is not asked). Violations come with a short
-        way to them, not always a shortest one.
+        state is the machines' states and the set of frames sent so far, which only grows, or is empty after a quiet timer. Of two
+        states that differ in the set alone, the one with more frames can do all that the other can, and only it is walked from;
+        the job can finish from both if it can when all frames are lost (``finish`` False: that it can is not asked). Violations
+        come with a short way to them, not always a shortest one.
         """
         parts, frames = self._start
         start = (parts, _set(frames))
@@ -330,7 +335,8 @@ class Explorer:
                     if outcome.violation:
                         return report(outcome.violation, self._event(machine, what), at=state)
                     after, more = _applied(parts, (), machine, outcome)
-                    successor = after, sent | _set(more)
+                    survive = 0 if what < 0 and ~what in self.machines[machine].quiet else sent
+                    successor = after, survive | _set(more)
                     sets = largest.setdefault(after, [])
                     if not any(successor[1] | other == other for other in sets):
                         largest[after] = [other for other in sets if other | successor[1] != successor[1]] + [successor[1]]
@@ -342,6 +348,44 @@ class Explorer:
             if stuck := self._finish((state[0], (), _NOTHING_LEFT), finishing):
                 return report(stuck, at=state)
         return report()
+
+    def wander(
+        self, chance: random.Random, steps: int, *, loss: float = 0.03, duplicate: float = 0.05, timeout: float = 0.1,
+        finish: bool = True,
+    ) -> Report:  # fmt: skip
+        """Takes one random path of ``steps``, and then lets the network run on without faults (``finish``).
+
+        A step is a time-out of any timer of any machine with probability ``timeout``, else an arrival: mostly of the frame that
+        has been under way longest, sometimes of any. Arriving frames are lost, or stay under way as well, with the other
+        probabilities. Before a quiet timer expires all frames are lost.
+        """
+        parts, way = self._start[0], []
+        frames = list(self._start[1])
+        timers = [(m, t) for m, machine in enumerate(self.machines) for t in machine.timers]
+        for step in range(steps):
+            if not frames or chance.random() < timeout:
+                machine, timer = chance.choice(timers)
+                what = ~timer
+                if timer in self.machines[machine].quiet and self._ask(machine, parts[machine], what) is not None:
+                    frames.clear()
+            else:
+                place = 0 if chance.random() < 0.8 else chance.randrange(len(frames))
+                what, fate = frames[place], chance.random()
+                if not loss <= fate < loss + duplicate:
+                    del frames[place]
+                if fate < loss:
+                    continue
+                machine = self._frames[what][0]
+            outcome = self._ask(machine, parts[machine], what)
+            if outcome is None:
+                continue
+            way.append(self._event(machine, what))
+            if outcome.violation:
+                return self._report(step, step, False, outcome.violation, tuple(way))
+            parts = (*parts[:machine], outcome.part, *parts[machine + 1 :])
+            frames += outcome.frames
+        stuck = self._finish((parts, tuple(frames), _NOTHING_LEFT), set()) if finish else None
+        return self._report(steps, steps, False, stuck, tuple(way) if stuck else ())
 
     def _events(self, sent: int) -> Iterator[tuple[int, int]]:
         """All that may happen: machine, and frame of the set ``sent`` or ~timer."""

@@ -1,0 +1,261 @@
+"""Jobs one after the other for the explorer: controller, switches and hosts begin anew, at any time and each by itself.
+
+    explorer = jobs(program, topology, ["next", "lost"])     # three jobs of one number, in the same slots
+    report = explorer.saturate()
+
+Real controllers (ina/control/controller.py) admit the jobs while the explorer is made; what they have written is kept as one
+era for each job. In the walk a machine stands for them: it tells switches and hosts of the next era, and tells them again until
+they have heard. Messages may be late, lost or repeated like any frame, so switches of a tree change at different times, and hosts
+go on with the old job for as long as they like, while what they have sent may come for ever. Leases are given when all switches
+have changed, as a controller does. Only where nobody knows the last job's life (GONE) its hosts have stopped before, and what
+they have sent dies out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ina.control.controller import Controller, Job, switch_address
+from ina.control.programs.switchml import SwitchML
+from ina.emulator.explorable import SwitchMachine, WorkerMachine, describe
+from ina.emulator.explorer import Explorer, Machine, Sent
+from ina.switch.embedded import Switch
+from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, insert
+from ina.transport.config import WorkerConfig
+from ina.transport.worker import Worker
+from topologies import Topology
+from topologies.tree import aggregation_tree
+
+NEXT, LOST, OLD, GONE = "next", "lost", "old", "gone"
+BETWEEN = {
+    NEXT: "the controller goes on, or begins anew with its state: the next job",
+    LOST: "a controller begins without a state",
+    OLD: "a controller begins with a state that is older than the last job",
+    GONE: "a controller begins without a state when the last job has ended, and waits for a packet lifetime",
+}
+CONTROL = 1 << 16  # of every machine: the port towards the controller; frames there: what, and the era
+WRITE, STOP, LEASE, DONE = b"WSLD"
+
+
+class OneNumber(SwitchML):
+    """So that every job gets the number of the one before."""
+
+    max_jobs = 1
+
+
+@dataclass(frozen=True)
+class Era:
+    """One job: the ``entries`` of each switch, and what each host, by name, is told."""
+
+    entries: dict[str, list[Entity]]
+    workers: dict[str, WorkerConfig]
+
+
+class ControllerMachine(Machine):
+    """Switches, then hosts, by port. It writes an era at all switches, then leases it to the hosts, and goes on to the next:
+    after GONE when all hosts have stopped, and nothing is under way. Timers: 0: it goes on; 1: that, later; 2: somebody may not
+    have heard."""
+
+    name, timers, quiet = "controller", (0, 1, 2), (1,)
+
+    def __init__(self, switches: int, hosts: int, between: Sequence[str]):
+        self._switches, self._hosts, self._between = range(switches), range(switches, switches + hosts), between
+        self.era, self.doing, self._answers = 0, LEASE, 0  # bit i: port i has done it
+
+    def receive(self, port: int, frame: bytes) -> Sent:
+        if frame[1:] != bytes([self.era, self.doing]):
+            return []
+        self._answers |= 1 << port
+        if self.doing == WRITE and not self._silent:
+            return self._begin(LEASE)
+        return []
+
+    def expire(self, timer: int) -> Sent | None:
+        if timer == 2:
+            return self._say()
+        if self.done():
+            return None
+        if self._between[self.era] == GONE and timer == 0:
+            return None if self.doing == STOP else self._begin(STOP)
+        if (timer == 1) != (self.doing == STOP) or (timer == 1 and self._silent):
+            return None
+        self.era += 1
+        return self._begin(WRITE)
+
+    def _begin(self, what: int) -> Sent:
+        self.doing, self._answers = what, 0
+        return self._say()
+
+    @property
+    def _silent(self) -> list[int]:
+        ports = self._switches if self.doing == WRITE else self._hosts
+        return [port for port in ports if not self._answers >> port & 1]
+
+    def _say(self) -> Sent:
+        return [(port, bytes([self.doing, self.era])) for port in self._silent]
+
+    def save(self) -> tuple[bytes, bytes]:
+        saved = bytes([self.era, self.doing]) + self._answers.to_bytes(8, "big")
+        return saved, saved
+
+    def restore(self, saved: bytes) -> None:
+        self.era, self.doing, self._answers = saved[0], saved[1], int.from_bytes(saved[2:], "big")
+
+    def done(self) -> bool:
+        return self.era == len(self._between)
+
+
+class EraSwitch(Machine):
+    """One switch, with the tables of each era; registers stay when they change."""
+
+    def __init__(self, name: str, eras: Sequence[SwitchMachine]):
+        self.name, self.timers, self._eras, self.era = name, eras[0].timers, eras, 0
+
+    def receive(self, port: int, frame: bytes) -> Sent:
+        if port != CONTROL:
+            return self._eras[self.era].receive(port, frame)
+        if frame[1] > self.era:
+            registers = self._eras[self.era].save()[1]
+            self.era = frame[1]
+            self._eras[self.era].restore(registers)
+        return [(CONTROL, bytes([DONE, self.era, WRITE]))]
+
+    def expire(self, timer: int) -> Sent | None:
+        return self._eras[self.era].expire(timer)
+
+    def save(self) -> tuple[bytes, bytes]:
+        behaviour, whole = self._eras[self.era].save()
+        return bytes([self.era]) + behaviour, bytes([self.era]) + whole
+
+    def restore(self, saved: bytes) -> None:
+        self.era = saved[0]
+        self._eras[self.era].restore(saved[1:])
+
+
+class EraHost(Machine):
+    """One host, which has a worker of its own in each era."""
+
+    def __init__(self, name: str, eras: Sequence[WorkerMachine]):
+        self.name, self.timers, self._eras = name, eras[0].timers, eras
+        self.era, self._stopped = 0, False
+        self._new = [machine.save()[1] for machine in eras]
+
+    def start(self) -> Sent:
+        return self._eras[0].start()
+
+    def receive(self, port: int, frame: bytes) -> Sent:
+        if port != CONTROL:
+            return [] if self._stopped else self._eras[self.era].receive(port, frame)
+        what, era = frame
+        if what == LEASE and era > self.era:
+            self.era, self._stopped = era, False
+            self._eras[era].restore(self._new[era])
+            return self._eras[era].start()
+        if what == STOP and era == self.era:
+            self._stopped = True
+        return [(CONTROL, bytes([DONE, era, STOP]))] if what == STOP and era <= self.era else []
+
+    def expire(self, timer: int) -> Sent | None:
+        return None if self._stopped else self._eras[self.era].expire(timer)
+
+    def save(self) -> tuple[bytes, bytes]:
+        behaviour, whole = self._eras[self.era].save()
+        head = bytes([self.era, self._stopped])
+        return head + behaviour, head + whole
+
+    def restore(self, saved: bytes) -> None:
+        self.era, self._stopped = saved[0], bool(saved[1])
+        self._eras[self.era].restore(saved[2:])
+
+    def violation(self) -> str | None:
+        return self._eras[self.era].violation()
+
+    def done(self) -> bool:
+        return self.era == len(self._eras) - 1 and self._eras[self.era].done()
+
+
+def jobs(
+    program, topology: Topology, between: Sequence[str], *, slots: int = 1, values: int = 32, elements: int = 32,
+    restarts: bool = False, chance: Callable[[int], random.Random] = random.Random,
+) -> Explorer:  # fmt: skip
+    """SwitchML jobs of a worker at each host: the first, and one after each of ``between``, which are keys of BETWEEN. All
+    have one number and the same slots, and sums of their own.
+
+    ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``restarts``: of switches, at any time. ``chance``: of the
+    controller that begins as the given one, from 0.
+    """
+    eras = _eras(program, topology, between, slots, values, chance)
+    rng = np.random.default_rng(1)
+    sources = [[rng.integers(-(2**31), 2**31, elements, dtype=np.int64).astype(np.int32) for _ in topology.hosts] for _ in eras]
+    hosts = [EraHost(host.name, [
+        WorkerMachine(host.name, Worker(era.workers[host.name]), each[i], np.sum(each, axis=0, dtype=np.int32))
+        for era, each in zip(eras, sources, strict=True)]) for i, host in enumerate(topology.hosts)]  # fmt: skip
+    switches = [EraSwitch(node.name, [SwitchMachine(node.name, _switch(program, topology, node.name, era), restarts)
+                                      for era in eras]) for node in topology.switches]  # fmt: skip
+    controller = ControllerMachine(len(switches), len(hosts), between)
+    wires = [((a.node, a.port), (b.node, b.port)) for a, b in topology.ends]
+    wires += [(("controller", port), (machine.name, CONTROL)) for port, machine in enumerate([*switches, *hosts])]
+    return Explorer([*hosts, *switches, controller], wires, _describe)
+
+
+def _eras(program, topology: Topology, between: Sequence[str], slots: int, values: int,
+          chance: Callable[[int], random.Random]) -> list[Era]:
+    """What controllers write and say."""
+    hosts = [host.name for host in topology.hosts]
+    targets = {node.name: Switch(program) for node in topology.switches}
+
+    def begun(number: int) -> Controller:
+        return Controller(targets, slots, protocol=OneNumber(), topology=topology, chance=chance(number))
+
+    controller, started, eras = begun(0), 1, []
+    before = controller.snapshot()
+    for step in [NEXT, *between]:
+        if step in (NEXT, GONE):
+            for name in list(controller.jobs):
+                controller.release(name)
+        if step != NEXT:
+            controller, started = begun(started), started + 1
+            if step == OLD:
+                controller.restore(before)
+            controller.survey()
+        before = controller.snapshot()
+        job = controller.admit("explored", len(hosts), slots, tree=aggregation_tree(topology, hosts))
+        for index in range(len(hosts)):
+            controller.attach(job, index)
+        eras.append(Era({name: _held(target) for name, target in targets.items()},
+                        {host: _config(topology, job, index, slots, values) for index, host in enumerate(hosts)}))  # fmt: skip
+    return eras
+
+
+def _config(topology: Topology, job: Job, index: int, slots: int, values: int) -> WorkerConfig:
+    return WorkerConfig(
+        worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
+        address=job.attached[index].address, switch=switch_address(topology.switch_of(job.hosts[index])),
+        rto_min=1.0, rto_max=1.0, timeout=1e5,
+    )  # fmt: skip
+
+
+def _held(target: Switch) -> list[Entity]:
+    patterns = [*(TableEntry(table) for table in OneNumber.tables), MulticastGroupEntry(0)]
+    return [entity for entity in target.read(patterns) if not getattr(entity, "is_default", False)]
+
+
+def _switch(program, topology: Topology, name: str, era: Era) -> Switch:
+    """With the entries of one era."""
+    switch = Switch(program)
+    switch.write(insert(*sorted(era.entries[name], key=lambda entity: isinstance(entity, TableEntry))))
+    for ends in topology.ends:
+        for end in ends:
+            if end.node == name:
+                switch.add_port(end.port)
+    return switch
+
+
+def _describe(frame: bytes) -> str:
+    if len(frame) < 4:
+        return {WRITE: "entries", DONE: "answer", LEASE: "lease", STOP: "end"}[frame[0]] + f" of job {frame[1]}"
+    return f"{describe(frame)} of life {frame[51]}"

@@ -1,0 +1,143 @@
+"""Jobs one after the other, over the real compiled program, worker and controller: none gets what another has left."""
+
+import random
+import re
+import shutil
+
+import pytest
+from capabilities import need
+
+from ina import paths
+from ina.cli import main
+from ina.compiler.build import compile_program
+from ina.control.controller import Controller
+from ina.emulator.restarts import ControllerMachine, jobs
+from ina.switch.embedded import Program
+from topologies import load
+
+need("cc")
+
+PAIR = load("star", hosts=2)
+LEAVES = load("leaf-spine", leaves=2, spines=1, hosts=1)
+WRONG = "finished with a wrong sum|failed: workers do not agree"
+
+
+@pytest.fixture(scope="module")
+def program():
+    built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"})
+    return Program(built.so_path)
+
+
+def alike(number):
+    """The chance of a controller that begins where the one before it did: as if it had been in a file that is older."""
+    return random.Random(1)
+
+
+@pytest.mark.parametrize(("between", "elements", "states"), [
+    (["next"], 32, 2414), (["lost"], 32, 2414), (["old"], 32, 2414), (["lost", "lost"], 7, 2354), (["next", "old"], 7, 2354),
+    (["gone"], 32, 100),
+])  # fmt: skip
+def test_no_job_gets_the_sums_of_the_one_before(program, between, elements, states):
+    """Whatever was ever sent may arrive at any time, and hosts, switches and controller begin anew when they like."""
+    report = jobs(program, PAIR, between, elements=elements).saturate()
+    assert report.violation is None, "\n".join((report.violation, *report.steps))
+    assert report.complete and report.states >= states
+
+
+def test_in_a_tree_whose_switches_change_at_different_times(program):
+    report = jobs(program, LEAVES, ["lost"], elements=7).saturate()
+    assert report.violation is None, "\n".join((report.violation, *report.steps))
+    assert report.complete and report.states > 1000
+
+
+@pytest.mark.parametrize("between", [["next"], ["lost", "old"]])
+def test_switches_that_lose_their_registers_too(program, between):
+    report = jobs(program, PAIR, between, elements=7, restarts=True).saturate(finish=False)
+    assert report.violation is None, "\n".join((report.violation, *report.steps))
+    assert report.complete and report.states > 1000
+
+
+STEPS = ["next", "lost", "old", "gone"]
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["registers stay", "registers may go"])
+@pytest.mark.parametrize("topology", [load("star", hosts=3), LEAVES], ids=["one switch", "tree"])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_walks_of_larger_jobs(seed, topology, restarts):
+    """Five jobs of many packets in four slots, on random paths: faults, and ends of controllers, hosts and registers."""
+    built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "4"})
+    chance = random.Random(seed)
+    explorer = jobs(Program(built.so_path), topology, chance.choices(STEPS, k=4), slots=4, elements=300, restarts=restarts,
+                    chance=lambda number: random.Random(10 * seed + number))  # fmt: skip
+    report = explorer.wander(chance, 1500, timeout=0.05, finish=not restarts)
+    assert report.violation is None, "\n".join((report.violation, *report.steps))
+    assert report.local["controller"] > 2, "no other job has begun"
+
+
+def test_random_walks_find_incarnations_that_go_on_from_a_file(program):
+    """As those above, with controllers that begin where the first one did."""
+    found = [jobs(program, PAIR, ["lost", "lost"], elements=7, chance=alike).wander(random.Random(seed), 300).violation
+             for seed in range(40)]  # fmt: skip
+    assert any(found)
+
+
+@pytest.mark.parametrize(("file", "old", "new", "found"), [
+    ("phase.p4", "incarnation == meta.incarnation && seen != 0", "seen != 0", f"{WRONG}|does not finish"),  # other lives: stuck
+    ("admission.p4", "meta.strict == 1 && (bit<8>)hdr.exponents.e1 != own_life", "false", WRONG),
+], ids=["rows are told by nothing", "lives are not compared"])  # fmt: skip
+@pytest.mark.parametrize("between", [["next"], ["lost"]])
+def test_what_programs_must_compare(tmp_path, file, old, new, found, between):
+    folder = shutil.copytree(paths.p4_dir(), tmp_path / "p4")
+    text = (folder / "include" / file).read_text()
+    assert text.count(old) == 1
+    (folder / "include" / file).write_text(text.replace(old, new))
+    built = compile_program(folder / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"}, cflags=["-O1"])
+    report = jobs(Program(built.so_path), PAIR, between).saturate(max_states=20_000)
+    assert report.violation is not None and re.search(found, report.violation), report
+
+
+class OneLife(random.Random):
+    """Lives that nobody knows begin at the same one, always; incarnations do not."""
+
+    def randint(self, a, b):
+        return 7 if b < 2**16 else super().randint(a, b)
+
+
+def told_by_lives_only(folder):
+    """The program of rows that have lives in the place of incarnations."""
+    folder = shutil.copytree(paths.p4_dir(), folder / "p4")
+    admission = folder / "include" / "admission.p4"
+    admission.write_text(admission.read_text().replace("meta.incarnation = incarnation;", "meta.incarnation = (bit<32>)life;"))
+    built = compile_program(folder / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"}, cflags=["-O1"])
+    return Program(built.so_path)
+
+
+def test_a_life_that_nobody_knew_of_may_be_the_same_again(program, tmp_path, monkeypatch):
+    """Once all packets have died out, and where rows are told by incarnations."""
+    report = jobs(program, PAIR, ["gone"], chance=OneLife).saturate()
+    assert report.violation is None, "\n".join((report.violation, *report.steps))
+    assert report.complete and report.states > 200
+    assert re.search(WRONG, jobs(told_by_lives_only(tmp_path), PAIR, ["gone"], chance=OneLife).saturate().violation)
+    monkeypatch.setattr(ControllerMachine, "quiet", ())  # it does not wait
+    assert re.search(WRONG, jobs(program, PAIR, ["gone"], chance=OneLife).saturate().violation)
+
+
+def test_incarnations_that_go_on_from_a_file(program):
+    """Two controllers after another that knew nothing of the first: the rows of the first job are still there."""
+    report = jobs(program, PAIR, ["lost", "lost"], elements=7, chance=alike).saturate()
+    assert report.violation is not None and re.search(WRONG, report.violation)
+
+
+def test_lives_that_are_not_learnt_from_switches(program, monkeypatch):
+    monkeypatch.setattr(Controller, "_learn", lambda self, there: None)
+    report = jobs(program, PAIR, ["lost"], chance=alike).saturate()
+    assert report.violation is not None and re.search(WRONG, report.violation)
+
+
+def test_the_command(capsys):
+    assert main(["explore", "--elements", "7", "--then", "lost", "--then", "next"]) == 0
+    assert "all of them" in (out := capsys.readouterr().out) and "no wrong sum; the job can finish" in out
+    assert main(["explore", "--elements", "7", "--then", "old", "--forgetful"]) == 0
+    assert capsys.readouterr().out.endswith("no wrong sum\n")
+    assert main(["explore", "--then", "lost", "--published"]) == 2
+    assert "--then: jobs of int32 only" in capsys.readouterr().err
