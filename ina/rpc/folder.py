@@ -1,0 +1,58 @@
+"""A folder of certificates for mutual TLS: who has a client's may drive the switch.
+
+    ca.crt                   who signs all others
+    ca.key                   only where certificates are made: on the switch's machine
+    client.crt, client.key   for whoever drives it; a copy for each machine
+    server.name              the name that certificates of servers carry, whatever their address; without this file, clients
+                             compare the address
+    server.crt, server.key   the server's, in a folder from elsewhere; without them one is made at each start, with ca.key
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+NAME = "ina-switch"
+FOR_CLIENTS = ("ca.crt", "client.crt", "client.key", "server.name")
+
+
+def default_folder() -> Path:
+    """`$INA_TLS`, else `tls` in the folder of ina.toml: `$XDG_CONFIG_HOME/ina` or `~/.config/ina`."""
+    if chosen := os.environ.get("INA_TLS"):
+        return Path(chosen).absolute()
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return (base if base.is_absolute() else Path.home() / ".config") / "ina" / "tls"
+
+
+def read(folder: Path, *names: str) -> list[bytes]:
+    """Contents of files of the folder. Raises OSError: one is missing, or others could read a key or replace a file."""
+    contents = []
+    if folder.exists():
+        _check(folder, 0o022, "a folder in which others can write")
+    for name in names:
+        path = folder / name
+        try:
+            contents.append(path.read_bytes())
+        except OSError as error:
+            raise type(error)(f"{path}: {error.strerror}: expected a folder with {', '.join(names)}") from None
+        if name.endswith(".key"):
+            _check(path, 0o077, "a key that others can read")
+    return contents
+
+
+def _check(path: Path, forbidden: int, what: str) -> None:
+    """Raises PermissionError where somebody else could pose as this user."""
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & forbidden:
+        raise PermissionError(f"{path}: {what} (user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}): expected one of user "
+                              f"{os.geteuid()}, and chmod {'go-w' if forbidden == 0o022 else '600'}")  # fmt: skip
+
+
+def server_name(folder: Path) -> str:
+    """What is in server.name; empty: clients compare the address."""
+    with suppress(FileNotFoundError):
+        return (folder / "server.name").read_text(encoding="ascii").strip()
+    return ""
