@@ -85,7 +85,7 @@ def a_target(kind, source, folder):
         return
     with Device(device_id=3) as device, Server(device, "127.0.0.1:0") as server:
         with RemoteSwitch(server.address, device_id=3) as remote:
-            remote.set_pipeline(compiled.p4info, str(compiled.so_path).encode())
+            remote.set_pipeline(compiled.p4info, compiled.so_path.read_bytes())
             yield remote
 
 
@@ -230,7 +230,7 @@ def test_the_controller_runs_a_job_on_a_switch_that_it_reaches_by_p4runtime():
     compiled = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})
     pairs = [memory_pair(256, 2048) for _ in range(2)]
     with Device(device_id=1) as device, Server(device, "127.0.0.1:0") as server, RemoteSwitch(server.address) as remote:
-        remote.set_pipeline(compiled.p4info, str(compiled.so_path).encode())
+        remote.set_pipeline(compiled.p4info, compiled.so_path.read_bytes())
         controller = Controller(remote, slots=64)
         job = controller.admit("job", workers=2, slots=16)
         for i, (inside, _) in enumerate(pairs):
