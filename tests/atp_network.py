@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import heapq
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from capabilities import need
@@ -21,7 +21,7 @@ from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
 from ina.paths import p4_dir
 from ina.switch import Program, Switch
-from ina.switch.entities import insert
+from ina.switch.entities import TableEntry, insert, modify
 from ina.transport import Address, Event, Worker, WorkerConfig, worker_address
 from ina.transport.config import ATP_SWITCH, SERVER
 from ina.transport.parameter_server import ParameterServer, ServerConfig
@@ -137,6 +137,17 @@ class Network:
         program = self.plain if spec.plain else self.program
         entities = [*program.job(place), *(e for c in children for e in program.child(place, c)), program.group(place, children)]
         self.switches[switch].write(insert(*entities))
+
+    def renew(self, number: int, incarnation: int, life: int) -> None:
+        """Another job gets the number: its workers and server are in the places of the old ones, whose frames are under way."""
+        for switch in self.switches:
+            for entry in switch.read([TableEntry("job", {"hdr.atp.job": number})]):
+                switch.write(modify(replace(entry, params={**entry.params, "incarnation": incarnation, "life": life})))
+        job = self.jobs[number]
+        job.life, job.server = life, ParameterServer(replace(job.server.config, life=life), self.now)
+        job.workers = [Worker(replace(worker.config, life=life), self.now) for worker in job.workers]
+        self.events[number] = [[] for _ in job.workers]
+        self._timers = {at: timer for at, timer in self._timers.items() if at[0] != number}
 
     # ---- running
 

@@ -4,13 +4,17 @@ import random
 import re
 import shutil
 
+import numpy as np
 import pytest
+from atp_network import US, Faults, JobSpec, Network
 from capabilities import need
 
 from ina import paths
 from ina.cli import main
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
+from ina.control.lives import Incarnations, Lives
+from ina.emulator.explorable import SwitchMachine
 from ina.emulator.restarts import ControllerMachine, jobs
 from ina.switch.embedded import Program
 from topologies import load
@@ -79,6 +83,57 @@ def test_random_walks_find_incarnations_that_go_on_from_a_file(program):
     found = [jobs(program, PAIR, ["lost", "lost"], elements=7, chance=alike).wander(random.Random(seed), 300).violation
              for seed in range(40)]  # fmt: skip
     assert any(found)
+
+
+def atp(seed, incarnations):
+    """ATP jobs of two numbers, one of which is given to another job now and then, on an event clock with losses, duplicates and
+    delays; switches may lose their registers. What was wrong."""
+    chance = random.Random(seed)
+    network = Network([JobSpec(3, 8), JobSpec(2, 8)], pool=8, leaves=chance.choice([0, 2]), seed=seed,
+                      faults=Faults(0.02, 0.05, 0.05))  # fmt: skip
+    lives, tensors, wrong = Lives(2**16 - 1, chance), {0: [], 1: []}, []
+    machines = [SwitchMachine("", switch, restarts=True) for switch in network.switches]
+
+    def check(number):
+        for index, events in enumerate(network.events[number]):
+            if any(event.code for event in events):
+                wrong.append(f"job {number}, worker {index} failed")
+            elif len(events) == len(tensors[number]):
+                wrong.extend(f"job {number}, worker {index}" for rows, sums in tensors[number] if (rows[index] != sums).any())
+
+    for _ in range(8):
+        for number in tensors:
+            values = [[chance.randrange(-(2**31), 2**31) for _ in range(500)] for _ in network.jobs[number].workers]
+            rows = np.array(values, np.int32)
+            tensors[number].append((rows, rows.sum(axis=0, dtype=np.int32)))
+            network.submit(number, rows)
+        network.run(until=network.now + chance.randrange(5, 300) * US)
+        if chance.random() < 0.3:
+            chance.choice(machines).expire(0)
+        number = chance.randrange(2)
+        check(number)
+        tensors[number].clear()
+        network.renew(number, incarnations.give(), lives.give(number))
+    network.run()
+    for number, job in tensors.items():
+        assert all(len(events) == len(job) for events in network.events[number])
+        check(number)
+    return wrong
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_walks_of_atp_jobs(seed):
+    assert atp(seed, Incarnations(random.Random(seed))) == []
+
+
+def test_random_walks_find_aggregators_of_another_job():
+    """Where all jobs have one incarnation, and lives do not meet: only what aggregators hold is mistaken."""
+
+    class Same:
+        def give(self):
+            return 5
+
+    assert any(atp(seed, Same()) for seed in range(6))
 
 
 @pytest.mark.parametrize(("file", "old", "new", "found"), [

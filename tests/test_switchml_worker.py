@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from model_network import DELAY, US, Faults, Network
 
 from ina import codec
-from ina.transport import JobAborted, JobMismatch, JobTimeout, Worker, WorkerConfig, slots_for
+from ina.transport import JobAborted, JobMismatch, JobTimeout, Worker, WorkerConfig, protocols, slots_for
 
 FAULTS = [
     Faults(),
@@ -451,12 +451,24 @@ def test_explicit_time_outs():
         ({"workers": 1025}, "workers: 1025"),
             ({"workers": 33, "protocol": "atp"}, "workers: 33"), ({"worker": 2}, "worker: 2"), ({"slots": 3}, "power of two"),
         ({"slots": 16384}, "slots: 16384"), ({"values": 100}, "values: 100"), ({"rto_min": 0}, "rto_min"),
-        ({"timeout": 0}, "timeout"), ({"job": 256}, "job: 256"),
+        ({"timeout": 0}, "timeout"), ({"job": 256}, "job: 256"), ({"life": 0}, "life: 0"), ({"life": 65536}, "life: 65536"),
     ],
 )  # fmt: skip
 def test_configuration_is_checked(config, text):
     with pytest.raises(ValueError, match=text):
         WorkerConfig(**{"worker": 0, "workers": 2, "life": 1} | config)
+
+
+def test_no_worker_has_a_life_unless_it_is_told():
+    """What two runs took for granted was one job to the switch."""
+    with pytest.raises(TypeError, match="life"):
+        WorkerConfig(0, 2)
+    with pytest.raises(ValueError, match="the protocol refuses .*life=256"):
+        Worker(WorkerConfig(0, 2, life=256))
+    assert Worker(WorkerConfig(0, 2, life=256, protocol="atp")).config.life == 256
+    config = WorkerConfig(0, 2, life=1).to_c()
+    config.life = 0  # as C leaves what nobody sets
+    assert protocols.named("switchml").state_size(config) == protocols.named("atp").state_size(config) == 0
 
 
 @pytest.mark.parametrize(

@@ -138,7 +138,8 @@ class Controller:
         return child
 
     def detach(self, job: Job, worker: int) -> None:
-        """A worker is gone; its place waits for another process. Raises AdmissionError."""
+        """Take ``attach`` back: of a worker that was told nothing of it yet. One that may have sent must not be replaced, since
+        whoever began anew in its place would meet rows in which it was seen. Raises AdmissionError."""
         if worker not in job.attached:
             raise AdmissionError("unknown", f"worker {worker} of job {job.name!r} is not attached")
         branch = job.branch_of(worker)
