@@ -225,6 +225,7 @@ class Workers:
         self.tree, self.hosts, self.job = tree, hosts, job
         self.clients: list[Client] = []
         self.endpoints: list[Endpoint] = []
+        self.incarnation = 0  # of their job, once they have it
         try:
             for a, host in zip(self.connect(), hosts, strict=True):
                 config = WorkerConfig(
@@ -232,6 +233,7 @@ class Workers:
                     values=a.values, address=a.address, switch=a.switch, rto_min=10e-3, timeout=60.0)  # fmt: skip
                 alive = self.clients[a.worker].fileno() if watched else -1
                 self.endpoints.append(Endpoint(config, tree.hosts[host].open(1), alive))
+                self.incarnation = a.incarnation
         except BaseException:
             self.close()
             raise
@@ -245,7 +247,7 @@ class Workers:
             client.join(self.job, i)
         for client in self.clients:
             client.admit(self.job, len(self.hosts))
-        return [client.attach(self.job, i, "udp") for i, client in enumerate(self.clients)]
+        return [client.attach(self.job, i, "udp", held=self.incarnation) for i, client in enumerate(self.clients)]
 
     def begin(self, count: int, seed: int = 1):
         """An all-reduce of full-range integers; the sums that are to come out, and what `end` takes."""
