@@ -48,6 +48,18 @@ def test_no_job_gets_the_sums_of_the_one_before(program, between, elements, stat
     assert report.complete and report.states >= states
 
 
+@pytest.mark.parametrize(("between", "elements", "restarts", "states"), [
+    (["lost"], 32, False, 2414), (["lost", "next"], 7, True, 14_310),
+])  # fmt: skip
+def test_the_twin_for_tofino(between, elements, restarts, states):
+    """In as many states, where registers stay."""
+    sizes = {"VALUES": "32", "SLOTS": "2"}
+    built = compile_program(paths.p4_dir() / "tofino" / "switchml.p4", defines=sizes, include_dirs=[paths.p4_dir()])
+    report = jobs(Program(built.so_path), PAIR, between, elements=elements, restarts=restarts).saturate(finish=not restarts)
+    assert report.violation is None, "\n".join((report.violation, *report.steps))
+    assert report.complete and report.states == states
+
+
 def test_in_a_tree_whose_switches_change_at_different_times(program):
     report = jobs(program, LEAVES, ["lost"], elements=7).saturate()
     assert report.violation is None, "\n".join((report.violation, *report.steps))
