@@ -17,6 +17,7 @@ from ina.experiment.timeline import Timeline
 need("chakra", "cc")
 from chakra.schema.protobuf.et_def_pb2 import (  # noqa: E402
     ALL_REDUCE,
+    BROADCAST,
     COMM_COLL_NODE,
     COMM_RECV_NODE,
     COMM_SEND_NODE,
@@ -24,6 +25,7 @@ from chakra.schema.protobuf.et_def_pb2 import (  # noqa: E402
     MEM_LOAD_NODE,
     METADATA_NODE,
     AttributeProto,
+    BoolList,
     GlobalMetadata,
     Node,
 )
@@ -174,11 +176,61 @@ def test_compressed_files_are_read(tmp_path):
     assert replayed(write(tmp_path, [[all_reduce(1)], [all_reduce(1)]], gzip.compress)).seconds > 0
 
 
+def rooflines(operations, moved, peak, bandwidth):
+    """As ASTRA-sim writes it (Roofline::get_perf)."""
+    return operations / min(peak, bandwidth * operations / moved)
+
+
+@pytest.mark.parametrize(("operations", "moved"), [(10**12, 10**6), (10**6, 10**9), (3 * 10**9, 10**7)])
+def test_nodes_without_a_duration_take_what_a_roofline_says(tmp_path, operations, moved):
+    peak, bandwidth = 312e12, 2e12
+    trace = write(tmp_path, [[node(1, COMP_NODE, num_ops=operations, tensor_size=moved), node(2, COMP_NODE, [1], us=5)]])
+    keys = {"peak_flops": peak, "memory_bandwidth": bandwidth}
+    expected = rooflines(operations, moved, peak, bandwidth)
+    assert replayed(trace, **keys).seconds == pytest.approx(expected + 5e-6, abs=1e-12)
+    assert replayed(trace, compute=0.5, **keys).seconds == pytest.approx((expected + 5e-6) / 2, abs=1e-12)
+
+
+def test_one_bound_needs_one_key_and_a_measured_duration_none(tmp_path):
+    def seconds(name, attributes, **keys):
+        (tmp_path / name).mkdir()
+        return replayed(write(tmp_path / name, [[node(1, COMP_NODE, **attributes)]]), **keys).seconds
+
+    assert seconds("operations", {"num_ops": 10**9}, peak_flops=1e12) == pytest.approx(1e-3)
+    assert seconds("bytes", {"tensor_size": 10**9}, memory_bandwidth=1e12) == pytest.approx(1e-3)
+    assert seconds("measured", {"num_ops": 10**9, "tensor_size": 10**9, "us": 7}) == 7e-6
+    assert seconds("nothing", {"num_ops": 0, "tensor_size": 0}) == 0
+
+
+def test_attributes_without_a_meaning_here_are_told(tmp_path):
+    rank = [node(1, COMP_NODE, us=1, stream=7, tid=3), all_reduce(2, comm_priority=1), all_reduce(3, [2], comm_priority=2)]
+    assert replayed(write(tmp_path, [rank, rank])).stats["ignored attributes"] == {"comm_priority": 4, "stream": 2}
+    whole = all_reduce(1)
+    whole.attr.append(AttributeProto(name="involved_dim", bool_list=BoolList(values=[True, True])))
+    assert replayed(write(tmp_path, [[whole], [whole]])).stats["ignored attributes"] == {}
+
+
+def part_of_a_topology():
+    made = all_reduce(1, name="tp")
+    made.attr.append(AttributeProto(name="involved_dim", bool_list=BoolList(values=[True, False])))
+    return made
+
+
 @pytest.mark.parametrize(
     ("ranks", "message"),
     [
         ([[node(5, MEM_LOAD_NODE, name="load")]], r"trace\.0\.et: node 5 \('load'\) is a MEM_LOAD_NODE, which cannot be"),
         ([[node(5, 0)]], "node 5 .* is a INVALID_NODE"),
+        ([[node(5, COMP_NODE, name="mm", num_ops=10**9, tensor_size=4096)]], r"trace\.0\.et: node 5 \('mm'\) has num_ops = "
+         r"1e\+09 and tensor_size = 4096, and no duration: .* the keys peak_flops and memory_bandwidth"),
+        ([[node(5, COMP_NODE, tensor_size=4096)]], "node 5 .* the key memory_bandwidth of the rank's GPU"),
+        ([[node(5, COMP_NODE, num_ops=-1)]], "node 5 .*num_ops is -1, expected a number of 0 or more"),
+        ([[node(5, COMP_NODE, num_ops="many")]], "node 5 .*num_ops is 'many', expected a number of 0 or more"),
+        ([[node(5, COMP_NODE, cpu=True, num_ops=10**9)]], "node 5 .* computes on the CPU .* expected duration_micros"),
+        ([[part_of_a_topology()]], r"node 1 \('tp'\): involved_dim is \[True, False\]"),
+        ([[node(1, COMM_COLL_NODE, comm_type=BROADCAST, comm_size=4, root=2)]], "node 1 .*root is 2: expected 0"),
+        ([[node(1, COMM_SEND_NODE, comm_size=4, comm_src=1, comm_dst=1)], []], "node 1 .*send of rank 1, in the file of rank 0"),
+        ([[node(1, COMM_SEND_NODE, comm_size=4, comm_dst=1, comm_tag="a")], []], "comm_tag is 'a', expected a number"),
         ([[all_reduce(1, [3])]], "node 1 .* comes after node 3, which is not there"),
         ([[all_reduce(1), all_reduce(1)]], "node 1 is there twice"),
         ([[node(1, COMM_COLL_NODE, comm_type=77, comm_size=4)]], "comm_type 77, expected one of ALL_REDUCE"),

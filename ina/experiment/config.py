@@ -395,12 +395,16 @@ class Trace(Virtual):
     trace: str = key("", "path of the files without their ends, which are .0.et, .1.et, ...: one a rank")
     groups: str = key("", "JSON file of process groups' ranks, as ASTRA-sim has it; empty: all, or what the trace says")
     compute: float = key(1.0, "times of the trace are multiplied by this")
+    peak_flops: float = key(0.0, "FLOP/s of a rank's GPU, for nodes with num_ops and no duration; 0: not known")
+    memory_bandwidth: float = key(0.0, "byte/s of its memory, for nodes with tensor_size and no duration; 0: not known")
 
     def __post_init__(self) -> None:
         need, files = self.need, len(trace_files(self.trace))
         need(self.kind == "trace", "kind", "'trace'")
         need(files > 0, "trace", f"a path with which {Path(self.trace).name}.0.et begins the files of a trace")
         need(self.workers in (0, files), "workers", f"0, or {files}: there are so many files")
+        for name in ("peak_flops", "memory_bandwidth"):
+            need(0 <= getattr(self, name) < 1e30, name, "0 or more, below 1e30")
         object.__setattr__(self, "workers", files)
         need(0 <= self.compute <= 1e6, "compute", "0 to a million")
         super().__post_init__()

@@ -67,7 +67,7 @@ class Rank:
 
 def replay(config: Trace, timeline: Timeline | None = None) -> list[Replayed]:
     """Runs the trace and notes in ``timeline`` what happened. Raises as allreduce.reduce does."""
-    traces = chakra.read(config.trace, config.groups)
+    traces = chakra.read(config.trace, config.groups, chakra.Roofline(config.peak_flops, config.memory_bandwidth))
     _match(config, traces)
     place, timeline = networks.place(config), timeline or Timeline()
     with networks.fabric(config, place) as fabric:
@@ -250,7 +250,8 @@ class Replay:
             job="trace", workers=len(self.ranks), nodes=sum(map(len, self.traces.ranks)), seconds=seconds,
             bytes=statistics.mean([sum(n.bytes for n in nodes) for nodes in self.traces.ranks]), compute_by_rank=computing,
             counts=dict(counts), checked=self.config.payload,
-            stats=networks.counters(self.fabric, self.config, list(self.jobs.values()), self.hosts),
+            stats={**networks.counters(self.fabric, self.config, list(self.jobs.values()), self.hosts),
+                   "ignored attributes": self.traces.ignored},
             **networks.link_figures(self.fabric, max(seconds, 1e-12)),
         )  # fmt: skip
 
