@@ -1,12 +1,17 @@
-/* One direction of a link, sans-IO. Items wait in one ring and fly in another; both are first in, first out. */
+/* One direction of a link, sans-IO. Items wait in one ring and fly in another; both are first in, first out, and grow. */
 #include "link.h"
 
+#include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 __extension__ typedef unsigned __int128 u128;
 
-struct fifo {
-    uint32_t first, count;
+enum { FIRST_CAPACITY = 16 };
+
+struct ring {
+    struct ina_link_item *items;
+    uint32_t first, count, capacity; /* capacity: 0 or a power of two */
 };
 
 struct ina_link {
@@ -14,15 +19,9 @@ struct ina_link {
     uint64_t free_at;       /* when the transmitter has sent its last bit */
     uint64_t backlog;       /* bytes waiting */
     uint64_t looked_at;     /* when queue_ps was brought up to date */
-    struct fifo waiting, flying;
-    uint32_t capacity;
-    uint32_t reserved;
+    struct ring waiting, flying;
     struct ina_link_stats stats;
-    struct ina_link_item items[]; /* `capacity` waiting ones, then `capacity` flying ones */
 };
-
-_Static_assert(sizeof(struct ina_link_item) == 32, "no padding: links are compared with memcmp");
-_Static_assert(sizeof(struct ina_link) % sizeof(uint64_t) == 0, "link");
 
 static const uint64_t LATEST = UINT64_MAX - 1; /* UINT64_MAX means never */
 
@@ -36,29 +35,39 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static uint32_t place_of(const struct ina_link *link, const struct fifo *fifo, uint32_t i) /* i <= capacity */
+static struct ina_link_item *at(const struct ring *ring, uint32_t i)
 {
-    const uint64_t place = (uint64_t)fifo->first + i;
-    return (uint32_t)(place < link->capacity ? place : place - link->capacity);
+    return &ring->items[(ring->first + i) & (ring->capacity - 1)];
 }
 
-static struct ina_link_item *waiting_at(struct ina_link *link, uint32_t i)
+/* Makes room for one more. 0, -ENOMEM. */
+static int grow(struct ring *ring)
 {
-    return &link->items[place_of(link, &link->waiting, i)];
+    if (ring->capacity > UINT32_MAX / 2)
+        return -ENOMEM;
+    const uint32_t capacity = ring->capacity ? 2 * ring->capacity : FIRST_CAPACITY;
+    struct ina_link_item *items = malloc(capacity * sizeof *items);
+    if (!items)
+        return -ENOMEM;
+    for (uint32_t i = 0; i < ring->count; i++)
+        items[i] = *at(ring, i);
+    free(ring->items);
+    *ring = (struct ring){.items = items, .count = ring->count, .capacity = capacity};
+    return 0;
 }
 
-static struct ina_link_item *flying_at(struct ina_link *link, uint32_t i)
+static int push(struct ring *ring, const struct ina_link_item *item)
 {
-    return &link->items[(size_t)link->capacity + place_of(link, &link->flying, i)];
+    if (__builtin_expect(ring->count == ring->capacity, 0) && grow(ring))
+        return -ENOMEM;
+    *at(ring, ring->count++) = *item;
+    return 0;
 }
 
-/* Takes the head out and leaves zeroes, so that links with the same past are the same bytes. */
-static void pop(struct fifo *fifo, uint32_t capacity, struct ina_link_item *head, struct ina_link_item *item)
+static void pop(struct ring *ring, struct ina_link_item *item)
 {
-    *item = *head;
-    memset(head, 0, sizeof *head);
-    fifo->count--;
-    fifo->first = fifo->count && fifo->first + 1 < capacity ? fifo->first + 1 : 0; /* an empty one begins anew: few pages */
+    *item = *at(ring, 0);
+    ring->first = --ring->count ? ring->first + 1 : 0; /* an empty one begins anew: few cache lines */
 }
 
 static void count_queue(struct ina_link *link, uint64_t now)
@@ -69,36 +78,35 @@ static void count_queue(struct ina_link *link, uint64_t now)
     }
 }
 
-size_t ina_link_size(uint32_t capacity)
+struct ina_link *ina_link_create(const struct ina_link_config *config)
 {
-    return sizeof(struct ina_link) + 2 * (size_t)capacity * sizeof(struct ina_link_item);
+    struct ina_link *link = calloc(1, sizeof *link);
+    if (link)
+        link->config = *config;
+    return link;
 }
 
-void ina_link_init(struct ina_link *link, const struct ina_link_config *config, uint32_t capacity)
+void ina_link_destroy(struct ina_link *link)
 {
-    memset(link, 0, ina_link_size(capacity));
-    ina_link_start(link, config, capacity);
-}
-
-void ina_link_start(struct ina_link *link, const struct ina_link_config *config, uint32_t capacity)
-{
-    link->config = *config;
-    link->capacity = capacity;
+    if (!link)
+        return;
+    free(link->waiting.items);
+    free(link->flying.items);
+    free(link);
 }
 
 int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uint64_t now)
 {
     const struct ina_link_config *config = &link->config;
-    if ((uint64_t)link->waiting.count + link->flying.count >= link->capacity
-        || (config->queue_bytes && bytes > config->queue_bytes - link->backlog)) {
+    if (config->queue_bytes && bytes > config->queue_bytes - link->backlog) {
         link->stats.tail_drops++;
         return INA_TAIL_DROP;
     }
+    const struct ina_link_item item = {.handle = handle, .enq_time = now, .bytes = bytes, .enq_qdepth = link->waiting.count};
     count_queue(link, now);
+    if (push(&link->waiting, &item))
+        return -ENOMEM;
     int marked = config->ecn_bytes && link->backlog > config->ecn_bytes;
-    *waiting_at(link, link->waiting.count) = (struct ina_link_item){
-        .handle = handle, .enq_time = now, .bytes = bytes, .enq_qdepth = link->waiting.count};
-    link->waiting.count++;
     link->backlog += bytes;
     link->stats.max_queue_bytes = max_u64(link->stats.max_queue_bytes, link->backlog);
     link->stats.ecn_marks += (uint64_t)marked;
@@ -107,10 +115,10 @@ int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uin
 
 int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *item)
 {
-    if (!link->waiting.count || now < link->free_at || now < waiting_at(link, 0)->enq_time)
+    if (!link->waiting.count || now < link->free_at || now < at(&link->waiting, 0)->enq_time)
         return 0;
     count_queue(link, now);
-    pop(&link->waiting, link->capacity, waiting_at(link, 0), item);
+    pop(&link->waiting, item);
     link->backlog -= item->bytes;
     link->stats.waited_ps += now - item->enq_time;
     return 1;
@@ -139,13 +147,11 @@ uint64_t ina_link_send(struct ina_link *link, uint32_t bytes, uint64_t now)
 
 uint64_t ina_link_transmit(struct ina_link *link, const struct ina_link_item *item, uint64_t now)
 {
-    if (link->flying.count == link->capacity) { /* its place was given away between dequeue and transmit */
-        link->stats.tail_drops++;
+    if (link->flying.count == link->flying.capacity && grow(&link->flying))
         return UINT64_MAX;
-    }
     struct ina_link_item sent = *item;
     sent.due = ina_link_send(link, item->bytes, now);
-    *flying_at(link, link->flying.count++) = sent;
+    push(&link->flying, &sent);
     return sent.due;
 }
 
@@ -172,9 +178,9 @@ int ina_link_forward(struct ina_link *link, uint32_t bytes, uint64_t now, uint64
     }
     const uint64_t start = max_u64(now, link->free_at);
     const int queued = ina_link_enqueue(link, 0, bytes, now);
-    if (queued == INA_TAIL_DROP)
+    if (queued == INA_TAIL_DROP || queued < 0)
         return queued;
-    struct ina_link_item *item = waiting_at(link, link->waiting.count - 1);
+    struct ina_link_item *item = at(&link->waiting, link->waiting.count - 1);
     item->due = start;
     item->handle = occupy(link, bytes, start);
     *arrival = later(link->free_at, link->config.delay_ps);
@@ -183,10 +189,10 @@ int ina_link_forward(struct ina_link *link, uint32_t bytes, uint64_t now, uint64
 
 void ina_link_settle(struct ina_link *link, uint64_t now)
 {
-    while (link->waiting.count && waiting_at(link, 0)->due <= now) {
+    while (link->waiting.count && at(&link->waiting, 0)->due <= now) {
         struct ina_link_item item;
-        count_queue(link, waiting_at(link, 0)->due);
-        pop(&link->waiting, link->capacity, waiting_at(link, 0), &item);
+        count_queue(link, at(&link->waiting, 0)->due);
+        pop(&link->waiting, &item);
         link->backlog -= item.bytes;
         link->stats.waited_ps += item.due - item.enq_time;
         count_sent(link, item.bytes, item.handle);
@@ -195,9 +201,9 @@ void ina_link_settle(struct ina_link *link, uint64_t now)
 
 int ina_link_deliver(struct ina_link *link, uint64_t now, struct ina_link_item *item)
 {
-    if (!link->flying.count || now < flying_at(link, 0)->due)
+    if (!link->flying.count || now < at(&link->flying, 0)->due)
         return 0;
-    pop(&link->flying, link->capacity, flying_at(link, 0), item);
+    pop(&link->flying, item);
     return 1;
 }
 
@@ -205,12 +211,17 @@ uint64_t ina_link_next_due(const struct ina_link *link)
 {
     uint64_t due = UINT64_MAX;
     if (link->waiting.count)
-        due = max_u64(link->free_at, link->items[link->waiting.first].enq_time);
+        due = max_u64(link->free_at, at(&link->waiting, 0)->enq_time);
     if (link->flying.count) {
-        uint64_t arrival = link->items[link->capacity + link->flying.first].due;
+        uint64_t arrival = at(&link->flying, 0)->due;
         due = arrival < due ? arrival : due;
     }
     return due;
+}
+
+uint64_t ina_link_head_due(const struct ina_link *link)
+{
+    return link->waiting.count ? at(&link->waiting, 0)->due : UINT64_MAX;
 }
 
 uint32_t ina_link_depth(const struct ina_link *link)

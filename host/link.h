@@ -5,9 +5,7 @@
  * The only queue there is: the real-time switch and virtual time both use it. Items are opaque 64-bit handles
  * of the caller. `rate_bps` 0 means infinitely fast. Sizes on the wire include what the caller says they
  * include (ETHERNET_OVERHEAD below is the usual 24 bytes: preamble 8, FCS 4, inter-frame gap 12).
- * Storage is caller-owned: `ina_link_size(capacity)` bytes, no pointers inside (a snapshot is memcpy).
- * `capacity` bounds the packets on the link, waiting and in flight together (those dequeued and never transmitted leave
- * it): allow for rate * delay beside the queue.
+ * What waits and what flies is kept in rings that grow: a queue without a limit has none but memory.
  *
  * Times never run backwards. A caller that polls (real time) keeps the exact rate by handing in the due times it missed
  * rather than the time of the poll: while ((t = next_due(link)) <= now) { dequeue, transmit and deliver at t }
@@ -24,7 +22,7 @@ enum ina_enqueue { INA_ENQUEUED = 0, INA_ENQUEUED_MARKED = 1, INA_TAIL_DROP = 2 
 struct ina_link_config {
     uint64_t rate_bps;    /* bits per second, 0: infinite */
     uint64_t delay_ps;    /* propagation */
-    uint64_t queue_bytes; /* tail-drop limit of the waiting bytes, 0: unlimited (up to capacity packets) */
+    uint64_t queue_bytes; /* tail-drop limit of the waiting bytes, 0: no limit */
     uint64_t ecn_bytes;   /* mark when more than this waits on arrival (DCTCP, SIGCOMM'10 §3.1), 0: never */
 };
 
@@ -47,16 +45,14 @@ struct ina_link_stats {
 
 struct ina_link;
 
-size_t ina_link_size(uint32_t capacity);
-void ina_link_init(struct ina_link *link, const struct ina_link_config *config, uint32_t capacity);
-/* The same on storage that is zero already: what is never used is never touched. */
-void ina_link_start(struct ina_link *link, const struct ina_link_config *config, uint32_t capacity);
-int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uint64_t now); /* enum ina_enqueue */
+struct ina_link *ina_link_create(const struct ina_link_config *config); /* NULL: out of memory */
+void ina_link_destroy(struct ina_link *link);
+/* enum ina_enqueue, or -ENOMEM: nothing has changed. */
+int ina_link_enqueue(struct ina_link *link, uint64_t handle, uint32_t bytes, uint64_t now);
 /* Head of the queue once the transmitter is free at `now`: 1 and *item, or 0. */
 int ina_link_dequeue(struct ina_link *link, uint64_t now, struct ina_link_item *item);
 /* Serialise a dequeued item (its length may have changed in egress) from `now`, or after what is being sent; returns
- * its arrival time. An item that egress drops is just not transmitted. UINT64_MAX: no room in flight, dropped and
- * counted (only where a caller enqueues between dequeue and transmit). */
+ * its arrival time. An item that egress drops is just not transmitted. UINT64_MAX: out of memory, and it is not sent. */
 uint64_t ina_link_transmit(struct ina_link *link, const struct ina_link_item *item, uint64_t now);
 /* Oldest item that has arrived by `now`: 1 and *item, or 0. */
 int ina_link_deliver(struct ina_link *link, uint64_t now, struct ina_link_item *item);
@@ -70,11 +66,12 @@ uint64_t ina_link_next_due(const struct ina_link *link);
 int ina_link_pass(struct ina_link *link, uint32_t bytes, uint64_t now);
 uint64_t ina_link_send(struct ina_link *link, uint32_t bytes, uint64_t now); /* as transmit; the arrival time */
 uint64_t ina_link_free_at(const struct ina_link *link); /* when `dequeue` has the head of the queue, if there is one */
-/* A packet's whole way at once, for links where nobody looks at it between the queue and the far end (a NIC): enum
- * ina_enqueue, and unless it is dropped the arrival time. Packets that wait are counted as sent when that begins, which
+/* A packet's whole way at once, for links where nobody looks at it between the queue and the far end (a NIC): as
+ * enqueue, and unless it is dropped the arrival time. Packets that wait are counted as sent when that begins, which
  * `settle` brings up to date. */
 int ina_link_forward(struct ina_link *link, uint32_t bytes, uint64_t now, uint64_t *arrival);
 void ina_link_settle(struct ina_link *link, uint64_t now);
+uint64_t ina_link_head_due(const struct ina_link *link); /* of such packets: when the oldest that waits is sent; UINT64_MAX: none */
 
 uint32_t ina_link_depth(const struct ina_link *link);       /* packets waiting */
 uint64_t ina_link_backlog(const struct ina_link *link);     /* bytes waiting */

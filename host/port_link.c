@@ -1,46 +1,72 @@
-/* A link in front of a port's receiver. Frames stay where the inner port lent them while they are on the link: both are
- * first in, first out. */
+/* A link in front of a port's receiver. Frames are copied as they come and the inner port gets its own back at once: what waits on
+ * the link has no limit but the link's. Both are first in, first out. */
 #include "port_link.h"
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "lend.h"
+#include "pool.h"
 
-enum { BATCH = 64, MAX_HELD = 4096 };
+enum { BATCH = 64 };
+
+struct held { /* in front of the headroom of its frame, which begins as other ports' frames do on their cache lines */
+    uint32_t len, wire_len;
+    uint32_t next; /* of those that the user has */
+};
 
 struct link_port {
     struct ina_port port;
     struct ina_port *inner;
     struct ina_link *link;
-    struct ina_packet *frames; /* as the inner port lent them; frame i is at i & lend.mask */
-    struct ina_lend lend;      /* next: the first that has not arrived; done: the oldest that is not given back */
-    uint32_t taken;            /* frames ever taken from the inner port */
+    struct ina_pool frames;
+    uint32_t lent_first, lent_last, lent; /* frames that the user has, the oldest first */
 };
 
-/* Puts what the inner port has on the link. A frame that the queue refuses keeps its place until its turn comes. */
+static struct held *held_at(const struct link_port *p, uint32_t handle)
+{
+    return ina_pool_at(&p->frames, handle);
+}
+
+static uint8_t *frame_of(struct held *h)
+{
+    return (uint8_t *)h + INA_PORT_HEADROOM;
+}
+
+/* A copy of a frame, on the link. Where there is no memory for it the frame is dropped, and an error of the port. */
+static void put_on_link(struct link_port *p, const struct ina_packet *pkt, uint64_t now)
+{
+    const uint32_t wire_len = pkt->wire_len > pkt->len ? pkt->wire_len : pkt->len;
+    if (pkt->len > p->port.max_frame) {
+        p->inner->stats.rx_malformed++;
+        return;
+    }
+    const uint32_t handle = ina_pool_get(&p->frames);
+    const int queued = handle == INA_NO_BLOCK ? -ENOMEM : ina_link_enqueue(p->link, handle, wire_len + INA_ETHERNET_OVERHEAD, now);
+    if (queued < 0)
+        p->inner->stats.errors++;
+    if (queued < 0 || queued == INA_TAIL_DROP) {
+        if (handle != INA_NO_BLOCK)
+            ina_pool_put(&p->frames, handle);
+        return;
+    }
+    struct held *h = held_at(p, handle);
+    h->len = pkt->len;
+    h->wire_len = pkt->wire_len;
+    memcpy(frame_of(h), pkt->data, pkt->len);
+}
+
 static void take(struct link_port *p, uint64_t now)
 {
     struct ina_packet pkts[BATCH];
     int n;
     do {
-        uint32_t room = p->lend.mask + 1 - (p->taken - p->lend.done);
-        n = room ? p->inner->ops->rx(p->inner, pkts, room < BATCH ? (int)room : BATCH, now) : 0;
-        for (int i = 0; i < n; i++) {
-            uint32_t bytes = (pkts[i].wire_len > pkts[i].len ? pkts[i].wire_len : pkts[i].len) + INA_ETHERNET_OVERHEAD;
-            p->frames[p->taken & p->lend.mask] = pkts[i];
-            ina_link_enqueue(p->link, p->taken++, bytes, now);
-        }
+        n = p->inner->ops->rx(p->inner, pkts, BATCH, now);
+        for (int i = 0; i < n; i++)
+            put_on_link(p, &pkts[i], now);
+        if (n > 0)
+            p->inner->ops->rx_done(p->inner, n);
     } while (n == BATCH);
-}
-
-/* Gives the inner port back what is over at the old end: `n` frames of the user's, and those that the queue refused. */
-static void give_back(struct link_port *p, uint32_t n)
-{
-    uint32_t before = p->lend.done;
-    ina_lend_return(&p->lend, n);
-    if (p->lend.done != before)
-        p->inner->ops->rx_done(p->inner, (int)(p->lend.done - before));
 }
 
 static void share_stats(struct link_port *p)
@@ -49,6 +75,23 @@ static void share_stats(struct link_port *p)
     p->port.stats = p->inner->stats;
     p->port.stats.rx_packets = mine.rx_packets;
     p->port.stats.rx_bytes = mine.rx_bytes;
+}
+
+/* Lends the user the frame. */
+static void lend(struct link_port *p, uint32_t handle, struct ina_packet *pkt)
+{
+    struct held *h = held_at(p, handle);
+    if (p->lent++)
+        held_at(p, p->lent_last)->next = handle;
+    else
+        p->lent_first = handle;
+    p->lent_last = handle;
+    pkt->data = frame_of(h);
+    pkt->len = h->len;
+    pkt->wire_len = h->wire_len;
+    pkt->headroom = INA_PORT_HEADROOM - (uint32_t)sizeof *h;
+    pkt->tailroom = p->port.max_frame - h->len;
+    p->port.stats.rx_bytes += h->len;
 }
 
 static int link_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint64_t now)
@@ -61,24 +104,13 @@ static int link_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint
     take(p, now);
     while (n < max && (due = ina_link_next_due(p->link)) <= now) { /* what a late look missed happens when it was due */
         while (ina_link_dequeue(p->link, due, &item))
-            ina_link_transmit(p->link, &item, due);
-        while (n < max && ina_link_deliver(p->link, due, &item)) {
-            while (p->lend.next != (uint32_t)item.handle)
-                ina_lend_skip(&p->lend); /* the queue refused it */
-            const struct ina_packet *frame = &p->frames[p->lend.next++ & p->lend.mask];
-            pkts[n].data = frame->data;
-            pkts[n].len = frame->len;
-            pkts[n].wire_len = frame->wire_len;
-            pkts[n].headroom = frame->headroom;
-            pkts[n].tailroom = frame->tailroom;
-            port->stats.rx_bytes += frame->len;
-            n++;
-        }
+            if (ina_link_transmit(p->link, &item, due) == UINT64_MAX) {
+                p->inner->stats.errors++;
+                ina_pool_put(&p->frames, (uint32_t)item.handle);
+            }
+        while (n < max && ina_link_deliver(p->link, due, &item))
+            lend(p, (uint32_t)item.handle, &pkts[n++]);
     }
-    if (ina_link_next_due(p->link) == UINT64_MAX)
-        while (p->lend.next != p->taken)
-            ina_lend_skip(&p->lend);
-    give_back(p, 0);
     port->stats.rx_packets += (uint64_t)n;
     share_stats(p);
     return n;
@@ -86,8 +118,12 @@ static int link_rx(struct ina_port *port, struct ina_packet *pkts, int max, uint
 
 static void link_rx_done(struct ina_port *port, int n)
 {
-    if (n > 0)
-        give_back((struct link_port *)port, (uint32_t)n);
+    struct link_port *p = (struct link_port *)port;
+    for (; n > 0 && p->lent; n--, p->lent--) {
+        const uint32_t handle = p->lent_first;
+        p->lent_first = held_at(p, handle)->next;
+        ina_pool_put(&p->frames, handle);
+    }
 }
 
 static int link_tx_get(struct ina_port *port, struct ina_packet *pkts, int want)
@@ -121,9 +157,8 @@ static void link_close(struct ina_port *port)
     struct link_port *p = (struct link_port *)port;
     if (p->inner)
         p->inner->ops->close(p->inner);
-    free(p->lend.skip);
-    free(p->frames);
-    free(p->link);
+    ina_pool_destroy(&p->frames);
+    ina_link_destroy(p->link);
     free(p);
 }
 
@@ -137,27 +172,20 @@ static const struct ina_port_ops LINK_OPS = {
     .close = link_close,
 };
 
-struct ina_port *ina_port_link_wrap(struct ina_port *inner, const struct ina_link_config *config, uint32_t held)
+struct ina_port *ina_port_link_wrap(struct ina_port *inner, const struct ina_link_config *config)
 {
-    if (!held || held & (held - 1) || held > MAX_HELD) {
-        errno = EINVAL;
-        return NULL;
-    }
     struct link_port *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
     p->port = (struct ina_port){
         .ops = &LINK_OPS, .fd = inner->fd, .bell = inner->bell, .max_frame = inner->max_frame};
-    p->lend.mask = held - 1;
-    p->lend.skip = calloc(held, 1);
-    p->frames = calloc(held, sizeof *p->frames);
-    p->link = malloc(ina_link_size(held));
-    if (!p->lend.skip || !p->frames || !p->link) {
+    p->frames.stride = (INA_PORT_HEADROOM + inner->max_frame + 63) & ~63u;
+    p->link = ina_link_create(config);
+    if (!p->link) {
         link_close(&p->port);
         errno = ENOMEM;
         return NULL;
     }
-    ina_link_init(p->link, config, held);
     p->inner = inner;
     return &p->port;
 }

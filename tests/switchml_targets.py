@@ -172,6 +172,7 @@ class InterpreterTarget(Target):
 
 class CompiledTarget(Target):
     name = "compiled"
+    buffer = 0  # bytes, of the switch
 
     def __init__(self, values: int):
         need("cc")
@@ -181,7 +182,7 @@ class CompiledTarget(Target):
 
     def reset(self, ports: int) -> None:
         self.close()
-        self.switch = Switch(self.program, max_frame=9500)
+        self.switch = Switch(self.program, buffer=self.buffer, max_frame=9500)
         for port in range(ports):
             self.switch.add_port(port)
 

@@ -184,6 +184,45 @@ def test_a_tree_costs_what_its_model_says(program):
         assert outcome.seconds == pytest.approx(3 * 8 * wire_bytes(count, values) / RATE, rel=0.15)
 
 
+def test_an_all_to_all_takes_what_its_bytes_last_however_many_packets_wait(program):
+    """More packets wait at each NIC, and then at the switch, than any table of fixed size had places for: without a limit nothing
+    is dropped or sent again, every wire is busy from the first packet to the last, and the time is the closed form's."""
+    n, window = 16, 1024
+    with star(program, n) as fabric:
+        job = fabric.collective(names(n), collectives.all_to_all(n), 32, window=window, bare=True)
+        source = np.zeros(n * n * window * 32, np.int32)
+        tickets = [ticket for rank in range(n) for ticket in fabric.submit_one(job, rank, source)]
+        assert fabric.run()
+        done = fabric.completions()
+        fabric.check()
+        assert len(done) == len(tickets) and fabric.drops() == {}
+        assert all(fabric.collective_stats(machine)["retransmissions"] == 0 for machine in job.machines)
+        from_hosts = [traffic for traffic in fabric.links() if traffic.source != "s1"]
+        assert min(traffic.max_queue for traffic in from_hosts) > 14_000 * wire_bytes(32, 32)
+        last = max(wire_bytes(32, 32), 8 * 84)  # bytes that cross the second wire when the first has carried everything
+        at_least = 8 * max(traffic.bytes for traffic in from_hosts) / RATE + 2 * DELAY
+        assert at_least <= done[-1].time / 1e12 <= at_least + 8 * last / RATE
+
+
+def test_held_back_hosts_send_the_same_in_the_same_time_from_less_memory(program):
+    """With room for 16 packets at each NIC the wires are as busy, and a hundredth of the frames exist at once."""
+    found = []
+    for nic in (0, 16 * 300):
+        with star(program, 8, nic=nic) as fabric:
+            job = fabric.collective(names(8), collectives.all_to_all(8), 32, window=512, bare=True)
+            source = np.zeros(8 * 8 * 512 * 32, np.int32)
+            for rank in range(8):
+                fabric.submit_one(job, rank, source)
+            assert fabric.run()
+            fabric.check()
+            assert fabric.drops() == {}
+            stats = fabric.stats()
+            found.append((max(c.time for c in fabric.completions()), stats["most_frames"]))
+            assert (stats["nic_held"] > 0) == (nic > 0)
+    (free, frames), (held, fewer) = found
+    assert held == pytest.approx(free, rel=0.02) and fewer < frames / 10
+
+
 def test_two_rings_use_both_directions_of_topoopt(program):
     """A ring and its reverse on circuits of their own take half the time of one ring."""
     topology = topologies.load("topoopt", servers=8, degree=2, rate=RATE, delay=DELAY)

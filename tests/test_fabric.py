@@ -11,6 +11,7 @@ from capabilities import need
 import topologies
 from ina import cli, paths
 from ina.compiler.build import compile_program
+from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, Star, Unbalanced
 from ina.emulator.network import Wire
 from ina.transport.config import ETHERNET_OVERHEAD
@@ -186,6 +187,37 @@ def test_a_switch_that_counts_otherwise_than_its_link_is_noticed(program, monkey
         monkeypatch.setattr(star.switch, "port_stats", lambda port: replace(true(port), rx_packets=7))
         with pytest.raises(Unbalanced, match="h1-eth0 to s1-eth1: 101 packets on the wire, port 1 of s1 counts 7"):
             star.check()
+
+
+@pytest.mark.parametrize("why", ["tail", "no_buffer", "back_pressure", "no_memory"])
+def test_a_drop_that_nothing_allows_is_an_error_that_names_the_link(program, monkeypatch, why):
+    wire = Wire(rate=10e9, delay=1e-6)
+    with Star(program, hosts=2, up=wire, down=wire, pool=64) as star:
+        job = star.admit(2, 64, 32, rto_min=1e-3)
+        star.all_reduce(job, [np.ones(3200, np.int32) for _ in range(2)]).raise_failed()
+        true = star.switch.port_stats
+        monkeypatch.setattr(star.switch, "port_stats", lambda port: replace(true(port), drops={**true(port).drops, why: 3}))
+        with pytest.raises(Unbalanced, match=rf"s1-eth1 to h1-eth0: 3 packets were dropped \({why}\), though nothing limits"):
+            star.check()
+
+
+@pytest.mark.parametrize(
+    ("queue", "buffer", "why"), [(20_000, 0, "tail"), (0, 20_000, "no_buffer"), (20_000, 10_000, "no_buffer")]
+)
+def test_what_full_queues_and_full_switches_drop_is_counted_apart(program, queue, buffer, why):
+    """An incast of seven to one, whose windows are more than there is room for."""
+    topology = replace(topologies.load("star", hosts=8, rate=10e9, delay=1e-6, queue=queue), buffer=buffer)
+    with Fabric(program, topology) as fabric:
+        job = fabric.collective([host.name for host in topology.hosts], collectives.gather(8), 32, window=64, rto=1e-4, bare=True)
+        for rank in range(8):
+            fabric.submit_one(job, rank, np.zeros(8 * 3200, np.int32))
+        assert fabric.run()
+        fabric.check()
+        assert len(fabric.completions()) == 8 and list(fabric.drops()) == [why]
+        longest = {traffic.target: traffic.max_queue for traffic in fabric.links() if traffic.source == "s1"}
+        limit = min(n for n in (queue, buffer) if n)
+        assert limit - 300 < longest["h1"] <= limit
+        assert sum(fabric.collective_stats(m)["retransmissions"] for m in job.machines) >= fabric.drops()[why]
 
 
 def test_an_experiment_ends_with_that_error(monkeypatch, tmp_path, capsys):

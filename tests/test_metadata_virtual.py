@@ -129,10 +129,32 @@ def test_each_direction_and_each_replica_meets_its_own_faults(switchml, directio
         assert results == 4 * 501, "the copies that were not lost arrived"
 
 
-def test_a_full_nic_drops_and_counts_what_its_host_sends(stamps):
-    with Plain(stamps, topologies.load("star", hosts=2, rate=RATE, delay=1e-6), buffers=8) as fabric:
-        sender = Sender(fabric, "h1", [])
-        Sender(fabric, "h2", [Datagram(0, "h2", "h1", WIRE, i, bytes(32)) for i in range(20)])
+@pytest.mark.parametrize("cores", [0, 2])
+def test_a_full_nic_holds_its_hosts_back_and_drops_nothing(stamps, cores):
+    """With room for three of them: the machine hands over one as soon as one has left, so that the wire never idles."""
+    found = {}
+    for room in (0, 3 * WIRE):
+        with Plain(stamps, topologies.load("star", hosts=2, rate=RATE, delay=1e-6), nic=room) as fabric:
+            if cores:
+                fabric.set_cpu(fabric.host("h2"), packet=1e-9, cores=cores)
+            sender = Sender(fabric, "h1", [])
+            Sender(fabric, "h2", [Datagram(0, "h2", "h1", WIRE, i, bytes(32)) for i in range(200)])
+            assert fabric.run()
+            fabric.check()
+            assert fabric.drops() == {} and sorted(sender.got) == list(range(200))
+            held, queue = fabric.stats()["nic_held"], max(t.max_queue for t in fabric.links() if t.source == "h2")
+            assert (held, queue > 100 * WIRE) == (0, True) if not room else (held > 100 and queue <= room)
+            found[room] = sender.got
+    assert found[0] == found[3 * WIRE], "to the picosecond"
+
+
+def test_machines_of_a_host_take_turns_at_a_full_nic(stamps):
+    """The second has as much of the wire as the first, though that would always have something to send."""
+    with Plain(stamps, topologies.load("star", hosts=3, rate=RATE, delay=1e-6), nic=WIRE) as fabric:
+        sinks = [Sender(fabric, f"h{i}", []) for i in (2, 3)]
+        for i, (sink, port) in enumerate(zip(("h2", "h3"), (9, 10), strict=True)):
+            Sender(fabric, "h1", [Datagram(0, "h1", sink, WIRE, 100 * i + n, bytes(32)) for n in range(50)], port=port)
         assert fabric.run()
-        fabric.check()
-        assert sorted(sender.got) == list(range(9)) and fabric.drops() == {"nic": 11}
+        times = [sorted(sink.got.values()) for sink in sinks]
+        assert [len(t) for t in times] == [50, 50] and fabric.stats()["nic_held"] > 50
+        assert all(abs(a - b) <= 5 * 8 * WIRE * 1e12 / RATE for a, b in zip(*times, strict=True))

@@ -376,7 +376,7 @@ def test_a_device_without_space_is_refused_at_once():
 # ---- sanitizers ------------------------------------------------------------------------------------------------
 
 PORT_SOURCES = sorted((ROOT / "host").glob("port*.c")) + [
-    ROOT / "host" / name for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "link.c")]  # fmt: skip
+    ROOT / "host" / name for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "link.c", "pool.c")]  # fmt: skip
 
 
 def run_c(tmp_path, test, *flags, arguments=()):

@@ -223,17 +223,49 @@ def test_a_long_queue_marks_ecn_capable_frames(probe):
 
 
 def test_removing_a_port_drops_what_waits(probe):
-    with Switch(probe, buffers=4) as sw:
+    with Switch(probe, buffer=4 * (len(frame(UNICAST, 1)) + 24), reentries=1) as sw:
         sw.add_port(0)
         sw.add_port(1, link=Link(rate=1e6))
         for round_ in range(3):
-            for _ in range(4):
+            for _ in range(6):  # one is sent, four wait
                 sw.step(frame(UNICAST, 1), 0, now=round_)
-            sw.step(frame(UNICAST, 1), 0, now=round_)
+            assert drops(sw, 1) == {"no_buffer": 1}
             sw.remove_port(1)
             assert sw.next_due() is None
             sw.add_port(1, link=Link(rate=1e6))
-        assert sw.step(frame(RESUBMIT, 1), 0) == [(0, as_sent(frame(RESUBMIT, 1), 2))]  # its buffers are back
+        assert sw.step(frame(RESUBMIT, 1), 0) == [(0, as_sent(frame(RESUBMIT, 1), 2))]
+
+
+def test_ports_share_the_buffer_of_their_switch_whatever_their_queues_would_hold(probe):
+    size = len(frame(UNICAST, 1)) + 24
+    with Switch(probe, buffer=5 * size) as sw:
+        sw.add_port(0)
+        for port, queue in ((1, 0), (2, 2 * size)):
+            sw.add_port(port, link=Link(rate=1e6, queue=queue))
+        for _ in range(4):
+            sw.step(frame(UNICAST, 2), 0, now=0)
+        assert drops(sw, 2) == {"tail": 1}, "one is sent, its queue holds two"
+        for _ in range(6):
+            sw.step(frame(UNICAST, 1), 0, now=0)
+        assert drops(sw, 1) == {"no_buffer": 2}, "one is sent, three have room beside the two of port 2"
+        while (due := sw.next_due()) is not None:
+            sw.poll(due)
+        assert sw.port_stats(1).tx_packets == 4 and sw.port_stats(2).tx_packets == 3
+        for _ in range(6):
+            sw.step(frame(UNICAST, 1), 0, now=due or 10**15)
+        assert drops(sw, 1) == {"no_buffer": 2}, "all of it is free again"
+
+
+def test_queues_without_a_limit_hold_whatever_comes(probe):
+    """More frames than any table of fixed size had places for."""
+    with Switch(probe) as sw:
+        sw.add_port(0)
+        sw.add_port(1, link=Link(rate=1e6))
+        for _ in range(20_000):
+            sw.step(frame(UNICAST, 1), 0, now=0)
+        assert drops(sw, 1) == {}
+        sw.poll(10**15)
+        assert sw.port_stats(1).tx_packets == 20_000
 
 
 def test_tables_change_what_happens(switch):
@@ -321,7 +353,7 @@ def run_sanitized(
 ) -> None:
     program = folder / name
     sources = sorted((ROOT / "ina/switch").glob("*.c"))
-    sources += [ROOT / "host" / f"{n}.c" for n in ("bell", "idle", "link", "port", "port_mem", "segment")]
+    sources += [ROOT / "host" / f"{n}.c" for n in ("bell", "idle", "link", "pool", "port", "port_mem", "segment")]
     sources += [ROOT / f"tests/c/{probe}.c", ROOT / f"tests/c/{name}.c"]
     options = ["-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
     if sanitizers == "thread":

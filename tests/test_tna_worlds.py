@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from capabilities import need
 from real_networks import alone
-from switchml_targets import World, close_targets, open_target
+from switchml_targets import TnaTarget, World, close_targets, open_target
 
 from ina import paths
 from ina.cli import main
@@ -190,9 +190,11 @@ def test_configurations_name_the_program():
         AllReduce(switch="process")
 
 
-def test_full_queues_leave_buffers_for_what_goes_round():
+def test_a_full_buffer_keeps_nothing_from_going_round():
     """A worker's packet has been counted when it comes for its additions: it must not be lost for want of a buffer."""
-    world = World(open_target("tna", 64), ports=3)
+    target = TnaTarget(64)
+    target.buffer = 100_000
+    world = World(target, ports=3)
     switch = world.target.switch
     switch.add_port(9, link=PortLink(rate=1e6))
     world.forward("02:00:00:00:00:99", 9)
@@ -205,3 +207,4 @@ def test_full_queues_leave_buffers_for_what_goes_round():
     sent = job.send(1, 0, vectors[1])
     assert [port for port, _ in sent] == [0, 1]
     assert all(world.parse(frame)["values"]["v"] == tuple(4 * np.arange(64)) for _, frame in sent)
+    target.close()

@@ -35,7 +35,7 @@ class Datagram:
 class Sender:
     """At one host: sends ``datagrams``, in their order of time; ``got``: number -> ps when it came here; ``data``: payloads."""
 
-    def __init__(self, fabric: Fabric, host: str, datagrams: Iterable[Datagram]):
+    def __init__(self, fabric: Fabric, host: str, datagrams: Iterable[Datagram], port: int = PORT):
         self.todo = sorted(datagrams, key=lambda d: (d.time, d.number))
         self.got: dict[int, int] = {}
         self.data: dict[int, bytes] = {}
@@ -51,7 +51,7 @@ class Sender:
         for name, function in self._kept.items():
             setattr(protocol, name, function)
         self._protocol = protocol
-        self.machine = fabric.add_machine(fabric.host(host), protocol, ffi.NULL, PORT, 1)
+        self.machine = fabric.add_machine(fabric.host(host), protocol, ffi.NULL, port, 1)
         fabric.submit(self.machine, np.zeros(1, np.int32))  # wakes it; it takes no tensor
 
     def _due(self, _state) -> int:

@@ -2,6 +2,7 @@
 
     name = "two-racks"            # else the file's name
     mtu = 9000                    # else 1500
+    buffer = 16_000_000           # bytes that wait at a switch, in all of its queues together; else no limit
 
     [every-link]                  # what a link has unless it says otherwise: rate, delay, queue, loss
     rate = 10e9                   # bit/s
@@ -26,7 +27,7 @@ from pathlib import Path
 
 from topologies.model import Link, Node, Topology, TopologyError
 
-TOP = ("name", "mtu", "every-link", "link")
+TOP = ("name", "mtu", "buffer", "every-link", "link")
 PROPERTIES = {"rate": float, "delay": float, "queue": int, "loss": float}
 KEYS = {"ends": list, **PROPERTIES, "simplex": bool}
 
@@ -51,11 +52,12 @@ def read(path: str | Path) -> Topology:
     for key in raw:
         if key not in TOP:
             raise TopologyError(f"{lines.at(key)}: unknown key {key!r}{_nearest(key, TOP)}")
-    name, mtu = raw.get("name", path.stem), raw.get("mtu", 1500)
+    name, mtu, buffer = raw.get("name", path.stem), raw.get("mtu", 1500), raw.get("buffer", 0)
     if not isinstance(name, str) or not name:
         raise TopologyError(f"{lines.at('name')}: name is {name!r}, expected a name")
-    if not isinstance(mtu, int) or isinstance(mtu, bool):
-        raise TopologyError(f"{lines.at('mtu')}: mtu is {mtu!r}, expected a whole number of bytes")
+    for key, value in (("mtu", mtu), ("buffer", buffer)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise TopologyError(f"{lines.at(key)}: {key} is {value!r}, expected a whole number of bytes")
     common, entries = raw.get("every-link", {}), raw.get("link", [])
     if not isinstance(common, dict):
         raise TopologyError(f"{lines.at('every-link')}: every-link: expected a table [every-link]")
@@ -79,7 +81,7 @@ def read(path: str | Path) -> Topology:
     names = dict.fromkeys(end for link in links for end in (link.a, link.b))
     nodes = sorted(map(Node, names), key=lambda node: (not node.is_host, node.number))
     try:
-        return Topology(name, tuple(nodes), tuple(links), mtu)
+        return Topology(name, tuple(nodes), tuple(links), mtu, buffer=buffer)
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from None
 

@@ -109,6 +109,7 @@ class Topology:
     """Nodes and links, checked: no stray node, every host has one link and it leads to a switch, all reach each other.
 
     ``numbers``: of each link the port numbers at both ends, where they are not 1, 2, ... in the order of the links.
+    ``buffer``: bytes that may wait in the queues of one switch's links together, whose ports share it (0: no limit).
     """
 
     name: str
@@ -116,6 +117,7 @@ class Topology:
     links: tuple[Link, ...]
     mtu: int = 1500
     numbers: tuple[tuple[int, int], ...] = ()
+    buffer: int = 0
     ends: tuple[tuple[End, End], ...] = field(init=False, default=())
     hops: dict[str, tuple[Hop, ...]] = field(init=False, repr=False, compare=False, default_factory=dict)
     by_name: dict[str, Node] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -128,6 +130,8 @@ class Topology:
             known[node.name] = node
         if not 576 <= self.mtu <= 9000:
             raise TopologyError(f"{self.name}: mtu is {self.mtu}, expected 576 to 9000")
+        if not 0 <= self.buffer <= 1 << 40:
+            raise TopologyError(f"{self.name}: buffer is {self.buffer}, expected bytes from 0 (no limit) to 2^40")
         if not self.hosts or not self.switches:
             raise TopologyError(f"{self.name}: expected at least one host and one switch")
         used: dict[str, int] = {}

@@ -86,8 +86,8 @@ class Description:
 
     def write(self, path: Path) -> None:
         topology = self.topology
-        plain = {"name": topology.name, "mtu": topology.mtu, "nodes": [node.name for node in topology.nodes],
-                 "links": [asdict(link) for link in topology.links]}  # fmt: skip
+        plain = {"name": topology.name, "mtu": topology.mtu, "buffer": topology.buffer,
+                 "nodes": [node.name for node in topology.nodes], "links": [asdict(link) for link in topology.links]}  # fmt: skip
         kept = {key: getattr(self, key) for key in ("namespaces", "kind", "cables", "seed", "captures", "folder")}
         path.write_text(json.dumps({"topology": plain, **kept}))
 
@@ -96,7 +96,7 @@ class Description:
         fields = json.loads(path.read_text())
         plain = fields.pop("topology")
         topology = Topology(plain["name"], tuple(map(Node, plain["nodes"])), tuple(Link(**link) for link in plain["links"]),
-                            plain["mtu"])  # fmt: skip
+                            plain["mtu"], buffer=plain["buffer"])  # fmt: skip
         return cls(topology, **fields)
 
     @property

@@ -30,14 +30,16 @@ from ina.transport.ports import Port, create_bells, create_segment, open_packet,
 
 NAP = 50e-6  # s: frames gather for so long; a wake-up for each would cost more than the frame
 PRIORITY = -15  # nice
-BUFFERS = 8192  # frames
 PATIENCE = 20.0  # s for another process to answer
+PORT_ERRORS = ("errors", "tx_full", "rx_malformed", "tx_malformed", "rx_overrun")  # counters of a port
+SWITCH_ERRORS = ("back_pressure", "too_long", "reentries", "no_memory")  # the switch's reasons for drops
 
 
 @dataclass(frozen=True)
 class PortCounts:
     """A port of a switch. ``rx``: the link that ends here, where this switch makes it (at a host); ``tx``: the one that
-    begins here. Bytes have Ethernet's overhead. ``lost``: by seeded loss at this end."""
+    begins here. Bytes have Ethernet's overhead. ``tail_drops``: at a full queue, ``buffer_drops``: for want of room in the buffer
+    that the switch's ports share. ``lost``: by seeded loss at this end. ``errors``: what no link does, by reason."""
 
     rx_packets: int
     rx_bytes: int
@@ -45,6 +47,7 @@ class PortCounts:
     tx_packets: int
     tx_bytes: int
     tx_tail_drops: int
+    tx_buffer_drops: int
     lost: int
     errors: dict[str, int] = field(default_factory=dict)
 
@@ -94,7 +97,7 @@ class PortedSwitch:
         self._opened: dict[int, Port] = {}
         self._from_host: set[int] = set()
         self._lossy: set[int] = set()
-        self.switch = Switch(program, buffers=BUFFERS, max_frame=description.max_frame)
+        self.switch = Switch(program, buffer=description.topology.buffer, max_frame=description.max_frame)
         numbers = [port.number for port in description.ports if port.switch == name]
         numbers += [number for trunk in description.trunks for _, number, _ in trunk.ends(name)]
         if self.switch.pipes and (none := sorted(set(numbers).difference(front_panel(self.switch.pipes)))):
@@ -129,7 +132,7 @@ class PortedSwitch:
         try:
             if path := description.captures.get(f"{port.host.name}-eth0"):  # as the host sees it: before this switch's links
                 opened.with_capture(path)
-            opened.with_link(wire.rate, wire.delay, wire.queue, self._held)
+            opened.with_link(wire.rate, wire.delay, wire.queue)
             if wire.loss:
                 opened.with_faults(rx=wire.faults(0), tx=wire.faults(1))
         except BaseException:
@@ -157,8 +160,9 @@ class PortedSwitch:
             received = stats["rx_packets"], stats["rx_bytes"] + ETHERNET_OVERHEAD * stats["rx_packets"], 0
         return PortCounts(
             *received, out.tx_packets, out.tx_bytes + ETHERNET_OVERHEAD * out.tx_packets, out.drops["tail"],
+            out.drops["no_buffer"],
             lost=sum(side.lost for side in port.faults.values()) if number in self._lossy else 0,
-            errors={key: stats[key] for key in ("errors", "tx_full", "rx_malformed", "tx_malformed")},
+            errors={key: stats.get(key, 0) for key in PORT_ERRORS} | {key: out.drops[key] for key in SWITCH_ERRORS},
         )  # fmt: skip
 
     def close(self) -> None:

@@ -98,4 +98,5 @@ class NetworkSwitch:
 
 
 def _sent(way: str, port: PortCounts) -> dict[str, int]:
-    return {f"{way}_packets": port.tx_packets, f"{way}_bytes": port.tx_bytes, f"{way}_tail_drops": port.tx_tail_drops}
+    return {f"{way}_packets": port.tx_packets, f"{way}_bytes": port.tx_bytes, f"{way}_tail_drops": port.tx_tail_drops,
+            f"{way}_buffer_drops": port.tx_buffer_drops}  # fmt: skip

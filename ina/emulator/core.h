@@ -4,14 +4,15 @@
 
 #include "emulator.h"
 #include "memory.h"
+#include "pool.h"
 
-/* ---- frames.c: buffers by handle, in chunks that never move. With payload a frame lies there whole, and is read and
+/* ---- frames.c: frames by handle, in a pool. With payload a frame lies there whole, and is read and
  * written in place. Without, only its first INA_KEPT_BYTES are kept: it is worked on at a place of the bench, where the rest is zeros. */
 enum { INA_BENCH_OUT = INA_BATCH, INA_BENCH }; /* places: of a batch, and one for what comes of it */
 struct ina_frames {
-    uint8_t **chunks, *bench;
-    uint32_t *free;
-    uint32_t stride, headroom, max_frame, bench_stride, chunk_count, free_count;
+    struct ina_pool pool;
+    uint8_t *bench;
+    uint32_t headroom, max_frame, bench_stride;
     int bare;
 };
 struct ina_stored_frame {      /* in front of each buffer */
@@ -21,22 +22,23 @@ struct ina_stored_frame {      /* in front of each buffer */
 };
 int ina_frames_init(struct ina_frames *frames, uint32_t max_frame, uint32_t headroom, int bare); /* 0, -ENOMEM */
 void ina_frames_destroy(struct ina_frames *frames);
-uint64_t ina_frames_used(const struct ina_frames *frames);
-uint32_t ina_frames_get(struct ina_frames *frames);            /* UINT32_MAX: out of memory */
+static inline uint32_t ina_frames_get(struct ina_frames *frames) /* UINT32_MAX: out of memory */
+{
+    return ina_pool_get(&frames->pool);
+}
 static inline void ina_frames_put(struct ina_frames *frames, uint32_t handle)
 {
-    frames->free[frames->free_count++] = handle;
+    ina_pool_put(&frames->pool, handle);
 }
-enum { INA_CHUNK = 256 };
 static inline struct ina_stored_frame *ina_frames_at(const struct ina_frames *frames, uint32_t handle)
 {
-    return (struct ina_stored_frame *)(void *)(frames->chunks[handle / INA_CHUNK] + (size_t)(handle % INA_CHUNK) * frames->stride);
+    return ina_pool_at(&frames->pool, handle);
 }
 /* It will be looked at soon. */
 static inline void ina_frames_prefetch(const struct ina_frames *frames, uint32_t handle)
 {
     const uint8_t *at = (const uint8_t *)ina_frames_at(frames, handle);
-    for (uint32_t line = 0; line < frames->stride && line < 640; line += 64)
+    for (uint32_t line = 0; line < frames->pool.stride && line < 640; line += 64)
         __builtin_prefetch(at + line);
 }
 /* Where data, len, wire_len, headroom and tailroom of a descriptor say: the frame; or an empty one. `place` of the bench. */
@@ -145,6 +147,8 @@ struct ina_machine {           /* what a host runs */
     uint32_t host, timer;
     uint16_t udp_port;
     int failed, owned;         /* owned: the state is the emulator's */
+    int held;                  /* its host's NIC has no room for what it may send */
+    uint32_t held_next;
 };
 
 struct ina_host {
@@ -152,9 +156,13 @@ struct ina_host {
     uint64_t *core_free;       /* by core, ps; NULL: processing takes no time */
     uint64_t cpu_busy;
     struct ina_link *nic;
+    uint64_t room;             /* bytes on their way to the wire from which on machines are held back; 0: never */
+    uint64_t working;          /* bytes that processors have not yet handed to the NIC */
     struct ina_wire wire;
     uint32_t *machines;
-    uint32_t machine_count, nic_packets, index;
+    uint32_t machine_count, index;
+    uint32_t held_first, held_last, held_count; /* machines that wait for room, in the order of their turns */
+    uint32_t timer;            /* of the room, if there is a limit */
 };
 
 struct ina_node {              /* a switch */
@@ -165,9 +173,9 @@ struct ina_node {              /* a switch */
     uint32_t timer, index;
 };
 
-enum ina_timer_kind { INA_TIMER_MACHINE = 0, INA_TIMER_SWITCH = 1 };
+enum ina_timer_kind { INA_TIMER_MACHINE = 0, INA_TIMER_SWITCH = 1, INA_TIMER_NIC = 2 };
 struct ina_timer_owner {
-    uint32_t kind, index;      /* enum ina_timer_kind; of the machine or switch */
+    uint32_t kind, index;      /* enum ina_timer_kind; of the machine, switch or host */
 };
 
 struct ina_emulator {
@@ -198,6 +206,8 @@ void ina_wire_cross(struct ina_emulator *em, struct ina_wire *wire, uint32_t fra
 /* ---- host.c: NICs and machines */
 void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame); /* from the wire; takes the frame */
 void ina_host_processed(struct ina_emulator *em, uint32_t kind, uint32_t host, uint32_t frame); /* INA_AT_...; takes it */
+int ina_host_connect(struct ina_emulator *em, struct ina_host *host, const struct ina_link_config *link); /* 0, -ENOMEM */
+void ina_host_has_room(struct ina_emulator *em, uint32_t host); /* the next of those that wait for room at its NIC */
 void ina_machine_run(struct ina_emulator *em, uint32_t machine); /* everything it does at one instant after something happened */
 void ina_host_destroy(struct ina_host *host);
 void ina_machine_destroy(struct ina_machine *machine);

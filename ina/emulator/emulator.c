@@ -188,6 +188,11 @@ static void switch_output(void *context, uint16_t port, const struct ina_packet 
     }
 }
 
+static void outlet_exhausted(void *context)
+{
+    ((struct ina_node *)context)->em->error = -ENOMEM;
+}
+
 static void set_switch_timer(struct ina_emulator *em, const struct ina_node *node)
 {
     ina_timers_set(&em->timers, node->timer, ina_switch_next_due(node->sw));
@@ -232,7 +237,7 @@ int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint
     if (em->switches == INA_MOST_NODES)
         return -ENOSPC;
     if (ina_switch_headroom(sw) > em->frames.headroom) {
-        if (em->frames.chunk_count)
+        if (ina_pool_size(&em->frames.pool))
             return -EBUSY;
         const int bare = em->frames.bare;
         ina_frames_destroy(&em->frames);
@@ -253,7 +258,7 @@ int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint
     }
     *node = (struct ina_node){.em = em, .sw = sw, .wires = wires, .latency = latency_ps, .timer = (uint32_t)timer,
                               .index = em->switches};
-    const struct ina_outlet outlet = {node, outlet_get, outlet_put, outlet_wake, em->frames.bare ? INA_KEPT_BYTES : 0};
+    const struct ina_outlet outlet = {node, outlet_get, outlet_put, outlet_wake, outlet_exhausted, em->frames.bare ? INA_KEPT_BYTES : 0};
     const int bad = ina_switch_set_outlet(sw, &outlet);
     if (bad) {
         ina_release(wires, INA_SWITCH_PORTS * sizeof *wires);
@@ -274,7 +279,9 @@ static int open_direction(struct ina_emulator *em, struct ina_wire_end from, str
         if (ina_switch_execute(em->node[from.node]->sw, &add))
             return add.result;
     } else if (direction) {
-        ina_link_start(em->host[from.node]->nic, &direction->link, em->host[from.node]->nic_packets);
+        const int bad = ina_host_connect(em, em->host[from.node], &direction->link);
+        if (bad)
+            return bad;
     }
     if (!direction)
         return 0;
@@ -347,12 +354,17 @@ static unsigned happen(struct ina_emulator *em, struct ina_happening *what, unsi
 static void timer_fires(struct ina_emulator *em, uint32_t timer)
 {
     struct ina_timer_owner owner = em->owners[timer];
-    if (owner.kind == INA_TIMER_MACHINE) {
+    switch (owner.kind) {
+    case INA_TIMER_MACHINE:
         ina_machine_run(em, owner.index);
-        return;
+        break;
+    case INA_TIMER_NIC:
+        ina_host_has_room(em, owner.index);
+        break;
+    default:
+        ina_switch_poll(em->node[owner.index]->sw, em->now);
+        set_switch_timer(em, em->node[owner.index]);
     }
-    ina_switch_poll(em->node[owner.index]->sw, em->now);
-    set_switch_timer(em, em->node[owner.index]);
 }
 
 int ina_emulator_run(struct ina_emulator *em, uint64_t until, uint64_t max_events)
@@ -412,8 +424,8 @@ static void add_faults(struct ina_emulator_stats *stats, const struct ina_wire *
 void ina_emulator_get_stats(const struct ina_emulator *em, struct ina_emulator_stats *stats)
 {
     *stats = em->stats;
-    stats->most_frames = (uint64_t)em->frames.chunk_count * INA_CHUNK;
-    stats->memory = stats->most_frames * (em->frames.stride + sizeof(uint32_t)) + ina_calendar_memory(&em->calendar);
+    stats->most_frames = ina_pool_size(&em->frames.pool);
+    stats->memory = stats->most_frames * (em->frames.pool.stride + sizeof(uint32_t)) + ina_calendar_memory(&em->calendar);
     for (uint32_t i = 0; i < em->hosts; i++)
         add_faults(stats, &em->host[i]->wire);
     for (uint32_t i = 0; i < em->switches; i++)
@@ -423,7 +435,7 @@ void ina_emulator_get_stats(const struct ina_emulator *em, struct ina_emulator_s
 
 uint64_t ina_emulator_frames_held(const struct ina_emulator *em)
 {
-    return ina_frames_used(&em->frames) - em->spare_count;
+    return ina_pool_used(&em->frames.pool) - em->spare_count;
 }
 
 int ina_emulator_wire_stats(const struct ina_emulator *em, struct ina_wire_end from, struct ina_wire_stats *stats)

@@ -60,7 +60,7 @@ struct ina_emulator_stats {
     uint64_t events;         /* arrivals and timers handled */
     uint64_t frames;         /* frames that arrived somewhere */
     uint64_t lost, duplicated, reordered, corrupted; /* by faults */
-    uint64_t nic_drops;      /* frames that a host's NIC queue refused */
+    uint64_t nic_held;       /* times that a machine had to wait for room at its host's NIC */
     uint64_t unwired;        /* frames that left by a switch port with no wire, or found none that takes them */
     uint64_t unclaimed;      /* frames for a UDP port that no machine of the host has */
     uint64_t digest;         /* over time, place and bytes of every arrival: two runs are equal or they are not */
@@ -80,8 +80,9 @@ void ina_emulator_destroy(struct ina_emulator *em);  /* switches stay the caller
 /* Index, or -errno (-EBUSY: frames are under way already). The switch must have no ports yet and is driven by the emulator from here on. `latency_ps`: time from
  * a frame's arrival to its ingress. */
 int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint64_t latency_ps);
-/* A host at whose NIC up to nic_packets wait. Index, or -errno. */
-int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets);
+/* A host. Its NIC drops nothing: where the link of its wire has a limit for its queue, machines are asked for more only when less
+ * waits, in turns. Index, or -errno. */
+int ina_emulator_add_host(struct ina_emulator *em);
 /* From now on frames wait for a core of the host, in the order in which they come. 0 or -errno. */
 int ina_emulator_set_cpu(struct ina_emulator *em, uint32_t host, const struct ina_cpu_config *config);
 uint64_t ina_emulator_cpu_busy(const struct ina_emulator *em, uint32_t host); /* ps, of all its cores */

@@ -36,13 +36,14 @@ from topologies import Node, Topology, load, routes
 from topologies.tree import Tree
 
 COLLECTIVE_PORT = 5000  # UDP, and up
-BUFFERS = 8192  # frames that the queues and links of one switch hold
+ROOM = ("tail", "no_buffer", "back_pressure", "too_long", "reentries", "no_memory")  # drops for want of it
 NO_FAULTS = Faults()
 UNLIMITED = Wire()
 
 
 class Unbalanced(RuntimeError):
-    """What a run left does not add up: packets or bytes appeared or vanished, or a link carried more than it can."""
+    """What a run left does not add up: packets or bytes appeared or vanished, a link carried more than it can, or packets
+    were dropped where nothing says that they may be."""
 
 
 @dataclass(frozen=True)
@@ -112,20 +113,21 @@ class Outcome:
 class Fabric(Network):
     """``program``: what `Switch` takes, the same at every switch. ``pool``: slots of each switch, which jobs share.
 
-    A link's rate, delay, queue and loss are the topology's; ``ecn`` (bytes), other ``faults`` and the switches' ``latency``
-    (s) are the same everywhere. Each direction has a fault seed of its own, from ``seed``. ``ways``: forwarding tables,
-    default shortest routes. ``buffers``: frames that wait at each switch, and at each NIC. ``payload`` False: frames travel
-    without their values (Network), so sums are not right.
+    A link's rate, delay, queue and loss are the topology's, and so is the switches' ``buffer``; ``ecn`` (bytes), other
+    ``faults`` and the switches' ``latency`` (s) are the same everywhere. Each direction has a fault seed of its own, from
+    ``seed``. ``ways``: forwarding tables, default shortest routes. ``nic``: bytes at a host's NIC from which on its machines
+    are held back (0: no limit). ``payload`` False: frames travel without their values (Network), so sums are not right.
     """
 
     def __init__(
         self, program, topology: Topology, *, pool: int = 512, latency: float = 0.0, ecn: int = 0, faults: Faults = NO_FAULTS,
-        seed: int = 0, ways: routes.Tables | None = None, buffers: int = BUFFERS, max_frame: int = 0,
+        seed: int = 0, ways: routes.Tables | None = None, nic: int = 0, max_frame: int = 0,
         protocol: str = protocols.DEFAULT, payload: bool = True,
     ):  # fmt: skip
         max_frame = max_frame or 9216
         super().__init__(max_frame, payload)
         self.topology, self.seed, self.ecn, self.faults, self.protocol = topology, seed, ecn, faults, protocol
+        self.nic = nic
         loaded = program if isinstance(program, Program) else Program(getattr(program, "so_path", program))
         if (recognise(loaded.p4info) or (None,))[0] is PUBLISHED:
             raise ValueError(f"{loaded.name}: {PUBLISHED.only_local}")
@@ -134,11 +136,11 @@ class Fabric(Network):
         self._end: dict[str, End] = {}
         self.switch_at: dict[str, Switch] = {}
         for node in topology.switches:
-            switch = Switch(loaded, seed=seed, buffers=buffers, max_frame=max_frame)
+            switch = Switch(loaded, seed=seed, buffer=topology.buffer, max_frame=max_frame)
             self.switch_at[node.name] = switch
             self._end[node.name] = End(True, self.add_switch(switch, latency))
         for node in topology.hosts:
-            self._end[node.name] = End(False, self.add_host(buffers))
+            self._end[node.name] = End(False, self.add_host())
         for number, link in enumerate(topology.links):
             a, b = (self.end(number, side) for side in (0, 1))
             self.connect(a, b, self.wire(number, 0), None if link.simplex else self.wire(number, 1))
@@ -163,7 +165,7 @@ class Fabric(Network):
     def wire(self, link: int, direction: int) -> Wire:
         """One direction of a link, 0: as the topology names its ends. A host does not drop its own packets for want of room."""
         told = self.topology.links[link]
-        queue = 0 if self.topology.ends[link][direction].node[0] == "h" else told.queue
+        queue = self.nic if self.topology.is_host(self.topology.ends[link][direction].node) else told.queue
         faults = replace(self.faults, loss=told.loss or self.faults.loss, seed=self._fault_seed(link, direction))
         return Wire(told.rate, told.delay, queue, self.ecn, faults)
 
@@ -320,8 +322,10 @@ class Fabric(Network):
         return max(self.links(), key=lambda traffic: (traffic.utilisation or 0, traffic.bytes))
 
     def drops(self) -> dict[str, int]:
-        """Packets that ended other than by the program's will, by reason, over all switches; and at full NICs."""
-        found: Counter[str] = Counter({"nic": self.stats()["nic_drops"]})
+        """Packets that ended other than by the program's will, by reason, over all switches (``tail``: at a full queue;
+        ``no_buffer``: of a full switch); ``wire``: lost between two nodes. A host's NIC drops none."""
+        stats = self.stats()
+        found: Counter[str] = Counter({"wire": stats["lost"] + stats["corrupted"]})
         for end in (end for pair in self.topology.ends for end in pair if end.node in self.switch_at):
             drops = self.switch_at[end.node].port_stats(end.port).drops
             found.update({why: n for why, n in drops.items() if n and why != "ingress"})
@@ -329,7 +333,8 @@ class Fabric(Network):
 
     def check(self) -> None:
         """Packets and bytes are conserved on every wire and through every port, waiting times and queue lengths agree
-        (Little's law), and no link sent for longer than time has passed. To be called when nothing is left to happen.
+        (Little's law), no link sent for longer than time has passed, and nothing was dropped for want of room but by queues
+        and buffers that have a limit. To be called when nothing is left to happen.
 
         Raises Unbalanced, with the direction of the link that breaks a law, and both figures."""
         if self.frames_held:
@@ -349,6 +354,7 @@ class Fabric(Network):
             if stats["link_busy_ps"] > self.now:
                 raise Unbalanced(f"{name}: sent for {stats['link_busy_ps']} ps in {self.now} ps")
             self._check_switches(link, side, stats, name)
+            self._check_drops(link, side, stats, name)
 
     def _check_switches(self, link: int, side: int, stats: dict[str, int], name: str) -> None:
         """A switch's own counters, kept apart from its links', say the same at both ends of a direction."""
@@ -358,6 +364,17 @@ class Fabric(Network):
                 counted = getattr(self.switch_at[end.node].port_stats(end.port), counter)
                 if counted != stats[wire]:
                     raise Unbalanced(f"{name}: {stats[wire]} packets on the wire, port {end.port} of {end.node} counts {counted}")
+
+    def _check_drops(self, link: int, side: int, stats: dict[str, int], name: str) -> None:
+        """No drop at the sending end, nor on the wire, that no setting allows."""
+        wire, source = self.wire(link, side), self.topology.ends[link][side]
+        drops = self.switch_at[source.node].port_stats(source.port).drops if source.node in self.switch_at else {}
+        lost = {why: drops[why] for why in ROOM if drops.get(why)} | {"wire": stats["lost"], "corrupted": stats["corrupted"]}
+        allowed = {"tail": wire.queue, "no_buffer": self.topology.buffer, "wire": wire.faults.loss,
+                   "corrupted": wire.faults.corrupt}  # fmt: skip
+        for why, packets in lost.items():
+            if packets and not allowed.get(why):
+                raise Unbalanced(f"{name}: {packets} packets were dropped ({why}), though nothing limits the room for them")
 
 
 class Star(Fabric):

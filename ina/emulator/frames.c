@@ -1,4 +1,4 @@
-/* Buffers of frames in virtual time: handles that stay valid, memory that never moves, a free list. */
+/* Frames in virtual time: whole in a pool, or without their payload. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +20,10 @@ int ina_frames_init(struct ina_frames *frames, uint32_t max_frame, uint32_t head
     /* Behind 52 bytes of headers a cache line begins, as in ports (port.h). */
     frames->headroom = aligned(headroom + (uint32_t)sizeof(struct ina_stored_frame)) + 12 - (uint32_t)sizeof(struct ina_stored_frame);
     if (!bare) {
-        frames->stride = aligned((uint32_t)sizeof(struct ina_stored_frame) + frames->headroom + max_frame);
+        frames->pool.stride = aligned((uint32_t)sizeof(struct ina_stored_frame) + frames->headroom + max_frame);
         return 0;
     }
-    frames->stride = aligned((uint32_t)sizeof(struct ina_stored_frame) + INA_KEPT_BYTES);
+    frames->pool.stride = aligned((uint32_t)sizeof(struct ina_stored_frame) + INA_KEPT_BYTES);
     frames->bench_stride = aligned(frames->headroom + (uint32_t)sizeof(struct ina_stored_frame) + max_frame);
     frames->bench = aligned_alloc(ALIGNED, (size_t)INA_BENCH * frames->bench_stride);
     return frames->bench ? 0 : -ENOMEM;
@@ -31,46 +31,8 @@ int ina_frames_init(struct ina_frames *frames, uint32_t max_frame, uint32_t head
 
 void ina_frames_destroy(struct ina_frames *frames)
 {
-    for (uint32_t i = 0; i < frames->chunk_count; i++)
-        free(frames->chunks[i]);
-    free(frames->chunks);
-    free(frames->free);
+    ina_pool_destroy(&frames->pool);
     free(frames->bench);
-}
-
-static int grow(struct ina_frames *frames)
-{
-    if (!(frames->chunk_count & (frames->chunk_count - 1))) { /* lists double */
-        const size_t most = frames->chunk_count ? 2 * (size_t)frames->chunk_count : 1;
-        uint8_t **chunks = realloc(frames->chunks, most * sizeof *chunks);
-        if (!chunks)
-            return -ENOMEM;
-        frames->chunks = chunks;
-        uint32_t *list = realloc(frames->free, most * INA_CHUNK * sizeof *list);
-        if (!list)
-            return -ENOMEM;
-        frames->free = list;
-    }
-    uint8_t *chunk = aligned_alloc(ALIGNED, (size_t)INA_CHUNK * frames->stride);
-    if (!chunk)
-        return -ENOMEM;
-    frames->chunks[frames->chunk_count] = chunk;
-    for (uint32_t i = INA_CHUNK; i > 0; i--)
-        ina_frames_put(frames, frames->chunk_count * INA_CHUNK + i - 1);
-    frames->chunk_count++;
-    return 0;
-}
-
-uint64_t ina_frames_used(const struct ina_frames *frames)
-{
-    return (uint64_t)frames->chunk_count * INA_CHUNK - frames->free_count;
-}
-
-uint32_t ina_frames_get(struct ina_frames *frames)
-{
-    if (!frames->free_count && grow(frames))
-        return UINT32_MAX;
-    return frames->free[--frames->free_count];
 }
 
 /* Where a frame without payload is worked on: its first byte, with all of the headroom. */
@@ -127,6 +89,6 @@ uint32_t ina_frames_twin(struct ina_frames *frames, uint32_t handle)
 {
     uint32_t twin = ina_frames_get(frames);
     if (twin != UINT32_MAX)
-        memcpy(ina_frames_at(frames, twin), ina_frames_at(frames, handle), frames->stride);
+        memcpy(ina_frames_at(frames, twin), ina_frames_at(frames, handle), frames->pool.stride);
     return twin;
 }

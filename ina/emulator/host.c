@@ -27,19 +27,67 @@ static void nic_send(struct ina_emulator *em, struct ina_host *h, uint32_t frame
 {
     uint64_t arrival;
     const uint32_t bytes = ina_frames_at(&em->frames, frame)->wire_len + INA_ETHERNET_OVERHEAD;
-    if (ina_link_forward(h->nic, bytes, em->now, &arrival) == INA_TAIL_DROP) {
-        em->stats.nic_drops++;
+    if (ina_link_forward(h->nic, bytes, em->now, &arrival) < 0) {
+        em->error = -ENOMEM;
         ina_frames_put(&em->frames, frame);
     } else {
         ina_wire_cross(em, &h->wire, frame, arrival);
     }
 }
 
+static int has_room(const struct ina_emulator *em, struct ina_host *h)
+{
+    if (!h->room)
+        return 1;
+    ina_link_settle(h->nic, em->now);
+    return ina_link_backlog(h->nic) + h->working < h->room;
+}
+
+/* When a machine that is held back may send again: now, when the oldest frame that waits has left, or, if all are still with a
+ * processor, as soon as that is done with one. */
+static void expect_room(struct ina_emulator *em, struct ina_host *h)
+{
+    if (h->room)
+        ina_timers_set(&em->timers, h->timer,
+                       !h->held_count ? UINT64_MAX : has_room(em, h) ? em->now : ina_link_head_due(h->nic));
+}
+
+/* Machines take turns. */
+static void hold(struct ina_emulator *em, struct ina_host *h, uint32_t index)
+{
+    if (em->machine[index]->held)
+        return;
+    em->machine[index]->held = 1;
+    if (h->held_count++)
+        em->machine[h->held_last]->held_next = index;
+    else
+        h->held_first = index;
+    h->held_last = index;
+    em->stats.nic_held++;
+    expect_room(em, h);
+}
+
+void ina_host_has_room(struct ina_emulator *em, uint32_t host)
+{
+    struct ina_host *h = em->host[host];
+    if (h->held_count) {
+        const uint32_t index = h->held_first;
+        h->held_first = em->machine[index]->held_next;
+        h->held_count--;
+        em->machine[index]->held = 0;
+        ina_machine_run(em, index);
+    }
+    expect_room(em, h);
+}
+
 /* A machine sends. */
 static void hand_over(struct ina_emulator *em, struct ina_host *h, uint32_t frame, const struct ina_packet *pkt)
 {
     ina_frames_store(&em->frames, frame, pkt);
-    if (!process(em, h, frame, ina_frames_at(&em->frames, frame)->wire_len, INA_AT_NIC))
+    const uint32_t bytes = ina_frames_at(&em->frames, frame)->wire_len;
+    if (process(em, h, frame, bytes, INA_AT_NIC))
+        h->working += bytes + INA_ETHERNET_OVERHEAD;
+    else
         nic_send(em, h, frame);
 }
 
@@ -88,11 +136,15 @@ static void start_submissions(struct ina_emulator *em, struct ina_machine *m, ui
     }
 }
 
-static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_machine *m)
+static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_machine *m, uint32_t index)
 {
     struct ina_packet pkts[INA_SEND_BATCH];
     int sent, want = 1; /* mostly one answers one, and in its frame */
     do {
+        if (!has_room(em, h)) {
+            hold(em, h, index);
+            return;
+        }
         for (int i = 0; i < want; i++) {
             if ((uint32_t)i == em->spare_count && (em->spare[em->spare_count++] = ina_frames_get(&em->frames)) == UINT32_MAX) {
                 em->spare_count--;
@@ -109,7 +161,7 @@ static void send_all(struct ina_emulator *em, struct ina_host *h, struct ina_mac
         em->spare_count -= (uint32_t)sent;
         if (sent < want)
             return;
-        want = INA_SEND_BATCH;
+        want = h->room ? 1 : INA_SEND_BATCH;
     } while (1);
 }
 
@@ -121,7 +173,7 @@ void ina_machine_run(struct ina_emulator *em, uint32_t index)
     int count;
     do {
         start_submissions(em, m, index);
-        send_all(em, h, m);
+        send_all(em, h, m, index);
         count = m->protocol->events(m->state, events, INA_MAX_OPS);
         for (int i = 0; i < count; i++) {
             m->failed |= events[i].type == INA_EVENT_FAILED;
@@ -131,7 +183,7 @@ void ina_machine_run(struct ina_emulator *em, uint32_t index)
     uint64_t due = m->protocol->next_timer(m->state);
     if (m->first && m->first->at > em->now && m->first->at < due)
         due = m->first->at;
-    ina_timers_set(&em->timers, m->timer, due);
+    ina_timers_set(&em->timers, m->timer, m->held ? UINT64_MAX : due); /* held: it is its turn when there is room */
 }
 
 /* The machine that a frame is for, UINT32_MAX: none. */
@@ -175,45 +227,61 @@ void ina_host_receive(struct ina_emulator *em, uint32_t host, uint32_t frame)
 
 void ina_host_processed(struct ina_emulator *em, uint32_t kind, uint32_t host, uint32_t frame)
 {
-    if (kind == INA_AT_MACHINE)
-        claim(em, em->host[host], frame);
-    else
-        nic_send(em, em->host[host], frame);
+    struct ina_host *h = em->host[host];
+    if (kind == INA_AT_MACHINE) {
+        claim(em, h, frame);
+        return;
+    }
+    h->working -= ina_frames_at(&em->frames, frame)->wire_len + INA_ETHERNET_OVERHEAD;
+    nic_send(em, h, frame);
+    expect_room(em, h);
 }
 
 /* ---- building */
 
-int ina_emulator_add_host(struct ina_emulator *em, uint32_t nic_packets)
+int ina_emulator_add_host(struct ina_emulator *em)
 {
     struct ina_host **list = realloc(em->host, (em->hosts + 1) * sizeof *list);
     if (!list)
         return -ENOMEM;
     em->host = list;
-    if (!nic_packets)
-        return -EINVAL;
     if (em->hosts == INA_MOST_NODES)
         return -ENOSPC;
     struct ina_host *h = calloc(1, sizeof *h);
     if (!h)
         return -ENOMEM;
-    h->nic_packets = nic_packets;
-    h->nic = ina_zeroed(ina_link_size(nic_packets));
+    h->nic = ina_link_create(&(struct ina_link_config){0});
     if (!h->nic) {
         ina_host_destroy(h);
         return -ENOMEM;
     }
-    struct ina_link_config unlimited = {0};
-    ina_link_start(h->nic, &unlimited, nic_packets);
     h->index = em->hosts;
     em->host[em->hosts] = h;
     return (int)em->hosts++;
+}
+
+int ina_host_connect(struct ina_emulator *em, struct ina_host *h, const struct ina_link_config *link)
+{
+    struct ina_link_config endless = *link;
+    endless.queue_bytes = 0;
+    struct ina_link *nic = ina_link_create(&endless);
+    const int timer = nic && link->queue_bytes ? ina_emulator_add_timer(em, INA_TIMER_NIC, h->index) : 0;
+    if (!nic || timer < 0) {
+        ina_link_destroy(nic);
+        return -ENOMEM;
+    }
+    ina_link_destroy(h->nic);
+    h->nic = nic;
+    h->room = link->queue_bytes;
+    h->timer = (uint32_t)timer;
+    return 0;
 }
 
 void ina_host_destroy(struct ina_host *h)
 {
     free(h->core_free);
     free(h->machines);
-    ina_release(h->nic, ina_link_size(h->nic_packets));
+    ina_link_destroy(h->nic);
     free(h);
 }
 

@@ -20,12 +20,14 @@ from ina.transport.errors import Event, event_from_c
 from ina.transport.ports import Faults
 
 NEVER = 2**64 - 1
-NIC_PACKETS = 4096
 
 
 @dataclass(frozen=True)
 class Wire:
-    """One direction of a wire: rate in bit/s (0: infinite), delay in s, queue and ECN threshold in bytes (0: none)."""
+    """One direction of a wire: rate in bit/s (0: infinite), delay in s, queue and ECN threshold in bytes (0: none).
+
+    A switch's port drops what its queue has no room for. A host's NIC drops nothing: its machines are held back while so much
+    waits there."""
 
     rate: float = 0.0
     delay: float = 0.0
@@ -118,9 +120,9 @@ class Network:
         self.switches.append(switch)
         return self._check(index, "switch")
 
-    def add_host(self, nic_packets: int = NIC_PACKETS) -> int:
-        """A host at whose NIC up to `nic_packets` wait."""
-        return self._check(lib.ina_emulator_add_host(self.pointer, nic_packets), "host")
+    def add_host(self) -> int:
+        """A host; its NIC's rate, and what may wait there, are those of its wire."""
+        return self._check(lib.ina_emulator_add_host(self.pointer), "host")
 
     def set_cpu(self, host: int, packet: float = 0.0, byte: float = 0.0, cores: int = 1) -> None:
         """From now on each frame that the host receives or sends takes one of its cores `packet` + `byte` a byte, in s."""

@@ -36,23 +36,24 @@ class SharedJob:
 class Shared(Fabric):
     """``hosts`` around one switch whose program speaks ``protocol``; jobs take the next free ones.
 
-    ``wire``: of each host, both ways, but ``slow`` times slower at those hosts (numbers from 0) that it names.
+    ``wire``: of each host, both ways, but ``slow`` times slower at those hosts (numbers from 0) that it names. ``buffer``: of the
+    switch, bytes.
     """
 
     def __init__(
-        self, program, protocol: JobProgram, *, hosts: int, wire: Wire, pool: int, latency: float = 0.0, seed: int = 0,
-        slow: Mapping[int, float] | None = None, payload: bool = True,
+        self, program, protocol: JobProgram, *, hosts: int, wire: Wire, buffer: int = 0, pool: int, latency: float = 0.0,
+        seed: int = 0, slow: Mapping[int, float] | None = None, payload: bool = True,
     ):  # fmt: skip
         self._wire, self._slow = wire, dict(slow or {})
-        super().__init__(program, load("star", hosts=hosts), pool=pool, latency=latency, seed=seed, faults=wire.faults,
-                         payload=payload)  # fmt: skip
+        super().__init__(program, replace(load("star", hosts=hosts), buffer=buffer), pool=pool, latency=latency, seed=seed,
+                         faults=wire.faults, payload=payload)  # fmt: skip
         self.controller = Controller(self.switch_at["s1"], pool, protocol=protocol, chance=random.Random(seed))
         self._free = list(self.topology.hosts)
         self._servers: dict[int, ffi.CData] = {}  # by job number
 
     def wire(self, link: int, direction: int) -> Wire:
         faults = replace(self._wire.faults, seed=self._fault_seed(link, direction))
-        queue = 0 if self.topology.ends[link][direction].node[0] == "h" else self._wire.queue  # as Fabric.wire
+        queue = self.nic if self.topology.ends[link][direction].node[0] == "h" else self._wire.queue  # as Fabric.wire
         return replace(self._wire, faults=faults, queue=queue, rate=self._wire.rate / self._slow.get(link, 1.0))
 
     def admit(self, name: str, workers: int, slots: int, values: int, **options: float) -> SharedJob:

@@ -143,7 +143,8 @@ class Config(Keys):
     compare_step: int = key(100, "parameters of the back ends are compared after this many steps")
     rate: float = key(100e6, "testbed: of each link and direction, bit/s; 0: no limit")
     delay: float = key(0.0, "testbed: of each link, one way, s")
-    queue: int = key(524288, "testbed: of each link and direction, bytes")
+    queue: int = key(524288, "testbed: of each link and direction, bytes; 0: no limit")
+    buffer: int = key(0, "testbed: of each switch, bytes: what may wait for all of its links together; 0: no limit, or a file's")
     loss: float = key(0.0, "testbed: probability that a link loses a frame, each way")
     mtu: int = key(1500, "testbed: largest IP packet, bytes")
     topology: str = key("star", "testbed: the network, such as star, fat-tree k=4, or a .toml file (ina topo list)")
@@ -185,6 +186,7 @@ class Config(Keys):
         need(0 <= self.rate <= 1e12, "rate", "bit/s from 0 (no limit) to 1e12")
         need(0 <= self.delay <= 10, "delay", "seconds from 0 to 10")
         need(0 <= self.queue <= 1 << 30, "queue", "bytes from 0 (no limit) to 2^30")
+        need(0 <= self.buffer <= 1 << 40, "buffer", "bytes from 0 (no limit) to 2^40")
         need(0 <= self.loss < 1, "loss", "a probability below 1")
         known = ("ina", *protocols.names(), "gloo")
         need(len(self.backends) > 0 and set(self.backends) <= set(known), "backends", "some of " + ", ".join(known))
@@ -228,6 +230,8 @@ class Virtual(Keys):
     delay: float = key(1e-6, "of each wire, one way, s; not of a topology's file")
     latency: float = key(0.0, "of each switch, s")
     queue: int = key(0, "of each wire, bytes; 0: no limit; not of a topology's file")
+    buffer: int = key(0, "of each switch, bytes: what may wait for all of its wires together; 0: no limit, or a file's")
+    nic: int = key(0, "bytes that wait at a host's NIC before it is given more; 0: no limit; it drops nothing")
     ecn: int = key(0, "bytes that wait when a packet is marked; 0: never")
     host_packet: float = key(0.0, "s that a host's core takes for each packet that it sends or receives")
     host_byte: float = key(0.0, "s for each byte of it, headers included")
@@ -264,7 +268,7 @@ class Virtual(Keys):
             object.__setattr__(self, name, getattr(self, name) or default)
         self.check_common(self.worlds)
         need(self.dtype in ("int32", "float32"), "dtype", "int32 or float32")
-        for name in ("delay", "latency", "queue", "rate", "host_packet", "host_byte"):
+        for name in ("delay", "latency", "queue", "buffer", "nic", "rate", "host_packet", "host_byte"):
             need(getattr(self, name) >= 0, name, "0 or more")
         need(1 <= self.host_cores <= 1024, "host_cores", "1 to 1024")
         for name in ("loss", "duplicate", "reorder", "corrupt"):
@@ -341,6 +345,8 @@ class AllReduce(Virtual):
             need(self.algorithm == "in-network", "algorithm", f"in-network {where}")
             need(self.stripes == 1, "stripes", f"1 {where}")
             need(self.payload, "payload", f"true {where}")
+            need(self.nic == 0, "nic", f"0 {where}")
+            need(self.buffer == 0 or self.world == "testbed", "buffer", f"0 {where}")
             need(self.sample == 0, "sample", f"0 {where}")
             need(self.latency == 0 == self.ecn, "latency" if self.latency else "ecn", f"0 {where}")
             need(self.world == "testbed" or self.topology == "star", "topology", f"star {where}")
@@ -444,6 +450,7 @@ class Sharing(Keys):
     rate: float = key(100e9, "of each wire, bit/s")
     delay: float = key(1e-6, "of each wire, one way, s")
     queue: int = key(0, "of each wire, bytes; 0: no limit")
+    buffer: int = key(0, "of the switch, bytes: what may wait for all of its wires together; 0: no limit")
     ecn_depth: int = key(64, "packets in an egress queue from which congestion is marked; 0: never")
     program: str = key("", "P4 program: a name in p4/, or the path of a .p4 file; empty: the protocol's own")
     switch: str = key("embedded", "embedded, or tna: the protocol's program for Tofino, on the same switch")
@@ -465,7 +472,7 @@ class Sharing(Keys):
         need(1 <= self.window <= 1024 and self.window & (self.window - 1) == 0, "window", "a power of two up to 1024")
         for name in ("elements", "tensors"):
             need(getattr(self, name) >= 1, name, "at least 1")
-        for name in ("delay", "rate", "queue", "period", "ecn_depth"):
+        for name in ("delay", "rate", "queue", "buffer", "period", "ecn_depth"):
             need(getattr(self, name) >= 0, name, "0 or more")
         need(1 <= self.straggler <= 1000, "straggler", "1 (none) to 1000")
         need(self.shared or self.slots >= 1, "share", f"a slot for each of {self.jobs} jobs")

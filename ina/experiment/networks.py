@@ -16,6 +16,7 @@ from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.servers import Servers
 from ina.experiment.config import ConfigError, Virtual
+from ina.experiment.places import with_buffer
 from ina.transport import protocols
 from ina.transport.config import PS
 from ina.transport.ports import Faults
@@ -71,7 +72,7 @@ def place(config: Virtual) -> Place:
     number = {"hosts": config.workers * config.jobs + _needs_server(config)} if config.topology == "star" else {}
     try:
         name, given = topologies.parameters(config.topology, rate=config.rate, delay=config.delay, queue=config.queue, **number)
-        topology = topologies.load(name, **given)
+        topology = with_buffer(topologies.load(name, **given), config.buffer)
         if name != "topoopt":
             return Place(topology)
         fabric = topoopt.fabric(**given)
@@ -108,7 +109,8 @@ def fabric(config: Virtual, place: Place) -> Fabric:
     )
     made = Fabric(
         program(config), place.topology, pool=config.pool, latency=config.latency, ecn=config.ecn, faults=faults,
-        seed=config.seed, ways=place.ways, protocol=config.protocol, max_frame=_longest(config), payload=config.payload,
+        seed=config.seed, ways=place.ways, nic=config.nic, protocol=config.protocol, max_frame=_longest(config),
+        payload=config.payload,
     )  # fmt: skip
     for host in place.topology.hosts:
         made.set_cpu(made.host(host.name), config.host_packet, config.host_byte, config.host_cores)

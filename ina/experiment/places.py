@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import topologies
@@ -14,9 +15,15 @@ def described(config: Any) -> topologies.Topology:
     number = {} if config.topology != "star" else {"hosts": config.workers + program_named(config.protocol).needs_server}
     topology = topologies.specified(config.topology, rate=config.rate, delay=config.delay, queue=config.queue,
                                     loss=config.loss, mtu=config.mtu, **number)  # fmt: skip
+    topology = with_buffer(topology, config.buffer)
     if topology.mtu != config.mtu:
         raise topologies.TopologyError(f"{config.topology}: its mtu is {topology.mtu}, but the experiment's is {config.mtu}")
     return topology
+
+
+def with_buffer(topology: topologies.Topology, buffer: int) -> topologies.Topology:
+    """The network with so many bytes of buffer in each of its switches; 0: with what it has. Raises TopologyError."""
+    return replace(topology, buffer=buffer) if buffer else topology
 
 
 def hosts_of(config: Any, topology: topologies.Topology) -> list[str]:

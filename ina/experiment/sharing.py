@@ -81,8 +81,8 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
     wire = Wire(config.rate, config.delay, config.queue)
     hosts = config.jobs * (config.workers + protocol.needs_server)
     slow = {0: config.straggler} if config.straggler > 1 else None
-    with Shared(program.so_path, protocol, hosts=hosts, wire=wire, pool=config.pool, seed=config.seed, slow=slow,
-                payload=config.payload) as network:  # fmt: skip
+    with Shared(program.so_path, protocol, hosts=hosts, wire=wire, buffer=config.buffer, pool=config.pool, seed=config.seed,
+                slow=slow, payload=config.payload) as network:  # fmt: skip
         jobs = [_admit(network, config, number) for number in range(config.jobs)]
         rng = np.random.default_rng(config.seed)
         arrays = [[_tensor(rng, config) for _ in range(config.workers)] for _ in jobs]

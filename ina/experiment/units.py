@@ -6,7 +6,7 @@ from __future__ import annotations
 UNITS = {
     "rate": "b/s",
     **dict.fromkeys(("delay", "latency", "host_packet", "host_byte", "rto_min", "rto_max", "timeout", "sample", "period"), "s"),
-    **dict.fromkeys(("queue", "ecn", "mtu"), "B"),
+    **dict.fromkeys(("queue", "buffer", "nic", "ecn", "mtu"), "B"),
     **dict.fromkeys(("pool", "slots"), "slots"),
     **dict.fromkeys(("window", "flow", "ecn_depth"), "packets"),
     **dict.fromkeys(("values", "elements"), "int32"),

@@ -52,10 +52,9 @@ static int add_port(struct ina_switch *sw, const struct ina_command *c)
     if (port->present || port->disabled)
         return -EEXIST;
     if (c->link) {
-        port->link = ina_zeroed(ina_link_size(sw->config.buffers));
+        port->link = ina_link_create(c->link);
         if (!port->link)
             return -ENOMEM;
-        ina_link_start(port->link, c->link, sw->config.buffers);
         port->outlet = sw->outlet.put && !c->port;
         if (!port->outlet)
             sw->linked[sw->linked_count++] = (uint16_t)c->id;
@@ -76,7 +75,7 @@ static int remove_port(struct ina_switch *sw, const struct ina_command *c)
             ina_outlet_drop_all(sw, (uint16_t)c->id);
         else
             ina_link_drop_all(sw, (uint16_t)c->id);
-        ina_release(port->link, ina_link_size(sw->config.buffers));
+        ina_link_destroy(port->link);
         port->link = NULL;
         uint32_t i = 0;
         while (i < sw->linked_count && sw->linked[i] != c->id)

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "memory.h"
+#include "pool.h"
 #include "switch.h"
 #include "tna.h"
 
@@ -21,7 +22,7 @@ struct ina_members { /* multicast group or clone session */
 /* A frame that waits: in a link's queue, in flight, or to enter again. Metadata and frame follow in the same block. */
 struct ina_buffer {
     struct ina_packet pkt;
-    uint32_t next; /* free list, loop queue */
+    uint32_t next; /* loop queue */
     uint8_t passes;
     uint8_t marked; /* ECN */
     uint32_t enq_backlog; /* bytes that waited on the link when it was queued */
@@ -60,11 +61,10 @@ struct ina_switch {
     void (*output)(void *context, uint16_t port, const struct ina_packet *pkt, uint64_t now);
     void *output_context;
     struct ina_outlet outlet;  /* put NULL: none */
-    uint8_t *parked;           /* what waits for its links: outlet.c */
-    uint32_t parked_stride, parked_free, parked_unused;
+    struct ina_pool parked;    /* what waits for its links: outlet.c */
     bool lent;                 /* the batch is in the outlet's memory: its last copy may go out from there */
     struct ina_switch_config config;
-    uint32_t meta_stride, frame_stride, buffer_stride;
+    uint32_t meta_stride, frame_stride;
 
     /* scratch of one batch: INA_BATCH each */
     uint8_t *ingress_meta, *egress_meta;
@@ -78,9 +78,8 @@ struct ina_switch {
     uint16_t active[INA_SWITCH_PORTS]; /* ports with emissions, in order of their first */
     uint32_t active_count;
 
-    uint8_t *buffers;
-    uint32_t buffer_free, buffer_unused; /* free list; those after `unused` were never used */
-    uint32_t buffers_held;
+    struct ina_pool buffers;
+    uint64_t waiting_bytes;    /* in all queues */
     uint32_t loop_head, loop_tail, loop_count;
 
     struct ina_trace_record *trace;
@@ -97,11 +96,15 @@ struct ina_switch {
     struct ina_switch_port ports[INA_SWITCH_PORTS];
 };
 
-#define INA_NO_BUFFER UINT32_MAX
-
 static inline struct ina_buffer *ina_buffer_at(const struct ina_switch *sw, uint32_t i)
 {
-    return (struct ina_buffer *)(void *)(sw->buffers + (size_t)i * sw->buffer_stride);
+    return ina_pool_at(&sw->buffers, i);
+}
+
+/* Whether all queues together have room for a frame of `bytes`. */
+static inline bool ina_has_room(const struct ina_switch *sw, uint32_t bytes)
+{
+    return !sw->config.buffer || sw->waiting_bytes + bytes <= sw->config.buffer;
 }
 
 /* Why a packet ends that the program did not simply drop. */
@@ -174,7 +177,7 @@ static inline bool ina_into_headroom(struct ina_packet *to, uint32_t more)
 }
 
 /* queue.c */
-uint32_t ina_buffer_take(struct ina_switch *sw, const struct ina_packet *pkt); /* a copy, or INA_NO_BUFFER */
+uint32_t ina_buffer_take(struct ina_switch *sw, const struct ina_packet *pkt); /* a copy of a frame that fits, or INA_NO_BLOCK */
 void ina_buffer_give(struct ina_switch *sw, uint32_t i);
 /* The frame's place among those that enter again; NULL: it was dropped, and counted. */
 struct ina_buffer *ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type,

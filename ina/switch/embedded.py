@@ -48,7 +48,6 @@ from ina.switch.watching import Watched
 
 PS = 10**12
 _GROUPS = 65535
-_COLLECTED = 1 << 20  # bytes of frames that one step may send
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +63,18 @@ class Link:
 class Switch(Watched, Scoped, Generators, SwitchTarget):
     """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
 
-    `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffers`: frames that queues,
-    clones and recirculation may hold. `max_frame`: bytes. `seed`: of the program's random numbers. `pipes`, of a TNA
-    program: 1 to 4, of 128 ports each; 0: 2, or as many as it has pipelines.
+    `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffer`: bytes that may wait in the
+    queues of all ports together (0: no limit), counted with Ethernet's overhead as in a link's `queue`. `reentries`: frames
+    that may be about to enter again at once (resubmitted, recirculated, clones; 0: 1024). `max_frame`: bytes. `seed`: of the
+    program's random numbers. `pipes`, of a TNA program: 1 to 4, of 128 ports each; 0: 2, or as many as it has pipelines.
     """
 
     def __init__(
         self,
         program: Any,
         *,
-        buffers: int = 0,
+        buffer: int = 0,
+        reentries: int = 0,
         max_frame: int = 0,
         max_passes: int = 0,
         seed: int = 0,
@@ -93,7 +94,10 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
         self._process = os.getpid()
         config = ffi.new(
             "struct ina_switch_config *",
-            {"buffers": buffers, "max_frame": max_frame, "max_passes": max_passes, "seed": seed, "pipes": pipes},
+            {
+                "buffer": buffer, "reentries": reentries, "max_frame": max_frame, "max_passes": max_passes, "seed": seed,
+                "pipes": pipes,
+            },
         )
         next_tables = ffi.new("struct ina_tables *[]", [image.pointer for image in self._images[1:]] or 1)
         config.next_tables = next_tables
@@ -110,9 +114,7 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
         self.pipes = int(lib.ina_switch_pipes(self.pointer))
         self._cells = Cells(program, max(1, self.pipes), lib.ina_switch_state_stride(self.pointer))
         self._manager = TrafficManager(self.pipes, program.port_metadata) if self.pipes else None
-        self._collector = ffi.new("struct ina_collector *")
-        self._collected = np.empty(_COLLECTED, np.uint8)  # what is never used takes no memory
-        self._collector.data, self._collector.size = ffi.from_buffer("uint8_t[]", self._collected), _COLLECTED
+        self._collector = ffi.gc(ffi.new("struct ina_collector *"), lib.ina_collector_free)
         lib.ina_switch_set_output(self.pointer, lib.ina_collect, self._collector)
 
     @property
@@ -563,5 +565,5 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
             at += (head.len + 7) & ~7
         lost, c.used, c.lost = c.lost, 0, 0
         if lost:
-            raise BufferError(f"one step sent {lost} frames more than {c.size} bytes hold")
+            raise MemoryError(f"one step sent {lost} frames more than {c.size} bytes hold, and there is no memory for them")
         return frames

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 DROP_REASONS = (
     "ingress", "egress", "no_port", "no_group", "no_session", "tail", "back_pressure", "too_long", "passes",
-    "no_buffer", "malformed", "assertion", "loop_limit",
+    "no_buffer", "malformed", "assertion", "loop_limit", "reentries", "no_memory",
 )  # fmt: skip
 VERDICTS = ("drop", "unicast", "multicast", "resubmit", "recirculate", "failed", "endless")
 

@@ -9,7 +9,7 @@ struct parked {
     uint64_t ingress_time;
     uint32_t len, wire_len;
     uint32_t truncate_len, field_list;
-    uint32_t enq_backlog;      /* bytes that waited before it; in the free list: the next */
+    uint32_t enq_backlog;      /* bytes that waited before it */
     uint16_t ingress_port, mcast_grp, rid;
     uint8_t instance_type, passes;
     uint8_t marked, reserved[3];
@@ -18,7 +18,7 @@ _Static_assert(sizeof(struct parked) == 40, "packed");
 
 static struct parked *parked_at(const struct ina_switch *sw, uint32_t i)
 {
-    return (struct parked *)(void *)(sw->parked + (size_t)i * sw->parked_stride);
+    return ina_pool_at(&sw->parked, i);
 }
 
 static uint32_t kept_of(const struct ina_switch *sw, uint32_t len)
@@ -28,26 +28,23 @@ static uint32_t kept_of(const struct ina_switch *sw, uint32_t len)
 
 int ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet)
 {
-    if (sw->parked)
+    if (sw->outlet.put)
         return -EBUSY;
     sw->outlet = *outlet;
-    sw->parked_stride = ((uint32_t)(sizeof(struct parked) + sw->carried) + kept_of(sw, sw->config.max_frame) + 15) & ~15u;
-    sw->parked_free = INA_NO_BUFFER;
-    sw->parked = ina_zeroed((size_t)sw->parked_stride * sw->config.buffers);
-    if (!sw->parked)
-        sw->outlet.put = NULL;
-    return sw->parked ? 0 : -ENOMEM;
+    sw->parked.stride = ((uint32_t)(sizeof(struct parked) + sw->carried) + kept_of(sw, sw->config.max_frame) + 15) & ~15u;
+    return 0;
 }
 
 uint32_t ina_switch_parked_bytes(const struct ina_switch *sw)
 {
-    return sw->parked_stride + (uint32_t)sizeof(struct ina_link_item);
+    return sw->parked.stride + (uint32_t)sizeof(struct ina_link_item);
 }
 
-static void unpark(struct ina_switch *sw, uint32_t i)
+/* What waited in a queue has left it. */
+static void unpark(struct ina_switch *sw, const struct ina_link_item *item)
 {
-    parked_at(sw, i)->enq_backlog = sw->parked_free;
-    sw->parked_free = i;
+    sw->waiting_bytes -= item->bytes;
+    ina_pool_put(&sw->parked, (uint32_t)item->handle);
 }
 
 /* Into the queue, where there is room. */
@@ -55,26 +52,23 @@ static void park(struct ina_switch *sw, const struct ina_packet *pkt, struct ina
                  uint8_t passes, uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[to.port];
-    uint32_t i = sw->parked_free;
-    if (pkt->len > sw->config.max_frame) {
-        port->stats.drops[INA_DROPPED_TOO_LONG]++;
+    const uint32_t bytes = pkt->wire_len + INA_ETHERNET_OVERHEAD;
+    if (pkt->len > sw->config.max_frame || !ina_has_room(sw, bytes)) {
+        port->stats.drops[pkt->len > sw->config.max_frame ? INA_DROPPED_TOO_LONG : INA_DROPPED_NO_BUFFER]++;
         return;
     }
-    if (i != INA_NO_BUFFER) {
-        sw->parked_free = parked_at(sw, i)->enq_backlog;
-    } else if (sw->parked_unused < sw->config.buffers) {
-        i = sw->parked_unused++;
-    } else {
-        port->stats.drops[INA_DROPPED_NO_BUFFER]++;
-        return;
-    }
+    const uint32_t i = ina_pool_get(&sw->parked);
     const uint64_t backlog = ina_link_backlog(port->link);
-    const int queued = ina_link_enqueue(port->link, i, pkt->wire_len + INA_ETHERNET_OVERHEAD, now);
-    if (queued == INA_TAIL_DROP) {
-        port->stats.drops[INA_DROPPED_TAIL]++;
-        unpark(sw, i);
+    const int queued = i == INA_NO_BLOCK ? -ENOMEM : ina_link_enqueue(port->link, i, bytes, now);
+    if (queued == INA_TAIL_DROP || queued < 0) {
+        if (i != INA_NO_BLOCK)
+            ina_pool_put(&sw->parked, i);
+        port->stats.drops[queued < 0 ? INA_DROPPED_NO_MEMORY : INA_DROPPED_TAIL]++;
+        if (queued < 0)
+            sw->outlet.exhausted(sw->outlet.context);
         return;
     }
+    sw->waiting_bytes += bytes;
     struct parked *p = parked_at(sw, i);
     *p = (struct parked){
         .ingress_time = pkt->ingress_time, .len = pkt->len, .wire_len = pkt->wire_len, .truncate_len = pkt->truncate_len,
@@ -177,7 +171,7 @@ void ina_switch_poll_port(struct ina_switch *sw, uint32_t number, uint64_t now)
             pkt.deq_qdepth = sw->tna ? (uint32_t)ina_link_backlog(link) : ina_link_depth(link);
             depart(sw, (uint16_t)number, &pkt, p->passes, p->marked, now);
         }
-        unpark(sw, (uint32_t)item.handle);
+        unpark(sw, &item);
     }
     if (link && ina_link_depth(link))
         sw->outlet.wake(sw->outlet.context, (uint16_t)number, ina_link_free_at(link));
@@ -187,5 +181,5 @@ void ina_outlet_drop_all(struct ina_switch *sw, uint16_t number)
 {
     struct ina_link_item item;
     while (ina_link_dequeue(sw->ports[number].link, UINT64_MAX, &item))
-        unpark(sw, (uint32_t)item.handle);
+        unpark(sw, &item);
 }

@@ -1,26 +1,8 @@
 /* Frames that wait: buffers, the way back to ingress, and links. */
+#include <errno.h>
 #include <string.h>
 
 #include "core.h"
-
-static uint32_t reserve(struct ina_switch *sw)
-{
-    uint32_t i = sw->buffer_free;
-    if (i != INA_NO_BUFFER)
-        sw->buffer_free = ina_buffer_at(sw, i)->next;
-    else if (sw->buffer_unused < sw->config.buffers)
-        i = sw->buffer_unused++;
-    sw->buffers_held += i != INA_NO_BUFFER;
-    return i;
-}
-
-/* Frames that wait for a link leave these for frames that go round: a TNA program may have counted what it adds in a later
- * pass. As many as a batch has at once, before and after a pass. */
-static bool kept_for_loops(const struct ina_switch *sw)
-{
-    enum { KEPT = 3 * INA_BATCH };
-    return sw->tna && sw->config.buffers > 2 * KEPT && sw->buffers_held + KEPT >= sw->config.buffers;
-}
 
 /* Copies descriptor, metadata and frame; the frame fits. */
 static void fill(struct ina_switch *sw, struct ina_buffer *b, const struct ina_packet *pkt)
@@ -38,17 +20,15 @@ static void fill(struct ina_switch *sw, struct ina_buffer *b, const struct ina_p
 
 uint32_t ina_buffer_take(struct ina_switch *sw, const struct ina_packet *pkt)
 {
-    uint32_t i = pkt->len <= sw->config.max_frame ? reserve(sw) : INA_NO_BUFFER;
-    if (i != INA_NO_BUFFER)
+    const uint32_t i = ina_pool_get(&sw->buffers);
+    if (i != INA_NO_BLOCK)
         fill(sw, ina_buffer_at(sw, i), pkt);
     return i;
 }
 
 void ina_buffer_give(struct ina_switch *sw, uint32_t i)
 {
-    ina_buffer_at(sw, i)->next = sw->buffer_free;
-    sw->buffer_free = i;
-    sw->buffers_held--;
+    ina_pool_put(&sw->buffers, i);
 }
 
 struct ina_buffer *ina_loop_push(struct ina_switch *sw, const struct ina_packet *pkt, uint8_t instance_type,
@@ -58,9 +38,13 @@ struct ina_buffer *ina_loop_push(struct ina_switch *sw, const struct ina_packet 
         ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_PASSES);
         return NULL;
     }
+    if (pkt->len > sw->config.max_frame || sw->loop_count == sw->config.reentries) {
+        ina_count_drop(sw, pkt->ingress_port, pkt->len > sw->config.max_frame ? INA_DROPPED_TOO_LONG : INA_DROPPED_REENTRIES);
+        return NULL;
+    }
     uint32_t i = ina_buffer_take(sw, pkt);
-    if (i == INA_NO_BUFFER) {
-        ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_NO_BUFFER);
+    if (i == INA_NO_BLOCK) {
+        ina_count_drop(sw, pkt->ingress_port, INA_DROPPED_NO_MEMORY);
         return NULL;
     }
     struct ina_buffer *b = ina_buffer_at(sw, i);
@@ -97,18 +81,21 @@ void ina_link_push(struct ina_switch *sw, uint16_t number, const struct ina_pack
         port->stats.drops[INA_DROPPED_TOO_LONG]++;
         return;
     }
-    uint32_t i = kept_for_loops(sw) ? INA_NO_BUFFER : reserve(sw);
-    if (i == INA_NO_BUFFER) {
+    const uint32_t bytes = pkt->wire_len + INA_ETHERNET_OVERHEAD;
+    if (!ina_has_room(sw, bytes)) {
         port->stats.drops[INA_DROPPED_NO_BUFFER]++;
         return;
     }
-    uint64_t backlog = ina_link_backlog(port->link);
-    int queued = ina_link_enqueue(port->link, i, pkt->wire_len + INA_ETHERNET_OVERHEAD, now);
-    if (queued == INA_TAIL_DROP) {
-        port->stats.drops[INA_DROPPED_TAIL]++;
-        ina_buffer_give(sw, i);
+    const uint32_t i = ina_pool_get(&sw->buffers);
+    const uint64_t backlog = ina_link_backlog(port->link);
+    const int queued = i == INA_NO_BLOCK ? -ENOMEM : ina_link_enqueue(port->link, i, bytes, now);
+    if (queued == INA_TAIL_DROP || queued < 0) {
+        port->stats.drops[queued < 0 ? INA_DROPPED_NO_MEMORY : INA_DROPPED_TAIL]++;
+        if (i != INA_NO_BLOCK)
+            ina_buffer_give(sw, i);
         return;
     }
+    sw->waiting_bytes += bytes;
     struct ina_buffer *b = ina_buffer_at(sw, i);
     fill(sw, b, pkt);
     b->passes = passes;
@@ -140,6 +127,7 @@ static void transmit(struct ina_switch *sw, uint16_t number, uint64_t now)
     struct ina_link_item item;
     while (ina_link_dequeue(link, now, &item)) {
         struct ina_buffer *b = ina_buffer_at(sw, (uint32_t)item.handle);
+        sw->waiting_bytes -= item.bytes;
         b->pkt.enq_time = item.enq_time;
         b->pkt.enq_qdepth = item.enq_qdepth;
         b->pkt.deq_time = now;
@@ -156,7 +144,10 @@ static void transmit(struct ina_switch *sw, uint16_t number, uint64_t now)
         if (b->marked)
             ina_mark(sw, number, &b->pkt);
         item.bytes = b->pkt.wire_len + INA_ETHERNET_OVERHEAD;
-        ina_link_transmit(link, &item, now);
+        if (ina_link_transmit(link, &item, now) == UINT64_MAX) {
+            ina_count_drop(sw, number, INA_DROPPED_NO_MEMORY);
+            ina_buffer_give(sw, (uint32_t)item.handle);
+        }
     }
 }
 
@@ -220,8 +211,10 @@ void ina_links_poll(struct ina_switch *sw, uint64_t now)
 void ina_link_drop_all(struct ina_switch *sw, uint16_t number)
 {
     struct ina_link_item item;
-    while (ina_link_dequeue(sw->ports[number].link, UINT64_MAX, &item))
+    while (ina_link_dequeue(sw->ports[number].link, UINT64_MAX, &item)) {
+        sw->waiting_bytes -= item.bytes;
         ina_buffer_give(sw, (uint32_t)item.handle);
+    }
     while (ina_link_deliver(sw->ports[number].link, UINT64_MAX, &item))
         ina_buffer_give(sw, (uint32_t)item.handle);
 }

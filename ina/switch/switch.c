@@ -37,8 +37,8 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     sw->tables = tables;
     if (config)
         sw->config = *config;
-    if (!sw->config.buffers)
-        sw->config.buffers = 1024;
+    if (!sw->config.reentries)
+        sw->config.reentries = 1024;
     if (!sw->config.max_frame)
         sw->config.max_frame = 9216;
     if (!sw->config.max_passes || sw->config.max_passes > UINT8_MAX)
@@ -59,21 +59,19 @@ struct ina_switch *ina_switch_create(const struct ina_program *program, const st
     }
     sw->meta_stride = spread(align64(sw->meta_size));
     sw->frame_stride = spread(align64(INA_HEADROOM + (uint64_t)sw->config.max_frame));
-    sw->buffer_stride = align64(sizeof(struct ina_buffer)) + sw->meta_stride + sw->frame_stride;
+    sw->buffers.stride = align64(sizeof(struct ina_buffer)) + sw->meta_stride + sw->frame_stride;
     sw->digest_stride = align64(sizeof(struct ina_digest) + sw->meta_size);
-    sw->buffer_free = INA_NO_BUFFER;
 
     sw->state = ina_zeroed(sw->state_size);
     sw->ingress_meta = ina_zeroed((size_t)sw->meta_stride * INA_BATCH);
     sw->egress_meta = ina_zeroed((size_t)sw->meta_stride * INA_BATCH);
     sw->frames = ina_zeroed((size_t)sw->frame_stride * INA_BATCH);
-    sw->buffers = ina_zeroed((size_t)sw->buffer_stride * sw->config.buffers);
     sw->digests = ina_zeroed((size_t)sw->digest_stride * sw->config.digests);
     sw->out = calloc(INA_BATCH, sizeof *sw->out);
     sw->emissions = calloc(INA_EMISSIONS, sizeof *sw->emissions);
     sw->groups = ina_zeroed(INA_SWITCH_GROUPS * sizeof(void *));
     sw->sessions = ina_zeroed(INA_SWITCH_GROUPS * sizeof(void *));
-    if (!sw->state || !sw->ingress_meta || !sw->egress_meta || !sw->frames || !sw->buffers || !sw->digests || !sw->out
+    if (!sw->state || !sw->ingress_meta || !sw->egress_meta || !sw->frames || !sw->digests || !sw->out
         || !sw->emissions || !sw->groups || !sw->sessions) {
         ina_switch_destroy(sw);
         errno = ENOMEM;
@@ -103,7 +101,7 @@ void ina_switch_destroy(struct ina_switch *sw)
             free(sw->sessions[i]);
     }
     for (unsigned i = 0; i < INA_SWITCH_PORTS; i++)
-        ina_release(sw->ports[i].link, ina_link_size(sw->config.buffers));
+        ina_link_destroy(sw->ports[i].link);
     ina_release(sw->groups, INA_SWITCH_GROUPS * sizeof(void *));
     ina_release(sw->sessions, INA_SWITCH_GROUPS * sizeof(void *));
     free(sw->emissions);
@@ -113,9 +111,9 @@ void ina_switch_destroy(struct ina_switch *sw)
     ina_release(sw->ingress_meta, (size_t)sw->meta_stride * INA_BATCH);
     ina_release(sw->egress_meta, (size_t)sw->meta_stride * INA_BATCH);
     ina_release(sw->frames, (size_t)sw->frame_stride * INA_BATCH);
-    ina_release(sw->buffers, (size_t)sw->buffer_stride * sw->config.buffers);
+    ina_pool_destroy(&sw->buffers);
     ina_release(sw->digests, (size_t)sw->digest_stride * sw->config.digests);
-    ina_release(sw->parked, (size_t)sw->parked_stride * sw->config.buffers);
+    ina_pool_destroy(&sw->parked);
     ina_tna_destroy(sw->tna);
     ina_release(sw, sizeof *sw);
 }
@@ -391,8 +389,8 @@ int ina_switch_input_frame(struct ina_switch *sw, const uint8_t *frame, uint32_t
     if (len > sw->config.max_frame)
         return -EMSGSIZE;
     uint32_t index = ina_buffer_take(sw, &(struct ina_packet){.data = (uint8_t *)(uintptr_t)frame, .len = len});
-    if (index == INA_NO_BUFFER)
-        return -ENOBUFS;
+    if (index == INA_NO_BLOCK)
+        return -ENOMEM;
     struct ina_packet pkt = ina_buffer_at(sw, index)->pkt;
     pkt.wire_len = len;
     pkt.ingress_port = port;

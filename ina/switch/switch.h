@@ -40,21 +40,24 @@ enum ina_drop_reason {
     INA_DROPPED_BACK_PRESSURE = 6, /* (to) the port lent no frame */
     INA_DROPPED_TOO_LONG = 7,      /* (to) longer than the port takes */
     INA_DROPPED_PASSES = 8,        /* (from) resubmitted, recirculated or cloned too often */
-    INA_DROPPED_NO_BUFFER = 9,     /* (either) queues, clones and recirculation hold all buffers */
+    INA_DROPPED_NO_BUFFER = 9,     /* (to) the buffer that all queues share was full */
     INA_DROPPED_MALFORMED = 10,    /* (from) no bytes, no headroom, or longer than on the wire; refused by a TNA parser */
     INA_DROPPED_ASSERTION = 11,    /* an assert or assume of the program was false */
     INA_DROPPED_LOOP_LIMIT = 12,   /* too many rounds of loops without a bound */
-    INA_DROP_REASONS = 13
+    INA_DROPPED_REENTRIES = 13,    /* (from) too many frames were to enter again */
+    INA_DROPPED_NO_MEMORY = 14,    /* (either) of this machine */
+    INA_DROP_REASONS = 15
 };
 
 struct ina_switch_port_stats {
     uint64_t rx_packets, rx_bytes, tx_packets, tx_bytes;
     uint64_t ecn_marks, recirculated; /* recirculated: resubmissions and clones too */
-    uint64_t drops[13];               /* by enum ina_drop_reason */
+    uint64_t drops[15];               /* by enum ina_drop_reason */
 };
 
 struct ina_switch_config { /* 0 takes the default */
-    uint32_t buffers;      /* frames that queues, clones and recirculation hold at once: 1024 */
+    uint64_t buffer;       /* bytes that wait in the queues of all ports together, counted as they count them; 0: no limit */
+    uint32_t reentries;    /* frames that are to enter again at once (resubmitted, recirculated, clones): 1024 */
     uint32_t max_frame;    /* longest frame held in those or given to the callback, bytes: 9216 */
     uint32_t max_passes;   /* of a packet through ingress, at most 255: 64 */
     uint32_t digests;      /* digests that wait to be read: 256 */
@@ -136,6 +139,7 @@ struct ina_outlet {
      * not sent. */
     void (*put)(void *context, uint16_t port, struct ina_packet *pkt, uint64_t arrival);
     void (*wake)(void *context, uint16_t port, uint64_t due); /* ina_switch_poll_port is to be called then */
+    void (*exhausted)(void *context); /* a frame was dropped because this machine is out of memory */
     uint32_t kept;           /* bytes of a frame that are kept while it waits; zeros come out in the place of the rest. 0: all */
 };
 int ina_switch_set_outlet(struct ina_switch *sw, const struct ina_outlet *outlet); /* before ports are added; 0, -ENOMEM, -EBUSY */
@@ -176,10 +180,11 @@ struct ina_collected {
 struct ina_collector {
     uint8_t *data;
     uint64_t size, used;
-    uint64_t lost;          /* frames that did not fit */
+    uint64_t lost;          /* frames for which there was no memory */
 };
 void ina_collect(void *collector, uint16_t port, const struct ina_packet *pkt, uint64_t now); /* for set_output */
-/* Copies one frame in, with headroom, and runs it: for ina_switch_input from outside C. 0 or -EMSGSIZE. */
+void ina_collector_free(struct ina_collector *collector); /* its memory; zeroes are an empty one */
+/* Copies one frame in, with headroom, and runs it: for ina_switch_input from outside C. 0, -EMSGSIZE, -ENOMEM. */
 int ina_switch_input_frame(struct ina_switch *sw, const uint8_t *frame, uint32_t len, uint16_t port, uint64_t now);
 
 /* ---- data plane (dataplane.c): a native thread that owns the switch until it is stopped ------------------------------ */

@@ -222,7 +222,7 @@ static void generate(struct ina_switch *sw, uint32_t pipe, unsigned a)
     }
     const int error = ina_switch_input_frame(sw, frame, length, port, now);
     if (error)
-        ina_count_drop(sw, port, error == -EMSGSIZE ? INA_DROPPED_TOO_LONG : INA_DROPPED_NO_BUFFER);
+        ina_count_drop(sw, port, error == -EMSGSIZE ? INA_DROPPED_TOO_LONG : INA_DROPPED_NO_MEMORY);
 }
 
 void ina_tna_poll(struct ina_switch *sw, uint64_t now)

@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import ipaddress
 import os
+import socket
+import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +23,7 @@ MIN_FRAME: int = lib.INA_PORT_MIN_FRAME
 MAX_FRAME: int = lib.INA_PORT_MAX_FRAME
 _NEVER = 2**64 - 1
 _BATCH = 64
+SO_MEMINFO = 55  # of Linux, which the module socket does not name
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,12 @@ class Address:
     port: int
 
 
+def _overrun(fd: int) -> int:
+    """What the socket has dropped: the last of the words of SO_MEMINFO (socket(7), linux/sock_diag.h)."""
+    with socket.socket(fileno=os.dup(fd)) as sock:
+        return struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))[8]
+
+
 class Port:
     """One end of a link to the world. Close it, or use it as a context manager; one thread drives it at a time."""
 
@@ -132,9 +141,13 @@ class Port:
 
     @property
     def stats(self) -> dict[str, int]:
-        """Counters by name, see ``struct ina_port_stats``."""
+        """Counters by name, see ``struct ina_port_stats``; of a port over a socket also ``rx_overrun``: frames that the kernel
+        dropped because its buffer was full."""
         stats = self.handle.stats
-        return {name: getattr(stats, name) for name, _ in ffi.typeof(stats).fields}
+        found = {name: getattr(stats, name) for name, _ in ffi.typeof(stats).fields}
+        if self.handle.fd >= 0 and not self.handle.bell:
+            found["rx_overrun"] = _overrun(self.handle.fd)
+        return found
 
     # ---- wrappers ----------------------------------------------------------------------------------------------
 
@@ -147,15 +160,12 @@ class Port:
         self._handle = self._faults = wrapped
         return self
 
-    def with_link(self, rate: float, delay: float = 0.0, queue: int = 0, held: int = 1024) -> Port:
-        """A link in front of what this port receives: bit/s (0: infinite), seconds, bytes of queue (0: no limit).
-
-        At most ``held`` frames (a power of two, up to 4096) are on it; more wait in the port.
-        """
+    def with_link(self, rate: float, delay: float = 0.0, queue: int = 0) -> Port:
+        """A link in front of what this port receives: bit/s (0: infinite), seconds, bytes of queue (0: no limit)."""
         config = {"rate_bps": round(rate), "delay_ps": round(delay * PS), "queue_bytes": queue, "ecn_bytes": 0}
-        wrapped = lib.ina_port_link_wrap(self.handle, ffi.new("struct ina_link_config *", config), held)
+        wrapped = lib.ina_port_link_wrap(self.handle, ffi.new("struct ina_link_config *", config))
         if wrapped == ffi.NULL:
-            raise _error(f"port {self.name}: a link with held={held} (a power of two up to 4096)")
+            raise _error(f"port {self.name}: a link of {rate:g} bit/s")
         self._handle = self._link = wrapped
         return self
 

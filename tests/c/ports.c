@@ -180,13 +180,11 @@ static void wrapped(const char *folder)
 
 static void links(void)
 {
-    enum { CAPACITY = 100 };
-    struct ina_link *link = malloc(ina_link_size(CAPACITY));
     struct ina_link_config config = {.rate_bps = 100000000000, .delay_ps = 1000000, .queue_bytes = 20000};
     struct ina_link_item item;
     uint32_t seed = 9, accepted = 0, delivered = 0, discarded = 0;
+    struct ina_link *link = ina_link_create(&config);
     CHECK(link);
-    ina_link_init(link, &config, CAPACITY);
     for (uint64_t now = 0, due; now < 100000000 || ina_link_next_due(link) != UINT64_MAX; now += number(&seed, 60000)) {
         if (now < 100000000)
             accepted += ina_link_enqueue(link, now, 84 + number(&seed, 1500), now) != INA_TAIL_DROP;
@@ -202,7 +200,7 @@ static void links(void)
     }
     CHECK(accepted > 1000 && delivered + discarded == accepted && ina_link_get_stats(link)->tail_drops);
     CHECK(ina_link_serialisation(1, UINT32_MAX) == UINT64_MAX - 1 && ina_link_serialisation(100000000000, 332) == 26560);
-    free(link);
+    ina_link_destroy(link);
 }
 
 /* A link in front of a port: whole with room for everything, and with a queue that refuses frames all the time. */
@@ -215,8 +213,7 @@ static void linked(void)
         struct ina_port *pair[2];
         struct ina_link_stats stats;
         CHECK(ina_port_mem_pair(FRAMES, MAX_FRAME, pair) == 0);
-        CHECK(!ina_port_link_wrap(pair[1], configs[i], 48));
-        struct ina_port *far = ina_port_link_wrap(pair[1], configs[i], FRAMES);
+        struct ina_port *far = ina_port_link_wrap(pair[1], configs[i]);
         CHECK(far);
         uint32_t received = traffic(pair[0], far, 1);
         ina_port_link_report(far, &stats);
