@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
-from capabilities import need
+from capabilities import missing, need
 
 need("cc", "p4runtime")
 
@@ -24,7 +25,9 @@ from ina.p4runtime.device import Device as P4RuntimeDevice  # noqa: E402
 from ina.p4runtime.service import Server as P4RuntimeServer  # noqa: E402
 from ina.switch import Program, Switch  # noqa: E402
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, insert  # noqa: E402
+from ina.tofino import hosts  # noqa: E402
 from ina.tofino.experiment import read  # noqa: E402
+from ina.transport.namespaces import own_namespace  # noqa: E402
 
 PROGRAM = Path(__file__).parent / "p4" / "deployed.p4"
 FILE = """
@@ -190,16 +193,71 @@ def test_what_is_done_on_each_host(file, capsys):
     assert main(["deploy", str(file), "--hosts"]) == 0
     out = capsys.readouterr().out
     first, second = out.split("# b\n")
-    assert first.startswith("# a\nip link set enp1s0 mtu 1500 up\nip addr replace 10.0.0.1/8 dev enp1s0\n")
+    assert first.startswith("# a\nip link set enp1s0 mtu 1500 up\nip addr replace 10.0.0.1/32 dev enp1s0\n")
     assert "ip neigh replace 10.0.0.2 lladdr 0c:42:a1:00:00:02" in first and "--node-rank 1" in second
     assert "INA_SWITCH=tcp:10.0.0.1:5588 INA_HOST=b" in second
     assert "ina doctor --target tofino --agent 600 &\nina doctor --target tofino --interface enp1s0 --peer 10.0.0.2\n" in first
-    assert "ip route" not in out
     file.write_text(FILE.replace('"10.0.0.', '"192.168.7.'))  # switches are at 10.255.0.1: none of these networks
     assert main(["deploy", str(file), "--hosts"]) == 0
     first, _ = capsys.readouterr().out.split("# b\n")
-    assert "ip addr replace 192.168.7.1/32 dev enp1s0\nip route replace 10.255.0.1/32 dev enp1s0\n" in first
-    assert "ip route replace 192.168.7.2/32 dev enp1s0\n" in first and "ip neigh replace 10.255.0.1 lladdr" in first
+    assert "ip addr replace 192.168.7.1/32 dev enp1s0\nip route replace 10.255.0.1/32 dev enp1s0 src 192.168.7.1\n" in first
+    assert "ip route replace 192.168.7.2/32 dev enp1s0 src 192.168.7.1\n" in first
+    assert "ip neigh replace 10.255.0.1 lladdr" in first
+
+
+@pytest.mark.parametrize(("route", "said"), [
+    ({"dst": "default", "gateway": "10.9.0.1", "dev": "eno1"}, ""),
+    ({"dst": "10.0.0.0/8", "dev": "eno1"},
+     "route 10.0.0.0/8 over eno1 covers its own address 10.0.0.1, the switch's 10.255.0.1, b's 10.0.0.2"),
+    ({"dst": "10.0.0.2", "dev": "eno1"}, "route 10.0.0.2 over eno1 covers b's 10.0.0.2"),
+    ({"dst": "10.0.0.0/30", "dev": "enp1s0"}, ""),
+    ({"dst": "10.0.0.4/30", "dev": "eno1"}, ""),
+    ({"type": "local", "dst": "10.0.0.1", "dev": "eno1"}, "local route 10.0.0.1 over eno1 covers its own address 10.0.0.1"),
+    ({"type": "broadcast", "dst": "10.0.0.2", "dev": "eno1"}, ""),
+    ({"type": "blackhole", "dst": "10.255.0.0/16"},
+     "blackhole route 10.255.0.0/16 without an interface covers the switch's 10.255.0.1"),
+])  # fmt: skip
+def test_routes_that_overlap(file, route, said):
+    d = read(file)
+    assert hosts.overlaps(d, d.hosts[0], [route]) == ([said] if said else [])
+
+
+@pytest.mark.skipif(bool(missing("root") or missing("netns")), reason=f"needs netns: {missing('root') or missing('netns')}")
+def test_a_host_keeps_its_management_network(file, capsys):
+    """In 10.0.0.0/8, as the deployment's own addresses: it refuses, and changes nothing; elsewhere all else stays as it is."""
+    def ip(*words):
+        return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=30).stdout
+
+    with own_namespace():
+        for name in ("eno1", "enp1s0"):
+            ip("link", "add", name, "type", "veth", "peer", "name", f"{name}-peer")
+            ip("link", "set", name, "up")
+            ip("link", "set", f"{name}-peer", "up")
+        ip("addr", "add", "10.4.0.9/8", "dev", "eno1")
+        before = ip("route", "show", "table", "all"), ip("addr")
+        assert main(["deploy", str(file), "--host", "a", "--dry-run"]) == main(["deploy", str(file), "--host", "a"]) == 1
+        assert "host a: route 10.0.0.0/8 over eno1 covers its own address 10.0.0.1," in (said := capsys.readouterr()).err
+        assert said.out == "" and (ip("route", "show", "table", "all"), ip("addr")) == before
+        file.write_text(FILE.replace('"10.0.0.', '"192.168.7.'))
+        assert main(["deploy", str(file), "--host", "a", "--dry-run"]) == 1
+        assert "covers the switch's 10.255.0.1: " in capsys.readouterr().err
+        file.write_text(file.read_text().replace("[tofino]", '[tofino]\nip = "192.168.7.254"'))
+        assert main(["deploy", str(file), "--host", "a", "--dry-run"]) == 0
+        planned = capsys.readouterr().out
+        assert "ip addr replace 192.168.7.1/32 dev enp1s0" in planned and "192.168.7.1" not in ip("addr")
+        for _ in range(2):
+            assert main(["deploy", str(file), "--host", "a"]) == 0
+            assert [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")] == planned.splitlines()
+            assert "192.168.7.1/32" in ip("addr", "show", "enp1s0")
+            assert "192.168.7.2 lladdr 0c:42:a1:00:00:02" in ip("neigh", "show", "dev", "enp1s0")
+            for peer in ("192.168.7.2", "192.168.7.254"):
+                assert f"{peer} dev enp1s0 src 192.168.7.1" in ip("route", "get", peer)
+            for machine in ("10.0.0.2", "10.255.0.1"):
+                assert "dev eno1 src 10.4.0.9" in ip("route", "get", machine)
+        assert main(["deploy", str(file), "--host", "c"]) == 1 and "has no such host; it has a, b" in capsys.readouterr().err
+        ip("link", "del", "enp1s0")
+        assert main(["deploy", str(file), "--host", "a"]) == 1
+        assert "this machine has no interface 'enp1s0'" in capsys.readouterr().err
 
 
 def test_the_same_file_is_an_experiment(file):

@@ -123,8 +123,11 @@ def namespaces(switches):
             theirs, ours = f"/proc/{sleeper.pid}/ns/net", os.readlink("/proc/thread-self/ns/net")
             until(lambda theirs=theirs, ours=ours: os.readlink(theirs) != ours, "a namespace of its own")
             ip(f"link add port{n} type veth peer name nic netns {sleeper.pid}", f"link set port{n} up")
-            ip("link set lo up", f"link set nic address 02:aa:00:00:00:0{n}", "link set nic up", f"addr add 10.0.0.{n}/8 dev nic",
-               f"neigh replace {switch.ip} lladdr {switch.mac} nud permanent dev nic", inside=inside)  # fmt: skip
+            peers = [switch.ip, *(f"10.0.0.{other}" for other in range(1, len(switches) + 1) if other != n)]
+            ip("link set lo up", f"link set nic address 02:aa:00:00:00:0{n}", "link set nic up",
+               f"addr add 10.0.0.{n}/32 dev nic",
+               *(f"route add {peer}/32 dev nic" for peer in peers),
+               f"neigh replace {switch.ip} lladdr {switch.mac} nud permanent dev nic", inside=inside)
             subprocess.run([*inside, "ethtool", "-K", "nic", "tx", "off", "tso", "off", "gso", "off"], check=True, stdout=DEVNULL)
             found.append(inside)
         yield found

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ina.control.forwarding import forwarding
 from ina.switch.p4info import EntityError, P4Info, find
 from ina.tofino.deployment import Deployable, DeploymentError, Step
-from ina.tofino.experiment import Deployment, Server
+from ina.tofino.experiment import Deployment
 from topologies import routes
-
-TEN = ipaddress.IPv4Network("10.0.0.0/8")  # where switches aggregate
-PEERS = 4  # of a host's own switch that its doctor asks; with those beyond, twice as many
-
 
 Plan = dict[str, list[Step]]  # by switch, in the order in which they are written
 
@@ -88,29 +83,3 @@ def _taken_back(done: list[tuple[str, Step]], switches: Mapping[str, Deployable]
     if left:
         return f"; could not be taken back: {'; '.join(left)}"
     return f"; {len(done)} steps before were taken back" if done else ""
-
-
-def host_commands(d: Deployment) -> list[tuple[str, list[str]]]:
-    """By host, what is done there once, as root, and how its rank is started."""
-    return [(h.name, _commands(d, rank, h)) for rank, h in enumerate(d.hosts)]
-
-
-def _commands(d: Deployment, rank: int, h: Server) -> list[str]:
-    others = [d.hosts[(rank + 1 + i) % len(d.hosts)] for i in range(len(d.hosts) - 1)]
-    switch, device = d.switch(h.switch).node, f"dev {h.interface}"
-    known = [switch, *others]
-    inside = all(ipaddress.IPv4Address(node.ip) in TEN for node in (h, *known))
-    near = [o for o in others if o.switch == h.switch][:PEERS]
-    peers = near + [o for o in others if o.switch != h.switch][: 2 * PEERS - len(near)]  # some of its switch, some beyond
-    return [
-        f"ip link set {h.interface} mtu {1500 if getattr(d.config, 'values', 256) <= 256 else 9000} up",
-        f"ip addr replace {h.ip}/{8 if inside else 32} {device}",
-        *(f"ip route replace {node.ip}/32 {device}" for node in known if not inside),
-        *(f"ip neigh replace {node.ip} lladdr {node.mac} nud permanent {device}" for node in known),
-        f"ethtool -A {h.interface} rx off tx off",
-        "ina doctor --target tofino --agent 600 &",
-        " ".join([f"ina doctor --target tofino --interface {h.interface}", *(f"--peer {o.ip}" for o in peers)]),
-        f"INA_SWITCH=tcp:{d.controller or 'CONTROLLER:5588'} INA_HOST={h.name} GLOO_SOCKET_IFNAME={h.interface} torchrun "
-        f"--nnodes {len(d.hosts)} --node-rank {rank} --nproc-per-node 1 --master-addr {d.hosts[0].ip} --master-port 29500 "
-        "train.py",
-    ]  # fmt: skip

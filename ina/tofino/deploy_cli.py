@@ -15,6 +15,7 @@ EPILOG = """
   ina deploy wedge.toml --at switch:50052 --dry-run          # against the switch; nothing is written
   ina deploy wedge.toml --at switch:50052
   ina deploy wedge.toml --hosts                              # what is done on each host
+  ina deploy wedge.toml --host server1                       # on that host, as root: its address, routes and neighbours
   ina deploy racks.toml                                      # several switches, each where the file says that it is
 """
 
@@ -38,6 +39,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                       "against the embedded one where nobody says where the switch is")  # fmt: skip
     what.add_argument("--embedded", action="store_true", help="as --dry-run, against the embedded switch wherever they are")
     what.add_argument("--hosts", action="store_true", help="print what is done on each host")
+    deploy.add_argument("--host", metavar="NAME", help="this machine is that host: give its NIC its address, routes and "
+                        "neighbours, unless other routes overlap; with --dry-run only look and say")  # fmt: skip
     deploy.add_argument("--json", action="store_true", help="with --dry-run: the plan as JSON")
     deploy.set_defaults(main=_main)
 
@@ -57,12 +60,22 @@ def _main(args: argparse.Namespace) -> int:
 
 
 def _deploy(args: argparse.Namespace) -> int:
-    from ina.tofino import deploy
+    from ina.tofino import deploy, hosts
+    from ina.tofino.deployment import DeploymentError
     from ina.tofino.experiment import read
 
     d = read(args.experiment)
+    if args.host:
+        if args.at or args.hosts or args.embedded:
+            raise DeploymentError("--host: expected with --dry-run alone: nothing is written to a switch")
+        host = next((h for h in d.hosts if h.name == args.host), None)
+        if host is None:
+            names = ", ".join(h.name for h in d.hosts)
+            raise DeploymentError(f"--host {args.host}: {args.experiment} has no such host; it has {names}")
+        hosts.set_up(d, host, not args.dry_run, lambda line: print(line, flush=True))
+        return 0
     if args.hosts:
-        for name, commands in deploy.host_commands(d):
+        for name, commands in hosts.host_commands(d):
             print(f"# {name}", *commands, "", sep="\n")
         return 0
     addresses = {} if args.embedded else d.addresses(args.at)

@@ -56,24 +56,26 @@ from topologies.model import Link, Node, Topology, TopologyError
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
-TOP = ("p4_name", "at", "controller", "ports", "switch", "link", "host", "mirror")
+TOP = ("p4_name", "at", "ip", "controller", "ports", "switch", "link", "host", "mirror")
 DIRECTIONS = ("ingress", "egress", "both")
 ALONE = "s1"  # the name of a switch that has none
 
 
 @dataclass(frozen=True)
 class Tofino:
-    """A switch, the `number`-th. `at`: where its driver is served; empty: nobody has said."""
+    """A switch, the `number`-th. `at`: where its driver is served; empty: nobody has said. `ip`: its own, by which it aggregates;
+    empty: 10.255.0.<number>."""
 
     name: str
     number: int
     p4_name: str
     at: str
     ports: tuple[PortConfig, ...]
+    ip: str = ""
 
     @property
     def node(self) -> Node:
-        return Node(self.name, like=f"s{self.number}")
+        return Node(self.name, like=f"s{self.number}", ip=self.ip)
 
     def port(self, name: str) -> PortConfig | None:
         return next((p for p in self.ports if p.name == name), None)
@@ -212,20 +214,29 @@ def read(path: Path) -> Deployment:
 def _switches(table: dict[str, Any], where: str, p4_name: str) -> tuple[Tofino, ...]:
     said = listed(table, "switch", where)
     if not said:
-        return (Tofino(ALONE, 1, p4_name, value(table, "at", str, "", where), ports(table, where, "tofino")),)
-    for key in ("ports", "at"):
+        return (Tofino(ALONE, 1, p4_name, value(table, "at", str, "", where), ports(table, where, "tofino"), _ip(table, where)),)
+    for key in ("ports", "at", "ip"):
         if key in table:
             raise ConfigError(f"{where}: {key}: where there are tables [[tofino.switch]], each has its own")
     found = []
     for i, one in enumerate(said, 1):
         here = f"{where.rpartition(': ')[0]}: [[tofino.switch]] number {i}"
-        known(one, ("name", "at", "p4_name", "ports"), here)
+        known(one, ("name", "at", "ip", "p4_name", "ports"), here)
         name = value(one, "name", str, "", here)
         if not NAME.fullmatch(name):
             raise ConfigError(f"{here}: name = {name!r}: expected a name of letters, digits, '-', '_' and '.'")
         texts = {key: value(one, key, str, "", here) for key in ("p4_name", "at")}
-        found.append(Tofino(name, i, texts["p4_name"] or p4_name, texts["at"], ports(one, here, "tofino.switch")))
+        found.append(Tofino(name, i, texts["p4_name"] or p4_name, texts["at"], ports(one, here, "tofino.switch"), _ip(one, here)))
     return tuple(found)
+
+
+def _ip(table: dict[str, Any], where: str) -> str:
+    """Key ip of a switch. Raises ConfigError."""
+    text = value(table, "ip", str, "", where)
+    try:
+        return text and str(ipaddress.IPv4Address(text))
+    except ValueError:
+        raise ConfigError(f"{where}: ip = {text!r}: expected an IPv4 address") from None
 
 
 def _cable(said: dict[str, Any], where: str) -> Cable:
