@@ -19,6 +19,8 @@ import threading
 import time
 from pathlib import Path
 
+from ina.bounds import real, whole
+
 ROOT = Path(__file__).resolve().parent.parent
 PROGRESS = 10.0  # seconds
 SETTLED = 60.0  # seconds after which a process has all the memory that it needs
@@ -172,8 +174,9 @@ def _ended(programs: list[Program]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    parser.add_argument("--minutes", type=float, default=10.0, help="(default: %(default)g)")
-    parser.add_argument("--seed", type=int, default=0, help="of sizes, faults and windows (default: from the clock)")
+    parser.add_argument("--minutes", type=real(0.01, 100_000), default=10.0, help="(default: %(default)g)")
+    parser.add_argument("--seed", type=whole(0, 2**63 - 1), default=0,
+                        help="of sizes, faults and windows (default: from the clock)")
     args = parser.parse_args()
     if args.minutes <= 0:
         parser.error(f"--minutes {args.minutes:g}: expected more than 0")

@@ -305,12 +305,20 @@ def test_the_command_says_how_it_went_wrong(capsys):
     (("--slots", "3"), "a power of two"),
     (("--published", "--topology", "leaf-spine leaves=2 spines=1 hosts=1"), "no tree"),
     (("--program", "nowhere.p4"), "nowhere.p4"),
-    (("--elements", "0"), "--elements 0: expected 1 or more"),
-    (("--depth", "0"), "--depth 0: expected 1 or more"),
     (("--program", str(paths.p4_dir() / "atp.p4")), "atp.p4: not SwitchML's registers and tables"),
-    (("--losses", "-1"), "--losses -1: expected 0 or more"),
-    (("--max-states", "0"), "--max-states 0: expected 1 or more"),
 ])  # fmt: skip
 def test_the_command_refuses_what_makes_no_sense(capsys, args, message):
     assert explore(*args) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("args, message", [
+    (("--elements", "0"), "0: expected 1 to 1,000,000"),
+    (("--depth", "0"), "0: expected 1 to 1,000,000"),
+    (("--losses", "-1"), "-1: expected 0 to 1,000"),
+    (("--max-states", "0"), "0: expected 1 to 1,000,000,000"),
+])  # fmt: skip
+def test_the_command_has_bounds(capsys, args, message):
+    with pytest.raises(SystemExit) as ended:
+        explore(*args)
+    assert ended.value.code == 2 and f"{args[0]}: {message}" in capsys.readouterr().err

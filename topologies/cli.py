@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import topologies
+from ina.bounds import whole
 from topologies import state
 from topologies.show import parameters
 
@@ -27,7 +28,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         group.add_argument(f"--{key}", type=kind, metavar=kind.__name__.upper(), help=f"of {', '.join(owners)}")
     up.add_argument("--protocol", default="switchml", help="what switches and workers speak: switchml (the default), atp, ps, or "
                     "the path of your own program")  # fmt: skip
-    up.add_argument("--values", type=int, default=256, help="integers per packet of the switch program (default: 256)")
+    up.add_argument("--values", type=whole(1, 2048), default=256, help="integers per packet of the switch program (default: 256)")
     up.add_argument("--switch", default="embedded", help="embedded: all switches in one process (the default); process: each "
                     "in one; bmv2: BMv2's simple_switch_grpc")  # fmt: skip
     up.add_argument("--cables", help="what links between switches are made of: memory (the default of embedded) or veth")

@@ -25,7 +25,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from topologies.model import Link, Node, Topology, TopologyError
+from topologies.model import Link, Node, Topology, TopologyError, check_sizes
 
 TOP = ("name", "mtu", "buffer", "every-link", "link")
 PROPERTIES = {"rate": float, "delay": float, "queue": int, "loss": float}
@@ -73,7 +73,9 @@ def read(path: str | Path) -> Topology:
             raise TopologyError(f"{where}: ends is {ends!r}, expected two nodes such as [\"h1\", \"s1\"] or [\"h1-h4\", \"s1\"]")
         properties = {**common, **{key: value for key, value in entry.items() if key != "ends"}}
         try:
-            links += [Link(a, b, **properties) for a in _nodes(ends[0]) for b in _nodes(ends[1])]
+            first, second = _nodes(ends[0]), _nodes(ends[1])
+            check_sizes(path.name, 1, 1, len(links) + len(first) * len(second))
+            links += [Link(a, b, **properties) for a in first for b in second]
         except TopologyError as error:
             at = next((key for key in properties if f": {key} is" in str(error)), "ends")
             table = ("every-link",) if at in common and at not in entry else ("link", number)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from topologies.model import Link, Node, Topology, TopologyError
+from topologies.model import Link, Node, Topology, TopologyError, check_sizes
 
 
 def topology(
@@ -17,6 +17,7 @@ def topology(
     for key, value in (("leaves", leaves), ("spines", spines), ("hosts", hosts)):
         if value < 1:
             raise TopologyError(f"leaf-spine: {key} is {value}, expected at least 1")
+    check_sizes("leaf-spine", leaves * hosts, leaves + spines, leaves * (hosts + spines))
     links = []
     for leaf in range(leaves):
         links += [Link(f"h{leaf * hosts + i}", f"s{leaf + 1}", rate, delay, queue, loss) for i in range(1, hosts + 1)]

@@ -28,13 +28,14 @@ from ina.control.client import Client, SwitchProcess
 from ina.control.description import Description
 from ina.control.kinds import KINDS
 from ina.transport import SWITCH
-from topologies.model import Node, Topology, TopologyError
+from topologies.model import Node, Topology, TopologyError, check_size
 from topologies.points import points
 from topologies.state import State, interface_exists, run_dir
 
 DIST_PACKAGES = (Path("/usr/lib/python3/dist-packages"), Path("/usr/local/lib/python3/dist-packages"))
 PREFIX = 16  # 10.0.0.0/16: hosts and the switch's own address are neighbours
 MAX_UNIX_PATH = 100
+MOST_HOSTS, MOST_CABLES = 1024, 4096
 GROUP = 0x696E61  # of the switches' interfaces, for the kernel to remove them all at once
 
 
@@ -112,6 +113,9 @@ class Network:
                  capture: Path | None = None, points: Sequence[str] = ("all",), job_slots: int | None = None,
                  kind: str = "embedded", cables: str | None = None):
         self.topology = topology
+        for what, members, most, why in (("hosts", topology.hosts, MOST_HOSTS, "each is a namespace and a process here"),
+                                         ("links", topology.links, MOST_CABLES, "each is two network interfaces here")):
+            check_size(topology.name, f"the number of {what}", len(members), 1, most, why)
         if kind not in KINDS:
             raise TopologyError(f"switches of kind {kind!r}: expected one of {', '.join(KINDS)}")
         self._kind, self._cables = kind, cables or KINDS[kind].cables[0]

@@ -12,11 +12,26 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+MOST_NODES = 9999  # hosts, and as many switches: names of interfaces have 15 characters
+MOST_LINKS = 1 << 16
 FRAME_OVERHEAD = 14  # Ethernet header: a frame is the MTU and this
 
 
 class TopologyError(ValueError):
     """The network makes no sense; the message names the node or link and what was expected."""
+
+
+def check_size(topology: str, key: str, value: int, low: int, high: int, why: str) -> None:
+    """Before anything of that size is made. Raises TopologyError: ``value`` is not from ``low`` to ``high``."""
+    if not low <= value <= high:
+        raise TopologyError(f"{topology}: {key} is {value:,}, expected {low:,} to {high:,}: {why}")
+
+
+def check_sizes(topology: str, hosts: int, switches: int, links: int) -> None:
+    """Of a network that is to be made. Raises TopologyError."""
+    for what, count in (("hosts", hosts), ("switches", switches)):
+        check_size(topology, f"the number of {what}", count, 1, MOST_NODES, f"names go from {what[0]}1 to {what[0]}{MOST_NODES}")
+    check_size(topology, "the number of links", links, 1, MOST_LINKS, "each has queues and counters")
 
 
 @dataclass(frozen=True)
@@ -123,6 +138,8 @@ class Topology:
     by_name: dict[str, Node] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        if len(self.links) > MOST_LINKS:
+            check_sizes(self.name, 1, 1, len(self.links))
         known = self.by_name
         for node in self.nodes:
             if node.name in known:

@@ -8,13 +8,16 @@ Broadcasts go along a tree.
 
 from __future__ import annotations
 
-from topologies.model import Hop, Topology, TopologyError
+from topologies.model import Hop, Topology, TopologyError, check_size
 
+MOST_ENTRIES = 1 << 24  # a gigabyte and a half
 Tables = dict[str, dict[str, Hop]]  # switch -> host -> way out
 
 
 def tables(topology: Topology) -> Tables:
     """For every switch, the way out towards every host."""
+    entries = len(topology.hosts) * len(topology.switches)
+    check_size(topology.name, "hosts times switches", entries, 1, MOST_ENTRIES, "each switch has a route to each host")
     levels = topology.levels()
     found: Tables = {switch.name: {} for switch in topology.switches}
     into: dict[str, list[str]] = {node.name: [] for node in topology.nodes}

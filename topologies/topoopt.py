@@ -25,10 +25,11 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from topologies.model import Link, Node, Topology, TopologyError
+from topologies.model import Link, Node, Topology, TopologyError, check_size, check_sizes
 from topologies.routes import Tables, tables
 
 MODES = ("directed", "undirected")
+MOST_SERVERS = 1024
 
 
 # ---- rings and the way around them
@@ -255,6 +256,12 @@ def split_degree(degree: int, traffic: Traffic, rings: str = "directed") -> tupl
     return share, degree - share
 
 
+def _check_sizes(servers: int, degree: int) -> None:
+    check_size("topoopt", "servers", servers, 2, MOST_SERVERS, "there is a route from each to each")
+    check_size("topoopt", "degree", degree, 0, MOST_SERVERS, "one interface for each other server")
+    check_sizes("topoopt", servers, servers, servers * (1 + degree))
+
+
 def find_topology(servers: int, degree: int, traffic: Traffic, rings: str = "undirected") -> Fabric:
     """The topology and with it the routes for a job's traffic (TopologyFinder): splits the degree, gives each all-reduce
     group rings by its bytes, then adds maximum-weight matchings of the rest, each of which halves the demand that it serves.
@@ -265,8 +272,7 @@ def find_topology(servers: int, degree: int, traffic: Traffic, rings: str = "und
     """
     if rings not in MODES:
         raise TopologyError(f"topoopt: rings is {rings!r}, expected {' or '.join(MODES)}")
-    if servers < 2:
-        raise TopologyError(f"topoopt: servers is {servers}, expected at least 2")
+    _check_sizes(servers, degree)
     least = 2 if rings == "undirected" and servers > 2 else 1
     if degree < least:
         raise TopologyError(f"topoopt: degree is {degree}, expected at least {least} with {rings} rings")
@@ -328,6 +334,7 @@ def fabric(
     servers: int = 8, degree: int = 4, rings: str = "undirected", traffic: Traffic | str | None = None, **_links: object
 ) -> Fabric:
     """What ``topology`` with the same parameters connects, with its rings and routes."""
+    _check_sizes(servers, degree)
     if isinstance(traffic, str):
         traffic = read_traffic(traffic, servers) if traffic else None
     return find_topology(servers, degree, traffic or Traffic(((tuple(range(1, servers + 1)), 1),)), rings)

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ina.bounds import real, whole
 from ina.control.channel import shown
 from ina.control.client import Client, ControlError
 from ina.control.find import running
@@ -35,8 +36,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         _common(commands.add_parser(name, help=text, description=text), lambda args, name=name: _once(args, name))
     text = "jobs, and the packets and bits per second of ports and links, again and again"
     top = _common(commands.add_parser("top", help=text, description=text), _top)
-    top.add_argument("-d", "--delay", type=float, default=1.0, metavar="SECONDS", help="between two looks (default: 1)")
-    top.add_argument("-n", "--count", type=int, default=0, metavar="N", help="end after so many (default: at Ctrl-C)")
+    top.add_argument("-d", "--delay", type=real(0.05, 86400), default=1.0, metavar="SECONDS",
+                     help="between two looks (default: 1)")
+    top.add_argument("-n", "--count", type=whole(0, 10**9), default=0, metavar="N", help="end after so many (default: at Ctrl-C)")
     top.add_argument("--once", action="store_true", help="as -n 1")
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import topologies
+from ina.bounds import whole
 from ina.control.channel import listen
 from ina.control.host import SwitchHost
 from ina.control.lives import PACKET_LIFETIME
@@ -42,7 +43,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                         help="socket for workers and people: an abstract name, a path with a '/', or tcp:HOST:PORT")
     parser.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
     add_packet_lifetime(parser)
-    parser.add_argument("--job-slots", type=int, default=DEFAULT_SLOTS, help="slots of a job that asks for none (%(default)s)")
+    parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS,
+                        help="slots of a job that asks for none (%(default)s)")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     parser.set_defaults(main=_main)
 

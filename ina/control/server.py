@@ -30,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ina.bounds import whole
 from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
 from ina.control import http
@@ -298,10 +299,10 @@ def main(argv: list[str] | None = None) -> int:
                         help="preprocessor definition, such as -DVALUES=256")
     parser.add_argument("--name", help="abstract Unix socket to listen at, or, with a '/', a path")
     parser.add_argument("--network", type=Path, help="JSON file that describes the interfaces to run on (network.py)")
-    parser.add_argument("--listen-fd", type=int, help="descriptor that listens already, instead of --name")
-    parser.add_argument("--starter-fd", type=int, default=-1, help="pipe whose other end the starter holds")
-    parser.add_argument("--starter-pid", type=int, default=0, help="process whose end counts as the starter's")
-    parser.add_argument("--job-slots", type=int, default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
+    parser.add_argument("--listen-fd", type=whole(0, 2**31 - 1), help="descriptor that listens already, instead of --name")
+    parser.add_argument("--starter-fd", type=whole(-1, 2**31 - 1), default=-1, help="pipe whose other end the starter holds")
+    parser.add_argument("--starter-pid", type=whole(0, 2**31 - 1), default=0, help="process whose end counts as the starter's")
+    parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     args = parser.parse_args(argv)
     if (args.name is None) == (args.listen_fd is None):

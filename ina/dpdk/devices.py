@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ina.bounds import real, whole
 from ina.transport import dpdk
 from ina.transport.ports import Port
 
@@ -31,10 +32,11 @@ def halves(argv: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("devices")
-    group.add_argument("--mbufs", type=int, default=0, metavar="N",
+    group.add_argument("--mbufs", type=whole(0, 1 << 24, "each is 2 KB and more of huge pages"), default=0, metavar="N",
                        help="of all devices together (default: as many as they may hold)")
-    group.add_argument("--descriptors", type=int, default=DESCRIPTORS, metavar="N", help="of each queue (default: %(default)s)")
-    group.add_argument("--spin", type=float, metavar="SECONDS",
+    group.add_argument("--descriptors", type=whole(64, 32768), default=DESCRIPTORS, metavar="N",
+                       help="of each queue (default: %(default)s)")
+    group.add_argument("--spin", type=real(0, LONGEST), metavar="SECONDS",
                        help="look at the devices for so long after the last frame before giving the processor away, and then "
                             f"sleeping 50 us between looks (default: {SHARED:g}; {OWN:g} if EAL's arguments say which "
                             "processors; 1e6: never)")  # fmt: skip

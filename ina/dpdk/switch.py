@@ -24,6 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ina.bounds import SECONDS, real, whole
 from ina.dpdk import devices
 from ina.extras import Missing
 from ina.switch.shards import ShardedSwitch, pinned, shard_key
@@ -45,17 +46,18 @@ def parser() -> argparse.ArgumentParser:
                           "(net_af_packet0,iface=eth1); once for each port")  # fmt: skip
     top.add_argument("--control", metavar="SOCKET",
                      help="where jobs are admitted: an abstract name, a path with a '/', or tcp:HOST:PORT")
-    top.add_argument("--shards", type=int, default=0, metavar="N",
+    top.add_argument("--shards", type=whole(0, 16), default=0, metavar="N",
                      help="processors that slots are spread over, a power of two (default: as many as EAL's arguments name "
                           "lcores, if the program declares that it can be)")
-    top.add_argument("--job-slots", type=int, default=128, metavar="N",
+    top.add_argument("--job-slots", type=whole(1, 8192), default=128, metavar="N",
                      help="slots of a job that asks for none (default: %(default)s)")
     top.add_argument("--grpc", metavar="HOST:PORT", help="where P4Runtime is served, also unix:PATH; there is no authentication")
-    top.add_argument("--max-frame", type=int, default=0, metavar="BYTES",
+    top.add_argument("--max-frame", type=whole(0, 65535), default=0, metavar="BYTES",
                      help="longest frame (default: the program's, at least 1514)")
-    top.add_argument("--batch", type=int, default=32, metavar="N",
+    top.add_argument("--batch", type=whole(1, 64), default=32, metavar="N",
                      help="frames taken from a port at once, up to 64 (default: %(default)s)")
-    top.add_argument("--duration", type=float, default=0.0, metavar="SECONDS", help="end after so long (default: at Ctrl-C)")
+    top.add_argument("--duration", type=real(0, SECONDS), default=0.0, metavar="SECONDS",
+                     help="end after so long (default: at Ctrl-C)")
     top.add_argument("--json", action="store_true", help="counters and summary as JSON, one line each")
     top.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     devices.add_arguments(top)
@@ -111,13 +113,9 @@ def _check(args: argparse.Namespace, eal: list[str]) -> None:
     """Raises ValueError, before anything is started."""
     if args.max_frame and not MIN_FRAME <= args.max_frame <= MAX_FRAME:
         raise ValueError(f"--max-frame {args.max_frame}: expected {MIN_FRAME} to {MAX_FRAME} bytes")
-    if not 1 <= args.batch <= 64:
-        raise ValueError(f"--batch {args.batch}: expected 1 to 64")
-    if args.shards < 0 or args.shards & (args.shards - 1) or args.shards > 16:
+    if args.shards & (args.shards - 1):
         raise ValueError(f"--shards {args.shards}: expected a power of two up to 16")
     args.spin = devices.spin(args.spin, eal)
-    if args.duration < 0:
-        raise ValueError(f"--duration {args.duration:g}: expected seconds from 0 on")
     if not args.program.is_file():
         raise ValueError(f"--program {args.program}: there is no such file")
     if not (args.control or args.grpc):

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ina.bounds import SECONDS, real, whole
 from ina.dpdk import devices
 from ina.transport import Endpoint, JobError, WorkerConfig, dpdk, protocols
 from ina.transport.dpdk import DpdkError
@@ -38,32 +39,35 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     top.add_argument("--device", required=True, help="a PCI address, memif:SOCKET (its connection: the worker's number), or a "
                                                      "virtual device with its arguments (net_af_packet0,iface=eth1)")
-    top.add_argument("--worker", type=int, required=True, metavar="I", help="number of this worker, from 0")
-    top.add_argument("--workers", type=int, required=True, metavar="N", help="of the job")
+    top.add_argument("--worker", type=whole(0, 1023), required=True, metavar="I",
+                     help="number of this worker, from 0")
+    top.add_argument("--workers", type=whole(1, 1024), required=True, metavar="N", help="of the job")
     top.add_argument("--control", required=True, metavar="SOCKET", help="the switch's, or a controller's: it admits the job")
     top.add_argument("--job", default="bench", metavar="NAME", help="the same for all its workers (default: %(default)s)")
-    top.add_argument("--at", type=int, metavar="PORT",
+    top.add_argument("--at", type=whole(0, 509), metavar="PORT",
                      help="port of the switch that the device leads to (default: the worker's number)")
     work = top.add_argument_group("work")
     work.add_argument("--size", type=_size, default=1 << 20, metavar="BYTES", help="of the tensor: 4k, 100M, ... (default: 1M)")
-    work.add_argument("--repeat", type=int, default=10, metavar="N", help="all-reduces (default: %(default)s)")
-    work.add_argument("--duration", type=float, default=0.0, metavar="SECONDS",
+    work.add_argument("--repeat", type=whole(1, 10**9), default=10, metavar="N", help="all-reduces (default: %(default)s)")
+    work.add_argument("--duration", type=real(0, SECONDS), default=0.0, metavar="SECONDS",
                       help="not --repeat: until the time of one of the workers is over; all have it, or none")
-    work.add_argument("--warmup", type=int, default=1, metavar="N",
+    work.add_argument("--warmup", type=whole(0, 10**6), default=1, metavar="N",
                       help="all-reduces before those that count (default: %(default)s)")
     work.add_argument("--dtype", choices=("int32", "float32"), default="float32", help="(default: %(default)s)")
-    work.add_argument("--in-flight", type=int, default=1, metavar="N", help="tensors at once (default: %(default)s)")
+    work.add_argument("--in-flight", type=whole(1, 64), default=1, metavar="N",
+                      help="tensors at once (default: %(default)s)")
     work.add_argument("--verify", action="store_true", help="compare every value of every sum; a difference is an error")
     protocol = top.add_argument_group("protocol")
     protocol.add_argument("--protocol", default="", help="switchml, atp, ... (default: the controller's, or switchml)")
-    protocol.add_argument("--values", type=int, default=0, metavar="K",
+    protocol.add_argument("--values", type=whole(0, 2048), default=0, metavar="K",
                           help="integers per packet (default: the controller's, or 256)")
-    protocol.add_argument("--window", type=int, default=0, metavar="SLOTS",
+    protocol.add_argument("--window", type=whole(0, 8192), default=0, metavar="SLOTS",
                           help="slots of the job (default: the controller's, or 128)")
-    protocol.add_argument("--rto", type=float, default=10e-3, metavar="SECONDS",
+    protocol.add_argument("--rto", type=real(1e-6, SECONDS), default=10e-3, metavar="SECONDS",
                           help="least retransmission time-out (default: %(default)g)")
-    protocol.add_argument("--rto-max", type=float, default=0.5, metavar="SECONDS", help="longest (default: %(default)g)")
-    protocol.add_argument("--timeout", type=float, default=30.0, metavar="SECONDS",
+    protocol.add_argument("--rto-max", type=real(1e-6, SECONDS), default=0.5, metavar="SECONDS",
+                          help="longest (default: %(default)g)")
+    protocol.add_argument("--timeout", type=real(1e-3, SECONDS), default=30.0, metavar="SECONDS",
                           help="deadline of a tensor, and of the switch and the other workers to be there (default: %(default)g)")
     protocol.add_argument("--fault", default="", metavar="SPEC", help="such as loss=0.01,dup=0.01,reorder=0.01,seed=1, both ways")
     protocol.add_argument("--capture", default="", metavar="FILE", help="pcap file of this worker's packets")
@@ -107,11 +111,6 @@ def _interrupt(number: int, frame: object) -> None:
 def _check(args: argparse.Namespace, eal: list[str]) -> None:
     """Raises ValueError, before anything is started."""
     args.spin = devices.spin(args.spin, eal)
-    for name, least in (("repeat", 1), ("warmup", 0), ("in_flight", 1), ("duration", 0)):
-        if getattr(args, name) < least:
-            raise ValueError(f"--{name.replace('_', '-')} {getattr(args, name)}: expected {least} or more")
-    if args.in_flight > 64:
-        raise ValueError(f"--in-flight {args.in_flight}: expected up to 64")
     _config(args, life=1)  # of no job: do the arguments make sense?
     _faults(args)
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ina.bounds import whole
 from ina.experiment import plan
 from ina.experiment.config import KINDS, SWITCHES, ConfigError
 
@@ -35,13 +36,13 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
         help="of the testbed (default: embedded); bmv2 is BMv2's simple_switch_grpc, tna the program for Tofino on the "
         "embedded switch, in any world",
     )
-    run.add_argument("--workers", type=int, help="number of ranks")
-    run.add_argument("--epochs", type=int, help="passes over the training set")
-    run.add_argument("--steps", type=int, help="stop after this many steps")
+    run.add_argument("--workers", type=whole(1, 1024), help="number of ranks")
+    run.add_argument("--epochs", type=whole(1, 10**6), help="passes over the training set")
+    run.add_argument("--steps", type=whole(0, 10**9), help="stop after this many steps")
     run.add_argument("--protocol", help="what switch and workers speak (default: switchml)")
     run.add_argument("--backends", help="comma-separated: ina,gloo, or protocols by name")
     run.add_argument("--data", help="folder with Fashion-MNIST's IDX files")
-    run.add_argument("--seed", type=int)
+    run.add_argument("--seed", type=whole(0, 2**63 - 1))
     run.add_argument("--name", help="the results folder's name begins with it")
     run.add_argument("--faults", help="e.g. loss=0.01,dup=0.01,reorder=0.01,seed=1: on every worker's port")
     run.add_argument("--pcap", metavar="FOLDER", help="capture each worker's packets there, one file a worker")
@@ -64,7 +65,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     which = start.add_mutually_exclusive_group()
     which.add_argument("--resume", type=Path, metavar="FOLDER", help="go on in this folder (default: newest unfinished)")
     which.add_argument("--new", action="store_true", help="a new folder, even if an unfinished one is there")
-    start.add_argument("--processes", type=_count, default=os.cpu_count() or 1, metavar="N",
+    start.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
                        help="points in virtual time that run at once (default: one a processor)")
     start.add_argument("--ray", metavar="ADDRESS", default="",
                        help="run points in virtual time on a Ray cluster (extra ray): host:port of its head, auto, or local")
@@ -73,22 +74,25 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     both = verbs.add_parser("agree", help="run an experiment under Mininet and in virtual time, and say whether they agree")
     both.add_argument("name", help="an all-reduce experiment's name, or a TOML file; ten-megabits is made for it")
     both.add_argument("--sweep", action="append", default=[], metavar="KEY=[...]", help="values to sweep, in place of the file's")
-    both.add_argument("--processes", type=_count, default=os.cpu_count() or 1, metavar="N", help="of virtual time, at once")
+    both.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
+                      help="of virtual time, at once")
     _common(both)
     both.set_defaults(main=_agree)
     take = verbs.add_parser("measure", help="write the training's layers, timed on this machine, as a workload for virtual time")
     take.add_argument("file", type=Path, help="a .csv file, which the key `layers` takes")
     take.add_argument("--model", default="cnn", help="one of the training's models (default: cnn)")
-    take.add_argument("--batch", type=int, default=64, help="images of a step (default: 64)")
+    take.add_argument("--batch", type=whole(1, 65536), default=64, help="images of a step (default: 64)")
     take.set_defaults(main=_measure)
     every = verbs.add_parser("all", help="run every experiment in virtual time, one after the other; all of them are small")
-    every.add_argument("--processes", type=_count, default=os.cpu_count() or 1, metavar="N", help="points that run at once")
+    every.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
+                       help="points that run at once")
     every.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
     every.set_defaults(main=_all)
 
     figures = commands.add_parser("figures", help="published figures, made again in virtual time, beside what was published")
     figures.add_argument("names", nargs="*", metavar="NAME", help="only these (default: all)")
-    figures.add_argument("--processes", type=_count, default=os.cpu_count() or 1, metavar="N", help="points that run at once")
+    figures.add_argument("--processes", type=whole(1, 1024), default=os.cpu_count() or 1, metavar="N",
+                       help="points that run at once")
     figures.add_argument("--results", type=Path, default=Path("results"), help="where the results folders are made")
     figures.set_defaults(main=_figures)
 
@@ -100,12 +104,6 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     why = commands.add_parser("why", help="what bounds a run: link, pool, processor, straggler, recovery, compute, ...")
     why.add_argument("folders", nargs="+", type=Path, metavar="FOLDER", help="results folders, of runs or sweeps")
     why.set_defaults(main=_why)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected 1 or more")
-    return int(text)
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

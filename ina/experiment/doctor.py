@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from ina.backend.settings import Said, Settings
+from ina.bounds import SECONDS, real, whole
 from ina.control.client import Client, ControlError, SwitchProcess
 from ina.control.ports import open_worker_port
 from ina.dpdk import doctor as fast_path
@@ -394,18 +395,20 @@ def show(findings: Iterable[Finding], as_json: bool) -> int:
 
 def add_arguments(commands) -> None:
     parser = commands.add_parser("doctor", help="check this machine, and say what will limit a run", description=__doc__)
-    parser.add_argument("--workers", type=int, default=2, help="how many will run here (2)")
+    parser.add_argument("--workers", type=whole(1, 1024), default=2, help="how many will run here (2)")
     parser.add_argument("--interface", action="append", default=[], metavar="NAME", help="a network interface to check as well")
     parser.add_argument("--protocol", choices=protocols.names(),
                         help=f"(INA_PROTOCOL, else {protocols.DEFAULT})")
-    parser.add_argument("--values", type=int, help="int32 per packet (INA_VALUES, else 256)")
-    parser.add_argument("--slots", type=int, help="slots of each job (INA_SLOTS, else 64)")
+    parser.add_argument("--values", type=whole(1, 2048), help="int32 per packet (INA_VALUES, else 256)")
+    parser.add_argument("--slots", type=whole(1, 8192), help="slots of each job (INA_SLOTS, else 64)")
     parser.add_argument("--port", choices=("shm", "udp"), help="of the trial (INA_PORT, else shm)")
     parser.add_argument("--quick", action="store_true", help="no trial run")
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.add_argument("--target", default="", choices=("", "tofino", "dpdk"),
                         help="tofino: check the way to other hosts through it instead; dpdk: what the fast path needs")
     parser.add_argument("--peer", action="append", default=[], metavar="IP", help="a host there, on which an agent answers")
-    parser.add_argument("--agent", type=float, metavar="SECONDS", help="with --target: answer other hosts' probes so long")
-    parser.add_argument("--count", type=int, default=5000, help="probes to each peer (%(default)s)")
+    parser.add_argument("--agent", type=real(0, SECONDS), metavar="SECONDS",
+                        help="with --target: answer other hosts' probes so long")
+    parser.add_argument("--count", type=whole(1, 10**6, "each is a packet on the wire"), default=5000,
+                        help="probes to each peer (%(default)s)")
     parser.set_defaults(main=main)

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ina.bounds import whole
+
 PORT_BITS = 9  # of v1model and of a Tofino 1
 
 
@@ -42,8 +44,8 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     _program(trace)
     trace.add_argument("packets", help="a pcap file, or one frame in hexadecimal digits")
     trace.add_argument("--entries", type=Path, metavar="FILE.stf", help="table entries, groups and sessions as in STF")
-    trace.add_argument("--port", type=int, default=0, help="where the frames come in (default: 0)")
-    trace.add_argument("--limit", type=int, default=100, help="packets to show (default: 100)")
+    trace.add_argument("--port", type=whole(0, 511), default=0, help="where the frames come in (default: 0)")
+    trace.add_argument("--limit", type=whole(1, 10**9), default=100, help="packets to show (default: 100)")
 
 
 def _command(

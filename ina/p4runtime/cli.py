@@ -14,6 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ina.bounds import whole
+
 ETHERNET = 14  # bytes of header beyond the MTU
 SIOCGIFMTU = 0x8921
 NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
@@ -46,11 +48,13 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     run.add_argument(
         "--bfrt", default="", metavar="HOST:PORT", help="serve BFRuntime there, too, as Tofino's driver does at port 50052"
     )  # fmt: skip
-    run.add_argument("--device-id", type=int, default=1, metavar="N", help="P4Runtime's device id (default: %(default)s)")
+    run.add_argument("--device-id", type=whole(0, 2**64 - 1), default=1, metavar="N",
+                     help="P4Runtime's device id (default: %(default)s)")
     run.add_argument("--arch", choices=("v1model", "tna"), help="refuse programs of another architecture")
-    run.add_argument("--pipes", type=int, default=0, metavar="N", help="of a TNA program: 1 to 4, of 128 ports each (default: 2)")
+    run.add_argument("--pipes", type=whole(0, 4), default=0, metavar="N",
+                     help="of a TNA program: 1 to 4, of 128 ports each (default: 2)")
     run.add_argument(
-        "--cpu-port", type=int, default=510, metavar="N",
+        "--cpu-port", type=whole(0, 511), default=510, metavar="N",
         help="port of packet-in and packet-out (default: %(default)s; of a TNA program the CPU's, 192 of two pipes); 0: none",
     )  # fmt: skip
     run.add_argument("--pcap", nargs="?", const=Path("."), type=Path, metavar="FOLDER", help="capture each port's frames there")

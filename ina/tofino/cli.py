@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from ina.bounds import SECONDS, real, whole
+
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Add the commands to `ina`; each sets `main`, a function of the parsed arguments."""
@@ -38,11 +40,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     controller.add_argument("experiment", type=Path, help="the file that was deployed")
     controller.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT",
                             help="where the switch's driver is served, as for ina deploy")  # fmt: skip
-    controller.add_argument("--device-id", type=int, default=0, metavar="N", help="default: %(default)s")
+    controller.add_argument("--device-id", type=whole(0, 2**32 - 1), default=0, metavar="N", help="default: %(default)s")
     controller.add_argument("--name", required=True, help="where workers reach it: tcp:HOST:PORT, or a socket's path")
     controller.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
     add_packet_lifetime(controller)
-    controller.add_argument("--job-slots", type=int, default=0, help="of a job that asks for none (default: the experiment's)")
+    controller.add_argument("--job-slots", type=whole(0, 8192), default=0,
+                            help="of a job that asks for none (default: the experiment's)")
     controller.add_argument("-v", "--verbose", action="store_true", help="say what happens")
     controller.set_defaults(main=_controller)
     doctor = verbs.add_parser(
@@ -51,8 +54,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     )
     doctor.add_argument("experiment", type=Path, help="a TOML file with a table [tofino]")
     doctor.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT", help="as for ina deploy")
-    doctor.add_argument("--device-id", type=int, default=0, metavar="N", help="default: %(default)s")
-    doctor.add_argument("--timeout", type=float, default=5.0, metavar="S", help="for each answer (default: %(default)s)")
+    doctor.add_argument("--device-id", type=whole(0, 2**32 - 1), default=0, metavar="N", help="default: %(default)s")
+    doctor.add_argument("--timeout", type=real(1e-3, SECONDS), default=5.0, metavar="S",
+                        help="for each answer (default: %(default)s)")
     doctor.add_argument("--json", action="store_true", help="for programs")
     doctor.set_defaults(main=_doctor)
 

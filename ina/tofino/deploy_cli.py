@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from ina.bounds import SECONDS, real, whole
+
 EPILOG = """
   ina deploy wedge.toml --dry-run                            # planned against the embedded switch
   ina deploy wedge.toml --at switch:50052 --dry-run          # against the switch; nothing is written
@@ -32,8 +34,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                         help="where the switch's driver is served; of several switches, once for each that is elsewhere than the "
                         "file says")  # fmt: skip
     deploy.add_argument("--api", choices=("bfrt", "p4runtime"), default="bfrt", help="its language (default: %(default)s)")
-    deploy.add_argument("--device-id", type=int, metavar="N", help="default: 0 with bfrt, 1 with p4runtime")
-    deploy.add_argument("--timeout", type=float, default=10.0, metavar="S", help="for each answer (default: %(default)s)")
+    deploy.add_argument("--device-id", type=whole(0, 2**64 - 1), metavar="N", help="default: 0 with bfrt, 1 with p4runtime")
+    deploy.add_argument("--timeout", type=real(1e-3, SECONDS), default=10.0, metavar="S",
+                        help="for each answer (default: %(default)s)")
     what = deploy.add_mutually_exclusive_group()
     what.add_argument("--dry-run", action="store_true", help="print every write, and make none; planned against the switch, or "
                       "against the embedded one where nobody says where the switch is")  # fmt: skip

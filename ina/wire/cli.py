@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
+from ina.bounds import whole
+
 SOURCE = "p4/include/headers.p4"
 ATP_SOURCE = "p4/include/atp_headers.p4"
 
@@ -19,7 +21,7 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
         ("lua", "Wireshark dissector"),
     ):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--values", type=int, default=256, help="integers per packet (default: 256)")
+        command.add_argument("--values", type=whole(1, 2048), default=256, help="integers per packet (default: 256)")
         command.set_defaults(main=main, what=name)
 
 

@@ -1,0 +1,46 @@
+"""Numbers from outside have two ends: what a machine cannot hold, or a field cannot carry, is an error and not an attempt.
+
+    parser.add_argument("--count", type=whole(1, 1_000_000, "each is a probe on the wire"))
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+SECONDS = 1e6  # eleven days: no wait, and no experiment, is longer
+
+
+def outside(value: float, low: float, high: float, why: str = "") -> str:
+    """What was expected instead; empty where `value` is a number from `low` to `high`. NaN is none."""
+    if low <= value <= high:
+        return ""
+    return f"expected {_text(low)} to {_text(high)}" + (f" ({why})" if why else "")
+
+
+def _text(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
+def whole(low: int, high: int, why: str = "") -> Callable[[str], int]:
+    """For argparse: a whole number from `low` to `high`."""
+    return _parser(int, "a whole number", low, high, why)
+
+
+def real(low: float, high: float, why: str = "") -> Callable[[str], float]:
+    """For argparse: a number from `low` to `high`."""
+    return _parser(float, "a number", low, high, why)
+
+
+def _parser(kind: type, what: str, low: float, high: float, why: str) -> Callable[[str], Any]:
+    def parse(text: str) -> Any:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r}: expected {what} from {_text(low)} to {_text(high)}") from None
+        if wrong := outside(value, low, high, why):
+            raise argparse.ArgumentTypeError(f"{text[:40]}: {wrong}")
+        return value
+
+    return parse
