@@ -300,3 +300,16 @@ def test_a_packet_clones_and_goes_round_with_other_lists(tmp_path):
     # As clone of ingress, then (resubmitted, with y) as clone of egress, then recirculated.
     first, last = bytes([0, 2, 3, 0]), bytes([0, 0, 3, 0])
     assert kept == [(1, last + first), (2, bytes([1, 0, 3, 1]) + bytes(4)), (3, bytes([0, 0, 3, 2]) + first)]
+
+
+def test_a_clone_is_parsed_before_it_gets_what_its_list_keeps(tmp_path):
+    """As in BMv2: a parser that asks the metadata sees zeros."""
+    switch = shadowed(
+        tmp_path, "meta.kept = 1; clone_preserving_field_list(CloneType.I2E, 1, 1);", metadata="@field_list(1) bit<8> kept;",
+        types="header more_t { bit<8> x; }", headers="more_t more;", egress="hdr.more.setInvalid();",
+        parser="""state start { p.extract(hdr.data); transition select(meta.kept) { 0: more; default: accept; } }
+                  state more { p.extract(hdr.more); transition accept; }""",
+    )  # fmt: skip
+    switch.clone_sessions[1] = CloneSession(3, None)
+    frame = data(a=1)
+    assert sorted(switch.process(frame + b"\xaa\xbb", 0)) == [(1, frame + b"\xbb"), (3, frame + b"\xbb")]

@@ -223,13 +223,10 @@ class Emitter(UsualWay):
         return list(found.values())
 
     def x_restore(self, stmt: ir.Extern) -> None:
-        """A packet that passed ingress before brings the fields of its preserved list."""
+        """A packet of one of the kinds `stmt.data`, which passed ingress before, brings the fields of its preserved list."""
         if not self.module.preserved:
             return
-        self.line(
-            "if (pkt->instance_type == INA_RESUBMITTED || pkt->instance_type == INA_RECIRCULATED"
-            " || pkt->instance_type == INA_INGRESS_CLONE || pkt->instance_type == INA_EGRESS_CLONE) {"
-        )
+        self.line(f"if ({' || '.join(f'pkt->instance_type == {kind}' for kind in stmt.data)}) {{")
         self.depth += 1
         self.line("switch (pkt->field_list) {")
         for field_list, values in sorted(self.module.preserved.items()):

@@ -47,7 +47,7 @@ class V1Model(Pipelines):
         self.parser_error = self.standard.fields["parser_error"]
         packet = "packet"
         top = [self.headers, self.meta, self.standard]
-        self.emit(ir.Extern("restore", [], []))
+        self.emit(ir.Extern("restore", [], [], ("INA_RESUBMITTED", "INA_RECIRCULATED")))
         self._set_standard(_INGRESS_FIELDS)
         reject = self.reject_label = self.new_label("reject")
         self.enter_parser(parser, [packet, *top], CALL)
@@ -137,12 +137,12 @@ class V1Model(Pipelines):
         return ir.Var("headers_stay", 1)
 
     def _parsed_clone(self, end: str) -> None:
-        """A clone enters ingress to be parsed only; its metadata begins anew, but for the preserved fields."""
+        """A clone enters ingress to be parsed only; then its metadata begins anew, but for the preserved fields (as in BMv2)."""
 
         def restart() -> None:
             self.reset(self.meta, CALL)
             self.reset(self.standard, CALL)
-            self.emit(ir.Extern("restore", [], []))
+            self.emit(ir.Extern("restore", [], [], ("INA_INGRESS_CLONE", "INA_EGRESS_CLONE")))
             self._set_standard({"instance_type": "pkt->instance_type"})
             self.emit(ir.Extern("unicast", [], [ir.Native("pkt->egress_port", 32)]))
             self.emit(ir.Goto(end))
