@@ -18,7 +18,7 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help build run experiment experiments figures test conformance bench bench-dpdk dpdk soak lint clean data mininet tofino
+.PHONY: help build run experiment experiments figures test conformance fuzz bench bench-dpdk dpdk soak lint clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -43,6 +43,9 @@ test: $(VENV)/built $(VENV)/tested-with ## run the tests
 
 conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed test suite with ina and with Gloo, and compare
 	@$(RUN) -m tests.conformance $(ARGS)
+
+fuzz: $(VENV)/built $(VENV)/tested-with ## random P4 programs in the compiled switch, the interpreter and an oracle of its own: ARGS="--minutes 60"
+	@$(RUN) -m tests.random_programs $(ARGS)
 
 tofino: $(VENV)/built ## look at p4/tofino/*.p4, and compile them where a compiler for Tofino is found (P4C_TOFINO, bf-p4c, p4c-barefoot)
 	@status=0; for program in p4/tofino/*.p4; do $(RUN) -m ina.cli tofino check $$program $(ARGS) || status=1; echo; done; \

@@ -1,0 +1,76 @@
+"""`python -m tests.random_programs`: random programs for as long as one likes; what differs is made small and kept.
+
+Prints a line for each failure and a progress line. The status is 1 if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from .generate import Generator
+from .judge import Verdict, judge
+from .render import text
+from .shrink import shrink
+
+
+def run(seed: int) -> tuple[int, Verdict]:
+    with tempfile.TemporaryDirectory() as folder:
+        return seed, judge(Generator(seed).program(), Path(folder))
+
+
+def alike(first: Verdict, second: Verdict) -> bool:
+    """Is it the same defect? Of refusals and crashes the last line says what they are."""
+    if first.kind != second.kind:
+        return False
+    return first.kind not in ("refused", "crashed") or first.text.splitlines()[-1:] == second.text.splitlines()[-1:]
+
+
+def keep(seed: int, verdict: Verdict, folder: Path, tries: int) -> Path:
+    """Writes the smallest program that fails alike, with what was seen, to `folder`."""
+    with tempfile.TemporaryDirectory() as scratch:
+        small = shrink(Generator(seed).program(), lambda p: alike(judge(p, Path(scratch)), verdict), tries)
+        seen = judge(small, Path(scratch))
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"seed-{seed}.p4"
+    tables = [f"// {t.name}: {e}" for t in small.tables if not t.const for e in t.entries]
+    notes = [f"// seed {seed}, {seen.kind}", *(f"// {line}" for line in seen.text.splitlines()), *tables]
+    path.write_text("\n".join(notes) + "\n" + text(small))
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, default=0, help="of the first program (default 0); the next has the next seed")
+    parser.add_argument("--count", type=int, default=0, help="programs (default: until --minutes are over)")
+    parser.add_argument("--minutes", type=float, default=10, help="at most so long (default 10)")
+    parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
+    parser.add_argument("--shrink", type=int, default=300, help="tries to make a program that fails smaller (default 300)")
+    parser.add_argument("--results", type=Path, default=Path("results/random-programs"), help="where programs that fail are kept")
+    args = parser.parse_args()
+    counts: Counter[str] = Counter()
+    start = last = time.monotonic()
+    batch, seed = 4 * args.jobs, args.seed
+    with ProcessPoolExecutor(args.jobs) as pool:
+        while time.monotonic() - start < 60 * args.minutes and not 0 < args.count <= seed - args.seed:
+            until = min(seed + batch, args.seed + args.count) if args.count else seed + batch
+            for number, verdict in pool.map(run, range(seed, until)):
+                counts[verdict.kind] += 1
+                if verdict.kind != "agree":
+                    path = keep(number, verdict, args.results, args.shrink)
+                    print(f"seed {number}: {verdict.kind}: {path}", flush=True)
+            seed = until
+            if time.monotonic() - last > 10:
+                last = time.monotonic()
+                print(f"{seed - args.seed} programs in {last - start:.0f} s: {dict(counts)}", flush=True)
+    print(f"{sum(counts.values())} programs in {time.monotonic() - start:.0f} s: {dict(counts)}")
+    return 1 if set(counts) - {"agree"} else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,115 @@
+"""Do the compiled program, the reference interpreter and the oracle send the same frames and end in the same state?"""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import tree
+from .oracle import CLONE_PORT, GROUPS, Oracle
+from .render import text
+
+CFLAGS = ["-O1"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`kind`: agree; refused: the compiler does not take a legal program; crashed: something raised what it should not;
+    compiled, interpreted: that one differs from the oracle (and the other does not); both: they differ from it."""
+
+    kind: str
+    text: str = ""
+
+
+def judge(program: tree.Program, folder: Path) -> Verdict:
+    """Compiles and runs `program` with its entries and packets. Writes `folder/program.p4`."""
+    from ina.compiler.errors import CompileError
+
+    path = folder / "program.p4"
+    path.write_text(text(program))
+    try:
+        return _run(program, path)
+    except CompileError as error:
+        return Verdict("refused", str(error))
+    except Exception:
+        return Verdict("crashed", traceback.format_exc())
+
+
+def _run(program: tree.Program, path: Path) -> Verdict:
+    from ina.compiler import frontend
+    from ina.compiler.build import compile_program
+    from ina.compiler.interpreter import CloneSession, Interpreter
+    from ina.compiler.reference.values import to_bits
+    from ina.switch import Switch
+    from ina.switch.entities import CloneSessionEntry, MulticastGroupEntry, Replica, insert
+
+    oracle, interpreter = Oracle(program), Interpreter(frontend.load(path))
+    interpreter.clone_sessions[1] = CloneSession(CLONE_PORT, None)
+    for table in program.tables:
+        for e in () if table.const else table.entries:
+            interpreter.tables[table.name].insert(_match(table, e), e.action, list(e.args), e.priority)
+    for name, _, members in program.sets:
+        for member in members:
+            interpreter.value_sets[name].insert(member)
+    for number, replicas in GROUPS.items():
+        interpreter.multicast_groups[number] = list(replicas)
+    compiled = compile_program(path, cflags=CFLAGS)
+    reached = {layout["name"] for layout in compiled.layout["value_sets"]}  # a state that is never entered may have one
+    with Switch(compiled.so_path) as switch:
+        for port in range(16):
+            switch.add_port(port)
+        switch.write(insert(CloneSessionEntry(1, (Replica(CLONE_PORT, 0),))))
+        switch.write(insert(*(MulticastGroupEntry(n, tuple(Replica(*r) for r in replicas)) for n, replicas in GROUPS.items())))
+        switch.write(_updates(program, reached))
+        for number, (port, frame) in enumerate(program.packets):
+            expected = sorted(oracle.process(frame))
+            answers = {"compiled": sorted(switch.step(frame, port, 0)), "interpreted": sorted(interpreter.process(frame, port))}
+            for (name, t, _), at in ((r, f"I.{r[0]}") for r in program.registers):
+                wanted = oracle.registers[name]
+                states = {
+                    "compiled": [t.wrap(int(v)) for v in switch.register(at)],
+                    "interpreted": [
+                        t.wrap(to_bits(v, interpreter.registers[at].type)[1]) for v in interpreter.registers[at].values
+                    ],
+                }
+                for who, state in states.items():
+                    answers[who] = answers[who] + [(name, tuple(state))]
+                expected = expected + [(name, tuple(wanted))]
+            for name, _ in program.counters:
+                expected = expected + [(name, tuple(oracle.counters[name]))]
+                answers["compiled"] = answers["compiled"] + [(name, tuple(int(c[0]) for c in switch.counter(f"I.{name}")))]
+                answers["interpreted"] = answers["interpreted"] + [(name, tuple(interpreter.counters[f"I.{name}"].packets))]
+            wrong = [who for who, answer in answers.items() if answer != expected]
+            if wrong:
+                lines = [f"packet {number}: {frame.hex()} into port {port}", f"    oracle       {_show(expected)}"]
+                lines += [f"    {who:<12} {_show(answer)}" for who, answer in answers.items()]
+                return Verdict(wrong[0] if len(wrong) == 1 else "both", "\n".join(lines))
+    return Verdict("agree")
+
+
+def _show(answer: list) -> str:
+    return ", ".join(f"{a}: {b.hex() if isinstance(b, bytes) else b}" for a, b in answer) or "nothing"
+
+
+def _match(table: tree.Table, entry: tree.Entry) -> dict:
+    return {
+        k.name: bool(m) if k.value.type.kind == "bool" else m
+        for k, m in zip(table.keys, entry.match, strict=True)
+        if m is not None
+    }
+
+
+def _updates(program: tree.Program, reached: set[str]) -> list:
+    from ina.switch.entities import TableEntry, Update, ValueSetEntry, insert
+
+    actions = {a.name: a for a in program.actions}
+    entries = []
+    for table in program.tables:
+        for e in () if table.const else table.entries:
+            names = [p for p in actions[e.action].params if not p.direction]
+            args = {p.name: value & (1 << p.type.width) - 1 for p, value in zip(names, e.args, strict=True)}
+            match = {name: int(m) if isinstance(m, bool) else m for name, m in _match(table, e).items()}
+            entries.append(TableEntry(f"I.{table.name}", match, f"I.{e.action}", args, e.priority))
+    sets = [Update("MODIFY", ValueSetEntry(f"P.{name}", members)) for name, _, members in program.sets if f"P.{name}" in reached]
+    return [*insert(*entries), *sets]

@@ -1,0 +1,161 @@
+"""Defects that the judge must find: each changes one line of a copy of the compiler, runtime or interpreter.
+
+`python -m tests.random_programs.plants` plants them all, one after the other, and says which seed finds each.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = 100  # by then a defect must have shown
+
+
+@dataclass(frozen=True)
+class Plant:
+    """`old` in `file`, which must be there once, becomes `new`. `finds`: the verdict that it must lead to."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    finds: str
+
+
+PLANTS = (
+    Plant(
+        "concatenations lose their sign",
+        "ina/compiler/lower_expressions.py",
+        "fold.cast(fold.concat([a, b]), a.width + b.width, a.signed)",
+        "fold.concat([a, b])",
+        "compiled",
+    ),
+    Plant(
+        "signed right shifts fill with zeros",
+        "ina/compiler/emit_expressions.py",
+        'if e.op == "shr" and e.signed:\n            limited',
+        "if False:\n            limited",
+        "compiled",
+    ),
+    Plant(
+        "a shift by the width or more is a shift by less",
+        "ina/compiler/emit_expressions.py",
+        'limited = f"({by} < {width}u ? {by} : {width - 1}u)"',
+        'limited = f"({by} & {width - 1}u)"',
+        "compiled",
+    ),
+    Plant(
+        "signed differences saturate on the wrong side",
+        "ina/compiler/prelude.h",
+        "ina_saturate(a, s, (a ^ b) & (a ^ s), w)",
+        "ina_saturate(b, s, (a ^ b) & (a ^ s), w)",
+        "compiled",
+    ),
+    Plant(
+        "resubmitted packets bring no metadata along",
+        "ina/compiler/lower_v1model.py",
+        '("INA_RESUBMITTED", "INA_RECIRCULATED")',
+        '("INA_RECIRCULATED",)',
+        "compiled",
+    ),
+    Plant(
+        "the Internet checksum forgets a carry",
+        "ina/compiler/prelude.h",
+        "half += half << 16 | half >> 16;",
+        "half += half << 16;",
+        "compiled",
+    ),
+    Plant(
+        "popped elements stay valid",
+        "ina/compiler/lower_calls.py",
+        'for i in range(count) if e.method == "push_front" else range(size - count, size):',
+        'for i in range(count) if e.method == "push_front" else range(0):',
+        "compiled",
+    ),
+    Plant(
+        "ranges leave out their upper end",
+        "ina/compiler/reference/tables.py",
+        "return low <= value <= high",
+        "return low <= value < high",
+        "interpreted",
+    ),
+    Plant(
+        "the shortest prefix wins",
+        "ina/compiler/reference/tables.py",
+        "(e.priority, self._prefix(e), -e.handle)",
+        "(e.priority, -self._prefix(e), -e.handle)",
+        "interpreted",
+    ),
+    Plant(
+        "results are copied out from right to left",
+        "ina/compiler/reference/calls.py",
+        "for place, param in results:",
+        "for place, param in reversed(results):",
+        "interpreted",
+    ),
+)
+
+
+def copy_with(plant: Plant, folder: Path) -> Path:
+    """A copy of the package with the defect in it. Raises ValueError where the line is not there any more."""
+    shutil.copytree(
+        ROOT,
+        folder,
+        ignore=lambda where, names: [
+            n
+            for n in names
+            if Path(where) == ROOT and n not in ("ina", "host", "p4", "topologies", "tests") or n == "__pycache__"
+        ],
+    )
+    file = folder / plant.file
+    text = file.read_text(encoding="utf-8")
+    if text.count(plant.old) != 1:
+        raise ValueError(f"{plant.file}: {plant.old!r} is there {text.count(plant.old)} times; the plant must follow the code")
+    file.write_text(text.replace(plant.old, plant.new), encoding="utf-8")
+    return folder
+
+
+def search(plant: Plant, first: int = 0, programs: int = PROGRAMS, deadline: float = 600) -> tuple[int, str] | None:
+    """(seed, verdict) of the first program that shows the defect; None: none does."""
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = copy_with(plant, Path(scratch) / "copy")
+        script = (
+            "import sys; sys.path.insert(0, 'tests')\n"
+            "from pathlib import Path\n"
+            "from random_programs.generate import Generator\n"
+            "from random_programs.judge import judge\n"
+            f"for seed in range({first}, {first + programs}):\n"
+            f"    verdict = judge(Generator(seed).program(), Path({scratch!r}))\n"
+            "    if verdict.kind in ('compiled', 'interpreted', 'both'): print(seed, verdict.kind); break\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(tree), "INA_CACHE": f"{scratch}/cache"}
+        done = subprocess.run(
+            [sys.executable, "-c", script], cwd=tree, capture_output=True, text=True, env=environment, timeout=deadline
+        )
+        if done.returncode:
+            raise RuntimeError(done.stderr[-3000:])
+        words = done.stdout.split()
+        return (int(words[0]), words[1]) if words else None
+
+
+def main() -> int:
+    missed = 0
+    for plant in PLANTS:
+        seen = search(plant)
+        right = seen is not None and seen[1] == plant.finds
+        missed += not right
+        print(
+            f"{'found' if right else 'MISSED':<7} {plant.name}: {f'seed {seen[0]}, {seen[1]}' if seen else 'no program differs'}",
+            flush=True,
+        )
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

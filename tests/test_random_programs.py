@@ -1,0 +1,53 @@
+"""Random programs agree in the compiled switch, the interpreter and an oracle that shares no code with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from random_programs.generate import Generator
+from random_programs.judge import judge
+from random_programs.plants import PLANTS, search
+from random_programs.render import text
+from random_programs.shrink import shrink
+
+
+@pytest.mark.parametrize("first", range(0, 48, 8))
+def test_random_programs_agree(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + 8):
+        verdict = judge(Generator(seed).program(), tmp_path)
+        assert verdict.kind == "agree", f"seed {seed}: {verdict.kind}\n{verdict.text}"
+
+
+def test_a_program_is_a_function_of_its_seed() -> None:
+    assert [text(Generator(7).program()), text(Generator(7).program())] == [text(Generator(7).program())] * 2
+    assert text(Generator(7).program()) != text(Generator(8).program())
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
+def test_planted_defects_are_found(plant) -> None:
+    seen = search(plant)
+    assert seen is not None and seen[1] == plant.finds
+
+
+def test_the_oracle_imports_nothing_of_the_compiler() -> None:
+    script = "import sys; sys.path.insert(0, 'tests'); import random_programs.oracle, random_programs.generate\n"
+    script += "assert not [m for m in sys.modules if m == 'ina' or m.startswith('ina.')], sys.modules"
+    subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parents[1], check=True, timeout=60)
+
+
+def test_shrinking_keeps_what_fails() -> None:
+    """A failure that needs one statement ends with little else."""
+
+    def fails(program) -> bool:
+        return "crc32" in text(program)
+
+    seed = next(s for s in range(100) if fails(Generator(s).program()))
+    small = shrink(Generator(seed).program(), fails, tries=3000)
+    assert fails(small)
+    assert len(text(small)) < len(text(Generator(seed).program())) / 2
