@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tna_program
 from shadow import Shadowed
 from v1_program import data, source
 
+from ina.compiler import elaborate, lower_expressions, p4info_files, preprocess
+from ina.compiler.build import generate
 from ina.compiler.errors import CompileError
 from ina.compiler.frontend import load
+from ina.switch.entities import TableEntry, insert
+from ina.switch.p4info import EntityError
 
 
 def sent(tmp_path: Path, text: str, **packet: int) -> bytes:
@@ -39,3 +44,149 @@ def test_a_shift_in_a_macro(tmp_path):
     macros = "#define HALF(x) (x >> 1)\n#define LESS x >>= 1\ntypedef bit<8> byte_t;\n"
     ingress = "bit<8> x = hdr.data.d; LESS; hdr.data.e = HALF(x) + (bit<8>)(byte_t)HALF(hdr.data.d);"
     assert sent(tmp_path, source(ingress, types=macros), d=200) == data(d=200, e=150)
+
+
+def test_annotations_keep_their_lines(tmp_path):
+    """As p4c writes them for its pins_fabric.p4; an escape that the program wrote stays one."""
+    path = tmp_path / "program.p4"
+    notes = '@entry_restriction("\n  // comment\n  d != 0;\n") @note("a\\n") '
+    path.write_text(source("t.apply();", ingress_locals=notes + TABLE))
+    info = generate(load(path))[1]
+    (table,) = info["tables"]
+    assert table["preamble"]["annotations"] == ['@entry_restriction("\n  // comment\n  d != 0;\n")', '@note("a\\n")']
+    assert '"@entry_restriction(\\"\\n  // comment\\n  d != 0;\\n\\")"' in p4info_files.text(info)
+
+
+TABLE = "table t { key = { hdr.data.d: exact @name(\"d\"); } actions = { NoAction; } }"
+SET = "action set(bit<8> v) { hdr.data.e = v; }"
+
+
+@pytest.mark.parametrize("kind", ["exact", "ternary", "lpm", "range"])
+def test_many_constant_entries_are_looked_up(tmp_path, kind):
+    """The first of two for the same key wins, as where they are compared one by one; the control plane adds none."""
+    key = {"exact": "{}", "ternary": "{} &&& 0xFFFF", "lpm": "{} &&& 0xFFFF", "range": "{0} .. {0}"}[kind]
+    rows = [f"{key.format(i)}: set({i % 250});" for i in range(300)] + [f"{key.format(7)}: set(251);"]
+    table = f"table t {{ key = {{ hdr.data.c: {kind}; }} actions = {{ set; NoAction; }} const entries = {{ {' '.join(rows)} }} }}"
+    path = tmp_path / "program.p4"
+    path.write_text(source("hdr.data.e = 255; t.apply();", ingress_locals=SET + table))
+    switch = Shadowed(path, cflags=["-O1"])
+    for c, e in ((0, 0), (7, 7), (299, 49), (300, 255)):
+        assert switch.process(data(c=c)) == [(1, data(c=c, e=e))]
+    with pytest.raises(EntityError, match="its entries are const"):
+        priority = 1 if kind in ("ternary", "range") else 0
+        switch.switch.write(insert(TableEntry("t", {"hdr.data.c": 400}, "set", {"v": 1}, priority)))
+
+
+def test_keys_of_many_words(tmp_path):
+    """80 words, the ranges written last, where the switch has 64 bits to mark them."""
+    fields = " ".join(f"bit<64> w{i};" for i in range(80))
+    keys = " ".join(f"hdr.big.w{i}: {'range' if i > 76 else 'ternary'};" for i in range(80))
+    row = ", ".join("5 .. 9" if i > 76 else f"{i} &&& 0xFF" if i % 2 else "_" for i in range(80))
+    path = tmp_path / "program.p4"
+    path.write_text(source(
+        "t.apply();", types=f"header big_t {{ {fields} }}", headers="big_t big;",
+        ingress_locals=f"{SET} table t {{ key = {{ {keys} }} actions = {{ set; NoAction; }} entries = {{ ({row}): set(9); }} }}",
+        parser="state start { p.extract(hdr.data); p.extract(hdr.big); transition accept; }",
+    ))  # fmt: skip
+    switch = Shadowed(path, cflags=["-O1"])
+    for last, e in ((5, 9), (9, 9), (4, 0), (10, 0)):
+        words = b"".join((i if i < 77 else 7 if i < 79 else last).to_bytes(8, "big") for i in range(80))
+        assert switch.process(data() + words) == [(1, data(e=e) + words)]
+
+
+def test_long_chains_and_deep_expressions(tmp_path):
+    chain = " else ".join(f"if (hdr.data.c == {i}) {{ hdr.data.d = {i % 256}; }}" for i in range(500))
+    total = " + ".join(["hdr.data.b"] * 500)
+    depth = "(1 + " * 300 + "0" + ")" * 300
+    frame = sent(tmp_path, source(f"{chain} hdr.data.a = {total}; hdr.data.c = {depth};"), b=3, c=499)
+    assert frame == data(a=1500, b=3, c=300, d=499 % 256)
+
+
+BOMBS = {
+    "macros": ("\n".join(["#define A0 x", *(f"#define A{i} A{i - 1} A{i - 1}" for i in range(1, 60)), "A59"]), "",
+               "macros make more than 5,000 tokens"),
+    "arguments of macros": (
+        "\n".join(["#define A0(x) x", *(f"#define A{i}(x) A{i - 1}(x x)" for i in range(1, 60)), "A59(y)"]), "",
+        "macros make more than 5,000 tokens"),
+    "functions": ("void f0(inout bit<32> x) { x = x + 1; }\n" + "\n".join(
+        f"void f{i}(inout bit<32> x) {{ f{i - 1}(x); f{i - 1}(x); }}" for i in range(1, 60)), "f59(hdr.data.a);",
+        "more than 5,000 statements once its calls"),
+    "objects": ("control C0(inout bit<32> x) { apply { x = x + 1; } }\n" + "\n".join(
+        f"control C{i}(inout bit<32> x) {{ C{i - 1}() a; C{i - 1}() b; apply {{ a.apply(x); b.apply(x); }} }}"
+        for i in range(1, 60)), "", "more than 5,000 objects"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_programs_that_explode_are_refused_in_time(tmp_path, monkeypatch, case):
+    monkeypatch.setattr(preprocess, "MAX_EXPANDED", 5_000)
+    monkeypatch.setattr(lower_expressions, "MAX_STATEMENTS", 5_000)
+    monkeypatch.setattr(elaborate, "MOST_OBJECTS", 5_000)
+    types, ingress, says = BOMBS[case]
+    text = source(ingress, types=types)
+    if case == "objects":
+        text = text.replace("apply { sm.", "C59() deep; apply { deep.apply(hdr.data.a); sm.")
+    path = tmp_path / "program.p4"
+    path.write_text(text)
+    with pytest.raises(CompileError, match=says) as error:
+        generate(load(path))
+    assert error.value.span.line
+
+
+# --- programs for Tofino
+
+
+def pipes_send(tmp_path, **parts: str) -> list[bytes]:
+    path = tmp_path / "program.p4"
+    path.write_text(tna_program.source(**parts))
+    switch = Shadowed(path, cflags=["-O1"])
+    return [frame for _, frame in switch.process(tna_program.data(a=5, b=6), 2)]
+
+
+def test_indices_of_any_width(tmp_path):
+    """`_` as the type of an index, which Intel's compiler takes."""
+    locals_ = """
+        Register<bit<32>, _>(32w8, 3) cells;
+        RegisterAction<bit<32>, _, bit<32>>(cells) next = { void apply(inout bit<32> v, out bit<32> o) { v = v + 1; o = v; } };
+        RegisterAction<bit<32>, _, bit<32>>(cells) far = { void apply(inout bit<32> v, out bit<32> o) { o = v; } };
+        Counter<bit<32>, _>(8, CounterType_t.PACKETS) packets;"""
+    ingress = """
+        packets.count(3w1); packets.count(hdr.data.a);
+        if (hdr.data.b == 6) { hdr.data.a = next.execute(hdr.data.a); } else { hdr.data.a = far.execute(4w5); }"""
+    (frame,) = pipes_send(tmp_path, ingress_locals=locals_, ingress=ingress)
+    assert frame == tna_program.data(a=4, b=6)
+
+
+def test_an_element_needs_its_type(tmp_path):
+    path = tmp_path / "program.p4"
+    path.write_text(tna_program.source(ingress_locals="Register<_, bit<32>>(32w8) cells;"))
+    with pytest.raises(CompileError, match="cannot infer type parameter T of 'Register'"):
+        load(path)
+
+
+def test_a_flexible_struct_in_a_header(tmp_path):
+    """Filled up to whole bytes, as a flexible field is."""
+    (frame,) = pipes_send(
+        tmp_path, types="@flexible struct inner_t { bit<9> p; bit<3> q; } header bridge_t { bit<8> t; inner_t inner; }",
+        headers="bridge_t bridge;", ingress="hdr.bridge.setValid(); hdr.bridge = {1, {3, 1}};",
+        egress_parser="state start { pkt.extract(intr); pkt.extract(hdr.bridge); pkt.extract(hdr.data); transition accept; }",
+        egress="hdr.data.a = (bit<32>)(hdr.bridge.inner.p ++ hdr.bridge.inner.q);",
+    )  # fmt: skip
+    assert frame == b"\x01" + (3 << 7 | 1 << 4).to_bytes(2, "big") + tna_program.data(a=3 << 3 | 1, b=6)
+
+
+def test_a_resubmit_header_of_one_bit(tmp_path):
+    """It travels in the first of the 64 bits that the hardware has for it."""
+    (frame,) = pipes_send(
+        tmp_path, types="header again_t { bit<1> t; } header seen_t { bit<8> bits; bit<56> rest; }", headers="seen_t seen;",
+        parser="""state start { pkt.extract(intr);
+                transition select(intr.resubmit_flag) { 1: again; default: first; } }
+            state again { pkt.extract(hdr.seen); transition rest; }
+            state first { pkt.advance(PORT_METADATA_SIZE); transition rest; }
+            state rest { pkt.extract(hdr.data); transition accept; }""",
+        ingress="if (hdr.seen.isValid()) { hdr.data.a = (bit<32>)hdr.seen.bits; hdr.seen.setInvalid(); }"
+                " else { dprsr.resubmit_type = 1; }",
+        deparser_locals="Resubmit() again;",
+        deparser="if (dprsr.resubmit_type == 1) { again.emit<again_t>({ 1w1 }); } pkt.emit(hdr);",
+    )  # fmt: skip
+    assert frame == tna_program.data(a=0x80, b=6)

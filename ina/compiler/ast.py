@@ -93,7 +93,7 @@ from typing import Any
 from ina.compiler.errors import Span
 from ina.compiler.types import Parameter, Type
 
-MAX_DEPTH = 400
+MAX_DEPTH = 2000
 """Deepest nesting of expressions and statements that the parser lets through (operator chains count): a recursive
 pass over the
 tree needs at most that many levels."""

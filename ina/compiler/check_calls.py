@@ -250,8 +250,10 @@ class CallChecker(ExpressionChecker):
         *,
         directionless_may_vary: bool,
         infer_all: bool = True,
+        free: frozenset[TypeVar] = frozenset(),
     ) -> Bindings:
-        """Binds `e.arguments` to the parameters: fills `e.args` and `e.params`, returns the type arguments."""
+        """Binds `e.arguments` to the parameters: fills `e.args` and `e.params`, returns the type arguments. Those in `free` stay
+        open if nothing says what they are, others only with `infer_all` false."""
         params, what = signature.params, signature.name
         arguments = e.arguments or []
         if mismatch := _count_mismatch(params, arguments):
@@ -265,7 +267,11 @@ class CallChecker(ExpressionChecker):
             given[index[argument.name] if argument.name else i] = argument
             if argument.value is not None:
                 argument.value = self.argument(argument.value)
-        bindings = self._infer(signature, given, explicit, span, infer_all)
+        bindings = self._infer(signature, given, explicit, span)
+        bindings = {v: types.ANY if t == v and v in free else t for v, t in bindings.items()}
+        if infer_all and (unbound := [v.name for v, t in bindings.items() if t == v]):
+            notes = [f"write the type arguments, as in {signature.name}<{', '.join('bit<8>' for _ in bindings)}>(...)"]
+            self.fail(span, f"cannot infer type parameter {', '.join(unbound)} of '{signature.name}'", notes)
         e.params = self.substitute_params(params, bindings) if bindings else params
         e.args = [self._bind_one(p, a, directionless_may_vary) for p, a in zip(e.params, given, strict=True)]
         for p, bound, argument in zip(params, e.params, given, strict=True):
@@ -289,7 +295,6 @@ class CallChecker(ExpressionChecker):
         given: Sequence[ast.Argument | None],
         explicit: tuple[Type, ...],
         span: Span,
-        infer_all: bool,
     ) -> Bindings:
         variables = signature.type_params
         if not variables:
@@ -315,12 +320,6 @@ class CallChecker(ExpressionChecker):
             if argument is not None and isinstance(argument.value, (ast.ListExpr, ast.StructInit)):
                 if isinstance(p.type, TypeVar) and bindings.get(p.type) == argument.value.type:
                     self._require_widths(argument.value)
-        unbound = [v.name for v, t in bindings.items() if t == v]
-        if unbound and infer_all:
-            example = ", ".join(f"<{v.name}>" if t == v else str(t) for v, t in bindings.items())
-            notes = [f"write the type arguments, as in {signature.name}<{', '.join('bit<8>' for _ in variables)}>(...)"]
-            del example
-            self.fail(span, f"cannot infer type parameter {', '.join(unbound)} of '{signature.name}'", notes)
         return bindings
 
     def _require_widths(self, e: ast.ListExpr | ast.StructInit) -> None:
@@ -442,7 +441,8 @@ class CallChecker(ExpressionChecker):
         else:
             signature = Signature(t.name, t.type_params, t.ctor_params, types.VOID, t.decl)
         infer_all = not isinstance(t, types.PackageType)
-        bindings = self.bind(e, signature, explicit, span, directionless_may_vary=False, infer_all=infer_all)
+        free = _indices(t, explicit) if isinstance(t, types.ExternType) else frozenset()
+        bindings = self.bind(e, signature, explicit, span, directionless_may_vary=False, infer_all=infer_all, free=free)
         return self.specialise(t, tuple(bindings[v] for v in t.type_params), span) if t.type_params else t
 
     # --- generic functions
@@ -469,6 +469,26 @@ class CallChecker(ExpressionChecker):
 
     @abstractmethod
     def function_body(self, decl: ast.FunctionDecl) -> None: ...
+
+
+def _indices(t: types.ExternType, explicit: tuple[Type, ...]) -> frozenset[TypeVar]:
+    """The type parameters given as `_` that are nothing but the type of `in` parameters: Register<bit<32>, _> takes indices of
+    any width."""
+    open_ = {v for v, given in zip(t.type_params, explicit, strict=False) if isinstance(given, types.AnyType)}
+    for signature in (s for signatures in t.methods.values() for s in signatures):
+        for p in signature.params:
+            if p.direction != "in" or not isinstance(p.type, TypeVar):
+                open_ -= {v for v in open_ if mentions(p.type, v)}
+        open_ -= {v for v in open_ if mentions(signature.returns, v)}
+    return frozenset(open_)
+
+
+def mentions(t: Type, v: TypeVar) -> bool:
+    """Whether a type variable is in a type."""
+    if t == v:
+        return True
+    inner = [*getattr(t, "args", ()), *getattr(t, "elements", ()), getattr(t, "element", None)]
+    return any(isinstance(part, Type) and mentions(part, v) for part in inner)
 
 
 def _count_mismatch(params: list[Parameter], arguments: list[ast.Argument]) -> tuple[ast.Argument | None, str] | None:

@@ -14,8 +14,17 @@ from ina.compiler.errors import CompileError, Note
 from ina.compiler.instances import instances_of, tables_of
 from ina.compiler.program import CheckedProgram, Instance
 
-Environment = dict[ast.Node, Any]
-"""Values of constructor parameters and instances of the enclosing objects, by declaration"""
+MOST_OBJECTS = 100_000  # of a program: two in each of two in each of ... are soon too many
+
+
+class Environment(dict[ast.Node, Any]):
+    """Values of constructor parameters and instances of the enclosing objects, by declaration. `made`: how many objects there
+    are, in all copies."""
+
+    def __init__(self, outer: Environment | None = None) -> None:
+        super().__init__(outer or {})
+        self.made: list[int] = outer.made if outer is not None else [0]
+
 
 INDEXED = {"register", "counter", "meter", "Register", "Counter", "Meter", "Lpf", "Wred"}
 """Externs of both architectures that are arrays of as many cells as their parameter `size` says"""
@@ -25,7 +34,7 @@ MOST_CELLS = 2**31 - 1  # p4c's largest
 
 def elaborate(program: CheckedProgram) -> None:
     """Fills `program.main` and `program.globals`."""
-    environment: Environment = {}
+    environment = Environment()
     packages: list[Instance] = []  # beside main: what is only in them never runs
     for d in program.declarations:
         if not isinstance(d, ast.Instantiation):
@@ -52,15 +61,18 @@ def _instance(
 ) -> Instance:  # fmt: skip
     assert isinstance(t, types.CallableType)
     made = Instance(name, t.decl, t, site=site)
+    environment.made[0] += 1
+    if environment.made[0] > MOST_OBJECTS:
+        raise CompileError(site.span if site else t.decl.span, f"the program has more than {MOST_OBJECTS:,} objects")
     for p, arg in zip(params, args, strict=True):
         made.args[p.name] = None if arg is None else _evaluate(arg, environment)
     if isinstance(t.decl, (ast.ParserDecl, ast.ControlDecl)):
-        inner = dict(environment)
+        inner = Environment(environment)
         for param in t.decl.ctor_params:
             inner[param] = made.args[param.name]
         _body(made, t.decl.locals, inner)
     elif site is not None and site.body:
-        _body(made, site.body, dict(environment))
+        _body(made, site.body, Environment(environment))
     return made
 
 

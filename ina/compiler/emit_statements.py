@@ -23,6 +23,8 @@ class Statements(Bytes):
         self.rows: dict[tuple[int, object], str] | None = None  # fast side of a loop: row by group and index
         self.stack_buffers: dict[int, ir.Region] = {}
         self.owned: set[int] = set()  # regions that were made writable on every way here
+        self.forgetful: dict[int, bool] = {}
+        self.blocks_seen: list[list[ir.Stmt]] = []
         self.settled: set[int] = set()  # those that stay where they were extracted
         self.leave = "return"  # the statement that ends the function for a packet
 
@@ -32,7 +34,16 @@ class Statements(Bytes):
             if forgets(stmt):
                 self.owned.clear()
             self.statement(stmt)
-        self.owned = set() if any(forgets(s) for s in ir.walk(body)) else outer
+        self.owned = set() if self._forgets(body) else outer
+
+    def _forgets(self, body: list[ir.Stmt]) -> bool:
+        """Whether a statement of a block, at any depth, forgets; each block is looked at once."""
+        known = self.forgetful.get(id(body))
+        if known is None:
+            known = any(forgets(s) or any(self._forgets(inner) for inner in ir.blocks(s)) for s in body)
+            self.forgetful[id(body)] = known
+            self.blocks_seen.append(body)  # alive, so that no other block gets its id
+        return known
 
     def braces(self, head: str, body: list[ir.Stmt]) -> None:
         self.line(head + " {")
@@ -241,7 +252,7 @@ class Statements(Bytes):
         self.line("{ " + c_comment(f"{kind} {table.name}: {keys or 'no key'}"))
         self.depth += 1
         self.line(f"const struct ina_table *const t = tables->table[{table.index}];")
-        if table.key_words and not table.const_entries:
+        if table.key_words and not table.chained:
             words = [self.c(k) for k in stmt.keys]
             if table.key_mask is not None:
                 m = table.key_mask

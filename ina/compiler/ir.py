@@ -218,6 +218,7 @@ class Table:
     """`index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON
     form. `profile`: its action profile; `value_set`: it is a parser's value set, without actions. `hits`: where its bytes lie in
     the state block, one for each entry, which a hit makes 1 (TNA's idle time-outs); None: it has none, 0: not placed yet.
+    `chained`: its constant entries are comparisons in the code, not rows to look up.
     `key_mask`: what the words of a key are masked with before they are looked up (TNA's dynamic key masks).
     """
 
@@ -240,6 +241,7 @@ class Table:
     value_set: bool = False
     hits: int | None = None
     key_mask: Register | None = None
+    chained: bool = False
 
 
 # --- statements -----------------------------------------------------------------------------------------------------

@@ -142,6 +142,7 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
             "param_words": t.param_words,
             "size": t.size,
             "const_entries": t.const_entries,
+            "chained": t.chained,
             "default_action": t.default_action,
             "default_params": [str(w) for w in t.default_params],
             "const_default": t.const_default,

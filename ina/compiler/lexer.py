@@ -37,6 +37,8 @@ _MARKER = re.compile(r'[ \t]*#[ \t]*(?:line[ \t]+)?([0-9]+)(?:[ \t]+"([^"\n]*)")
 _DIRECTIVE = re.compile(r"[ \t]*#[ \t]*(?:pragma|ident|warning)\b[^\n]*")
 _BLANK = re.compile(r"(?:\s|/\*.*?\*/|//.*)*")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LINE_END = "\ue000"
+"""A line's end within a string, for the preprocessor, which knows strings of one line only"""
 _ESCAPES = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 
@@ -115,7 +117,7 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
         else:
             col, length = columns.find(word)
         kinds.append(kind)
-        texts.append(word)
+        texts.append(word.replace(LINE_END, "\n") if kind == "STRING" else word)
         spans.append(Span(file, first_line, col, length))
         if kind in ("STRING", "pragma") and (newlines := word.count("\n")):
             line += newlines

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
-from ina.compiler.errors import CompileError, Span
+from ina.compiler.errors import NO_SPAN, CompileError, Span
 from ina.compiler.places import Choice, Header, Record, Sequence, SliceOf, Stack, Union, Varbit
 from ina.compiler.program import CheckedProgram, Instance
 
+MAX_STATEMENTS = 100_000  # p4/switchml.p4 with 2048 values has a fifth
 BINARY = {
     "+": "add", "-": "sub", "*": "mul", "/": "div", "%": "mod", "|+|": "satadd", "|-|": "satsub", "&": "and", "|": "or",
     "^": "xor", "<<": "shl", ">>": "shr", "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
@@ -39,6 +40,7 @@ class Expressions:
     error_index: dict[str, int]
     created: dict[int, Header]  # headers that can become valid without being extracted
     here: Span | None = None  # what is being lowered
+    statements: int  # so far
 
     # --- small services ---------------------------------------------------------------------------------------------
 
@@ -50,6 +52,13 @@ class Expressions:
 
     def emit(self, stmt: ir.Stmt) -> None:
         stmt.origin = self.here
+        self.statements += 1
+        if self.statements > MAX_STATEMENTS:
+            raise CompileError(
+                self.here or NO_SPAN,
+                f"the program has more than {MAX_STATEMENTS:,} statements once its calls are replaced by what they call",
+                ["a table that is applied, or a control or action that is called, in many places is there as many times"],
+            )
         self.out.append(stmt)
 
     def stable(self, e: ir.Expr) -> ir.Expr:

@@ -24,7 +24,7 @@ class Pipelines(Externs):
         self.repeating = 0
         self.limit = loop_limit(program)
         self.around: int | None = 1
-        self.labels = 0
+        self.labels = self.statements = 0
         self.cursors = 0
         self.exit_label = ""
         self.reject_label = ""

@@ -19,6 +19,9 @@ from ina.compiler.lower_parser import Parsers
 from ina.compiler.program import Instance
 
 MAX_DEFAULT_WORDS = 64  # ina_table.default_params
+MAX_KEY_WORDS = 1024
+RANGE_WORDS = 64  # ina_table.range_words: ranges come first where a key has more words
+MAX_CHAIN = 256  # constant entries: a C compiler takes long for more, and a look-up is faster
 EXACT = ("exact", "dleft_hash", "atcam_partition_index")
 
 
@@ -30,6 +33,11 @@ class TableResult:
 
 def words(width: int) -> int:
     return (width + 63) // 64
+
+
+def _chained(decl: ast.TableDecl) -> bool:
+    """Whether a table's entries are comparisons in the code; those of a larger one are looked up."""
+    return decl.const_entries and 0 < len(decl.entries) <= MAX_CHAIN
 
 
 def matched(decl: ast.TableDecl, entry: ast.TableEntry) -> list[ast.Expr]:
@@ -64,14 +72,14 @@ class Tables(Parsers):
         cursor = self.cursors
         self.cursors += 1
         if table.index >= 0:
-            key_words = self._key_words(table, keys) if not table.const_entries else []
+            key_words = self._key_words(table, keys) if not table.chained else []
             color = self.colors.get(id(table.meter))
             entry = self.temp(32, name="entry") if id(table) in self.direct and key_words else None
             self.emit(ir.Lookup(table, key_words, hit, action, cursor, color, selector, entry))
         else:
             entry = None
             self.emit(ir.Assign(action, fold.const(table.default_action, 32)))
-        if table.const_entries:
+        if table.chained:
             self._constant_entries(decl, table, keys, hit, action)
             entry = self.entry_number
         for instance in self.direct.get(id(table), ()):
@@ -112,7 +120,7 @@ class Tables(Parsers):
                     if not constant:
                         self.emit(ir.Assign(place, self._parameter(cursor, word, place)))
                     values.append(place)
-                if constant or table.const_entries:
+                if constant or table.chained:
                     self._constant_parameters(decl, table, i, params[i], action, hit, cursor)
                 # What the program passes, the action may also reach by its own name: it gets copies.
                 own = all(given is None for given in ref.args or ())
@@ -202,7 +210,7 @@ class Tables(Parsers):
                 raise self.unsupported(key, f"match kind '{key.match_kind}'")
             if match == "range" and shape[0] > 64:
                 raise self.unsupported(key, "a range key of more than 64 bits")
-            if match == "range" and shape[1] and not (decl.const_entries and decl.entries):
+            if match == "range" and shape[1] and not _chained(decl):
                 raise self.unsupported(key, f"a range key of type {key.expr.type}, whose order control planes do not know,",
                                        f"cast it, as in (bit<{shape[0]}>){ast.source_text(key.expr)}")  # fmt: skip
             keys.append({"name": key.cp_name, "width": shape[0], "match": match})
@@ -211,8 +219,10 @@ class Tables(Parsers):
             kinds.add(match)
         kind = "exact" if kinds <= {"exact"} else "range" if "range" in kinds else "ternary"
         offset = self._place_keys(keys, packed=kind == "exact")
-        if offset > 64:
-            raise self.unsupported(decl, f"a key of {offset} words")
+        if offset > MAX_KEY_WORDS:
+            raise self.unsupported(decl, f"a key of {offset} words of 64 bits, more than {MAX_KEY_WORDS},")
+        if any(k["match"] == "range" and k["word"] >= RANGE_WORDS for k in keys):
+            raise self.unsupported(decl, f"a key with more than {RANGE_WORDS} ranges")
         actions = [self._action(ref, owner) for ref in decl.actions]
         table = ir.Table(
             name,
@@ -228,11 +238,12 @@ class Tables(Parsers):
             [],
             table_size(self.program, owner, decl),
             max((a["param_words"] for a in actions), default=0),
+            chained=_chained(decl),
         )
         self._default(decl, table)
         table.entries = [self._entry(i, entry, decl, table) for i, entry in enumerate(decl.entries)]
         self._order(decl, table)
-        fixed = table.const_entries or not decl.keys
+        fixed = table.chained or not decl.keys
         attached = {p: decl.properties[p] for p in self.attachable if p in decl.properties}
         if not (fixed and table.const_default) or attached:
             table.index = sum(t.index >= 0 for t in self.tables.values())
@@ -251,7 +262,8 @@ class Tables(Parsers):
     def _place_keys(keys: list[dict[str, Any]], packed: bool) -> int:
         """Gives each field its word and bit; the number of words. `packed`: fields that fit share a word."""
         word = bit = 0
-        for key in keys:
+        ranges_first = sum(words(key["width"]) for key in keys) > RANGE_WORDS
+        for key in sorted(keys, key=lambda k: k["match"] != "range") if ranges_first else keys:
             if bit and (not packed or bit + key["width"] > 64):
                 word, bit = word + 1, 0
             key["word"], key["shift"] = word, bit

@@ -180,6 +180,9 @@ class PacketObjects(Hashes):
             return []
         fields = [self.read(leaf) for leaf in places.on_the_wire(self.read(self.value(data)))]
         bits = sum(f.width for f in fields)
+        if what == "resubmit" and bits % 8:  # the hardware carries 64 bits, whatever the program uses of them
+            fields.append(fold.const(0, -bits % 8))
+            bits += -bits % 8
         if bits % 8:
             raise CompileError(
                 e.span, f"this {what} header has {bits} bits, which is no whole number of bytes",

@@ -43,6 +43,8 @@ def _block(body: list[ir.Stmt]) -> None:
     tried: set[Index] = set()
     while True:
         tally = Tally(_index(access) for access in _accesses(body))
+        if not tally:
+            return
         wanted = next((i for i, n in tally.most_common() if n >= MIN_ACCESSES and i not in tried), None)
         if wanted is None:
             break

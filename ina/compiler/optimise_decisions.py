@@ -50,9 +50,10 @@ def _block(body: list[ir.Stmt], known: dict[object, Decision]) -> bool:
             continue
         for inner in ir.blocks(stmt):
             changed |= _block(inner, dict(known))
-        if isinstance(stmt, ir.Label) or any(isinstance(s, ir.Label) for s in ir.walk([stmt])):
+        if known and any(isinstance(s, ir.Label) for s in ir.walk([stmt])):
             known.clear()
-        _forget(known, {id(t) for s in ir.walk([stmt]) for t in ir.writes(s)})
+        if known:
+            _forget(known, {id(t) for s in ir.walk([stmt]) for t in ir.writes(s)})
         i += 1
     for decision in mine:
         if decision.served:

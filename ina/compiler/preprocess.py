@@ -18,9 +18,11 @@ import pcpp
 from pcpp.ply.ply.lex import LexToken
 
 from ina.compiler.errors import CompileError, Note, Span
+from ina.compiler.lexer import LINE_END
 
 P4INCLUDE = Path(__file__).parent / "p4include"
 MAX_INCLUDE_DEPTH = 64
+MAX_EXPANDED = 2_000_000  # tokens: p4/switchml.p4 with 2048 values takes a quarter
 _STRING_OR_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
 _SPLICED = re.compile(r"(?<=\w)\\\n(?=\w)")
 _RULE = re.compile(r"^[ \t]*##.*$", re.MULTILINE)
@@ -50,7 +52,7 @@ def _join_string(m: re.Match[str]) -> str:
     text = m[0]
     if text[0] != '"' or "\n" not in text:
         return text
-    return text.replace("\\\n", "").replace("\n", "\\n") + "\n" * text.count("\n")
+    return text.replace("\\\n", "").replace("\n", LINE_END) + "\n" * text.count("\n")
 
 
 def _copy_token(token: Any) -> Any:
@@ -73,6 +75,7 @@ class _Preprocessor(pcpp.Preprocessor):
         self.diagnostics: list[CompileError] = []
         self.searched = list(dict.fromkeys(include_dirs))
         self._depth = 0
+        self._expanded = 0  # tokens of the macros replaced so far
         self.directive: Any = None
         for directory in include_dirs:
             self.add_path(directory)
@@ -132,6 +135,9 @@ class _Preprocessor(pcpp.Preprocessor):
                     t.hidden = getattr(t, "hidden", _NOTHING) | hidden
                 t.source, t.lineno = tok.source, tok.lineno
             body.reverse()
+            self._expanded += len(body)
+            if self._expanded > MAX_EXPANDED:
+                self._fail(tok.source, tok.lineno, f"macros make more than {MAX_EXPANDED:,} tokens of this program")
             work += body
         tokens[:] = out
         return tokens

@@ -220,15 +220,15 @@ class HeaderType(RecordType):
     __slots__ = ()
 
     def padding(self) -> dict[str, int]:
-        """Bits behind a field, by its name, that fill a run of `@flexible` fields up to whole bytes (TNA section 8.2.2:
-        their places are the compiler's to choose; here they keep their order).
+        """Bits behind a field, by its name, that fill a run of `@flexible` fields, or structs, up to whole bytes (TNA section
+        8.2.2: their places are the compiler's to choose; here they keep their order).
         """
-        whole = self.decl is not None and self.decl.annotation("flexible") is not None
+        whole = _is_flexible(self.decl)
         found: dict[str, int] = {}
         at = 0
         last: Field | None = None  # of the run
         for f in [*self.fields.values(), None]:
-            flexible = f is not None and (whole or f.decl is not None and f.decl.annotation("flexible") is not None)
+            flexible = f is not None and (whole or _is_flexible(f.decl) or _is_flexible(getattr(strip_new(f.type), "decl", None)))
             if not flexible and last is not None and at % 8:
                 found[last.name] = -at % 8
                 at += -at % 8
@@ -236,6 +236,11 @@ class HeaderType(RecordType):
             if f is not None:
                 at += fixed_width(f.type) or 0
         return found
+
+
+def _is_flexible(decl: Any) -> bool:
+    """A header, a struct or a field."""
+    return decl is not None and hasattr(decl, "annotation") and decl.annotation("flexible") is not None
 
 
 class UnionType(RecordType):

@@ -93,7 +93,7 @@ static inline const struct ina_entry *ina_table_lookup(const struct ina_table *t
         uint32_t w = 0;
         for (; w < t->key_words; w++) {
             uint64_t value = e->words[w], mask = e->words[t->key_words + w];
-            if (t->range_words >> w & 1 ? key[w] < value || key[w] > mask : (key[w] ^ value) & mask)
+            if ((w < 64 && t->range_words >> w & 1) ? key[w] < value || key[w] > mask : (key[w] ^ value) & mask)
                 break;
         }
         if (w == t->key_words)

@@ -63,13 +63,12 @@ class Tables:
             for row, priority in zip(rows, given, strict=True):
                 info = p4info.table(t["name"])
                 key, entry = self._initial(info, t, row, priority)
-                if t["const_entries"]:
+                if t.get("chained", t["const_entries"]):
                     self._const.setdefault(info.name, []).append(entry)
                     continue
                 table = self._tables[t["name"]]
-                table.rows[(key, entry.priority)] = Row(
-                    entry, key, entry.action, entry.params, entry.priority, table.next_id  # type: ignore[arg-type]
-                )
+                made = Row(entry, key, entry.action, entry.params, entry.priority, table.next_id)  # type: ignore[arg-type]
+                table.rows.setdefault((key, entry.priority), made)  # the first of the same key wins
                 table.next_id += 1
 
     @staticmethod
@@ -193,6 +192,8 @@ class Tables:
                 self.apply(type_, replace(entry, pipe=group[0]))
             return
         table = self._table(entry.table, entry.pipe)
+        if not entry.is_default and self._layouts.get(name, {}).get("const_entries"):
+            raise EntityError(f"table {name}: its entries are const", "PERMISSION_DENIED")
         if entry.pipe is not None:
             entry = replace(entry, pipe=self._group(name, entry.pipe)[0])
         if not entry.is_default:
