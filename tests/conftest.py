@@ -1,5 +1,6 @@
 """Shared by all tests: no skip without a named capability where CI asks for all of them."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-HELPERS = "controlled", "ranks", "switchml_job", "tna_probe", "v1_program", "waiting"
+HELPERS = "control_process", "controlled", "ranks", "switchml_job", "tna_probe", "v1_program", "waiting"
 pytest.register_assert_rewrite(*HELPERS)  # their asserts say what they compared
 
 from capabilities import PROBES, required  # noqa: E402
@@ -17,6 +18,16 @@ import ina.native  # noqa: E402, F401  (an older compiled part is an error here,
 # A shell that has no job control ignores SIGINT in what it starts in the background, and so would every process of a test.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def token_file(tmp_path_factory):
+    """Tests make tokens of their own, and not the user's."""
+    before = {name: os.environ.pop(name, None) for name in ("INA_TOKEN", "INA_TOKEN_FILE")}
+    os.environ["INA_TOKEN_FILE"] = str(tmp_path_factory.mktemp("token") / "ina.token")
+    yield
+    del os.environ["INA_TOKEN_FILE"]
+    os.environ.update({name: value for name, value in before.items() if value is not None})
 
 
 @pytest.hookimpl(wrapper=True)

@@ -42,8 +42,11 @@ def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subp
 
 
 def connected(name: str, seconds: float = 60.0) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX)
-    sock.connect("\0" + name)  # with a time-out it would not wait for room in the queue
+    """Of the socket alone: nothing is looked at, and nothing said."""
+    from ina.control.channel import address, new_socket
+
+    sock = new_socket(name)
+    sock.connect(address(name))  # with a time-out it would not wait for room in the queue
     sock.settimeout(seconds)
     return sock
 
@@ -51,13 +54,14 @@ def connected(name: str, seconds: float = 60.0) -> socket.socket:
 def main() -> None:
     from test_control import FakeHost
 
-    from ina.control.channel import listen
+    from ina import tokens
+    from ina.control.channel import elsewhere, listen
     from ina.control.server import Server
 
     name, descriptors = sys.argv[1], int(sys.argv[2])
     if descriptors:
         resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
-    server = Server(listen(name), FakeHost(), job_slots=16)
+    server = Server(listen(name), FakeHost(), job_slots=16, token=tokens.make() if elsewhere(name) else "")
     threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
     print("ready", flush=True)
     server.run()

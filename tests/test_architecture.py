@@ -15,6 +15,7 @@ FLOORS = {
     "paths": -1,
     "_native": -1,
     "native": 0,
+    "tokens": 0,
     "compiler": 0,
     "wire": 1,
     "codec": 2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 
 import pytest
@@ -14,11 +15,10 @@ def test_a_connection_over_tcp():
     with channel.listen("tcp:127.0.0.1:0") as listener:
         port = listener.getsockname()[1]
         with channel.new_socket("x") as other:
-            assert channel.peer_pid(other) == 0 and channel.address("x") == "\0x"
+            assert channel.address("x") == "\0x" and other.family == socket.AF_UNIX
         near = channel.Channel(channel.new_socket(f"tcp:127.0.0.1:{port}"))
         near.sock.connect(channel.address(f"tcp:127.0.0.1:{port}"))
         far = channel.Channel(listener.accept()[0])
-        assert channel.peer_pid(far.sock) == 0  # nobody's word is taken for who a process on another machine is
         near.send({"op": "ping", "much": "x" * 100_000})
         message, fds = far.receive(time.monotonic() + 60, "a message")
         assert message["op"] == "ping" and len(message["much"]) == 100_000 and fds == []

@@ -273,11 +273,11 @@ def test_a_switch_that_is_away_when_the_controller_begins_is_repaired_later(netw
 
 
 def test_state_is_replaced_as_a_whole(state, monkeypatch):
-    state.save({"controller": {"a": 1}, "tokens": {}, "left": {}})
+    state.save({"controller": {"a": 1}, "tokens": {}, "principals": {}, "left": {}})
     assert state.path.stat().st_mode & 0o777 == 0o600
     monkeypatch.setattr(json, "dump", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(OSError, match="No space left"):
-        state.save({"controller": {"a": 2}, "tokens": {}, "left": {}})
+        state.save({"controller": {"a": 2}, "tokens": {}, "principals": {}, "left": {}})
     assert state.load()["controller"] == {"a": 1}
 
 
@@ -553,7 +553,8 @@ def test_a_controller_without_its_state_gives_no_job_the_sums_of_another(running
             running.controller.kill(signal.SIGTERM)
             path.unlink()
             if file == "older":  # than the first job
-                StateFile(path).save({"controller": {"jobs": [], "lives": {}, "last_number": 255}, "tokens": {}, "left": {}})
+                StateFile(path).save({"controller": {"jobs": [], "lives": {}, "last_number": 255}, "tokens": {}, "principals": {},
+                                      "left": {}})  # fmt: skip
             running.begin()
     finally:
         running.end()

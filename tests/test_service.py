@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 import topologies
 from ina.control import http
+from ina.control.access import Access, Principal
 from ina.control.channel import listen
 from ina.control.client import Client, ControlError
 from ina.control.host import plug_in
@@ -58,12 +59,16 @@ class FakeNetwork:
         pass
 
 
+ME = Principal(os.geteuid())
+STRANGER = Principal(4321)
+
+
 class Someone(Session):
     """A client in host h<pid>; ``said``: what it was told."""
 
-    def __init__(self, service, pid):
+    def __init__(self, service, pid, principal=ME):
         self.said = []
-        super().__init__(pid, lambda message, fds: self.said.append(message))
+        super().__init__(pid, lambda message, fds: self.said.append(message), principal)
         self.service = service
         service.sessions.append(self)
 
@@ -80,7 +85,7 @@ def network():
 
 @pytest.fixture
 def service(network):
-    return Service(network, job_slots=16)
+    return Service(network, job_slots=16, access=Access(os.geteuid(), [STRANGER.uid]))
 
 
 def joined(service, *pids, job="job", **options):
@@ -160,7 +165,7 @@ def test_a_jobs_token_is_needed_for_everything(service):
     worker.ask("admit", job="job", workers=1, token="secret")
     for token, text in (("guess", "the token is wrong"), ("", "a token is needed")):
         for request in ({"op": "join", "worker": 1}, {"op": "admit", "workers": 1}, {"op": "attach", "worker": 0}, {"op": "end"}):
-            reply = Someone(service, 2).ask(job="job", token=token, **request)
+            reply = Someone(service, 2, STRANGER).ask(job="job", token=token, **request)
             assert reply["code"] == "token" and text in reply["error"]
     assert worker.ask("attach", job="job", worker=0, token="secret")["ok"]
 
@@ -229,12 +234,12 @@ def test_the_end_of_a_job_by_hand(service):
 # ---- HTTP
 
 
-def ask(service, method, path, body=None, headers=None):
+def ask(service, method, path, body=None, headers=None, principal=ME):
     data = json.dumps(body).encode() if body is not None else b""
-    head = f"{method} {path} HTTP/1.1\r\nHost: ina\r\nContent-Length: {len(data)}\r\n"
-    head += "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
-    request = http.parse(head.encode() + b"\r\n" + data)
-    status, _, rest = http.respond(service, request, 77).partition(b"\r\n")
+    head = f"{method} {path} HTTP/1.1\r\nContent-Length: {len(data)}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in {"Host": "ina", **(headers or {})}.items())
+    who = Session(77, lambda message, fds: None, principal)
+    status, _, rest = http.answer(service, who, head.encode() + b"\r\n" + data).partition(b"\r\n")
     return int(status.split()[1]), json.loads(rest.partition(b"\r\n\r\n")[2])
 
 
@@ -242,9 +247,10 @@ def test_a_job_by_http(service, network):
     status, made = ask(service, "POST", "/jobs", {"job": "a/b", "workers": 2, "hosts": ["h1", "h3"]})
     assert status == 200 and made["slots"] == 16 and len(made["token"]) == 32
     assert ask(service, "GET", "/jobs/a/b")[1]["root"] == "s3"
-    status, error = ask(service, "DELETE", "/jobs/a/b")
+    status, error = ask(service, "DELETE", "/jobs/a/b", principal=STRANGER)
     assert (status, error["code"]) == (403, "token")
-    assert ask(service, "DELETE", "/jobs/a/b", headers={"Authorization": f"Bearer {made['token']}"}) == (200, {})
+    bearer = {"Authorization": f"Bearer {made['token']}"}
+    assert ask(service, "DELETE", "/jobs/a/b", headers=bearer, principal=STRANGER) == (200, {})
     assert all(target.entities == {} for target in network.targets.values())
 
 
@@ -415,10 +421,11 @@ def test_a_job_that_was_joined_stays(service, monkeypatch):
 
 
 def test_jobs_that_nobody_has_joined_are_few(service, network):
-    for i in range(4):
+    for i in range(UNJOINED):
         assert ask(service, "POST", "/jobs", {"job": f"{i}", "workers": 1, "hosts": ["h1"], "slots": 1})[0] == 200
-    service.leases |= {f"more {i}": service.leases["0"] for i in range(UNJOINED)}
     status, error = ask(service, "POST", "/jobs", {"job": "x", "workers": 1, "hosts": ["h1"], "slots": 1})
     assert status == 503 and f"{UNJOINED} jobs have been admitted that nobody has joined" in error["error"]
     (worker,) = joined(service, 1, job="mine")
     assert worker.ask("admit", job="mine", workers=1)["ok"], "who joins first needs no lease"
+    other = Someone(service, 3, STRANGER)
+    assert other.ask("admit", job="other", workers=1, slots=1, hosts=["h3"])["ok"], "one user's are not another's"

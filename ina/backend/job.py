@@ -45,8 +45,8 @@ class Job:
     """One per process group and rank. Methods may be called from any thread, except that ``close`` must come last."""
 
     def __init__(self, switch: str, switch_pid: int, name: str, rank: int, size: int, timeout: float,
-                 settings: Settings, token: str = "", store=None):
-        """``store``: the group's own, for the ranks to agree in when a switch fails."""
+                 settings: Settings, token: str = "", store=None, access: str = ""):
+        """``store``: the group's own, for the ranks to agree in when a switch fails. ``token`` and ``access``: as Client's."""
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else why not; None: not asked yet
@@ -63,7 +63,7 @@ class Job:
         self._last_stats: dict[str, int] = {}
         self._incarnation = 0  # of the attachment that the endpoint has
         try:
-            self.client = Client(switch, max(timeout, START_TIMEOUT), token)
+            self.client = Client(switch, max(timeout, START_TIMEOUT), token, access=access)
             self.client.join(name, rank)
         except ControlError as error:
             raise RuntimeError(f"ina: {error}{world.log_tail(switch)}") from error
@@ -116,7 +116,7 @@ class Job:
 
     def reconnect(self) -> None:
         """To a new controller; the endpoint goes on as it is. Raises ControlError."""
-        client = Client(self._switch, self.client.timeout, self.client.token, self.client.host)
+        client = Client(self._switch, self.client.timeout, self.client.token, self.client.host, self.client.access)
         try:
             client.join(self.name, self.rank)
             attachment = self._attached_by(client, self._incarnation)

@@ -93,7 +93,7 @@ class InaProcessGroup(dist.ProcessGroup):
         try:
             self._job = Job(agreed.switch, agreed.pid, f"{name}/{agreed.nonce}", self.rank(), self.size(),
                             self._timeout.total_seconds(), settings, agreed.token,
-                            dist.PrefixStore("job", store))
+                            dist.PrefixStore("job", store), agreed.access)
         except BaseException:
             world.release(self._switch)
             raise

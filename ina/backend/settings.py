@@ -25,7 +25,7 @@ FAULT_KEYS = {"loss": "loss", "dup": "duplicate", "reorder": "reorder", "corrupt
 
 KEYS = ("protocol", "program", "values", "slots", "port", "dpdk", "fault", "switch", "capture", "trace")
 # Variables that other parts of the project, and its tests, listen to.
-OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE")
+OTHERS = ("CONFIG", "CACHE", "RUN_DIR", "RUNNER", "REQUIRE", "TOKEN", "TOKEN_FILE", "SWITCH_USER", "HOST")
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import uuid
 from dataclasses import dataclass
 from datetime import timedelta
 
+from ina import tokens
 from ina.backend.settings import Settings
 from ina.control.channel import elsewhere
 from ina.control.client import Client, ControlError, SwitchProcess
@@ -45,12 +46,13 @@ class Place:
 @dataclass(frozen=True)
 class Agreement:
     """The group's switch process (socket name, process id), a word that no other group's job has in its name, and what proves
-    to the switch process that a process is of the group."""
+    to the switch process that a process is of the group. ``access``: the token of a socket that other machines reach, else ""."""
 
     switch: str
     pid: int
     nonce: str
     token: str
+    access: str
 
 
 def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
@@ -65,6 +67,7 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
         mine["switch"] = acquire(settings)
         mine["pid"], mine["protocol"] = _pids[mine["switch"]], _protocols[mine["switch"]]
         mine["nonce"], mine["token"] = uuid.uuid4().hex[:8], secrets.token_hex(16)
+        mine["access"] = tokens.find() if elsewhere(mine["switch"]) else ""  # so other machines need none
     try:
         store.set(f"rank/{rank}", json.dumps(mine))
         keys = [f"rank/{i}" for i in range(size)]
@@ -96,7 +99,7 @@ def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -
     if rank != 0:
         _users[name] = _users.get(name, 0) + 1
         _pids[name], _protocols[name] = ranks[0]["pid"], ranks[0]["protocol"]
-    return Agreement(name, _pids[name], ranks[0]["nonce"], ranks[0]["token"])
+    return Agreement(name, _pids[name], ranks[0]["nonce"], ranks[0]["token"], ranks[0]["access"])
 
 
 def acquire(settings: Settings) -> str:

@@ -4,7 +4,7 @@ One message is one line of JSON; descriptors travel as SCM_RIGHTS ancillary data
 handed out with that line. Sockets are in the abstract name space, so no file is ever left behind; but abstract names
 reach as far as one network namespace, so where clients are in others, the name is a path (it has a '/'). Of a controller that
 other machines reach, the name is "tcp:HOST:PORT": without descriptors, and without anybody's word for who a process is but
-the job's token.
+the socket's token, which comes first (peers.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import json
 import os
 import select
 import socket
-import struct
 import time
 
+from ina import tokens
 from ina.control.messages import MAX_REPLY, decode
+from ina.control.peers import check_server, greeting
 
 MAX_FDS = 8
 TCP = "tcp:"
@@ -97,14 +98,6 @@ class Channel:
         self.sock.close()
 
 
-def peer_pid(sock: socket.socket) -> int:
-    """Process id of the other end as the kernel knows it (0 if it is in a name space or machine that we cannot see)."""
-    if sock.family != socket.AF_UNIX:
-        return 0
-    pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
-    return pid
-
-
 def elsewhere(name: str) -> bool:
     """Whether clients of other machines reach ``name``."""
     return name.startswith(TCP)
@@ -135,6 +128,36 @@ def new_socket(name: str) -> socket.socket:
     return sock
 
 
+def connect(name: str, timeout: float, access: str = "") -> socket.socket:
+    """A connection to the server at ``name``, which is who it should be; ``timeout`` in seconds, to reach another machine.
+
+    ``access``: the socket's token, where it is TCP; default: ina/tokens.py finds it. Raises OSError that says where, ValueError
+    for what is no name, and where there is no token.
+    """
+    sock = new_socket(name)
+    try:
+        if elsewhere(name):
+            sock.settimeout(timeout)
+            sock.connect(address(name))
+            sock.sendall(greeting(access or tokens.find()))
+            sock.settimeout(None)
+        else:
+            sock.connect(address(name))
+            check_server(sock, shown(name))
+    except PermissionError as error:
+        sock.close()
+        if error.errno is None:  # ours
+            raise
+        raise OSError(error.errno, f"no way to socket {shown(name)}: {error.strerror}") from error
+    except OSError as error:
+        sock.close()
+        raise OSError(error.errno, f"no switch process at socket {shown(name)}: {error.strerror}") from error
+    except ValueError:
+        sock.close()
+        raise
+    return sock
+
+
 def keep_alive(sock: socket.socket) -> None:
     """A machine that is switched off sends no hang-up: the kernel asks whether it is there."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -145,11 +168,14 @@ def keep_alive(sock: socket.socket) -> None:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE * 1000)
 
 
-def listen(name: str) -> socket.socket:
-    """Listening socket at ``name``. OSError (EADDRINUSE) if it is taken. A path's file is the caller's to remove."""
+def listen(name: str, everybody: bool = False) -> socket.socket:
+    """Listening socket at ``name``. OSError (EADDRINUSE) if it is taken. A path's file is the caller's to remove; ``everybody``
+    may write to it, and connect; else those whom the umask lets."""
     sock = new_socket(name)
     try:
         sock.bind(address(name))
+        if everybody and "/" in name and not elsewhere(name):
+            os.chmod(name, 0o666)
         sock.listen(128)
     except OSError as error:
         sock.close()

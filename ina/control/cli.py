@@ -20,6 +20,7 @@ from ina.control.channel import shown
 from ina.control.client import Client, ControlError
 from ina.control.find import running
 from ina.control.labels import labels
+from ina.control.messages import printable
 
 ANSWER = 10.0  # seconds
 PHASES = ("ingress", "egress")  # of a switch: a packet that ends in one did so as the program says
@@ -101,8 +102,8 @@ def _once(args: argparse.Namespace, what: str) -> int:
 
 
 def _title(name: str, about: dict) -> Text:
-    return Text(f"{shown(name)}: process {about['pid']}, {about['program']}, {about['values']} values per packet, "
-                f"{about['free_slots']} slots free", "bold")  # fmt: skip
+    return Text(printable(f"{shown(name)}: process {about['pid']}, {about['program']}, {about['values']} values per packet, "
+                          f"{about['free_slots']} slots free"), "bold")  # fmt: skip
 
 
 WIDTH = 80  # characters: what is wider becomes several tables, so that each row keeps its name
@@ -117,13 +118,18 @@ def _table(*columns: str) -> Table:
     return table
 
 
+def _row(table: Table, *cells: str) -> None:
+    """Names and texts are others': no markup, and nothing that a terminal acts upon."""
+    table.add_row(*(Text(printable(cell, "\n")) for cell in cells))
+
+
 def jobs_table(said: dict, about: dict) -> Table:
     table = _table("job", "number>", "workers>", "slots>", "tree", "members")
     for name, job in said["jobs"].items():
         others = [switch for switch in job["switches"] if switch != job["root"]]
-        members = [f"{i} {m['host'] or ''} pid {m['pid'] or '?'} port {m['port']}".replace("  ", " ")
+        members = [printable(f"{i} {m['host'] or ''} pid {m['pid'] or '?'} port {m['port']}".replace("  ", " "))
                    for i, m in sorted(job["members"].items(), key=lambda item: int(item[0]))]  # fmt: skip
-        table.add_row(name, str(job["number"]), f"{len(job['members'])}/{job['workers']}", str(job["slots"]),
+        _row(table, printable(name), str(job["number"]), f"{len(job['members'])}/{job['workers']}", str(job["slots"]),
                       job["root"] + (f" over {', '.join(others)}" if others else ""), "\n".join(members))
     return table
 
@@ -131,7 +137,7 @@ def jobs_table(said: dict, about: dict) -> Table:
 def switches_table(said: dict, about: dict) -> Table:
     table = _table("switch", "state", "slots>", "free>", "jobs")
     for name, switch in said["switches"].items():
-        table.add_row(name, switch["state"], str(switch["slots"]), str(switch["free_slots"]), ", ".join(switch["jobs"]))
+        _row(table, printable(name), switch["state"], str(switch["slots"]), str(switch["free_slots"]), ", ".join(switch["jobs"]))
     return table
 
 
@@ -143,13 +149,13 @@ def counters_tables(said: dict, about: dict) -> Group:
     parts: list[RenderableType] = []
     for switch, its in switches.items():
         if its.get("error"):
-            parts.append(Text(f"{switch} does not answer: {its['error']}", "red"))
+            parts.append(Text(printable(f"{switch} does not answer: {its['error']}"), "red"))
         for counter, cells in its["program"].items():
             names = labels(about.get("source") or about["program"], counter, len(cells)) if any(map(any, cells)) else []
             for number, (packets, size) in enumerate(cells):
                 if packets or size:
                     named = [switch] * (len(switches) > 1)
-                    table.add_row(*named, counter, names[number], str(packets), str(size) if size else "")
+                    _row(table, *named, counter, names[number], str(packets), str(size) if size else "")
     if table.row_count:
         parts.insert(0, table)
     tables = {"port": said.get("ports"), "link": said.get("links"), "server's job": said.get("server", {}).get("jobs")}
@@ -160,7 +166,7 @@ def counters_tables(said: dict, about: dict) -> Group:
             for few in _that_fit(columns, flat):
                 table = _table(kind, *(f"{column}>" for column in few))
                 for name, row in flat.items():
-                    table.add_row(str(name), *(f"{row.get(column, 0):.10g}" for column in few))
+                    _row(table, str(name), *(f"{row.get(column, 0):.10g}" for column in few))
                 parts.append(table)
     return Group(*parts)
 
@@ -250,6 +256,6 @@ def top_tables(name: str, said: dict, rates: dict) -> Group:
             for row, rate in rows.items():
                 cells = [f"{rate[f'{way}_{unit}'] / scale:,.{digits}f}" for way in ways
                          for unit, scale, digits in (("packets", 1, 0), ("bits", 1e6, 1))]  # fmt: skip
-                table.add_row(str(row), *cells, f"{rate['drops']:,.0f}")
+                _row(table, str(row), *cells, f"{rate['drops']:,.0f}")
             parts.append(table)
     return Group(*parts)

@@ -11,7 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina.control.channel import Channel, ChannelClosed, address, elsewhere, listen, new_socket, shown
+from ina.control.channel import Channel, ChannelClosed, connect, listen, shown
+from ina.control.messages import printable
 from ina.transport import Address
 
 
@@ -47,14 +48,17 @@ class Attachment:
 class Client:
     """One connection to the switch process at ``name`` (abstract, or a path with a "/"): at most one worker of one job.
 
-    ``token``: the job's; all its workers bring the same. A job whose first worker brought none is open to everyone who reaches
-    the socket. ``host``: of the network, that this process is in, for a controller that cannot see it; default: INA_HOST. Not
-    thread-safe. Every call takes its time-out in seconds; a dead switch process is a ControlError at once.
+    ``token``: the job's; all its workers bring the same. A job whose first worker brought none is its user's. ``host``: of the
+    network, that this process is in, for a controller that cannot see it; default: INA_HOST. ``access``: the socket's token,
+    where that is TCP; default: ina/tokens.py finds it. Not thread-safe. Every call takes its time-out in seconds; a dead
+    switch process is a ControlError at once, and so is one of a user who is neither this one nor root (INA_SWITCH_USER names
+    another).
     """
 
-    def __init__(self, name: str, timeout: float = 60.0, token: str = "", host: str | None = None):
+    def __init__(self, name: str, timeout: float = 60.0, token: str = "", host: str | None = None, access: str = ""):
         self.name = name
         self.token = token
+        self.access = access
         self.host = os.environ.get("INA_HOST", "") if host is None else host
         self.timeout = timeout
         self.failure = ""  # the reason that the switch process gave, once it has
@@ -64,18 +68,14 @@ class Client:
         self._unanswered = 0  # replies to requests that nobody waits for
         self._refused: ControlError | None = None  # this connection, or what nobody waits for the answer of
         try:
-            sock = new_socket(name)
+            sock = connect(name, timeout, access)
+        except PermissionError as error:
+            raise ControlError("denied", str(error)) from error
+        except OSError as error:
+            raise ControlError("gone", f"{error.strerror}; it ended, or runs on another machine or in another network name "
+                                       "space") from error
         except ValueError as error:
             raise ControlError("invalid", str(error)) from error
-        try:
-            if elsewhere(name):
-                sock.settimeout(timeout)
-            sock.connect(address(name))
-            sock.settimeout(None)
-        except OSError as error:
-            sock.close()
-            raise ControlError("gone", f"no switch process at socket {shown(name)}: {error.strerror}; it ended, "
-                                       "or runs on another machine or in another network name space") from error
         self._channel = Channel(sock)
 
     def fileno(self) -> int:
@@ -158,7 +158,7 @@ class Client:
             if self._refused:  # an earlier request of this connection: that is the reason
                 raise self._refused
             if not message.pop("ok", False):
-                raise ControlError(message.get("code", "invalid"), message.get("error", "no reason given"))
+                raise _refusal(message)
             return message, fds
 
     def _event(self, message: dict, fds: list[int]) -> bool:
@@ -169,20 +169,20 @@ class Client:
         for fd in fds:
             os.close(fd)
         if kind == "failed":
-            self.failure = message["reason"]
+            self.failure = _reason(message)
         elif kind == "refused":
-            self._refused = ControlError(message["code"], message["reason"])
-            self.failure = message["reason"]
+            self.failure = _reason(message)
+            self._refused = ControlError(str(message.get("code")), self.failure)
         elif kind == "moved":
-            self.moved.append((message["incarnation"], message["reason"]))
+            self.moved.append((message["incarnation"], _reason(message)))
         elif kind == "left":
             self.left.setdefault(message["worker"], time.monotonic())
         elif kind is None:
             self._unanswered -= 1
             if not message.get("ok"):
-                self._refused = ControlError(message["code"], message["error"])
-                if message["code"] in ("failed", "duplicate"):
-                    self.failure = message["error"]
+                self._refused = _refusal(message)
+                if self._refused.code in ("failed", "duplicate"):
+                    self.failure = str(self._refused)
         return True
 
     def _gone(self, op: str) -> str:
@@ -194,6 +194,14 @@ class Client:
         except ChannelClosed as error:
             self.poll()
             raise self._refused or ControlError("gone", self._gone(message["op"])) from error
+
+
+def _refusal(message: dict) -> ControlError:
+    return ControlError(str(message.get("code", "invalid")), printable(message.get("error", "no reason given"), "\n"))
+
+
+def _reason(message: dict) -> str:
+    return printable(message.get("reason", "no reason given"), "\n")
 
 
 class SwitchProcess:

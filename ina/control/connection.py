@@ -53,14 +53,15 @@ class Connection:
             raise ChannelClosed("its connection closed")
         self.text += data
 
-    def line(self) -> bytes | None:
-        """The next whole line; None: there is none, or answers wait to be taken first. Raises ChannelClosed: it is too long."""
+    def line(self, most: int = MAX_REQUEST) -> bytes | None:
+        """The next whole line of up to ``most`` bytes; None: there is none yet, or answers wait to be taken first. Raises
+        ChannelClosed: it is longer."""
         if self.is_stuck:
             return None
-        end = self.text.find(b"\n", 0, MAX_REQUEST + 1)
+        end = self.text.find(b"\n", 0, most + 1)
         if end < 0:
-            if len(self.text) > MAX_REQUEST:
-                raise ChannelClosed(f"it sent a request of more than {MAX_REQUEST} bytes")
+            if len(self.text) > most:
+                raise ChannelClosed(f"it sent a request of more than {most} bytes")
             return None
         line = bytes(self.text[:end])
         del self.text[: end + 1]

@@ -16,12 +16,15 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import topologies
+from ina import tokens
 from ina.bounds import whole
-from ina.control.channel import listen
+from ina.control import access
+from ina.control.access import add_arguments as add_users
+from ina.control.channel import elsewhere, listen
 from ina.control.host import SwitchHost
 from ina.control.lives import PACKET_LIFETIME
 from ina.control.remote import NoAnswer, over_p4runtime
@@ -41,6 +44,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                         help="a switch of the topology and where it serves P4Runtime; once for each that jobs may use")
     parser.add_argument("--name", required=True,
                         help="socket for workers and people: an abstract name, a path with a '/', or tcp:HOST:PORT")
+    add_users(parser)
     parser.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
     add_packet_lifetime(parser)
     parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS,
@@ -74,22 +78,25 @@ def _main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     topology, addresses = topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch)
-    return serve(lambda: over_p4runtime(topology, addresses, args.packet_lifetime), args.name, args.state, args.job_slots)
+    return serve(lambda: over_p4runtime(topology, addresses, args.packet_lifetime), args.name, args.state, args.job_slots,
+                 args.user)  # fmt: skip
 
 
-def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots: int) -> int:
-    """Until a signal ends it; workers that come before the switches do wait for them. Raises what ``switches`` (but NoAnswer),
-    listening and the state file raise."""
+def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots: int, users: Collection[str] = ()) -> int:
+    """Until a signal ends it; workers that come before the switches do wait for them. ``users``: who may have jobs. Raises what
+    ``switches`` (but NoAnswer), listening and the state file raise."""
+    allowed, token = access.Access(os.geteuid(), access.users(users)), tokens.make() if elsewhere(name) else ""
     path = Path(name) if "/" in name else None
     if path is not None and path.is_socket():
         _free(path)
-    listener = listen(name)
+    listener = listen(name, everybody=bool(users))
     try:
         signal.signal(signal.SIGINT, _interrupt)
         signal.signal(signal.SIGTERM, _interrupt)
         host = _awaited(switches)
-        server = Server(listener, host, job_slots=job_slots, state=StateFile(state))
-        print(json.dumps({"pid": os.getpid(), "name": name, **host.describe()}), flush=True)
+        server = Server(listener, host, job_slots=job_slots, state=StateFile(state), access=allowed, token=token)
+        said = {"token": tokens.where()} if token else {}
+        print(json.dumps({"pid": os.getpid(), "name": name, **said, **host.describe()}), flush=True)
         try:
             server.run()
         finally:
@@ -128,9 +135,10 @@ def _free(path: Path) -> None:
 
     try:
         Client(str(path)).close()
-    except ControlError:
-        path.unlink()
-        return
+    except ControlError as error:
+        if error.code == "gone":
+            path.unlink()
+            return
     raise ValueError(f"somebody listens at {path} already")
 
 

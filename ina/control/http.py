@@ -11,14 +11,18 @@
     POST   /jobs        admit a job: {"job": "a", "workers": 4, "slots": 64, "hosts": ["h1", ...]}; the reply has its token
     DELETE /jobs/NAME   end a job; with "Authorization: Bearer TOKEN" where it has one
 
+Over TCP every request has the socket's token there instead. Who may ask what, access.py says; pages of browsers may nothing.
 Each connection takes one request. Workers speak JSON lines on the same socket instead (server.py): theirs is a session, whose
 end means that the worker is gone, in which descriptors of shared memory come with answers and news come unasked.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import secrets
+import socket
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import unquote
@@ -28,10 +32,12 @@ from ina.control.jobs import AdmissionError
 from ina.control.messages import MAX_REQUEST
 from ina.control.service import NotYet, Service, Session, explain
 
+MAX_HEAD = 1 << 13  # bytes that are looked at of somebody who has not brought a token
+NO_TOKEN = "a token is needed: ina.token of the user who started this (ina/tokens.py), in Authorization: Bearer TOKEN"
 ROUTES = {"status": "ping", "jobs": "jobs", "switches": "switches", "counters": "counters"}
 STATUS = {
     "invalid": HTTPStatus.BAD_REQUEST, "internal": HTTPStatus.INTERNAL_SERVER_ERROR, "system": HTTPStatus.INTERNAL_SERVER_ERROR,
-    "too_many_workers": HTTPStatus.BAD_REQUEST, "token": HTTPStatus.FORBIDDEN,
+    "too_many_workers": HTTPStatus.BAD_REQUEST, "token": HTTPStatus.FORBIDDEN, "denied": HTTPStatus.FORBIDDEN,
     "unknown": HTTPStatus.NOT_FOUND, "method": HTTPStatus.METHOD_NOT_ALLOWED, "duplicate": HTTPStatus.CONFLICT,
     "mismatch": HTTPStatus.CONFLICT, "failed": HTTPStatus.GONE, "switch": HTTPStatus.BAD_GATEWAY,
     "full": HTTPStatus.SERVICE_UNAVAILABLE, "unreachable": HTTPStatus.SERVICE_UNAVAILABLE,
@@ -58,11 +64,7 @@ def parse(data: bytes) -> Request | None:
         if len(data) > MAX_REQUEST:
             raise ValueError(f"a request head longer than {MAX_REQUEST} bytes")
         return None
-    first, *lines = head.decode("latin-1").split("\r\n")
-    parts = first.split(" ")
-    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise ValueError(f"not a request line: {first[:64]!r}")
-    headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    parts, headers = _head(head)
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit() and len(length) < 10) or int(length) > MAX_REQUEST:
         raise ValueError(f"Content-Length {length[:32]!r}: expected a number up to {MAX_REQUEST}")
@@ -71,24 +73,75 @@ def parse(data: bytes) -> Request | None:
     return Request(parts[0], unquote(parts[1].partition("?")[0]), headers, body[: int(length)])
 
 
-def answer(service: Service, session: Session, data: bytes) -> bytes | None:
-    """The response to the request in ``data``, which ``session`` sent; None while it is not whole."""
+def _head(head: bytes) -> tuple[list[str], dict[str, str]]:
+    """Method, path and version; headers, each of which is there once. Raises ValueError."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    parts = first.split(" ")
+    if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
+        raise ValueError(f"not a request line: {first[:64]!r}")
+    headers: dict[str, str] = {}
+    for name, _, value in (line.partition(":") for line in lines):
+        if headers.setdefault(name.strip().lower(), value.strip()) != value.strip():
+            raise ValueError(f"the header {name[:64]!r} is there twice")
+    return parts, headers
+
+
+def answer(service: Service, session: Session, data: bytes, names: Collection[str] = ()) -> bytes | None:
+    """The response to the request in ``data``, which ``session`` sent; None while it is not whole. ``names``: of this server,
+    beside those of ``check_browser``."""
     try:
         request = parse(data)
+        if request is None:
+            return None
+        check_browser(request, names)
+    except AdmissionError as error:
+        return _error(error.code, str(error))
     except ValueError as error:
         return _error("invalid", str(error))
-    return None if request is None else respond(service, request, session.pid)
+    return respond(service, request, session)
 
 
-def respond(service: Service, request: Request, pid: int) -> bytes:
-    """The whole response."""
-    session = Session(pid, lambda message, fds: None)
+def respond(service: Service, request: Request, who: Session) -> bytes:
+    """The whole response to ``who``."""
+    session = Session(who.pid, lambda message, fds: None, who.principal)
     try:
         return response(HTTPStatus.OK, _answer(service, request, session))
     except NotYet as error:
         return _error("invalid", f'the answer would wait for {error}; say "hosts", one for each worker')
     except Exception as error:
-        return _error(*explain(error, f"{request.method} {request.path}"))
+        return _error(*explain(error, f"{request.method} {request.path[:64]!r}"))
+
+
+def bearer(data: bytes) -> str | None:
+    """The token that the request in ``data`` brings in its head; None while that is not whole. Raises ValueError."""
+    head, blank, _ = data.partition(b"\r\n\r\n")
+    if not blank and len(data) <= MAX_HEAD:
+        return None
+    return token_of(_head(head)[1]) if len(head) <= MAX_HEAD else ""
+
+
+def token_of(headers: dict[str, str]) -> str:
+    return headers.get("authorization", "").removeprefix("Bearer ").strip()
+
+
+def unauthorised() -> bytes:
+    return response(HTTPStatus.UNAUTHORIZED, {"code": "token", "error": NO_TOKEN}, "WWW-Authenticate: Bearer\r\n")
+
+
+def check_browser(request: Request, names: Collection[str]) -> None:
+    """A page that somebody's browser shows may not ask: browsers say where it is from, and by which name they look for us. Raises
+    AdmissionError."""
+    if origin := request.headers.get("origin"):
+        raise AdmissionError("denied", f"Origin: {origin[:64]!r}: pages of browsers may not ask")
+    host = request.headers.get("host", "")
+    name = host[: host.index("]") + 1] if host.startswith("[") and "]" in host else host.partition(":")[0]
+    if name.lower() in {"ina", "localhost", socket.gethostname().lower(), *(n.lower() for n in names)}:
+        return
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        raise AdmissionError("denied", f"Host: {host[:64]!r}: expected ina, localhost, an address, or the name of this machine "
+                                       "(a page of a browser may have any other)") from None  # fmt: skip
 
 
 def _answer(service: Service, request: Request, session: Session) -> dict:
@@ -112,7 +165,7 @@ def _answer(service: Service, request: Request, session: Session) -> dict:
         asked = messages.parse({**messages.decode(request.body or b"{}"), "op": "admit"})
         asked = asked if asked.token else replace(asked, token=secrets.token_hex(16))
         return {**service.call(session, [], asked), "token": asked.token}
-    token = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+    token = "" if session.principal.uid is None else token_of(request.headers)  # else it was the socket's
     return service.call(session, [], messages.parse({"op": "end", "job": name, "token": token}))
 
 
@@ -120,7 +173,8 @@ def _error(code: str, text: str) -> bytes:
     return response(STATUS.get(code, HTTPStatus.BAD_REQUEST), {"code": code, "error": text})
 
 
-def response(status: HTTPStatus, content: dict) -> bytes:
+def response(status: HTTPStatus, content: dict, more: str = "") -> bytes:
+    """``more``: headers."""
     body = json.dumps(content, indent=2).encode() + b"\n"
     head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
-    return head.encode() + b"Connection: close\r\n\r\n" + body
+    return (head + more).encode() + b"Connection: close\r\n\r\n" + body

@@ -28,6 +28,11 @@ class Malformed(ValueError):
     """Not a request: says which part of it, and what was expected."""
 
 
+def printable(text: object, keep: str = "") -> str:
+    """What others wrote, for a terminal: nothing in it moves the cursor, changes colours or hides text. ``keep``: as it is."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in str(text))
+
+
 # ---- JSON
 
 

@@ -20,7 +20,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from ina.control.channel import Channel, ChannelClosed, address, elsewhere, keep_alive, new_socket, shown
+from ina.control.channel import Channel, ChannelClosed, connect
+from ina.control.messages import printable
 from ina.control.ports import open_offered_port
 from ina.transport import Address, protocols
 from ina.transport.server import Server, ServerConfig
@@ -36,7 +37,8 @@ def serve(channel: Channel, port: str, say: Callable[[str], None], host: str = "
     offer, fds = channel.receive(time.monotonic() + ANSWER, "the switch process to give a port")
     try:
         if not offer.get("ok"):
-            raise ValueError(f"the switch process refuses: {offer.get('error', 'no reason given')}")
+            said = offer.get("error") or offer.get("reason", "no reason given")
+            raise ValueError(f"the switch process refuses: {printable(said)}")
         own, switch = Address(*offer["address"]), Address(*offer["switch"])
         max_frame = protocols.frame_bytes(offer["protocol"], offer["values"])
         opened = open_offered_port(offer["port"], fds, own, switch, max_frame, offer["frames"])
@@ -75,21 +77,6 @@ def _answer(server: Server, own: Address, switch: Address, call: dict, say: Call
         return {"error": f"{what}: {error}"}
 
 
-def connect(name: str) -> socket.socket:
-    """The switch process at socket ``name``. Raises OSError saying that there is none, ValueError for what is no name."""
-    sock = new_socket(name)
-    try:
-        if elsewhere(name):
-            keep_alive(sock)
-            sock.settimeout(CONNECTED)
-        sock.connect(address(name))
-        sock.settimeout(None)
-    except OSError as error:
-        sock.close()
-        raise OSError(error.errno, f"no switch process at socket {shown(name)}: {error.strerror}") from error
-    return sock
-
-
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Add ``ina ps`` to the commands."""
     parser = commands.add_parser("ps", help="run the parameter server of a switch process")
@@ -99,8 +86,8 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                         help="the host that this is, for a controller elsewhere, which cannot see it (default: INA_HOST)")
     parser.add_argument("--port", choices=("shm", "udp"), default="shm",
                         help="how packets go to the switch; in a network of real interfaces it is udp anyway (default: shm)")
-    parser.set_defaults(main=lambda args: run(lambda: connect(args.switch), args.port, lambda text: print(text, flush=True),
-                                              args.host))  # fmt: skip
+    parser.set_defaults(main=lambda args: run(lambda: connect(args.switch, CONNECTED), args.port,
+                                              lambda text: print(text, flush=True), args.host))
 
 
 def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str], None], host: str = "") -> int:

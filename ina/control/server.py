@@ -30,19 +30,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ina import tokens
 from ina.bounds import whole
 from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
 from ina.control import http
-from ina.control.channel import ChannelClosed, keep_alive, listen, peer_pid
+from ina.control.access import Access, Principal, Role
+from ina.control.channel import ChannelClosed, elsewhere, keep_alive, listen
 from ina.control.connection import UNREAD, Connection
 from ina.control.host import SwitchHost
+from ina.control.peers import greeting, peer
 from ina.control.service import DEFAULT_SLOTS, Service, Session
 from ina.control.state import StateFile
 from ina.control.upstream import Upstream
 
 HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
 HEADROOM = 64  # descriptors that no connection gets: for ports of workers, the state file, switches
+SHARE = 64  # connections of a user who is neither the switch's owner nor root, and of all who have brought no token yet
+GREETING = 10.0  # seconds to bring the socket's token
+WRONG_TOKEN = ("the token of this socket is needed: that of the user who started it, in INA_TOKEN or a copy of its ina.token "
+               "(INA_TOKEN_FILE names another file)")
 PAUSE = 1.0  # seconds without taking connections, where the system has no means for one
 
 log = logging.getLogger("ina.switch")
@@ -50,12 +57,13 @@ log = logging.getLogger("ina.switch")
 
 @dataclass(eq=False)
 class Client:
-    """Who is at a connection. ``lines``: it speaks JSON lines, or has not spoken yet; else HTTP, until ``ends_at``."""
+    """Who is at a connection. ``trusted``: it is known who that is; over TCP, once it has brought the socket's token."""
 
     connection: Connection
     session: Session
     pidfd: int  # -1: the process cannot be watched
-    lines: bool | None = None
+    trusted: bool
+    lines: bool | None = None  # it speaks JSON lines, or HTTP; None: it has not spoken yet
     answered: bool = False  # in HTTP: it goes when it has taken its answer
     ends_at: float = 0.0  # monotonic seconds; 0: it may stay
 
@@ -64,18 +72,24 @@ class Server:
     """Serves one listening socket until its starter and all clients are gone.
 
     ``failure``: why there is no switch; then every request is answered with it. ``starts_server``: it starts the parameter
-    server itself, if the protocol needs one. ``state``: as Service's.
+    server itself, if the protocol needs one. ``state`` and ``access``: as Service's. ``token``: the socket's, which it must have
+    where other machines reach it. Raises ValueError: it has none.
     """
 
     def __init__(self, listener: socket.socket, host: SwitchHost | None, starter_fd: int = -1, starter_pidfd: int = -1,
-                 failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None):
-        self.service = Service(host, failure, job_slots, state)
-        self.listener, self.host = listener, host
+                 failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None,
+                 access: Access | None = None, token: str = ""):
+        if listener.family != socket.AF_UNIX and not token:
+            raise ValueError("other machines reach this socket: it needs a token (ina/tokens.py)")
+        self.service = Service(host, failure, job_slots, state, access)
+        self.listener, self.host, self._token = listener, host, token
         self.clients: dict[Connection, Client] = {}
         self.hurried: set[Client] = set()  # those that must do something within a time
         self.selector = selectors.DefaultSelector()
         self.listener.setblocking(False)
         self._reserve = _reserved()  # given up for a moment to turn somebody away
+        where = listener.getsockname() if listener.family != socket.AF_UNIX else ("",)
+        self.names = {str(where[0])}  # that a client may look for it by
         self._listens_at = 0.0  # monotonic seconds: when connections are taken again; 0: they are
         self._is_full = False
         self._listen()
@@ -166,10 +180,21 @@ class Server:
         if sock.fileno() >= most_descriptors():
             self._refuse(sock, f"all {most_descriptors()} descriptors for connections are in use (ulimit -n)")
             return
-        self._is_full = False
         if sock.family != socket.AF_UNIX:
             keep_alive(sock)
-        self._welcome(sock, peer_pid(sock))
+            pid, principal = 0, Principal(None)
+            mute = [client for client in self.clients.values() if not client.trusted]
+            if len(mute) >= SHARE:  # who has a token brings it at once: the others cannot keep it out
+                self._drop(mute[0], "")
+        else:
+            pid, uid = peer(sock)
+            principal = Principal(uid)
+            if self.service.access.role(principal) is not Role.OWNER and sum(
+                    client.session.principal == principal for client in self.clients.values()) >= SHARE:
+                self._refuse(sock, f"{principal} has {SHARE} connections, and may not have more")
+                return
+        self._is_full = False
+        self._take(sock, pid, principal)
 
     def _turn_away(self, error: OSError) -> bool:
         """Takes the connection with the descriptor that is kept for that, and hangs up; whether it could."""
@@ -202,6 +227,10 @@ class Server:
         self._is_full = True
 
     def _welcome(self, sock: socket.socket, pid: int) -> Session | None:
+        """A connection to a child of this process."""
+        return self._take(sock, pid, Principal(os.geteuid()))
+
+    def _take(self, sock: socket.socket, pid: int, principal: Principal) -> Session | None:
         """A new connection, of process ``pid``; None if that has ended already, or cannot be served."""
         try:
             pidfd = os.pidfd_open(pid) if pid > 0 else -1
@@ -212,7 +241,7 @@ class Server:
             log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)
             pidfd = -1
         connection = Connection(sock, self._interest)
-        client = Client(connection, Session(pid, connection.send, sock), pidfd)
+        client = Client(connection, Session(pid, connection.send, principal, sock), pidfd, trusted=sock.family == socket.AF_UNIX)
         try:
             self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(client))
             if pidfd >= 0:
@@ -226,6 +255,9 @@ class Server:
                 os.close(pidfd)
             return None
         self.clients[connection] = client
+        if not client.trusted:
+            client.ends_at = time.monotonic() + GREETING
+            self.hurried.add(client)
         self.service.sessions.append(client.session)
         return client.session
 
@@ -254,16 +286,45 @@ class Server:
             if not client.lines:
                 client.ends_at = time.monotonic() + HTTP_PATIENCE
                 self.hurried.add(client)
+        if not client.trusted and not self._greet(client):
+            return
         if client.lines:
             while (line := connection.line()) is not None:
                 self.service.hear(client.session, line)
         elif not client.answered:
-            response = http.answer(self.service, client.session, bytes(connection.text))
+            response = http.answer(self.service, client.session, bytes(connection.text), self.names)
             client.answered = response is not None
             if response is not None:
                 connection.put(response, [])
         if client.answered and not connection.is_stuck:
             self._drop(client, "")
+
+    def _greet(self, client: Client) -> bool:
+        """Whether it has brought the socket's token, which is all that is looked at before."""
+        connection = client.connection
+        if client.lines is None:
+            return False
+        if client.lines:
+            line, expected = connection.line(most=tokens.MOST + len(greeting(""))), greeting(self._token)[:-1]
+        else:
+            try:
+                brought = http.bearer(bytes(connection.text))
+            except ValueError:
+                brought = ""
+            line, expected = brought if brought is None else brought.encode(), self._token.encode()
+        if line is None:
+            return False
+        client.trusted = tokens.is_same(line, expected)
+        if client.trusted and client.lines:
+            client.ends_at = 0.0
+            self.hurried.discard(client)
+        elif not client.trusted:
+            if client.lines:
+                connection.send({"event": "refused", "code": "token", "reason": WRONG_TOKEN}, [])
+            else:
+                connection.put(http.unauthorised(), [])
+            self._drop(client, "")
+        return client.trusted
 
     def _drop(self, client: Client, why: str) -> None:
         """The connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
@@ -329,7 +390,7 @@ def main(argv: list[str] | None = None) -> int:
         if args.starter_fd < 0:
             return 1
     server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots,
-                    starts_server=not args.network)
+                    starts_server=not args.network, token=tokens.make() if args.name and elsewhere(args.name) else "")
     if args.starter_fd >= 0:
         # A Ctrl-C at the terminal is meant for the job; this process ends with it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

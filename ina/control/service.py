@@ -15,8 +15,8 @@
     jobs, switches, counters                      -> what there is, and what it has done
     stop                                          -> ends when the last client is gone
 
-A job belongs to who knows its ``token``: the one that its first request brings. Later ones must bring the same. A job that was
-asked for without one is open to all who reach the socket. When a job has failed, its name can be used again with another token.
+Who may ask what, access.py says. A job belongs to who knows its ``token``: the one that its first request brings; later ones must
+bring the same. One without a token is its user's. When a job has failed, its name can be used again with another token.
 
 In a network a job's tree is placed once all workers have joined, as only then their hosts are known; requests for admission
 wait for that, up to JOINING seconds. Joining waits for nobody, so whichever order members take their jobs in, nothing can
@@ -28,7 +28,6 @@ was admitted and that nobody has joined is its asker's: it is over with that con
 
 from __future__ import annotations
 
-import hmac
 import logging
 import os
 import socket
@@ -40,6 +39,7 @@ from dataclasses import astuple, dataclass
 from typing import Any
 
 from ina.control import messages
+from ina.control.access import Access, JobOwner, Principal, Role, Rule
 from ina.control.controller import AdmissionError, Controller
 from ina.control.host import SwitchHost
 from ina.control.jobs import Job
@@ -53,7 +53,8 @@ JOINING = 30.0  # seconds for all workers of a job in a network to join
 GRACE = 1.0  # seconds between the news of a lost worker and the hang-up of the others
 DEFAULT_SLOTS = 128
 LEASE = 60.0  # seconds for somebody to join a job that was admitted before
-UNJOINED = 16  # such jobs at a time
+UNJOINED = 16  # such jobs of one user at a time
+JOBS = 64  # of a user who is not the switch's owner
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
 
 log = logging.getLogger("ina.switch")
@@ -65,6 +66,7 @@ class Session:
 
     pid: int
     send: Callable[[dict, list[int]], None]
+    principal: Principal
     sock: socket.socket | None = None
     job: str = ""  # of which it is a member, "" before join
     index: int = -1  # as which worker
@@ -105,11 +107,13 @@ class Refusal:
 
 class Service:
     """``failure``: why there is no switch; then every request is answered with it. ``state``: where jobs are remembered, for
-    switches that outlive this process. Raises StateError for one that is of other switches."""
+    switches that outlive this process. ``access``: who may have jobs; default: this process's user, and root. Raises StateError
+    for a state that is of other switches."""
 
     def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS,
-                 state: StateFile | None = None):
+                 state: StateFile | None = None, access: Access | None = None):
         self.host, self.failure, self.job_slots = host, failure, job_slots
+        self.access = access or Access(os.geteuid())
         self.stopping = False
         self.sessions: list[Session] = []
         self.controller: Controller | None = None
@@ -120,6 +124,7 @@ class Service:
                                          topology=host.topology)
         self.ports: dict[str, list[int]] = {}  # open ports by job
         self.tokens: dict[str, str] = {}
+        self.principals: dict[str, Principal] = {}  # by job: who asked for it first
         self.left: dict[str, set[int]] = {}  # by job: workers that have left in peace
         self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
         self.failures: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -209,7 +214,23 @@ class Service:
         """The reply. Raises AdmissionError, NotYet, OSError (the machine's no), ValueError: it makes no sense here."""
         if self.failure and not isinstance(request, messages.Stop):
             raise AdmissionError("failed", self.failure)
+        rule = self.access.check(session.principal, request)
+        if rule.of_job:
+            self._check_owner(session.principal, rule, request.job, request.token)
         return self.operations[type(request)](session, fds, request)
+
+    def _check_owner(self, principal: Principal, rule: Rule, job: str, token: str) -> None:
+        """Raises AdmissionError: the job is another's, or has failed."""
+        if failure := self.failures.get((job, token)):
+            raise AdmissionError("failed", failure)
+        by_switch = rule.or_switch and not token and self.access.role(principal) is Role.OWNER
+        if (owner := self._owner(job)) is not None and not by_switch:
+            JobOwner(owner, self.tokens.get(job, "")).check(job, principal, token)
+
+    def _owner(self, job: str) -> Principal | None:
+        """None: there is no such job. One that nobody asked for is the switch's."""
+        admitted = self.controller is not None and job in self.controller.jobs
+        return self.principals.get(job) or (Principal(self.access.owner) if admitted else None)
 
     # ---- about the switches
 
@@ -225,7 +246,8 @@ class Service:
         processes = {s.index: s.pid for s in self.members(job.name)}
         return {
             "number": job.number, "incarnation": job.incarnation, "life": job.life, "workers": job.workers, "slots": job.slots,
-            "strict": job.strict, "open": not self.tokens.get(job.name), "root": job.root.switch,
+            "strict": job.strict, "open": not self.tokens.get(job.name), "owner": str(self._owner(job.name)),
+            "root": job.root.switch,
             "switches": {b.switch: {"slot_base": b.slot_base, "children": list(b.seats)} for b in job.branches.values()},
             "members": {i: {"pid": processes.get(i), "host": job.hosts[i] if job.hosts else None, "port": child.port,
                             "ip": child.address.ip} for i, child in job.attached.items()},
@@ -259,7 +281,6 @@ class Service:
     def _seat(self, session: Session, asked: messages.Join | messages.Attach, host: str) -> str:
         """The host that the worker is in, if it may be that worker. Changes nothing. Raises AdmissionError, ValueError."""
         job, worker = asked.job, asked.worker
-        self._authenticate(job, asked.token)
         if (session.job, session.index) not in (("", -1), (job, worker)):
             raise AdmissionError("duplicate", f"this connection is worker {session.index} of job {session.job!r} "
                                               "already; open another one")
@@ -275,13 +296,12 @@ class Service:
         return host
 
     def _enter(self, session: Session, asked: messages.Join | messages.Attach, host: str) -> None:
-        self.tokens.setdefault(asked.job, asked.token)
+        self._own(session, asked.job, asked.token)
         self.leases.pop(asked.job, None)
         session.job, session.index, session.host = asked.job, asked.worker, host
 
     def admit(self, session: Session, fds: list[int], asked: messages.Admit) -> dict:
         job, workers, strict = asked.job, asked.workers, asked.strict
-        self._authenticate(job, asked.token)
         slots = asked.slots or self.job_slots
         if refusal := self.refusals.get((job, asked.token)):
             refusal.asked += 1
@@ -297,10 +317,10 @@ class Service:
             self.upstream.start()
             raise NotYet("the parameter server to start")
         if admitted is None:
-            self._check_lease(job)
+            self._check_share(session.principal, job)
             at = tuple(asked.hosts or self._hosts(job, workers)) if strict and self.controller.topology else ()
             try:
-                admitted = self._new_job(job, workers, slots, strict, at, asked.token)
+                admitted = self._new_job(session, asked, slots, at)
             except AdmissionError as error:
                 if workers > 1:
                     _remember(self.refusals, (job, asked.token), Refusal(str(error), error.code, asked=1))
@@ -316,34 +336,46 @@ class Service:
         return {"number": admitted.number, "incarnation": admitted.incarnation, "life": admitted.life,
                 "slot_base": admitted.slot_base, "slots": admitted.slots, "workers": admitted.workers}
 
-    def _check_lease(self, job: str) -> None:
-        """One that nobody has joined takes a lease, of which there are few: nobody can lock the others out with them."""
-        if not any(True for _ in self.members(job)) and len(self.leases) >= UNJOINED:
+    def _check_share(self, principal: Principal, job: str) -> None:
+        """Nobody can lock the others out: jobs of other users are not all there are, and those that nobody has joined are few."""
+        of_user = [name for name in self.controller.jobs if self.principals.get(name) == principal]
+        if len(of_user) >= JOBS and self.access.role(principal) is not Role.OWNER:
+            raise AdmissionError("full", f"job {job!r}: {principal} has {JOBS} jobs already; end one")
+        if not any(True for _ in self.members(job)) and len(self.leases.keys() & of_user) >= UNJOINED:
             raise AdmissionError("full", f"job {job!r}: {UNJOINED} jobs have been admitted that nobody has joined; join one, or "
                                          f"wait: each is over after {LEASE:g} s")
 
-    def _new_job(self, name: str, workers: int, slots: int, strict: bool, at: tuple[str, ...], token: str) -> Job:
+    def _new_job(self, session: Session, asked: messages.Admit, slots: int, at: tuple[str, ...]) -> Job:
         """Admitted, known to the parameter server and remembered; or nothing of it. Raises AdmissionError, OSError."""
+        name = asked.job
         tree = self.controller.place(name, at, slots)[0] if at else None
-        job = self.controller.admit(name, workers, slots, strict, tree, at)
-        joined = name in self.tokens
-        self.tokens.setdefault(name, token)
-        told = False
+        job = self.controller.admit(name, asked.workers, slots, asked.strict, tree, at)
+        is_joined, is_told = name in self.principals, False
+        self._own(session, name, asked.token)
         try:
             if self.upstream:
                 self.upstream.add(job)
-                told = True
+                is_told = True
             self.watch.save()
         except BaseException as error:
-            if not joined:
-                del self.tokens[name]
-            if told:
+            if not is_joined:
+                self._disown(name)
+            if is_told:
                 self.upstream.remove(job.number)
             self.controller.release(name)
             if isinstance(error, ServerGone):
                 raise AdmissionError("failed", str(error)) from error
             raise
         return job
+
+    def _own(self, session: Session, job: str, token: str) -> None:
+        """It is the session's, unless it is somebody's."""
+        if job not in self.principals:
+            self.principals[job], self.tokens[job] = session.principal, token
+
+    def _disown(self, job: str) -> None:
+        self.principals.pop(job, None)
+        self.tokens.pop(job, None)
 
     def _hosts(self, job: str, workers: int) -> tuple[str, ...]:
         """Of the job's workers in a network, in order. Raises NotYet, until all have joined."""
@@ -411,22 +443,11 @@ class Service:
 
     def end(self, session: Session, fds: list[int], asked: messages.End) -> dict:
         job = asked.job
-        self._authenticate(job, asked.token)
         if job not in self.controller.jobs:
             raise AdmissionError("unknown", f"there is no job {job!r}")
         self.fail(job, f"job {job!r} was ended by process {session.pid}")
         self.over(job)
         return {}
-
-    def _authenticate(self, job: str, token: str) -> None:
-        """Raises AdmissionError: the job is another's, or has failed."""
-        if failure := self.failures.get((job, token)):
-            raise AdmissionError("failed", failure)
-        known = self.tokens.get(job, "" if self.controller and job in self.controller.jobs else token)
-        if not hmac.compare_digest(known.encode(), token.encode()):
-            what = "the token is wrong" if token else "a token is needed"
-            raise AdmissionError("token", f"job {job!r} belongs to others: {what}; all workers of a job bring the one that its "
-                                          "first request brought")
 
     # ---- the parameter server
 
@@ -492,7 +513,7 @@ class Service:
             return
         self.watch.forget(job)
         self.leases.pop(job, None)
-        self.tokens.pop(job, None)
+        self._disown(job)
         self.left.pop(job, None)
         if job not in self.controller.jobs:
             return

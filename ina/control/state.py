@@ -19,7 +19,7 @@ from ina.transport import Address
 from topologies.tree import Tree
 
 VERSION = 2
-KEYS = {"controller": dict, "tokens": dict, "left": dict}  # of a state
+KEYS = {"controller": dict, "tokens": dict, "principals": dict, "left": dict}  # of a state
 
 
 class StateError(ValueError):

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Protocol
 
+from ina.control.access import Principal
 from ina.control.controller import Controller
 from ina.control.host import SwitchHost
 from ina.control.jobs import AdmissionError, Job
@@ -35,6 +36,7 @@ class Jobs(Protocol):
     controller: Controller
     host: SwitchHost
     tokens: dict[str, str]
+    principals: dict[str, Principal]
     left: dict[str, set[int]]
     failures: MutableMapping[tuple[str, str], str]
 
@@ -85,6 +87,8 @@ class Watch:
         try:
             controller.restore(state["controller"])
             service.tokens = {str(name): str(token) for name, token in state["tokens"].items()}
+            service.principals = {str(name): Principal(uid if uid is None else int(uid))
+                                  for name, uid in state["principals"].items()}  # fmt: skip
             service.left = {name: {int(worker) for worker in workers} for name, workers in state["left"].items()}
         except (StateError, TypeError, ValueError) as error:
             raise self.state.error(error) from error
@@ -98,6 +102,7 @@ class Watch:
         self.earlier.clear()
         for name in list(self.controller.jobs):
             service.failures[name, service.tokens.pop(name, "")] = f"job {name!r} is over: {why}"
+            service.principals.pop(name, None)
             service.left.pop(name, None)
             self.controller.release(name)
         self.save_or_later()
@@ -106,7 +111,9 @@ class Watch:
         """Nothing that was answered is forgotten: this comes before every answer that tells of a change."""
         if self.state is not None:
             left = {job: sorted(workers) for job, workers in self.service.left.items()}
-            self.state.save({"controller": self.controller.snapshot(), "tokens": self.service.tokens, "left": left})
+            principals = {job: principal.uid for job, principal in self.service.principals.items()}
+            self.state.save({"controller": self.controller.snapshot(), "tokens": self.service.tokens, "principals": principals,
+                             "left": left})  # fmt: skip
         self._unsaved = False
 
     def save_or_later(self) -> None:

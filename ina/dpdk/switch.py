@@ -24,7 +24,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ina import tokens
 from ina.bounds import SECONDS, real, whole
+from ina.control.access import add_arguments as add_users
 from ina.dpdk import devices
 from ina.extras import Missing
 from ina.switch.shards import ShardedSwitch, pinned, shard_key
@@ -46,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
                           "(net_af_packet0,iface=eth1); once for each port")  # fmt: skip
     top.add_argument("--control", metavar="SOCKET",
                      help="where jobs are admitted: an abstract name, a path with a '/', or tcp:HOST:PORT")
+    add_users(top)
     top.add_argument("--shards", type=whole(0, 16), default=0, metavar="N",
                      help="processors that slots are spread over, a power of two (default: as many as EAL's arguments name "
                           "lcores, if the program declares that it can be)")
@@ -198,6 +201,7 @@ class Running:
         self.started = time.monotonic()
         self._closing = contextlib.ExitStack()
         self.server: Any = None
+        self.token = ""  # of a control socket that other machines reach
         try:
             self._make(program)
         except BaseException:
@@ -237,16 +241,20 @@ class Running:
     def start(self) -> None:
         """Ports come last: by the first packet all is in place."""
         if self.args.control:
-            from ina.control.channel import listen
+            from ina.control import access
+            from ina.control.channel import elsewhere, listen
             from ina.control.server import Server
+
+            self.token = tokens.make() if elsewhere(self.args.control) else ""
 
             path = Path(self.args.control) if "/" in self.args.control else None
             if path is not None:
                 _clear(path)
-            listener = listen(self.args.control)
+            listener = listen(self.args.control, everybody=bool(self.args.user))
             if path is not None:
                 self._closing.callback(path.unlink, missing_ok=True)
-            self.server = Server(listener, self.host, job_slots=self.args.job_slots, starts_server=True)
+            self.server = Server(listener, self.host, job_slots=self.args.job_slots, starts_server=True,
+                                 access=access.Access(os.geteuid(), access.users(self.args.user)), token=self.token)
             self._closing.callback(self.server.close)
         for number, port in self.opened.ports.items():
             self._ports_of.add_port(number, port)
@@ -285,6 +293,8 @@ class Running:
         for key in ("control", "grpc"):
             if value := getattr(self, key, "") or getattr(self.args, key):
                 said[key] = value
+        if self.token:
+            said["token"] = tokens.where()
         print(json.dumps(said), flush=True)
 
     # ---- what it says

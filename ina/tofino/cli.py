@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.bounds import SECONDS, real, whole
+from ina.control.access import add_arguments as add_users
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
@@ -42,6 +43,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                             help="where the switch's driver is served, as for ina deploy")  # fmt: skip
     controller.add_argument("--device-id", type=whole(0, 2**32 - 1), default=0, metavar="N", help="default: %(default)s")
     controller.add_argument("--name", required=True, help="where workers reach it: tcp:HOST:PORT, or a socket's path")
+    add_users(controller)
     controller.add_argument("--state", type=Path, required=True, metavar="FILE", help="where jobs are remembered")
     add_packet_lifetime(controller)
     controller.add_argument("--job-slots", type=whole(0, 8192), default=0,
@@ -78,7 +80,7 @@ def _controller(args: argparse.Namespace) -> int:
         slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
         addresses = d.all_addresses(args.at)
         return daemon.serve(lambda: DeployedHost(d, addresses, args.device_id, args.packet_lifetime), args.name, args.state,
-                            slots)  # fmt: skip
+                            slots, args.user)  # fmt: skip
     except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1

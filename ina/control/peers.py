@@ -1,0 +1,49 @@
+"""Who is at the other end of a connection: the user whom the kernel names on a Unix socket, a token over TCP."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import socket
+import struct
+
+
+def peer(sock: socket.socket) -> tuple[int, int]:
+    """Process (0: in a name space that we cannot see) and user of the other end of a Unix socket: of a client who connected, of
+    a server who began to listen."""
+    pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return pid, uid
+
+
+def greeting(token: str) -> bytes:
+    """The first line of a connection over TCP."""
+    return b"ina " + token.encode() + b"\n"
+
+
+def check_server(sock: socket.socket, name: str) -> None:
+    """Anyone can listen at an abstract name: is it one's own user, root, or the one that INA_SWITCH_USER names?
+
+    Raises PermissionError, ValueError.
+    """
+    _, uid = peer(sock)
+    named = os.environ.get("INA_SWITCH_USER", "")
+    if uid not in (0, os.geteuid()) and (not named or uid != user_id(named, "INA_SWITCH_USER")):
+        raise PermissionError(f"{name} is a socket of user {user_name(uid)}, who is neither you nor root; if that is right, set "
+                              f"INA_SWITCH_USER={user_name(uid)}")
+
+
+def user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def user_id(name: str, where: str) -> int:
+    """Raises ValueError."""
+    if name.isascii() and name.isdigit():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        raise ValueError(f"{where}: there is no user {name!r} here; expected a name or a number") from None
