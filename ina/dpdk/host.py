@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.control.embedded import EmbeddedSwitch
+from ina.control.lives import PACKET_LIFETIME
 from ina.control.ports import Plug
 from ina.dpdk.devices import Devices
 from ina.transport import protocols, worker_address
@@ -19,6 +20,8 @@ class DpdkSwitch(EmbeddedSwitch):
 
     Raises ValueError: the program is of no protocol, or frames of its packets are longer than the devices'.
     """
+
+    packet_lifetime = PACKET_LIFETIME  # cables, NICs and workers were there before
 
     def __init__(self, program: Path, switch: Any, opened: Devices, shards: int = 1):
         super().__init__(program, {}, switch)
