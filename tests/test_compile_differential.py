@@ -60,7 +60,7 @@ def test_switchml(values, size_code, strict):
     switch = Shadowed(paths.p4_dir() / "switchml.p4", {"VALUES": str(values), "SLOTS": "8"})
     tables = switch.tables
     for job, base in ((1, 0), (2, 4)):
-        job_entry = [7, WORKERS - 1, base, SLOTS - 1, 5, 9, strict, job - 1]
+        job_entry = [7, WORKERS - 1, base, SLOTS - 1, 77, 5, 9, strict, job - 1]
         tables["admission.job"].insert({"hdr.switchml.job": job}, "set_job", job_entry)
         for w in range(WORKERS + (job == 2)):
             worker = {"hdr.switchml.job": job, "hdr.ipv4.src_addr": 0x0A000001 + w, "hdr.udp.src_port": 4001,

@@ -167,7 +167,7 @@ def admit(switch) -> None:
 
     rows = []
     for job in (1, 2):
-        rows.append(entry("admission.job", {"hdr.switchml.job": job}, "set_job", 7, 2, 4 - 2 * job, 3, 5, 9, 1, job - 1))
+        rows.append(entry("admission.job", {"hdr.switchml.job": job}, "set_job", 7, 2, 4 - 2 * job, 3, 77, 5, 9, 1, job - 1))
         for w in range(2 + job):
             key = {"hdr.switchml.job": job, "hdr.ipv4.src_addr": 0x0A000001 + w, "hdr.udp.src_port": 4001}
             key["standard.ingress_port"] = w + 1

@@ -20,7 +20,7 @@ need("dpdk")
 def test_clean_under_address_and_undefined_sanitizers(tmp_path):
     need("cc", "sanitizers")
     sources = [ROOT / "tests/c/dpdk.c", *dpdk.sources(), *(ROOT / "host" / name for name in (
-        *WORKER_SOURCES, "port.c", "port_fault.c", "fault.c", "endpoint.c", "idle.c"))]  # fmt: skip
+        *WORKER_SOURCES, "port.c", "port_fault.c", "fault.c", "endpoint.c", "idle.c", "bell.c"))]  # fmt: skip
     program = tmp_path / "dpdk"
     command = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
                "-fno-sanitize-recover=all", f"-I{ROOT}/host", *dpdk.flags("--cflags")]  # fmt: skip
