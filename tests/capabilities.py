@@ -29,7 +29,8 @@ def _command(variable: str, name: str) -> Callable[[], str]:
 
 def _p4runtime() -> str:
     try:
-        import ina.p4runtime.service  # noqa: F401
+        import ina.p4runtime.service
+        import ina.rpc.certificates  # noqa: F401
     except ImportError as error:
         return str(error)
     return ""

@@ -1,8 +1,10 @@
 """Shared by all tests: no skip without a named capability where CI asks for all of them."""
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,16 @@ def token_file(tmp_path_factory):
     yield
     del os.environ["INA_TOKEN_FILE"]
     os.environ.update({name: value for name, value in before.items() if value is not None})
+
+
+def pytest_configure(config):
+    """Servers of the tests and their clients have certificates of their own, and find them as those of a user do."""
+    config.certificates = tempfile.mkdtemp()
+    os.environ["INA_TLS"] = f"{config.certificates}/tls"
+
+
+def pytest_unconfigure(config):
+    shutil.rmtree(config.certificates)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,6 +10,7 @@ import grpc
 
 from ina.p4runtime.messages import Status, p4
 from ina.p4runtime.values import encode
+from ina.rpc.connections import Access
 
 SERVICE = "/p4.v1.P4Runtime/"
 DEADLINE = 60
@@ -85,8 +86,8 @@ class Stream:
 class Client:
     """Calls with device 1 and election id 1 if not told otherwise."""
 
-    def __init__(self, address: str):
-        self.channel = grpc.insecure_channel(address)
+    def __init__(self, address: str, access: Access | None = None):
+        self.channel = (access or Access()).connect(address)
         self.streams: list[Stream] = []
         self.election = 1
 

@@ -109,6 +109,7 @@ def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = 0) -> It
     """What each test of an example says as it ends: name, result (pass, fail, error, skip), why, seconds."""
     from ina.bfrt.device import Device
     from ina.bfrt.service import Server
+    from ina.rpc.connections import Access
     from ina.switch import Program, Switch
 
     limit = limit or LIMITS.get(name, LIMIT)
@@ -119,7 +120,7 @@ def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = 0) -> It
         for port in ports:
             switch.add_port(port, loopback=port >> 7 in INTERNAL.get(name, ()))
         device = Device(switch, name)
-        server = stack.enter_context(Server(device))
+        server = stack.enter_context(Server(device, access=Access(insecure=True)))  # all that their client knows
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         thread = threading.Thread(target=serve, args=(switch, ours), daemon=True)
         thread.start()

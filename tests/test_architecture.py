@@ -21,6 +21,7 @@ FLOORS = {
     "codec": 2,
     "transport": 3,
     "switch": 3,
+    "rpc": 3.5,
     "bfrt": 4,
     "p4runtime": 5,
     "p4": 5,

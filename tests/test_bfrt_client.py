@@ -14,9 +14,11 @@ from ina.bfrt.device import Device  # noqa: E402
 from ina.bfrt.messages import _described  # noqa: E402
 from ina.bfrt.service import Server  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
+from ina.rpc.connections import Access  # noqa: E402
 from ina.switch import Switch  # noqa: E402
 from ina.switch.entities import TableEntry  # noqa: E402
 
+PLAIN = Access(insecure=True)  # all that the published client knows
 SESSION = r"""
 import sys
 import bfrt_grpc.client as gc
@@ -72,7 +74,7 @@ def published(tmp_path_factory):
 
 def test_the_published_client_drives_the_embedded_switch(published):
     program = compile_program("p4/switchml.p4", defines={"VALUES": "32"})
-    with Switch(program.so_path) as switch, Server(Device(switch, "switchml")) as server:
+    with Switch(program.so_path) as switch, Server(Device(switch, "switchml"), access=PLAIN) as server:
         assert bfrt_client.run(SESSION, published, server.address).endswith("done\n")
         (entry,) = switch.read([TableEntry("l2")])
         assert entry.params == {"port": 9}

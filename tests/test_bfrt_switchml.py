@@ -22,8 +22,10 @@ import bfrt_client  # noqa: E402
 from ina.bfrt.device import Device  # noqa: E402
 from ina.bfrt.service import Server  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
+from ina.rpc.connections import Access  # noqa: E402
 from ina.switch import Switch  # noqa: E402
 
+PLAIN = Access(insecure=True)  # all that the published client knows
 FOLDER = Path(os.environ["INA_P4APP_SWITCHML"], "dev_root")
 # As switchml.py of the published controller sets a switch up, without its console and its gRPC server for workers.
 SETUP = """
@@ -88,7 +90,7 @@ def frame(worker: int, values: list[int], slot: int = 3) -> bytes:
 def test_the_published_controller_sets_the_published_program_up(tmp_path):
     published = bfrt_client.package(tmp_path)
     program = compile_program(FOLDER / "p4/switchml.p4", cflags=["-O1"])
-    with Switch(program.so_path) as switch, Server(Device(switch, "SwitchML")) as server:
+    with Switch(program.so_path) as switch, Server(Device(switch, "SwitchML"), access=PLAIN) as server:
         for port in (0, 4):
             switch.add_port(port)
         assert bfrt_client.run(SETUP, published, server.address, str(FOLDER / "controller")).endswith("set up\n")

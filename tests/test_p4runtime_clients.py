@@ -8,6 +8,7 @@ import os
 import queue
 import subprocess
 import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from ina.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
 from ina.p4runtime.device import Device  # noqa: E402
 from ina.p4runtime.messages import config  # noqa: E402
 from ina.p4runtime.service import Server  # noqa: E402
+from ina.rpc.connections import Access  # noqa: E402
 from ina.switch import Program  # noqa: E402
 from ina.transport.ports import memory_pair  # noqa: E402
 
@@ -103,7 +105,20 @@ def arrived(port, count: int) -> list[bytes]:
 
 @pytest.fixture
 def ours(tmp_path):
-    """Address, far ends of ports 1 to 3, and the two files that a client loads."""
+    """Address, far ends of ports 1 to 3, and the files that a client loads: P4Info, program, and the folder of certificates."""
+    with serving(tmp_path, Access()) as served:
+        yield served
+
+
+@pytest.fixture
+def insecure(tmp_path):
+    """The same without certificates."""
+    with serving(tmp_path, Access(insecure=True)) as served:
+        yield served
+
+
+@contextmanager
+def serving(tmp_path, access):
     compiled = compile_program(SOURCE)
     p4info, blob = tmp_path / "controlled.p4info.txtpb", tmp_path / "controlled.device.json"
     p4info.write_text(text_format.MessageToString(pipeline.message_of(Program(compiled.so_path))))
@@ -112,8 +127,9 @@ def ours(tmp_path):
     with Device(device_id=1) as device:
         for number, (inside, _) in pairs.items():
             device.add_port(number, inside)
-        with Server(device, "127.0.0.1:0") as server:
-            yield server.address, {n: far for n, (_, far) in pairs.items()}, (str(p4info), str(blob))
+        with Server(device, "127.0.0.1:0", access) as server:
+            files = (str(p4info), str(blob), *([] if access.insecure else [str(access.certificates)]))
+            yield server.address, {n: far for n, (_, far) in pairs.items()}, files
     for pair in pairs.values():
         for port in pair:
             port.close()
@@ -130,11 +146,11 @@ def bmv2(tmp_path):
         yield switch.address, {n: switch.port(n) for n in (1, 2, 3)}, (str(p4info), str(compiled.config))
 
 
-@pytest.mark.parametrize("server", ["ours", "bmv2"])
+@pytest.mark.parametrize("server", ["ours", "insecure", "bmv2"])
 @pytest.mark.parametrize("name", CLIENTS)
 def test_a_whole_session(name, server, request):
     need(name)
-    finsy, our = name == "finsy", server == "ours"
+    finsy, our = name == "finsy", server != "bmv2"
     address, ports, files = request.getfixturevalue(server)
     with Session(name, address, *files) as session:
         connected = session.step("connected")

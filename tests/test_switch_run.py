@@ -22,6 +22,7 @@ from p4runtime_client import Client, Names, update  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
 from ina.p4runtime import cli, pipeline  # noqa: E402
 from ina.p4runtime.messages import p4  # noqa: E402
+from ina.rpc.connections import Access, check_address  # noqa: E402
 from ina.switch import Program  # noqa: E402
 from ina.transport.ports import open_packet  # noqa: E402
 
@@ -136,23 +137,15 @@ def test_interfaces():
     assert cli.parse_interface("0@udp:127.0.0.1:5,10.0.0.1:6") == (0, (("127.0.0.1", 5), ("10.0.0.1", 6)))
 
 
-@pytest.mark.parametrize("address, local", [
-    ("127.0.0.1:9559", True), ("localhost:1", True), ("[::1]:1", True), ("0.0.0.0:9559", False), ("10.0.0.1:1", False),
-    ("[::]:1", False), ("switch:1", False),
-])  # fmt: skip
-def test_only_a_local_server_takes_compiled_programs(address, local):
-    assert cli.is_local(address) is local
-
-
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "127.0.0.1", "127.0.0.1:", ":9559", "localhost:p4", "localhost:-1"])
 def test_addresses_that_grpc_would_make_others_of_are_refused(address):
     with pytest.raises(ValueError, match="expected HOST:PORT"):
-        cli.check_address(address)
+        check_address(address)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:9559", "switch.example:65535", "unix:/run/s1"])
 def test_addresses_for_grpc(address):
-    cli.check_address(address)
+    check_address(address)
 
 
 @pytest.mark.parametrize("arguments, says", [
@@ -171,7 +164,7 @@ def test_what_is_wrong_is_told(arguments, says):
 def test_a_message_that_is_none_is_worth_a_line():
     """Whoever reaches the server can send it any bytes: they neither end it nor fill its log with tracebacks."""
     with Switch("--no-p4") as switch:
-        with grpc.insecure_channel(switch.address) as channel, pytest.raises(grpc.RpcError) as refused:
+        with Access().connect(switch.address) as channel, pytest.raises(grpc.RpcError) as refused:
             channel.unary_unary("/p4.v1.P4Runtime/Write")(b"\x0a\xff\xff\xff\xff\x0f", timeout=DEADLINE)
         assert refused.value.code() is grpc.StatusCode.INTERNAL
         switch.process.send_signal(signal.SIGTERM)

@@ -28,6 +28,7 @@ from ina.bfrt.info import Info
 from ina.bfrt.messages import PACKAGE, SERVICE, Status, bfrt
 from ina.bfrt.program_info import MATCH_TABLES
 from ina.bfrt.rows import Row, message_of, row_of
+from ina.rpc.connections import Access
 from ina.switch.p4info import EntityError
 
 ALL_PIPES = 0xFFFF
@@ -59,15 +60,16 @@ class Client:
     `client_id` may be used by one connection at a time, which a driver believes to be there until it hears of its end; default:
     a number of its own.
 
-    Raises TimeoutError: no server within `timeout` s; EntityError: it refuses.
+    Raises TimeoutError: no server within `timeout` s; EntityError: it refuses; OSError: there are no certificates (`access`).
     """
 
     def __init__(self, address: str, client_id: int | None = None, device_id: int = 0, program: str = "", *,
-                 timeout: float = 10.0):  # fmt: skip
+                 timeout: float = 10.0, access: Access | None = None):  # fmt: skip
         self.address, self.device_id, self.timeout = address, device_id, timeout
         self.client_id = secrets.randbelow(1 << 31) + 1 if client_id is None else client_id
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._channel = grpc.insecure_channel(address, options=[
+        self._access = access or Access()
+        self._channel = self._access.connect(address, [
             ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1 << 24),
         ])  # fmt: skip
         try:
@@ -101,7 +103,7 @@ class Client:
         except grpc.FutureTimeoutError:
             raise TimeoutError(
                 f"no BFRuntime server answers at {self.address} within {self.timeout:g} s: is the driver "
-                "(bf_switchd) or `ina switch run --bfrt` up, and the port reachable?"
+                f"(bf_switchd) or `ina switch run --bfrt` up, and the port reachable?{self._access.hint(self.address)}"
             ) from None
 
     def _subscribe(self) -> None:

@@ -27,6 +27,7 @@ from ina.bfrt.device import Device
 from ina.bfrt.info import Action
 from ina.bfrt.messages import PACKAGE, Status, bfrt
 from ina.bfrt.rows import Row, Where, message_of, row_of
+from ina.rpc.connections import Access
 from ina.switch.p4info import EntityError
 
 log = logging.getLogger(__name__)
@@ -55,10 +56,10 @@ class Stream:
 
 
 class Server:
-    """Serves `device` (Device) at `address` (HOST:PORT, port 0: any that is free). `device` may be a function of no arguments
-    that gives the device of the moment, or None while no program runs."""
+    """Serves `device` (Device) at `address` (HOST:PORT, port 0: any that is free; unix:PATH), for whom `access` says. `device`
+    may be a function of no arguments that gives the device of the moment, or None while no program runs."""
 
-    def __init__(self, device: Device | Callable[[], Device | None], address: str = "127.0.0.1:0"):
+    def __init__(self, device: Device | Callable[[], Device | None], address: str = "127.0.0.1:0", access: Access | None = None):
         self._device = device if callable(device) else lambda: device
         self._lock = threading.RLock()
         self._streams: dict[int, Stream] = {}
@@ -80,13 +81,7 @@ class Server:
             )
         }  # fmt: skip
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"{PACKAGE}.BfRuntime", handlers),))
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError:
-            port = 0
-        if not port:
-            raise OSError(f"BFRuntime cannot be served at {address}: is the port taken, or the address another machine's?")
-        self.address = address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
+        self.address = (access or Access()).serve(self._server, address)
         self._server.start()
         self._watcher = threading.Thread(target=self._watch, name="bfrt-digests", daemon=True)
         self._watcher.start()

@@ -20,6 +20,7 @@ from ina.bfrt.entities import STATUS, table_of
 from ina.bfrt.ports import PortConfig
 from ina.bfrt.program_info import p4info_of
 from ina.bfrt.rows import Row
+from ina.rpc.connections import Access
 from ina.switch.entities import (
     CloneSessionEntry,
     DirectCounterEntry,
@@ -41,11 +42,11 @@ WHOLE = 16384  # bytes: longer than any frame
 
 
 class BfRuntimeTarget(SwitchTarget):
-    """The program `program` (default: the first) of device `device_id` at `address`. Raises TimeoutError and EntityError."""
+    """The program `program` (default: the first) of device `device_id` at `address`. Raises as Client does."""
 
     def __init__(self, address: str, device_id: int = 0, program: str = "", *, client_id: int | None = None,
-                 timeout: float = 10.0):  # fmt: skip
-        self.client = Client(address, client_id, device_id, program, timeout=timeout)
+                 timeout: float = 10.0, access: Access | None = None):  # fmt: skip
+        self.client = Client(address, client_id, device_id, program, timeout=timeout, access=access)
         self.address = address
         self._p4info = p4info_of(self.client.info)
 

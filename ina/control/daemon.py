@@ -32,6 +32,7 @@ from ina.control.server import Server
 from ina.control.service import DEFAULT_SLOTS, JOINING
 from ina.control.state import StateError, StateFile
 from ina.control.watch import CHECK
+from ina.rpc import connections as rpc
 from ina.switch.p4info import EntityError
 
 
@@ -42,6 +43,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     parser.add_argument("--topology", required=True, help='how hosts and switches are connected: "fat-tree k=4", or a TOML file')
     parser.add_argument("--switch", action="append", required=True, metavar="NAME=HOST:PORT",
                         help="a switch of the topology and where it serves P4Runtime; once for each that jobs may use")
+    rpc.add_arguments(parser)
     parser.add_argument("--name", required=True,
                         help="socket for workers and people: an abstract name, a path with a '/', or tcp:HOST:PORT")
     add_users(parser)
@@ -78,8 +80,8 @@ def _main(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace) -> int:
     topology, addresses = topologies.specified(args.topology), dict(parse_switch(text) for text in args.switch)
-    return serve(lambda: over_p4runtime(topology, addresses, args.packet_lifetime), args.name, args.state, args.job_slots,
-                 args.user)  # fmt: skip
+    which = topology, addresses, rpc.Access.of(args), args.packet_lifetime
+    return serve(lambda: over_p4runtime(*which), args.name, args.state, args.job_slots, args.user)
 
 
 def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots: int, users: Collection[str] = ()) -> int:

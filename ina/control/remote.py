@@ -19,6 +19,7 @@ from ina.control.host import plug_in
 from ina.control.lives import PACKET_LIFETIME
 from ina.control.ports import Plug
 from ina.control.programs import PUBLISHED, Sizes, program_named, recognise
+from ina.rpc.connections import Access
 from ina.switch.entities import CounterEntry, Entity, Update
 from ina.switch.p4info import EntityError, P4Info
 from ina.transport import SERVER, protocols, worker_address
@@ -82,7 +83,12 @@ class Reconnecting(ABC):
         if self._remote is None:
             if is_refused(self.address):
                 raise EntityError(f"nobody listens at {self.address}: is the driver or `ina switch run` up?", "UNAVAILABLE")
-            self._remote = self._connect()
+            try:
+                self._remote = self._connect()
+            except OSError as error:
+                if isinstance(error, TimeoutError):
+                    raise
+                raise EntityError(str(error), "PERMISSION_DENIED") from None
         try:
             yield self._remote
         except EntityError as error:
@@ -208,20 +214,20 @@ def _counted(target: Reconnecting) -> dict[str, list]:
 class RemoteTarget(Reconnecting):
     """Over P4Runtime."""
 
-    def __init__(self, address: str, device_id: int):
+    def __init__(self, address: str, device_id: int, access: Access | None = None):
         super().__init__(address)
-        self.device_id = device_id
+        self.device_id, self.access = device_id, access
 
     def _connect(self) -> Any:
         from ina.p4runtime.target import RemoteSwitch  # an extra's packages
 
-        return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED)
+        return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED, access=self.access)
 
 
-def over_p4runtime(topology: Topology, addresses: dict[str, str],
-                   packet_lifetime: float = PACKET_LIFETIME) -> SwitchesElsewhere:
+def over_p4runtime(topology: Topology, addresses: dict[str, str], access: Access | None = None,
+                   packet_lifetime: float = PACKET_LIFETIME) -> SwitchesElsewhere:  # fmt: skip
     """At ``addresses`` by name. Device ids are the switches' numbers, or 1 if there is one switch only."""
     numbers = {switch.name: switch.number for switch in topology.switches}
-    targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1)
+    targets = {name: RemoteTarget(address, numbers.get(name, 1) if len(addresses) > 1 else 1, access)
                for name, address in addresses.items()}  # fmt: skip
     return SwitchesElsewhere(topology, targets, "P4Runtime", packet_lifetime=packet_lifetime)

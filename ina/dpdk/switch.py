@@ -29,6 +29,7 @@ from ina.bounds import SECONDS, real, whole
 from ina.control.access import add_arguments as add_users
 from ina.dpdk import devices
 from ina.extras import Missing
+from ina.rpc import connections as rpc
 from ina.switch.shards import ShardedSwitch, pinned, shard_key
 from ina.transport import dpdk
 from ina.transport.dpdk import DpdkError
@@ -54,7 +55,9 @@ def parser() -> argparse.ArgumentParser:
                           "lcores, if the program declares that it can be)")
     top.add_argument("--job-slots", type=whole(1, 8192), default=128, metavar="N",
                      help="slots of a job that asks for none (default: %(default)s)")
-    top.add_argument("--grpc", metavar="HOST:PORT", help="where P4Runtime is served, also unix:PATH; there is no authentication")
+    top.add_argument("--grpc", metavar="HOST:PORT",
+                     help="where P4Runtime is served, also unix:PATH, which its user alone can open")
+    rpc.add_arguments(top, server=True)
     top.add_argument("--max-frame", type=whole(0, 65535), default=0, metavar="BYTES",
                      help="longest frame (default: the program's, at least 1514)")
     top.add_argument("--batch", type=whole(1, 64), default=32, metavar="N",
@@ -124,9 +127,7 @@ def _check(args: argparse.Namespace, eal: list[str]) -> None:
     if not (args.control or args.grpc):
         raise ValueError("nobody could fill the program's tables: say --control or --grpc")
     if args.grpc:
-        from ina.p4runtime.cli import check_address
-
-        check_address(args.grpc)
+        rpc.check_address(args.grpc)
 
 
 def _compiled(args: argparse.Namespace) -> Any:
@@ -221,11 +222,14 @@ class Running:
             from ina.p4runtime.device import Device
             from ina.p4runtime.service import Server as P4Runtime
 
+            access = rpc.Access.of(args)
+            for address in access.exposed(args.grpc):
+                logging.warning("whoever reaches %s can drive this switch, and send it programs (--insecure)", address)
             device = self._closing.enter_context(Device(1, None, make=switch, **options))
             with pinned(self.cpus[0] if self.cpus else None):
                 device.load(program)
             self.switch, self._ports_of = device.switch, device
-            self.grpc = self._closing.enter_context(P4Runtime(device, args.grpc)).address
+            self.grpc = self._closing.enter_context(P4Runtime(device, args.grpc, access)).address
         else:
             self.switch = self._ports_of = self._closing.enter_context(switch(program))
             with pinned(self.cpus[0] if self.cpus else None):
@@ -290,6 +294,8 @@ class Running:
             said["steering"] = self.opened.steering
         if self.host is not None:
             said |= {key: value for key, value in self.host.describe().items() if key != "program"}
+        if self.args.grpc:
+            said["open to"] = rpc.Access.of(self.args).described(self.args.grpc)
         for key in ("control", "grpc"):
             if value := getattr(self, key, "") or getattr(self.args, key):
                 said[key] = value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
-import ipaddress
 import logging
 import signal
 import socket
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.bounds import whole
+from ina.rpc import connections as rpc
 
 ETHERNET = 14  # bytes of header beyond the MTU
 SIOCGIFMTU = 0x8921
@@ -43,11 +43,12 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     )  # fmt: skip
     run.add_argument(
         "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
-        help="where P4Runtime is served (default: %(default)s), also unix:PATH; there is no authentication",
+        help="where P4Runtime is served (default: %(default)s), also unix:PATH, which its user alone can open",
     )  # fmt: skip
     run.add_argument(
         "--bfrt", default="", metavar="HOST:PORT", help="serve BFRuntime there, too, as Tofino's driver does at port 50052"
     )  # fmt: skip
+    rpc.add_arguments(run, server=True)
     run.add_argument("--device-id", type=whole(0, 2**64 - 1), default=1, metavar="N",
                      help="P4Runtime's device id (default: %(default)s)")
     run.add_argument("--arch", choices=("v1model", "tna"), help="refuse programs of another architecture")
@@ -108,10 +109,10 @@ def _run(args: argparse.Namespace) -> None:
         raise ValueError(f"--pipes {args.pipes}: expected 1 to 4")
     if not 0 <= args.device_id < 1 << 64:
         raise ValueError(f"--device-id {args.device_id}: expected 0 to 2^64 - 1, as in P4Runtime's messages")
-    check_address(args.grpc)
+    rpc.check_address(args.grpc)
     if args.bfrt:
-        check_address(args.bfrt, "--bfrt")
-    local = is_local(args.grpc)
+        rpc.check_address(args.bfrt, "--bfrt")
+    access = rpc.Access.of(args)
     with contextlib.ExitStack() as stack:
         device = stack.enter_context(
             Device(args.device_id, args.cpu_port or None, arch=args.arch, pipes=args.pipes, yields=0, nap=NAP)
@@ -135,9 +136,9 @@ def _run(args: argparse.Namespace) -> None:
                 port.with_capture(args.pcap / f"{name}.pcap")
             device.add_port(number, port)
             stack.callback(device.remove_port, number)  # before it is closed
-        server = stack.enter_context(Server(device, args.grpc))
-        if not local:
-            logging.warning("P4Runtime at %s is open to whoever reaches it; compiled programs are refused there", args.grpc)
+        server = stack.enter_context(Server(device, args.grpc, access))
+        for address in access.exposed(args.grpc, args.bfrt):
+            logging.warning("whoever reaches %s can drive this switch, and send it programs (--insecure)", address)
         stopped = [signal.SIGINT, signal.SIGTERM]
         signal.pthread_sigmask(signal.SIG_BLOCK, stopped)
         stack.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, stopped)
@@ -145,31 +146,11 @@ def _run(args: argparse.Namespace) -> None:
             from ina.bfrt.device import following
             from ina.bfrt.service import Server as BfrtServer
 
-            other = stack.enter_context(BfrtServer(following(lambda: device.switch), args.bfrt))
-            print(f"BFRuntime: {other.address}, device 0", flush=True)
-        print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}", flush=True)
+            other = stack.enter_context(BfrtServer(following(lambda: device.switch), args.bfrt, access))
+            print(f"BFRuntime: {other.address}, device 0; {access.described(args.bfrt)}", flush=True)
+        print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}; "
+              f"{access.described(args.grpc)}", flush=True)
         signal.sigwait(stopped)
-
-
-def check_address(address: str, option: str = "--grpc") -> None:
-    """Raises ValueError: gRPC takes a port of more than 16 bits modulo 65536, and one that is missing as 443."""
-    if address.startswith("unix"):
-        return
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise ValueError(
-            f"{option} {address}: expected HOST:PORT, with a port of 0..65535 (0: any that is free), or unix:PATH"
-        )
-
-
-def is_local(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
-    if address.startswith("unix") or host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 Udp = tuple[tuple[str, int], tuple[str, int]]

@@ -17,6 +17,7 @@ with extra("p4runtime"):
 from ina.p4runtime.arbitration import Arbitration, Controller, Refused
 from ina.p4runtime.device import CODES, PIPELINE_ACTIONS, BatchError, Device
 from ina.p4runtime.messages import Status, p4
+from ina.rpc.connections import Access
 from ina.switch import EntityError
 
 log = logging.getLogger(__name__)
@@ -57,9 +58,10 @@ class Stream:
 
 
 class Server:
-    """Serves `device` at `address` ("host:port", port 0: any; "unix:path"). Raises OSError when it cannot listen there."""
+    """Serves `device` at `address` ("host:port", port 0: any; "unix:path"), for whom `access` says. Raises OSError when it cannot
+    listen there."""
 
-    def __init__(self, device: Device, address: str = "127.0.0.1:9559"):
+    def __init__(self, device: Device, address: str = "127.0.0.1:9559", access: Access | None = None):
         self.device = device
         self._arbitration = Arbitration(device.device_id)
         self._lock = threading.RLock()  # arbitration, and writes: a new primary waits for those under way
@@ -72,12 +74,7 @@ class Server:
                      ("grpc.so_reuseport", 0)],
         )  # fmt: skip
         self._server.add_generic_rpc_handlers([self._handlers()])
-        host, _, _ = address.rpartition(":")
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise OSError(f"cannot serve P4Runtime at {address}: {error}") from None
-        self.address = address if address.startswith("unix") else f"{host}:{port}"
+        self.address = (access or Access()).serve(self._server, address)
         self._server.start()
 
     def _handlers(self) -> Any:

@@ -16,6 +16,7 @@ with extra("p4runtime"):
 from ina.p4runtime.device import CODES
 from ina.p4runtime.messages import Status, p4
 from ina.p4runtime.remote_entities import RemoteEntities
+from ina.rpc.connections import Access
 from ina.switch import (
     CloneSessionEntry,
     EntityError,
@@ -39,19 +40,21 @@ class RemoteSwitch(SwitchTarget):
     """The primary controller of device `device_id` at `address`, with `election_id`; None: one that only reads.
 
     Raises EntityError: the switch refuses (PERMISSION_DENIED: there is a primary with a higher id); TimeoutError: it does
-    not answer within `timeout` seconds. Of a server that does not know ROLLBACK_ON_ERROR (BMv2's says UNIMPLEMENTED), what was
-    made of a batch that failed is taken back from here.
+    not answer within `timeout` seconds; OSError: there are no certificates (`access`). Of a server that does not know
+    ROLLBACK_ON_ERROR (BMv2's says UNIMPLEMENTED), what was made of a batch that failed is taken back from here.
     """
 
     def __init__(
         self, address: str, device_id: int = 1, election_id: int | None = 1, *, timeout: float = 10.0,
+        access: Access | None = None,
     ):  # fmt: skip
         self.address = address
         self.device_id = device_id
         self._election = None
         self._rollback = True  # the server knows ROLLBACK_ON_ERROR, as far as is known
-        self._channel = grpc.insecure_channel(address, options=[("grpc.max_receive_message_length", -1),
-                                                                ("grpc.max_metadata_size", METADATA)])
+        self._access = access or Access()
+        options = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", METADATA)]
+        self._channel = self._access.connect(address, options)
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._entities: RemoteEntities | None = None
         try:
@@ -66,7 +69,8 @@ class RemoteSwitch(SwitchTarget):
         try:
             grpc.channel_ready_future(self._channel).result(timeout)
         except grpc.FutureTimeoutError:
-            raise TimeoutError(f"no P4Runtime server answers at {self.address} within {timeout} s") from None
+            hint = self._access.hint(self.address)
+            raise TimeoutError(f"no P4Runtime server answers at {self.address} within {timeout} s{hint}") from None
 
     def _arbitrate(self, election: Any) -> None:
         self._election = election

@@ -77,8 +77,8 @@ class Access:
         except FileNotFoundError:
             files = ", ".join(folders.FOR_CLIENTS)
             raise FileNotFoundError(
-                f"{folder}: no certificates for {address}: copy {files} from the switch's folder (--tls or INA_TLS name another than "
-                "this one), or say --insecure if it serves without"
+                f"{folder}: no certificates for {address}: copy {files} from the switch's folder (--tls or INA_TLS name another "
+                "than this one), or say --insecure if it serves without"
             ) from None
         if name := folders.server_name(folder):
             options = [*options, ("grpc.ssl_target_name_override", name)]

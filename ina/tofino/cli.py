@@ -10,6 +10,7 @@ from typing import Any
 
 from ina.bounds import SECONDS, real, whole
 from ina.control.access import add_arguments as add_users
+from ina.rpc import connections as rpc
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
@@ -41,6 +42,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     controller.add_argument("experiment", type=Path, help="the file that was deployed")
     controller.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT",
                             help="where the switch's driver is served, as for ina deploy")  # fmt: skip
+    rpc.add_arguments(controller)
     controller.add_argument("--device-id", type=whole(0, 2**32 - 1), default=0, metavar="N", help="default: %(default)s")
     controller.add_argument("--name", required=True, help="where workers reach it: tcp:HOST:PORT, or a socket's path")
     add_users(controller)
@@ -56,6 +58,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     )
     doctor.add_argument("experiment", type=Path, help="a TOML file with a table [tofino]")
     doctor.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT", help="as for ina deploy")
+    rpc.add_arguments(doctor)
     doctor.add_argument("--device-id", type=whole(0, 2**32 - 1), default=0, metavar="N", help="default: %(default)s")
     doctor.add_argument("--timeout", type=real(1e-3, SECONDS), default=5.0, metavar="S",
                         help="for each answer (default: %(default)s)")
@@ -78,9 +81,8 @@ def _controller(args: argparse.Namespace) -> int:
     try:
         d = read(args.experiment)
         slots = args.job_slots or getattr(d.config, "slots", 0) or daemon.DEFAULT_SLOTS
-        addresses = d.all_addresses(args.at)
-        return daemon.serve(lambda: DeployedHost(d, addresses, args.device_id, args.packet_lifetime), args.name, args.state,
-                            slots, args.user)  # fmt: skip
+        which = d, d.all_addresses(args.at), args.device_id, rpc.Access.of(args), args.packet_lifetime
+        return daemon.serve(lambda: DeployedHost(*which), args.name, args.state, slots, args.user)
     except (ConfigError, StateError, EntityError, OSError, TimeoutError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
@@ -94,7 +96,8 @@ def _doctor(args: argparse.Namespace) -> int:
 
     try:
         d = read(args.experiment)
-        return show(examine(d, d.all_addresses(args.at), args.device_id, args.timeout), args.json)
+        found = examine(d, d.all_addresses(args.at), args.device_id, args.timeout, rpc.Access.of(args))
+        return show(found, args.json)
     except (ConfigError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2

@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ina.bounds import SECONDS, real, whole
+from ina.rpc import connections as rpc
 
 EPILOG = """
   ina deploy wedge.toml --dry-run                            # planned against the embedded switch
-  ina deploy wedge.toml --at switch:50052 --dry-run          # against the switch; nothing is written
-  ina deploy wedge.toml --at switch:50052
+  ina deploy wedge.toml --at switch:50052 --insecure --dry-run   # against the switch; nothing is written
+  ina deploy wedge.toml --at switch:50052 --insecure
   ina deploy wedge.toml --hosts                              # what is done on each host
   ina deploy wedge.toml --host server1                       # on that host, as root: its address, routes and neighbours
   ina deploy racks.toml                                      # several switches, each where the file says that it is
@@ -33,6 +35,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
     deploy.add_argument("--at", action="append", default=[], metavar="[NAME=]HOST:PORT",
                         help="where the switch's driver is served; of several switches, once for each that is elsewhere than the "
                         "file says")  # fmt: skip
+    rpc.add_arguments(deploy)
     deploy.add_argument("--api", choices=("bfrt", "p4runtime"), default="bfrt", help="its language (default: %(default)s)")
     deploy.add_argument("--device-id", type=whole(0, 2**64 - 1), metavar="N", help="default: 0 with bfrt, 1 with p4runtime")
     deploy.add_argument("--timeout", type=real(1e-3, SECONDS), default=10.0, metavar="S",
@@ -138,14 +141,15 @@ def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> I
                 if args.api == "bfrt":
                     from ina.bfrt.target import BfRuntimeTarget
 
-                    target = BfRuntimeTarget(address, args.device_id or 0, d.switch(name).p4_name, timeout=args.timeout)
-                    switches[name] = Bfrt(target)
+                    name_there = d.switch(name).p4_name
+                    switches[name] = Bfrt(BfRuntimeTarget(address, args.device_id or 0, name_there, timeout=args.timeout,
+                                                          access=rpc.Access.of(args)))  # fmt: skip
                 else:
                     from ina.p4runtime.target import RemoteSwitch
 
                     device = 1 if args.device_id is None else args.device_id
-                    switches[name] = P4Runtime(RemoteSwitch(address, device, timeout=args.timeout))
-            except (EntityError, TimeoutError) as error:
+                    switches[name] = P4Runtime(RemoteSwitch(address, device, timeout=args.timeout, access=rpc.Access.of(args)))
+            except (EntityError, TimeoutError, OSError) as error:
                 raise DeploymentError(f"{name}: {error}" if d.several else str(error)) from None
             stack.callback(switches[name].close)
         yield switches
@@ -170,5 +174,6 @@ def _embedded(args: argparse.Namespace, d: Any, p4_name: str) -> Iterator[Any]:
     if not path.is_file():
         raise ConfigError(f"{path} is not there: to plan for another program give --at HOST:PORT")
     with Switch(compile_program(path, defines=sizes, include_dirs=[paths.p4_dir()]).so_path) as switch, \
-            Server(Device(switch, p4_name)) as server, BfRuntimeTarget(server.address) as target:  # fmt: skip
+            tempfile.TemporaryDirectory() as folder, Server(Device(switch, p4_name), f"unix:{folder}/bfrt") as server, \
+            BfRuntimeTarget(server.address) as target:  # fmt: skip
         yield Bfrt(target)

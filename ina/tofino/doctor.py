@@ -10,6 +10,7 @@ from ina.bfrt.target import BfRuntimeTarget
 from ina.control.programs import recognise
 from ina.control.remote import is_refused
 from ina.experiment.doctor import BAD, FACT, GOOD, WARNING, Finding
+from ina.rpc.connections import Access
 from ina.switch.p4info import EntityError
 from ina.tofino import deploy
 from ina.tofino.deployment import Bfrt, DeploymentError
@@ -20,7 +21,8 @@ from topologies.tree import aggregation_tree
 CABLE = "cable, optics, speed, FEC and autonegotiation at both ends"
 
 
-def examine(d: Deployment, addresses: Mapping[str, str], device_id: int = 0, timeout: float = 5.0) -> Iterator[Finding]:
+def examine(d: Deployment, addresses: Mapping[str, str], device_id: int = 0, timeout: float = 5.0,
+            access: Access | None = None) -> Iterator[Finding]:  # fmt: skip
     """Switch by switch, then of all together."""
     with ExitStack() as stack:
         there: dict[str, Bfrt] = {}
@@ -30,8 +32,8 @@ def examine(d: Deployment, addresses: Mapping[str, str], device_id: int = 0, tim
                 if is_refused(address):
                     yield Finding(BAD, name, f"nobody listens at {address}", "is bf_switchd, or `ina switch run --bfrt`, up?")
                     continue
-                target = BfRuntimeTarget(address, device_id, s.p4_name, timeout=timeout)
-            except (EntityError, TimeoutError) as error:
+                target = BfRuntimeTarget(address, device_id, s.p4_name, timeout=timeout, access=access)
+            except (EntityError, TimeoutError, OSError) as error:
                 yield Finding(BAD, name, str(error))
                 continue
             stack.callback(target.close)

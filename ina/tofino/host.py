@@ -1,7 +1,7 @@
 """The controller of deployed switches: jobs of the hosts that an experiment's file names, at their ports and addresses.
 
-ina deploy wedge.toml --at switch:50052                        # ports and forwarding, once
-ina tofino controller wedge.toml --at switch:50052 --name tcp:10.0.0.1:5588 --state jobs.json
+ina deploy wedge.toml --at switch:50052 --insecure     # ports and forwarding, once
+ina tofino controller wedge.toml --at switch:50052 --insecure --name tcp:10.0.0.1:5588 --state jobs.json
 INA_SWITCH=tcp:10.0.0.1:5588 INA_HOST=server2 torchrun ... train.py
 """
 
@@ -13,6 +13,7 @@ from contextlib import suppress
 from ina.bfrt.target import BfRuntimeTarget
 from ina.control.lives import PACKET_LIFETIME
 from ina.control.remote import CONNECTED, Reconnecting, SwitchesElsewhere, unreached
+from ina.rpc.connections import Access
 from ina.switch.p4info import EntityError
 from ina.tofino.experiment import Deployment
 
@@ -24,12 +25,12 @@ ERRORS = "$FrameswithanyError", "$FramesTransmittedwithError"
 class BfrtSwitch(Reconnecting):
     """Over BFRuntime."""
 
-    def __init__(self, address: str, device_id: int, program: str):
+    def __init__(self, address: str, device_id: int, program: str, access: Access | None = None):
         super().__init__(address)
-        self.device_id, self.program = device_id, program
+        self.device_id, self.program, self.access = device_id, program, access
 
     def _connect(self) -> BfRuntimeTarget:
-        return BfRuntimeTarget(self.address, self.device_id, self.program, timeout=CONNECTED)
+        return BfRuntimeTarget(self.address, self.device_id, self.program, timeout=CONNECTED, access=self.access)
 
     def statistics(self) -> dict[int, dict[str, int]]:
         with self.connected() as target:
@@ -40,9 +41,9 @@ class DeployedHost(SwitchesElsewhere):
     """The switches of `d`, at `addresses` by name. Raises NoAnswer; ValueError: a program that no controller knows; and
     what connecting raises."""
 
-    def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0,
-                 packet_lifetime: float = PACKET_LIFETIME):
-        switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name) for s in d.switches}
+    def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0, access: Access | None = None,
+                 packet_lifetime: float = PACKET_LIFETIME):  # fmt: skip
+        switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name, access) for s in d.switches}
 
         def dev_port(switch: str, port: str) -> int:
             try:

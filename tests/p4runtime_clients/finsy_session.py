@@ -1,4 +1,5 @@
-"""A session of finsy with a switch that runs tests/p4/controlled.p4: finsy_session.py ADDRESS P4INFO BLOB.
+"""A session of finsy with a switch that runs tests/p4/controlled.p4: finsy_session.py ADDRESS P4INFO BLOB
+[FOLDER of certificates].
 
 Prints one JSON object for each step; waits for a line on its standard input where the other side is to send packets.
 """
@@ -25,8 +26,11 @@ def forward(mac, port, **more):
     return fy.P4TableEntry("l2", match=fy.Match(dst=mac), action=fy.Action("forward", port=port), **more)
 
 
-async def session(address, p4info, blob):
-    options = fy.SwitchOptions(p4info=p4info, p4blob=blob, p4force=True, device_id=1, initial_election_id=10)
+async def session(address, p4info, blob, folder=None):
+    credentials = folder and fy.GRPCCredentialsTLS(
+        cacert=folder / "ca.crt", cert=folder / "client.crt", private_key=folder / "client.key")
+    options = fy.SwitchOptions(p4info=p4info, p4blob=blob, p4force=True, device_id=1, initial_election_id=10,
+                               channel_credentials=credentials)
     async with fy.Switch("s1", address, options) as sw:
         say("connected", primary=sw.is_primary, version=str(sw.p4runtime_version))
         await sw.delete_all()
@@ -88,7 +92,8 @@ async def session(address, p4info, blob):
                 extras[name] = error.details[0].canonical_code.name
         say("extras", **extras)
 
-        backup = fy.Switch("s2", address, fy.SwitchOptions(device_id=1, initial_election_id=3))
+        backup = fy.Switch("s2", address, fy.SwitchOptions(
+            device_id=1, initial_election_id=3, channel_credentials=credentials))
         async with backup as other:
             refused = ""
             try:
@@ -101,4 +106,4 @@ async def session(address, p4info, blob):
             say("end", left=len([e async for e in sw.read(fy.P4TableEntry()) if e.table_id != "fixed"]))
 
 
-asyncio.run(session(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])))
+asyncio.run(session(sys.argv[1], *map(Path, sys.argv[2:])))

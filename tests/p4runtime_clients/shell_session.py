@@ -1,4 +1,5 @@
-"""A session of p4runtime-shell with a switch that runs tests/p4/controlled.p4: shell_session.py ADDRESS P4INFO BLOB.
+"""A session of p4runtime-shell with a switch that runs tests/p4/controlled.p4: shell_session.py ADDRESS P4INFO BLOB
+[FOLDER of certificates].
 
 Prints one JSON object for each step; waits for a line on its standard input where the other side is to send packets.
 """
@@ -7,7 +8,7 @@ import json
 import sys
 
 import p4runtime_sh.shell as sh
-from p4runtime_sh.p4runtime import P4RuntimeWriteException
+from p4runtime_sh.p4runtime import P4RuntimeWriteException, SSLOptions
 
 MAC = "02:00:00:00:00:01"
 
@@ -30,7 +31,9 @@ def entry(table, match, action, priority=0, **params):
     return e
 
 
-sh.setup(device_id=1, grpc_addr=sys.argv[1], election_id=(0, 10), config=sh.FwdPipeConfig(sys.argv[2], sys.argv[3]))
+credentials = [f"{sys.argv[4]}/{name}" for name in ("ca.crt", "client.crt", "client.key")] if len(sys.argv) > 4 else []
+sh.setup(device_id=1, grpc_addr=sys.argv[1], election_id=(0, 10), config=sh.FwdPipeConfig(sys.argv[2], sys.argv[3]),
+         ssl_options=SSLOptions(not credentials, *credentials))
 say("connected", version=sh.APIVersion())
 
 written = [
