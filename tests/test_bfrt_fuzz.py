@@ -11,6 +11,9 @@ from capabilities import need
 need("cc", "p4runtime")
 
 import grpc  # noqa: E402
+from hypothesis import HealthCheck, given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+from messages_drawn import messages  # noqa: E402
 
 from ina.bfrt.client import SERVICE, _details  # noqa: E402
 from ina.bfrt.device import Device  # noqa: E402
@@ -100,3 +103,51 @@ def test_any_entry_of_any_table(seed):
         target.write(modify(RegisterEntry("SwitchIngress.pairs", 7, 1)))
         assert target.read([RegisterEntry("SwitchIngress.pairs", 7)])[0].value == 1
         switch.step(bytes(64), port=1)
+
+
+@pytest.fixture(scope="module")
+def running():
+    """A server's client, and numbers that mean something to it."""
+    program = compile_program(Path(__file__).parent / "p4" / "bfrt.p4")
+    with Switch(program.so_path) as switch, Server(Device(switch)) as server, BfRuntimeTarget(server.address) as target:
+        switch.add_port(1)
+        tables = target.client.info.tables.values()
+        fields = {field.id for table in tables for field in (*table.keys, *table.data)}
+        yield target.client, (0xFFFF, *(table.id for table in tables), *sorted(fields))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_any_field_of_any_message(running, caplog, data):
+    client, numbers = running
+    for name in ("Write", "Read", "SetForwardingPipelineConfig", "GetForwardingPipelineConfig"):
+        request = data.draw(messages(getattr(bfrt, f"{name}Request"), numbers), label=name)
+        request.client_id = data.draw(st.sampled_from([client.client_id, 7]))
+        if name in ("Write", "Read"):
+            request.p4_name, request.target.device_id = "bfrt", 0
+        response = getattr(bfrt, f"{name}Response").FromString
+        kind = client._channel.unary_stream if name == "Read" else client._channel.unary_unary
+        caplog.clear()
+        try:
+            answer = kind(f"{SERVICE}{name}", type(request).SerializeToString, response)(request, timeout=60)
+            list(answer) if name == "Read" else None
+        except grpc.RpcError as error:
+            codes = {code for code, _ in _details(error).values()} or {error.code().name}
+            assert not codes & {"INTERNAL", "UNKNOWN"}, (name, request, error)
+        assert not [record for record in caplog.records if record.exc_info], caplog.text
+
+
+def test_values_that_no_enumeration_has_are_named(running):
+    client, _ = running
+    request = bfrt.WriteRequest(p4_name="bfrt", updates=[bfrt.Update(type=77)])
+    with pytest.raises(grpc.RpcError) as refused:
+        client._method("Write")(request, timeout=60)
+    ((code, message),) = _details(refused.value).values()
+    assert code == "INVALID_ARGUMENT" and "type: 77 is no value of bfrt_proto.Update.Type: expected" in message
+    configured = bfrt.SetForwardingPipelineConfigRequest(dev_init_mode=77)
+    for name, request in (
+        ("Write", bfrt.WriteRequest(p4_name="bfrt", atomicity=77)), ("SetForwardingPipelineConfig", configured),
+    ):  # fmt: skip
+        with pytest.raises(grpc.RpcError) as refused:
+            client._method(name)(request, timeout=60)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT and "77 is no value of" in refused.value.details()

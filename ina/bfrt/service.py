@@ -27,6 +27,7 @@ from ina.bfrt.device import Device
 from ina.bfrt.info import Action
 from ina.bfrt.messages import PACKAGE, Status, bfrt
 from ina.bfrt.rows import Row, Where, message_of, row_of
+from ina.rpc import enums
 from ina.rpc.connections import Access
 from ina.switch.p4info import EntityError
 
@@ -135,6 +136,7 @@ class Server:
 
     def _write(self, request: Any, context: Any) -> Any:
         device = self._guarded(context, lambda: self._named(request))
+        self._guarded(context, lambda: enums.check(request, skip="updates"))
         atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
         metadata = dict(context.invocation_metadata() or ())
         limit = self._limit(metadata)
@@ -191,6 +193,7 @@ class Server:
 
     def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row, Where]] | None) -> Any:
         """Makes one; its bfrt.Error, whose `code` may say how."""
+        enums.check(update)
         kind = update.entity.WhichOneof("entity")
         if kind == "table_operation":
             operation = update.entity.table_operation
@@ -242,6 +245,7 @@ class Server:
             yield bfrt.ReadResponse(status=errors)
 
     def _answers(self, device: Device, entity: Any, target: Any) -> list[Any]:
+        enums.check(entity)
         kind = entity.WhichOneof("entity")
         if kind == "table_entry":
             entry = entity.table_entry
@@ -285,6 +289,7 @@ class Server:
 
     def _set_pipeline(self, request: Any, context: Any) -> Any:
         def set_pipeline() -> Any:
+            enums.check(request)
             device = self._current(request.device_id)
             action = bfrt.SetForwardingPipelineConfigRequest.Action.Name(request.action)
             if action not in ("BIND", "VERIFY"):

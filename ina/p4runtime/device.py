@@ -13,6 +13,7 @@ from ina.p4runtime.messages import p4
 from ina.p4runtime.packet_io import ControllerHeader
 from ina.p4runtime.pipeline import Pipeline
 from ina.p4runtime.reading import Reader
+from ina.rpc import enums
 from ina.switch import (
     CloneSessionEntry,
     DirectCounterEntry,
@@ -273,6 +274,7 @@ class Device:
             reader = Reader(pipeline.switch, pipeline.translator, pipeline.digests.configs())
             for pattern in patterns:
                 try:
+                    enums.check(pattern)
                     found += reader.read(pattern)
                     errors.append(error_of())
                 except EntityError as error:
@@ -359,6 +361,7 @@ class _Batch:
         """None: it is wrong, and its error says why."""
         update = self.updates[i]
         try:
+            enums.check(update)
             if update.entity.WhichOneof("entity") == "digest_entry":
                 type_ = p4.Update.Type.Name(update.type)
                 if type_ == "UNSPECIFIED":

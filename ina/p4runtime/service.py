@@ -17,6 +17,7 @@ with extra("p4runtime"):
 from ina.p4runtime.arbitration import Arbitration, Controller, Refused
 from ina.p4runtime.device import CODES, PIPELINE_ACTIONS, BatchError, Device
 from ina.p4runtime.messages import Status, p4
+from ina.rpc import enums
 from ina.rpc.connections import Access
 from ina.switch import EntityError
 
@@ -116,6 +117,7 @@ class Server:
 
     def _write(self, request: Any, context: Any) -> Any:
         def write() -> Any:
+            enums.check(request, skip="updates")
             with self._lock:
                 self._arbitration.check(request)
                 self.device.write(request.updates, request.atomicity != p4.WriteRequest.CONTINUE_ON_ERROR)
@@ -136,6 +138,7 @@ class Server:
 
     def _set_pipeline(self, request: Any, context: Any) -> Any:
         def set_pipeline() -> Any:
+            enums.check(request, skip="config")
             action = p4.SetForwardingPipelineConfigRequest.Action.Name(request.action)
             with self._lock:
                 self._arbitration.check(request)
@@ -154,6 +157,7 @@ class Server:
 
     def _get_pipeline(self, request: Any, context: Any) -> Any:
         def get_pipeline() -> Any:
+            enums.check(request)
             self._check_device(request)
             response = p4.GetForwardingPipelineConfigResponse()
             given = self.device.given_config()
