@@ -151,6 +151,24 @@ def test_statistics_on_request_and_a_clean_end(tmp_path):
         assert_no_mbuf_is_lost(running.stop())
 
 
+@pytest.mark.parametrize("killed", [1, 2])
+def test_the_name_of_a_killed_job_is_free(tmp_path, killed):
+    """Each run is a job of its own: also after one whose workers were killed."""
+    with memif(tmp_path, 2, "--control", tmp_path / "control") as running:
+        pair = workers(tmp_path, 2, "--control", tmp_path / "control", "--size", "64k", "--duration", 60)
+        try:
+            assert all(process.line() for process in pair)
+            for process in pair[-killed:]:
+                process.process.kill()
+            assert all(process.end()[0] != 0 for process in pair)
+        finally:
+            for process in pair:
+                process.kill()
+        again = workers(tmp_path, 2, "--control", tmp_path / "control", "--verify", "--size", "64k", "--repeat", 2)
+        assert all(said["all_reduces"] == 2 and said["verified"] for said in summaries(again))
+        running.stop()
+
+
 def test_a_flood_hides_no_deadline(tmp_path):
     """The device always has a full burst of frames that are nobody's: the worker still sends, and still gives up in time."""
     with memif(tmp_path, 2, "--control", tmp_path / "control"):

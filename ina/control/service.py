@@ -29,6 +29,7 @@ was admitted and that nobody has joined is its asker's: it is over with that con
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import time
@@ -58,6 +59,14 @@ JOBS = 64  # of a user who is not the switch's owner
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
 
 log = logging.getLogger("ina.switch")
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a job is over, as its late workers are told until then (monotonic seconds)."""
+
+    reason: str
+    until: float
 
 
 @dataclass(eq=False)
@@ -127,7 +136,7 @@ class Service:
         self.principals: dict[str, Principal] = {}  # by job: who asked for it first
         self.left: dict[str, set[int]] = {}  # by job: workers that have left in peace
         self.refusals: OrderedDict[tuple[str, str], Refusal] = OrderedDict()
-        self.failures: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self.failures: OrderedDict[tuple[str, str], Failure] = OrderedDict()
         self.pending: list[Pending] = []
         self.leases: dict[str, Lease] = {}  # by job
         self.operations: dict[type, Callable[[Session, list[int], Any], dict]] = {
@@ -222,7 +231,9 @@ class Service:
     def _check_owner(self, principal: Principal, rule: Rule, job: str, token: str) -> None:
         """Raises AdmissionError: the job is another's, or has failed."""
         if failure := self.failures.get((job, token)):
-            raise AdmissionError("failed", failure)
+            if failure.until > time.monotonic():
+                raise AdmissionError("failed", failure.reason)
+            del self.failures[job, token]
         by_switch = rule.or_switch and not token and self.access.role(principal) is Role.OWNER
         if (owner := self._owner(job)) is not None and not by_switch:
             JobOwner(owner, self.tokens.get(job, "")).check(job, principal, token)
@@ -495,10 +506,15 @@ class Service:
 
     def fail(self, job: str, reason: str) -> None:
         """The job cannot go on: its workers are told, and hung up after GRACE, so that results which are under way arrive."""
-        _remember(self.failures, (job, self.tokens.get(job, "")), reason)
+        self.remember_failure(job, self.tokens.get(job, ""), reason)
         for member in self.members(job):
             member.send({"event": "failed", "reason": reason}, [])
             member.hang_up_at = member.hang_up_at or time.monotonic() + GRACE
+
+    def remember_failure(self, job: str, token: str, reason: str) -> None:
+        """For workers of the job that come late. A token is one run's; without one the name is all that there is, and another
+        run may have it soon, or at once where everybody had come (over)."""
+        _remember(self.failures, (job, token), Failure(reason, math.inf if token else time.monotonic() + JOINING))
 
     def members(self, job: str) -> Iterator[Session]:
         """Workers of the job that are here and have not left."""
@@ -518,6 +534,8 @@ class Service:
         if job not in self.controller.jobs:
             return
         ended = self.controller.jobs[job]
+        if len(ended.attached) == ended.workers:
+            self.failures.pop((job, ""), None)
         self.controller.release(job)
         if self.upstream:
             self.upstream.remove(ended.number)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 from ina.control.access import Principal
 from ina.control.controller import Controller
@@ -38,7 +38,9 @@ class Jobs(Protocol):
     tokens: dict[str, str]
     principals: dict[str, Principal]
     left: dict[str, set[int]]
-    failures: MutableMapping[tuple[str, str], str]
+    failures: Mapping[tuple[str, str], Any]  # by name and token
+
+    def remember_failure(self, job: str, token: str, reason: str) -> None: ...
 
     def members(self, job: str) -> Iterator[Member]: ...
 
@@ -101,7 +103,7 @@ class Watch:
         service, self.awaited = self.service, {}
         self.earlier.clear()
         for name in list(self.controller.jobs):
-            service.failures[name, service.tokens.pop(name, "")] = f"job {name!r} is over: {why}"
+            service.remember_failure(name, service.tokens.pop(name, ""), f"job {name!r} is over: {why}")
             service.principals.pop(name, None)
             service.left.pop(name, None)
             self.controller.release(name)
