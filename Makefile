@@ -5,6 +5,7 @@
 #   NAME     experiment (make experiment)          WORLD    where it runs: local, testbed, auto (make run), virtual
 #   SWITCH   of the testbed: embedded, process, bmv2; anywhere: tna, the protocol's program for Tofino
 #   PROTOCOL what switch and workers speak (make run): switchml, atp, ps, or the path of your own program
+#   TORCH    what is installed: cpu (default), or cuda, which is 3 GB; TORCH_INDEX: address of a package index with CPU builds
 
 VENV    ?= .venv
 PYTHON  ?= python3
@@ -14,6 +15,9 @@ WORLD   ?=
 SWITCH  ?=
 PROTOCOL?=
 TESTS   ?= tests
+TORCH   ?= cpu
+TORCH_INDEX ?=
+export TORCH TORCH_INDEX
 RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
@@ -84,8 +88,8 @@ wanted = $$($(RUN) -c 'import tomllib; p = tomllib.load(open("pyproject.toml", "
 	print(*p["dependencies"], *(r for e in "$(1)".split() for r in p["optional-dependencies"][e]))')
 
 $(VENV)/installed: pyproject.toml constraints.txt | $(VENV)/pyvenv.cfg
-	@echo '==> Python packages (torch is the large one)'
-	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt setuptools cffi $(call wanted,torch report data))
+	@echo '==> Python packages: what is missing, and how large it is'
+	@.ci/install $(RUN) setuptools cffi $(call wanted,torch report data)
 	@touch $@
 
 $(VENV)/built: $(SOURCES) setup.py pyproject.toml | $(VENV)/installed
@@ -96,12 +100,12 @@ $(VENV)/built: $(SOURCES) setup.py pyproject.toml | $(VENV)/installed
 
 $(VENV)/p4runtime: pyproject.toml constraints.txt | $(VENV)/installed
 	@echo '==> P4Runtime'
-	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt $(call wanted,p4runtime))
+	@.ci/install $(RUN) $(call wanted,p4runtime)
 	@touch $@
 
 $(VENV)/tested-with: pyproject.toml constraints.txt | $(VENV)/installed
 	@echo '==> test tools'
-	@$(call quietly,$(VENV)/bin/pip install -c constraints.txt $(call wanted,dev p4runtime ray))
+	@.ci/install $(RUN) $(call wanted,dev p4runtime ray)
 	@$(call quietly,$(VENV)/bin/pip install --no-deps mlc-chakra)
 	@touch $@
 
