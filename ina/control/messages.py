@@ -40,7 +40,7 @@ def decode(line: bytes) -> dict[str, Any]:
     """The JSON object that ``line`` is. Raises Malformed."""
     try:
         _check_depth(line)
-        message = json.loads(line.decode(), object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
+        message = _JSON.decode(line.decode())
     except Malformed:
         raise
     except ValueError as error:  # of JSON, or of UTF-8
@@ -51,6 +51,8 @@ def decode(line: bytes) -> dict[str, Any]:
 
 
 def _check_depth(line: bytes) -> None:
+    if line.count(b"[") + line.count(b"{") <= MAX_DEPTH:
+        return
     depth = 0
     for token in _TOKENS.finditer(line):
         bracket = token[0][:1]
@@ -75,6 +77,9 @@ def _integer(text: str) -> int:
 
 def _constant(text: str) -> Any:
     raise Malformed(f"{text} is no JSON number")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_object, parse_int=_integer, parse_constant=_constant)
 
 
 def _kind(value: object) -> str:
