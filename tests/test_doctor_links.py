@@ -56,6 +56,19 @@ def test_foreign_datagrams_are_not_counted(agent):
         links.probe("127.0.0.1", 0)
 
 
+def test_answers_are_not_answered(agent):
+    """Else one forged sender would set two agents against each other for as long as they run."""
+    with links.open_socket(("127.0.0.1", 0)) as sock:
+        sock.settimeout(60)
+        probe = links.HEAD.pack(links.MAGIC, b"12345678", 7)
+        sock.sendto(probe, ("127.0.0.1", links.PORT))
+        answer = sock.recv(100)
+        assert answer == links.HEAD.pack(links.ANSWER, b"12345678", 7)
+        sock.sendto(answer, ("127.0.0.1", links.PORT))
+        sock.sendto(links.HEAD.pack(links.MAGIC, b"12345678", 8), ("127.0.0.1", links.PORT))
+        assert sock.recv(100)[-1] == 8, "the next one is that of the probe"
+
+
 def test_the_command(agent, capsys):
     assert cli.main(["doctor", "--target", "tofino", "--peer", "127.0.0.1", "--interface", "lo", "--count", "64", "--json"]) == 0
     found = {each["what"]: each for each in json.loads(capsys.readouterr().out)}

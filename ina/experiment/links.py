@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 PORT = 5589
-MAGIC = b"ina?"
+MAGIC, ANSWER = b"ina?", b"ina!"  # an answer is not answered: no forged sender sets two agents against each other
 HEAD = struct.Struct("!4s8sI")  # magic, this probe run, number
 MOST = 100_000  # probes
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # ip(7)
@@ -37,7 +37,7 @@ def open_socket(bind: tuple[str, int], whole: bool = True) -> socket.socket:
 
 
 def answer(seconds: float, bind: str = "0.0.0.0", port: int = PORT) -> int:
-    """Sends every probe back to where it came from; returns how many after `seconds`. Raises OSError."""
+    """Answers every probe where it came from; returns how many after `seconds`. Raises OSError."""
     end, count = time.monotonic() + seconds, 0
     with open_socket((bind, port)) as sock:
         sock.setblocking(False)
@@ -47,7 +47,7 @@ def answer(seconds: float, bind: str = "0.0.0.0", port: int = PORT) -> int:
             try:
                 data, peer = sock.recvfrom(65536)
                 if data.startswith(MAGIC):
-                    sock.sendto(data, peer)
+                    sock.sendto(ANSWER + data[len(MAGIC) :], peer)
                     count += 1
             except OSError:  # one that cannot be answered is one that is lost
                 continue
@@ -112,7 +112,7 @@ def _collect(sock: socket.socket, run: bytes, sent: dict[int, float], found: Pro
             continue
         if len(data) >= HEAD.size:
             magic, whose, number = HEAD.unpack_from(data)
-            if magic == MAGIC and whose == run and number in sent:
+            if magic == ANSWER and whose == run and number in sent:
                 found.rtts.append(time.monotonic() - sent.pop(number))
                 found.answered += 1
 
