@@ -188,7 +188,7 @@ def test_the_process_refuses_a_program_of_another_architecture():
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == "ina: tna_forward.p4 is a program for tna, and this switch takes v1model"
     done = subprocess.run([*command, "--pipes", "7"], capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert done.returncode == 1 and "--pipes 7: expected 1 to 4" in done.stderr
+    assert done.returncode == 2 and "--pipes: 7: expected 0 to 4" in done.stderr
 
 
 def test_the_explorer_takes_all_pipes_back(program):
