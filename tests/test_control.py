@@ -210,6 +210,19 @@ def test_other_parameters_than_the_job_was_admitted_with(served):
     second.close()
 
 
+def test_a_defect_below_the_operations_costs_one_connection(served, monkeypatch):
+    monkeypatch.setattr("ina.control.http.answer", lambda *_: {}["defect"])
+    monkeypatch.setattr("ina.control.server.HTTP_PATIENCE", 1e6)  # that is not why
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(60)
+        sock.connect("\0" + served[0])
+        sock.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        assert sock.recv(100) == b""
+    client = Client(served[0])
+    assert client.ping()["slots"] == 64
+    client.close()
+
+
 WORKER = """
 import sys, time
 from ina.control.client import Client

@@ -277,6 +277,9 @@ class Server:
             self._answer(client)
         except ChannelClosed as error:
             self._drop(client, str(error))
+        except Exception as error:  # what service.py has not answered itself: it would come again and again
+            log.exception("this should not have happened; please report it")
+            self._drop(client, f"the switch process has a defect: {error!r}")
 
     def _answer(self, client: Client) -> None:
         """What has come whole, as long as the answers are taken. Raises ChannelClosed."""
