@@ -146,14 +146,22 @@ void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict wire, size
 enum { DIGIT_BITS = 24, DIGIT_MASK = (1 << DIGIT_BITS) - 1 };
 static_assert(INA_EXACT_WORDS * DIGIT_BITS >= 277 + 5 && INA_EXACT_WORKERS == 32, "32 of the largest floats fit");
 
-int ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count)
+/* What is not finite has no digits, but counts above those of the highest, where 32 workers' finite values reach at most 2^18:
+ * +inf by one POSITIVE, -inf by one NEGATIVE, NaN by one of each, since inf + -inf is NaN, too. */
+enum { POSITIVE = 1 << 19, NEGATIVE = 1 << 25, COUNT_MASK = 63 };
+static_assert((int)INA_EXACT_WORKERS <= COUNT_MASK && (int64_t)INA_EXACT_WORKERS * (NEGATIVE + POSITIVE) + (1 << 18) < INT32_MAX
+              && (COUNT_MASK + 1) * POSITIVE == NEGATIVE, "the counts of 32 workers, and their digits, in one word");
+
+void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count)
 {
     memset(wire, 0, count * INA_EXACT_WORDS * 4);
-    for (size_t i = 0; i < count; i++)
-        if ((bits_of(x[i]) & 0x7f800000u) == 0x7f800000u)
-            return INA_EXP_NONFINITE;
     for (size_t i = 0; i < count; i++, wire += INA_EXACT_WORDS * 4) {
         const uint32_t bits = bits_of(x[i]), biased = bits >> 23 & 0xff;
+        if (biased == 0xff) {
+            const int nan = (bits & 0x7fffff) != 0;
+            store_be32(wire + (INA_EXACT_WORDS - 1) * 4, nan ? POSITIVE + NEGATIVE : bits >> 31 ? NEGATIVE : POSITIVE);
+            continue;
+        }
         const uint64_t mantissa = (bits & 0x7fffff) | (biased ? 0x800000 : 0);
         const uint32_t position = biased ? biased - 1 : 0;
         const uint64_t shifted = mantissa << position % DIGIT_BITS;
@@ -162,7 +170,6 @@ int ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count)
         store_be32(digit, bits >> 31 ? -low : low);
         store_be32(digit + 4, bits >> 31 ? -high : high);
     }
-    return INA_EXP_MIN;
 }
 
 /* Carries upwards: every digit becomes 0 <= d < 2^24, the top one keeps the rest and the sign. */
@@ -177,6 +184,10 @@ static void carry_digits(int64_t *d)
 /* Digits of any sign -> the nearest float32 of their value / divisor, ties to even, rounded once. */
 static float round_digits(const uint8_t *wire, int divisor)
 {
+    const uint32_t counts = load_be32(wire + (INA_EXACT_WORDS - 1) * 4) + (1 << 18); /* the digit may be negative */
+    const int positive = counts / POSITIVE & COUNT_MASK, negatives = (int)(counts / NEGATIVE);
+    if (positive || negatives)
+        return positive && negatives ? NAN : positive ? INFINITY : -INFINITY;
     int64_t d[INA_EXACT_WORDS + 1] = {0}; /* d[0] is a guard digit below the unit 2^-149, for the quotient */
     for (int i = 0; i < INA_EXACT_WORDS; i++)
         d[i + 1] = (int32_t)load_be32(wire + 4 * i);
@@ -217,8 +228,12 @@ static float round_digits(const uint8_t *wire, int divisor)
     return negative ? -magnitude : magnitude;
 }
 
-void ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor)
+int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor)
 {
-    for (size_t i = 0; i < count; i++)
+    int finite = 1;
+    for (size_t i = 0; i < count; i++) {
         x[i] = round_digits(wire + i * INA_EXACT_WORDS * 4, divisor);
+        finite &= (bits_of(x[i]) & 0x7f800000u) != 0x7f800000u;
+    }
+    return finite;
 }

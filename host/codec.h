@@ -25,9 +25,9 @@ void ina_codec_decode(float *x, const uint8_t *wire, size_t count, int exponent,
 void ina_codec_put_int32(uint8_t *wire, const int32_t *x, size_t count);
 void ina_codec_get_int32(int32_t *x, const uint8_t *wire, size_t count);
 /* Exact code for tiny tensors: each float32 as INA_EXACT_WORDS signed digits of a 2^-149-based fixed-point number, so
- * that sums of up to INA_EXACT_WORKERS are exact in every word and no exponent needs to be agreed first. Returns
- * INA_EXP_NONFINITE if a value is NaN or infinite (its digits are then zero), else INA_EXP_MIN. */
-int ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count);
-void ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor); /* rounded once */
+ * that sums of up to INA_EXACT_WORKERS are exact in every word and no exponent needs to be agreed first. Infinities and NaN
+ * are what IEEE 754 makes of them, for their own element alone. */
+void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count);
+int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor); /* rounded once; 1: all are finite */
 
 #endif

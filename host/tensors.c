@@ -124,11 +124,10 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
 
 /* ---- what a packet carries --------------------------------------------------------------------------------------- */
 
-static int encode_open(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint8_t *wire)
+static void encode_open(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint8_t *wire)
 {
     const struct ina_op *op = &ts->op[handle];
     const uint32_t words = INA_FINGERPRINT_WORDS;
-    int exponent = INA_EXP_MIN;
     ina_codec_put_int32(wire, (const int32_t *)ts->fingerprint[handle], words);
     wire += 4 * words;
     uint64_t used = 0;
@@ -136,11 +135,10 @@ static int encode_open(const struct ina_tensors *ts, const struct ina_tensor *t,
         ina_codec_put_int32(wire, t->in, op->count);
         used = op->count;
     } else if (op->is_inline) {
-        exponent = ina_codec_encode_exact(wire, t->in, op->count);
+        ina_codec_encode_exact(wire, t->in, op->count);
         used = op->count * INA_EXACT_WORDS;
     }
     memset(wire + 4 * used, 0, 4 * (ts->values - words - used));
-    return exponent;
 }
 
 /* A block that is not of floats with agreed exponents. */
@@ -170,7 +168,7 @@ int ina_tensors_encode_other(const struct ina_tensors *ts, const struct ina_tens
     const uint64_t p = seq - op->first;
     int exponent = INA_EXP_MIN;
     if (p == 0)
-        exponent = encode_open(ts, t, handle, wire);
+        encode_open(ts, t, handle, wire);
     else if (p >= op->ahead)
         exponent = encode_block(ts, op, t, p - op->ahead, wire);
     return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, t, p) : exponent;
@@ -184,21 +182,13 @@ int ina_tensors_needs_floats(const struct ina_tensors *ts, uint32_t handle, uint
            && ts->agreed[ina_tensors_exponent_at(ts, op, p - op->ahead)] == INA_EXP_NONFINITE;
 }
 
-/* The floats of packet p: a block, or a small tensor. */
-static uint64_t floats_of(const struct ina_tensors *ts, const struct ina_op *op, uint64_t p, uint64_t *at)
-{
-    *at = op->is_inline ? 0 : (p - op->ahead) * ts->values;
-    return op->is_inline ? op->count : ina_tensors_block_values(ts, op, p - op->ahead);
-}
-
 int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
                               uint8_t *wire)
 {
     const struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
-    const uint64_t p = seq - op->first;
-    uint64_t at;
-    const uint64_t count = floats_of(ts, op, p, &at);
+    const uint64_t p = seq - op->first, block = p - op->ahead;
+    const uint64_t count = ina_tensors_block_values(ts, op, block), at = block * ts->values;
     ina_codec_put_int32(wire, (const int32_t *)t->in + at, count); /* the bits as they are, swapped */
     memset(wire + 4 * count, 0, 4 * (ts->values - count));
     return ina_tensors_carries_exponent(op, p) ? ina_tensors_exponent(ts, op, t, p) : INA_EXP_MIN;
@@ -216,23 +206,20 @@ static int agrees(const struct ina_tensors *ts, uint32_t handle, const uint8_t *
     return 1;
 }
 
-static void decode_inline(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t,
-                          const struct ina_result *result)
+static void decode_inline(const struct ina_op *op, const struct ina_tensor *t, const uint8_t *wire,
+                          struct ina_worker_stats *stats)
 {
-    const uint8_t *wire = result->wire + 4 * INA_FINGERPRINT_WORDS;
+    wire += 4 * INA_FINGERPRINT_WORDS;
     if (op->dtype == INA_INT32)
         ina_codec_get_int32(t->out, wire, op->count);
-    else if (result->exponent == INA_EXP_NONFINITE)
-        ina_codec_decode(t->out, wire, op->count, INA_EXP_NONFINITE, (int)ts->shift, 1);
-    else
-        ina_codec_decode_exact(t->out, wire, op->count, (int)op->divisor);
+    else if (!ina_codec_decode_exact(t->out, wire, op->count, (int)op->divisor))
+        stats->nonfinite_blocks++;
 }
 
 static void decode_floats(const struct ina_tensors *ts, const struct ina_op *op, const struct ina_tensor *t, uint64_t p,
                           const uint8_t *wire)
 {
-    uint64_t at;
-    const uint64_t count = floats_of(ts, op, p, &at);
+    const uint64_t block = p - op->ahead, count = ina_tensors_block_values(ts, op, block), at = block * ts->values;
     float *out = (float *)t->out + at;
     ina_codec_get_int32((int32_t *)out, wire, count);
     if (op->average)
@@ -274,31 +261,27 @@ enum ina_outcome ina_tensors_take(struct ina_tensors *ts, const struct ina_tenso
 {
     struct ina_op *op = &ts->op[handle];
     const struct ina_tensor *t = &tensors[handle];
-    const int block = p >= op->ahead, open_floats = op->is_inline && op->dtype == INA_FLOAT32;
+    const int block = p >= op->ahead;
     if (result->floats) {
-        if (!result->wire || !(open_floats || (op->dtype == INA_FLOAT32 && block)))
+        if (!result->wire || op->dtype != INA_FLOAT32 || !block)
             return INA_OUTCOME_MALFORMED;
         decode_floats(ts, op, t, p, result->wire);
         stats->float_blocks++;
         return INA_OUTCOME_OK;
     }
-    const int overflown = result->exponent == INA_EXP_NONFINITE && ts->floats
-                          && (open_floats || (block && op->dtype == INA_FLOAT32 && !op->exponents));
+    const int overflown = result->exponent == INA_EXP_NONFINITE && ts->floats && block && op->dtype == INA_FLOAT32
+                          && !op->exponents;
     if ((result->wire != NULL) != (p == 0 || block) && !(overflown && !result->wire))
         return INA_OUTCOME_MALFORMED;
-    if (p == 0 && result->wire) {
+    if (p == 0) {
         const enum ina_outcome outcome = opened(ts, handle, !agrees(ts, handle, result->wire), culprit);
         if (outcome != INA_OUTCOME_OK)
             return outcome;
+        if (op->is_inline)
+            decode_inline(op, t, result->wire, stats);
     }
-    if (overflown) {
-        op->opened |= p == 0; /* without values there is nothing to compare: others have */
+    if (overflown)
         return INA_OUTCOME_FLOATS;
-    }
-    if (p == 0 && op->is_inline) {
-        decode_inline(ts, op, t, result);
-        stats->nonfinite_blocks += op->dtype == INA_FLOAT32 && result->exponent == INA_EXP_NONFINITE;
-    }
     if (block) { /* of fixed point */
         const struct ina_sums sums = ina_tensors_sums(ts, handle, p - op->ahead, result->wire);
         stats->nonfinite_blocks += sums.exponent == INA_EXP_NONFINITE;

@@ -78,7 +78,7 @@ static inline enum ina_contents ina_tensors_contents(const struct ina_tensors *t
 }
 /* Is it known already that integers cannot carry this packet's block? (A NaN, an infinity, or beyond 2^126.) */
 int ina_tensors_needs_floats(const struct ina_tensors *ts, uint32_t handle, uint64_t seq);
-/* As encode, with the packet's block, or its small tensor, as big-endian float32 (zeros behind). */
+/* As encode, with the packet's block as big-endian float32 (zeros behind). */
 int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_tensor *tensors, uint32_t handle, uint64_t seq,
                               uint8_t *wire);
 

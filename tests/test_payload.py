@@ -19,8 +19,8 @@ from ina.experiment.config import AllReduce, Sharing, Workload
 from ina.transport.ports import Faults
 
 need("cc")
-# What follows from values: sums that overflowed, and the bytes that were compared or stored.
-OF_VALUES = {"digest", "memory", "overflows"}
+# What follows from values: sums that overflowed or are not finite, and the bytes that were compared or stored.
+OF_VALUES = {"digest", "memory", "overflows", "nonfinite_blocks"}
 
 
 def program(name, pool, values=32):

@@ -168,7 +168,7 @@ def test_tsi_wraps():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("size", [1, 2, 300])
-def test_nonfinite_blocks_are_nan_on_every_rank(bad, size):
+def test_nonfinite_blocks_are_nan_on_every_rank_and_small_tensors_exact(bad, size):
     rows = tensors(3, size, np.float32, 1)
     before = rows.copy()
     at = min(size - 1, 70)
@@ -176,9 +176,13 @@ def test_nonfinite_blocks_are_nan_on_every_rank(bad, size):
     network = Network(3, FAULTS[2], 1)
     reduce(network, rows)
     all_done(network, 1)
-    block = np.isnan(rows[0])
-    assert block[at] and block.sum() == (size if size < 3 else 32)
-    assert all((np.isnan(row) == block).all() for row in rows)
+    block = ~np.isfinite(rows[0])
+    if size < 3:  # in the exact code: the value itself, and no other
+        np.testing.assert_equal(rows[0][at], np.float32(bad))
+        assert block.sum() == 1
+    else:
+        assert np.isnan(rows[0][at]) and np.isnan(rows[0][block]).all() and block.sum() == 32
+    assert all(row.tobytes() == rows[0].tobytes() for row in rows)
     np.testing.assert_allclose(rows[0][~block], before.sum(axis=0)[~block], atol=1e-3)
     assert [w.stats["nonfinite_blocks"] for w in network.workers] == [1] * 3
 

@@ -76,15 +76,18 @@ def decode_int32(wire: np.ndarray) -> np.ndarray:
     return out
 
 
-def encode_exact(x: np.ndarray) -> tuple[np.ndarray, int]:
-    """Exact code of a float32 array: ``>i4`` of shape ``x.shape + (EXACT_WORDS,)``, and EXP_MIN or EXP_NONFINITE."""
+def encode_exact(x: np.ndarray) -> np.ndarray:
+    """Exact code of a float32 array, also of infinities and NaN: ``>i4`` of shape ``x.shape + (EXACT_WORDS,)``."""
     out = np.empty((*x.shape, EXACT_WORDS), WIRE)
     source = _pointer("float *", x, np.float32, "x")
-    return out, lib.ina_codec_encode_exact(_pointer("uint8_t *", out, WIRE, "out"), source, x.size)
+    lib.ina_codec_encode_exact(_pointer("uint8_t *", out, WIRE, "out"), source, x.size)
+    return out
 
 
 def decode_exact(wire: np.ndarray, divisor: int = 1) -> np.ndarray:
-    """float32 nearest to the exact sum / ``divisor`` (1..32), ties to even; ``wire`` is the sum of encodings."""
+    """float32 nearest to the exact sum / ``divisor`` (1..32), ties to even; ``wire`` is the sum of up to 32 encodings.
+
+    Infinities and NaN are what IEEE 754 makes of them."""
     _check_workers(divisor)
     if wire.ndim == 0 or wire.shape[-1] != EXACT_WORDS:
         raise ValueError(f"wire: shape {wire.shape}, expected a last dimension of {EXACT_WORDS}")

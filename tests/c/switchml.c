@@ -134,10 +134,10 @@ static void exact_code(void)
             uint32_t bits = draw(UINT32_MAX);
             memcpy(&x[i], &bits, 4);
         }
-        if (ina_codec_encode_exact(wire, x, 3) == INA_EXP_NONFINITE)
-            continue;
+        ina_codec_encode_exact(wire, x, 3);
         ina_codec_decode_exact(y, wire, 3, 1);
-        CHECK(x[0] == y[0] && x[1] == y[1] && x[2] == y[2]);
+        for (int i = 0; i < 3; i++)
+            CHECK(x[i] == y[i] || (x[i] != x[i] && y[i] != y[i]));
         for (int e = INA_EXP_MIN; e <= INA_EXP_MAX; e += 37)
             ina_codec_encode(wire, x, 3, e, 25);
     }
