@@ -25,6 +25,7 @@ import torch.distributed.distributed_c10d as c10d
 
 from ina.backend import spans, sums, world
 from ina.backend.counters import COUNTERS
+from ina.backend.eager import all_eager
 from ina.backend.launcher import end_with_launcher
 from ina.backend.settings import Options, Settings
 from ina.backend.spans import open_trace, span
@@ -401,6 +402,7 @@ for _collective in (*DELEGATED, "allreduce", "allreduce_coalesced", "reduce", "r
                     "allgather_into_tensor_coalesced", "all_gather_single_coalesced"):  # fmt: skip
     if hasattr(dist.ProcessGroup, _collective):
         setattr(InaProcessGroup, _collective, staged(getattr(InaProcessGroup, _collective)))
+all_eager(InaProcessGroup)
 
 
 def _listed(tensors) -> list[torch.Tensor]:

@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from ina.backend import spans
 from ina.backend.counters import COUNTERS
+from ina.backend.eager import all_eager
 from ina.backend.spans import span
 from ina.backend.sums import Sum
 
@@ -66,6 +67,7 @@ class Completer:
             thread.join(timeout)
 
 
+@all_eager
 class LazyWork(dist.Work):
     """Work whose end ``_look`` finds; subclasses define it.
 
@@ -155,6 +157,7 @@ class LazyWork(dist.Work):
             self._future.set_result(self._outputs)
 
 
+@all_eager
 class SwitchWork(LazyWork):
     """A collective through the switch: one sum or several, which it submits in order and waits for in order."""
 
@@ -213,6 +216,7 @@ class SwitchWork(LazyWork):
         return True
 
 
+@all_eager
 class CopyBackWork(LazyWork):
     """Work of Gloo on contiguous copies; at its end they are copied back."""
 
