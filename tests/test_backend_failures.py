@@ -147,13 +147,97 @@ def test_ranks_that_disagree_before_a_parameter_server(tmp_path):
 
 def disagree(tmp_path, ours, theirs, **env):
     results = run(tmp_path, 2, f"""
-        rank, n = start(20)
+        rank, n = start(60)
         began = time.monotonic()
         try: dist.all_reduce({ours}) if rank == 0 else dist.all_reduce({theirs})
         except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
         dist.destroy_process_group()
     """, **env)
-    failures(results, [0, 1], "the ranks do not agree on this collective", 5)
+    failures(results, [0, 1], "the ranks do not agree on this collective", 40)
+    failures(results, [0, 1], "rank 0 is in allreduce", 40)
+    failures(results, [0, 1], "rank 1 is in allreduce", 40)
+
+
+@pytest.mark.parametrize(("ours", "theirs", "words"), [
+    ("dist.all_reduce(torch.ones(3))", "dist.all_reduce(torch.ones(3, dtype=torch.float64))",
+     ["rank 0 is in allreduce SUM of float32, 3 words (through the switch)",
+      "rank 1 is in allreduce (SUM of float64) (through Gloo)"]),
+    ("dist.all_to_all_single(torch.ones(2), torch.ones(2))", "dist.barrier()",
+     ["(not a sum) (through Gloo); rank 1 is in barrier", "rank 0 is in all"]),
+])
+def test_ranks_that_wait_in_different_ways_find_out_soon(tmp_path, ours, theirs, words):
+    """One through the switch, one through Gloo: neither would ever hear of the other."""
+    results = run(tmp_path, 2, f"""
+        rank, n = start(60)
+        dist.all_reduce(torch.ones(3)); meet()
+        began = time.monotonic()
+        try: {ours} if rank == 0 else {theirs}
+        except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+        try: dist.all_reduce(torch.ones(3))
+        except RuntimeError as error: say(again=str(error))
+    """)
+    for text in (*words, "the ranks do not agree on the group's collective #2"):
+        failures(results, [0, 1], text, 40)
+    assert all(text in rank.said["again"] for rank in results for text in words)
+
+
+def test_a_rank_that_is_only_late_is_waited_for(tmp_path):
+    """Longer than it takes to call the roll, whichever way the others wait."""
+    for said in succeed(run(tmp_path, 2, """
+        rank, n = start(60)
+        from ina.backend import roll_call
+        roll_call.PATIENCE = 0.1
+        for dtype in (torch.float32, torch.float64):
+            if rank == 0: time.sleep(1)
+            tensor = torch.ones(3, dtype=dtype); dist.all_reduce(tensor); assert (tensor == 2).all()
+        works = [dist.all_reduce(torch.ones(3, dtype=dtype), async_op=True) for dtype in (torch.float32, torch.float64)]
+        if rank == 0: time.sleep(1)
+        for work in works if rank else works[::-1]: work.wait()
+        say(well=True)
+        dist.destroy_process_group()
+    """)):
+        assert said["well"]
+
+
+HANDLER = """
+rank, n = start(30)
+dist.all_reduce(torch.ones(3))
+began = time.monotonic()
+def handler(*_):
+    say(handling=time.monotonic() - began)
+    {handler}
+signal.signal(signal.SIGUSR1, handler)
+import threading
+if rank == 0: threading.Timer(1, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+if rank == 1: time.sleep(25)
+try:
+    {collective}
+except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
+"""
+
+
+@pytest.mark.parametrize("collective", ["dist.all_reduce(torch.ones(1000))",
+                                        "dist.all_reduce(torch.ones(9, dtype=torch.float64))"])
+def test_a_collective_in_a_signal_handler_within_another_fails_at_once(tmp_path, collective):
+    results = run(tmp_path, 2, HANDLER.format(handler="dist.broadcast(torch.ones(1), 0)", collective=collective))
+    failures(results, [0], "broadcast was begun by a signal handler while this thread is in allreduce", 20)
+
+
+def test_a_group_can_be_destroyed_by_a_signal_handler_within_a_collective(tmp_path):
+    handler, collective = "dist.destroy_process_group()", "dist.all_reduce(torch.ones(9))"
+    results = run(tmp_path, 2, HANDLER.format(handler=handler, collective=collective))
+    failures(results, [0], "was destroyed with", 20)
+
+
+def test_a_signal_handler_between_collectives_may_have_its_own(tmp_path):
+    for said in succeed(run(tmp_path, 2, """
+        rank, n = start(30)
+        signal.signal(signal.SIGUSR1, lambda *_: dist.broadcast(tensor, 0))
+        tensor = torch.full((3,), rank + 1.0); os.kill(os.getpid(), signal.SIGUSR1)
+        say(tensor=tensor.tolist())
+        dist.destroy_process_group()
+    """)):
+        assert said["tensor"] == [1.0] * 3
 
 
 def test_time_out_names_who_is_missing(tmp_path, protocol):

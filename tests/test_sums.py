@@ -10,22 +10,32 @@ torch = pytest.importorskip("torch", reason="the back end needs torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from ina.backend import sums  # noqa: E402
 from ina.backend.sums import extremum, ordered, placement, reduction, summable, words  # noqa: E402
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.complex64]
 
 
-def switch(sums) -> None:
-    """What the switch and its workers do to the ranks' buffers."""
-    wide = torch.int64 if sums[0].buffer.dtype == torch.int32 else torch.float64
-    stacked = torch.stack([each.buffer.to(wide) for each in sums])
-    total = stacked.amax(0) if sums[0].maximum else stacked.sum(0)
-    for each in sums:
-        assert each.buffer.is_contiguous() and each.buffer.dim() == 1 and each.average == sums[0].average
-        each.buffer.copy_(total / len(sums) if each.average else total)
-        if each.decode is not None:
-            each.decode()
+def switch(ranks) -> None:
+    """What the switch and its workers do to the ranks' sums, one after the other, as they are begun and ended."""
+    for of_ranks in zip(*ranks, strict=True):
+        buffers = [each.begin() for each in of_ranks]
+        wide = torch.int64 if buffers[0].dtype == torch.int32 else torch.float64
+        stacked = torch.stack([buffer.to(wide) for buffer in buffers])
+        total = stacked.amax(0) if of_ranks[0].maximum else stacked.sum(0)
+        for each, buffer in zip(of_ranks, buffers, strict=True):
+            assert buffer.is_contiguous() and buffer.dim() == 1 and each.average == of_ranks[0].average
+            assert buffer.numel() == each.elements and buffer.dtype == each.dtype
+            buffer.copy_(total / len(of_ranks) if each.average else total)
+            each.end()
+            assert each.buffer is None
+
+
+@pytest.fixture(params=[24, sums.STAGE], ids=["pieces", "whole"], autouse=True)
+def stage(request, monkeypatch):
+    """Pieces of two int64 or six others."""
+    monkeypatch.setattr(sums, "STAGE", request.param)
 
 
 def random(dtype, shape, generator):
@@ -101,6 +111,35 @@ def test_premultiplied_sum_keeps_its_inputs_apart():
     assert ranks[0].tolist() == ranks[1].tolist() == [2.0, 3.0]
 
 
+@pytest.mark.parametrize(("dtype", "factor", "first", "second", "expected"), [
+    (torch.int64, 2.0, [2**60 + 1, -3], [1, 1], [2**61 + 4, -4]), (torch.int64, 0.5, [7, -7], [1, 1], [3, -3]),
+    (torch.int32, 3, [2**30, 1], [1, 1], [3 * 2**30 + 3 - 2**32, 6]), (torch.uint8, 300.0, [1, 2], [1, 0], [88, 88]),
+    (torch.bool, 0.5, [True, False], [False, False], [True, False]), (torch.float16, 0.1, [1, 2], [3, 4], [0.4, 0.6]),
+    (torch.complex64, 2.0, [1j, 1], [1, 1], [2 + 2j, 4]), (torch.int64, torch.tensor([2.0]), [1, 2], [1, 1], [4, 6]),
+])  # fmt: skip
+def test_premultiplied_sum_of_any_type(dtype, factor, first, second, expected):
+    ranks = [torch.tensor(first, dtype=dtype), torch.tensor(second, dtype=dtype)]
+    switch([reduction(t, t, 2, average=False, factor=factor) for t in ranks])
+    assert all(torch.equal(t, torch.tensor(expected, dtype=dtype)) for t in ranks), ranks
+
+
+def test_integers_times_infinity_are_refused():
+    with pytest.raises(ValueError, match="PREMUL_SUM of int64 by inf: expected a finite factor"):
+        reduction(torch.ones(2, dtype=torch.int64), None, 2, average=False, factor=float("inf"))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16])
+def test_a_result_within_its_source_is_right(dtype):
+    """As a reduce-scatter in place: each rank's piece is where it wants the sum."""
+    sources = [torch.arange(12).to(dtype) * (rank + 1) for rank in range(3)]
+    results = [source[4 * rank : 4 * rank + 4] for rank, source in enumerate(sources)]
+    shifted = [torch.arange(12).to(dtype) for _ in range(3)]
+    switch([reduction(s, r, 3, average=False, start=4 * i) for i, (s, r) in enumerate(zip(sources, results, strict=True))])
+    assert torch.cat(results).tolist() == [6 * i for i in range(12)]
+    switch([reduction(s, s[8:], 3, average=False, start=0) for s in shifted])
+    assert all(s[8:].tolist() == [0, 3, 6, 9] for s in shifted)
+
+
 def test_part_of_a_sum_for_each_rank():
     sources = [torch.arange(6, dtype=torch.int64) * (rank + 1) for rank in range(3)]
     parts = [torch.empty(2, dtype=torch.int64) for _ in range(3)]
@@ -135,7 +174,7 @@ def test_placement_moves_every_bit(dtype, n, sizes, seed, strided, one):
             outputs.append([torch.ones(2 * c, dtype=dtype)[::2] if strided else torch.ones(c, dtype=dtype) for c in counts])
             results = list(zip(outputs[-1], starts[:-1], strict=True))
         everything.append(placement([(pieces[rank], starts[rank])], results, starts[-1]))
-    switch(everything)
+    switch([[each] for each in everything])
     for received in outputs:
         for got, sent in zip(received, pieces, strict=True):
             assert torch.empty(got.shape, dtype=dtype).copy_(got).view(torch.uint8).tolist() == sent.view(torch.uint8).tolist()
@@ -146,7 +185,7 @@ def test_broadcast_reaches_where_it_belongs(count):
     root = torch.arange(count, dtype=torch.uint8)
     others = [torch.full((count,), 7, dtype=torch.uint8) for _ in range(2)]
     size = words(root)
-    switch([placement([(root, 0)], [(root, 0)], size), *(placement([], [(t, 0)], size) for t in others)])
+    switch([[placement([(root, 0)], [(root, 0)], size)], *([placement([], [(t, 0)], size)] for t in others)])
     assert torch.equal(root, torch.arange(count, dtype=torch.uint8)) and all(torch.equal(root, t) for t in others)
 
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from weakref import WeakSet
 
+from ina.backend.locks import Lock
 from ina.backend.sums import Sum
+from ina.native import ffi
+
+PATIENCE = 60.0  # seconds for another thread that counts
+
+
+# Of struct ina_worker_stats, what adds up over jobs: not its times.
+WORKER = tuple(name for name, _ in ffi.typeof("struct ina_worker_stats").fields if not name.endswith("_ps"))
 
 
 class Counters:
@@ -21,7 +28,7 @@ class Counters:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = Lock("the counters", lambda: PATIENCE)
         self._jobs: WeakSet = WeakSet()
         self.reset()
 
@@ -51,7 +58,7 @@ class Counters:
 
     def through_switch(self, collective: str, parts: list[Sum]) -> None:
         """``finished`` has to follow."""
-        elements = sum(part.buffer.numel() for part in parts)
+        elements = sum(part.elements for part in parts)
         with self._lock:
             self._switch.update(calls=1, sums=len(parts), elements=elements, bytes=4 * elements)
             self._calls.setdefault(collective, Counter())["switch"] += 1
@@ -73,7 +80,8 @@ class Counters:
 
     def snapshot(self) -> dict:
         with self._lock:
-            worker = Counter(self._worker)
+            worker = Counter(dict.fromkeys(WORKER, 0))
+            worker.update(self._worker)
             for job in self._jobs:
                 worker.update(job.worker_stats())
             worker.subtract(self._base)

@@ -9,7 +9,6 @@ whichever order ranks take their groups in, nothing can dead-lock.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from pathlib import Path
 
@@ -17,7 +16,8 @@ import numpy as np
 import torch
 
 from ina.backend import world
-from ina.backend.counters import COUNTERS
+from ina.backend.counters import COUNTERS, WORKER
+from ina.backend.locks import Lock
 from ina.backend.moving import Keeper
 from ina.backend.settings import Settings
 from ina.control.client import Attachment, Client, ControlError
@@ -54,8 +54,8 @@ class Job:
         self.has_maximum = False  # once admitted: whether its protocol has maxima too
         self._switch, self._switch_pid = switch, switch_pid
         self._pid = os.getpid()
-        self.lock = threading.Lock()  # of the connection and of opening
-        self._submit_lock = threading.Lock()
+        self.lock = Lock(f"the connection of job {name!r}", lambda: self.timeout)  # and its opening
+        self._submit_lock = Lock(f"the endpoint of job {name!r}", lambda: self.timeout)
         self._endpoint: Endpoint | Movable | None = None
         self._store = store
         self._keeper: Keeper | None = None
@@ -205,8 +205,11 @@ class Job:
 
     def wait(self, ticket: int, number: int, what: str, seconds: float) -> bool:
         """Whether the operation is complete, waiting up to ``seconds``. Raises RuntimeError if it has failed."""
+        endpoint = self._endpoint
+        if endpoint is None:  # a signal handler has destroyed the group
+            raise RuntimeError(self.failure)
         try:
-            self._endpoint.wait(ticket, seconds)
+            endpoint.wait(ticket, seconds)
             return True
         except JobError as error:
             operation = f"collective #{number} ({what}) of rank {self.rank}"
@@ -219,6 +222,8 @@ class Job:
     def _watch(self) -> None:
         """An operation takes long: has a worker left that it may be waiting for?"""
         with self.lock:
+            if self.client is None:  # a signal handler has destroyed the group
+                return
             self.client.poll()
             gone = [w for w, since in self.client.left.items() if time.monotonic() - since > LEFT_GRACE]
         if gone and not self.failure:
@@ -266,7 +271,8 @@ class Job:
     def worker_stats(self) -> dict[str, int]:
         """The native worker's statistics (``struct ina_worker_stats``) that add up over jobs."""
         if self._endpoint is not None:
-            self._last_stats = {name: n for name, n in self._endpoint.stats.items() if not name.endswith("_ps")}
+            stats = self._endpoint.stats
+            self._last_stats = {name: stats[name] for name in WORKER}
         return self._last_stats
 
     def close(self, in_peace: bool) -> None:

@@ -16,6 +16,7 @@ import time
 import warnings
 from typing import Protocol
 
+from ina.backend.locks import Lock
 from ina.control.client import Client, ControlError
 from ina.transport import Endpoint
 from ina.transport.failover import Movable, MoveFailed
@@ -36,7 +37,7 @@ class Member(Protocol):
     rank: int
     size: int
     client: Client
-    lock: threading.Lock  # of the client
+    lock: Lock  # of the client
 
     def reopen(self) -> Endpoint:
         """Attach anew, where the job is now. Raises ControlError, RuntimeError."""

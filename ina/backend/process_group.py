@@ -12,6 +12,7 @@ tensors, size of the group) and from the switch process's one answer to all of t
 from __future__ import annotations
 
 import atexit
+import functools
 import itertools
 import warnings
 from collections import deque
@@ -27,10 +28,12 @@ from ina.backend import spans, sums, world
 from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.launcher import end_with_launcher
+from ina.backend.roll_call import RollCall
 from ina.backend.settings import Options, Settings
 from ina.backend.spans import open_trace, span
 from ina.backend.staging import staged
-from ina.backend.work import Completer, CopyBackWork, LazyWork, SwitchWork
+from ina.backend.traffic import Traffic
+from ina.backend.work import GlooWork, LazyWork, SwitchWork
 from ina.native import lib
 
 GLOO = dist.ProcessGroup.BackendType.GLOO
@@ -58,7 +61,6 @@ class InaProcessGroup(dist.ProcessGroup):
         self._switch = ""
         self._refused = ""
         self._closed = False
-        self._completer = Completer()
         self._in_flight: deque[LazyWork] = deque()  # what memory the endpoint may still write to
         # A store may have seen this group before (destroyed and made again): creation is collective, so the n-th time
         # that `size` ranks arrive is the n-th life of the group, and old keys are never read.
@@ -67,6 +69,7 @@ class InaProcessGroup(dist.ProcessGroup):
 
         gloo_store = dist.PrefixStore("gloo", store)
         gloo = dist.ProcessGroupGloo(gloo_store, rank, size, timeout)
+        self._traffic = Traffic(lambda: self._timeout.total_seconds(), RollCall(dist.PrefixStore("calls", store), rank, size))
         self._inner = dist.ProcessGroup(gloo_store, rank, size)
         for group in (self, self._inner):
             for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
@@ -173,7 +176,7 @@ class InaProcessGroup(dist.ProcessGroup):
         def encode() -> list[sums.Sum]:
             return [sums.placement(own if opts.rootRank == self.rank() else [], own, total)] if total else []
 
-        return self._through_switch("broadcast", tensors, encode, opts, f"{tensors[0].dtype} from {opts.rootRank}")
+        return self._through_switch("broadcast", tensors, encode, opts, f"of {_dtypes(tensors)} from {opts.rootRank}")
 
     def allgather(self, outputs, inputs, opts=None, timeout=None):
         inputs = _listed(inputs)
@@ -206,7 +209,7 @@ class InaProcessGroup(dist.ProcessGroup):
                     parts.append(sums.placement([(mine, starts[self.rank()])], results, starts[-1]))
             return parts
 
-        return self._through_switch(collective, received, encode, opts, ",".join(str(mine.dtype) for mine in inputs))
+        return self._through_switch(collective, received, encode, opts, f"of {_dtypes(inputs)}")
 
     def _allgather_base(self, output, input, opts=None):
         return self._allgather_flat("_allgather_base", [output], [input], opts)
@@ -239,7 +242,7 @@ class InaProcessGroup(dist.ProcessGroup):
                     parts.append(sums.placement([(mine, one * self.rank())], results, one * self.size()))
             return parts
 
-        return self._through_switch(collective, outputs, encode, opts, ",".join(str(mine.dtype) for mine in inputs))
+        return self._through_switch(collective, outputs, encode, opts, f"of {_dtypes(inputs)}")
 
     def _fit(self, whole, parts) -> bool:
         """Whether each of the tensors ``whole`` is one of ``parts`` for every rank."""
@@ -251,7 +254,7 @@ class InaProcessGroup(dist.ProcessGroup):
         reason = self._why_not([])
         if reason:
             return self._delegate("barrier", (opts,), reason)
-        return self._through_switch("barrier", [], lambda: [sums.Sum(torch.ones(1, dtype=torch.int32))], opts, "")
+        return self._through_switch("barrier", [], lambda: [sums.Sum.of(torch.ones(1, dtype=torch.int32))], opts, "")
 
     def _reduce(self, collective: str, sources, results, opts, starts=None, root: int | None = None):
         average = opts.reduceOp == dist.ReduceOp.AVG
@@ -261,11 +264,11 @@ class InaProcessGroup(dist.ProcessGroup):
 
         def encode() -> list[sums.Sum]:
             tasks = zip(sources, results, starts or [0] * len(sources), strict=True)
-            if extremum:
-                return [sums.extremum(source, result, largest, start) for source, result, start in tasks]
-            return [sums.reduction(source, result, self.size(), average, factor, start) for source, result, start in tasks]
+            return [part for source, result, start in tasks for part in (
+                sums.extremum(source, result, largest, start) if extremum else
+                sums.reduction(source, result, self.size(), average, factor, start))]  # fmt: skip
 
-        agreed = f"{_name(opts.reduceOp)} of {','.join(str(source.dtype) for source in sources)}"
+        agreed = f"{_name(opts.reduceOp)} of {_dtypes(sources)}"
         agreed += "" if root is None else f" to {root}"
         return self._through_switch(collective, [r for r in results if r is not None], encode, opts, agreed)
 
@@ -274,7 +277,7 @@ class InaProcessGroup(dist.ProcessGroup):
         """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
         with torch.no_grad(), span(f"ina:{collective} encode"):
             parts = encode()
-        work = SwitchWork(self._completer, self._job, collective, outputs, parts, agreed)
+        work = SwitchWork(self._traffic, self._job, collective, outputs, parts, agreed)
         COUNTERS.through_switch(collective, work.parts)
         while self._in_flight and self._in_flight[0].is_completed():
             self._in_flight.popleft()
@@ -288,7 +291,7 @@ class InaProcessGroup(dist.ProcessGroup):
             return f"operation {_name(op)}"
         for tensor in tensors:
             if not (sums.ordered if extremum else sums.summable)(tensor.dtype):
-                return f"{_name(op)} of {str(tensor.dtype).removeprefix('torch.')}"
+                return f"{_name(op)} of {_dtypes([tensor])}"
         reason = self._why_not(tensors)
         return reason or ("operation that its protocol lacks" if extremum and not self._job.has_maximum else "")
 
@@ -313,8 +316,15 @@ class InaProcessGroup(dist.ProcessGroup):
         COUNTERS.delegated(collective, reason)
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         args = tuple(_contiguous(arg, copies if i == 0 and collective != "send" else []) for i, arg in enumerate(args))
-        work = getattr(self._inner, collective)(*args, **(kwargs or {}))
-        return CopyBackWork(self._completer, work, copies, collective) if copies else work
+        return self._gloo(collective, getattr(self._inner, collective)(*args, **(kwargs or {})), copies, _flat(args[:1]), reason)
+
+    def _gloo(self, collective: str, work, copies: list, outputs: list[torch.Tensor], reason: str):
+        """``work``, or where it has to be looked after: one with ``copies`` to be copied back, or whose other ranks may be in a
+        collective through the switch."""
+        agreed = f"{collective} ({reason})" if self._job is not None and not self._refused and collective not in MESSAGES else ""
+        if not copies and not agreed:
+            return work
+        return GlooWork(self._traffic, work, copies, [tensor for tensor, _ in copies] or outputs, collective, agreed, self._job)
 
     def alltoall(self, outputs, inputs, opts=None):
         """Pieces may differ in size, which Gloo knows of one tensor only."""
@@ -328,7 +338,7 @@ class InaProcessGroup(dist.ProcessGroup):
         sent = torch.cat([piece.detach().reshape(-1) for piece in inputs])
         work = self._inner.alltoall_base(received, sent, sizes, [piece.numel() for piece in inputs], opts)
         copies = [(out, part.view(out.shape)) for out, part in zip(outputs, received.split(sizes), strict=True)]
-        return CopyBackWork(self._completer, work, copies, "alltoall")
+        return self._gloo("alltoall", work, copies, outputs, "not a sum")
 
     def monitored_barrier(self, *args, **kwargs):
         return self._inner.monitored_barrier(*args, **kwargs)
@@ -371,13 +381,14 @@ class InaProcessGroup(dist.ProcessGroup):
         if job is None:
             return
         self._closed = True
-        unfinished = [work for work in self._in_flight if not work.is_completed()]
-        if unfinished:
-            job.abort(f"ina: group {self.group_name!r} was destroyed with {len(unfinished)} all-reduce(s) in flight")
+        interrupted = self._traffic.interrupted()  # by a signal handler, which is here now: what it interrupted fails
+        unfinished = [work for work in self._in_flight if not work.finished()]
+        if unfinished or interrupted:
+            job.abort(f"ina: group {self.group_name!r} was destroyed with {len(unfinished)} collective(s) in flight")
         for work in unfinished:
-            work.end()
+            work.give_up()
         self._in_flight.clear()
-        self._completer.close()
+        self._traffic.completer.close()
         job.close(in_peace and not job.failed)
         world.release(self._switch, wait)
 
@@ -396,13 +407,34 @@ DELEGATED = ("gather", "gather_single", "gather_into_tensor", "scatter", "send",
 for _collective in DELEGATED:
     if hasattr(dist.ProcessGroup, _collective):
         setattr(InaProcessGroup, _collective, _delegating(_collective))
+MESSAGES = ("send", "recv", "recv_anysource")
+
+
+def _alone(method):
+    """A collective that no signal handler may begin in the middle of another one."""
+
+    @functools.wraps(method)
+    def collective(self, *args, **kwargs):
+        with self._traffic.inside(method.__name__):
+            return method(self, *args, **kwargs)
+
+    return collective
+
+
 for _collective in (*DELEGATED, "allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base",
                     "reduce_scatter_single", "reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced", "broadcast",
                     "allgather", "allgather_coalesced", "_allgather_base", "all_gather_single", "alltoall",
-                    "allgather_into_tensor_coalesced", "all_gather_single_coalesced"):  # fmt: skip
+                    "allgather_into_tensor_coalesced", "all_gather_single_coalesced", "barrier"):  # fmt: skip
     if hasattr(dist.ProcessGroup, _collective):
-        setattr(InaProcessGroup, _collective, staged(getattr(InaProcessGroup, _collective)))
+        _method = staged(getattr(InaProcessGroup, _collective))
+        setattr(InaProcessGroup, _collective, _method if _collective in MESSAGES else _alone(_method))
 all_eager(InaProcessGroup)
+
+
+def _flat(tensors) -> list[torch.Tensor]:
+    if isinstance(tensors, (list, tuple)):
+        return [tensor for each in tensors for tensor in _flat(each)]
+    return [tensors] if isinstance(tensors, torch.Tensor) else []
 
 
 def _listed(tensors) -> list[torch.Tensor]:
@@ -421,6 +453,10 @@ def _options(options, given, timeout, **values):
     if timeout is not None:
         options.timeout = timeout
     return options
+
+
+def _dtypes(tensors: list[torch.Tensor]) -> str:
+    return ",".join(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
 
 
 def _name(op) -> str:

@@ -25,10 +25,12 @@ from pathlib import Path
 import torch
 
 from ina.backend import trace_file
+from ina.backend.locks import Lock
 
 SAMPLE = 0.02  # seconds between samples of the switch's counters
 FLUSH = 1.0  # seconds between two appends to the file, or SPARE times what the last one took
 SPARE = 20.0
+PATIENCE = 60.0  # seconds for another thread that notes or writes events
 LIMIT = 1_000_000  # events of a rank: then it says so in the trace and drops the rest
 _NOTHING = nullcontext()
 
@@ -39,7 +41,7 @@ class Trace:
     def __init__(self, path: Path, rank: int):
         """Raises OSError: the file cannot be written, or is something else than a trace."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._path, self._pid, self._lock = path, os.getpid(), threading.Lock()
+        self._path, self._pid, self._lock = path, os.getpid(), Lock("the trace", lambda: PATIENCE)
         self._flights = 0
         self._count = 0
         self._events: list[dict] = []
@@ -47,7 +49,7 @@ class Trace:
                                  {"ph": "M", "name": "process_sort_index", "pid": self._pid, "args": {"sort_index": rank}}])
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._writing = threading.Lock()
+        self._writing = Lock("the trace file", lambda: PATIENCE)
         self._start(self._flush_often)
         self._watching = False
 

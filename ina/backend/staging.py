@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import torch
 
-from ina.backend.work import CopyBackWork
+from ina.backend.work import GlooWork
 
 # What their first argument holds matters; that of all others is only written to.
 READ_FIRST = {"allreduce", "allreduce_coalesced", "broadcast", "reduce", "send"}
@@ -36,7 +36,7 @@ def staged(method: Callable) -> Callable:
         here = [_here(arg, i > 0 or name in READ_FIRST, copies if i == 0 and name not in WRITE_NOTHING else [], known)
                 for i, arg in enumerate(args)]  # fmt: skip
         work = method(self, *here, **kwargs)
-        return CopyBackWork(self._completer, work, copies, name)
+        return GlooWork(self._traffic, work, copies, [tensor for tensor, _ in copies], name)
 
     return collective
 

@@ -16,7 +16,8 @@ bool                   int32                        whether any rank had True
 int64                  three int32 (24, 24, 16 bit) exact, modulo 2^64
 =====================  ===========================  =====================================================================
 
-An average of integers is the quotient, rounded towards zero.
+An average of integers is the quotient, rounded towards zero. What has to be converted is summed in pieces of 64 MiB, so that long
+tensors need no more memory than two of them.
 
 Maxima and minima are exact for all of these but complex64 and int64: a value travels as the int32 that is ordered as it
 is, and the switch keeps the largest; for a minimum, as the complement. A NaN wins both.
@@ -25,10 +26,10 @@ is, and the switch keeps the largest; for a minimum, as the complement. A NaN wi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import torch
 
+STAGE = 64 << 20  # bytes, at most, of the buffer of one sum that is not a tensor's own memory
 LIMB_BITS = 24  # sums of 32 limbs fit an int32
 _LIMB = (1 << LIMB_BITS) - 1
 _NAN = 0x7FFFFFFF  # above +infinity; its complement is below -infinity; both are NaNs as float32
@@ -37,17 +38,39 @@ _TRAVELS_AS = {
     torch.int32: torch.int32, torch.int64: torch.int32, torch.int16: torch.int32, torch.int8: torch.int32,
     torch.uint8: torch.int32, torch.bool: torch.int32,
 }  # fmt: skip
+_WORDS = {torch.int64: 3, torch.complex64: 2}  # of 32 bits, for an element; else 1
 
 
-@dataclass
 class Sum:
-    """One sum over the ranks: ``buffer`` (contiguous float32 or int32, flat; summed in place; ``average``: divided by the number
-    of ranks, float32 only), and ``decode``, which takes the sum to where it belongs."""
+    """One sum over the ranks: a contiguous flat buffer of float32 or int32, which is a tensor's own memory or made when the sum
+    begins, summed in place, and decoded to where it belongs."""
 
-    buffer: torch.Tensor
-    average: bool = False
-    decode: Callable[[], None] | None = None
-    maximum: bool = False  # the largest over the ranks instead of the sum; int32 only
+    def __init__(
+        self, elements: int, dtype: torch.dtype, encode: Callable[[], torch.Tensor],
+        decode: Callable[[torch.Tensor], None] | None = None, *, average: bool = False, maximum: bool = False,
+        staged: bool = False,
+    ):  # fmt: skip
+        """``elements``, ``dtype``: of the buffer. ``average``: divided by the number of ranks, float32 only. ``maximum``: the
+        largest over the ranks instead of the sum, int32 only. ``staged``: the buffer is memory of its own."""
+        self.elements, self.dtype, self.average, self.maximum, self.staged = elements, dtype, average, maximum, staged
+        self._encode, self._decode = encode, decode
+        self.buffer: torch.Tensor | None = None
+
+    @classmethod
+    def of(cls, buffer: torch.Tensor, decode: Callable[[torch.Tensor], None] | None = None, average: bool = False) -> Sum:
+        """Of a buffer that is there."""
+        return cls(buffer.numel(), buffer.dtype, lambda: buffer, decode, average=average)
+
+    def begin(self) -> torch.Tensor:
+        """The buffer, encoded now."""
+        self.buffer = self._encode()
+        return self.buffer
+
+    def end(self) -> None:
+        """It has been summed: decode it, and let it go."""
+        if self._decode is not None:
+            self._decode(self.buffer)
+        self.buffer = None
 
 
 def ordered(dtype: torch.dtype) -> bool:
@@ -63,37 +86,102 @@ def summable(dtype: torch.dtype) -> bool:
 def reduction(
     source: torch.Tensor, result: torch.Tensor | None, size: int, average: bool, factor: float | torch.Tensor | None = None,
     start: int = 0,
-) -> Sum:  # fmt: skip
+) -> list[Sum]:  # fmt: skip
     """The sum of all ranks' ``source`` (of a summable dtype, times ``factor``); ``result`` gets its elements from ``start``
-    on; None: nothing is wanted here. ``average``: over ``size`` ranks. ``source`` changes only if it is ``result``."""
-    floating = _TRAVELS_AS[source.dtype] == torch.float32
-    in_place = result is source and source.is_contiguous() and source.dtype == _TRAVELS_AS[source.dtype] and factor is None
-    buffer = _flat(source) if in_place else _encode((source if factor is None else source * factor).detach())
-    if buffer.data_ptr() == source.data_ptr() and not in_place:
-        buffer = buffer.clone()
+    on; None: nothing is wanted here. ``average``: over ``size`` ranks. ``source`` changes only if it is ``result``.
+
+    Several sums, if much has to be converted: as many on all ranks, by dtype and number of elements. ValueError: a factor that
+    is not finite, of integers.
+    """
+    dtype, travels = source.dtype, _TRAVELS_AS[source.dtype]
+    floating = travels == torch.float32
     divides = average and not floating
-    if result is None or (in_place and not divides):
-        return Sum(buffer, average and floating)
+    scale = None if factor is None else _scale(factor, dtype)
+    if dtype == travels:  # in one piece
+        in_place = result is source and source.is_contiguous() and factor is None
+        buffer = _flat(source) if in_place else source.detach().reshape(-1)
+        buffer = buffer if scale is None else scale(buffer)
+        if buffer.data_ptr() == source.data_ptr() and not in_place:
+            buffer = buffer.clone()
 
-    def decode() -> None:
-        total = _decode(buffer, source.dtype)
-        if divides:
-            total = torch.div(total, size, rounding_mode="trunc")
-        if total.data_ptr() != result.data_ptr():
-            result.detach().copy_(total[start : start + result.numel()].view(result.shape))
+        def place(buffer: torch.Tensor) -> None:
+            if divides:
+                buffer.div_(size, rounding_mode="trunc")
+            if not in_place:
+                result.detach().copy_(buffer[start : start + result.numel()].view(result.shape))
 
-    return Sum(buffer, average and floating, decode)
+        return [Sum.of(buffer, place if result is not None and (divides or not in_place) else None, average and floating)]
+
+    def encode(piece: torch.Tensor) -> torch.Tensor:
+        return _encode(piece if scale is None else scale(piece))
+
+    def decode(buffer: torch.Tensor) -> torch.Tensor:
+        total = _decode(buffer, dtype)
+        return torch.div(total, size, rounding_mode="trunc") if divides else total
+
+    return _pieces(source, result, start, travels, _WORDS.get(dtype, 1), encode, decode, average=average and floating)
 
 
-def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, start: int = 0) -> Sum:
+def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, start: int = 0) -> list[Sum]:
     """The largest, or smallest, over the ranks of each element of ``source`` (ordered dtypes); ``result`` as in reduction."""
-    key = _key(source.detach().reshape(-1), largest)
 
-    def decode() -> None:
-        found = _unkey(key[start : start + result.numel()], source.dtype, largest)
-        result.detach().copy_(found.view(result.shape))
+    def encode(piece: torch.Tensor) -> torch.Tensor:
+        return _key(piece, largest)
 
-    return Sum(key, decode=None if result is None else decode, maximum=True)
+    def decode(buffer: torch.Tensor) -> torch.Tensor:
+        return _unkey(buffer, source.dtype, largest)
+
+    return _pieces(source, result, start, torch.int32, 1, encode, decode, maximum=True)
+
+
+def _pieces(
+    source: torch.Tensor, result: torch.Tensor | None, start: int, travels: torch.dtype, words_each: int,
+    encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor], **kind: bool,
+) -> list[Sum]:  # fmt: skip
+    """``source`` in pieces whose buffers, ``words_each`` words for an element, take STAGE bytes at most."""
+    flat, length = source.detach().reshape(-1), STAGE // (4 * words_each)
+    count = flat.numel()
+    wanted = 0 if result is None else result.numel()
+    straight = result is None or result.is_contiguous()
+    # Strided results are put together first; so are those that lie in the source's memory otherwise than the source itself.
+    apart = result is not None and result is not source and _meet(result, source) and count > length
+    received = None if result is None else (
+        result.detach().view(-1) if straight and not apart else torch.empty(wanted, dtype=result.dtype))
+
+    def piece(at: int) -> Sum:
+        elements = min(length, count - at)
+        low, high = max(at, start), min(at + elements, start + wanted)  # what the result wants of it
+
+        def place(buffer: torch.Tensor) -> None:
+            if low < high:
+                received[low - start : high - start] = decode(buffer)[low - at : high - at]
+            if at + elements == count and not (straight and not apart):
+                result.detach().copy_(received.view(result.shape))
+
+        return Sum(elements * words_each, travels, lambda: encode(flat[at : at + elements]),
+                   None if result is None else place, staged=True, **kind)
+
+    return [piece(at) for at in range(0, count, length)]
+
+
+def _meet(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
+def _scale(factor: float | torch.Tensor, dtype: torch.dtype) -> Callable[[torch.Tensor], torch.Tensor]:
+    """``factor`` times a tensor of ``dtype``: floats as float32, integers modulo 2^64 and, where the factor has a fraction,
+    rounded towards zero; of bool, whether it is not 0."""
+    value = factor.item() if isinstance(factor, torch.Tensor) else factor
+    if _TRAVELS_AS[dtype] == torch.float32:
+        return lambda flat: flat * value if dtype == torch.complex64 else flat.to(torch.float32) * value
+    if not abs(value) < float("inf"):
+        raise ValueError(f"ina: PREMUL_SUM of {str(dtype).removeprefix('torch.')} by {value}: expected a finite factor")
+    if dtype == torch.bool:
+        return lambda flat: flat & (value != 0)
+    if value == int(value):
+        whole = (int(value) + 2**63) % 2**64 - 2**63
+        return lambda flat: (flat.to(torch.int64) * whole).to(dtype)
+    return lambda flat: (flat.to(torch.float64) * value).to(torch.int64).to(dtype)
 
 
 def _key(flat: torch.Tensor, largest: bool) -> torch.Tensor:
@@ -116,13 +204,18 @@ def _unkey(key: torch.Tensor, dtype: torch.dtype, largest: bool) -> torch.Tensor
     return (key ^ (key >> 31 & 0x7FFFFFFF)).view(torch.float32).to(dtype)
 
 
-def _encode(tensor: torch.Tensor) -> torch.Tensor:
-    flat = tensor.reshape(-1)
-    if tensor.dtype == torch.complex64:
-        return torch.view_as_real(flat.resolve_conj()).reshape(-1)
-    if tensor.dtype == torch.int64:
-        return torch.cat([flat & _LIMB, flat >> LIMB_BITS & _LIMB, flat >> 2 * LIMB_BITS]).to(torch.int32)
-    return flat.to(_TRAVELS_AS[tensor.dtype])
+def _encode(flat: torch.Tensor) -> torch.Tensor:
+    """New memory."""
+    if flat.dtype == torch.complex64:
+        return torch.view_as_real(flat.resolve_conj()).reshape(-1).clone()
+    if flat.dtype == torch.int64:
+        limbs = torch.empty(3, flat.numel(), dtype=torch.int32)
+        torch.bitwise_and(flat, _LIMB, out=(part := torch.empty_like(flat)))
+        limbs[0] = part
+        limbs[1] = torch.bitwise_and(torch.bitwise_right_shift(flat, LIMB_BITS, out=part), _LIMB, out=part)
+        limbs[2] = torch.bitwise_right_shift(flat, 2 * LIMB_BITS, out=part)
+        return limbs.view(-1)
+    return flat.to(_TRAVELS_AS[flat.dtype], copy=True)
 
 
 def _decode(buffer: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -130,8 +223,11 @@ def _decode(buffer: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     if dtype == torch.complex64:
         return torch.view_as_complex(buffer.view(-1, 2))
     if dtype == torch.int64:
-        low, middle, high = buffer.to(torch.int64).view(3, -1)
-        return low + (middle << LIMB_BITS) + (high << 2 * LIMB_BITS)
+        low, middle, high = buffer.view(3, -1)
+        total = high.to(torch.int64)
+        for limb in (middle, low):
+            total.bitwise_left_shift_(LIMB_BITS).add_(limb)
+        return total
     return buffer.to(dtype)
 
 
@@ -155,9 +251,9 @@ def placement(mine: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[
         done = at + len(bits)
     buffer[done:].zero_()
     if direct:
-        return Sum(buffer)
+        return Sum.of(buffer)
 
-    def decode() -> None:
+    def decode(buffer: torch.Tensor) -> None:
         octets = buffer.view(torch.uint8)
         for tensor, at in results:
             bits = octets[4 * at : 4 * at + tensor.numel() * tensor.element_size()]
@@ -165,7 +261,7 @@ def placement(mine: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[
                 bits = bits.clone()
             tensor.detach().copy_(bits.view(tensor.dtype).view(tensor.shape))
 
-    return Sum(buffer, decode=decode)
+    return Sum.of(buffer, decode)
 
 
 def words(tensor: torch.Tensor) -> int:

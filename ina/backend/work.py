@@ -6,12 +6,10 @@ thread waits for it and completes it, so that callbacks never run on the thread 
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable
 from datetime import timedelta
 
 import torch
@@ -22,49 +20,10 @@ from ina.backend.counters import COUNTERS
 from ina.backend.eager import all_eager
 from ina.backend.spans import span
 from ina.backend.sums import Sum
+from ina.backend.traffic import Traffic
+from ina.transport import JobMismatch
 
 SLICE = 0.1  # seconds of native waiting between looks at signals and at the news of the switch process
-
-
-class Completer:
-    """Completes the Futures of one group, in the order in which they were asked for.
-
-    A callback may itself ask for Futures and wait for them (PowerSGD does): those get a thread of their own.
-    """
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-        self._lock = threading.Lock()
-        self._local = threading.local()
-        self._closed = False
-
-    def run(self, task: Callable[[], None]) -> None:
-        with self._lock:
-            if self._closed or getattr(self._local, "busy", False):
-                threading.Thread(target=self._nested, args=(task,), name="ina-completion", daemon=True).start()
-                return
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="ina-completion", daemon=True)
-                self._thread.start()
-            self._queue.put(task)
-
-    def _nested(self, task: Callable[[], None]) -> None:
-        self._local.busy = True
-        task()
-
-    def _loop(self) -> None:
-        self._local.busy = True
-        while (task := self._queue.get()) is not None:
-            task()
-
-    def close(self, timeout: float = 5.0) -> None:
-        with self._lock:
-            self._closed = True
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            self._queue.put(None)
-            thread.join(timeout)
 
 
 @all_eager
@@ -75,33 +34,52 @@ class LazyWork(dist.Work):
     exception is the work's own. It is called by one thread at a time, and never again after its end.
     """
 
-    def __init__(self, completer: Completer, outputs: list[torch.Tensor], what: str):
-        """``what``: for messages and spans; the first word is the collective."""
+    def __init__(self, traffic: Traffic, outputs: list[torch.Tensor], what: str, way: str = "", agreed: str = ""):
+        """``what``: for messages and spans; the first word is the collective. ``way``, ``agreed``: as in roll_call.Call; none for
+        what is no collective of all ranks."""
         super().__init__()
-        self._completer = completer
+        self._traffic = traffic
         self._outputs = outputs
         self._what, self._name = what, what.split()[0]
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._looking = False
+        self._looked = time.monotonic()
         self._done = False
         self._exception: Exception | None = None
         self._future: torch.futures.Future | None = None
+        self._call = traffic.roll_call.begin(way, agreed) if way and traffic.roll_call is not None else None
 
     def _look(self, seconds: float) -> bool:
         raise RuntimeError(f"{type(self).__name__} does not say how it ends")
 
+    def _disagreed(self, reason: str) -> None:
+        """The ranks do not agree on the group's collectives: this one has to fail soon."""
+
     def _advance(self, seconds: float) -> bool:
-        """Whether it has ended, waiting up to ``seconds``."""
+        """Whether it has ended, waiting up to ``seconds``. RuntimeError: this thread looks already, and a signal handler asks."""
         if self._done:
             return True
         if not self._lock.acquire(timeout=seconds) if seconds > 0 else not self._lock.acquire(blocking=False):
+            if time.monotonic() - self._looked > self._traffic.patience():
+                raise RuntimeError(f"ina: {self._what}: another thread has waited for it for {self._traffic.patience():g} s")
             return self._done  # another thread is looking
         try:
+            self._looked = time.monotonic()
+            if self._looking:
+                raise RuntimeError(f"ina: a signal handler waits for {self._what}, as the thread does that it interrupted")
             if not self._done:
                 try:
+                    self._looking = True
                     self._done = self._look(seconds)
                 except Exception as error:
                     self._exception = error
                     self._done = True
+                finally:
+                    self._looking = False
+            if self._call is not None and self._done:
+                self._traffic.roll_call.end(self._call)
+            elif self._call is not None and seconds > 0 and (reason := self._traffic.roll_call.look(self._call)):
+                self._disagreed(f"ina: {reason}")
             return self._done
         finally:
             self._lock.release()
@@ -111,6 +89,15 @@ class LazyWork(dist.Work):
         with span(f"ina:{self._name} wait"):
             while not self._advance(SLICE):
                 continue
+
+    def finished(self) -> bool:
+        """Whether it has ended, for who destroys the group, perhaps in a signal handler that has interrupted its wait."""
+        return not self._looking and self._advance(0.0)
+
+    def give_up(self) -> None:
+        """The job is over: wait for what the endpoint may still write to. What a signal handler has interrupted ends after it."""
+        if not (self._looking and self._traffic.interrupted()):
+            self.end()
 
     def is_completed(self) -> bool:
         return self._advance(0.0)
@@ -125,7 +112,7 @@ class LazyWork(dist.Work):
         """Block until the end (up to ``timeout`` if it is positive). Raises RuntimeError on failure and time-out."""
         limit = timeout.total_seconds()
         deadline = time.monotonic() + limit if limit > 0 else None
-        with span(f"ina:{self._name} wait"):
+        with self._traffic.inside(self._what, alone=False), span(f"ina:{self._name} wait"):
             while not self._done:
                 seconds = SLICE if deadline is None else min(SLICE, deadline - time.monotonic())
                 if seconds <= 0:
@@ -142,94 +129,149 @@ class LazyWork(dist.Work):
         return self._outputs
 
     def get_future(self) -> torch.futures.Future:
-        with self._lock:
-            if self._future is not None:
-                return self._future
-            self._future = torch.futures.Future()
-        self._completer.run(self._complete)
+        if self._future is None:
+            future = torch.futures.Future()
+            self._future = future
+            self._traffic.completer.run(lambda: self._complete(future))
         return self._future
 
-    def _complete(self) -> None:
+    def _complete(self, future: torch.futures.Future) -> None:
         self.end()
         if self._exception is not None:
-            self._future.set_exception(self._exception)
+            future.set_exception(self._exception)
         else:
-            self._future.set_result(self._outputs)
+            future.set_result(self._outputs)
 
 
 @all_eager
 class SwitchWork(LazyWork):
-    """A collective through the switch: one sum or several, which it submits in order and waits for in order."""
+    """A collective through the switch: one sum or several, which it begins in order and waits for in order."""
 
-    def __init__(self, completer: Completer, job, collective: str, outputs: list[torch.Tensor], parts: list[Sum], agreed: str):
-        elements = sum(part.buffer.numel() for part in parts)
-        super().__init__(completer, outputs, f"{collective} of {elements} elements in {len(parts)} part(s)")
+    def __init__(self, traffic: Traffic, job, collective: str, outputs: list[torch.Tensor], parts: list[Sum], agreed: str):
+        """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
         # Without elements it takes part with one word, so that ranks that have elements find out.
-        self.parts = parts or [Sum(torch.zeros(1, dtype=torch.int32))]
-        self.parts = [part if part.buffer.numel() else Sum(torch.zeros(1, dtype=torch.int32)) for part in self.parts]
+        word = Sum.of(torch.zeros(1, dtype=torch.int32))
+        self.parts = [part if part.elements else word for part in parts or [word]]
+        counts = [part.elements for part in parts]
+        what = f"{collective} of {sum(counts)} elements in {len(parts)} part(s)"
+        sizes = f"{collective} {agreed}{', ' * bool(agreed)}{'+'.join(map(str, counts)) or 0} words"
+        super().__init__(traffic, outputs, what, "the switch", sizes)
         self._job = job
         self._collective = collective
-        self._mark = zlib.crc32(f"{collective} {agreed} {[part.buffer.numel() for part in parts]}".encode())
+        self._mark = zlib.crc32(sizes.encode())
+        self._begun = 0  # parts
         self._waiting: deque[tuple[int, int, Sum]] = deque()
+        self._failure: RuntimeError | None = None  # of a part that could not be begun
+        self._asynchronous = True
 
     def submit(self, asynchronous: bool) -> None:
         """Start the sums. Raises RuntimeError if the job is over.
 
         ``asynchronous``: whether the caller has something else to do meanwhile.
         """
+        self._asynchronous = asynchronous
         self._began = time.monotonic_ns()
-        try:
-            with span(f"ina:{self._collective} submit"):
-                self._submit(asynchronous)
-        except RuntimeError:
+        with span(f"ina:{self._collective} submit"):
+            self._traffic.add(self)
+            self._traffic.go_on()
+        if self._failure is not None:
             COUNTERS.finished()
             self._done = True
-            raise
+            raise self._failure
+        if self._begun < len(self.parts):  # nobody might wait for it in time
+            self._traffic.completer.run(self.end)
 
-    def _submit(self, asynchronous: bool) -> None:
-        for part in self.parts:
-            stay = SLICE if part is self.parts[-1] and not asynchronous else 0.0
-            ticket, number = self._job.submit(part.buffer, part.average, self._mark, stay, part.maximum)
+    def send(self, room: int) -> tuple[int, bool]:
+        """Begin parts: traffic.Sender."""
+        staged = 0
+        while self._begun < len(self.parts) and self._failure is None:
+            part = self.parts[self._begun]
+            if part.staged and staged == room:
+                return staged, False
+            try:
+                with torch.no_grad(), span(f"ina:{self._collective} encode"):
+                    buffer = part.begin()
+                stay = SLICE if part is self.parts[-1] and not self._asynchronous else 0.0
+                ticket, number = self._job.submit(buffer, part.average, self._mark, stay, part.maximum)
+            except RuntimeError as error:
+                self._failure = error
+                break
+            self._begun += 1
             self._waiting.append((ticket, number, part))
+            staged += part.staged
+        return staged, True
+
+    def _disagreed(self, reason: str) -> None:
+        self._job.abort(reason)
 
     def _look(self, seconds: float) -> bool:
         deadline = time.monotonic() + seconds
         try:
-            while self._waiting:
+            while self._waiting or self._begun < len(self.parts):
+                left = max(0.0, deadline - time.monotonic()) if seconds else 0.0
+                if not self._waiting:
+                    if self._failure is not None:
+                        raise self._failure
+                    time.sleep(min(left, 0.001))  # for earlier collectives, to which another thread looks
+                    if not left:
+                        return False
+                    continue
                 ticket, number, part = self._waiting[0]
-                what = f"{self._collective} of {part.buffer.numel()} {str(part.buffer.dtype).removeprefix('torch.')}"
-                if not self._job.wait(ticket, number, what, max(0.0, deadline - time.monotonic()) if seconds else 0):
+                what = f"{self._collective} of {part.elements} {str(part.dtype).removeprefix('torch.')}"
+                if not self._job.wait(ticket, number, what, left):
                     return False
+                with torch.no_grad(), span(f"ina:{self._collective} decode"):
+                    part.end()
                 self._waiting.popleft()
-                if not self._waiting and spans.trace is not None:
-                    elements = sum(part.buffer.numel() for part in self.parts)
-                    spans.trace.flight(f"ina:{self._collective}", self._began, time.monotonic_ns(), elements=elements)
-                    spans.trace.counters("worker", self._job.worker_stats())
-                if part.decode is not None:
-                    with torch.no_grad(), span(f"ina:{self._collective} decode"):
-                        part.decode()
-        except RuntimeError:
+                if part.staged:
+                    self._traffic.go_on(done=1)
+            if spans.trace is not None:
+                elements = sum(part.elements for part in self.parts)
+                spans.trace.flight(f"ina:{self._collective}", self._began, time.monotonic_ns(), elements=elements)
+                spans.trace.counters("worker", self._job.worker_stats())
+        except RuntimeError as error:
+            staged = sum(part.staged for _, _, part in self._waiting)
             self._waiting.clear()  # the job is over: all of its tensors have ended
             COUNTERS.finished()
+            self._traffic.go_on(done=staged)  # others are to find that, too
+            if isinstance(error.__cause__, JobMismatch) and self._call is not None:
+                if how := self._traffic.roll_call.differing(self._call):
+                    raise RuntimeError(f"{error}: {how}") from error
             raise
         COUNTERS.finished()
         return True
 
 
 @all_eager
-class CopyBackWork(LazyWork):
-    """Work of Gloo on contiguous copies; at its end they are copied back."""
+class GlooWork(LazyWork):
+    """Work of Gloo, perhaps on contiguous copies; at its end they are copied back."""
 
-    def __init__(self, completer: Completer, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
-                 what: str):
-        super().__init__(completer, [tensor for tensor, _ in copies], what)
-        self._work = work
-        self._copies = copies
+    def __init__(self, traffic: Traffic, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
+                 outputs: list[torch.Tensor], what: str, agreed: str = "", job=None):
+        """``agreed``: "": no collective of all ranks. ``job``: that has to end when the ranks do not agree."""
+        super().__init__(traffic, outputs, what, "Gloo" if agreed else "", agreed)
+        self._work, self._copies, self._job = work, copies, job
+        self._failure = ""
+
+    def _disagreed(self, reason: str) -> None:
+        self._failure = reason
+        if self._job is not None:
+            self._job.abort(reason)
 
     def _look(self, seconds: float) -> bool:
+        if self._failure:
+            raise RuntimeError(self._failure)
         if not seconds and not self._work.is_completed():
             return False
-        self._work.wait()
+        if not seconds or self._call is None:  # a message's wait that runs out of time is its end
+            self._work.wait()
+        else:
+            try:
+                self._work.wait(timedelta(seconds=seconds))
+            except RuntimeError:
+                if self._work.is_completed():
+                    raise
+                return False
         with torch.no_grad():
             for tensor, copy in self._copies:
                 tensor.copy_(copy)
