@@ -321,7 +321,7 @@ static int64_t enter_tensor(struct ina_endpoint *e, const struct ina_tensor *ten
 
 int64_t ina_endpoint_submit(struct ina_endpoint *e, const struct ina_tensor *tensor)
 {
-    if (!ina_tensor_valid(tensor))
+    if (!ina_tensor_valid(tensor) || !ina_protocol_has(e->protocol, tensor->reduction))
         return -EINVAL;
     pthread_mutex_lock(&e->lock);
     const int64_t number = enter_tensor(e, tensor, 0);

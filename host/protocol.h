@@ -15,7 +15,8 @@
 #include "packet.h"
 
 enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1 };
-enum ina_reduction { INA_SUM = 0, INA_MAX = 1 };
+/* INA_OWN: what the protocol makes of the workers' values is its own (a vote, say): asked for by that name only. */
+enum ina_reduction { INA_SUM = 0, INA_MAX = 1, INA_OWN = 2 };
 /* Workers of a job: as many as a bitmap on the wire has bits; more where a protocol names none there, and switches of a tree
  * have bits for their children only (struct ina_protocol: max_workers). */
 enum { INA_BITMAP_WORKERS = 32, INA_MAX_WORKERS = 1024, INA_MAX_OPS = 64 /* tensors in flight per worker */ };
@@ -53,7 +54,7 @@ struct ina_tensor {          /* what submit takes; also the caller's table entry
     uint64_t count;          /* elements */
     uint32_t dtype;          /* enum ina_dtype */
     uint32_t average;        /* float32: 1 divides the sum by workers */
-    uint32_t reduction;      /* enum ina_reduction; INA_MAX: int32 only, and of protocols that have it */
+    uint32_t reduction;      /* enum ina_reduction, one that the protocol has; INA_MAX: int32 only */
     uint32_t reserved;
     uint64_t tag;            /* mixed into the agreement check (operation, ordinal): must be equal on all workers */
 };
@@ -95,7 +96,7 @@ struct ina_worker_stats {
 
 struct ina_protocol {
     const char *name;        /* also of its switch program: p4/<name>.p4 */
-    uint32_t reductions;     /* bit i: it has enum ina_reduction i */
+    uint32_t reductions;     /* bit i: it has enum ina_reduction i, exactly; what it lacks goes another way, or is refused */
     uint32_t max_workers;    /* of a job; 0: INA_BITMAP_WORKERS */
     size_t (*state_size)(const struct ina_worker_config *config);    /* 0: bad config */
     size_t (*stats_offset)(const struct ina_worker_config *config);
@@ -118,6 +119,13 @@ struct ina_protocol {
     uint32_t (*frame_size)(const struct ina_worker_config *config);  /* longest frame, bytes */
 };
 
-int ina_tensor_valid(const struct ina_tensor *tensor); /* 1: known dtype, buffers there, average only of float32 */
+/* 1: known dtype, buffers there, average only of sums of float32, maxima only of int32. */
+int ina_tensor_valid(const struct ina_tensor *tensor);
+#ifndef INA_CDEF
+static inline int ina_protocol_has(const struct ina_protocol *protocol, uint32_t reduction)
+{
+    return reduction <= INA_OWN && (protocol->reductions >> reduction & 1);
+}
+#endif
 
 #endif

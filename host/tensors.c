@@ -80,7 +80,8 @@ int ina_tensors_next_handle(const struct ina_tensors *ts)
 int ina_tensor_valid(const struct ina_tensor *t)
 {
     return t->dtype <= INA_FLOAT32 && t->average <= 1 && (!t->average || t->dtype == INA_FLOAT32)
-           && t->reduction <= INA_MAX && (t->reduction == INA_SUM || t->dtype == INA_INT32)
+           && t->reduction <= INA_OWN && (t->reduction != INA_MAX || t->dtype == INA_INT32)
+           && (t->reduction == INA_SUM || !t->average)
            && (!t->count || (t->in && t->out)) && t->count <= UINT64_MAX / 8;
 }
 
@@ -103,7 +104,7 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
     op->average = (uint8_t)t->average;
     op->reduction = (uint8_t)t->reduction;
     op->is_inline = !t->count
-                    || (t->reduction == INA_SUM && t->count <= (t->dtype == INA_FLOAT32 ? exact : room));
+                    || (t->reduction == INA_SUM && !ts->idempotent && t->count <= (t->dtype == INA_FLOAT32 ? exact : room));
     op->blocks = op->is_inline ? 0 : (t->count - 1) / ts->values + 1;
     op->exponents = op->dtype == INA_FLOAT32 && !op->is_inline && ts->exponent == INA_EXP_AGREED;
     op->ahead = op->exponents ? (op->blocks < ts->window ? op->blocks : ts->window) : 1;
@@ -131,7 +132,10 @@ static void encode_open(const struct ina_tensors *ts, const struct ina_tensor *t
     ina_codec_put_int32(wire, (const int32_t *)ts->fingerprint[handle], words);
     wire += 4 * words;
     uint64_t used = 0;
-    if (op->is_inline && op->dtype == INA_INT32) {
+    if (ts->idempotent) {
+        for (uint32_t i = 0; i < words; i++, used++)
+            ina_codec_put_int32(wire + 4 * i, &(int32_t){(int32_t)~ts->fingerprint[handle][i]}, 1);
+    } else    if (op->is_inline && op->dtype == INA_INT32) {
         ina_codec_put_int32(wire, t->in, op->count);
         used = op->count;
     } else if (op->is_inline) {
@@ -198,10 +202,12 @@ int ina_tensors_encode_floats(const struct ina_tensors *ts, const struct ina_ten
 
 static int agrees(const struct ina_tensors *ts, uint32_t handle, const uint8_t *wire)
 {
-    int32_t sums[INA_FINGERPRINT_WORDS];
-    ina_codec_get_int32(sums, wire, INA_FINGERPRINT_WORDS);
+    int32_t got[2 * INA_FINGERPRINT_WORDS];
+    const uint32_t *own = ts->fingerprint[handle];
+    ina_codec_get_int32(got, wire, ts->idempotent ? 2 * INA_FINGERPRINT_WORDS : INA_FINGERPRINT_WORDS);
     for (int i = 0; i < INA_FINGERPRINT_WORDS; i++)
-        if ((uint32_t)sums[i] != ts->workers * ts->fingerprint[handle][i])
+        if (ts->idempotent ? (uint32_t)got[i] != own[i] || (uint32_t)got[INA_FINGERPRINT_WORDS + i] != ~own[i]
+                           : (uint32_t)got[i] != ts->workers * own[i])
             return 0;
     return 1;
 }

@@ -3,7 +3,8 @@
  *
  * Packets are numbered over the life of the job. A tensor is a run of them, number p = q - first:
  *
- *     p = 0        open: fingerprint of the tensor; and all of it, if it fits and is summed (int32 as it is, float32 exact)
+ *     p = 0        open: fingerprint of the tensor; and all of it, if it fits and is summed (int32 as it is, float32 exact).
+ *                  Where the switch does not add up: fingerprint and its complement
  *     0 < p < m    float32: exponent of block p, no values; m = min(blocks, window). int32: none, m = 1
  *     p = m + j    block j
  *
@@ -40,6 +41,7 @@ static_assert(sizeof(struct ina_op) == 64, "a line");
 struct ina_tensors {
     uint32_t workers, values, window, shift;
     int32_t exponent;             /* fixed point: of every block; INA_EXP_AGREED: block floating point */
+    uint32_t idempotent;          /* 1: the switch does not add up: see ina_tensors_idempotent */
     uint32_t floats;              /* 1: the protocol has a way for blocks that integers cannot carry (INA_OUTCOME_FLOATS) */
     uint64_t next_seq;            /* packets given to tensors so far */
     uint64_t ops_begin, ops_open, ops_end; /* ordinals: oldest kept, oldest unfinished, next; handle = ordinal mod 64 */
@@ -62,12 +64,20 @@ struct ina_tensor_times {
 size_t ina_tensors_size(uint32_t window);
 void ina_tensors_init(struct ina_tensors *ts, const struct ina_worker_config *config, int32_t exponent, uint32_t floats);
 
+/* After init, of a protocol without sums, of which the switch makes x of n times x (a maximum, a majority): workers agree if
+ * fingerprint and complement come back as they are. */
+static inline void ina_tensors_idempotent(struct ina_tensors *ts)
+{
+    ts->idempotent = 1;
+}
+
 /* As in struct ina_protocol; submit appends the tensor's packets: ts->next_seq grows. */
 int ina_tensors_next_handle(const struct ina_tensors *ts);
 int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, const struct ina_tensor *tensors, int handle);
 int ina_tensors_events(struct ina_tensors *ts, const struct ina_tensor_times *times, struct ina_event *events, int max);
 
-/* Has packet seq values, and what is wanted of them? (The open packet's are always summed.) */
+/* Has packet seq values, and what is wanted of them? (The open packet's are summed, or what the protocol does instead; INA_OWN
+ * is what it does with sums, too: SUM.) */
 enum ina_contents { INA_CONTENTS_NONE, INA_CONTENTS_SUM, INA_CONTENTS_MAX };
 static inline enum ina_contents ina_tensors_contents(const struct ina_tensors *ts, uint32_t handle, uint64_t seq)
 {

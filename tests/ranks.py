@@ -63,9 +63,9 @@ def processes_with(variable: str) -> list[int]:
 
 
 def shared_memory() -> set[str]:
-    """What has a name there; not multiprocessing's semaphores, which any other process of the machine may come and go with."""
+    """What has a name there; not semaphores, which any other process of the machine may come and go with."""
     names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
-    return {name for name in names if not name.startswith("sem.mp-")}
+    return {name for name in names if not name.startswith("sem.")}
 
 
 def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str) -> list[Rank]:

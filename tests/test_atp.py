@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_switchml_worker import run_c
 
 from ina import codec
-from ina.transport import JobMismatch, JobTimeout
+from ina.transport import JobMismatch, JobTimeout, protocols
 
 need("cc")
 
@@ -101,7 +101,7 @@ def test_maxima(workers, size, faults, pool, leaves, plain, seed):
     before = tensors(workers, size, np.int32, seed)
     after = before.copy()
     network = Network([JobSpec(workers, 8, plain)], pool=pool, leaves=leaves, faults=faults, seed=seed)
-    network.submit(0, after, maximum=True)
+    network.submit(0, after, reduction=protocols.MAX)
     all_done(network.run()[0], 1)
     assert (after == before.max(axis=0)).all()
 

@@ -33,7 +33,7 @@ class FakeMachine:
     def __init__(self, switch):
         self.switch, self.submitted, self.finished, self.over = switch, [], set(), False
 
-    def submit(self, source, out, *, average, tag, maximum):
+    def submit(self, source, out, *, average, tag, reduction):
         self.submitted.append((source.copy(), out))
         return len(self.submitted) - 1
 

@@ -35,7 +35,7 @@ class VirtualMachine:
     def __init__(self, fabric, machine):
         self.fabric, self.machine, self.results = fabric, machine, {}
 
-    def submit(self, source, out, *, average, tag, maximum):
+    def submit(self, source, out, *, average, tag, reduction):
         result = np.zeros_like(out)
         ticket = self.fabric.submit(self.machine, source, result, average=average, tag=tag)
         self.results[ticket] = (result, out)

@@ -16,6 +16,7 @@ from ina.emulator.servers import Servers
 from ina.emulator.shared import Shared
 from ina.experiment import allreduce, sharing, workload
 from ina.experiment.config import AllReduce, Sharing, Workload
+from ina.transport import protocols
 from ina.transport.ports import Faults
 
 need("cc")
@@ -133,7 +134,7 @@ def test_experiments_say_that_sums_are_not_checked(measure, config):
 def test_a_tensor_that_all_have_is_checked_in_one_place():
     config = AllReduce(workers=8, elements=9000, values=32, tensors="common", topology="fat-tree k=4")
     assert allreduce.reduce(config)[0].summary()["sums"] is None
-    right, allowed = allreduce.expected([np.array([3, 2**31 - 1], np.int32)], 8)
+    right, allowed = allreduce.expected([np.array([3, 2**31 - 1], np.int32)], 8, protocols.DEFAULT, protocols.SUM)
     assert right.tolist() == [24, -8] and allowed == 0
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st  # noqa: E402
 
 from ina.backend import sums  # noqa: E402
 from ina.backend.sums import extremum, ordered, placement, reduction, summable, words  # noqa: E402
+from ina.transport import protocols  # noqa: E402
 
 INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.complex64]
@@ -23,7 +24,7 @@ def switch(ranks) -> None:
         buffers = [each.begin() for each in of_ranks]
         wide = torch.int64 if buffers[0].dtype == torch.int32 else torch.float64
         stacked = torch.stack([buffer.to(wide) for buffer in buffers])
-        total = stacked.amax(0) if of_ranks[0].maximum else stacked.sum(0)
+        total = stacked.amax(0) if of_ranks[0].reduction == protocols.MAX else stacked.sum(0)
         for each, buffer in zip(of_ranks, buffers, strict=True):
             assert buffer.is_contiguous() and buffer.dim() == 1 and each.average == of_ranks[0].average
             assert buffer.numel() == each.elements and buffer.dtype == each.dtype

@@ -84,7 +84,7 @@ def test_maxima(workers, size, faults, slots, values, seed):
     before = [each.copy() for each in rows]
     network = Network(workers, faults, seed=seed, slots=slots, values=values)
     for number, each in enumerate(rows):
-        reduce(network, each, maximum=number == 1)
+        reduce(network, each, reduction=protocols.MAX if number == 1 else protocols.SUM)
     all_done(network, 3)
     for number in (0, 2):
         check_sum(before[number], rows[number], values)
@@ -224,8 +224,8 @@ MISMATCHES = {
     "dtype": lambda i: (np.zeros(100, np.float32 if i == 1 else np.int32), {}),
     "average": lambda i: (np.zeros(100, np.float32), {"average": i == 1}),
     "order": lambda i: (np.zeros(100, np.float32), {"tag": int(i == 1)}),
-    "sum and maximum": lambda i: (np.zeros(100, np.int32), {"maximum": i == 1}),
-    "small sum and maximum": lambda i: (np.zeros(2, np.int32), {"maximum": i == 1}),
+    "sum and maximum": lambda i: (np.zeros(100, np.int32), {"reduction": protocols.MAX if i == 1 else protocols.SUM}),
+    "small sum and maximum": lambda i: (np.zeros(2, np.int32), {"reduction": protocols.MAX if i == 1 else protocols.SUM}),
     "all different": lambda i: (np.zeros(100 + i, np.float32), {}),
     "two groups": lambda i: (np.zeros(100 + i % 2, np.float32), {}),
 }
@@ -481,7 +481,7 @@ def test_no_worker_has_a_life_unless_it_is_told():
         (lambda w: w.submit(np.zeros(4)), TypeError, "float64"),
         (lambda w: w.submit(np.zeros((4, 4), np.float32).T[::2]), ValueError, "contiguous"),
         (lambda w: w.submit(np.zeros(4, np.int32), average=True), ValueError, "average"),
-        (lambda w: w.submit(np.zeros(4, np.float32), maximum=True), ValueError, "maximum: only of int32"),
+        (lambda w: w.submit(np.zeros(4, np.float32), reduction=protocols.MAX), ValueError, "maximum: only of int32"),
         (lambda w: w.submit(np.zeros(4, np.int32), np.zeros(5, np.int32)), ValueError, "int32 x 4"),
         (lambda w: w.submit(np.zeros(4, np.int32), np.zeros(4, np.float32)), ValueError, "float32"),
     ],

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from ina.backend.autoload import register
 
-__all__ = ["Options", "register", "reset_stats", "stats"]
+__all__ = ["Options", "all_reduce_own", "register", "reset_stats", "stats"]
 
 
 def __getattr__(name: str) -> object:
@@ -23,6 +23,23 @@ def __getattr__(name: str) -> object:
 
         return Options
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def all_reduce_own(tensor, group=None, async_op: bool = False):
+    """What the protocol of ``group`` (None: the default one) makes of all ranks' ``tensor`` by itself (INA_OWN in
+    host/protocol.h: a majority vote, say), in place; float32 or int32. Returns None, or a torch.distributed.Work if ``async_op``.
+
+    ValueError: the group's protocol declares no reduction of its own, or the group is not this back end's.
+    """
+    import torch.distributed as dist
+
+    from ina.backend.process_group import InaProcessGroup
+
+    group = dist.group.WORLD if group is None else group
+    if not isinstance(group, InaProcessGroup):
+        raise ValueError(f"ina: a group of the back end 'ina' is expected, not a {type(group).__name__}")
+    work = group.allreduce_own(tensor)
+    return work if async_op else work.wait() and None
 
 
 def stats() -> dict:

@@ -51,7 +51,7 @@ class Job:
         self.settings = settings
         self.refusal: str | None = None  # "" when admitted, else why not; None: not asked yet
         self.failure = ""  # why the job is over
-        self.has_maximum = False  # once admitted: whether its protocol has maxima too
+        self.reductions: frozenset[int] = frozenset()  # once admitted: those that its protocol declares
         self._switch, self._switch_pid = switch, switch_pid
         self._pid = os.getpid()
         self.lock = Lock(f"the connection of job {name!r}", lambda: self.timeout)  # and its opening
@@ -154,7 +154,7 @@ class Job:
             values=attachment.values, rto_min=rto_min, rto_max=RTO_MAX, timeout=min(self.timeout, LONGEST),
             address=attachment.address, switch=attachment.switch,
             shards=attachment.port.get("shards", 1), server=attachment.switch)  # the switch relays what is for it
-        self.has_maximum = protocols.has_maximum(attachment.protocol)
+        self.reductions = protocols.reductions(attachment.protocol)
         own = (lambda max_frame: self._own_port(attachment, max_frame)) if self.settings.on_dpdk else None
         try:
             port = open_worker_port(attachment, self.settings.faults, own)
@@ -177,9 +177,9 @@ class Job:
             raise RuntimeError(self.failure) from error
 
     def submit(
-        self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0, maximum: bool = False
+        self, tensor: torch.Tensor, average: bool, mark: int, stay: float = 0.0, reduction: int = protocols.SUM
     ) -> tuple[int, int]:
-        """Reduce a contiguous tensor in place: its sum, or ``maximum``, over the ranks. Returns ticket and number.
+        """Reduce a contiguous tensor in place: its sum over the ranks, or what ``reduction`` says. Returns ticket and number.
 
         ``mark``: 32 bits, what else the ranks must agree on beyond the tensor's type and size and ``average``.
         ``stay``: drive the packets in this thread for so many seconds, if it has nothing else to do: a small tensor
@@ -191,7 +191,7 @@ class Job:
                 raise RuntimeError(self.failure)
             number = self._tag
             try:
-                options = {"average": average, "tag": number << 32 | mark, "maximum": maximum}
+                options = {"average": average, "tag": number << 32 | mark, "reduction": reduction}
                 if isinstance(self._endpoint, Movable):
                     array = array_at(pointer, tensor.numel(), DTYPES[tensor.dtype])
                     ticket = self._endpoint.submit(array, array, owner=tensor, **options)

@@ -35,6 +35,7 @@ from ina.backend.staging import staged
 from ina.backend.traffic import Traffic
 from ina.backend.work import GlooWork, LazyWork, SwitchWork
 from ina.native import lib
+from ina.transport import protocols
 
 GLOO = dist.ProcessGroup.BackendType.GLOO
 SUMS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM)
@@ -118,6 +119,14 @@ class InaProcessGroup(dist.ProcessGroup):
         if reason:
             return self._delegate(collective, (tensors, opts), reason)
         return self._reduce(collective, tensors, tensors, opts)
+
+    def allreduce_own(self, tensor: torch.Tensor):
+        """What the group's protocol makes of all ranks' tensors by itself: ina.backend.all_reduce_own."""
+        if tensor.dtype not in (torch.float32, torch.int32):
+            raise ValueError(f"ina: a protocol's own reduction is of float32 or int32, not {_dtypes([tensor])}")
+        if reason := self._why_not([tensor], protocols.OWN):
+            raise ValueError(f"ina: no reduction of its own in group {self.group_name!r}: {reason}")
+        return self._through_switch("allreduce_own", [tensor], lambda: [sums.own(tensor)], None, f"of {_dtypes([tensor])}")
 
     def reduce(self, tensors, opts=None, timeout=None, *, root=None, op=None):
         tensors = _listed(tensors)
@@ -292,11 +301,11 @@ class InaProcessGroup(dist.ProcessGroup):
         for tensor in tensors:
             if not (sums.ordered if extremum else sums.summable)(tensor.dtype):
                 return f"{_name(op)} of {_dtypes([tensor])}"
-        reason = self._why_not(tensors)
-        return reason or ("operation that its protocol lacks" if extremum and not self._job.has_maximum else "")
+        return self._why_not(tensors, protocols.MAX if extremum else protocols.SUM)
 
-    def _why_not(self, tensors: list[torch.Tensor]) -> str:
-        """"" for the switch, else why not: from what all ranks have in common. Asks the switch once per group.
+    def _why_not(self, tensors: list[torch.Tensor], reduction: int = protocols.SUM) -> str:
+        """"" for the switch, else why not: from what all ranks have in common, and what the protocol declares. Asks the switch
+        once per group.
 
         Raises RuntimeError when that is over."""
         if self._closed:
@@ -307,6 +316,8 @@ class InaProcessGroup(dist.ProcessGroup):
         if not self._refused and self._job is not None and (refusal := self._job.admit()):
             self._refused = "refused by the switch"
             warnings.warn(f"ina: collectives of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=4)
+        if not self._refused and reduction not in self._job.reductions:
+            return f"its protocol has no {protocols.REDUCTIONS[reduction]}"
         return self._refused
 
     # ---- everything else
@@ -424,8 +435,8 @@ def _alone(method):
 for _collective in (*DELEGATED, "allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base",
                     "reduce_scatter_single", "reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced", "broadcast",
                     "allgather", "allgather_coalesced", "_allgather_base", "all_gather_single", "alltoall",
-                    "allgather_into_tensor_coalesced", "all_gather_single_coalesced", "barrier"):  # fmt: skip
-    if hasattr(dist.ProcessGroup, _collective):
+                    "allgather_into_tensor_coalesced", "all_gather_single_coalesced", "barrier", "allreduce_own"):  # fmt: skip
+    if hasattr(InaProcessGroup, _collective):
         _method = staged(getattr(InaProcessGroup, _collective))
         setattr(InaProcessGroup, _collective, _method if _collective in MESSAGES else _alone(_method))
 all_eager(InaProcessGroup)

@@ -29,6 +29,8 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from ina.transport import protocols
+
 STAGE = 64 << 20  # bytes, at most, of the buffer of one sum that is not a tensor's own memory
 LIMB_BITS = 24  # sums of 32 limbs fit an int32
 _LIMB = (1 << LIMB_BITS) - 1
@@ -47,12 +49,13 @@ class Sum:
 
     def __init__(
         self, elements: int, dtype: torch.dtype, encode: Callable[[], torch.Tensor],
-        decode: Callable[[torch.Tensor], None] | None = None, *, average: bool = False, maximum: bool = False,
-        staged: bool = False,
+        decode: Callable[[torch.Tensor], None] | None = None, *, average: bool = False,
+        reduction: int = protocols.SUM, staged: bool = False,
     ):  # fmt: skip
-        """``elements``, ``dtype``: of the buffer. ``average``: divided by the number of ranks, float32 only. ``maximum``: the
-        largest over the ranks instead of the sum, int32 only. ``staged``: the buffer is memory of its own."""
-        self.elements, self.dtype, self.average, self.maximum, self.staged = elements, dtype, average, maximum, staged
+        """``elements``, ``dtype``: of the buffer. ``average``: divided by the number of ranks, float32 only. ``reduction``: what
+        is wanted in place of the sum; a maximum is of int32 only. ``staged``: the buffer is memory of its own."""
+        self.elements, self.dtype, self.average = elements, dtype, average
+        self.reduction, self.staged = reduction, staged
         self._encode, self._decode = encode, decode
         self.buffer: torch.Tensor | None = None
 
@@ -122,6 +125,16 @@ def reduction(
     return _pieces(source, result, start, travels, _WORDS.get(dtype, 1), encode, decode, average=average and floating)
 
 
+def own(source: torch.Tensor) -> Sum:
+    """What the protocol makes of all ranks' ``source`` (float32 or int32) by itself, in place."""
+    flat = _flat(source) if source.is_contiguous() else source.detach().reshape(-1)
+
+    def decode(buffer: torch.Tensor) -> None:
+        source.detach().copy_(buffer.view(source.shape))
+
+    return Sum(flat.numel(), flat.dtype, lambda: flat, None if source.is_contiguous() else decode, reduction=protocols.OWN)
+
+
 def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, start: int = 0) -> list[Sum]:
     """The largest, or smallest, over the ranks of each element of ``source`` (ordered dtypes); ``result`` as in reduction."""
 
@@ -131,12 +144,12 @@ def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, s
     def decode(buffer: torch.Tensor) -> torch.Tensor:
         return _unkey(buffer, source.dtype, largest)
 
-    return _pieces(source, result, start, torch.int32, 1, encode, decode, maximum=True)
+    return _pieces(source, result, start, torch.int32, 1, encode, decode, reduction=protocols.MAX)
 
 
 def _pieces(
     source: torch.Tensor, result: torch.Tensor | None, start: int, travels: torch.dtype, words_each: int,
-    encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor], **kind: bool,
+    encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor], **kind: int,
 ) -> list[Sum]:  # fmt: skip
     """``source`` in pieces whose buffers, ``words_each`` words for an element, take STAGE bytes at most."""
     flat, length = source.detach().reshape(-1), STAGE // (4 * words_each)

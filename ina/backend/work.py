@@ -192,7 +192,7 @@ class SwitchWork(LazyWork):
                 with torch.no_grad(), span(f"ina:{self._collective} encode"):
                     buffer = part.begin()
                 stay = SLICE if part is self.parts[-1] and not self._asynchronous else 0.0
-                ticket, number = self._job.submit(buffer, part.average, self._mark, stay, part.maximum)
+                ticket, number = self._job.submit(buffer, part.average, self._mark, stay, part.reduction)
             except RuntimeError as error:
                 self._failure = error
                 break

@@ -501,6 +501,7 @@ static uint64_t next_timer(const void *state)
 
 const struct ina_protocol ina_collective_machine = {
     .name = "collective",
+    .reductions = 1 << INA_SUM,
     .next_handle = next_handle,
     .submit = submit,
     .receive = receive,

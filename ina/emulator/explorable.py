@@ -14,6 +14,7 @@ from ina.control.controller import Controller, switch_address
 from ina.emulator.explorer import Explorer, Machine, Sent
 from ina.native import ffi, lib
 from ina.switch.embedded import Switch
+from ina.transport import protocols
 from ina.transport.config import WorkerConfig
 from ina.transport.parameter_server import ParameterServer
 from ina.transport.worker import Worker
@@ -70,7 +71,7 @@ class WorkerMachine(Machine):
         self._wrong: str | None = None
 
     def start(self) -> Sent:
-        self.worker.submit(self.source, self.out, maximum=self.maximum)
+        self.worker.submit(self.source, self.out, reduction=protocols.MAX if self.maximum else protocols.SUM)
         return self._speak()
 
     def receive(self, port: int, frame: bytes) -> Sent:

@@ -256,23 +256,24 @@ class Fabric(Network):
 
     def submit_all(
         self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,
-        tag: int = 0,
+        tag: int = 0, reduction: int = protocols.SUM,
     ) -> list[int]:  # fmt: skip
         """Queues the all-reduce of ``arrays`` (one a worker, in place) now, or each ``starts`` ps after now; its tickets."""
         return [
             ticket
             for worker, array in enumerate(arrays)
-            for ticket in self.submit_one(job, worker, array, average=average, tag=tag, after=starts[worker] if starts else 0)
+            for ticket in self.submit_one(job, worker, array, average=average, tag=tag, reduction=reduction,
+                                          after=starts[worker] if starts else 0)
         ]
 
     def submit_one(
         self, job: FabricJob, worker: int, array: np.ndarray, out: np.ndarray | None = None, *, average: bool = False,
-        tag: int = 0, after: int = 0,
+        tag: int = 0, after: int = 0, reduction: int = protocols.SUM,
     ) -> list[int]:  # fmt: skip
         """One worker's part of that, `after` ps from now; a ticket a stripe."""
         parts = zip(job.stripes, job.parts(array), job.parts(array if out is None else out), strict=True)
         return [
-            self.submit(stripe[worker], part, into, average=average, tag=tag, at=self.now + after)
+            self.submit(stripe[worker], part, into, average=average, tag=tag, at=self.now + after, reduction=reduction)
             for stripe, part, into in parts
             if part.size or len(job.stripes) == 1
         ]

@@ -374,7 +374,7 @@ int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const str
     if (machine >= em->machines || at < em->now)
         return -EINVAL;
     struct ina_machine *m = em->machine[machine];
-    if (m->first && m->last->at > at)
+    if ((m->first && m->last->at > at) || !ina_protocol_has(m->protocol, tensor->reduction))
         return -EINVAL;
     struct ina_submission *s = malloc(sizeof *s);
     if (!s)

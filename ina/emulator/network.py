@@ -170,11 +170,15 @@ class Network:
         average: bool = False,
         tag: int = 0,
         at: int | None = None,
+        reduction: int = protocols.SUM,
     ) -> int:
-        """Queues the all-reduce of a contiguous int32 or float32 array (default: in place) at `at` ps (or now)."""
+        """Queues the all-reduce of a contiguous int32 or float32 array (default: in place) at `at` ps (or now).
+
+        OSError (EINVAL): a ``reduction`` that the machine's protocol does not have, or a time before that of an earlier one.
+        """
         out = source if out is None else out
         tensor = ffi.new("struct ina_tensor *")
-        fill_tensor(tensor, source, out, average, tag)
+        fill_tensor(tensor, source, out, average, tag, reduction)
         ticket = lib.ina_emulator_submit(self.pointer, machine, tensor, self.now if at is None else at)
         self._check(ticket, f"tensor of {source.size} elements at machine {machine}")
         self._tensors[ticket] = (source, out)

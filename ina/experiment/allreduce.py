@@ -14,6 +14,7 @@ from ina.emulator.network import Completion
 from ina.experiment import networks
 from ina.experiment.config import AllReduce, ConfigError
 from ina.experiment.networks import WrongSum
+from ina.experiment.oracle import expected
 from ina.experiment.record import Reduction
 from ina.experiment.timeline import Timeline
 from ina.transport.config import PS
@@ -22,14 +23,14 @@ EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
 
 
 def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reduction]:
-    """Runs all jobs at once, each with one tensor, and checks every worker's sum (not without payload), and every link's
+    """Runs all jobs at once, each with one tensor, and checks every worker's result (not without payload), and every link's
     account.
 
     ``timeline`` notes when what happened.
 
     Raises:
         JobError: a tensor failed, at a deadline or otherwise.
-        WrongSum: a sum is not what NumPy says.
+        WrongSum: a result is not what NumPy says, or the protocol's own entries.
         Unbalanced: packets or bytes were lost or made by no fault, or a link carried more than it can.
         ConfigError: the topology is none, or does not have enough hosts.
     """
@@ -39,17 +40,18 @@ def reduce(config: AllReduce, timeline: Timeline | None = None) -> list[Reductio
         rng = np.random.default_rng(config.seed)
         _must_fit(config, len(jobs))
         tensors = [_tensors(rng, config) for _ in jobs]
-        sums = [expected(arrays, config.workers) for arrays in tensors]
+        reduction = config.reduction
+        results = [expected(arrays, config.workers, config.protocol, reduction) if config.payload else None for arrays in tensors]
         for job, arrays in zip(jobs, tensors, strict=True):
-            _submit(fabric, job, arrays)
+            _submit(fabric, job, arrays, reduction)
         while not timeline.run(fabric, EVENTS_AT_ONCE):
             pass
         done = {completion.machine: completion for completion in fabric.completions()}
-        for job, arrays, right in zip(jobs, tensors, sums, strict=True):
+        for job, arrays, right in zip(jobs, tensors, results, strict=True):
             for machine in job.machines:
                 if machine in done and (error := done[machine].event.error()) is not None:
                     raise error
-            if config.payload:
+            if right is not None:
                 _check(config, job, arrays, *right)
         fabric.check()
         timeline.jobs += [(job.name, [[("all-reduce", 0.0, _end(job, worker, done))] for worker in range(len(job.hosts))])
@@ -81,26 +83,15 @@ def _tensors(rng: np.random.Generator, config: AllReduce) -> list[np.ndarray]:
     return [rng.standard_normal(config.elements, np.float32) for _ in range(different)]
 
 
-def _submit(fabric: Fabric, job: FabricJob, arrays: list[np.ndarray]) -> None:
+def _submit(fabric: Fabric, job: FabricJob, arrays: list[np.ndarray], reduction: int) -> None:
     """What all workers have, they need until the last has sent it: its sum goes to a place of its own, which is then `arrays`."""
     if len(arrays) == len(job.hosts):
-        fabric.submit_all(job, arrays)
+        fabric.submit_all(job, arrays, reduction=reduction)
         return
     out = np.zeros_like(arrays[0])
     for worker in range(len(job.hosts)):
-        fabric.submit_one(job, worker, arrays[0], out)
+        fabric.submit_one(job, worker, arrays[0], out, reduction=reduction)
     arrays[0] = out
-
-
-def expected(arrays: list[np.ndarray], workers: int) -> tuple[np.ndarray, float]:
-    """The exact sum of so many workers' tensors, or of so many times the only one (int32 wraps), and how far off a result may
-    be: docs/protocol.md, "off by at most"."""
-    times = workers // len(arrays)
-    if arrays[0].dtype == np.int32:
-        return np.sum(arrays, axis=0, dtype=np.int32) * np.int32(times), 0.0
-    right, largest = times * np.sum(arrays, axis=0, dtype=np.float64), max(np.abs(array).max() for array in arrays)
-    block_exponent, shift = np.ceil(np.log2(largest)) + 1, np.ceil(np.log2(workers))
-    return right, workers * 2.0 ** (block_exponent - 31 + shift) + 2.0**-24 * np.abs(right).max()
 
 
 def _check(

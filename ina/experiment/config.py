@@ -16,6 +16,7 @@ from ina.backend.settings import parse_faults
 from ina.bounds import outside
 from ina.control import kinds
 from ina.control.programs import BITMAP, program_named
+from ina.experiment.oracle import asked
 from ina.experiment.places import described, hosts_of, server_host
 from ina.experiment.ranges import RANGES
 from ina.transport import protocols
@@ -85,8 +86,13 @@ class Keys:
         self.need(self.protocol in protocols.names() or protocols.is_own(self.protocol), "protocol", protocols.expected())
         try:
             program_named(self.protocol)
+            self.check_reductions()
         except ValueError as error:
             raise ConfigError(f"protocol = {self.protocol!r}: {error}") from None
+
+    def check_reductions(self) -> None:
+        """The protocol has what the experiment asks of it: what is trained, or replayed, is sums. ValueError: it has not."""
+        protocols.check_reduction(self.protocol, protocols.SUM)
 
     def check_sample(self) -> None:
         """The key of experiments in virtual time."""
@@ -351,6 +357,15 @@ class AllReduce(Virtual):
     def worlds(self) -> tuple[str, ...]:
         return ("virtual", "local", "testbed")
 
+    @property
+    def reduction(self) -> int:
+        """What of the workers' tensors is wanted: what the protocol has; hosts among themselves have sums."""
+        return asked(self.protocol, self.dtype, self.payload) if self.algorithm == "in-network" else protocols.SUM
+
+    def check_reductions(self) -> None:
+        if self.algorithm == "in-network":
+            asked(self.protocol, self.dtype, self.payload)
+
 
 @dataclass(frozen=True)
 class Workload(Virtual):
@@ -464,6 +479,14 @@ class Sharing(Keys):
         need(1 <= self.window <= 1024 and self.window & (self.window - 1) == 0, "window", "a power of two up to 1024")
         need(self.shared or self.slots >= 1, "share", f"a slot for each of {self.jobs} jobs")
         need(0 < self.rto_min <= self.rto_max, "rto_min", "more than 0, and no more than rto_max")
+
+    @property
+    def reduction(self) -> int:
+        """What of the workers' tensors is wanted: what the protocol has."""
+        return asked(self.protocol, "int32", self.payload)
+
+    def check_reductions(self) -> None:
+        asked(self.protocol, "int32", self.payload)
 
     @property
     def shared(self) -> bool:

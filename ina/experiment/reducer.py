@@ -14,9 +14,9 @@ import numpy as np
 
 from ina.control.client import Client
 from ina.control.ports import open_worker_port
-from ina.experiment.allreduce import expected
 from ina.experiment.launch import die_with_parent, say_where_on_request
 from ina.experiment.networks import WrongSum
+from ina.experiment.oracle import asked, expected
 from ina.transport import Endpoint, WorkerConfig
 from ina.transport.ports import Faults
 
@@ -61,15 +61,16 @@ def main() -> None:
         address=given.address, switch=given.switch,
     )  # fmt: skip
     tensors = [spec.tensor(worker) for worker in range(spec.workers)]
-    right, allowed = expected(tensors, len(tensors))
+    reduction = asked(given.protocol, spec.dtype)
+    right, allowed = expected(tensors, len(tensors), given.protocol, reduction)
     own = tensors[spec.worker]
     port = open_worker_port(given, Faults(**spec.faults) if spec.faults else None)
     with Endpoint(config, port, client.fileno()) as endpoint:
-        endpoint.run(np.zeros(1, np.int32))
+        endpoint.run(np.zeros(1, spec.dtype), reduction=reduction)
         print(json.dumps("ready"), flush=True)
         sys.stdin.readline()
         before, began = endpoint.stats, time.monotonic()
-        endpoint.run(own)
+        endpoint.run(own, reduction=reduction)
         ended, after = time.monotonic(), endpoint.stats
         off = float(np.abs(own - right.astype(np.float64)).max())
         if off > allowed:

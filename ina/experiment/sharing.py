@@ -19,6 +19,7 @@ from ina.emulator.shared import Shared, SharedJob
 from ina.experiment import networks
 from ina.experiment.allreduce import EVENTS_AT_ONCE, WrongSum
 from ina.experiment.config import Sharing
+from ina.experiment.oracle import expected
 from ina.experiment.record import sums
 from ina.experiment.timeline import Timeline
 from ina.transport.config import PS
@@ -86,7 +87,8 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
         jobs = [_admit(network, config, number) for number in range(config.jobs)]
         rng = np.random.default_rng(config.seed)
         arrays = [[_tensor(rng, config) for _ in range(config.workers)] for _ in jobs]
-        rights = [np.sum(each, axis=0, dtype=np.int32) if config.payload else None for each in arrays]
+        reduction = config.reduction
+        rights = [expected(each, config.workers, config.protocol, reduction)[0] if config.payload else None for each in arrays]
         started: dict[int, tuple[int, int, int]] = {}  # by ticket: job, tensor, time
         results: dict[int, np.ndarray] = {}
         for number, job in enumerate(jobs):
@@ -94,7 +96,7 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
                 at = round((turn + number / config.jobs) * config.period * PS)
                 for machine, array in zip(job.machines, arrays[number], strict=True):
                     out = np.empty_like(array)
-                    ticket = network.submit(machine, array, out, at=at)
+                    ticket = network.submit(machine, array, out, at=at, reduction=reduction)
                     started[ticket], results[ticket] = (number, turn, at), out
         while not timeline.run(network, EVENTS_AT_ONCE):
             pass

@@ -118,9 +118,11 @@ def slots_for(rate_bps: float, rtt_s: float, frame_bytes: int) -> int:
     return min(MAX_SLOTS, 1 << max(0, math.ceil(math.log2(max(1.0, frames)))))
 
 
-def fill_tensor(c: ffi.CData, source: np.ndarray, out: np.ndarray, average: bool, tag: int, maximum: bool = False) -> None:
+def fill_tensor(
+    c: ffi.CData, source: np.ndarray, out: np.ndarray, average: bool, tag: int, reduction: int = protocols.SUM
+) -> None:
     """Checks the arrays and describes them in a ``struct ina_tensor``; the caller keeps both alive."""
-    if maximum and source.dtype != np.int32:
+    if reduction == protocols.MAX and source.dtype != np.int32:
         raise ValueError("maximum: only of int32")
     for name, array in (("input", source), ("out", out)):
         if array.dtype not in DTYPES:
@@ -133,7 +135,9 @@ def fill_tensor(c: ffi.CData, source: np.ndarray, out: np.ndarray, average: bool
         raise ValueError("out: read-only array")
     if average and source.dtype != np.float32:
         raise ValueError("average: only for float32; divide integer sums yourself")
+    if average and reduction != protocols.SUM:
+        raise ValueError("average: only of sums")
     setattr(c, "in", ffi.cast("void *", source.ctypes.data))  # noqa: B010 (a keyword of Python)
     c.out = ffi.cast("void *", out.ctypes.data)
-    c.reduction = lib.INA_MAX if maximum else lib.INA_SUM
+    c.reduction = reduction
     c.count, c.dtype, c.average, c.tag = source.size, DTYPES[source.dtype], average, tag & (2**64 - 1)

@@ -33,6 +33,7 @@ class Endpoint:
 
     def __init__(self, config: WorkerConfig, port: Port, alive_fd: int = -1, spin: float = 0.0):
         self.config = config
+        self._reductions = protocols.reductions(config.protocol)
         endpoint = lib.ina_endpoint_start(protocols.named(config.protocol), config.to_c(), port.handle, alive_fd)
         if endpoint == ffi.NULL:
             reason = f"port takes frames of {port.max_frame} bytes, {config.frame_bytes} are needed"
@@ -47,44 +48,44 @@ class Endpoint:
 
     def submit(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
-        maximum: bool = False,
+        reduction: int = protocols.SUM,
     ) -> int:  # fmt: skip
         """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns a ticket.
 
-        ``maximum``: of each int32 the largest is wanted, not the sum; ValueError: the protocol has only sums. Blocks while
+        ``reduction``: one that the protocol has, else ValueError; maxima are of int32 only. Blocks while
         MAX_OPS tensors are in flight. Raises JobError if the job has failed.
         """
         tensor = ffi.new("struct ina_tensor *")
         out = source if out is None else out
-        fill_tensor(tensor, source, out, average, tag, self._maximum(maximum))
+        fill_tensor(tensor, source, out, average, tag, self._checked(reduction))
         return self._submit(tensor, (source, out))
 
     def submit_at(
         self, source: int, out: int, count: int, dtype: np.dtype | type, owner: object, *, average: bool = False,
-        tag: int = 0, maximum: bool = False, stay: float = 0.0,
+        tag: int = 0, reduction: int = protocols.SUM, stay: float = 0.0,
     ) -> int:  # fmt: skip
         """As ``submit`` for ``count`` contiguous elements at two addresses, which ``owner`` keeps valid.
 
         ``stay``: drive the protocol in this thread for up to so many seconds, as ``run`` does, before coming back.
         """
         tensor = _tensor_at(source, out, count, dtype, average, tag)
-        tensor.reduction = lib.INA_MAX if self._maximum(maximum) else lib.INA_SUM
+        tensor.reduction = self._checked(reduction)
         return self._submit(tensor, owner, stay)
 
     def run(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0,
-        timeout: float | None = None,
+        timeout: float | None = None, reduction: int = protocols.SUM,
     ) -> Event:  # fmt: skip
         """All-reduces an array, driving the protocol in this thread: fastest when there is nothing else to do."""
         tensor = ffi.new("struct ina_tensor *")
         out = source if out is None else out
-        fill_tensor(tensor, source, out, average, tag)
+        fill_tensor(tensor, source, out, average, tag, self._checked(reduction))
         return self._run(tensor, (source, out), timeout)
 
-    def _maximum(self, wanted: bool) -> bool:
-        if wanted and not protocols.has_maximum(self.config.protocol):
-            raise ValueError(f"maximum: the protocol {self.config.protocol!r} has only sums")
-        return wanted
+    def _checked(self, reduction: int) -> int:
+        if reduction not in self._reductions:
+            protocols.check_reduction(self.config.protocol, reduction)
+        return reduction
 
     def wait(self, ticket: int, timeout: float | None = None) -> Event:
         """Waits for a tensor (None: as long as its deadline allows). JobError: it failed; TimeoutError: not yet."""

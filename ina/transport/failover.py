@@ -26,6 +26,7 @@ from typing import Protocol
 
 import numpy as np
 
+from . import protocols
 from .errors import JobError
 
 PARTS = 8  # of a tensor, at most
@@ -43,7 +44,7 @@ class MoveFailed(RuntimeError):
 class Machine(Protocol):
     """What tensors are submitted to: an Endpoint, or a machine in virtual time."""
 
-    def submit(self, source: np.ndarray, out: np.ndarray, *, average: bool, tag: int, maximum: bool) -> int: ...
+    def submit(self, source: np.ndarray, out: np.ndarray, *, average: bool, tag: int, reduction: int) -> int: ...
 
     def wait(self, ticket: int, timeout: float | None) -> object:
         """Raises TimeoutError: not yet; JobError: it failed."""
@@ -60,7 +61,7 @@ class Tensor:
     number: int
     source: np.ndarray | None
     out: np.ndarray
-    options: dict[str, object]  # average, tag, maximum
+    options: dict[str, object]  # average, tag, reduction
     owner: object
     bounds: list[tuple[int, int]]
     tickets: list[int] = field(default_factory=list)  # of the parts that are submitted, in order
@@ -127,7 +128,7 @@ class Movable:
     # ---- as an endpoint
 
     def submit(
-        self, source: np.ndarray, out: np.ndarray, *, average: bool = False, tag: int = 0, maximum: bool = False,
+        self, source: np.ndarray, out: np.ndarray, *, average: bool = False, tag: int = 0, reduction: int = protocols.SUM,
         owner: object = None,
     ) -> int:  # fmt: skip
         """``source`` may be ``out``. Waits while the job is being moved. Raises JobError if it has failed."""
@@ -135,7 +136,7 @@ class Movable:
             self._changed.wait_for(lambda: not self._halted)
             self._settle()
             bounds = bounds_of(out.size)
-            options: dict[str, object] = {"average": average, "tag": tag, "maximum": maximum}
+            options: dict[str, object] = {"average": average, "tag": tag, "reduction": reduction}
             tensor = Tensor(self._next, source.copy(), out, options, owner, bounds, done=[False] * len(bounds))
             self._tensors[tensor.number] = tensor
             self._next += 1

@@ -17,6 +17,8 @@ from ina.native import ffi, lib
 from ina.transport import headers
 
 DEFAULT = "switchml"
+SUM, MAX, OWN = lib.INA_SUM, lib.INA_MAX, lib.INA_OWN
+REDUCTIONS = {SUM: "sums", MAX: "maxima", OWN: "a reduction of its own"}
 
 
 def names() -> tuple[str, ...]:
@@ -59,9 +61,18 @@ def frame_bytes(name: str, values: int) -> int:
     return size
 
 
-def has_maximum(name: str) -> bool:
-    """Whether the protocol finds maxima too (``lib.INA_MAX``), not only sums."""
-    return bool(named(name).reductions >> lib.INA_MAX & 1)
+def reductions(name: str) -> frozenset[int]:
+    """Those of REDUCTIONS that the protocol declares. ValueError: there is no protocol of that name."""
+    declared = named(name).reductions
+    return frozenset(reduction for reduction in REDUCTIONS if declared >> reduction & 1)
+
+
+def check_reduction(name: str, wanted: int) -> None:
+    """ValueError: the protocol does not declare this one."""
+    if wanted not in (has := reductions(name)):
+        there = " and ".join(REDUCTIONS[each] for each in sorted(has)) or "nothing"
+        raise ValueError(f"the protocol {name!r} has no {REDUCTIONS.get(wanted, wanted).removeprefix('a ')}: it declares {there} "
+                         "(`reductions` of its worker)")
 
 
 def program(name: str, twin: str = "") -> Path:

@@ -36,17 +36,18 @@ class Worker(Block):
 
     def submit(
         self, source: np.ndarray, out: np.ndarray | None = None, *, average: bool = False, tag: int = 0, now: int = 0,
-        maximum: bool = False,
+        reduction: int = protocols.SUM,
     ) -> int:  # fmt: skip
         """Starts the all-reduce of a contiguous int32 or float32 array (``out``: default in place); returns its handle.
 
         BlockingIOError: MAX_OPS tensors are in flight; BrokenPipeError: the job has failed.
         """
         out = source if out is None else out
+        protocols.check_reduction(self.config.protocol, reduction)
         handle = self._protocol.next_handle(self._state)
         if handle < 0:
             raise OSError(-handle, "the job has failed" if handle == -errno.EPIPE else f"{MAX_OPS} tensors in flight")
-        fill_tensor(self._tensors[handle], source, out, average, tag, maximum)
+        fill_tensor(self._tensors[handle], source, out, average, tag, reduction)
         result = self._protocol.submit(self._state, self._tensors, handle, now)
         if result < 0:
             raise OSError(-result, "submit refused")

@@ -145,6 +145,11 @@ class JobProgram(ABC):
         ``read`` gives a register's cells by its name, ``places`` the jobs there. A protocol that does not say has none."""
         return {}
 
+    def reduced(self, tensors: np.ndarray) -> np.ndarray | None:
+        """For experiments to check: what a protocol whose worker declares a reduction of its own (INA_OWN) makes of the workers'
+        ``tensors`` (a row each, int32 or float32). None: it has none, or does not say."""
+        return None
+
     def group(self, place: Place, children: Sequence[Child]) -> MulticastGroupEntry:
         """Results go to every child that is there; the replication id is its index."""
         return MulticastGroupEntry(place.group, tuple(Replica(c.port, c.index) for c in sorted(children, key=_index)))

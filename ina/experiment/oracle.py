@@ -1,0 +1,46 @@
+"""What an all-reduce must give, by what its protocol declares that it reduces (`reductions` of its worker)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ina.control.programs import program_named
+from ina.transport import protocols
+from ina.transport.protocols import MAX, OWN, SUM
+
+
+def asked(protocol: str, dtype: str, checked: bool = True) -> int:
+    """The reduction that an experiment asks of the protocol: its sums, or else maxima (of int32), or else its own.
+
+    ValueError: it declares none for tensors of ``dtype``; or, if it is to be ``checked``, one that nobody says what it gives.
+    """
+    there = protocols.reductions(protocol)
+    found = next((each for each in (SUM, MAX, OWN) if each in there and (each != MAX or dtype == "int32")), None)
+    if found is None:
+        raise ValueError(f"its worker declares no reduction of {dtype} (reductions = {sum(1 << each for each in there)})")
+    if found == OWN and checked and program_named(protocol).reduced(np.zeros((1, 1), dtype)) is None:
+        raise ValueError("its worker declares a reduction of its own, but its entries do not say what that gives "
+                         "(`reduced` of ina.control.programs.base.JobProgram); or give payload = false")  # fmt: skip
+    return found
+
+
+def expected(arrays: Sequence[np.ndarray], workers: int, protocol: str, reduction: int) -> tuple[np.ndarray, float]:
+    """The exact result for so many workers' tensors, or for so many times the only one (int32 sums wrap), and how far off it may
+    be: docs/protocol.md, "off by at most"."""
+    times = workers // len(arrays)
+    if reduction == MAX:
+        return np.max(arrays, axis=0), 0.0
+    if reduction == OWN:
+        rows = np.broadcast_to(arrays[0], (workers, arrays[0].size)) if times > 1 else np.stack(arrays)
+        right = program_named(protocol).reduced(rows)
+    elif arrays[0].dtype == np.int32:
+        right = np.sum(arrays, axis=0, dtype=np.int32) * np.int32(times)
+    else:
+        right = times * np.sum(arrays, axis=0, dtype=np.float64)
+    if arrays[0].dtype == np.int32:
+        return right, 0.0
+    largest = max(np.abs(array).max() for array in arrays)
+    block_exponent, shift = np.ceil(np.log2(largest)) + 1, np.ceil(np.log2(workers))
+    return right, workers * 2.0 ** (block_exponent - 31 + shift) + 2.0**-24 * np.abs(right).max()

@@ -1,0 +1,143 @@
+"""Protocols that do not add up: what they declare goes through the switch, all else another way, and experiments judge by it.
+
+Each is examples/lockstep with another line for what the switch makes of two values.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from ranks import ROOT, run, succeed
+
+from ina.experiment import allreduce, sharing
+from ina.experiment.config import AllReduce, Config, ConfigError, Sharing
+from ina.experiment.networks import WrongSum
+from ina.transport import Worker, WorkerConfig, protocols
+
+LOCKSTEP = ROOT / "examples" / "lockstep"
+ADD = "old + hdr.values.v##i"
+LARGEST = "(int<32>)old > (int<32>)hdr.values.v##i ? old : hdr.values.v##i"
+REDUCED = "\n    def reduced(self, tensors):\n        return tensors.min(axis=0)\n\n\nPROGRAM = Lockstep()"
+
+
+def lockstep(folder, operation=ADD, declared="1 << INA_SUM", idempotent=False, entries="\nPROGRAM = Lockstep()") -> str:
+    """The path of a program whose rows combine values by ``operation``, and whose worker declares ``declared``."""
+    folder.mkdir()
+    text = {suffix: (LOCKSTEP / f"lockstep{suffix}").read_text() for suffix in (".p4", ".c", ".py")}
+    assert ADD in text[".p4"] and ".reductions = 1 << INA_SUM" in text[".c"] and "\nPROGRAM = Lockstep()" in text[".py"]
+    begin = "ina_tensors_init(&st->tensors, &st->config, INA_EXP_AGREED, 0);"
+    assert begin in text[".c"]
+    (folder / "lockstep.p4").write_text(text[".p4"].replace(ADD, operation))
+    (folder / "lockstep.c").write_text(text[".c"].replace("1 << INA_SUM", declared)
+                                       .replace(begin, begin + " ina_tensors_idempotent(&st->tensors);" * idempotent))
+    (folder / "lockstep.py").write_text(text[".py"].replace("\nPROGRAM = Lockstep()", entries))
+    return str(folder / "lockstep.p4")
+
+
+@pytest.fixture
+def maxima(tmp_path):
+    return lockstep(tmp_path / "maxima", LARGEST, "1 << INA_MAX", idempotent=True)
+
+
+@pytest.fixture
+def minima(tmp_path):
+    return lockstep(tmp_path / "minima", LARGEST.replace(" > ", " < "), "1 << INA_OWN", idempotent=True, entries=REDUCED)
+
+
+@pytest.fixture
+def nothing(tmp_path):
+    return lockstep(tmp_path / "nothing", declared="0")
+
+
+COLLECTIVES = """
+rank, n = start()
+tensor = torch.full((300,), rank + 1); dist.broadcast(tensor, 1); assert (tensor == 2).all()
+tensor = torch.tensor([float("nan"), -0.0, 1.0]) if rank == 0 else torch.full((3,), -5.0); dist.broadcast(tensor, 0)
+assert tensor[0].isnan() and torch.signbit(tensor[1]) and tensor[2] == 1
+rows = [torch.zeros(4) for _ in range(n)]; dist.all_gather(rows, torch.full((4,), -1.0 - rank))
+assert [row[0].item() for row in rows] == [-1.0 - r for r in range(n)]
+objects = [None] * n; dist.all_gather_object(objects, {"rank": rank}); assert objects == [{"rank": r} for r in range(n)]
+for op, wanted in ((dist.ReduceOp.SUM, n * (n + 1) // 2), (dist.ReduceOp.MAX, n), (dist.ReduceOp.MIN, 1)):
+    tensor = torch.full((500,), rank + 1); dist.all_reduce(tensor, op=op); assert (tensor == wanted).all(), (op, tensor)
+tensor = torch.full((500,), rank + 1).int(); dist.all_reduce(tensor, op=dist.ReduceOp.MAX); assert (tensor == n).all()
+dist.barrier()
+for dtype in (torch.int32, torch.float32):
+    own = torch.arange(700).sub(350).mul(rank * 2 - 1).to(dtype)
+    try:
+        ina.backend.all_reduce_own(own)
+        assert torch.equal(own, torch.arange(700).sub(350).abs().neg().to(dtype)), own
+        say(own=True)
+    except ValueError as error: say(own=str(error))
+stats = ina.backend.stats()
+say(reasons=sorted(stats["reasons"]), calls=stats["calls"])
+"""
+
+
+def test_maxima_go_through_a_switch_that_has_them_and_nothing_else_does(tmp_path, maxima):
+    pytest.importorskip("torch")
+    results = run(tmp_path, 2, COLLECTIVES + """
+try: dist.all_reduce(torch.zeros(5 + rank, dtype=torch.int32), op=dist.ReduceOp.MAX)
+except RuntimeError as error: say(disagree=str(error))
+""", INA_PROTOCOL=maxima, INA_VALUES="64")  # fmt: skip
+    for said in succeed(results):
+        assert said["reasons"] == ["_allgather_base: its protocol has no sums", "allgather: its protocol has no sums",
+                                   "allreduce: MAX of int64", "allreduce: MIN of int64",
+                                   "allreduce: its protocol has no sums", "barrier: its protocol has no sums",
+                                   "broadcast: its protocol has no sums"] or said["reasons"]
+        assert said["calls"]["broadcast"] == {"switch": 0, "gloo": 2} and said["calls"]["barrier"]["switch"] == 0
+        assert said["calls"]["allreduce"]["switch"] == 1
+        assert "no reduction of its own" in said["own"]
+        assert "do not agree" in said["disagree"]
+
+
+def test_a_reduction_of_its_own_is_asked_for_by_name(tmp_path, minima):
+    pytest.importorskip("torch")
+    for said in succeed(run(tmp_path, 2, COLLECTIVES + "dist.destroy_process_group()", INA_PROTOCOL=minima, INA_VALUES="64")):
+        assert said["own"] is True
+        assert {name: ways["switch"] for name, ways in said["calls"].items() if ways["switch"]} == {"allreduce_own": 2}
+
+
+def test_a_protocol_that_declares_nothing_gets_nothing(tmp_path, nothing):
+    pytest.importorskip("torch")
+    for said in succeed(run(tmp_path, 2, COLLECTIVES + "dist.destroy_process_group()", INA_PROTOCOL=nothing, INA_VALUES="64")):
+        assert "no reduction of its own" in said["own"]
+        assert not any(ways["switch"] for ways in said["calls"].values())
+
+
+# ---- experiments
+
+
+def test_virtual_time_judges_by_what_the_protocol_declares(maxima, minima, nothing, tmp_path):
+    for name in (maxima, minima):
+        (found,) = sharing.share(Sharing(protocol=name, jobs=2, workers=3, window=16, elements=5_000))
+        assert len(found.goodputs) == 2
+        (found,) = allreduce.reduce(AllReduce(protocol=name, workers=3, elements=5_000, values=64, pool=64))
+        assert found.checked
+    wrong = lockstep(tmp_path / "wrong", LARGEST, "1 << INA_OWN", idempotent=True, entries=REDUCED)
+    with pytest.raises(WrongSum, match="off by"):
+        allreduce.reduce(AllReduce(protocol=wrong, workers=3, elements=5_000, values=64, pool=64))
+
+
+def test_experiments_refuse_what_the_protocol_does_not_declare(maxima, nothing, tmp_path):
+    silent = lockstep(tmp_path / "silent", LARGEST, "1 << INA_OWN", idempotent=True)
+    for keys, message in (
+        ({"protocol": nothing}, "declares no reduction of int32"),
+        ({"protocol": maxima, "dtype": "float32"}, "declares no reduction of float32"),
+        ({"protocol": silent}, "do not say what that gives"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            AllReduce(workers=3, **keys)
+    assert AllReduce(workers=3, protocol=silent, payload=False).reduction == protocols.OWN
+    with pytest.raises(ConfigError, match="has no sums: it declares maxima"):
+        Config(protocol=maxima)
+
+
+def test_workers_refuse_what_the_protocol_does_not_declare(maxima, nothing):
+    config = WorkerConfig(0, 2, protocol=maxima)
+    Worker(config).submit(np.zeros(9, np.int32), reduction=protocols.MAX)
+    with pytest.raises(ValueError, match="has no sums: it declares maxima"):
+        Worker(config).submit(np.zeros(9, np.int32))
+    with pytest.raises(ValueError, match="has no sums: it declares nothing"):
+        Worker(WorkerConfig(0, 2, protocol=nothing)).submit(np.zeros(9, np.int32))
+    with pytest.raises(ValueError, match="'switchml' has no reduction of its own: it declares sums and maxima"):
+        Worker(WorkerConfig(0, 2)).submit(np.zeros(9, np.int32), reduction=protocols.OWN)
