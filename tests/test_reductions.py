@@ -133,11 +133,11 @@ def test_experiments_refuse_what_the_protocol_does_not_declare(maxima, nothing, 
 
 
 def test_workers_refuse_what_the_protocol_does_not_declare(maxima, nothing):
-    config = WorkerConfig(0, 2, protocol=maxima)
+    config = WorkerConfig(0, 2, life=1, protocol=maxima)
     Worker(config).submit(np.zeros(9, np.int32), reduction=protocols.MAX)
     with pytest.raises(ValueError, match="has no sums: it declares maxima"):
         Worker(config).submit(np.zeros(9, np.int32))
     with pytest.raises(ValueError, match="has no sums: it declares nothing"):
-        Worker(WorkerConfig(0, 2, protocol=nothing)).submit(np.zeros(9, np.int32))
+        Worker(WorkerConfig(0, 2, life=1, protocol=nothing)).submit(np.zeros(9, np.int32))
     with pytest.raises(ValueError, match="'switchml' has no reduction of its own: it declares sums and maxima"):
-        Worker(WorkerConfig(0, 2)).submit(np.zeros(9, np.int32), reduction=protocols.OWN)
+        Worker(WorkerConfig(0, 2, life=1)).submit(np.zeros(9, np.int32), reduction=protocols.OWN)

@@ -1,0 +1,205 @@
+"""Random sequences of collectives, of random types, sizes, operations and groups, in real ranks against exact mathematics.
+
+All ranks draw the same sequence from one seed, and every rank's tensors from (seed, step, rank), so each knows what must come
+out without asking. Integers must be right to the bit, floats within the bound of docs/protocol.md and one rounding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+
+import torch
+import torch.distributed as dist
+
+R = dist.ReduceOp
+INTEGERS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
+FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.complex64)
+ANY = (*INTEGERS, *FLOATS, torch.bool)
+SIZES = (0, 1, 2, 3, 7, 60, 61, 170, 171, 255, 256, 257, 700, 2047, 2048, 5000, 20_000)
+
+
+def values(dtype: torch.dtype, count: int, *seed: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(hash(seed) % 2**63)
+    if dtype == torch.bool:
+        return torch.randint(0, 2, (count,), generator=generator).bool()
+    if dtype in INTEGERS:
+        info = torch.iinfo(dtype)
+        return torch.randint(info.min // 2, info.max // 2, (count,), generator=generator).mul(2).add(1).to(dtype)
+    if dtype == torch.complex64:
+        return torch.randn(count, dtype=dtype, generator=generator)
+    drawn = torch.randn(count, generator=generator, dtype=torch.float64) * 2.0 ** (seed[1] % 9 - 4)
+    if count and seed[1] % 5 == 0 and dtype == torch.float32 and count <= 3:  # in the exact code
+        drawn[seed[2] % count] = (math.inf, -math.inf, math.nan)[seed[0] % 3]
+    return drawn.to(dtype)
+
+
+def exact(op, tensors: list[torch.Tensor]) -> torch.Tensor:
+    """In int64 (modulo 2^64), float64 or complex128."""
+    dtype = tensors[0].dtype
+    wide = torch.int64 if dtype in INTEGERS else torch.complex128 if dtype == torch.complex64 else torch.float64
+    if dtype == torch.bool:
+        stacked = torch.stack(tensors)
+        return stacked.all(0) if op == R.MIN else stacked.any(0)
+    stacked = torch.stack([tensor.to(wide) for tensor in tensors])
+    if op == R.MAX:
+        return stacked.amax(0)
+    if op == R.MIN:
+        return stacked.amin(0)
+    total = stacked.sum(0)
+    if op == R.AVG:
+        if dtype in INTEGERS:  # of the sum as the type has it
+            return torch.div(total.to(dtype).to(torch.int64), len(tensors), rounding_mode="trunc")
+        return total / len(tensors)
+    return total
+
+
+def check(what: str, got: torch.Tensor, wanted: torch.Tensor, tensors: list[torch.Tensor] | None = None) -> None:
+    """``tensors``: of all ranks, if ``got`` is a sum of floats."""
+    if tensors is None or got.dtype in INTEGERS or got.dtype == torch.bool:
+        wanted = wanted.to(got.dtype)
+        same = (got == wanted) | ((got != got) & (wanted != wanted))
+        assert same.all(), f"{what}: {got.tolist()[:5]}..., expected {wanted.tolist()[:5]}..."
+        return
+    if not got.numel():
+        return
+    n = len(tensors)
+    if not wanted.isfinite().all():  # small float32: exact, each element by itself
+        assert torch.equal(got.nan_to_num(), wanted.to(got.dtype).nan_to_num()), f"{what}: {got}, expected {wanted}"
+        return
+    largest = max(torch.view_as_real(t).abs().max() if t.is_complex() else t.abs().max() for t in tensors).item()
+    bound = n * 2.0 ** (math.ceil(math.log2(largest or 1)) - 31 + math.ceil(math.log2(n))) if largest else 0.0
+    rounding = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}.get(got.dtype, 2.0**-22)
+    off = (got.to(wanted.dtype) - wanted).abs()
+    assert (off <= 2 * bound + rounding * wanted.abs() + 6e-8 * (got.dtype == torch.float16)).all(), f"{what}: off by {off.max()}"
+
+
+class Sequence:
+    def __init__(self, seed: int, groups: list):
+        """``groups``: (process group, its members), of all ranks; None in the place of one that this rank is not in."""
+        self.seed, self.groups, self.draw, self.rank = seed, groups, random.Random(seed), dist.get_rank()
+        self.waiting: list = []
+        self.wrong: list[str] = []  # what was not as it must be; the sequence goes on, as that of the other ranks
+
+    def run(self, steps: int) -> list[str]:
+        for step in range(steps):
+            group, members = self.draw.choice(self.groups)
+            kind = self.draw.choice((self.all_reduce, self.all_reduce, self.reduce, self.broadcast, self.all_gather,
+                                     self.into_one, self.reduce_scatter, self.barrier, self.all_to_all, self.objects,
+                                     self.settle))
+            arguments = (step, group, members, self.draw.choice(SIZES), self.draw.random())
+            drawn = random.Random(self.draw.random())
+            if kind == self.settle or self.rank in members:
+                kind(drawn, *arguments)
+        self.settle()
+        return self.wrong
+
+    def settle(self, *_) -> None:
+        waiting, self.waiting = self.waiting, []
+        for work, verify in waiting:
+            if work is not None:
+                work.wait()
+            try:
+                verify()
+            except AssertionError as error:
+                self.wrong.append(str(error)[:300])
+
+    def later(self, drawn: random.Random, work, verify) -> None:
+        """Some are waited for at once, some when others have been begun."""
+        self.waiting.append((work, verify))
+        if drawn.random() < 0.6:
+            self.settle()
+
+    def tensors(self, drawn: random.Random, dtypes, count: int, step: int, members) -> list[torch.Tensor]:
+        dtype = drawn.choice(dtypes)
+        return [values(dtype, count, self.seed, step, rank) for rank in members]
+
+    def all_reduce(self, drawn, step, group, members, count, strided):
+        op = drawn.choice((R.SUM, R.SUM, R.AVG, R.MAX, R.MIN))
+        dtypes = [d for d in ANY if not (d == torch.complex64 and op in (R.MAX, R.MIN)) and not (op == R.AVG and d == torch.bool)]
+        if op != R.SUM:  # Gloo has no averages, and nothing that is not a number goes through an order
+            dtypes = [d for d in dtypes if d not in (torch.float64,)]
+        everyone = self.tensors(drawn, dtypes, count, step, members)
+        mine = everyone[members.index(self.rank)].clone()
+        if strided < 0.3:
+            mine = torch.stack([mine, mine], 1)[:, 0]
+        work = dist.all_reduce(mine, op=op, group=group, async_op=True)
+        what = f"seed {self.seed}, step {step}: all_reduce {op} of {count} {mine.dtype} in {members}"
+        self.later(drawn, work, lambda: check(what, mine, exact(op, everyone), None if op in (R.MAX, R.MIN) else everyone))
+
+    def reduce(self, drawn, step, group, members, count, _):
+        root = drawn.choice(members)
+        everyone = self.tensors(drawn, (torch.int32, torch.int64, torch.float32), count, step, members)
+        before = everyone[members.index(self.rank)]
+        mine = before.clone()
+        work = dist.reduce(mine, root, group=group, async_op=True)
+        wanted = exact(R.SUM, everyone) if root == self.rank else before
+        what = f"seed {self.seed}, step {step}: reduce of {count} {mine.dtype} to {root} of {members}"
+        self.later(drawn, work, lambda: check(what, mine, wanted, everyone if root == self.rank else None))
+
+    def broadcast(self, drawn, step, group, members, count, _):
+        root = drawn.choice(members)
+        everyone = self.tensors(drawn, ANY, count, step, members)
+        mine = everyone[members.index(self.rank)].clone()
+        what = f"seed {self.seed}, step {step}: broadcast of {count} {mine.dtype} from {root} of {members}"
+        work = dist.broadcast(mine, root, group=group, async_op=True)
+        self.later(drawn, work, lambda: check(what, mine, everyone[members.index(root)]))
+
+    def all_gather(self, drawn, step, group, members, count, _):
+        dtype = drawn.choice(ANY)
+        everyone = [values(dtype, count + drawn.choice((0, 0, 1, 5)), self.seed, step, rank) for rank in members]
+        rows = [torch.empty_like(tensor) for tensor in everyone]
+        work = dist.all_gather(rows, everyone[members.index(self.rank)].clone(), group=group, async_op=True)
+        what = f"seed {self.seed}, step {step}: all_gather of {count} {dtype} in {members}"
+        self.later(drawn, work, lambda: [check(what, row, tensor) for row, tensor in zip(rows, everyone, strict=True)])
+
+    def into_one(self, drawn, step, group, members, count, _):
+        everyone = self.tensors(drawn, ANY, count, step, members)
+        whole = torch.empty(count * len(members), dtype=everyone[0].dtype)
+        work = dist.all_gather_into_tensor(whole, everyone[members.index(self.rank)], group=group, async_op=True)
+        what = f"seed {self.seed}, step {step}: all_gather_into_tensor of {count} {whole.dtype} in {members}"
+        self.later(drawn, work, lambda: check(what, whole, torch.cat(everyone)))
+
+    def reduce_scatter(self, drawn, step, group, members, count, _):
+        n, at = len(members), members.index(self.rank)
+        everyone = self.tensors(drawn, (torch.int32, torch.int64, torch.uint8, torch.float32, torch.bfloat16),
+                                max(count, 4) * n, step, members)
+        part = torch.empty(max(count, 4), dtype=everyone[0].dtype)
+        work = dist.reduce_scatter_tensor(part, everyone[at].clone(), group=group, async_op=True)
+        wanted = exact(R.SUM, everyone)[at * len(part) : (at + 1) * len(part)]
+        what = f"seed {self.seed}, step {step}: reduce_scatter of {count} {part.dtype} in {members}"
+        self.later(drawn, work, lambda: check(what, part, wanted, everyone))
+
+    def barrier(self, drawn, step, group, *_):
+        dist.barrier(group=group)
+
+    def all_to_all(self, drawn, step, group, members, count, _):
+        at, n = members.index(self.rank), len(members)
+        everyone = [values(torch.float32, max(count, 4) * n, self.seed, step, rank) for rank in members]
+        got = torch.empty_like(everyone[0])
+        dist.all_to_all_single(got, everyone[at], group=group)
+        pieces = [tensor.chunk(n)[at] for tensor in everyone]
+        what = f"seed {self.seed}, step {step}: all_to_all of {count} in {members}"
+        self.later(drawn, None, lambda: check(what, got, torch.cat(pieces)))
+
+    def objects(self, drawn, step, group, members, *_):
+        found = [None] * len(members)
+        dist.all_gather_object(found, {"rank": self.rank, "step": step}, group=group)
+        right = found == [{"rank": rank, "step": step} for rank in members]
+        self.wrong += [] if right else [f"seed {self.seed}, step {step}: objects {found} of {members}"]
+
+
+def groups(options: list) -> list:
+    """The world, and some of its subsets; the n-th has the n-th of ``options`` (then none)."""
+    n = dist.get_world_size()
+    subsets = [*itertools.combinations(range(n), 2), *itertools.combinations(range(n), n - 1)][:4]
+    made = [(dist.group.WORLD, list(range(n)))]
+    for i, members in enumerate(subsets):
+        made.append((dist.new_group(list(members), pg_options=options[i] if i < len(options) else None), list(members)))
+    return made
+
+
+def wrong(first: int, count: int, made: list, steps: int = 12) -> list[str]:
+    """What is wrong in that many sequences, from seed ``first`` on: a line each."""
+    return [line for seed in range(first, first + count) for line in Sequence(seed, made).run(steps)]
