@@ -52,6 +52,13 @@ def _python_with(variable: str, module: str) -> Callable[[], str]:
     return probe
 
 
+def _torch_users() -> str:
+    folder = os.environ.get("INA_TORCH_USERS", "")
+    there = folder and all((Path(folder) / name).is_dir() for name in ("lightning", "transformers", "accelerate"))
+    return "" if there else ("INA_TORCH_USERS names no folder with lightning, transformers and accelerate (pip install --no-deps "
+                             "--target FOLDER ...: .ci/run has the list)")  # fmt: skip
+
+
 def _tofino_compiler() -> str:
     from ina.tofino import compiler
 
@@ -148,6 +155,7 @@ def _switchml_p4() -> str:
 # name -> probe: an empty string where it is there, else what is missing
 PROBES: dict[str, Callable[[], str]] = {
     "switchml-p4": _switchml_p4,
+    "torch-users": _torch_users,
     "ray": lambda: "" if importlib.util.find_spec("ray") else "ray is not installed (the extra ray)",
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
     "two processors": lambda: "" if len(os.sched_getaffinity(0)) > 1 else "this process may use one processor alone",

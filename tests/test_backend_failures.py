@@ -147,15 +147,15 @@ def test_ranks_that_disagree_before_a_parameter_server(tmp_path):
 
 def disagree(tmp_path, ours, theirs, **env):
     results = run(tmp_path, 2, f"""
-        rank, n = start(60)
+        rank, n = start(200)
         began = time.monotonic()
         try: dist.all_reduce({ours}) if rank == 0 else dist.all_reduce({theirs})
         except RuntimeError as error: say(error=str(error), seconds=time.monotonic() - began)
         dist.destroy_process_group()
     """, **env)
-    failures(results, [0, 1], "the ranks do not agree on this collective", 40)
-    failures(results, [0, 1], "rank 0 is in allreduce", 40)
-    failures(results, [0, 1], "rank 1 is in allreduce", 40)
+    failures(results, [0, 1], "the ranks do not agree on this collective", 190)
+    failures(results, [0, 1], "rank 0 is in allreduce", 190)
+    failures(results, [0, 1], "rank 1 is in allreduce", 190)
 
 
 @pytest.mark.parametrize(("ours", "theirs", "words"), [
@@ -168,7 +168,7 @@ def disagree(tmp_path, ours, theirs, **env):
 def test_ranks_that_wait_in_different_ways_find_out_soon(tmp_path, ours, theirs, words):
     """One through the switch, one through Gloo: neither would ever hear of the other."""
     results = run(tmp_path, 2, f"""
-        rank, n = start(60)
+        rank, n = start(200)
         dist.all_reduce(torch.ones(3)); meet()
         began = time.monotonic()
         try: {ours} if rank == 0 else {theirs}
@@ -177,7 +177,7 @@ def test_ranks_that_wait_in_different_ways_find_out_soon(tmp_path, ours, theirs,
         except RuntimeError as error: say(again=str(error))
     """)
     for text in (*words, "the ranks do not agree on the group's collective #2"):
-        failures(results, [0, 1], text, 40)
+        failures(results, [0, 1], text, 190)
     assert all(text in rank.said["again"] for rank in results for text in words)
 
 
