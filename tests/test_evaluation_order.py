@@ -9,6 +9,7 @@ from v1_program import data, source
 
 from ina.compiler.build import compile_program
 from ina.compiler.errors import CompileError
+from ina.switch import Switch
 
 FUNCTIONS = """
 bit<8> next(inout bit<8> x) { x = x + 1; return x; }
@@ -141,3 +142,12 @@ def test_an_emit_within_a_loop_is_refused(tmp_path):
     path.write_text(source(deparser="for (bit<8> i in 1 .. 2) { p.emit(hdr.data); }"))
     with pytest.raises(CompileError, match="emit within a loop"):
         compile_program(path)
+
+
+def test_the_drop_of_an_older_v1model_has_no_argument(tmp_path):
+    """The interpreter wants one, and says so."""
+    path = tmp_path / "program.p4"
+    path.write_text(source("if (hdr.data.d == 1) { mark_to_drop(); }"))
+    with Switch(compile_program(path, cflags=["-O1"]).so_path) as switch:
+        switch.add_port(1)
+        assert [switch.step(data(d=d), port=1) for d in (1, 2)] == [[], [(1, data(d=2))]]

@@ -190,3 +190,27 @@ def test_a_resubmit_header_of_one_bit(tmp_path):
         deparser="if (dprsr.resubmit_type == 1) { again.emit<again_t>({ 1w1 }); } pkt.emit(hdr);",
     )  # fmt: skip
     assert frame == tna_program.data(a=0x80, b=6)
+
+
+# --- programs of another kind
+
+
+@pytest.mark.parametrize(("file", "owner"), [("psa.p4", "the Portable Switch Architecture"), ("ebpf_model.p4", "eBPF"),
+                                             ("pna.p4", "the Portable NIC Architecture")])  # fmt: skip
+def test_other_architectures_are_named(tmp_path, file, owner):
+    path = tmp_path / "program.p4"
+    path.write_text(f"#include <core.p4>\n#include <{file}>\n")
+    with pytest.raises(CompileError, match=f"'{file}' is of {owner}, which is not supported") as error:
+        load(path)
+    assert error.value.span.line == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["header_type h_t { fields { a : 8; } }\n", "parser start { return ingress; }\n", "control ingress {}\n"]
+)
+def test_p4_14_is_named(tmp_path, text):
+    path = tmp_path / "program.p4"
+    path.write_text(text)
+    with pytest.raises(CompileError, match="this is a P4_14 program: the compiler takes P4_16") as error:
+        load(path)
+    assert "p4test --std p4-14 --pp" in error.value.diagnostics[0].notes[0].message

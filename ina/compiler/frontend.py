@@ -7,6 +7,7 @@ checker leaves on the tree.
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from ina.compiler.parser import Parser
 from ina.compiler.preprocess import preprocess
 from ina.compiler.program import CheckedProgram, Instance
 
+_P4_14 = re.compile(r"^\s*(header_type\s+\w+\s*\{|parser\s+start\s*\{|control\s+ingress\s*\{)", re.MULTILINE)
 __all__ = ["CheckedProgram", "Instance", "check", "deep_recursion", "load", "parse_text"]
 
 
@@ -74,8 +76,11 @@ def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) 
         with internal_errors(filename), deep_recursion():
             return Parser(tokenize(text, filename, sources)).parse_program(filename)
     except CompileError as error:
+        if _P4_14.search(text):
+            notes = ["translate it once, with p4c: p4test --std p4-14 --pp NEW.p4 OLD.p4"]
+            error = CompileError(error.span, "this is a P4_14 program: the compiler takes P4_16", notes)
         error.sources.update(sources or {filename: text})
-        raise
+        raise error from None
 
 
 def check(program: ast.Program) -> CheckedProgram:

@@ -76,7 +76,7 @@ class Externs(Tables):
         name = e.decl.name
         match name:
             case "mark_to_drop":
-                standard = self.lvalue(e.args[0])
+                standard = self.lvalue(e.args[0]) if e.args else self.standard  # v1model's older form has no argument
                 self.assign(standard.fields["egress_spec"], fold.const(DROP_PORT, 9), e)
                 self.assign(standard.fields["mcast_grp"], fold.const(0, 16), e)
             case "verify":

@@ -28,6 +28,12 @@ _SPLICED = re.compile(r"(?<=\w)\\\n(?=\w)")
 _RULE = re.compile(r"^[ \t]*##.*$", re.MULTILINE)
 """A line that begins with `##` is no directive: p4c skips it, as it skips `# text`."""
 DIRECTIVES = ("define", "undef", "include", "if", "ifdef", "ifndef", "elif", "else", "endif", "error", "line", "pragma")
+OTHER_ARCHITECTURES = {
+    "psa.p4": "the Portable Switch Architecture", "pna.p4": "the Portable NIC Architecture",
+    "xsa.p4": "AMD's (Xilinx's) SmartNICs", "spectrum_model.p4": "NVIDIA's Spectrum",
+    "ebpf_model.p4": "eBPF", "ubpf_model.p4": "uBPF", "xdp_model.p4": "XDP",
+    "simple_model.p4": "the specification's Very Simple Switch", "very_simple_model.p4": "the specification's Very Simple Switch",
+}  # fmt: skip
 NEED_MORE = {"define": "a name", "undef": "a name", "ifdef": "a name", "ifndef": "a name", "if": "a condition",
              "elif": "a condition", "include": "a file", "pragma": "what it says"}  # fmt: skip
 _NOTHING: frozenset[str] = frozenset()
@@ -182,6 +188,9 @@ class _Preprocessor(pcpp.Preprocessor):
         where = self.lastdirective
         if is_malformed:
             self._fail(where.source, where.lineno, f"malformed #include: {path}")
+        if other := OTHER_ARCHITECTURES.get(Path(path).name):
+            message = f"'{path}' is of {other}, which is not supported"
+            self._fail(where.source, where.lineno, message, ["this compiler knows <v1model.p4> and <tna.p4>"])
         places = self.searched if is_system else list(dict.fromkeys([curdir or ".", *self.searched]))
         notes = [f"searched {', '.join(display_path(p) for p in places)}", "add directories with include_dirs (-I)"]
         self._fail(where.source, where.lineno, f"include file '{path}' not found", notes)
