@@ -144,7 +144,8 @@ def judged(path: Path, root: Path, collection: Collection, fair: list[dict[str, 
     name = str(path.relative_to(root))
     if outcome == WRONG:
         for rule in fair:
-            if re.search(rule["message"], reason) and re.search(rule.get("program", ""), f"{collection.name}/{name}"):
+            lacks = "lacks" not in rule or not re.search(rule["lacks"], path.read_text(errors="replace"))
+            if lacks and re.search(rule["message"], reason) and re.search(rule.get("program", ""), f"{collection.name}/{name}"):
                 outcome, reason = FAIR, f"{rule['why']} ({reason})"
                 break
     return Verdict(name, outcome, reason, time.monotonic() - started)
