@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ina.bfrt import ports
@@ -273,7 +273,7 @@ def _writable(info: Any, row: Row) -> Row:
     """A row that was read, without what can only be read."""
     table = info.table(row.table)
     action = table.action(row.action) if row.action else None
-    return Row(row.table, row.key, {k: v for k, v in row.data.items() if not table.field(k, action).read_only}, row.action)
+    return replace(row, data={k: v for k, v in row.data.items() if not table.field(k, action).read_only})
 
 
 def _plain(value: Any) -> Any:
