@@ -208,6 +208,11 @@ class Bmv2:
 
     def _write_entry(self, kind: str, entry: TableEntry) -> None:
         table = _named(t for p in self.program["pipelines"] for t in p["tables"])(str(entry.table))
+        if entry.is_default:
+            done = self.command(f"table_set_default {table['name']} {_named(self.program['actions'])(str(entry.action))['name']}")
+            if "Invalid" in done:
+                raise Bmv2Error(done)
+            return
         match = tuple(as_int(entry.match[key["name"]], 64, key["name"]) for key in table["key"])
         if kind == "DELETE":
             done = self.command(f"table_delete {table['name']} {self._handles.pop((table['name'], match))}")

@@ -76,16 +76,30 @@ class Row:
     values: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int32))
 
 
+def claimed(frame: bytes) -> bytes:
+    """The IPv4 address that a frame says it is from; four zeros: none, four times 255: it hides that in a VLAN tag."""
+    kind = frame[12:14]
+    if kind == b"\x08\x00" and len(frame) >= 34:
+        return frame[26:30]
+    if kind == b"\x08\x06" and len(frame) >= 32:
+        return frame[28:32]
+    return b"\xff" * 4 if kind in (b"\x81\x00", b"\x88\xa8") else bytes(4)
+
+
 class ModelSwitch:
     """``process`` takes one frame and returns the frames that it causes, as (port, frame).
 
-    ``forwarding``, for all that is not aggregation: port, or a list of ports to flood, by destination MAC.
+    ``forwarding``, for all that is not aggregation: port, or a list of ports to flood, by destination MAC. With ``checks``,
+    what comes by other ports than the ``trusted`` ones is forwarded only from ``hosts``: port, MAC, IPv4 address or four zeros.
     """
 
     def __init__(self, jobs: list[Job], values: int):
         self.jobs = {job.number: job for job in jobs}
         self.values = values  # integers per packet that the program is made for
         self.forwarding: dict[bytes, int | list[int]] = {}
+        self.checks = False
+        self.trusted: set[int] = set()
+        self.hosts: set[tuple[int, bytes, bytes]] = set()
         self.rows: dict[int, Row] = {}
         self.drops: Counter[str] = Counter()
 
@@ -97,6 +111,8 @@ class ModelSwitch:
         return verdict
 
     def _forward(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        if self.checks and port not in self.trusted and (port, frame[6:12], claimed(frame)) not in self.hosts:
+            return []
         out = self.forwarding.get(frame[:6], []) if len(frame) >= 14 else []
         if isinstance(out, int):
             return [(out, frame)]

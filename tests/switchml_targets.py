@@ -27,8 +27,8 @@ from ina.control.controller import Controller
 from ina.control.controller import Job as AdmittedJob
 from ina.paths import p4_dir
 from ina.switch import Program, Switch
-from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, as_int, insert
-from ina.transport import SWITCH, worker_address
+from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, as_int, insert, modify
+from ina.transport import SWITCH, Address, worker_address
 from ina.wire import layout
 
 PROGRAM = p4_dir() / "switchml.p4"
@@ -55,6 +55,15 @@ def address(mac) -> bytes:
 def end(params: dict[str, Any]) -> tuple[bytes, int, int]:
     """MAC, IPv4 address and UDP port as the model has them."""
     return address(params["mac"]), as_int(params["ip"], 32, "ip"), params["port"]
+
+
+def some_guards() -> list[Update]:
+    """Everybody is checked but port 4; at port 1 is the second worker, at port 0 a host without an IPv4 address."""
+    hosts = [(1, worker_address(0, 1)), (0, Address("00:00:00:00:00:01", "0.0.0.0", 0))]
+    entries = [TableEntry("host", {"standard.ingress_port": port, "hdr.ethernet.src_addr": a.mac, "source": a.ip}, "is_here")
+               for port, a in hosts]  # fmt: skip
+    return [*insert(TableEntry("guard", {"standard.ingress_port": 4}, "trust"), *entries),
+            *modify(TableEntry("guard", {}, "check", is_default=True))]
 
 
 class Target(ABC):
@@ -108,6 +117,10 @@ class ModelTarget(Target):
                 self.entries[where] = entity
         self.model.jobs = {e.match["hdr.switchml.job"]: self._job(e.match["hdr.switchml.job"], e.params)
                            for e in self._of("job")}  # fmt: skip
+        self.model.checks = any(e.is_default and e.action == "check" for e in self._of("guard"))
+        self.model.trusted = {e.match["standard.ingress_port"] for e in self._of("guard") if e.action == "trust" and e.match}
+        self.model.hosts = {(e.match["standard.ingress_port"], address(e.match["hdr.ethernet.src_addr"]),
+                             as_int(e.match["source"], 32, "source").to_bytes(4, "big")) for e in self._of("host")}  # fmt: skip
         for entry in self._of("l2"):
             ports = [port for port, _ in self.groups[entry.params["group"]]] if entry.action == "flood" else entry.params["port"]
             self.model.forwarding[address(entry.match["hdr.ethernet.dst_addr"])] = ports
@@ -153,6 +166,9 @@ class InterpreterTarget(Target):
                     del groups[entity.group_id]
                 continue
             table = self.interpreter.tables[entity.table]
+            if entity.is_default:
+                table.set_default(entity.action)
+                continue
             match = {key: as_int(value, 64, key) for key, value in entity.match.items()}
             params = {key: as_int(value, 64, key) for key, value in entity.params.items()}
             where = (table.name, tuple(sorted(match.items())))

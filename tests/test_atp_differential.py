@@ -8,6 +8,7 @@ import pytest
 from atp_targets import DATA, FLOAT_RESULT, FLOATS, PENDING, RESULT, VALUES, World, close_targets, open_target
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from switchml_targets import some_guards
 
 PACE = 8
 PORTS = 10
@@ -79,6 +80,7 @@ class Network:
                      self.world.admit([0b00011, 0b01100, 0b10000], first_port=3, port=8)]  # fmt: skip
         self.world.flood("ff:ff:ff:ff:ff:ff", 1000, range(PORTS))
         self.world.forward("02:00:00:00:ff:fe", 5)
+        self.world.target.write(some_guards())
 
     def frame(self, packet: Packet, now: int) -> tuple[int, bytes]:
         job = self.jobs[packet.job]

@@ -101,7 +101,7 @@ def everything(servers):
     found = {}
     for name, server in servers.items():
         with BfRuntimeTarget(server.address, client_id=5) as target:
-            tables = ("$PORT", "$pre.node", "$pre.mgid", "$mirror.cfg", "l2")
+            tables = ("$PORT", "$pre.node", "$pre.mgid", "$mirror.cfg", "l2", "guard", "host")
             found[name] = {t: sorted(map(str, target.client.read([Row(t)]))) for t in tables}
     return found
 
@@ -146,16 +146,16 @@ def test_a_dry_run_prints_every_write_by_switch_and_makes_none(file, servers, ca
     assert main(["deploy", str(file), "--dry-run"]) == 0
     out = capsys.readouterr().out
     counts = [int(n) for n in re.findall(r"(\d+) writes", out)]
-    assert counts[0] == sum(counts[1:]) == out.count("\n    ") == 31
+    assert counts[0] == sum(counts[1:]) == out.count("\n    ") == 46
     first, of_root = out.index("\nleaf1, "), out.index("\nroot, ")
     assert f"{file} on 3 switches: leaf1, leaf2, root over BFRuntime" in out[:first]
-    assert f"leaf1, {servers['leaf1'].address}: 11 writes\n" in out and f"root, {servers['root'].address}: 10 writes\n" in out
+    assert f"leaf1, {servers['leaf1'].address}: 17 writes\n" in out and f"root, {servers['root'].address}: 13 writes\n" in out
     to_server3 = "forwarding.l2[hdr.ethernet.dst_addr=0c:42:a1:00:00:03] SwitchIngress.forwarding.forward"
     assert first < out.index(f"{to_server3}(port=188)") < of_root < out.index(f"{to_server3}(port=20)")
     assert main(["deploy", str(file), "--dry-run", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)["switches"]
     assert [s["name"] for s in said] == list(SWITCHES)
-    assert sum(len(step["changes"]) for s in said for step in s["steps"]) == 31
+    assert sum(len(step["changes"]) for s in said for step in s["steps"]) == 46
     assert everything(servers) == before
 
 
@@ -167,7 +167,7 @@ def test_a_step_that_fails_at_one_switch_takes_back_what_others_have(file, serve
     assert main(["deploy", str(file)]) == 1
     error = capsys.readouterr().err
     assert error.startswith("ina: root: forwarding: every host's MAC address, and broadcasts: insert $pre.node[")
-    assert "11 steps before were taken back" in error  # five of leaf1, four of leaf2, two ports of root
+    assert "13 steps before were taken back" in error  # six of leaf1, five of leaf2, two ports of root
     assert everything(servers) == before
 
 
@@ -249,7 +249,7 @@ def test_the_file_of_the_docs_is_planned(tmp_path, capsys):
     file = tmp_path / "racks.toml"
     file.write_text(re.search(r"```toml\n(# racks.toml\n.*?)```", text, re.S)[1])
     assert main(["deploy", str(file), "--embedded"]) == 0
-    assert "on 3 switches: leaf1, leaf2, root over BFRuntime: 29 writes\n" in capsys.readouterr().out
+    assert "on 3 switches: leaf1, leaf2, root over BFRuntime: 44 writes\n" in capsys.readouterr().out
 
 
 def examined(file, capsys, *options):
@@ -263,7 +263,7 @@ def test_the_doctor_looks_at_every_switch(file, switches, servers, capsys):
     found, status = examined(file, capsys)
     assert status == 0 and everything(servers) == before
     assert found["leaf1 32/0"]["found"] == "to root:5/0: not configured" and found["leaf1 32/0"]["verdict"] == "warning"
-    assert found["deployed"]["found"] == "not as the file says: 11 writes at leaf1, 10 writes at leaf2, 10 writes at root"
+    assert found["deployed"]["found"] == "not as the file says: 17 writes at leaf1, 16 writes at leaf2, 13 writes at root"
     assert found["tree"]["found"] == "a job of all hosts is aggregated at root over leaf1, leaf2"
     assert main(["deploy", str(file)]) == 0
     capsys.readouterr()

@@ -309,6 +309,12 @@ def watched(network, monkeypatch):
     return Service(network, job_slots=16)
 
 
+def test_every_look_at_a_switch_is_one_at_its_guard(watched, network):
+    network.protected.clear()
+    watched.watch.tick()
+    assert network.protected == list(network.targets)
+
+
 def test_a_switch_that_vanishes_takes_its_jobs_with_it(watched, network):
     far, near = begun(watched, 1, 3, job="far"), begun(watched, 2, job="near")
     network.targets["s3"].failing = TimeoutError("no answer within 5 s")

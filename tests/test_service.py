@@ -35,7 +35,7 @@ class FakeNetwork:
         self.topology, self.outlives, self.protocol = topology, True, protocol
         self.packet_lifetime = 0.0
         self.targets = {switch.name: FakeTarget() for switch in topology.switches}
-        self.opened = []
+        self.opened, self.protected = [], []
 
     def describe(self):
         return {"program": "fake.p4", "source_hash": "0", "values": 32, "slots": 64, "protocol": self.protocol}
@@ -51,6 +51,9 @@ class FakeNetwork:
 
     def close_port(self, number, job):
         self.opened.pop()
+
+    def protect(self, switch):
+        self.protected.append(switch)
 
     def counters(self):
         return {"program": {"drops": [[0, 0]]}}

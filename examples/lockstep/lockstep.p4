@@ -42,15 +42,17 @@ struct metadata_t {
     bit<16> group;
     bit<32> row;
     bit<1>  result;       // each replica is addressed to its worker
-    bit<1>  flood;
+    bit<1>  flood;        // as forwarding.p4 wants it
+    bit<32> source;       // likewise
 }
 #include "include/forwarding.p4"
 
 parser LockstepParser(packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard) {
     state start {
         packet.extract(hdr.ethernet);
-        transition select(hdr.ethernet.ethertype) { ETHERTYPE_IPV4: ipv4; default: accept; }
+        transition select(hdr.ethernet.ethertype) { ETHERTYPE_IPV4: ipv4; OTHER_SOURCES default: accept; }
     }
+    SOURCE_STATES
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition select(hdr.ipv4.ihl, hdr.ipv4.protocol) { (5, IPPROTO_UDP): udp; default: accept; }

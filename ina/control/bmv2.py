@@ -50,7 +50,7 @@ class Bmv2Forwarder(PortedSwitch):
                 self.switch.add_port(INNER + number, self._bmv2.port(number).handle)
                 self.switch.write(insert(_patch(number, INNER + number), _patch(INNER + number, number)))
             self._remote = self._bmv2.remote(program)
-            self.write(forwarding(description.routes[name], description.flood[name]))
+            self.write([*forwarding(description.routes[name], description.flood[name]), *description.guards[name]])
         except BaseException:
             self.close()
             raise

@@ -10,7 +10,9 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ina.control.forwarding import guards
 from ina.switch.embedded import Link as Egress
+from ina.switch.entities import Update
 from ina.transport.ports import Faults
 from topologies import routes
 from topologies.model import Link, Node, Topology
@@ -134,6 +136,11 @@ class Description:
         """Switch -> MAC address of a host -> port."""
         ways = routes.tables(self.topology)
         return {switch: {Node(host).mac: hop.port for host, hop in way.items()} for switch, way in ways.items()}
+
+    @cached_property
+    def guards(self) -> dict[str, list[Update]]:
+        """Switch -> what makes it check who sends."""
+        return guards(self.topology)
 
     @cached_property
     def flood(self) -> dict[str, list[int]]:

@@ -178,7 +178,7 @@ class EmbeddedForwarder(PortedSwitch):
     def __init__(self, name: str, program: Any, description: Description, cables: dict[Trunk, Cable] | None = None):
         super().__init__(name, program, description, cables)
         try:
-            self.write(forwarding(description.routes[name], description.flood[name]))
+            self.write([*forwarding(description.routes[name], description.flood[name]), *description.guards[name]])
             self.start()
         except BaseException:
             self.close()

@@ -1,13 +1,21 @@
-"""Layer 2 of a switch program (p4/include/forwarding.p4): one entry for each host, and one for broadcasts."""
+"""Layer 2 of a switch program (p4/include/forwarding.p4).
+
+    l2      (destination MAC)              -> forward(port) for each host, flood(group) for broadcasts
+    guard   (ingress port)                 -> trust() for ports of other switches; by default check()
+    host    (ingress port, MAC, source)    -> is_here(), twice for each host: with its IPv4 address and with none
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, insert
+from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, insert, modify
+from ina.switch.p4info import P4Info
+from topologies.model import Topology
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"
 FLOOD_GROUP = 1000  # jobs have the groups 1 to 256
+GUARD = ("guard", "host")  # tables
 
 
 def forwarding(hosts: dict[str, int], flood_ports: Sequence[int] = ()) -> list[Update]:
@@ -21,3 +29,27 @@ def forwarding(hosts: dict[str, int], flood_ports: Sequence[int] = ()) -> list[U
     flood = TableEntry("l2", {"hdr.ethernet.dst_addr": BROADCAST}, "flood", {"group": FLOOD_GROUP})
     group = MulticastGroupEntry(FLOOD_GROUP, tuple(Replica(port, 0) for port in flood_ports))
     return insert(group, flood, *entries)
+
+
+def guards(topology: Topology) -> dict[str, list[Update]]:
+    """By switch, entries by which it forwards from its hosts only what says truly whom it is from, from other switches all, and
+    from ports that the topology does not know nothing."""
+    trusted: dict[str, list[TableEntry]] = {switch.name: [] for switch in topology.switches}
+    hosts: dict[str, list[TableEntry]] = {switch.name: [] for switch in topology.switches}
+    for ends in topology.ends:
+        for here, far in (ends, ends[::-1]):
+            if topology.is_host(here.node):
+                continue
+            port, node = {"standard.ingress_port": here.port}, topology.by_name[far.node]
+            if not node.is_host:
+                trusted[here.node].append(TableEntry("guard", port, "trust"))
+                continue
+            hosts[here.node] += [TableEntry("host", {**port, "hdr.ethernet.src_addr": node.mac, "source": source}, "is_here")
+                                 for source in (node.ip, 0)]  # fmt: skip
+    check = TableEntry("guard", {}, "check", is_default=True)
+    return {name: [*insert(*trusted[name], *hosts[name]), *modify(check)] for name in trusted}
+
+
+def has_guard(p4info: P4Info) -> bool:
+    """Whether the program is one that includes forwarding.p4."""
+    return any(table.name.endswith("forwarding.guard") for table in p4info.tables.values())

@@ -54,6 +54,10 @@ class SwitchHost(Protocol):
     def close_server_port(self, number: int) -> None:
         """The parameter server is gone."""
 
+    def protect(self, switch: str) -> None:
+        """Of a host that ``outlives``: makes ``switch`` check who sends (forwarding.py), if it does not, or does otherwise.
+        Raises what its target raises."""
+
     def counters(self) -> dict:
         """``program``: cells (packets, bytes) by counter; ``ports``; further keys are the host's own."""
 

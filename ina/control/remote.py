@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ina.control.embedded import protocol_of
+from ina.control.forwarding import GUARD, guards, has_guard
 from ina.control.host import plug_in
 from ina.control.lives import PACKET_LIFETIME
 from ina.control.ports import Plug
 from ina.control.programs import PUBLISHED, Sizes, program_named, recognise
+from ina.control.repair import agree
 from ina.rpc.connections import Access
 from ina.switch.entities import CounterEntry, Entity, Update
 from ina.switch.p4info import EntityError, P4Info
@@ -143,6 +145,13 @@ class SwitchesElsewhere:
             if (protocol, sizes.values) != (self.protocol, self.sizes.values):
                 raise ValueError(f"switch {name} speaks {protocol} with {sizes.values} values per packet, but {min(found)} "
                                  f"{self.protocol} with {self.sizes.values}: all switches of a network run one program")
+        self._guards = guards(topology)
+        try:
+            for name in self.targets:
+                self.protect(name)
+        except (EntityError, TimeoutError) as error:
+            self.close()
+            raise unreached(f"switch {name}: ", error) from error
         self.slots = min(sizes.slots for _, sizes in found.values())
         self._udp_port = program_named(self.protocol).udp_port
         self._source = protocols.program(self.protocol, twin)
@@ -172,6 +181,11 @@ class SwitchesElsewhere:
 
     def close_server_port(self, number: int) -> None:
         """Ports of hosts stay."""
+
+    def protect(self, switch: str) -> None:
+        """A program of a user's own may forward nothing, and then has no guard."""
+        if has_guard(self.targets[switch].p4info):
+            agree(self.targets[switch], GUARD, [update.entity for update in self._guards[switch]])
 
     def counters(self) -> dict:
         """``program``: sums over the switches that answer. ``switches``: by name, ``program`` of each, or the ``error`` of one

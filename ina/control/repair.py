@@ -18,15 +18,25 @@ def repair(target: SwitchTarget, program: JobProgram, wanted: Iterable[Entity],
            learn: Callable[[list[Entity]], None]) -> list[Update]:
     """Reads what ``target`` holds and writes the difference, which is also what comes back. ``learn`` is called with what it
     holds before that. Raises what the target raises."""
-    want = {_key(entity): entity for entity in wanted}
     patterns: list[Entity] = [TableEntry(table) for table in program.tables]
     held = [entity for entity in target.read([*patterns, MulticastGroupEntry(0)]) if _is_ours(entity, program)]
     learn(held)
-    there = {_key(entity): entity for entity in held}
+    return _change(target, held, wanted)
+
+
+def agree(target: SwitchTarget, tables: Iterable[str], wanted: Sequence[Entity]) -> list[Update]:
+    """As ``repair`` for tables that have nothing to do with jobs; ``wanted`` may say what they do by default."""
+    defaults = [TableEntry(e.table, is_default=True) for e in wanted if isinstance(e, TableEntry) and e.is_default]
+    there = [e for e in target.read([TableEntry(table) for table in tables]) if _is_entry(e)]
+    return _change(target, [*there, *(target.read(defaults) if defaults else ())], wanted)
+
+
+def _change(target: SwitchTarget, found: Iterable[Entity], wanted: Iterable[Entity]) -> list[Update]:
+    want, there = {_key(entity): entity for entity in wanted}, {_key(entity): entity for entity in found}
     gone = [entity for key, entity in there.items() if key not in want]
     other = [entity for key, entity in want.items() if key in there and _value(there[key]) != _value(entity)]
     new = [entity for key, entity in want.items() if key not in there]
-    updates = [*delete(*gone), *modify(*other), *insert(*new)]
+    updates = [*delete(*gone), *insert(*new), *modify(*other)]
     if updates:
         target.write(updates)
     return updates
@@ -42,6 +52,10 @@ def _is_ours(entity: Entity, program: JobProgram) -> bool:
     """Multicast groups of jobs have the numbers from 1 on; higher ones are others'."""
     if isinstance(entity, MulticastGroupEntry):
         return entity.group_id <= program.max_jobs
+    return _is_entry(entity)
+
+
+def _is_entry(entity: Entity) -> bool:
     return isinstance(entity, TableEntry) and not entity.is_default and not entity.is_const
 
 
@@ -49,7 +63,7 @@ def _key(entity: Entity) -> tuple:
     if isinstance(entity, MulticastGroupEntry):
         return ("", entity.group_id)
     assert isinstance(entity, TableEntry)
-    return (_last(entity.table), frozenset((name, _number(value)) for name, value in entity.match.items()))
+    return (_last(entity.table), entity.is_default, frozenset((name, _number(value)) for name, value in entity.match.items()))
 
 
 def _value(entity: Entity) -> object:

@@ -185,6 +185,8 @@ class Watch:
         """Does it answer, and hold what it should? Sums of its jobs are lost with it."""
         controller = self.controller
         try:
+            if self.service.host.outlives:
+                self.service.host.protect(switch)
             missing = controller.missing(switch, ask=self.service.host.outlives)  # others end with this process
             if missing:
                 self._lost(switch, f"it does not hold the entries of {', '.join(missing)} as they were written: it was started "

@@ -21,7 +21,7 @@ from ipaddress import IPv4Address
 import numpy as np
 
 from ina.control.controller import Controller, Job, switch_address
-from ina.control.forwarding import forwarding
+from ina.control.forwarding import forwarding, guards
 from ina.control.programs import PUBLISHED, recognise
 from ina.emulator.collectives import IDEAL, Schedule
 from ina.emulator.network import Completion, End, Network, Wire
@@ -159,8 +159,9 @@ class Fabric(Network):
             return
         self._forwards = True
         macs = {host.name: host.mac for host in self.topology.hosts}
+        guard = guards(self.topology)
         for name, table in (routes.tables(self.topology) if self._ways is None else self._ways).items():
-            self.switch_at[name].write(forwarding({macs[host]: hop.port for host, hop in table.items()}))
+            self.switch_at[name].write([*forwarding({macs[host]: hop.port for host, hop in table.items()}), *guard[name]])
 
     def wire(self, link: int, direction: int) -> Wire:
         """One direction of a link, 0: as the topology names its ends. A host does not drop its own packets for want of room."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from ina.control.forwarding import forwarding
+from ina.control.forwarding import forwarding, guards, has_guard
 from ina.switch.p4info import EntityError, P4Info, find
 from ina.tofino.deployment import Deployable, DeploymentError, Step
 from ina.tofino.experiment import Deployment
@@ -17,7 +17,7 @@ Plan = dict[str, list[Step]]  # by switch, in the order in which they are writte
 def plan(d: Deployment, switches: Mapping[str, Deployable]) -> Plan:
     """Everything that is to be written. Reads what is there, writes nothing. Raises EntityError, DeploymentError."""
     topology = d.topology(lambda switch, port: switches[switch].dev_port(port))
-    ways, floods = routes.tables(topology), routes.flood_ports(topology)
+    ways, floods, guard = routes.tables(topology), routes.flood_ports(topology), guards(topology)
     found: Plan = {}
     for s in d.switches:
         switch = switches[s.name]
@@ -26,6 +26,8 @@ def plan(d: Deployment, switches: Mapping[str, Deployable]) -> Plan:
             hosts = {topology.by_name[host].mac: hop.port for host, hop in ways[s.name].items()}
             wanted = [u.entity for u in forwarding(hosts, floods[s.name] if len(floods[s.name]) > 1 else ())]
             steps.append(switch.entities("forwarding: every host's MAC address, and broadcasts", wanted))
+        if has_guard(switch.p4info):
+            steps.append(switch.entities("guard: which host is at which port", [u.entity for u in guard[s.name]]))
         found[s.name] = steps + [switch.mirror(m) for m in d.mirrors if m.switch == s.name]
     return found
 

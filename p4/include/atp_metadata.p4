@@ -32,6 +32,7 @@ const bit<32> FATES = 8;
 
 struct metadata_t {
     Drop    drop;
+    bit<32> source;       // IPv4 address that a frame other than IPv4 says it is from; 0: none
     Fate    fate;
     // of the job and the source, from the tables
     bit<32> full;         // all workers below this switch

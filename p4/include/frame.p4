@@ -7,6 +7,9 @@
 #include "size.p4"
 
 const bit<16> ETHERTYPE_IPV4 = 0x0800;
+const bit<16> ETHERTYPE_ARP  = 0x0806;
+const bit<16> ETHERTYPE_VLAN = 0x8100;
+const bit<16> ETHERTYPE_QINQ = 0x88A8;
 const bit<8>  IPPROTO_UDP    = 17;
 
 /*  0                   1                   2                   3
@@ -68,6 +71,26 @@ header udp_t {
     bit<16> length;
     bit<16> checksum;
 }
+
+/* RFC 826, as far as the sender's IPv4 address; only looked at. */
+header arp_sender_t {
+    bit<112> before;  // types, lengths, operation, the sender's MAC address
+    bit<32>  ip;
+}
+
+/* Whom frames that are not IPv4 say that they are from (forwarding.p4): a parser has these cases beside ETHERTYPE_IPV4, and these
+ * states. Linux takes frames with a tag of VLAN 0 for ones without; what is in them is not looked for. */
+const bit<32> HIDDEN_SOURCE = 0xFFFFFFFF;
+#define OTHER_SOURCES  ETHERTYPE_ARP: arp; ETHERTYPE_VLAN: tagged; ETHERTYPE_QINQ: tagged;
+#define SOURCE_STATES \
+    state arp { \
+        meta.source = packet.lookahead<arp_sender_t>().ip; \
+        transition accept; \
+    } \
+    state tagged { \
+        meta.source = HIDDEN_SOURCE; \
+        transition accept; \
+    }
 
 /* VALUES two's-complement integers. */
 #define VALUE_FIELD(i) bit<32> v##i;

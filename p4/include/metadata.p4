@@ -32,6 +32,7 @@ enum bit<8> To {
 
 struct metadata_t {
     Drop    drop;
+    bit<32> source;       // IPv4 address that a frame other than IPv4 says it is from; 0: none
     // of the job and the sender, from the tables; a child is a worker or a switch below
     bit<32> full;         // bitmap of all workers below this switch
     bit<32> worker;       // the sender's bit; of a switch below: those of all workers below it; of the parent: none

@@ -10,9 +10,11 @@ parser SwitchParser(packet_in packet, out headers_t hdr, inout metadata_t meta, 
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ethertype) {
             ETHERTYPE_IPV4: ipv4;
+            OTHER_SOURCES
             default: accept;
         }
     }
+    SOURCE_STATES
     state ipv4 {
         packet.extract(hdr.ipv4);
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.frag_offset, hdr.ipv4.protocol) {

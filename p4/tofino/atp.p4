@@ -107,7 +107,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
     apply {
         whole = 0;
         if (!hdr.atp.isValid() && (!hdr.udp.isValid() || hdr.udp.dst_port & ATP_MASK != ATP_PORT)) {
-            forwarding.apply(hdr, deparser_meta, traffic);
+            forwarding.apply(hdr, meta, deparser_meta, traffic);
         } else {
             if (hdr.bridge.pass == Pass.ADD || hdr.bridge.pass == Pass.LOAD) {
                 values.apply(hdr.lanes, hdr.flags, hdr.bridge);

@@ -109,7 +109,7 @@ control SwitchIngress(inout packet_t hdr, inout state_t meta, in ingress_intrins
         whole = 0;
         meta.drop = Drop.NONE;
         if (!hdr.switchml.isValid() && (!hdr.udp.isValid() || hdr.udp.dst_port & SWITCHML_MASK != SWITCHML_PORT)) {
-            forwarding.apply(hdr, deparser_meta, traffic);
+            forwarding.apply(hdr, meta, deparser_meta, traffic);
         } else {
             if (hdr.bridge.pass == Pass.ADD || hdr.bridge.pass == Pass.LOAD) {
                 values.apply(hdr.lanes, hdr.flags, hdr.bridge);

@@ -107,6 +107,7 @@ struct packet_t {
 
 /* What the stages of a pass tell each other; see ../../include/atp_metadata.p4. */
 struct state_t {
+    bit<32>  source;       // IPv4 address that the frame says it is from; 0: none
     bool     bad_checksum;
     Drop     drop;
     Fate     fate;

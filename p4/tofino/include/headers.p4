@@ -45,6 +45,7 @@ struct packet_t {
 
 /* What the stages of a pass tell each other; see metadata_t. */
 struct state_t {
+    bit<32> source;       // IPv4 address that the frame says it is from; 0: none
     bool    bad_checksum;
     Drop    drop;
     // of the job and the sender

@@ -14,6 +14,7 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
         packet.extract(standard);
         packet.advance(PORT_METADATA_SIZE);
         meta.bad_checksum = false;
+        meta.source = 0;
         transition select(standard.ingress_port) {
             RECIRCULATION_PORT &&& RECIRCULATION_MASK: bridge;
             default: port;
@@ -56,11 +57,14 @@ parser IngressParser(packet_in packet, out packet_t hdr, out state_t meta, out i
         packet.extract(hdr.ethernet);
         transition select(hdr.ethernet.ethertype) {
             ETHERTYPE_IPV4: ipv4;
+            OTHER_SOURCES
             default: accept;
         }
     }
+    SOURCE_STATES
     state ipv4 {
         packet.extract(hdr.ipv4);
+        meta.source = hdr.ipv4.src_addr;
         ipv4_checksum.add(hdr.ipv4);
         meta.bad_checksum = ipv4_checksum.verify();
         transition select(hdr.ipv4.version, hdr.ipv4.ihl, hdr.ipv4.frag_offset, hdr.ipv4.protocol) {

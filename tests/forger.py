@@ -1,0 +1,56 @@
+"""Frames that a host forges: what a job's switch or its workers would send, with a value of the forger's own in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from model_switch import ip_checksum
+
+from ina.transport import Address, Worker, WorkerConfig
+
+LIE = 666
+
+
+def addressed(frame: bytes, source: Address, destination: Address) -> bytes:
+    """The frame with other addresses and UDP ports, and a right IPv4 checksum."""
+    def mac(a: Address) -> bytes:
+        return bytes.fromhex(a.mac.replace(":", ""))
+
+    def ip(a: Address) -> bytes:
+        return bytes(map(int, a.ip.split(".")))
+
+    head = frame[14:24] + bytes(2) + ip(source) + ip(destination)
+    head = head[:10] + ip_checksum(head).to_bytes(2, "big") + head[12:]
+    ports = source.port.to_bytes(2, "big") + destination.port.to_bytes(2, "big")
+    return mac(destination) + mac(source) + frame[12:14] + head + ports + frame[38:]
+
+
+def results(config: WorkerConfig, *counts: int, kind: int | None = None) -> list[bytes]:
+    """Answers to all packets of a worker that sums so many integers, one tensor after the other. ``kind``: their type, if it is
+    not that of the packets."""
+    return [_answer(config, frame, kind) for frame in contributions(config, *counts, kind=kind)]
+
+
+def contributions(config: WorkerConfig, *counts: int, kind: int | None = None) -> list[bytes]:
+    """All packets of a worker that sums so many integers, one tensor after the other."""
+    worker = Worker(replace(config, reply_in_place=False))
+    for count in counts:
+        worker.submit(np.full(count, LIE, np.int32))
+    sent: list[bytes] = []
+    while frames := worker.frames_to_send(0):
+        sent += frames
+        for frame in frames:
+            worker.receive(_answer(config, frame, kind), 0)
+    assert [event.code for event in worker.events()] == [0] * len(counts), "these are not what such a worker sends and takes"
+    return sent
+
+
+def _answer(config: WorkerConfig, frame: bytes, kind: int | None) -> bytes:
+    """As if all workers had sent the like: a tensor begins with a packet whose sum shows whether they agree on it."""
+    answer = bytearray(addressed(frame, config.switch, config.address))
+    if kind is not None:
+        answer[42] = kind << 4 | answer[42] & 15
+    size = 4 * config.values
+    values = np.frombuffer(frame, ">u4", offset=len(frame) - size)
+    return bytes(answer[:-size]) + (values * np.uint32(config.workers)).astype(">u4").tobytes()
