@@ -20,6 +20,7 @@ import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -66,6 +67,7 @@ class Bmv2:
         self._nodes: dict[int, dict[tuple[int, int], int]] = {}  # of multicast groups: (port, rid) -> handle
         self._sockets: list[socket.socket] = []
         self._switch = self._cli = None
+        self._folder, self._log = tempfile.TemporaryDirectory(prefix="bmv2-"), tempfile.TemporaryFile()
         self._output = b""
         self._closing, started, problem = threading.Event(), threading.Event(), []
 
@@ -105,6 +107,8 @@ class Bmv2:
             s.close()
         self._sockets, self._switch, self._cli = [], None, None
         self._closing.set()
+        self._log.close()
+        self._folder.cleanup()
 
     def _start(self, config: Path, ports: int) -> None:
         """Runs in the thread that owns the namespace."""
@@ -128,9 +132,13 @@ class Bmv2:
             s.setblocking(False)
         alone = ["setpriv", "--pdeathsig", "KILL"]
         interfaces = [part for i in range(ports) for part in ("-i", f"{i}@s{i}")]
-        options = ["--log-file", "/dev/null", "-L", "off", "--thrift-port", "9090", *interfaces, str(config)]
-        nothing = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self._switch = subprocess.Popen([*alone, tool("INA_SIMPLE_SWITCH", "simple_switch"), *options], **nothing)
+        options = ["--log-file", "/dev/null", "-L", "off", "--thrift-port", "9090", *interfaces]
+        switch = tool("INA_SIMPLE_SWITCH", "simple_switch")
+        if "--notifications-addr" in subprocess.run([switch, "--help"], capture_output=True, text=True).stdout:
+            # A build with nanomsg: its default is a file of the device id's in /tmp, which two switches would both bind.
+            options += ["--notifications-addr", f"ipc://{self._folder.name}/notifications"]
+        streams = {"stdin": subprocess.DEVNULL, "stdout": self._log, "stderr": subprocess.STDOUT}
+        self._switch = subprocess.Popen([*alone, switch, *options, str(config)], **streams)
         end = time.monotonic() + DEADLINE
         while True:
             try:
@@ -138,7 +146,9 @@ class Bmv2:
                 break
             except OSError:
                 if self._switch.poll() is not None or time.monotonic() > end:
-                    raise Bmv2Error(f"simple_switch did not start with {config} (exit {self._switch.poll()})") from None
+                    self._log.seek(0)
+                    said = self._log.read().decode(errors="replace")[-2000:]
+                    raise Bmv2Error(f"simple_switch did not start with {config} (exit {self._switch.poll()}): {said}") from None
                 time.sleep(0.02)
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         self._cli = subprocess.Popen(

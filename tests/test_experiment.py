@@ -1,5 +1,6 @@
 """Configuration, data sets, launching of ranks, and the results folder."""
 
+import dataclasses
 import gzip
 import json
 import os
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from ina.experiment import allreduce, config, data, launch, plan, record, report, run
+import topologies
+from ina.experiment import allreduce, config, data, launch, model, plan, record, report, run
 from ina.experiment.places import described, server_host
 
 
@@ -223,8 +225,6 @@ def test_in_the_local_world_processors_bound_a_training_or_nothing_does(tmp_path
 
 def test_the_cost_model_counts_headers():
     """1024 B of integers travel in a frame of 1076 B, 1448 B of TCP payload in one of 1514 B; each frame costs 24 B more."""
-    from ina.experiment import model
-
     assert model.in_network_seconds(1024, 8e6, 256) == pytest.approx(1100e-6)
     alone, helped = (model.in_network_seconds(1024, 8e6, 256, protocol, workers=4) for protocol in ("ps", "atp"))
     assert alone == 4 * helped
@@ -261,15 +261,46 @@ def test_packets_and_window_follow_the_world(monkeypatch):
     assert plan.load(None, {"world": "testbed", "mtu": "9000", "slots": "16"}).base.values == 2048
 
 
-def test_a_training_on_bmv2_is_small_and_says_how_long_it_takes():
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_training_on_bmv2_is_small_and_says_how_long_it_takes(compiled, monkeypatch):
+    need("p4runtime")
+    from ina.p4runtime import bmv2
+
     chosen = plan.load(None, {"world": "testbed", "switch": "bmv2"}).base
     assert (chosen.model, chosen.steps, chosen.slots) == ("small", 100, 8) and config.MODELS["small"] <= 50_000
+    monkeypatch.setattr(bmv2, "is_compiled", lambda program, defines: compiled)
     said = run._forecast(chosen)
     assert "expect about 16 s for ina and" in said and "100 steps, 39,418 parameters" in said
+    assert said.endswith("p4c to compile the program") != compiled and ("p4c" in said) != compiled
     assert plan.load(None, {"world": "testbed", "switch": "bmv2", "model": "cnn", "steps": "7"}).base.steps == 7
     for other in ({"switch": "bmv2"}, {"kind": "allreduce", "switch": "bmv2"}):
         with pytest.raises(config.ConfigError, match="switch = 'bmv2': expected 'embedded'"):
             plan.load(None, other)
+
+
+def test_several_bmv2s_share_the_processors():
+    """Two leaves of two hosts and a spine: three, three and two packets for each packet of a worker, on the cores there are."""
+    star, leaves = topologies.load("star", hosts=4), topologies.load("leaf-spine", leaves=2, spines=1, hosts=2)
+    hosts = [f"h{n}" for n in range(1, 5)]
+
+    def seconds(backend, topology, cores):
+        return model.bmv2_seconds(backend, topology, hosts, 39_418, 256, 1500, cores)
+
+    assert seconds("ina", star, 1) == seconds("ina", star, 8)
+    assert seconds("ina", leaves, 8) / seconds("ina", star, 8) == pytest.approx(3 / 4)
+    assert seconds("ina", leaves, 1) / seconds("ina", star, 8) == pytest.approx(8 / 4)
+    assert seconds("gloo", leaves, 1) / seconds("gloo", star, 1) == pytest.approx(8 / 4)  # two ways of four: over three switches
+
+
+@pytest.mark.parametrize(("switch", "bound", "share"), [("bmv2", "BMv2", False), ("embedded", "neither", True)])
+def test_a_row_of_bmv2_is_about_bmv2(switch, bound, share):
+    """It is slower than the links, whatever the processors do: a share of what links promise says nothing."""
+    link = {"up_bytes": 1000, "down_bytes": 1000, "rate": 1e8}
+    network = {"links": {"h1": link}, "processors": 0.5, "switch": switch}
+    ours, gloo = (dataclasses.replace(a_run(name), network=network) for name in ("ina", "gloo"))
+    assert ours.summary()["bound"] == bound
+    chosen = plan.load(None, {"world": "testbed", "switch": switch}).base
+    assert ("share of the predicted gain" in run._gain(chosen, ours, gloo)) == share
 
 
 def test_models_have_the_parameters_that_they_are_said_to_have():

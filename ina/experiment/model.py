@@ -9,10 +9,15 @@ Both with all headers and Ethernet's own 24 bytes per frame; without latency, ex
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 
 from ina.control.programs import program_named
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
+from topologies import routes
+from topologies.model import Topology
+from topologies.tree import aggregation_tree
 
 ETHERNET = 14
 BMV2_FRAME, BMV2_VALUE, BMV2_FORWARD = 10e-6, 1e-6, 60e-6  # s: python -m bench bmv2, and a training of Gloo's
@@ -39,9 +44,19 @@ def speed_up(workers: int, values: int, mtu: int, protocol: str = protocols.DEFA
     return ring_seconds(workers, 1, 1, mtu) / in_network_seconds(1, 1, values, protocol, workers)
 
 
-def bmv2_seconds(backend: str, workers: int, parameters: int, values: int, mtu: int) -> float:
-    """About how long one all-reduce of float32 keeps a BMv2 busy (an optimised build, on the machine of docs/benchmarks.md): a
-    switch that is slower than its links. For each packet and value in it; Gloo's ring is forwarded segment by segment."""
+def bmv2_seconds(
+    backend: str, topology: Topology, hosts: Sequence[str], parameters: int, values: int, mtu: int, cores: int
+) -> float:
+    """About how long one all-reduce of float32 among ``hosts`` keeps BMv2s busy (an optimised build, on the machine of
+    docs/benchmarks.md), which are slower than their links. For each packet and value in it, at every switch that it comes to;
+    Gloo's ring is forwarded segment by segment. Switches work side by side, as far as ``cores`` go."""
     if backend != "gloo":
-        return workers * math.ceil(parameters / values) * (BMV2_FRAME + BMV2_VALUE * values)
-    return 2 * (workers - 1) * math.ceil(4 * parameters / (mtu - TCP_HEADERS)) * BMV2_FORWARD
+        tree = aggregation_tree(topology, hosts)
+        visits = Counter({switch: len(tree.children(switch)) + (switch != tree.root) for switch in tree.switches})
+        packets, each = math.ceil(parameters / values), BMV2_FRAME + BMV2_VALUE * values
+    else:
+        way = routes.tables(topology)
+        ring = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
+        visits = Counter(switch for a, b in ring for switch in routes.route(topology, way, a, b)[1:-1])
+        packets, each = 2 * (len(hosts) - 1) / len(hosts) * math.ceil(4 * parameters / (mtu - TCP_HEADERS)), BMV2_FORWARD
+    return max(max(visits.values()), sum(visits.values()) / cores) * packets * each

@@ -126,8 +126,9 @@ class Run:
     def _link_figures(self) -> dict[str, object]:
         """Of the busiest link and direction: MB, with all headers, and its use while an all-reduce was under way.
 
-        ``bound`` says what the time was spent on: the link if it was used for 80 % and more; else this machine, if its
-        processors were busy for 90 % and more (then the row is no result); else neither.
+        ``bound`` says what the time was spent on: the link if it was used for 80 % and more; else BMv2 where that is the switch,
+        which is slower than links; else this machine, if its processors were busy for 90 % and more (then the row is no result);
+        else neither.
         """
         if not self.network:
             return {"link_mb": None, "link_use": None, "bound": None}
@@ -138,7 +139,8 @@ class Run:
         busiest, rate = max(carried, key=lambda link: link[0] / (link[1] or 1e15))  # the longest at work
         reduce_total = sum(self.allreduce_seconds)
         use = 8 * busiest / (rate * reduce_total) if rate and reduce_total else None
-        bound = "link" if use is not None and use >= 0.8 else "host-limited" if limited else "neither"
+        other = "BMv2" if self.network.get("switch") == "bmv2" else "host-limited" if limited else "neither"
+        bound = "link" if use is not None and use >= 0.8 else other
         return {"link_mb": 1e-6 * busiest, "link_use": use, "bound": bound}
 
     def summary(self) -> dict[str, object]:

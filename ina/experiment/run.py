@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from ina.control.jobs import AdmissionError
 from ina.emulator.fabric import Unbalanced
 from ina.experiment import allreduce, launch, model, replay, report, sharing, workload
 from ina.experiment.config import MODELS, AllReduce, Config, ConfigError, Keys, Sharing, Trace, Workload
-from ina.experiment.places import hosts_of
+from ina.experiment.places import described, hosts_of
 from ina.experiment.progress import Watch
 from ina.experiment.record import Folder, Reduction, Run, new_folder, reasoned
 from ina.experiment.timeline import Timeline
@@ -149,13 +150,18 @@ def _world(config: Config, console: Console) -> Iterator[Network | None]:
 
 def _forecast(config: Config) -> str:
     """How long BMv2 will take: who waits for minutes wants to know before."""
-    parameters = MODELS[config.model]
-    seconds = {name: config.steps * model.bmv2_seconds(name, config.workers, parameters, config.values, config.mtu)
+    from ina.experiment import testbed
+    from ina.p4runtime.bmv2 import is_compiled
+
+    parameters, topology = MODELS[config.model], described(config)
+    hosts, cores = hosts_of(config, topology), len(os.sched_getaffinity(0))
+    seconds = {name: config.steps * model.bmv2_seconds(name, topology, hosts, parameters, config.values, config.mtu, cores)
                for name in config.backends}  # fmt: skip
+    compiled = is_compiled(config.program_path, testbed.defines(config))
     shown = " and ".join(f"{max(1, round(seconds[name]))} s for {name}" for name in seconds)
     packet = 1e6 * (model.BMV2_FRAME + model.BMV2_VALUE * config.values)
     return (f"BMv2 takes some {packet:.0f} us for a packet of {config.values} integers: expect about {shown} ({config.steps} "
-            f"steps, {parameters:,} parameters), and half a minute for p4c to compile the program the first time")  # fmt: skip
+            f"steps, {parameters:,} parameters)" + ("" if compiled else ", and half a minute for p4c to compile the program"))
 
 
 def _finish(
@@ -196,7 +202,7 @@ def _train(config: Config, backend: str, folder: Folder, console: Console, netwo
                 run.allreduce_seconds.append(message["allreduce"])
                 run.allreduce_bytes.append(message["bytes"])
                 if message["step"] == message["steps"]:
-                    run.network = meter.stop()
+                    run.network = meter.stop() | {"switch": config.switch}
                 progress.update(task, completed=message["step"], note=f"loss {message['loss']:.3f}")
             elif kind == "end":
                 run.accuracy, run.seconds, run.stats = message["accuracy"], message["seconds"], message["stats"]
@@ -234,6 +240,6 @@ def _gain(config: Config, ours: Run, gloo: Run) -> dict[str, float]:
     predicted = model.speed_up(config.workers, config.values, config.mtu, config.protocol)
     measured = sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds)
     found = {"the same, predicted by the cost model (ring over in-network)": predicted}
-    if "host-limited" not in (ours.summary()["bound"], gloo.summary()["bound"]):
+    if not {"host-limited", "BMv2"} & {ours.summary()["bound"], gloo.summary()["bound"]}:
         found["share of the predicted gain"] = (measured - 1) / (predicted - 1)
     return found

@@ -21,20 +21,24 @@ from ina.experiment.places import described, server_host
 from topologies.mininet import MininetMissing, Network, missing
 from topologies.state import Busy
 
-__all__ = ["Meter", "missing", "opened", "place", "processor_times", "training"]
+__all__ = ["Meter", "defines", "missing", "opened", "place", "processor_times", "training"]
 
 SERVER_START = 60.0  # seconds
 STORE_PORT = 29500  # a host's ports are its own
 
 
+def defines(config: Config) -> dict[str, str]:
+    """Of the switches' program."""
+    return {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
+
+
 @contextmanager
 def training(config: Config) -> Iterator[Network]:
     """The network of a training, up. Raises ConfigError."""
-    defines = {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
     capture = Path(config.pcap) if config.points else None
     try:
         topology = described(config)
-        network = Network(topology, config.program_path, defines, seed=config.seed, job_slots=config.slots,
+        network = Network(topology, config.program_path, defines(config), seed=config.seed, job_slots=config.slots,
                           kind=config.switch, cables=config.cables or None, capture=capture,
                           points=config.points.split(","))  # fmt: skip
         host = server_host(config, topology)

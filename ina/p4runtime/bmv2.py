@@ -34,8 +34,8 @@ from ina.transport.ports import Port, open_packet
 SWITCH = ("INA_SIMPLE_SWITCH_GRPC", "simple_switch_grpc")
 COMPILER = ("INA_P4C", "p4c-bm2-ss")
 INSTALL = (
-    "BMv2 and p4c are in no distribution; install p4lang's packages p4lang-bmv2 and p4lang-p4c, after adding their repository "
-    "as https://github.com/p4lang/behavioral-model#installing-bmv2 says for your Debian or Ubuntu, or build both from source"
+    "BMv2 and p4c are in no distribution; install p4lang's packages p4lang-bmv2 and p4lang-p4c, which there are for Ubuntu 20.04 "
+    "and newer and for Debian 11 (https://github.com/p4lang/behavioral-model#installing-bmv2 says how), or build both from source"
 )
 COMPILE_DEADLINE = 600.0  # seconds
 START_DEADLINE = 30.0
@@ -103,9 +103,7 @@ def compile_bmv2(path: Path, defines: Mapping[str, str] | None = None) -> Bmv2Pr
 
     Raises Bmv2Missing, BuildError (p4c refuses, with what it said) and CompileError (the preprocessor's).
     """
-    digest = source_hash(preprocess(path, defines=defines)[0])
-    key = hashlib.sha256(f"{digest}\n{versions()[COMPILER[1]]}".encode()).hexdigest()[:32]
-    config = cache.folder() / f"{path.stem}-{key}.bmv2.json"
+    digest, config = _cached(path, defines)
     info, record = config.with_suffix(".p4info"), config.with_suffix(".record")
     if cache.read_record(record) is None:
         with tempfile.TemporaryDirectory(dir=config.parent, prefix=f".{config.name}.") as folder:
@@ -116,6 +114,18 @@ def compile_bmv2(path: Path, defines: Mapping[str, str] | None = None) -> Bmv2Pr
             os.replace(made, config)
         cache.write_record(record, {}, [info, config])
     return Bmv2Program(config, P4Info(json.loads(info.read_text())), digest)
+
+
+def is_compiled(path: Path, defines: Mapping[str, str] | None = None) -> bool:
+    """`compile_bmv2` would find it in the cache. Raises Bmv2Missing and CompileError."""
+    return cache.read_record(_cached(path, defines)[1].with_suffix(".record")) is not None
+
+
+def _cached(path: Path, defines: Mapping[str, str] | None) -> tuple[str, Path]:
+    """The program's source hash, and where BMv2's JSON of it is kept."""
+    digest = source_hash(preprocess(path, defines=defines)[0])
+    key = hashlib.sha256(f"{digest}\n{versions()[COMPILER[1]]}".encode()).hexdigest()[:32]
+    return digest, cache.folder() / f"{path.stem}-{key}.bmv2.json"
 
 
 def _run_p4c(arguments: list[str]) -> None:
