@@ -81,7 +81,8 @@ int ina_port_wait(struct ina_port *port, uint64_t timeout_ps);
 /* ---- shared memory (port_shm.c): two single-producer single-consumer rings in one memfd -------------------------
  * Nothing has a name in a file system: the memfd and the bells travel over a Unix socket, so nothing is left behind
  * however a process ends. Side 0 is the switch, side 1 the host. The memfd is sealed against shrinking, and what the peer
- * writes into it is checked: a wrong length, offset or index is counted as rx_malformed. Nor does anything that the host
+ * writes into it is checked: a wrong length, offset or index is counted as rx_malformed. The switch looks at copies of frames,
+ * which the host can change no more. Nor does anything that the host
  * does to its descriptors make the switch wait (bell.h). */
 int ina_shm_create(uint32_t frames, uint32_t max_frame); /* memfd or -errno; frames: power of two per direction */
 /* `of_switch` wakes side 0, and side 1 rings it; `of_host` wakes side 1, which side 0 rings by `to_host`. A host is given the

@@ -25,8 +25,8 @@ int ina_port_mem_pair(uint32_t frames, uint32_t max_frame, struct ina_port *pair
     int error = -ina_bells_create(&bells);
     pair[0] = pair[1] = NULL;
     for (int side = 0; side < 2 && !error; side++) {
-        pair[side] = side ? ina_segment_port(segment, 1, bells.of_host, bells.of_switch)
-                          : ina_segment_port(segment, 0, bells.of_switch, bells.to_host);
+        pair[side] = side ? ina_segment_port(segment, 1, 0, bells.of_host, bells.of_switch)
+                          : ina_segment_port(segment, 0, 0, bells.of_switch, bells.to_host);
         if (pair[side])
             segment->owners++;
         else

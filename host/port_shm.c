@@ -55,7 +55,7 @@ struct ina_port *ina_port_shm_open(int memfd, int side, int bell, int peer_bell)
     error = -ina_segment_check(segment, base, segment->size);
     if (error)
         goto fail;
-    struct ina_port *port = ina_segment_port(segment, side, bell, peer_bell);
+    struct ina_port *port = ina_segment_port(segment, side, side == 0, bell, peer_bell);
     if (port)
         return port;
     error = errno;

@@ -11,6 +11,7 @@
 #include "bell.h"
 #include "lend.h"
 
+enum { COPIES = 64 /* frames, a power of two: as many as a switch takes at once */ };
 static const uint64_t MAGIC = 0x696e612d72696e67; /* "ina-ring" */
 
 struct ring {
@@ -27,6 +28,8 @@ struct segment_port {
     uint32_t tx_head, tx_tail, tx_lent; /* published, as last seen, lent by tx_get */
     uint32_t rx_head;            /* as last seen */
     struct ina_lend lend;
+    uint8_t *copies;             /* of received frames, where the peer is not trusted with what it has sent; else NULL */
+    uint32_t copies_mask;
     int armed;                   /* this side has set its flag since it last received */
     int side, peer_bell;
     uint8_t skip[];
@@ -144,9 +147,12 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
         p->armed = 0;
         atomic_store_explicit(&p->rx.control->armed, 0, memory_order_relaxed);
     }
-    const uint32_t mask = p->mask, stride = p->stride, area = p->area, max_frame = port->max_frame, head = p->rx_head;
+    const uint32_t mask = p->mask, stride = p->stride, area = p->area, max_frame = port->max_frame;
     struct ina_ring_desc *const descs = p->rx.desc;
-    uint8_t *const frames = p->rx.frames;
+    uint8_t *const frames = p->rx.frames, *const copies = p->copies;
+    uint32_t head = p->rx_head;
+    if (copies && head - p->lend.done > p->copies_mask + 1)
+        head = p->lend.done + p->copies_mask + 1;
     struct ina_packet *pkt = pkts, *const full = pkts + max;
     uint32_t next = p->lend.next;
     uint64_t bytes = 0;
@@ -165,7 +171,12 @@ static int segment_rx(struct ina_port *port, struct ina_packet *pkts, int max, u
             continue;
         }
         pkt->data = frames + (size_t)slot * stride + offset;
-        __builtin_prefetch(pkt->data, 1);
+        if (copies) { /* a program looks at a field more than once, and must find the same there */
+            uint8_t *copy = copies + (size_t)(next & p->copies_mask) * stride + offset;
+            pkt->data = memcpy(copy, pkt->data, len);
+        } else {
+            __builtin_prefetch(pkt->data, 1);
+        }
         pkt->len = len;
         pkt->wire_len = wire_len;
         pkt->headroom = offset;
@@ -299,6 +310,7 @@ static void segment_close(struct ina_port *port)
     if (p->peer_bell >= 0)
         close(p->peer_bell);
     ina_segment_release(p->segment);
+    free(p->copies);
     free(p);
 }
 
@@ -322,7 +334,7 @@ static const struct ina_port_ops SEGMENT_OPS = {
     .close = segment_close,
 };
 
-struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int bell, int peer_bell)
+struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int wary, int bell, int peer_bell)
 {
     struct segment_port *p;
     if (side != 0 && side != 1) {
@@ -351,6 +363,11 @@ struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int bel
     p->tx_tail = atomic_load(&p->tx.control->tail);
     p->lend.next = p->lend.done = p->rx_head = atomic_load(&p->rx.control->tail);
     int error = -take_bells(p, bell, peer_bell);
+    if (!error && wary) {
+        p->copies_mask = (segment->frames < COPIES ? segment->frames : COPIES) - 1;
+        p->copies = aligned_alloc(INA_LINE, (size_t)(p->copies_mask + 1) * segment->stride);
+        error = p->copies ? 0 : ENOMEM;
+    }
     if (error) {
         if (p->port.fd >= 0)
             close(p->port.fd);

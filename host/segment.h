@@ -51,7 +51,8 @@ void ina_segment_format(uint8_t *base, uint32_t frames, uint32_t max_frame);
 /* Looks at mapped memory of `size` bytes written by somebody else; copies the numbers. 0 or -EPROTO. */
 int ina_segment_check(struct ina_segment *segment, const uint8_t *base, size_t size);
 void ina_segment_release(struct ina_segment *segment); /* the last owner unmaps */
-/* One side's port; on success it owns a share of the segment. NULL + errno. */
-struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int bell, int peer_bell);
+/* One side's port; on success it owns a share of the segment. NULL + errno. `wary`: the peer may go on writing to frames that it
+ * has sent, so they are copied before anybody looks at them; then at most 64 are lent at once. */
+struct ina_port *ina_segment_port(struct ina_segment *segment, int side, int wary, int bell, int peer_bell);
 
 #endif

@@ -1,6 +1,7 @@
 """Every kind of port: exactly the frames sent, in order; bad input counted or refused; nothing left behind."""
 
 import errno
+import mmap
 import os
 import select
 import socket
@@ -102,6 +103,25 @@ def test_frames_are_lent_in_place_until_given_back():
         assert bytes(ffi.buffer(pkts[2].data, 60)) == b"3" * 60  # still lent
         lib.ina_port_rx_done(b.handle, 1)
         assert b.receive() == [b"4" * 60, b"5" * 60, b"5" * 60]
+
+
+def test_a_host_cannot_change_what_its_switch_has_been_lent():
+    memfd = ports.create_segment(128, 256)
+    frames = [b"%03d" % i * 20 for i in range(100)]
+    with ports.open_shared(memfd, 0) as switch, ports.open_shared(memfd, 1) as host, mmap.mmap(memfd, 0) as memory:
+        os.close(memfd)
+        assert host.send(frames) == 100
+        pkts, got = ffi.new("struct ina_packet[100]"), 0
+        while n := lib.ina_port_rx(switch.handle, pkts + got, 100 - got, 0):
+            got += n
+        assert got == 64, "as many as a switch takes at once"
+        for frame in frames:
+            at = memory.find(frame)
+            memory[at : at + 60] = bytes(60)
+        assert [bytes(ffi.buffer(pkt.data, pkt.len)) for pkt in pkts[0:64]] == frames[:64]
+        lib.ina_port_rx_done(switch.handle, 64)
+        assert lib.ina_port_rx(switch.handle, pkts, 100, 0) == 36
+        lib.ina_port_rx_done(switch.handle, 36)
 
 
 def test_the_bell_rings_only_for_who_sleeps():

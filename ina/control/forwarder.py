@@ -26,7 +26,7 @@ from ina.switch.embedded import Switch
 from ina.switch.entities import Entity, Update
 from ina.switch.tna_entities import front_panel
 from ina.transport.config import ETHERNET_OVERHEAD
-from ina.transport.ports import Port, create_bells, create_segment, open_packet, open_shared
+from ina.transport.ports import Port, memory_pair, open_packet
 
 NAP = 50e-6  # s: frames gather for so long; a wake-up for each would cost more than the frame
 PRIORITY = -15  # nice
@@ -75,15 +75,19 @@ class Cable:
     """Shared memory between two switches of one process."""
 
     def __init__(self, max_frame: int, frames: int = 1024) -> None:
-        self._memory, self._bells = create_segment(frames, max_frame), create_bells()
+        self._ends: list[Port | None] = [*memory_pair(frames, max_frame)]
 
     def open(self, side: int) -> Port:
-        return open_shared(self._memory, side, *self._bells.of(side))
+        """Once for each side; the port is the caller's."""
+        end, self._ends[side] = self._ends[side], None
+        assert end is not None
+        return end
 
     def close(self) -> None:
-        """The ports stay."""
-        self._bells.close()
-        os.close(self._memory)
+        """Ports that were opened stay."""
+        for end in self._ends:
+            if end is not None:
+                end.close()
 
 
 class PortedSwitch:
