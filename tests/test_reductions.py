@@ -80,10 +80,8 @@ try: dist.all_reduce(torch.zeros(5 + rank, dtype=torch.int32), op=dist.ReduceOp.
 except RuntimeError as error: say(disagree=str(error))
 """, INA_PROTOCOL=maxima, INA_VALUES="64")  # fmt: skip
     for said in succeed(results):
-        assert said["reasons"] == ["_allgather_base: its protocol has no sums", "allgather: its protocol has no sums",
-                                   "allreduce: MAX of int64", "allreduce: MIN of int64",
-                                   "allreduce: its protocol has no sums", "barrier: its protocol has no sums",
-                                   "broadcast: its protocol has no sums"] or said["reasons"]
+        lacking = {f"{name}: its protocol has no sums" for name in ("allgather", "allreduce", "barrier", "broadcast")}
+        assert lacking <= set(said["reasons"]), said["reasons"]
         assert said["calls"]["broadcast"] == {"switch": 0, "gloo": 2} and said["calls"]["barrier"]["switch"] == 0
         assert said["calls"]["allreduce"]["switch"] == 1
         assert "no reduction of its own" in said["own"]
