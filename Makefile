@@ -22,7 +22,7 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help build run experiment experiments figures test conformance fuzz bench bench-dpdk dpdk soak lint clean data mininet tofino
+.PHONY: help build run experiment experiments figures test conformance fuzz bench bench-dpdk dpdk simulate soak lint clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ bench: $(VENV)/built ## measure the switch, the codec, all-reduce and the emulat
 dpdk: $(VENV)/built ## build the ports over DPDK; says what to install where it is not there
 	@.ci/system dpdk
 	@$(RUN) -m ina.transport.dpdk
+
+simulate: build ## kill, restart and forget everything in virtual time, for EVENTS (1000000) from SEED (1)
+	@$(RUN) -m ina.cli simulate --events $(or $(EVENTS),1000000) --seed $(or $(SEED),1) $(ARGS)
 
 soak: dpdk ## jobs over DPDK for MINUTES (10) with random faults: every sum compared, no mbuf lost, nothing grown
 	@$(RUN) -m bench.soak --minutes $(or $(MINUTES),10) $(ARGS)

@@ -1,4 +1,5 @@
-"""`ina explore`: every interleaving of a small job, over the compiled program and the real workers."""
+"""`ina explore`: every interleaving of a small job, over the compiled program and the real workers. `ina simulate`: kills,
+restarts and lost memory of everything, from seeds."""
 
 from __future__ import annotations
 
@@ -40,6 +41,18 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
         budget.add_argument(f"--{name}", type=whole(0, 1000, "states multiply with each"), metavar="N", help="on one path")
     budget.add_argument("--depth", type=whole(1, 10**6), metavar="N", help="steps from the start (default: all)")
     explore.set_defaults(main=main)
+    simulate = subparsers.add_parser(
+        "simulate",
+        help="kill, restart and forget switches, workers and the controller in virtual time: is a wrong sum possible?",
+        description="Runs SwitchML's compiled program, its workers and the real controller in virtual time, one seed after the "
+        "other. At any event any of them may end and come back, with lost or older state, while wires lose, duplicate and "
+        "reorder. Ends at the first wrong sum, leaked slot or stuck job, and says of which seed.",
+    )
+    simulate.add_argument("--events", type=int, default=1_000_000, metavar="N", help="of all seeds together (default: 1000000)")
+    simulate.add_argument("--seed", type=int, default=1, metavar="N", help="the first one (default: 1)")
+    simulate.add_argument("--length", type=int, default=20_000, metavar="N", help="events of one seed, about (default: 20000)")
+    simulate.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: p4/switchml.p4)")
+    simulate.set_defaults(main=simulate_main)
 
 
 class _Bounds(ValueError):
@@ -104,3 +117,42 @@ def main(args: argparse.Namespace) -> int:
         return 0
     print(f"violation: {report.violation}", *(f"  {i}. {step}" for i, step in enumerate(report.steps, 1)), sep="\n")
     return 1
+
+
+def simulate_main(args: argparse.Namespace) -> int:
+    import logging
+    from collections import Counter
+
+    from ina import paths
+    from ina.compiler.build import compile_program
+    from ina.compiler.cc import BuildError
+    from ina.compiler.errors import CompileError
+    from ina.emulator.simulation import POOL, VALUES, Simulation
+    from ina.switch.program import Program
+
+    logging.getLogger("ina.control").setLevel(logging.ERROR)  # a controller warns of switches that do not answer
+    try:
+        for name in ("events", "length"):
+            if getattr(args, name) < 1:
+                raise _Bounds(f"--{name} {getattr(args, name)}: expected 1 or more")
+        built = compile_program(args.program or paths.p4_dir() / "switchml.p4",
+                                defines={"VALUES": str(VALUES), "SLOTS": str(POOL)}, include_dirs=[paths.p4_dir()])  # fmt: skip
+        program = Program(built.so_path)
+    except (_Bounds, CompileError, BuildError, OSError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 2
+    began, events, tensors, faults, seed = time.monotonic(), 0, 0, Counter(), args.seed
+    while events < args.events:
+        simulation = Simulation(program, seed)
+        report = simulation.run(min(args.length, args.events))
+        simulation.close()
+        if report.violation is not None:
+            print(report, f"again: ina simulate --seed {seed} --events {min(args.length, args.events)} --length {args.length}",
+                  sep="\n")  # fmt: skip
+            return 1
+        events, tensors, seed = events + report.events, tensors + report.tensors, seed + 1
+        faults.update(report.faults)
+    print(f"seeds {args.seed} to {seed - 1}: {events:,} events, {tensors:,} sums, {time.monotonic() - began:.1f} s")
+    print(", ".join(f"{what}: {count:,}" for what, count in sorted(faults.items())))
+    print("no wrong sum, no leaked slot, no stuck job")
+    return 0

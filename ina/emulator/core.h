@@ -148,6 +148,7 @@ struct ina_machine {           /* what a host runs */
     uint16_t udp_port;
     int failed, owned;         /* owned: the state is the emulator's */
     int held;                  /* its host's NIC has no room for what it may send */
+    int stopped;
     uint32_t held_next;
 };
 

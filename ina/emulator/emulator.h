@@ -97,6 +97,9 @@ int ina_emulator_add_worker(struct ina_emulator *em, uint32_t host, const struct
  * next_handle, submit and events of `protocol` are called. */
 int ina_emulator_add_machine(struct ina_emulator *em, uint32_t host, const struct ina_protocol *protocol, void *state,
                              uint16_t udp_port);
+/* A machine ends as a process does that is killed: what it has sent is under way, what comes for it is unclaimed, and its tensors
+ * never complete. Its UDP port is free again. 0, -EINVAL: there is none, or it has ended. */
+int ina_emulator_stop_machine(struct ina_emulator *em, uint32_t machine);
 /* Queues a tensor at a machine at time `at` (not before now). Ticket > 0 or -errno. Submissions of a machine keep their
  * order; one waits while INA_MAX_OPS are in flight. Buffers stay valid until its completion is read. */
 int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const struct ina_tensor *tensor, uint64_t at);

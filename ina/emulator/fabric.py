@@ -248,12 +248,17 @@ class Fabric(Network):
         node = Node(host)
         address = Address(node.mac, node.ip, worker_address(job.number, index).port)
         self.controller.attach(job, index, port, address)
+        return self.add_worker(self.host(host), self.worker_config(job, index, host, slots, values, **options))
+
+    def worker_config(self, job: Job, index: int, host: str, slots: int, values: int, **options) -> WorkerConfig:
+        """Of a worker of ``job`` at ``host``; ``options`` are its others."""
+        switch, node = self.topology.switch_of(host), Node(host)
+        address = Address(node.mac, node.ip, worker_address(job.number, index).port)
         above = switch_address(switch, self.controller.program.udp_port)  # which also relays what is for a parameter server
-        config = WorkerConfig(
+        return WorkerConfig(
             worker=index, workers=job.workers, job=job.number, life=job.life, slots=slots, values=values,
             address=address, switch=above, server=above, protocol=self.protocol, **options,
         )  # fmt: skip
-        return self.add_worker(self.host(host), config)
 
     def submit_all(
         self, job: FabricJob, arrays: Sequence[np.ndarray], *, average: bool = False, starts: Sequence[int] | None = None,

@@ -171,6 +171,8 @@ void ina_machine_run(struct ina_emulator *em, uint32_t index)
     struct ina_host *h = em->host[m->host];
     struct ina_event events[INA_MAX_OPS];
     int count;
+    if (m->stopped)
+        return;
     do {
         start_submissions(em, m, index);
         send_all(em, h, m, index);
@@ -285,7 +287,7 @@ void ina_host_destroy(struct ina_host *h)
     free(h);
 }
 
-void ina_machine_destroy(struct ina_machine *m)
+static void forget(struct ina_machine *m)
 {
     while (m->first) {
         struct ina_submission *s = m->first;
@@ -294,7 +296,30 @@ void ina_machine_destroy(struct ina_machine *m)
     }
     if (m->owned)
         free(m->state);
+    m->state = NULL;
+    m->owned = 0;
+}
+
+void ina_machine_destroy(struct ina_machine *m)
+{
+    forget(m);
     free(m);
+}
+
+int ina_emulator_stop_machine(struct ina_emulator *em, uint32_t index)
+{
+    if (index >= em->machines || em->machine[index]->stopped)
+        return -EINVAL;
+    struct ina_machine *m = em->machine[index];
+    struct ina_host *h = em->host[m->host];
+    uint32_t i = 0;
+    while (h->machines[i] != index)
+        i++;
+    h->machines[i] = h->machines[--h->machine_count];
+    m->stopped = 1;
+    ina_timers_set(&em->timers, m->timer, UINT64_MAX);
+    forget(m);
+    return 0;
 }
 
 int ina_emulator_set_cpu(struct ina_emulator *em, uint32_t host, const struct ina_cpu_config *config)
@@ -371,7 +396,7 @@ int ina_emulator_add_worker(struct ina_emulator *em, uint32_t host, const struct
 
 int64_t ina_emulator_submit(struct ina_emulator *em, uint32_t machine, const struct ina_tensor *tensor, uint64_t at)
 {
-    if (machine >= em->machines || at < em->now)
+    if (machine >= em->machines || em->machine[machine]->stopped || at < em->now)
         return -EINVAL;
     struct ina_machine *m = em->machine[machine];
     if ((m->first && m->last->at > at) || !ina_protocol_has(m->protocol, tensor->reduction))

@@ -159,6 +159,24 @@ class Network:
         self._kept.append(state)
         return machine
 
+    def stop_machine(self, machine: int) -> None:
+        """The machine ends as a process does that is killed; its UDP port is free, and its tensors never complete."""
+        self._check(lib.ina_emulator_stop_machine(self.pointer, machine), f"machine {machine}")
+        self._asked.pop(machine, None)
+
+    def close_port(self, end: End) -> None:
+        """A switch's port goes down: what waits there is lost, and from now on what arrives there."""
+        self._change_port(end, {"op": lib.INA_REMOVE_PORT, "id": end.port})
+
+    def open_port(self, end: End, wire: Wire) -> None:
+        """It comes up again; ``wire``: as it was connected. Counters of the port and its link begin anew."""
+        direction = wire.native()
+        self._change_port(end, {"op": lib.INA_ADD_PORT, "id": end.port, "link": ffi.addressof(direction, "link")})
+
+    def _change_port(self, end: End, command: dict) -> None:
+        native = ffi.new("struct ina_command *", command)
+        self._check(lib.ina_switch_execute(self.switches[end.node].pointer, native), f"port {end.port} of switch {end.node}")
+
     # ---- running
 
     def submit(
@@ -191,7 +209,7 @@ class Network:
         """Virtual time, ps."""
         return lib.ina_emulator_now(self.pointer)
 
-    def run(self, until: int = NEVER - 1, max_events: int = 10**9) -> bool:
+    def run(self, until: int = NEVER - 1, max_events: int = NEVER) -> bool:
         """Runs to `until` (ps) or until nothing is left to happen, which is True."""
         return bool(self._check(lib.ina_emulator_run(self.pointer, until, max_events), "emulator"))
 
