@@ -12,6 +12,7 @@ import numpy as np
 
 from ina.emulator.fabric import Fabric
 from ina.native import ffi
+from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 
 PORT = 9
@@ -50,6 +51,7 @@ class Sender:
         self._kept = {name: ffi.callback(types[name].type, function) for name, function in functions.items()}
         for name, function in self._kept.items():
             setattr(protocol, name, function)
+        protocol.reductions = 1 << protocols.SUM
         self._protocol = protocol
         self.machine = fabric.add_machine(fabric.host(host), protocol, ffi.NULL, port, 1)
         fabric.submit(self.machine, np.zeros(1, np.int32))  # wakes it; it takes no tensor
