@@ -22,7 +22,7 @@ from ina.compiler.lexer import LINE_END
 
 P4INCLUDE = Path(__file__).parent / "p4include"
 MAX_INCLUDE_DEPTH = 64
-MAX_EXPANDED = 2_000_000  # tokens: p4/switchml.p4 with 2048 values takes a quarter
+MAX_EXPANDED = 2_000_000  # tokens: the largest program of this project takes a quarter
 _STRING_OR_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\])*"', re.DOTALL)
 _SPLICED = re.compile(r"(?<=\w)\\\n(?=\w)")
 _RULE = re.compile(r"^[ \t]*##.*$", re.MULTILINE)
