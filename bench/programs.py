@@ -122,7 +122,7 @@ def _too_long(signum: int, frame: FrameType | None) -> None:
 
 
 def judged(path: Path, root: Path, collection: Collection, fair: list[dict[str, str]]) -> Verdict:
-    """What the compiler says of one program."""
+    """Compile one program; return whether it was accepted or refused, and why."""
     started = time.monotonic()
     outcome, reason = ACCEPTED, ""
     signal.signal(signal.SIGALRM, _too_long)

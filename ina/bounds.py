@@ -13,7 +13,7 @@ SECONDS = 1e6  # eleven days: no wait, and no experiment, is longer
 
 
 def outside(value: float, low: float, high: float, why: str = "") -> str:
-    """What was expected instead; empty where `value` is a number from `low` to `high`. NaN is none."""
+    """Say which range was expected; empty if `value` is in `low` to `high`. NaN is outside of every range."""
     if low <= value <= high:
         return ""
     return f"expected {_text(low)} to {_text(high)}" + (f" ({why})" if why else "")

@@ -21,7 +21,7 @@ class TokenError(ValueError):
 
 
 def path() -> Path:
-    """Of the file; it need not be there."""
+    """The path of the token's file, which need not exist."""
     if named := os.environ.get("INA_TOKEN_FILE"):
         return Path(named)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "ina.token"

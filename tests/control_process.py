@@ -42,7 +42,7 @@ def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subp
 
 
 def connected(name: str, seconds: float = 60.0) -> socket.socket:
-    """Of the socket alone: nothing is looked at, and nothing said."""
+    """Connect the socket, and nothing else: no greeting, no check of the server."""
     from ina.control.channel import address, new_socket
 
     sock = new_socket(name)

@@ -201,5 +201,5 @@ def groups(options: list) -> list:
 
 
 def wrong(first: int, count: int, made: list, steps: int = 12) -> list[str]:
-    """What is wrong in that many sequences, from seed ``first`` on: a line each."""
+    """Run that many sequences, from seed ``first`` on; return a line for each error."""
     return [line for seed in range(first, first + count) for line in Sequence(seed, made).run(steps)]

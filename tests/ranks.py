@@ -63,7 +63,7 @@ def processes_with(variable: str) -> list[int]:
 
 
 def shared_memory() -> set[str]:
-    """What has a name there; not semaphores, which any other process of the machine may come and go with."""
+    """Names of shared memory segments, without semaphores, which other processes of the machine may create at any time."""
     names = os.listdir("/dev/shm") if os.path.isdir("/dev/shm") else []
     return {name for name in names if not name.startswith("sem.")}
 

@@ -94,7 +94,7 @@ def test_damaged_output_of_p4c_is_made_again(tmp_path, place, monkeypatch, how):
 
 
 def asked(folder: Path, **environment: str) -> subprocess.CompletedProcess:
-    """What `ina compile`, run in `folder`, says."""
+    """Run `ina compile` in `folder`."""
     inherited = {key: value for key, value in os.environ.items() if key not in ("INA_CACHE", "XDG_CACHE_HOME")}
     command = [sys.executable, "-m", "ina.cli", "compile", str(ROOT / "p4" / "patch.p4")]
     environment = {**inherited, "PYTHONPATH": str(ROOT), **environment}

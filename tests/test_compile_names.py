@@ -1,4 +1,4 @@
-"""What a program says in names, annotations, comments and line markers stays in comments and strings of the C code, or becomes
+"""Text of a program in names, annotations, comments and line markers stays in comments and strings of the C code, or becomes
 part of an identifier: P4 sources come over the network, and their code runs in the switch."""
 
 from __future__ import annotations

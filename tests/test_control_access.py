@@ -1,4 +1,4 @@
-"""Who may do what at the control socket: other users of this machine, other machines, pages of browsers, jobs of others."""
+"""Access control at the control socket: other users of this machine, other machines, pages of browsers, jobs of others."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def network():
 
 @pytest.fixture
 def service(network):
-    """Of root or whoever runs the tests; nobody else may have jobs."""
+    """A service of the user who runs the tests; nobody else may have jobs."""
     return Service(network, job_slots=16)
 
 

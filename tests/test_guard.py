@@ -210,7 +210,7 @@ class Star:
         self.queue: deque[tuple[int, bytes]] = deque()
 
     def all_reduce(self, forged: list[bytes]) -> list[np.ndarray]:
-        """What workers have as sums of vectors of ones, if the fourth host sends ``forged`` as soon as they have begun."""
+        """Sum vectors of ones, while the fourth host sends ``forged`` as soon as workers have begun; return their results."""
         arrays = [np.ones(VALUES * PACKETS, np.int32) for _ in self.workers]
         for worker, array in zip(self.workers, arrays, strict=True):
             worker.submit(array)

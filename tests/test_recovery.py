@@ -135,7 +135,7 @@ def test_a_controller_that_knows_too_little_learns_from_the_switches(network, st
 
 
 def test_lives_are_counted_on_and_incarnations_are_not(network, state):
-    """Whether the file is there or not: an older one would bring incarnations back."""
+    """With or without the file: an older one would bring incarnations back."""
     old = Service(network, state=state)
     begun(old, 1, 3)
     ((_, incarnation, life),) = lifetimes(old)

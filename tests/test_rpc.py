@@ -1,4 +1,4 @@
-"""Who may drive a switch over P4Runtime and BFRuntime: whoever has the certificates or may open the socket, and nobody else."""
+"""Access to a switch over P4Runtime and BFRuntime: with its certificates, or by the right to open its socket, and not else."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def tls(tmp_path) -> Path:
 
 @pytest.fixture
 def address(tls):
-    """Of a P4Runtime server with the certificates of `tls`."""
+    """The address of a P4Runtime server with the certificates of `tls`."""
     with Device(device_id=1) as device, Server(device, "127.0.0.1:0", Access(tls)) as server:
         yield server.address
 
@@ -282,7 +282,7 @@ def open_folder():
 
 
 def attack(address: str, configs: list[bytes]) -> list[str]:
-    """What a switch says to user 1002, who tries these configs."""
+    """Send these configs to a switch as user 1002; return its answers."""
     given = json.dumps({"address": address, "configs": [data.decode("latin-1") for data in configs]})
     code = ATTACK.format(tests=str(ROOT / "tests"))
     done = subprocess.run([sys.executable, "-c", code], input=given, capture_output=True, text=True, cwd=ROOT, timeout=300)
@@ -304,7 +304,7 @@ def test_another_user_does_not_get_in(open_folder):
 
 
 def test_another_user_neither_runs_code_nor_reads_files(open_folder):
-    """Of a switch that lets everybody in: what the user brings and names is not loaded, and no file of root's is read to him."""
+    """At a switch that lets everybody in: it loads no code that a user sends or names, and quotes no file of root's."""
     need("root")
     mark, library, secret = open_folder / "ran", open_folder / "evil.so", open_folder / "shadow"
     code = evil(open_folder, mark)

@@ -54,7 +54,7 @@ def test_a_config_is_source_or_names_what_was_compiled_here(client, compiled, co
 
 
 def test_the_config_of_the_owners_program_can_be_set_again(world, config, tmp_path):
-    """Of a shared object that lies outside of the cache, too: whoever started the switch chose it."""
+    """Also if its shared object lies outside of the cache: the owner of the switch chose it."""
     device, _, client = world
     shutil.copy(build.compile_program(SOURCE).so_path, tmp_path / "mine.so")
     with open(tmp_path / "mine.so", "ab") as file:
@@ -107,7 +107,7 @@ def test_objects_in_the_cache_that_are_no_programs_are_not_loaded(client, config
 
 
 def test_source_with_its_includes_is_the_same_program(tmp_path):
-    """What `ina compile --device-config` writes is preprocessed twice; hashes of sources are compared between worlds."""
+    """Sources from `ina compile --device-config` are preprocessed twice; hashes of sources are compared between worlds."""
     for path in [*sorted(paths.p4_dir().glob("*.p4")), *sorted(paths.p4_dir().glob("tofino/*.p4"))]:
         folders = [paths.p4_dir()]
         direct = build.preprocess(path, include_dirs=folders)[0]

@@ -19,7 +19,7 @@ FLOATS = [torch.float32, torch.float16, torch.bfloat16, torch.complex64]
 
 
 def switch(ranks) -> None:
-    """What the switch and its workers do to the ranks' sums, one after the other, as they are begun and ended."""
+    """Add up the ranks' sums as the switch and its workers do, one after the other."""
     for of_ranks in zip(*ranks, strict=True):
         buffers = [each.begin() for each in of_ranks]
         wide = torch.int64 if buffers[0].dtype == torch.int32 else torch.float64

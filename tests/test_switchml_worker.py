@@ -464,7 +464,7 @@ def test_configuration_is_checked(config, text):
 
 
 def test_no_worker_has_a_life_unless_it_is_told():
-    """What two runs took for granted was one job to the switch."""
+    """A default life made two runs one job to the switch."""
     with pytest.raises(TypeError, match="life"):
         WorkerConfig(0, 2)
     with pytest.raises(ValueError, match="the protocol refuses .*life=256"):

@@ -93,7 +93,7 @@ done(facts=[tensor.tolist(), found, [round(v, 2) for v in model.module.weight.gr
 
 
 def ran(script: str, backend: str, folder, **env: str) -> dict:
-    """What rank 0 says at the end."""
+    """Run a script on two ranks; return the JSON that rank 0 prints."""
     folder.mkdir()
     path = folder / "user.py"
     path.write_text(PRELUDE + textwrap.dedent(script))

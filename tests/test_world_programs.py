@@ -1,4 +1,4 @@
-"""What public programs use and no book explains: their spellings, in small."""
+"""Small programs with spellings that public programs use and no book explains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ina.switch.p4info import EntityError
 
 
 def sent(tmp_path: Path, text: str, **packet: int) -> bytes:
-    """What leaves, of the compiled program and the interpreter."""
+    """The frame that the compiled program and the interpreter both send."""
     path = tmp_path / "program.p4"
     path.write_text(text)
     ((_, frame),) = Shadowed(path, cflags=["-O1"]).process(data(**packet))

@@ -28,7 +28,7 @@ def check_size(topology: str, key: str, value: int, low: int, high: int, why: st
 
 
 def check_sizes(topology: str, hosts: int, switches: int, links: int) -> None:
-    """Of a network that is to be made. Raises TopologyError."""
+    """Check the numbers of a network before it is made. Raises TopologyError."""
     for what, count in (("hosts", hosts), ("switches", switches)):
         check_size(topology, f"the number of {what}", count, 1, MOST_NODES, f"names go from {what[0]}1 to {what[0]}{MOST_NODES}")
     check_size(topology, "the number of links", links, 1, MOST_LINKS, "each has queues and counters")

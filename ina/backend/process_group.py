@@ -121,7 +121,7 @@ class InaProcessGroup(dist.ProcessGroup):
         return self._reduce(collective, tensors, tensors, opts)
 
     def allreduce_own(self, tensor: torch.Tensor):
-        """What the group's protocol makes of all ranks' tensors by itself: ina.backend.all_reduce_own."""
+        """Reduce by the protocol's own reduction: see ina.backend.all_reduce_own."""
         if tensor.dtype not in (torch.float32, torch.int32):
             raise ValueError(f"ina: a protocol's own reduction is of float32 or int32, not {_dtypes([tensor])}")
         if reason := self._why_not([tensor], protocols.OWN):

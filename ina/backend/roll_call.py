@@ -1,4 +1,4 @@
-"""Who waits for what: ranks that wait for long say in the group's store what they are in, and see whether they agree.
+"""Detects ranks in different collectives: each rank that waits for long publishes its collectives in the group's store.
 
 Nothing of this happens while collectives take less than ``PATIENCE``. A rank that waits longer publishes the collectives that it
 has begun and not ended, by number: the n-th of the group is the same one on all ranks, whether it goes through the switch or
@@ -28,7 +28,7 @@ class Call:
 
 
 class RollCall:
-    """Of one group and rank. Methods may be called from any thread."""
+    """The roll call of one rank of one group. Methods may be called from any thread."""
 
     def __init__(self, store, rank: int, size: int):
         self._store, self._rank, self._size = store, rank, size
@@ -78,7 +78,7 @@ class RollCall:
             time.sleep(0.02)
 
     def _ask(self) -> dict[int, dict[int, list[str]]]:
-        """What every rank has last said: by rank and number, its way and what must agree. Says what this one is in."""
+        """Publish this rank's open collectives, and return every rank's: by rank and number, [way, what must agree]."""
         oldest = sorted(self._open.copy().values(), key=lambda call: call.number)[:MOST]
         mine = {call.number: [call.way, call.agreed] for call in oldest}
         said = {self._rank: mine}

@@ -61,7 +61,7 @@ class Sum:
 
     @classmethod
     def of(cls, buffer: torch.Tensor, decode: Callable[[torch.Tensor], None] | None = None, average: bool = False) -> Sum:
-        """Of a buffer that is there."""
+        """The sum of a buffer that exists already."""
         return cls(buffer.numel(), buffer.dtype, lambda: buffer, decode, average=average)
 
     def begin(self) -> torch.Tensor:
@@ -126,7 +126,7 @@ def reduction(
 
 
 def own(source: torch.Tensor) -> Sum:
-    """What the protocol makes of all ranks' ``source`` (float32 or int32) by itself, in place."""
+    """The protocol's own reduction of all ranks' ``source`` (float32 or int32), in place."""
     flat = _flat(source) if source.is_contiguous() else source.detach().reshape(-1)
 
     def decode(buffer: torch.Tensor) -> None:

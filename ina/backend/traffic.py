@@ -1,4 +1,4 @@
-"""What the collectives of one group share: whose turn it is, who completes their Futures, who is in one at the moment."""
+"""State that the collectives of one group share: their order, the thread that completes their Futures, the threads in one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Sender(Protocol):
 
 
 class Traffic:
-    """Of one group and rank. Methods may be called from any thread."""
+    """The collectives of one rank of one group. Methods may be called from any thread."""
 
     def __init__(self, patience: Callable[[], float], roll_call: RollCall | None):
         """``patience``: the group's time-out, seconds. ``roll_call``: None: nobody else could be in something else."""
@@ -55,7 +55,7 @@ class Traffic:
                 self._inside[thread] = before
 
     def interrupted(self) -> bool:
-        """Whether this thread is in a collective: then who asks is a signal handler."""
+        """True if this thread is in a collective already: then a signal handler asks."""
         return threading.get_ident() in self._inside
 
     # ---- sums begin in the order of collectives, however long they wait for memory

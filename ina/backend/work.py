@@ -56,7 +56,7 @@ class LazyWork(dist.Work):
         """The ranks do not agree on the group's collectives: this one has to fail soon."""
 
     def _advance(self, seconds: float) -> bool:
-        """Whether it has ended, waiting up to ``seconds``. RuntimeError: this thread looks already, and a signal handler asks."""
+        """Wait up to ``seconds``; true if it has ended. RuntimeError: a signal handler asks, and has interrupted this wait."""
         if self._done:
             return True
         if not self._lock.acquire(timeout=seconds) if seconds > 0 else not self._lock.acquire(blocking=False):
@@ -91,7 +91,7 @@ class LazyWork(dist.Work):
                 continue
 
     def finished(self) -> bool:
-        """Whether it has ended, for who destroys the group, perhaps in a signal handler that has interrupted its wait."""
+        """True if it has ended. For destroying the group, perhaps in a signal handler that has interrupted its wait."""
         return not self._looking and self._advance(0.0)
 
     def give_up(self) -> None:

@@ -1,4 +1,4 @@
-"""Which architecture a program is for: its `main` is v1model's or TNA's package, not only one of that name."""
+"""The architecture of a program: v1model or TNA if its `main` is that architecture's package, not only one of that name."""
 
 from __future__ import annotations
 

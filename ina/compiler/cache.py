@@ -90,7 +90,7 @@ def write_record(path: Path, record: Mapping[str, Any], files: Iterable[Path] = 
 
 
 def read_record(path: Path) -> dict[str, Any] | None:
-    """What a record says, or None unless it and all of its files are as they were written."""
+    """Read a record; None if it, or one of its files, is not as it was written (SHA-256)."""
     try:
         said, _, data = path.read_bytes().partition(b"\n")
         if hashlib.sha256(data).hexdigest().encode() != said:

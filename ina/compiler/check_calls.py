@@ -484,7 +484,7 @@ def _indices(t: types.ExternType, explicit: tuple[Type, ...]) -> frozenset[TypeV
 
 
 def mentions(t: Type, v: TypeVar) -> bool:
-    """Whether a type variable is in a type."""
+    """True if the type variable `v` occurs in `t`."""
     if t == v:
         return True
     inner = [*getattr(t, "args", ()), *getattr(t, "elements", ()), getattr(t, "element", None)]

@@ -35,8 +35,8 @@ SHIPPED = {"/p4include": P4INCLUDE, "/p4": None}  # as messages name them; None:
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one compilation. `seconds`: of the clock, and of each process's processor time; `memory`: bytes of address space of each
-    process; `output`: bytes of each file."""
+    """Limits of one compilation. `seconds`: wall-clock time, and processor time of each process; `memory`: bytes of address space
+    of each process; `output`: bytes of each file."""
 
     seconds: int = 300
     memory: int = 4 << 30
@@ -89,7 +89,7 @@ def compile_text(
 
 
 def to_send(path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()) -> bytes:
-    """What a controller sends as P4Runtime's p4_device_config: JSON with the source, and in it all that it includes.
+    """Make the p4_device_config that a P4Runtime controller sends: JSON with the preprocessed source.
 
     Raises CompileError and OSError."""
     text, _ = preprocess(path, defines=defines, include_dirs=include_dirs)
@@ -107,7 +107,7 @@ def _shipped() -> dict[str, str]:
 
 
 def _run(request: str, limits: Limits) -> tuple[dict[str, Any], str, bytes]:
-    """What the child makes of it: what is known of the program, its C text, its shared object. Raises NotCompiled."""
+    """Compile in a child process; return the program's description, its C text and its shared object. Raises NotCompiled."""
     with tempfile.TemporaryDirectory(prefix="ina-compile-") as folder, tempfile.TemporaryFile() as given, \
             tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:  # fmt: skip
         given.write(request.encode())

@@ -37,7 +37,7 @@ class Statements(Bytes):
         self.owned = set() if self._forgets(body) else outer
 
     def _forgets(self, body: list[ir.Stmt]) -> bool:
-        """Whether a statement of a block, at any depth, forgets; each block is looked at once."""
+        """True if a statement of a block, at any depth, forgets (see `forgets`). Remembered for each block."""
         known = self.forgetful.get(id(body))
         if known is None:
             known = any(forgets(s) or any(self._forgets(inner) for inner in ir.blocks(s)) for s in body)

@@ -1,4 +1,4 @@
-"""Which loops have a bound, and what the others may cost a packet.
+"""Bounds of loops: known at compile time, or counted at run time against a limit for each packet.
 
 P4 allows loops that depend on the packet: one that never ends would stop the switch. So a pass of a packet (ingress, or egress)
 makes at most LOOP_LIMIT rounds, all together, of loops whose bound is not known here; one more and the packet is dropped, counted
@@ -48,7 +48,7 @@ def known_rounds(loop: ast.ForC | ast.ForIn, limit: int) -> int | None:
 
 
 def _of_range(loop: ast.ForIn) -> int | None:
-    """Of `for (x in low .. high)`; what runs over a list is no loop when it runs."""
+    """Rounds of `for (x in low .. high)`; 1 for a loop over a list, which is unrolled. None: not known."""
     if not isinstance(loop.collection, ast.Range):
         return 1
     low, high = loop.collection.lo.const, loop.collection.hi.const
@@ -56,7 +56,7 @@ def _of_range(loop: ast.ForIn) -> int | None:
 
 
 def _of_counter(loop: ast.ForC, limit: int) -> int | None:
-    """Of `for (bit<8> i = 0; i < 10; i = i + 1)` and the like, whose body leaves `i` alone."""
+    """Rounds of `for (bit<8> i = 0; i < 10; i = i + 1)` and the like, whose body leaves `i` alone. None: not known."""
     if len(loop.init) != 1 or len(loop.update) != 1 or not isinstance(loop.init[0], ast.VarDecl):
         return None
     counter, update, test = loop.init[0], loop.update[0], loop.condition
@@ -146,7 +146,7 @@ def _targets_of(state: ast.ParserState) -> list[ast.ParserState]:
 
 
 def _reached(following: dict[ast.ParserState, list[ast.ParserState]], start: ast.ParserState) -> set[ast.ParserState]:
-    """What lies behind `start`, itself only if a way leads back."""
+    """The states that can follow `start`; `start` itself only if it is on a cycle."""
     found: set[ast.ParserState] = set()
     waiting = list(following[start])
     while waiting:
@@ -158,7 +158,7 @@ def _reached(following: dict[ast.ParserState, list[ast.ParserState]], start: ast
 
 
 def _takes(statement: ast.Node) -> bool:
-    """Whether a statement moves the parser on by a byte or more, or ends it."""
+    """True if a statement advances the parser by at least a byte, or ends it."""
     if not isinstance(statement, ast.CallStatement) or statement.call.kind != "packet_in":
         return False
     call = statement.call

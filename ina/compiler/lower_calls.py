@@ -29,7 +29,7 @@ class Frame:
 
 
 def has_effects(e: ast.Expr) -> bool:
-    """Whether evaluating `e` may change something: it calls more than methods that only look."""
+    """True if evaluating `e` may have side effects: it calls something other than `isValid`."""
     match e:
         case ast.Call():
             looks = e.kind == "header_method" and e.method == "isValid"

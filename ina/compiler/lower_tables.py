@@ -36,7 +36,7 @@ def words(width: int) -> int:
 
 
 def _chained(decl: ast.TableDecl) -> bool:
-    """Whether a table's entries are comparisons in the code; those of a larger one are looked up."""
+    """True if a table's constant entries become comparisons in the code; those of a larger table are looked up."""
     return decl.const_entries and 0 < len(decl.entries) <= MAX_CHAIN
 
 

@@ -1,4 +1,4 @@
-"""Who may do what at the control socket.
+"""Access control at the control socket.
 
 A principal is fixed when its connection is accepted, and no message changes it: on a Unix socket it is the user whom the kernel
 names (SO_PEERCRED), over TCP who brings the socket's token (ina/tokens.py) in front of everything else, in a line ``ina TOKEN``
@@ -31,7 +31,7 @@ class Principal:
 
 
 class Role(IntEnum):
-    """What a principal is to the switch."""
+    """A principal's role at the switch."""
 
     ANYONE = 0  # a user of this machine
     USER = 1  # may have jobs: --user named it
@@ -40,7 +40,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """Who may: those with ``role``, and of a job that is there already only its owner (or, where ``or_switch``, the switch's)."""
+    """Allows principals with ``role``; with ``of_job``, of an existing job only its owner, or, ``or_switch``, the switch's."""
 
     role: Role
     of_job: bool = False
@@ -86,7 +86,7 @@ class Access:
 
 @dataclass(frozen=True)
 class JobOwner:
-    """Whose a job is: who knows its token; of one without a token, who asked for it."""
+    """The owner of a job: who has its token; if it has none, the principal that asked for it."""
 
     principal: Principal
     token: str
@@ -103,11 +103,11 @@ class JobOwner:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Who may have jobs."""
+    """Add ``--user``, which names the users who may have jobs."""
     parser.add_argument("--user", action="append", default=[], metavar="NAME",
                         help=f"a user who may have jobs here beside you and root: a name, a number or {EVERYBODY}; repeatable")
 
 
 def users(names: Collection[str]) -> Collection[int] | None:
-    """Of ``--user``. Raises ValueError."""
+    """User ids of the ``--user`` options; None: everybody. Raises ValueError."""
     return None if EVERYBODY in names else frozenset(user_id(name, "--user") for name in names)

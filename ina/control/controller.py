@@ -205,7 +205,7 @@ class Controller:
                 self.missing(switch, ask=True)
 
     def _learn(self, there: Sequence[Entity]) -> None:
-        """Of jobs that a switch serves and are not ours: their lives and incarnations are not given again."""
+        """Mark lives and incarnations of others' jobs in the entries of a switch as used, so that they are not given again."""
         ours = {job.incarnation for job in self.jobs.values()}
         for entry in there:
             if (other := self.program.identity(entry)) is not None and other.incarnation not in ours:
@@ -378,7 +378,7 @@ class Controller:
         branch.attached = attached
 
     def _know(self, switches: Iterable[str]) -> None:
-        """What each of ``switches`` holds, from here on. Raises AdmissionError."""
+        """Repair those of ``switches`` whose entries are not known for sure. Raises AdmissionError."""
         for switch in self.unsure.intersection(switches):
             try:
                 self.repair(switch)

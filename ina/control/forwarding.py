@@ -51,5 +51,5 @@ def guards(topology: Topology) -> dict[str, list[Update]]:
 
 
 def has_guard(p4info: P4Info) -> bool:
-    """Whether the program is one that includes forwarding.p4."""
+    """True if the program includes forwarding.p4."""
     return any(table.name.endswith("forwarding.guard") for table in p4info.tables.values())

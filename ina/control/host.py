@@ -55,7 +55,7 @@ class SwitchHost(Protocol):
         """The parameter server is gone."""
 
     def protect(self, switch: str) -> None:
-        """Of a host that ``outlives``: makes ``switch`` check who sends (forwarding.py), if it does not, or does otherwise.
+        """Write ``switch``'s guard entries (forwarding.py) where they are missing or differ; for hosts with ``outlives``.
         Raises what its target raises."""
 
     def counters(self) -> dict:

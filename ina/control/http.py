@@ -53,7 +53,7 @@ class Request:
 
 
 def looks_like(first: int) -> bool:
-    """Whether a connection that begins with the byte ``first`` speaks HTTP: methods are capital letters, JSON begins with {."""
+    """True if a connection that begins with the byte ``first`` speaks HTTP: methods are capital letters, JSON begins with {."""
     return ord("A") <= first <= ord("Z")
 
 

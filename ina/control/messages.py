@@ -29,7 +29,7 @@ class Malformed(ValueError):
 
 
 def printable(text: object, keep: str = "") -> str:
-    """What others wrote, for a terminal: nothing in it moves the cursor, changes colours or hides text. ``keep``: as it is."""
+    """Escape control characters, so that others' text can be printed on a terminal, except those in ``keep``."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in str(text))
 
 

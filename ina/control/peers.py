@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection: the user whom the kernel names on a Unix socket, a token over TCP."""
+"""Authentication of peers: by the user whom the kernel names on a Unix socket, by a token over TCP."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ log = logging.getLogger("ina.switch")
 
 @dataclass(eq=False)
 class Client:
-    """Who is at a connection. ``trusted``: it is known who that is; over TCP, once it has brought the socket's token."""
+    """A client at a connection. ``trusted``: it is authenticated; over TCP, once it has sent the socket's token."""
 
     connection: Connection
     session: Session
@@ -124,7 +124,7 @@ class Server:
         return min(times, default=None)
 
     def _tick(self) -> None:
-        """What is to be done because time has passed."""
+        """Do what is due by time."""
         now = time.monotonic()
         if self._listens_at and now >= self._listens_at:
             self._listen()
@@ -282,7 +282,7 @@ class Server:
             self._drop(client, f"the switch process has a defect: {error!r}")
 
     def _answer(self, client: Client) -> None:
-        """What has come whole, as long as the answers are taken. Raises ChannelClosed."""
+        """Answer the requests that have arrived completely, as long as the client reads the answers. Raises ChannelClosed."""
         connection = client.connection
         if client.lines is None and connection.text:
             client.lines = not http.looks_like(connection.text[0])
@@ -303,7 +303,7 @@ class Server:
             self._drop(client, "")
 
     def _greet(self, client: Client) -> bool:
-        """Whether it has brought the socket's token, which is all that is looked at before."""
+        """True if the client has sent the socket's token; nothing else is parsed before that."""
         connection = client.connection
         if client.lines is None:
             return False

@@ -202,7 +202,7 @@ class Service:
                 self._answer(pending.session, pending.request, pending.deadline)
 
     def tick(self) -> None:
-        """What is to be done because somebody has come or gone, or time has passed."""
+        """Do what is due: because a client has come or gone, or because time has passed."""
         self.retry()
         now = time.monotonic()
         for job, lease in list(self.leases.items()):

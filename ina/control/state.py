@@ -52,7 +52,7 @@ class StateFile:
         return state
 
     def error(self, what: object) -> StateError:
-        """What is wrong with the file, and what to do."""
+        """Make the error that says what is wrong with the file, and what to do."""
         return StateError(f"{self.path}: {what}; move it away to begin without jobs")
 
     def save(self, state: dict) -> None:
@@ -71,7 +71,7 @@ class StateFile:
 
 
 def described(error: Exception) -> str:
-    """Of what reading a part of a state raises, for people."""
+    """Describe an exception from reading a state file."""
     return f"the key {error} is missing" if isinstance(error, KeyError) else str(error)
 
 

@@ -119,7 +119,7 @@ class Watch:
         self._unsaved = False
 
     def save_or_later(self) -> None:
-        """Of what has happened, and cannot be taken back: where it cannot be saved now, it is tried again."""
+        """Save the state after a change that cannot be undone; if that fails, try again later."""
         try:
             self.save()
         except OSError as error:
@@ -128,7 +128,7 @@ class Watch:
             self._unsaved = True
 
     def came_back(self, job: Job, worker: int, held: int) -> bool:
-        """Whether it was attached before this process began, and is awaited; ``held``: the incarnation that it has, 0: none.
+        """True if the worker was attached before this process began, and is awaited. ``held``: its incarnation, 0: none.
 
         Raises AdmissionError: it would take the place of one that was there: packets of that one's are under way, and sums.
         """

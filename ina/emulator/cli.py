@@ -1,5 +1,5 @@
-"""`ina explore`: every interleaving of a small job, over the compiled program and the real workers. `ina simulate`: kills,
-restarts and lost memory of everything, from seeds."""
+"""`ina explore`: every interleaving of a small job, over the compiled program and the real workers. `ina simulate`: random
+kills, restarts and lost memory of switches, workers and controller, repeatable by their seeds."""
 
 from __future__ import annotations
 
@@ -46,11 +46,13 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
         help="kill, restart and forget switches, workers and the controller in virtual time: is a wrong sum possible?",
         description="Runs SwitchML's compiled program, its workers and the real controller in virtual time, one seed after the "
         "other. At any event any of them may end and come back, with lost or older state, while wires lose, duplicate and "
-        "reorder. Ends at the first wrong sum, leaked slot or stuck job, and says of which seed.",
+        "reorder. Ends at the first wrong sum, leaked slot or stuck job, and prints its seed.",
     )
-    simulate.add_argument("--events", type=int, default=1_000_000, metavar="N", help="of all seeds together (default: 1000000)")
-    simulate.add_argument("--seed", type=int, default=1, metavar="N", help="the first one (default: 1)")
-    simulate.add_argument("--length", type=int, default=20_000, metavar="N", help="events of one seed, about (default: 20000)")
+    simulate.add_argument("--events", type=whole(1, 10**12), default=1_000_000, metavar="N",
+                          help="of all seeds together (default: 1000000)")  # fmt: skip
+    simulate.add_argument("--seed", type=whole(0, 2**63), default=1, metavar="N", help="the first one (default: 1)")
+    simulate.add_argument("--length", type=whole(1, 10**9), default=20_000, metavar="N",
+                          help="events of one seed, about (default: 20000)")  # fmt: skip
     simulate.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: p4/switchml.p4)")
     simulate.set_defaults(main=simulate_main)
 
@@ -132,13 +134,10 @@ def simulate_main(args: argparse.Namespace) -> int:
 
     logging.getLogger("ina.control").setLevel(logging.ERROR)  # a controller warns of switches that do not answer
     try:
-        for name in ("events", "length"):
-            if getattr(args, name) < 1:
-                raise _Bounds(f"--{name} {getattr(args, name)}: expected 1 or more")
         built = compile_program(args.program or paths.p4_dir() / "switchml.p4",
                                 defines={"VALUES": str(VALUES), "SLOTS": str(POOL)}, include_dirs=[paths.p4_dir()])  # fmt: skip
         program = Program(built.so_path)
-    except (_Bounds, CompileError, BuildError, OSError) as error:
+    except (CompileError, BuildError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
     began, events, tensors, faults, seed = time.monotonic(), 0, 0, Counter(), args.seed

@@ -42,8 +42,8 @@ UNLIMITED = Wire()
 
 
 class Unbalanced(RuntimeError):
-    """What a run left does not add up: packets or bytes appeared or vanished, a link carried more than it can, or packets
-    were dropped where nothing says that they may be."""
+    """The counters of a run do not add up: packets or bytes appeared or vanished, a link carried more than it can, or packets
+    were dropped where no key allows it."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class Fabric(Network):
         return self.add_worker(self.host(host), self.worker_config(job, index, host, slots, values, **options))
 
     def worker_config(self, job: Job, index: int, host: str, slots: int, values: int, **options) -> WorkerConfig:
-        """Of a worker of ``job`` at ``host``; ``options`` are its others."""
+        """The configuration of a worker of ``job`` at ``host``; ``options`` are further fields of WorkerConfig."""
         switch, node = self.topology.switch_of(host), Node(host)
         address = Address(node.mac, node.ip, worker_address(job.number, index).port)
         above = switch_address(switch, self.controller.program.udp_port)  # which also relays what is for a parameter server

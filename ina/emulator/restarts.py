@@ -204,7 +204,7 @@ def jobs(
 
 def _eras(program, topology: Topology, between: Sequence[str], slots: int, values: int,
           chance: Callable[[int], random.Random]) -> list[Era]:
-    """What controllers write and say."""
+    """Run controllers one after the other; return the switch entries and worker configurations of each."""
     hosts = [host.name for host in topology.hosts]
     targets = {node.name: Switch(program) for node in topology.switches}
 

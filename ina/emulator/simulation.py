@@ -249,7 +249,7 @@ class Simulation:
         return self.now + round(self.chance.uniform(least, most) * PS)
 
     def _kill_switch(self, target: Target) -> None:
-        """What waits in it, its registers and its entries are gone; what is on a wire arrives somewhere else, or nowhere."""
+        """End a switch: it loses its queues, registers and entries; frames on its wires are lost, or delivered elsewhere."""
         self.faults["switches killed"] += 1
         self._say(f"{target.name} ends")
         target.up = False
@@ -429,8 +429,8 @@ class Simulation:
         return [(link, side) for link, pair in enumerate(self.topology.ends) for side in (0, 1) if pair[side].node == switch]
 
     def _data(self, client: Client, tensor: int) -> list[np.ndarray]:
-        """Of each worker: what no other life, tensor or worker has; magnitudes differ from block to block and worker to
-        worker, and so do exponents and which sums overflow."""
+        """Draw each worker's data, different for each life, tensor and worker. Magnitudes differ from block to block and worker
+        to worker, and so do exponents and which sums overflow."""
         rng = np.random.default_rng((self.seed, self.clients.index(client), client.lives, tensor))
         shape = len(client.hosts), client.elements // VALUES
         if client.dtype is np.int32:
@@ -478,7 +478,8 @@ class Simulation:
 
 
 def _wrong_overflow(told: bool, inputs: list[np.ndarray], maximum: bool) -> str:
-    """Whether some addition overflows depends on their order, but where the sum does not fit, or all magnitudes together do."""
+    """Check an overflow flag; empty if it is right. It must be set if a sum does not fit, and must not if all magnitudes together
+    do; in between it depends on the order of additions."""
     wide = np.stack(inputs).astype(np.int64)
     must = not maximum and bool(np.any(np.abs(wide.sum(axis=0) + 0.5) > 2**31))
     may = not maximum and bool(np.any(np.abs(wide).sum(axis=0) >= 2**31))

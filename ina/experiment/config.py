@@ -359,7 +359,7 @@ class AllReduce(Virtual):
 
     @property
     def reduction(self) -> int:
-        """What of the workers' tensors is wanted: what the protocol has; hosts among themselves have sums."""
+        """The reduction to ask for: one that the protocol declares; hosts among themselves compute sums."""
         return asked(self.protocol, self.dtype, self.payload) if self.algorithm == "in-network" else protocols.SUM
 
     def check_reductions(self) -> None:
@@ -482,7 +482,7 @@ class Sharing(Keys):
 
     @property
     def reduction(self) -> int:
-        """What of the workers' tensors is wanted: what the protocol has."""
+        """The reduction to ask for: one that the protocol declares."""
         return asked(self.protocol, "int32", self.payload)
 
     def check_reductions(self) -> None:

@@ -1,4 +1,4 @@
-"""What an all-reduce must give, by what its protocol declares that it reduces (`reductions` of its worker)."""
+"""Expected results of an all-reduce, by the reduction that its protocol declares (`reductions` of its worker)."""
 
 from __future__ import annotations
 

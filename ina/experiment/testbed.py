@@ -28,7 +28,7 @@ STORE_PORT = 29500  # a host's ports are its own
 
 
 def defines(config: Config) -> dict[str, str]:
-    """Of the switches' program."""
+    """Preprocessor definitions of the switches' program."""
     return {"VALUES": str(config.values), "SLOTS": str(max(1024, config.slots))}
 
 

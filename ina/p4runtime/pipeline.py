@@ -65,7 +65,7 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a device takes. `arch` ("v1model", "tna"): no programs of another architecture. `pipes` of TNA programs, as for
+    """Restricts the programs that a device accepts. `arch`: "v1model", "tna" or None (both). `pipes`: of TNA programs, as for
     `Switch`. `own`: paths of the programs that its owner has loaded, by SHA-256.
     """
 

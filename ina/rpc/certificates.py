@@ -80,7 +80,7 @@ with extra("p4runtime"):
 
 
 class _Authority:
-    """Who signs."""
+    """A certificate authority: its key and certificate."""
 
     def __init__(self, key: Any, certificate: Any):
         self._key, self._certificate = key, certificate

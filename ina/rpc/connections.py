@@ -25,7 +25,7 @@ class Access:
 
     @classmethod
     def of(cls, args: argparse.Namespace) -> Access:
-        """What --tls and --insecure said."""
+        """Read --tls and --insecure."""
         return cls(args.tls, args.insecure)
 
     @property
@@ -129,7 +129,7 @@ def check_address(address: str, option: str = "--grpc") -> None:
 
 
 def _path(address: str) -> Path | None:
-    """Of a Unix socket's file; abstract sockets have none, and no owner."""
+    """The file of a Unix socket; None for other addresses. Abstract sockets have no file, and no owner."""
     return Path(address.removeprefix("unix:").removeprefix("//")) if address.startswith("unix:") else None
 
 

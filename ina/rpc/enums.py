@@ -37,7 +37,7 @@ def _is_repeated(field: Any) -> bool:
 
 @functools.cache
 def _enums(name: str, descriptor: Any) -> bool:
-    """Whether a field of the type, or of one inside it, is an enumeration."""
+    """True if a field of the type, or of a type inside it, is an enumeration."""
     seen, todo = {name}, [descriptor]
     while todo:
         for field in todo.pop().fields:

@@ -52,7 +52,7 @@ def _check(path: Path, forbidden: int, what: str) -> None:
 
 
 def server_name(folder: Path) -> str:
-    """What is in server.name; empty: clients compare the address."""
+    """Read server.name, the name that clients expect in the server's certificate; empty: they compare the address."""
     with suppress(FileNotFoundError):
         return (folder / "server.name").read_text(encoding="ascii").strip()
     return ""

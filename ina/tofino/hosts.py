@@ -1,4 +1,4 @@
-"""What is done on each host of a deployment: its NIC's address, routes and neighbours, checks, and its rank.
+"""Set-up of each host of a deployment: its NIC's address, routes and neighbours, checks, and its rank.
 
 The NIC gets its address with a prefix of 32 bits, and one route and one neighbour entry for each machine of the deployment, so
 that no other traffic of the host goes that way, whatever network its management interface is in. `set_up` does this on the host

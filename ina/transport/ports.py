@@ -110,7 +110,7 @@ class Address:
 
 
 def _overrun(fd: int) -> int:
-    """What the socket has dropped: the last of the words of SO_MEMINFO (socket(7), linux/sock_diag.h)."""
+    """Packets that the socket has dropped: the last of the words of SO_MEMINFO (socket(7), linux/sock_diag.h)."""
     with socket.socket(fileno=os.dup(fd)) as sock:
         return struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))[8]
 
@@ -304,7 +304,7 @@ def create_segment(frames: int = 256, max_frame: int = 2048) -> int:
 
 
 class Bells(NamedTuple):
-    """What wakes the two sides of a segment (host/bell.h): three descriptors, which the caller closes."""
+    """Descriptors that wake the two sides of a segment (host/bell.h); the caller closes all three."""
 
     of_switch: int
     to_host: int

@@ -25,7 +25,7 @@ INDEX = bit(32)
 
 @dataclass
 class _Scope:
-    """What can be read and written at a place, and which statements may stand there."""
+    """The scope of a statement: variables that it may read and write, and statements that may stand there."""
 
     reads: list[Var] = field(default_factory=list)
     writes: list[Var] = field(default_factory=list)

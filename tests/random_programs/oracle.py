@@ -1,4 +1,4 @@
-"""What a random program does to packets, written from the P4_16 v1.2.5 specification and v1model's comments.
+"""Runs random programs on packets, written from the P4_16 v1.2.5 specification and v1model's comments.
 
 Imports nothing of `ina`: integers are Python's, a packet is one big integer, an environment is a dictionary by name.
 """

@@ -70,7 +70,7 @@ def _in(node: object) -> Iterator:
 
 
 def _bodies(statement: object) -> Iterator[tuple]:
-    """What stands inside, in its place."""
+    """Yield the bodies of a statement, each of which may stand in its place."""
     if isinstance(statement, tree.If):
         yield statement.then
         yield statement.otherwise

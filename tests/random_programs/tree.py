@@ -1,4 +1,4 @@
-"""What a random program is made of: plain values, which the generator makes, the renderer prints and the oracle runs.
+"""Syntax tree of random programs: plain values, which the generator makes, the renderer prints and the oracle runs.
 
 Every name is used once in a program, so an environment needs no scopes. `Var.name` is the name as P4 writes it, such as
 `hdr.h.f0`, `meta.m1` or `x7`.

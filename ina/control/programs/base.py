@@ -75,7 +75,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Identity:
-    """What makes a job's packets and rows its own (ina/control/lives.py)."""
+    """Values that tell a job's packets and rows from other jobs' (ina/control/lives.py)."""
 
     number: int
     incarnation: int
@@ -127,7 +127,7 @@ class JobProgram(ABC):
         """Entries that are there while the job is: of itself, and of the switch above."""
 
     def identity(self, entity: Entity) -> Identity | None:
-        """Of an entry of the first table, as a switch holds it; None: it is another, or says nothing of that."""
+        """Read a job's identity from its entry in the first table, as a switch holds it; None: the entity is no such entry."""
         if not isinstance(entity, TableEntry) or str(entity.table).rpartition(".")[2] != self.tables[0]:
             return None
         if entity.is_default or not {"incarnation", "life"} <= set(entity.params):
