@@ -13,7 +13,7 @@ from ina.emulator.network import Wire
 from ina.emulator.servers import Servers
 from ina.emulator.shared import Shared
 from ina.native import ffi
-from ina.transport import Worker, WorkerConfig
+from ina.transport import Worker, WorkerConfig, protocols
 from ina.transport.config import ATP_SWITCH
 from ina.transport.ports import Address, Faults
 from topologies import load
@@ -120,7 +120,7 @@ class Mean:
                 "frames_to_send": self._send, "next_timer": lambda state: self.due}  # fmt: skip
         types = dict(ffi.typeof("struct ina_protocol").fields)
         self._callbacks = {name: ffi.callback(types[name].type, function) for name, function in does.items()}
-        self.protocol = ffi.new("struct ina_protocol *", self._callbacks)
+        self.protocol = ffi.new("struct ina_protocol *", self._callbacks | {"reductions": 1 << protocols.SUM})
         self.state = ffi.new("uint64_t[]", 8)
         self.machine = network.add_machine(network.host(job.hosts[0]), self.protocol, self.state, 9, 2)
         network.submit(self.machine, np.zeros(1, np.int32))  # it refuses, but has been woken
