@@ -26,7 +26,7 @@ def switch(ranks) -> None:
         stacked = torch.stack([buffer.to(wide) for buffer in buffers])
         total = stacked.amax(0) if of_ranks[0].reduction == protocols.MAX else stacked.sum(0)
         for each, buffer in zip(of_ranks, buffers, strict=True):
-            assert buffer.is_contiguous() and buffer.dim() == 1 and each.average == of_ranks[0].average
+            assert buffer.is_contiguous() and buffer.dim() == 1 and not buffer.is_neg() and each.average == of_ranks[0].average
             assert buffer.numel() == each.elements and buffer.dtype == each.dtype
             buffer.copy_(total / len(of_ranks) if each.average else total)
             each.end()
@@ -104,6 +104,38 @@ def test_bool_is_any_and_averages_round_towards_zero():
     ranks = [torch.tensor([-7, 7], dtype=torch.int64), torch.tensor([-2, 2], dtype=torch.int64)]
     switch([reduction(t, t, 2, average=True) for t in ranks])
     assert ranks[0].tolist() == [-4, 4]
+
+
+@pytest.mark.parametrize(("dtype", "values", "expected"), [
+    (torch.uint8, (251, 64, 177), 164), (torch.int8, (-59, -123, 53), -43), (torch.int16, (-32768, -32768, -32767), -32767),
+    (torch.int32, (-7, -8, 2), -4),
+])  # fmt: skip
+def test_an_average_is_right_although_the_sum_does_not_fit_the_type(dtype, values, expected):
+    ranks = [torch.tensor([value], dtype=dtype) for value in values]
+    switch([reduction(t, t, 3, average=True) for t in ranks])
+    assert [t.item() for t in ranks] == [expected] * 3
+
+
+@pytest.mark.parametrize("lies", [lambda t: t, lambda t: torch._neg_view(-t), lambda t: t.repeat_interleave(2)[::2]],
+                         ids=["plainly", "negated", "strided"])  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int32, torch.float16, torch.int64])
+def test_how_the_tensor_of_one_rank_lies_in_memory_is_its_own_affair(dtype, lies):
+    def ranks() -> list[torch.Tensor]:
+        return [lies(torch.tensor([1, -2, 4], dtype=dtype)), torch.tensor([10, 20, -30], dtype=dtype)]
+
+    sums_, largest, products, moved, own = ranks(), ranks(), ranks(), ranks(), ranks()
+    switch([reduction(t, t, 2, average=False) for t in sums_])
+    assert [t.tolist() for t in sums_] == [[11, 18, -26]] * 2
+    if sums.ordered(dtype):
+        switch([extremum(t, t, largest=True) for t in largest])
+        assert [t.tolist() for t in largest] == [[10, 20, 4]] * 2
+    switch([reduction(t, t, 2, average=False, factor=2) for t in products])
+    assert [t.tolist() for t in products] == [[22, 36, -52]] * 2
+    switch([[placement([(t, 0)] if t is moved[0] else [], [(t, 0)], sums.words(t))] for t in moved])
+    assert [t.tolist() for t in moved] == [[1, -2, 4]] * 2
+    if sums._TRAVELS_AS[dtype] == dtype:
+        switch([[sums.own(t)] for t in own])  # here a sum, too
+        assert [t.tolist() for t in own] == [[11, 18, -26]] * 2
 
 
 def test_premultiplied_sum_keeps_its_inputs_apart():

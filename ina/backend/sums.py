@@ -101,10 +101,10 @@ def reduction(
     divides = average and not floating
     scale = None if factor is None else _scale(factor, dtype)
     if dtype == travels:  # in one piece
-        in_place = result is source and source.is_contiguous() and factor is None
+        in_place = result is source and factor is None and _lies_well(source)
         buffer = _flat(source) if in_place else source.detach().reshape(-1)
         buffer = buffer if scale is None else scale(buffer)
-        if buffer.data_ptr() == source.data_ptr() and not in_place:
+        if not in_place and (buffer.data_ptr() == source.data_ptr() or buffer.is_neg()):
             buffer = buffer.clone()
 
         def place(buffer: torch.Tensor) -> None:
@@ -119,6 +119,8 @@ def reduction(
         return _encode(piece if scale is None else scale(piece))
 
     def decode(buffer: torch.Tensor) -> torch.Tensor:
+        if divides and dtype not in _WORDS and dtype != torch.bool:  # before what fits the type only as an average is cut off
+            return buffer.div_(size, rounding_mode="trunc").to(dtype)
         total = _decode(buffer, dtype)
         return torch.div(total, size, rounding_mode="trunc") if divides else total
 
@@ -127,12 +129,13 @@ def reduction(
 
 def own(source: torch.Tensor) -> Sum:
     """The protocol's own reduction of all ranks' ``source`` (float32 or int32), in place."""
-    flat = _flat(source) if source.is_contiguous() else source.detach().reshape(-1)
+    in_place = _lies_well(source)
+    flat = _flat(source) if in_place else source.detach().reshape(-1).clone()
 
     def decode(buffer: torch.Tensor) -> None:
         source.detach().copy_(buffer.view(source.shape))
 
-    return Sum(flat.numel(), flat.dtype, lambda: flat, None if source.is_contiguous() else decode, reduction=protocols.OWN)
+    return Sum(flat.numel(), flat.dtype, lambda: flat, None if in_place else decode, reduction=protocols.OWN)
 
 
 def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, start: int = 0) -> list[Sum]:
@@ -171,10 +174,15 @@ def _pieces(
             if at + elements == count and not (straight and not apart):
                 result.detach().copy_(received.view(result.shape))
 
-        return Sum(elements * words_each, travels, lambda: encode(flat[at : at + elements]),
+        return Sum(elements * words_each, travels, lambda: encode(flat[at : at + elements].resolve_neg()),
                    None if result is None else place, staged=True, **kind)
 
     return [piece(at) for at in range(0, count, length)]
+
+
+def _lies_well(tensor: torch.Tensor) -> bool:
+    """Whether the memory of ``tensor`` is its elements one after the other, with no negation or conjugation still to be done."""
+    return tensor.is_contiguous() and not tensor.is_neg() and not tensor.is_conj()
 
 
 def _meet(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -284,9 +292,9 @@ def words(tensor: torch.Tensor) -> int:
 
 def _words(tensor: torch.Tensor) -> torch.Tensor | None:
     """The memory of ``tensor`` as int32, if it is a whole number of aligned words."""
-    lies_well = tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg() and tensor.data_ptr() % 4 == 0
+    aligned = tensor.data_ptr() % 4 == 0
     whole = tensor.numel() > 0 and not any(n * tensor.element_size() % 4 for n in (tensor.numel(), tensor.storage_offset()))
-    return _flat(tensor).view(torch.int32) if lies_well and whole else None
+    return _flat(tensor).view(torch.int32) if _lies_well(tensor) and aligned and whole else None
 
 
 def _padded(tensor: torch.Tensor) -> torch.Tensor:
