@@ -73,6 +73,13 @@ def test_who_is_nobody_here_may_only_look(service, op):
     assert not service.stopping and list(service.controller.jobs) == ["job"]
 
 
+def test_who_may_only_look_keeps_no_switch_alive(service):
+    stranger, owner = Someone(service, 1, STRANGER), Someone(service, 2)
+    assert not service.deserted()
+    service.gone(owner, "")
+    assert stranger.ask("ping")["ok"] and service.deserted()
+
+
 def test_users_that_were_named_have_jobs_and_no_more(network):
     service = Service(network, job_slots=16, access=Access(os.geteuid(), users([str(UID)])))
     someone = Someone(service, 1, STRANGER)
@@ -307,6 +314,19 @@ def test_with_the_token_a_machine_is_the_owner(machine):
     with pytest.raises(ControlError, match="the token of this socket is needed") as error:
         Client(machine, access="y" * 64).ping()
     assert error.value.code == "token"
+
+
+@pytest.mark.parametrize("port", ["shm", "udp"])
+def test_descriptors_do_not_come_to_other_machines(machine, port):
+    for _ in range(2):  # the first attempt has left nothing
+        client = Client(machine)
+        client.join("job", 0)
+        client.admit("job", 1)
+        with pytest.raises(ControlError, match="descriptors, which no TCP connection carries: name its Unix socket") as error:
+            client.attach("job", 0, port)
+        assert error.value.code == "invalid"
+        client.release()
+        client.close()
 
 
 def test_http_of_other_machines(machine):

@@ -412,6 +412,7 @@ class Service:
         plug = self.host.open_port(asked.port, admitted.number, worker, admitted.slots, host)
         fds += plug.fds
         try:
+            _check_reach(session, plug)
             if not self.watch.came_back(admitted, worker, asked.held):
                 self._attach(admitted, worker, plug)
         except BaseException:
@@ -467,10 +468,20 @@ class Service:
             raise AdmissionError("invalid", f"this connection is worker {session.index} of job {session.job!r}")
         if session.sock is None:
             raise AdmissionError("invalid", "a parameter server is called over its connection, and needs one of its own")
-        reply, offered = self.upstream.serve(session, session.sock, session.pid,
-                                             lambda: self.host.open_server_port(asked.port, session.pid, asked.host))
+        reply, offered = self.upstream.serve(session, session.sock, session.pid, lambda: self._server_port(session, asked))
         fds += offered
         return reply
+
+    def _server_port(self, session: Session, asked: messages.Serve) -> tuple[str, Plug]:
+        switch, plug = self.host.open_server_port(asked.port, session.pid, asked.host)
+        try:
+            _check_reach(session, plug)
+        except AdmissionError:
+            self.host.close_server_port(plug.number)
+            for fd in plug.fds:
+                os.close(fd)
+            raise
+        return switch, plug
 
     def _server_lost(self, session: Session, why: str) -> None:
         """Every job that the parameter server served is over."""
@@ -486,8 +497,9 @@ class Service:
     # ---- ends
 
     def deserted(self) -> bool:
-        """Nobody is here but the parameter server."""
-        return all(self.upstream and session is self.upstream.session for session in self.sessions)
+        """Nobody is here but the parameter server, and those who may only look."""
+        return all(self.upstream and session is self.upstream.session or self.access.role(session.principal) is Role.ANYONE
+                   for session in self.sessions)
 
     def gone(self, session: Session, why: str) -> None:
         """Its connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
@@ -546,6 +558,13 @@ class Service:
     def close_ports(self, job: Job) -> None:
         for port in self.ports.pop(job.name, []):
             self.host.close_port(port, job.number)
+
+
+def _check_reach(session: Session, plug: Plug) -> None:
+    """Raises AdmissionError: descriptors of its port cannot come to a process elsewhere."""
+    if plug.fds and session.principal.uid is None:
+        raise AdmissionError("invalid", "this switch process is plugged into its workers by descriptors, which no TCP connection "
+                                        "carries: name its Unix socket, on its machine, with INA_SWITCH")
 
 
 def explain(error: Exception, what: str) -> tuple[str, str]:
