@@ -43,9 +43,11 @@ def control_process(name: str, descriptors: int = 0, **options) -> Iterator[subp
 
 def connected(name: str, seconds: float = 60.0) -> socket.socket:
     """Connect the socket, and nothing else: no greeting, no check of the server."""
+    from ina.control import descriptors
     from ina.control.channel import address, new_socket
 
     sock = new_socket(name)
+    descriptors.allow(sock, True)
     sock.connect(address(name))  # with a time-out it would not wait for room in the queue
     sock.settimeout(seconds)
     return sock

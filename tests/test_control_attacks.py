@@ -8,6 +8,7 @@ import resource
 import socket
 import time
 import uuid
+from contextlib import suppress
 
 import pytest
 from control_process import connected, control_process
@@ -156,9 +157,9 @@ def test_a_client_that_does_not_read_stops_nobody(name):
 def test_descriptors_that_clients_send_are_not_kept(name):
     before = _descriptors(name)
     with connected(name) as sock, open("/dev/null") as file:
-        for _ in range(100):
-            socket.send_fds(sock, [b" "], [file.fileno()] * 8)
-        assert say(sock, {"op": "ping"})[0]["ok"]
+        with suppress(PermissionError, ConnectionError):  # refused by the kernel; or hung up on, by older ones
+            for _ in range(100):
+                socket.send_fds(sock, [b" "], [file.fileno()] * 8)
         assert _descriptors(name) <= before + 4, "those of the connections"
 
 

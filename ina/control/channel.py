@@ -15,9 +15,11 @@ import json
 import os
 import select
 import socket
+import struct
 import time
 
 from ina import tokens
+from ina.control import descriptors
 from ina.control.messages import MAX_REPLY, decode
 from ina.control.peers import check_server, greeting
 
@@ -119,9 +121,11 @@ def shown(name: str) -> str:
 
 
 def new_socket(name: str) -> socket.socket:
-    """One that connects to ``name``, or listens there."""
+    """One that connects to ``name``, or listens there; nobody sends descriptors to it."""
     if not elsewhere(name):
-        return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        descriptors.allow(sock, False)
+        return sock
     sock = socket.socket(socket.AF_INET6 if ":" in address(name)[0] else socket.AF_INET, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     keep_alive(sock)
@@ -129,7 +133,7 @@ def new_socket(name: str) -> socket.socket:
 
 
 def connect(name: str, timeout: float, access: str = "") -> socket.socket:
-    """A connection to the server at ``name``, which is who it should be; ``timeout`` in seconds, to reach another machine.
+    """A connection to the server at ``name``, which is who it should be; ``timeout`` in seconds, until it takes the connection.
 
     ``access``: the socket's token, where it is TCP; default: ina/tokens.py finds it. Raises OSError that says where, ValueError
     for what is no name, and where there is no token.
@@ -142,20 +146,33 @@ def connect(name: str, timeout: float, access: str = "") -> socket.socket:
             sock.sendall(greeting(access or tokens.find()))
             sock.settimeout(None)
         else:
-            sock.connect(address(name))
+            _connect(sock, name, timeout)
             check_server(sock, shown(name))
+            descriptors.allow(sock, True)
     except PermissionError as error:
-        sock.close()
+        descriptors.close(sock)
         if error.errno is None:  # ours
             raise
         raise OSError(error.errno, f"no way to socket {shown(name)}: {error.strerror}") from error
     except OSError as error:
-        sock.close()
+        descriptors.close(sock)
         raise OSError(error.errno, f"no switch process at socket {shown(name)}: {error.strerror}") from error
     except ValueError:
-        sock.close()
+        descriptors.close(sock)
         raise
     return sock
+
+
+def _connect(sock: socket.socket, name: str, timeout: float) -> None:
+    """Connect to a Unix socket within ``timeout`` seconds. The kernel waits for room in a full queue as long as SO_SNDTIMEO says,
+    by default for ever, and any user can listen at a name and accept nobody. Raises OSError."""
+    whole = max(0, int(timeout))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", whole, max(1, int((timeout - whole) * 1e6))))
+    try:
+        sock.connect(address(name))
+    except BlockingIOError:
+        raise OSError(errno.ETIMEDOUT, f"it has taken no connection for {timeout:g} s") from None
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
 
 
 def keep_alive(sock: socket.socket) -> None:

@@ -71,6 +71,8 @@ class Client:
             sock = connect(name, timeout, access)
         except PermissionError as error:
             raise ControlError("denied", str(error)) from error
+        except TimeoutError as error:
+            raise ControlError("timeout", error.strerror or f"{shown(name)}: {error}") from error
         except OSError as error:
             raise ControlError("gone", f"{error.strerror}; it ended, or runs on another machine or in another network name "
                                        "space") from error

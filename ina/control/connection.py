@@ -1,8 +1,8 @@
 """The server's end of a client's socket: bytes come in, messages with descriptors go out, and neither ever waits.
 
 What a client does not take is queued, and meanwhile nothing more is read from it: so its queue is one answer long, and news. A
-client that takes nothing for UNREAD seconds, or leaves more than MAX_UNREAD bytes, is hung up on. Descriptors that a client sends
-are not received: the kernel drops them.
+client that takes nothing for UNREAD seconds, or leaves more than MAX_UNREAD bytes, is hung up on. So is one that sends
+descriptors (descriptors.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from ina.control import descriptors
 from ina.control.channel import ChannelClosed
 from ina.control.messages import MAX_REQUEST
 
@@ -44,9 +45,11 @@ class Connection:
     def read(self) -> None:
         """Takes what has come to ``text``. Raises ChannelClosed."""
         try:
-            data = self.sock.recv(CHUNK, socket.MSG_DONTWAIT)
+            data = descriptors.read(self.sock, CHUNK)
         except BlockingIOError:
             return
+        except descriptors.Unwanted as error:
+            raise ChannelClosed(str(error)) from error
         except OSError as error:
             raise ChannelClosed(f"its connection failed: {error.strerror}") from error
         if not data:
@@ -136,8 +139,4 @@ class Connection:
             for fd in fds:
                 os.close(fd)
         self._queue.clear()
-        try:
-            self.sock.shutdown(socket.SHUT_RDWR)
-        except OSError:  # already gone: nothing to shut
-            pass
-        self.sock.close()
+        descriptors.close(self.sock)

@@ -34,7 +34,7 @@ from ina import tokens
 from ina.bounds import whole
 from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
-from ina.control import http
+from ina.control import descriptors, http
 from ina.control.access import Access, Principal, Role
 from ina.control.channel import ChannelClosed, elsewhere, keep_alive, listen
 from ina.control.connection import UNREAD, Connection
@@ -235,7 +235,7 @@ class Server:
         try:
             pidfd = os.pidfd_open(pid) if pid > 0 else -1
         except ProcessLookupError:  # it died meanwhile; the connection says so, too
-            sock.close()
+            descriptors.close(sock)
             return None
         except OSError as error:
             log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)

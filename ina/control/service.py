@@ -561,7 +561,7 @@ class Service:
 
 
 def _check_reach(session: Session, plug: Plug) -> None:
-    """Raises AdmissionError: descriptors of its port cannot come to a process elsewhere."""
+    """Check that the port's descriptors can be sent to the session. Raises AdmissionError."""
     if plug.fds and session.principal.uid is None:
         raise AdmissionError("invalid", "this switch process is plugged into its workers by descriptors, which no TCP connection "
                                         "carries: name its Unix socket, on its machine, with INA_SWITCH")
