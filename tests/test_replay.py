@@ -216,6 +216,12 @@ def part_of_a_topology():
     return made
 
 
+def endless():
+    made = node(1, COMP_NODE)
+    made.attr.append(AttributeProto(name="num_ops", double_val=float("inf")))
+    return made
+
+
 @pytest.mark.parametrize(
     ("ranks", "message"),
     [
@@ -241,7 +247,10 @@ def part_of_a_topology():
          r"trace\.0\.et: node 1 \('n1'\), all-reduce of 1048576 bytes; .*trace\.1\.et: node 8 \('n8'\), all-reduce of 4 bytes"),
         ([[all_reduce(1)], []], "there is none"),
         ([[node(1, COMM_SEND_NODE, comm_size=4, comm_dst=1)], []], "message from rank 0 to rank 1 with tag 0 is not the same"),
-        ([[node(1, COMP_NODE, [2]), node(2, COMP_NODE, [1])]], "node 1 .* never begins: what it comes after comes after it"),
+        ([[node(1, COMP_NODE, [2]), node(2, COMP_NODE, [1])]], r"trace\.0\.et: nodes .*1, .*wait for each other in a circle"),
+        ([[node(1, COMP_NODE, [1]), all_reduce(2, [1])], [all_reduce(2)]], "nodes 1, 1 wait for each other in a circle"),
+        ([[node(1, COMP_NODE, us=2**63)]], r"trace\.0\.et: its nodes compute .* node 1 \('n1'\) the longest .* 1e\+06 s"),
+        ([[endless()]], "node 1 .*num_ops is inf, expected a number of 0 or more"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_replayed_names_the_node(tmp_path, ranks, message):

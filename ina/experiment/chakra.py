@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ COMPUTE, NOTHING, SEND, RECEIVE = "compute", "nothing", "send", "receive"
 COLLECTIVES = ("all-reduce", "reduce", "all-gather", "gather", "scatter", "broadcast", "all-to-all", "reduce-scatter",
                "reduce-scatter", "barrier")  # by CollectiveCommType  # fmt: skip
 US, PS = 1_000_000, 10**12  # ps
+LONGEST = 10**6  # s that the nodes of one rank compute together; the emulator's clock ends at 2^64 ps
 READ = {"is_cpu_op", "num_ops", "tensor_size", "comm_type", "comm_size", "comm_src", "comm_dst", "comm_tag", "pg_name",
         "involved_dim", "root", "comm_root", "root_rank"}  # fmt: skip
 # What Chakra's converters note of where a node comes from: times, dependencies and sizes do not follow from it.
@@ -53,7 +56,8 @@ class Roofline:
             keys = f"key{'s' * (len(missing) > 1)} {' and '.join(missing)}"
             raise ConfigError(f"{where} has num_ops = {operations:g} and tensor_size = {moved:g}, and no duration: expected "
                               f"duration_micros in the trace, or the {keys} of the rank's GPU, from which a roofline gives one")
-        return round(PS * max((amount / rate for amount, rate in need.values() if amount), default=0.0))
+        seconds = max((amount / rate for amount, rate in need.values() if amount), default=0.0)
+        return round(PS * min(seconds, 2 * LONGEST))
 
 
 @dataclass(frozen=True)
@@ -193,6 +197,15 @@ def _rank(path: Path, roofline: Roofline) -> tuple[list[Node], dict[str, tuple[i
     for node in nodes:
         if missing := [number for number in node.after if number not in known]:
             raise ConfigError(f"{path}: node {node.number} ({node.name!r}) comes after node {missing[0]}, which is not there")
+    try:
+        TopologicalSorter({node.number: node.after for node in nodes}).prepare()
+    except CycleError as error:
+        circle = ", ".join(map(str, error.args[1]))
+        raise ConfigError(f"{path}: nodes {circle} wait for each other in a circle: none of them can begin") from None
+    if (total := sum(node.duration for node in nodes)) > LONGEST * PS:
+        longest = max(nodes, key=lambda node: node.duration)
+        raise ConfigError(f"{path}: its nodes compute for {total / PS:g} s, node {longest.number} ({longest.name!r}) the longest "
+                          f"of them: expected {LONGEST:g} s at most")  # fmt: skip
     return nodes, groups, extra
 
 
@@ -249,7 +262,7 @@ def _check_whole(where: str, values: dict) -> None:
 
 
 def _number(where: str, values: dict, name: str, types: tuple[type, ...] = (int,)) -> int:
-    if not isinstance(values.get(name), types) or isinstance(values[name], bool) or not values[name] >= 0:
+    if not isinstance(values.get(name), types) or isinstance(values[name], bool) or not 0 <= values[name] < math.inf:
         raise ConfigError(f"{where}: {name} is {values.get(name)!r}, expected a number of 0 or more")
     return values[name]
 

@@ -232,10 +232,6 @@ class Replay:
 
     def _all_ended(self) -> None:
         for rank in self.ranks:
-            for number, node in rank.nodes.items():
-                if rank.waiting[number] and all(rank.waiting[before] for before in node.after):
-                    raise ConfigError(f"{self.config.trace}.{rank.number}.et: node {number} ({node.name!r}) never begins: what "
-                                      "it comes after comes after it")  # fmt: skip
             if rank.ended < len(rank.nodes):
                 stuck = next(n for n in rank.nodes.values() if not rank.waiting[n.number] and n.number in rank.began)
                 raise ConfigError(f"{self.config.trace}.{rank.number}.et: node {stuck.number} ({stuck.name!r}) never ends")
