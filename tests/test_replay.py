@@ -216,6 +216,10 @@ def part_of_a_topology():
     return made
 
 
+def crossed(other):
+    return [node(1, COMM_RECV_NODE, comm_size=8, comm_src=other), node(2, COMM_SEND_NODE, [1], comm_size=8, comm_dst=other)]
+
+
 def endless():
     made = node(1, COMP_NODE)
     made.attr.append(AttributeProto(name="num_ops", double_val=float("inf")))
@@ -249,6 +253,7 @@ def endless():
         ([[node(1, COMM_SEND_NODE, comm_size=4, comm_dst=1)], []], "message from rank 0 to rank 1 with tag 0 is not the same"),
         ([[node(1, COMP_NODE, [2]), node(2, COMP_NODE, [1])]], r"trace\.0\.et: nodes .*1, .*wait for each other in a circle"),
         ([[node(1, COMP_NODE, [1]), all_reduce(2, [1])], [all_reduce(2)]], "nodes 1, 1 wait for each other in a circle"),
+        ([[node(3, COMP_NODE, us=1), *crossed(1)], crossed(0)], r"trace\.0\.et: node 1 \('n1'\) never ends"),
         ([[node(1, COMP_NODE, us=2**63)]], r"trace\.0\.et: its nodes compute .* node 1 \('n1'\) the longest .* 1e\+06 s"),
         ([[endless()]], "node 1 .*num_ops is inf, expected a number of 0 or more"),
     ],

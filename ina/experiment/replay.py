@@ -49,7 +49,7 @@ class Rank:
     queues: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: {"cpu": [], "gpu": []})  # place in the trace, node
     busy: dict[str, bool] = field(default_factory=lambda: {"cpu": False, "gpu": False})
     began: dict[int, int] = field(default_factory=dict)
-    ended: int = 0  # nodes
+    ended: set[int] = field(default_factory=set)
     spans: list[tuple[str, float, float]] = field(default_factory=list)
 
     @classmethod
@@ -190,7 +190,7 @@ class Replay:
         self._compute(rank, node.processor, now)
 
     def _ended(self, rank: Rank, node: Node, now: int) -> None:
-        rank.ended += 1
+        rank.ended.add(node.number)
         if node.kind != chakra.NOTHING:
             rank.spans.append((f"{node.kind} {node.name}", rank.began[node.number] / PS, now / PS))
         for child in rank.children[node.number]:
@@ -232,8 +232,8 @@ class Replay:
 
     def _all_ended(self) -> None:
         for rank in self.ranks:
-            if rank.ended < len(rank.nodes):
-                stuck = next(n for n in rank.nodes.values() if not rank.waiting[n.number] and n.number in rank.began)
+            if len(rank.ended) < len(rank.nodes):
+                stuck = next(n for n in rank.nodes.values() if not rank.waiting[n.number] and n.number not in rank.ended)
                 raise ConfigError(f"{self.config.trace}.{rank.number}.et: node {stuck.number} ({stuck.name!r}) never ends")
 
     # ---- figures
