@@ -369,6 +369,23 @@ def test_a_switch_that_was_started_anew_has_forgotten(watched, network):
     assert not any(held(network).values())
 
 
+def test_a_repair_for_another_job_does_not_hide_that_a_switch_was_started_anew(watched, network):
+    """Between two looks: the switch does not know a job that ends, so the next one that ends repairs it, for all jobs."""
+    workers = begun(watched, 1, 3)
+    first, second = begun(watched, 2, job="first"), begun(watched, 4, 2, job="second")
+    network.targets["s1"].entities.clear()
+    watched.gone(first[0], "")
+    assert watched.controller.unsure == {"s1"}
+    for worker in second:
+        watched.gone(worker, "")
+    assert watched.controller.unsure == set() and "event" not in workers[0].said[-1]
+    watched.watch.tick()
+    assert "switch s1 is lost: it does not hold the entries of job as they were" in workers[0].said[-1]["reason"]
+    for worker in workers:
+        watched.gone(worker, "")
+    assert watched.controller.forgotten == set() and not watched.controller.jobs
+
+
 def test_a_job_whose_workers_can_go_on_is_moved(monkeypatch, state):
     monkeypatch.setattr("ina.control.watch.CHECK", 0.0)
     network = FakeNetwork(topologies.load("leaf-spine", leaves=2, spines=2, hosts=2))

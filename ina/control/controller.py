@@ -60,6 +60,7 @@ class Controller:
         self.servers: dict[str, Parent] = {}  # parameter servers, by the switch that they are at
         self.unsure: set[str] = set()  # switches of which nobody knows what they hold
         self.down: dict[str, str] = {}  # switches that do not work, and why
+        self.forgotten: set[tuple[str, int]] = set()  # switches that were given a job's entries anew, and its incarnation
         self.incarnations = Incarnations(chance)
         self.lives = Lives(self.program.last_life, chance)
         self._last_number = self.program.max_jobs - 1
@@ -154,6 +155,7 @@ class Controller:
         job = self.jobs.pop(name, None)
         if job is None:
             raise AdmissionError("unknown", f"there is no job {name!r}")
+        self.forgotten -= {(switch, job.incarnation) for switch in job.branches}
         for branch in reversed(job.branches.values()):
             if branch.switch in self.unsure:  # what is there may be another job's
                 with suppress(*REFUSED):
@@ -185,16 +187,19 @@ class Controller:
         return self.admit(name, old.workers, old.slots, old.strict, tree, old.hosts)
 
     def missing(self, switch: str, ask: bool = False) -> list[str]:
-        """Jobs whose own entries are not at ``switch`` as they should be: it was started anew, or has another's. Raises what
-        its target raises; ``ask``: of one without jobs, too."""
+        """Jobs whose own entries are not at ``switch`` as they should be, or were not when it was last repaired: it was started
+        anew, or has another's. Raises what its target raises; ``ask``: of one without jobs, too."""
         here = self._at(switch)
         if not here and not ask:
             return []
         there = self.targets[switch].read([TableEntry(self.program.tables[0])])
         self._learn(there)
-        wanted = {job.name: self.program.job(job.place(job.branches[switch]))[:1] for job in here}
-        lacking = absent(there, [entity for entities in wanted.values() for entity in entities])
-        return [name for name, entities in wanted.items() if any(entity in lacking for entity in entities)]
+        lacking = {job.name for job in self._lacking(switch, there)}
+        return [job.name for job in here if job.name in lacking or (switch, job.incarnation) in self.forgotten]
+
+    def _lacking(self, switch: str, there: Sequence[Entity]) -> list[Job]:
+        """Jobs at ``switch`` whose own entry is not in ``there``, which it holds."""
+        return [job for job in self._at(switch) if absent(there, self.program.job(job.place(job.branches[switch]))[:1])]
 
     def survey(self) -> None:
         """Read all switches before any is written: nothing of what they hold is known, and lives and incarnations that are
@@ -215,7 +220,12 @@ class Controller:
     def repair(self, switch: str) -> int:
         """Make ``switch`` hold what it should; how many entries it had not or had too many. Raises what its target raises."""
         wanted = [entry for job in self._at(switch) for entry in self._entries(job, job.branches[switch])]
-        changed = repair(self.targets[switch], self.program, wanted, self._learn)
+
+        def learn(there: list[Entity]) -> None:
+            self._learn(there)
+            self.forgotten |= {(switch, job.incarnation) for job in self._lacking(switch, there)}
+
+        changed = repair(self.targets[switch], self.program, wanted, learn)
         self.unsure.discard(switch)
         return len(changed)
 
