@@ -264,6 +264,8 @@ def test_a_job_by_http(service, network):
     ("PUT", "/jobs", {}, 405, "GET, POST or DELETE"),
     ("POST", "/jobs", {"job": "a"}, 400, "admit: workers is missing; expected an integer from 1 to"),
     ("POST", "/jobs", [], 400, "expected a JSON object"),
+    ("OPTIONS", "*", None, 400, "'*': expected a path that begins with /"),
+    ("GET", "http://ina/jobs", None, 400, "'http://ina/jobs': expected a path that begins with /"),
     ("POST", "/jobs", {"job": "a", "workers": 2}, 400, "or say hosts"),
     ("POST", "/jobs", {"job": "a", "workers": 2, "hosts": ["h1", "h9"]}, 400, "there is no host 'h9'"),
     ("POST", "/jobs", {"job": "a", "workers": 1, "hosts": ["h1"], "slots": 128}, 503, "no slots left"),
@@ -271,6 +273,11 @@ def test_a_job_by_http(service, network):
 def test_http_refusals(service, method, path, body, status, text):
     got, error = ask(service, method, path, body)
     assert got == status and text in error["error"]
+
+
+def test_http_takes_no_body_in_chunks(service):
+    status, error = ask(service, "POST", "/jobs", {"job": "a"}, {"Transfer-Encoding": "chunked"})
+    assert (status, error["error"]) == (400, "Transfer-Encoding: expected a body with Content-Length")
 
 
 def test_http_says_what_there_is(service):

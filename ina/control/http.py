@@ -65,6 +65,10 @@ def parse(data: bytes) -> Request | None:
             raise ValueError(f"a request head longer than {MAX_REQUEST} bytes")
         return None
     parts, headers = _head(head)
+    if not parts[1].startswith("/"):
+        raise ValueError(f"{parts[1][:64]!r}: expected a path that begins with /")
+    if "transfer-encoding" in headers:
+        raise ValueError("Transfer-Encoding: expected a body with Content-Length")
     length = headers.get("content-length", "0")
     if not (length.isascii() and length.isdigit() and len(length) < 10) or int(length) > MAX_REQUEST:
         raise ValueError(f"Content-Length {length[:32]!r}: expected a number up to {MAX_REQUEST}")
