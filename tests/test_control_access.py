@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -25,7 +26,7 @@ import topologies
 from ina import cli, tokens
 from ina.control.access import RULES, Access, Principal, Role, users
 from ina.control.channel import Channel, listen
-from ina.control.cli import jobs_table
+from ina.control.cli import add_arguments, counters_tables, jobs_table
 from ina.control.client import Client, ControlError
 from ina.control.messages import REQUESTS, printable
 from ina.control.server import GREETING, SHARE, Server
@@ -425,6 +426,22 @@ def test_what_others_wrote_moves_no_cursor():
     out = io.StringIO()
     Console(file=out, width=1000).print(jobs_table({"jobs": {EVIL: job}}, {}))
     assert "\x1b" not in out.getvalue() and "\u202e" not in out.getvalue() and "[red]" in out.getvalue()
+
+
+def test_counters_of_others_move_no_cursor():
+    said = {"program": {EVIL: [[1, 2]]}, "ports": {EVIL: {EVIL: 1}}}
+    out = io.StringIO()
+    Console(file=out, width=1000).print(counters_tables(said, {"program": EVIL}))
+    assert not set(out.getvalue()) & {"\x1b", "\x07", "\u202e"} and out.getvalue().count("[red]") == 3
+
+
+def test_an_answer_that_makes_no_sense_is_no_traceback(machine, monkeypatch, capsys):
+    monkeypatch.setattr("ina.control.cli._ask", lambda name, *what: {each: {} for each in what})
+    args = argparse.ArgumentParser()
+    add_arguments(args.add_subparsers())
+    args = args.parse_args(["jobs", "--switch", machine])
+    assert args.main(args) == 1
+    assert "an answer that makes no sense (KeyError: 'pid'); does a switch" in capsys.readouterr().err
 
 
 def test_errors_of_others_move_no_cursor():

@@ -58,6 +58,10 @@ def _guarded(main: Callable[[argparse.Namespace], int], args: argparse.Namespace
     except (ControlError, ValueError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 1
+    except (LookupError, TypeError, AttributeError) as error:  # another version's, or a stranger's at the other end of TCP
+        print(f"ina: an answer that makes no sense ({type(error).__name__}: {printable(error)}); does a switch process of this "
+              "version listen there?", file=sys.stderr)  # fmt: skip
+        return 1
     except KeyboardInterrupt:
         return 130
 
@@ -114,7 +118,8 @@ def _table(*columns: str) -> Table:
     table = Table()
     for column in columns:
         number = column.endswith(">")
-        table.add_column(column.removesuffix(">"), justify="right" if number else "left", no_wrap=number)
+        name = Text(printable(column.removesuffix(">")))  # others', as cells are
+        table.add_column(name, justify="right" if number else "left", no_wrap=number)
     return table
 
 
@@ -200,10 +205,6 @@ def _flat(row: dict) -> dict[str, float]:
 
 
 def _top(args: argparse.Namespace) -> int:
-    if args.delay <= 0:
-        raise ValueError(f"--delay {args.delay:g}: expected a positive number of seconds")
-    if args.count < 0:
-        raise ValueError(f"--count {args.count}: expected how many looks, or 0 for all until Ctrl-C")
     count = 1 if args.once else args.count
     console = Console()
     with nullcontext() if args.json else Live(console=console, auto_refresh=False) as live:
