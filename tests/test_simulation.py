@@ -87,6 +87,8 @@ PLANTS = {
     "all jobs have one incarnation": Plant(
         "lives.py", "            if incarnation not in self._taken:\n                return incarnation", "            return 1",
         "."),
+    "each controller begins with the same incarnation": Plant(
+        "lives.py", "self._next = chance.randint(1, MOST_INCARNATIONS)", "self._next = 1", "wrong sum|stuck"),
     "a job that ends keeps its entries": Plant("controller.py", "delete(*self._entries(job, branch))):\n", "[]):\n", LEAKED),
     "what a refused write left is not looked at": Plant("controller.py", "            self.unsure |= error.unsure\n", "", LEAKED),
     "a switch that did not answer is forgotten": Plant(
