@@ -77,8 +77,8 @@ class Access:
         except FileNotFoundError:
             files = ", ".join(folders.FOR_CLIENTS)
             raise FileNotFoundError(
-                f"{folder}: no certificates for {address}: copy {files} from the switch's folder (--tls or INA_TLS name another "
-                "than this one), or say --insecure if it serves without"
+                f"{folder}: no certificates for {address}: copy {files} from the switch's folder, name another folder "
+                "with --tls or INA_TLS, or say --insecure if the server uses none"
             ) from None
         if name := folders.server_name(folder):
             options = [*options, ("grpc.ssl_target_name_override", name)]
@@ -97,8 +97,9 @@ class Access:
         if _path(address) is not None:
             return ""
         if self.insecure:
-            return " (or does it want certificates? this was tried without, --insecure)"
-        return f" (or does it not take the certificates in {self.certificates}? one that serves without wants --insecure)"
+            return " (if the server needs certificates, leave out --insecure)"
+        return (f" (if the server refuses the certificates in {self.certificates}, copy them anew from the switch's folder; if "
+                "it uses none, say --insecure)")  # fmt: skip
 
     def exposed(self, *addresses: str) -> list[str]:
         """Those of the addresses at which nobody is asked who he is."""

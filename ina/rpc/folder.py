@@ -31,7 +31,7 @@ def read(folder: Path, *names: str) -> list[bytes]:
     """Contents of files of the folder. Raises OSError: one is missing, or others could read a key or replace a file."""
     contents = []
     if folder.exists():
-        _check(folder, 0o022, "a folder in which others can write")
+        _check(folder, 0o022, "others can write in this folder", "go-w")
     for name in names:
         path = folder / name
         try:
@@ -39,16 +39,18 @@ def read(folder: Path, *names: str) -> list[bytes]:
         except OSError as error:
             raise type(error)(f"{path}: {error.strerror}: expected a folder with {', '.join(names)}") from None
         if name.endswith(".key"):
-            _check(path, 0o077, "a key that others can read")
+            _check(path, 0o077, "others can read this key", "600")
     return contents
 
 
-def _check(path: Path, forbidden: int, what: str) -> None:
+def _check(path: Path, forbidden: int, what: str, mode: str) -> None:
     """Raises PermissionError where somebody else could pose as this user."""
     found = path.stat()
-    if found.st_uid not in (os.geteuid(), 0) or found.st_mode & forbidden:
-        raise PermissionError(f"{path}: {what} (user {found.st_uid}, mode {stat.S_IMODE(found.st_mode):o}): expected one of user "
-                              f"{os.geteuid()}, and chmod {'go-w' if forbidden == 0o022 else '600'}")  # fmt: skip
+    if found.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(f"{path}: belongs to user {found.st_uid}, expected user {os.geteuid()} or root: make a copy of "
+                              "your own")  # fmt: skip
+    if found.st_mode & forbidden:
+        raise PermissionError(f"{path}: {what} (mode {stat.S_IMODE(found.st_mode):o}): chmod {mode} {path}")
 
 
 def server_name(folder: Path) -> str:
