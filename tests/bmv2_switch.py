@@ -27,12 +27,13 @@ from pathlib import Path
 
 from capabilities import tool
 
-from ina.switch.entities import MulticastGroupEntry, TableEntry, Update, as_int
+from ina.switch.entities import MulticastGroupEntry, TableEntry, Update, as_int, insert
 
 CLONE_NEWNET = 0x40000000
 SOL_PACKET, PACKET_AUXDATA = 263, 8
 VLAN_VALID, VLAN_TYPE_VALID = 0x10, 0x40  # bits of a frame's status (linux/if_packet.h)
 MARKER_TYPE = b"\x88\xb5"  # EtherType for local experiments
+MARKER_SOURCE = "00:00:00:00:00:00"
 DEADLINE = 60.0  # seconds, for the switch to start or to answer
 BURST = 16  # frames at once: libpcap's ring of 2 MiB has room for 32 of the largest size
 SHORTEST = 14  # bytes: a packet socket sends nothing shorter than an Ethernet header
@@ -62,6 +63,7 @@ class Bmv2:
     def __init__(self, config: Path, ports: int, marker_table: str | None = "l2", marker_action: str = "forward"):
         self.program = json.loads(config.read_text())
         self._markers = (marker_table, marker_action)
+        self._guarded = any(t["name"].endswith("forwarding.host") for p in self.program["pipelines"] for t in p["tables"])
         self._tokens = itertools.count(1)
         self._handles: dict[tuple, int] = {}  # of table entries, by (table, match)
         self._nodes: dict[int, dict[tuple[int, int], int]] = {}  # of multicast groups: (port, rid) -> handle
@@ -197,7 +199,10 @@ class Bmv2:
         for port in ports:
             if port not in self.active:
                 self._empty(self._sockets[port])
-                self._number(r"handle (\d+)", f"table_add {table} {action} {_marker_address(port).hex(':')} => {port}")
+                self._number(r"handle (-?\d+)", f"table_add {table} {action} {_marker_address(port).hex(':')} => {port}")
+                if self._guarded:
+                    here = {"standard.ingress_port": port, "hdr.ethernet.src_addr": MARKER_SOURCE, "source": 0}
+                    self.write(insert(TableEntry("host", here, "is_here")))
                 self.active.append(port)
 
     @staticmethod
@@ -238,7 +243,7 @@ class Bmv2:
                 raise Bmv2Error(done)
             return
         line = f"table_add {what} {' '.join(map(str, match))} => {params}"
-        self._handles[table["name"], match] = self._number(r"handle (\d+)", line)
+        self._handles[table["name"], match] = self._number(r"handle (-?\d+)", line)
 
     def _write_group(self, kind: str, group: MulticastGroupEntry) -> None:
         number = group.group_id
@@ -250,7 +255,7 @@ class Bmv2:
             node = old.pop(replica)
             self.command(f"mc_node_dissociate {number} {node}", f"mc_node_destroy {node}")
         for port, rid in sorted(new - set(old)):
-            old[port, rid] = self._number(r"handle (\d+)", f"mc_node_create {rid} {port}")
+            old[port, rid] = self._number(r"handle (-?\d+)", f"mc_node_create {rid} {port}")
             self.command(f"mc_node_associate {number} {old[port, rid]}")
         if kind == "DELETE":
             self.command(f"mc_mgrp_destroy {number}")
@@ -291,7 +296,7 @@ class Bmv2:
         """Send a marker to each port of `waiting` and collect what comes out of them before it."""
         token, end = next(self._tokens).to_bytes(8, "big"), time.monotonic() + DEADLINE
         for out in waiting:
-            inlet.send(_marker_address(out) + bytes(6) + MARKER_TYPE + token)
+            inlet.send(_marker_address(out) + bytes.fromhex(MARKER_SOURCE.replace(':', '')) + MARKER_TYPE + token)
         while waiting:
             ready, _, _ = select.select([self._sockets[p] for p in waiting], [], [], max(0.0, end - time.monotonic()))
             if not ready:
