@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,17 @@ def test_random_programs_agree(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 8):
         verdict = judge(Generator(seed).program(), tmp_path)
         assert verdict.kind == "agree", f"seed {seed}: {verdict.kind}\n{verdict.text}"
+
+
+def test_tables_that_no_packet_gets_to_take_no_entries(tmp_path: Path) -> None:
+    """Seed 50280 applies one inside `if (false)`."""
+    assert judge(Generator(50280).program(), tmp_path).kind == "agree"
+
+
+def test_programs_that_cannot_even_be_written_are_judged(tmp_path: Path) -> None:
+    """Shrinking tries such: tables without their actions."""
+    program = next(p for p in (Generator(seed).program() for seed in range(100)) if p.tables)
+    assert judge(replace(program, actions=()), tmp_path).kind == "crashed"
 
 
 def test_a_program_is_a_function_of_its_seed() -> None:

@@ -94,6 +94,9 @@ class Tables:
     def _table(self, name: str | int, pipe: int | None = None) -> EntryTable:
         """As the pipes of `pipe`'s scope have it."""
         info = self.p4info.table(name)
+        if info.name not in self._layouts:
+            raise EntityError(f"table {info.name}: no packet can get to where the program applies it, so it keeps no entries",
+                              "FAILED_PRECONDITION")  # fmt: skip
         if info.name not in self._tables:
             raise EntityError(f"table {info.name}: its entries are const", "PERMISSION_DENIED")
         scopes = self.scopes.get(info.name)

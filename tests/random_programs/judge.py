@@ -27,8 +27,8 @@ def judge(program: tree.Program, folder: Path) -> Verdict:
     from ina.compiler.errors import CompileError
 
     path = folder / "program.p4"
-    path.write_text(text(program))
     try:
+        path.write_text(text(program))
         return _run(program, path)
     except CompileError as error:
         return Verdict("refused", str(error))
@@ -55,7 +55,8 @@ def _run(program: tree.Program, path: Path) -> Verdict:
     for number, replicas in GROUPS.items():
         interpreter.multicast_groups[number] = list(replicas)
     compiled = compile_program(path, cflags=CFLAGS)
-    reached = {layout["name"] for layout in compiled.layout["value_sets"]}  # a state that is never entered may have one
+    # A state that is never entered may have a value set, and `if (false)` a table.
+    reached = {layout["name"] for kind in ("value_sets", "tables") for layout in compiled.layout[kind]}
     with Switch(compiled.so_path) as switch:
         for port in range(16):
             switch.add_port(port)
@@ -106,7 +107,7 @@ def _updates(program: tree.Program, reached: set[str]) -> list:
     actions = {a.name: a for a in program.actions}
     entries = []
     for table in program.tables:
-        for e in () if table.const else table.entries:
+        for e in () if table.const or f"I.{table.name}" not in reached else table.entries:
             names = [p for p in actions[e.action].params if not p.direction]
             args = {p.name: value & (1 << p.type.width) - 1 for p, value in zip(names, e.args, strict=True)}
             match = {name: int(m) if isinstance(m, bool) else m for name, m in _match(table, e).items()}
