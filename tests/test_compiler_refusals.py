@@ -51,6 +51,8 @@ CORE = "action NoAction() {} match_kind { exact }\n"
         ("control e() { apply {} } parser p() { e() x; state start {} }", "cannot be instantiated in a parser"),
         ("extern W<T> { W(); } control c(W w) { apply {} }", "needs 1 type arguments"),
         ("control c() { bit<8> n; apply { for (n in 1 .. 6) {} } }", "needs a type"),
+        ("const int x = (1 << 65536) * (1 << 65536);", "a product of more than 131072 bits"),
+        ("const int x = " + "9" * 5000 + ";", "write one so long in hexadecimal"),
         ("match_kind { ternary } control c(in bit<8> x) { action a() {} table t { key = { x: ternary; } actions = { a; } "
          "entries = { 1: a(); priority = 4: 2: a(); } } apply {} }", "the first entry must have a priority"),
     ],
@@ -82,3 +84,16 @@ def test_translations_take_a_width_or_string(tmp_path) -> None:
                            ingress_locals="table t { key = { meta.p: exact; } actions = { NoAction; } }"))  # fmt: skip
     with pytest.raises(CompileError, match="takes a URI and then"):
         generate(load(path))
+
+
+@pytest.mark.parametrize("before", ["", " " * 40, "\t" * 40, "(" * 1000])
+@pytest.mark.parametrize("after", ["", "+ 1" * 1000])
+def test_errors_show_a_piece_of_a_long_line(before: str, after: str) -> None:
+    text = f"const bit<8> x = {before}oops{after};\n"
+    with pytest.raises(CompileError) as error:
+        check(parse_text(text, "program.p4", {"program.p4": text}))
+    error.value.sources = {"program.p4": text}
+    _, line, marks = str(error.value).splitlines()[:3]
+    assert len(line) < 320
+    if before[:1] != "(":
+        assert line[marks.index("^") :].startswith("oops")

@@ -9,7 +9,7 @@ import tna_program
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.compiler import elaborate, lower_expressions, p4info_files, preprocess
+from ina.compiler import elaborate, lower_expressions, p4info_files, places, preprocess
 from ina.compiler.build import generate
 from ina.compiler.errors import CompileError
 from ina.compiler.frontend import load
@@ -77,6 +77,14 @@ def test_many_constant_entries_are_looked_up(tmp_path, kind):
         switch.switch.write(insert(TableEntry("t", {"hdr.data.c": 400}, "set", {"v": 1}, priority)))
 
 
+@pytest.mark.parametrize("applied", ["", "if (false) { t.apply(); }"])
+def test_tables_that_no_packet_gets_to_say_so(tmp_path, applied):
+    path = tmp_path / "program.p4"
+    path.write_text(source(applied, ingress_locals=SET + "table t { key = { hdr.data.c: exact; } actions = { set; NoAction; } }"))
+    with pytest.raises(EntityError, match="I.t: no packet can get to where the program applies it"):
+        Shadowed(path, cflags=["-O1"]).switch.write(insert(TableEntry("t", {"hdr.data.c": 4}, "set", {"v": 1})))
+
+
 def test_keys_of_many_words(tmp_path):
     """80 words, the ranges written last, where the switch has 64 bits to mark them."""
     fields = " ".join(f"bit<64> w{i};" for i in range(80))
@@ -114,6 +122,11 @@ BOMBS = {
     "objects": ("control C0(inout bit<32> x) { apply { x = x + 1; } }\n" + "\n".join(
         f"control C{i}(inout bit<32> x) {{ C{i - 1}() a; C{i - 1}() b; apply {{ a.apply(x); b.apply(x); }} }}"
         for i in range(1, 60)), "", "more than 5,000 objects"),
+    "structs": ("struct S0 { bit<8> x; }\n" + "\n".join(
+        f"struct S{i} {{ S{i - 1} a; S{i - 1} b; }}" for i in range(1, 60)), "S59 s;", "more than 5,000 parts"),
+    "tuples": ("typedef tuple<bit<8>, bit<8>> T0;\n" + "\n".join(
+        f"typedef tuple<T{i - 1}, T{i - 1}> T{i};" for i in range(1, 60)), "T59 t;", "more than 5,000 parts"),
+    "a stack": ("header H { bit<8> x; }", "H[1000000000] h;", "more than 5,000 parts"),
 }  # fmt: skip
 
 
@@ -122,6 +135,7 @@ def test_programs_that_explode_are_refused_in_time(tmp_path, monkeypatch, case):
     monkeypatch.setattr(preprocess, "MAX_EXPANDED", 5_000)
     monkeypatch.setattr(lower_expressions, "MAX_STATEMENTS", 5_000)
     monkeypatch.setattr(elaborate, "MOST_OBJECTS", 5_000)
+    monkeypatch.setattr(places, "MOST_PLACES", 5_000)
     types, ingress, says = BOMBS[case]
     text = source(ingress, types=types)
     if case == "objects":

@@ -6,8 +6,8 @@ from typing import Any
 
 from ina.compiler.types import BitType, BoolType, InfIntType, Type, underlying
 
-MAX_SHIFT = 1 << 16
-"""Left shifts of arbitrary-precision integers beyond this are errors, not a machine brought to its knees."""
+MAX_BITS = 1 << 16
+"""Shifts and products of arbitrary-precision integers beyond this are errors, not a machine brought to its knees."""
 
 
 def wrap(value: int, t: Type) -> int:
@@ -60,6 +60,8 @@ def fold_binary(op: str, left: Any, right: Any, t: Type) -> Any:
             raise ValueError("saturating arithmetic needs operands with a width")
         low, high = bounds(width_type)
         return max(low, min(high, value))
+    if op == "*" and left.bit_length() + right.bit_length() > 2 * MAX_BITS:
+        raise ValueError(f"a product of more than {2 * MAX_BITS} bits")
     value = {
         "+": lambda: left + right,
         "-": lambda: left - right,
@@ -79,8 +81,8 @@ def _shift(op: str, left: int, right: int, t: Type) -> int:
     width_type = underlying(t)
     if isinstance(width_type, BitType):
         return wrap(left << right, t) if right < width_type.width else 0
-    if right > MAX_SHIFT:
-        raise ValueError(f"shift by {right}: more than {MAX_SHIFT} bits")
+    if right > MAX_BITS:
+        raise ValueError(f"shift by {right}: more than {MAX_BITS} bits")
     return left << right
 
 

@@ -32,6 +32,7 @@ class Span(NamedTuple):
 
 
 NO_SPAN = Span("<built-in>", 0, 0, 0)
+WIDTH = 300  # characters of a source line that an error shows: macros and generators write long ones
 
 
 @dataclass(slots=True)
@@ -129,10 +130,19 @@ def _show(span: Span | None, text: str, sources: dict[str, str]) -> str:
     head = f"{span}: {text}"
     if line is None:
         return head
+    before, line = _excerpt(line, span.col - 1)
     # The caret's line keeps the tabs of the source's line, so that it stands under the right column.
-    indent = "".join("\t" if c == "\t" else " " for c in line[: span.col - 1])
-    marks = "^" + "~" * (max(1, min(span.length, len(line) - span.col + 1)) - 1)
+    indent = "".join("\t" if c == "\t" else " " for c in line[:before])
+    marks = "^" + "~" * (max(1, min(span.length, len(line) - before)) - 1)
     return f"{head}\n    {line}\n    {indent}{marks}"
+
+
+def _excerpt(line: str, at: int) -> tuple[int, str]:
+    """What an error shows of a line: all, or of a long one what is around `at`; and where that is in it."""
+    start = max(0, min(at - WIDTH // 2, len(line) - WIDTH))
+    end = start + WIDTH
+    before, after = "..." if start else "", "..." if end < len(line) else ""
+    return len(before) + at - start, before + line[start:end] + after
 
 
 def _source_line(span: Span, sources: dict[str, str]) -> str | None:

@@ -72,7 +72,7 @@ class Statements(Expressions):
         self.assign(place, ir.Op(BINARY[node.op], (old, value), old.width, old.signed), node)
 
     def _variable(self, node: ast.VarDecl) -> None:
-        place = self.storage.place(node.type, node.name)
+        place = self.storage.place(node.type, node.name, where=node.span)
         if node.init is None:
             self.reset(place, node)
         else:

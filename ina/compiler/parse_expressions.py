@@ -341,7 +341,10 @@ class ExpressionParser:
             return ast.Name(span, text)
         if kind == "INT":
             self.pos += 1
-            value, width, signed = integer(text)
+            try:
+                value, width, signed = integer(text)
+            except ValueError:  # Python's limit, sys.get_int_max_str_digits()
+                raise CompileError(span, f"a decimal number of {len(text)} digits: write one so long in hexadecimal") from None
             return ast.IntLiteral(span, value, width, signed)
         if kind == "(":
             self.pos += 1

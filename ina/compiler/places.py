@@ -15,6 +15,7 @@ from ina.compiler.errors import NO_SPAN, CompileError, Span
 
 BULK_FIELDS = 8  # from so many consecutive fields of one machine width on, a header or struct is kept as an array
 MACHINE_WIDTHS = (8, 16, 32, 64)
+MOST_PLACES = 200_000  # a protocol with 2048 values in a packet makes 6,000
 
 
 @dataclass(eq=False, slots=True)
@@ -179,10 +180,15 @@ class Storage:
 
     regions: list[ir.Region] = field(default_factory=list)
     arrays: list[ir.Array] = field(default_factory=list)
+    made: int = 0
 
     def place(self, t: types.Type, name: str, in_packet: bool = False, where: Span = NO_SPAN) -> Any:
         """A place for a variable of type `t`. `in_packet`: headers in it stay in the packet's buffer."""
         t = types.strip_new(t)
+        self.made += 1
+        if self.made > MOST_PLACES:
+            at = where if where.line else getattr(getattr(t, "decl", None), "span", where)
+            raise CompileError(at, f"the program's variables have more than {MOST_PLACES:,} parts (fields, elements)")
         shape = scalar_shape(t)
         if shape:
             return ir.Var(name, *shape)
@@ -199,11 +205,11 @@ class Storage:
             case types.RecordType():
                 return Record(t, self._fields(t, name, in_packet))
             case types.StackType():
-                items = [self.place(t.element, f"{name}_{i}", in_packet) for i in range(t.size)]
+                items = [self.place(t.element, f"{name}_{i}", in_packet, where) for i in range(t.size)]
                 is_header = isinstance(t.element, types.HeaderType | types.UnionType)
                 return Stack(t, items, ir.Var(f"{name}_next", 32) if is_header else None)
             case types.TupleType():
-                return Sequence(t, [self.place(e, f"{name}_{i}", in_packet) for i, e in enumerate(t.elements)])
+                return Sequence(t, [self.place(e, f"{name}_{i}", in_packet, where) for i, e in enumerate(t.elements)])
             case types.VarbitType():
                 return Varbit(t, ir.Var(name, max(1, t.max_width)), ir.Var(f"{name}_size", 32))
         raise CompileError(where, f"variables of type {t} are not supported by this back end")

@@ -277,6 +277,8 @@ def preprocess_text(
     try:
         preprocessor.parse(source, name)
         preprocessor.write(out)
+    except RecursionError:
+        raise CompileError(Span(name, 0, 0, 0), "arguments of macros are nested too deep") from None
     except (IndexError, ValueError, TypeError, AttributeError) as error:  # pcpp's, of what it did not expect
         where = preprocessor.directive
         if where is None:
