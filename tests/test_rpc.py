@@ -63,6 +63,15 @@ def answer(channel: grpc.Channel) -> str:
             return error.code().name
 
 
+def test_who_connects_and_says_nothing_is_soon_hung_up_on(tls):
+    """gRPC's own two minutes are enough to take all of a switch's descriptors."""
+    with Device(device_id=1) as device, Server(device, "127.0.0.1:0", Access(tls)) as server:
+        host, _, port = server.address.rpartition(":")
+        with socket.create_connection((host, int(port)), 60) as silent:
+            assert not silent.recv(1), "the end of the connection"
+
+
+
 def client(tls: Path, own: tuple[str, str] | None = ("client.key", "client.crt"), trusted: Path | None = None) -> grpc.Channel:
     """Credentials of gRPC: trusts `trusted` (default: the folder's), and shows its `own`."""
     authority = ((trusted or tls) / "ca.crt").read_bytes()

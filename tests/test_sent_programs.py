@@ -83,12 +83,16 @@ def test_the_config_of_the_owners_program_can_be_set_again(world, config, tmp_pa
     (b"\xff\xfe", "neither"),
     (b"{", "not JSON"),
     (b'{"a":' * 100_000, "not JSON"),
-    (b"\x7fELF nothing", "compiled itself"),
+    (b"\x7fELF nothing", "compiled programs are code, and this switch runs none but what it has compiled itself"),
     (b"control", "does not compile"),
+    (b'{"source": "const bit<8> a = \\ud800;"}', "does not compile"),
+    (b"const bit<8> a = %s;" % (b"a" * 20_000), "name 'aaaa"),
+    (b"const bit<8> a = %s;" % ("(" * 20_000).encode(), "nested more than"),
 ])  # fmt: skip
 def test_configs_that_cannot_be_realised(client, config, data, says):
     config.p4_device_config = data
-    assert says in fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY_AND_COMMIT", config).message
+    message = fails("INVALID_ARGUMENT", client.set_pipeline, "VERIFY_AND_COMMIT", config).message
+    assert says in message and ("not JSON" in says) == ("is not JSON" in message)
     still = client.call("GetForwardingPipelineConfig", p4.GetForwardingPipelineConfigRequest(device_id=1))
     assert still.config.cookie.cookie == 7
 

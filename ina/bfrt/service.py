@@ -28,7 +28,8 @@ from ina.bfrt.info import Action
 from ina.bfrt.messages import PACKAGE, Status, bfrt
 from ina.bfrt.rows import Row, Where, message_of, row_of
 from ina.rpc import enums
-from ina.rpc.connections import Access
+from ina.rpc.connections import OPTIONS, Access
+from ina.rpc.refusals import abort
 from ina.switch.p4info import EntityError
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Server:
         self._closed = threading.Event()
         self._server = grpc.server(futures.ThreadPoolExecutor(STREAMS + 8, thread_name_prefix="bfrt"),
                                    options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
-                                            ("grpc.so_reuseport", 0)])  # fmt: skip
+                                            *OPTIONS])  # fmt: skip
         unary, answers, streams = (grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler,
                                    grpc.stream_stream_rpc_method_handler)  # fmt: skip
         handlers = {
@@ -127,12 +128,12 @@ class Server:
         try:
             return call()
         except EntityError as error:
-            context.abort(grpc.StatusCode[error.code], str(error))
+            abort(context, error.code, str(error))
         except TimeoutError as error:
-            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, str(error))
+            abort(context, "DEADLINE_EXCEEDED", str(error))
         except Exception as error:
             log.exception("a call failed")
-            context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+            abort(context, "INTERNAL", f"{type(error).__name__}: {error}")
 
     def _write(self, request: Any, context: Any) -> Any:
         device = self._guarded(context, lambda: self._named(request))
@@ -479,8 +480,7 @@ def _error(code: str, message: str) -> Any:
 def _abort(context: Any, errors: list[Any]) -> None:
     failed = [i for i, e in enumerate(errors) if e.canonical_code not in (0, NUMBERS["ABORTED"])]
     first = failed[0]
-    status = Status(code=NUMBERS["UNKNOWN"], message=f"number {first} of {len(errors)}: {errors[first].message}")
+    status = Status(code=NUMBERS["UNKNOWN"])
     for error in errors:
         status.details.add().Pack(bfrt.Error(canonical_code=error.canonical_code, message=error.message[:400], space=error.space))
-    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-    context.abort(grpc.StatusCode.UNKNOWN, status.message)
+    abort(context, "UNKNOWN", f"number {first} of {len(errors)}: {errors[first].message}", status)

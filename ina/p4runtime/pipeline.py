@@ -110,9 +110,9 @@ def message_of(program: Program) -> Any:
 
 def _program(data: bytes, own: Mapping[str, str]) -> Program:
     """`own`: paths of the programs that the switch's owner has loaded, by hash."""
+    if data.startswith(ELF):
+        return _compiled_before(hashlib.sha256(data).hexdigest(), own)
     try:
-        if data.startswith(ELF):
-            return _compiled_before(hashlib.sha256(data).hexdigest(), own)
         text = data.decode()
         said = json.loads(text) if text.lstrip().startswith("{") else {"source": text}
     except UnicodeDecodeError:

@@ -18,7 +18,8 @@ from ina.p4runtime.arbitration import Arbitration, Controller, Refused
 from ina.p4runtime.device import CODES, PIPELINE_ACTIONS, BatchError, Device
 from ina.p4runtime.messages import Status, p4
 from ina.rpc import enums
-from ina.rpc.connections import Access
+from ina.rpc.connections import OPTIONS, Access
+from ina.rpc.refusals import DETAILS, abort
 from ina.switch import EntityError
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,6 @@ STREAMS = 32  # open ones; each takes a thread
 CALLS = 32  # unary calls and reads at once
 WAITING = 4096  # messages to a controller that reads too slowly; packet-ins and digests beyond are dropped
 ENTITIES = 512  # in one ReadResponse
-DETAILS = 6 << 10  # bytes of a failed batch's details: clients take 8 KiB of metadata if not told otherwise (§A.4)
 MAX_MESSAGE = 256 << 20  # bytes: a compiled program travels in one message
 
 
@@ -71,9 +71,8 @@ class Server:
         device.on_digests = lambda digests: self._publish(p4.StreamMessageResponse(digest=digests))
         self._server = grpc.server(
             ThreadPoolExecutor(STREAMS + CALLS, "p4runtime"),
-            options=[("grpc.max_receive_message_length", MAX_MESSAGE), ("grpc.max_send_message_length", -1),
-                     ("grpc.so_reuseport", 0)],
-        )  # fmt: skip
+            options=[("grpc.max_receive_message_length", MAX_MESSAGE), ("grpc.max_send_message_length", -1), *OPTIONS],
+        )
         self._server.add_generic_rpc_handlers([self._handlers()])
         self.address = (access or Access()).serve(self._server, address)
         self._server.start()
@@ -184,12 +183,12 @@ class Server:
         try:
             return call()
         except (Refused, EntityError) as error:
-            context.abort(grpc.StatusCode[error.code], str(error))
+            abort(context, error.code, str(error))
         except BatchError as error:
             _abort(context, error)
         except Exception as error:
             log.exception("a call failed")
-            context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")
+            abort(context, "INTERNAL", f"{type(error).__name__}: {error}")
 
     # ---- streams
 
@@ -207,7 +206,7 @@ class Server:
             yield from stream.messages()
         except Refused as refused:
             self._leave(stream)
-            context.abort(grpc.StatusCode[refused.code], str(refused))
+            abort(context, refused.code, str(refused))
         finally:
             self._leave(stream)
 
@@ -273,10 +272,9 @@ class Server:
 
 def _abort(context: Any, failure: BatchError) -> None:
     """Ends the RPC with UNKNOWN and one p4.v1.Error for each item (§11.3)."""
-    status = Status(code=CODES["UNKNOWN"], message=str(failure))
+    status = Status(code=CODES["UNKNOWN"])
     room = max(0, DETAILS - 64 * len(failure.errors)) // max(1, sum(e.canonical_code != 0 for e in failure.errors))
     for error in failure.errors:
         short = p4.Error(canonical_code=error.canonical_code, space=error.space, message=error.message[:room])
         status.details.add().Pack(short)
-    context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
-    context.abort(grpc.StatusCode.UNKNOWN, str(failure))
+    abort(context, "UNKNOWN", str(failure), status)

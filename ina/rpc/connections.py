@@ -13,6 +13,12 @@ from typing import Any
 from ina.extras import extra
 from ina.rpc import folder as folders
 
+OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 5000),  # strangers who say nothing hold a descriptor each; gRPC gives them two minutes
+]
+"""Of servers."""
+
 
 @dataclass(frozen=True)
 class Access:
