@@ -197,6 +197,11 @@ def test_the_first_job_waits_for_a_packet_lifetime(network, state, monkeypatch):
     (lambda s: s["controller"].update(lives=[]), "not a controller's jobs and lives"),
     (lambda s: s["controller"]["jobs"][0].pop("hosts"), "the key 'hosts' is missing"),
     (lambda s: s["controller"]["jobs"][0].pop("life"), "not a controller's jobs and lives: .*'life'"),
+    (lambda s: s["controller"]["jobs"][0].update(slots=None), "slots of job 'job' is None"),
+    (lambda s: s["controller"]["jobs"][0].update(number="x"), "number of job 'job' is 'x'"),
+    (lambda s: s["controller"]["jobs"][0].update(branches=[]), "branches of job 'job' is"),
+    (lambda s: s["controller"]["jobs"][0]["branches"][0].update(workers=[1 << 40]), "worker of job 'job' is 1099511627776"),
+    (lambda s: s["controller"]["jobs"][0]["branches"][0].update(seats=[]), "attached of job 'job' is"),
     (lambda s: s["left"].update(job=["x"]), "invalid literal"),
 ])  # fmt: skip
 def test_a_state_with_something_missing_is_named(network, state, change, error):

@@ -84,8 +84,35 @@ def job_from_json(said: dict) -> Job:
     said = dict(said)
     branches = [_branch(branch) for branch in said.pop("branches")]
     tree = said.pop("tree")
-    return Job(**{**said, "hosts": tuple(said["hosts"])}, branches={branch.switch: branch for branch in branches},
-               tree=Tree(tree["root"], tree["parent"], tuple(tree["links"])) if tree else None)
+    job = Job(**{**said, "hosts": tuple(said["hosts"])}, branches={branch.switch: branch for branch in branches},
+              tree=Tree(tree["root"], tree["parent"], tuple(tree["links"])) if tree else None)
+    _check(job)
+    return job
+
+
+def _check(job: Job) -> None:
+    """Raises ValueError: a field has a value that no job has."""
+    def expect(what: str, value: object, fits: bool) -> None:
+        if not fits:
+            raise ValueError(f"{what} of job {job.name!r} is {value!r}")
+
+    def is_number(value: object, most: int) -> bool:
+        return type(value) is int and 0 <= value < most
+
+    expect("name", job.name, isinstance(job.name, str))
+    for what in ("number", "incarnation", "life", "workers", "slots"):
+        expect(what, getattr(job, what), is_number(getattr(job, what), 1 << 32))
+    expect("strict", job.strict, isinstance(job.strict, bool))
+    expect("branches", [], bool(job.branches))
+    for branch in job.branches.values():
+        for what in ("switch", "slot_base"):
+            value = getattr(branch, what)
+            expect(what, value, isinstance(value, str) if what == "switch" else is_number(value, 1 << 32))
+        children = [worker for child in branch.children for worker in child.workers]
+        for worker in (*branch.workers, *children, *(seat for seat in branch.seats if not isinstance(seat, str))):
+            expect("worker", worker, is_number(worker, job.workers))
+        expect("seats", branch.seats, len(set(branch.seats)) == len(branch.seats))
+        expect("attached", [*branch.attached], all(is_number(seat, len(branch.seats)) for seat in branch.attached))
 
 
 def _branch(said: dict) -> Branch:
