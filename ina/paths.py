@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,6 +23,12 @@ def root() -> Path:
 def p4_dir() -> Path:
     """Folder of the switch programs."""
     return root() / "p4"
+
+
+def config_home() -> Path:
+    """``$XDG_CONFIG_HOME``, else ``~/.config``; a relative one counts as unset (XDG Base Directory Specification 0.8)."""
+    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return base if base.is_absolute() else Path.home() / ".config"
 
 
 def include_dirs() -> list[Path]:

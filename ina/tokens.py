@@ -12,6 +12,8 @@ import os
 import secrets
 from pathlib import Path
 
+from ina import paths
+
 LEAST = 16  # characters
 MOST = 255
 
@@ -24,7 +26,7 @@ def path() -> Path:
     """The path of the token's file, which need not exist."""
     if named := os.environ.get("INA_TOKEN_FILE"):
         return Path(named)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "ina.token"
+    return paths.config_home() / "ina.token"
 
 
 def find() -> str:

@@ -380,9 +380,10 @@ def test_where_tokens_are_looked_for(tmp_path, monkeypatch):
     assert tokens.make() == tokens.find() == made, "there is one, whoever starts"
     monkeypatch.setenv("INA_TOKEN", "z" * 32)
     assert tokens.make() == tokens.find() == "z" * 32 and tokens.where() == "INA_TOKEN"
-    monkeypatch.setenv("XDG_CONFIG_HOME", "")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert tokens.path() == tmp_path / ".config" / "ina.token"
+    for unset in ("", "relative"):
+        monkeypatch.setenv("XDG_CONFIG_HOME", unset)
+        assert tokens.path() == tmp_path / ".config" / "ina.token"
 
 
 def test_ranks_get_the_sockets_token_by_the_store(machine, monkeypatch):

@@ -15,6 +15,7 @@ import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from ina import paths
 from ina.transport import dpdk, protocols
 from ina.transport.ports import Faults
 
@@ -60,7 +61,7 @@ class Said:
 
     def _file(self) -> None:
         named = os.environ.get("INA_CONFIG", "")
-        path = Path(named or Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "ina.toml")
+        path = Path(named or paths.config_home() / "ina.toml")
         if not named and not path.is_file():
             return
         try:

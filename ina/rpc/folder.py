@@ -15,16 +15,17 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from ina import paths
+
 NAME = "ina-switch"
 FOR_CLIENTS = ("ca.crt", "client.crt", "client.key", "server.name")
 
 
 def default_folder() -> Path:
-    """`$INA_TLS`, else `tls` in the folder of ina.toml: `$XDG_CONFIG_HOME/ina` or `~/.config/ina`."""
+    """`$INA_TLS`, else `ina/tls` in `$XDG_CONFIG_HOME` or `~/.config`."""
     if chosen := os.environ.get("INA_TLS"):
         return Path(chosen).absolute()
-    base = Path(os.environ.get("XDG_CONFIG_HOME", ""))
-    return (base if base.is_absolute() else Path.home() / ".config") / "ina" / "tls"
+    return paths.config_home() / "ina" / "tls"
 
 
 def read(folder: Path, *names: str) -> list[bytes]:
