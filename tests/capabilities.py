@@ -159,7 +159,7 @@ PROBES: dict[str, Callable[[], str]] = {
     "ray": lambda: "" if importlib.util.find_spec("ray") else "ray is not installed (the extra ray)",
     "cc": lambda: "" if shutil.which("cc") else "no C compiler (cc) on PATH",
     "two processors": lambda: "" if len(os.sched_getaffinity(0)) > 1 else "this process may use one processor alone",
-    "dpdk-testpmd": lambda: "" if shutil.which("dpdk-testpmd") else "no dpdk-testpmd on PATH (Debian: dpdk)",
+    "dpdk-testpmd": lambda: "" if shutil.which("dpdk-testpmd") else "no dpdk-testpmd on PATH (Debian: dpdk-dev)",
     "torch": _module("torch"),
     "cuda": _cuda,
     "sklearn": _module("sklearn"),

@@ -117,7 +117,7 @@ def test_baselines_have_as_many_workers_as_the_network_has_hosts():
     assert run.stats["workers"]["retransmissions"] == 0
     with pytest.raises(ConfigError, match="workers = 48: expected 1 to 32"):
         AllReduce(topology="topoopt servers=48 degree=4", workers=48, protocol="atp")
-    with pytest.raises(ConfigError, match="workers = 1025: expected 1 to 1024"):
+    with pytest.raises(ConfigError, match="workers = 1025: expected 0 to 1,024"):
         AllReduce(topology="fat-tree k=32", workers=1025)
 
 

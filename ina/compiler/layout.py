@@ -197,7 +197,7 @@ def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
             if h.call is not None
         ],
         "pipeline": module.pipeline,
-        "selectors": module.selectors,
+        "selectors": {name: list(selector) for name, selector in module.selectors.items()},
         "port_metadata": {
             "name": module.port_metadata[0],
             "unpacked": module.port_metadata[2],

@@ -126,7 +126,7 @@ class Simulation:
 
     def __init__(self, program, seed: int, controller: Callable[..., Controller] = Controller):
         self.seed, self.chance = seed, random.Random(seed)
-        self._make, self.protocol = controller, copy(program_named("switchml"))
+        self._make, self.protocol = controller, copy(program_named(protocols.DEFAULT))
         chance = self.chance
         loss = chance.choice((0, 0.001, 0.02, 0.15))
         faults = Faults(loss, chance.choice((0, 0.01, 0.1)), chance.choice((0, 0.01, 0.1)), 0, LATE, 100e-6, seed)

@@ -324,10 +324,6 @@ def _processor_seconds() -> float:
 def _wrong(options: argparse.Namespace) -> str:
     if options.target != "tofino" and (options.peer or options.agent is not None):
         return "--peer and --agent are for --target tofino"
-    if options.agent is not None and not 0 < options.agent <= 86400:
-        return f"--agent {options.agent:g}: expected seconds, up to 86400"
-    if not 1 <= options.count <= links.MOST:
-        return f"--count {options.count}: expected 1..{links.MOST}"
     if options.target == "tofino" and not (options.peer or options.interface or options.agent is not None):
         return "--target tofino: which --interface, and which --peer (or --agent SECONDS to answer)?"
     return ""
@@ -409,6 +405,6 @@ def add_arguments(commands) -> None:
     parser.add_argument("--peer", action="append", default=[], metavar="IP", help="a host there, on which an agent answers")
     parser.add_argument("--agent", type=real(0, SECONDS), metavar="SECONDS",
                         help="with --target: answer other hosts' probes so long")
-    parser.add_argument("--count", type=whole(1, 10**6, "each is a packet on the wire"), default=5000,
+    parser.add_argument("--count", type=whole(1, links.MOST, "each is a packet on the wire"), default=5000,
                         help="probes to each peer (%(default)s)")
     parser.set_defaults(main=main)
