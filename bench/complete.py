@@ -10,6 +10,7 @@ import re
 import statistics
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from ina.control.controller import Controller
 from ina.native import ffi, lib
 from ina.switch import Switch
 from ina.switch.program import Program
-from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor
+from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address
 
 WORKERS, RUNS = 4, 5
 ELEMENTS, AHEAD = 1 << 18, 1  # of a tensor, few of whose frames carry nothing but exponents; tensors of a worker on their way
@@ -70,39 +71,40 @@ def frames(values: int, count: int, slots: int) -> int:
     return WORKERS * count * (blocks + min(blocks, slots))
 
 
+@dataclass(frozen=True)
+class Admitted:
+    """A job as packets name it, from the controller of the switch that has its entries (ina/control/lives.py)."""
+
+    number: int
+    life: int
+
+
 class Rig:
     """A switch and a job of ``WORKERS`` workers with ``struct complete`` around them; either may be played elsewhere.
 
     ``ports``: (switch's, worker's) end of each link, NULL where another process has it; they stay the caller's.
+    ``job``: admitted at a switch elsewhere, for workers without a switch here; None: a switch here, which admits its own.
     """
 
     def __init__(
-        self, values: int, ports: list[tuple[object, object]], bench: FFI, native, watch: bool = False, slots: int = 0
-    ) -> None:
+        self, values: int, ports: list[tuple[object, object]], bench: FFI, native, watch: bool = False, slots: int = 0,
+        job: Admitted | None = None,
+    ) -> None:  # fmt: skip
         slots = slots or window(values)
         self.values, self.bench, self.native, self._keep = values, bench, native, [ports]
-        defines = {"VALUES": str(values), "SLOTS": str(slots)}
-        program = Program(compile_program(paths.p4_dir() / "switchml.p4", defines=defines).so_path)
-        if watch:
-            timed = ffi.new("struct ina_program *")
-            native.watch(self._cast("struct ina_program *", timed), self._cast("struct ina_program *", program.pointer))
-            program.pointer = timed
-            self._keep.append(timed)
-        self.switch = Switch(program)
-        controller = Controller(self.switch, slots)
-        job = controller.admit("bench", WORKERS, slots)
         c = self.c = bench.new("struct complete *")
         own = np.random.default_rng(values).integers(-1 << 20, 1 << 20, (WORKERS, ELEMENTS), np.int32)
         sums = own.sum(axis=0, dtype=np.int32)
         c.sums = bench.cast("int32_t *", sums.ctypes.data)
         self._keep += [own, sums]
         for worker, (inner, outer) in enumerate(ports):
-            if inner != ffi.NULL:
-                self.switch.add_port(worker, inner)
             c.port[worker], c.host[worker] = (self._cast("struct ina_port *", end) for end in (inner, outer))
             c.own[worker] = bench.cast("int32_t *", own[worker].ctypes.data)
-            self._add_worker(worker, job, controller.attach(job, worker, worker).address, slots)
-        c.sw = self._cast("struct ina_switch *", self.switch.pointer)
+        self.switch, self.job = (None, job) if job else self._admit(ports, slots, watch)
+        for worker in range(WORKERS):
+            self._add_worker(worker, slots)
+        if self.switch:
+            c.sw = self._cast("struct ina_switch *", self.switch.pointer)
         c.protocol = self._cast("struct ina_protocol *", lib.ina_protocol_named(b"switchml"))
         for member, function in (("input", "switch_input"), ("exponent", "codec_exponent"), ("encode", "codec_encode"),
                                  ("decode", "codec_decode")):
@@ -113,9 +115,28 @@ class Rig:
     def _cast(self, kind: str, pointer: object) -> object:
         return self.bench.cast(kind, int(ffi.cast("uintptr_t", pointer)))
 
-    def _add_worker(self, worker: int, job, address, slots: int) -> None:
-        config = WorkerConfig(worker=worker, workers=WORKERS, job=job.number, life=job.life, slots=slots,
-                              values=self.values, address=address, rto_min=20e-3).to_c()
+    def _admit(self, ports: list[tuple[object, object]], slots: int, watch: bool) -> tuple[Switch, Admitted]:
+        """A switch with its ports and the entries of a job."""
+        defines = {"VALUES": str(self.values), "SLOTS": str(slots)}
+        program = Program(compile_program(paths.p4_dir() / "switchml.p4", defines=defines).so_path)
+        if watch:
+            timed = ffi.new("struct ina_program *")
+            self.native.watch(self._cast("struct ina_program *", timed), self._cast("struct ina_program *", program.pointer))
+            program.pointer = timed
+            self._keep.append(timed)
+        switch = Switch(program)
+        controller = Controller(switch, slots)
+        job = controller.admit("bench", WORKERS, slots)
+        for worker, (inner, _) in enumerate(ports):
+            if inner != ffi.NULL:
+                switch.add_port(worker, inner)
+            controller.attach(job, worker, worker, worker_address(job.number, worker))
+        return switch, Admitted(job.number, job.life)
+
+    def _add_worker(self, worker: int, slots: int) -> None:
+        number, life = self.job.number, self.job.life
+        config = WorkerConfig(worker=worker, workers=WORKERS, job=number, life=life, slots=slots, values=self.values,
+                              address=worker_address(number, worker), rto_min=20e-3).to_c()
         protocol = lib.ina_protocol_named(b"switchml")
         memory = np.zeros(protocol.state_size(config) + 64, np.uint8)
         state = ffi.cast("void *", (memory.ctypes.data + 63) // 64 * 64)
@@ -135,8 +156,15 @@ class Rig:
         stopped = self.native.work(self.c)
         if stopped or self.c.wrong or self.c.sent < self.packets:
             raise SystemExit(f"bench: {self.c.wrong} values are wrong, {self.c.sent} packets were sent"
-                             f"{', and then nothing moved for ten seconds' if stopped else ''}")
+                             f"{', and then nothing moved for ten seconds' if stopped else ''}"
+                             f"{'; ' + self.drops() if self.switch else ''}")
         return self
+
+    def drops(self) -> str:
+        """Packets that the switch has dropped, by the reason's number in the program."""
+        packets = self.switch.counter("drops")[:, 0]
+        reasons = ", ".join(f"{packets[reason]} of reason {reason}" for reason in packets.nonzero()[0])
+        return f"the switch dropped {reasons} (enum Drop in p4/include/metadata.p4)" if reasons else "the switch dropped nothing"
 
     @property
     def packets(self) -> int:
@@ -164,6 +192,8 @@ class Rig:
 
     def close(self) -> None:
         """Ends the switch; ports are their owners' again."""
+        if not self.switch:
+            return
         for worker in range(WORKERS):
             if self.c.port[worker] != self.bench.NULL:
                 self.switch.remove_port(worker)

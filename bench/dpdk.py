@@ -24,7 +24,7 @@ from pathlib import Path
 
 from bench import common, complete
 from bench.common import Measurement
-from bench.complete import HEADERS, WORKERS, Rig
+from bench.complete import HEADERS, WORKERS, Admitted, Rig
 from ina.native import ffi
 from ina.transport import dpdk
 
@@ -229,14 +229,16 @@ def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[object]]
         yield [port.handle for port in ports]
 
 
-def workers_process(path: str, values: int, count: int) -> None:
-    """The workers over memif, in a process of their own: reduces `count` tensors on this core and prints the counters."""
+def workers_process(path: str, values: int, count: int, number: int, life: int) -> None:
+    """The workers over memif, in a process of their own: reduces `count` tensors on this core and prints the counters.
+    ``number``, ``life``: of the job that the switch's process has admitted."""
     with tempfile.TemporaryDirectory() as folder:
         bench, native = complete.compiled(Path(folder))
     start()
     with memif_ports(values, Path(path), server=False) as ports:
-        rig = Rig(values, [(ffi.NULL, port) for port in ports], bench, native, slots=window(values).slots)
-        rig.c.sw, rig.c.batch, rig.c.watch = bench.NULL, window(values).batch, 1
+        rig = Rig(values, [(ffi.NULL, port) for port in ports], bench, native, slots=window(values).slots,
+                  job=Admitted(number, life))  # fmt: skip
+        rig.c.batch, rig.c.watch = window(values).batch, 1
         rig.c.count = count or rig.c.count
         rig.run()
         c = rig.c
@@ -261,15 +263,16 @@ def over_memif(values: int, bench, native, count: int = 0) -> dict:
         thread = threading.Thread(target=switch)
         thread.start()
         command = ["taskset", "-c", str(there), sys.executable, "-m", "bench.dpdk", f"{folder}/memif.sock", str(values),
-                   str(count)]
+                   str(count), str(rig.job.number), str(rig.job.life)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=ENDED)
         finally:
             stop[0] = 1
             thread.join()
+            drops = rig.drops()
             rig.close()
         if done.returncode:
-            raise SystemExit(f"bench dpdk: the workers' process failed:\n{done.stderr[-3000:]}")
+            raise SystemExit(f"bench dpdk: the workers' process failed, {drops}:\n{done.stderr[-3000:]}")
         said = json.loads(done.stdout.splitlines()[-1])
         return said | {"switch": [cycles / said["packets"] for cycles in rig.c.cycles]}
 
@@ -434,4 +437,4 @@ def measure() -> list[Measurement]:
 
 
 if __name__ == "__main__":
-    workers_process(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    workers_process(sys.argv[1], *map(int, sys.argv[2:]))

@@ -4,12 +4,16 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
+import numpy as np
 import pytest
 from capabilities import need
 
 from bench import common, complete
+from ina.native import ffi
+from ina.transport import Worker, WorkerConfig
 
 
 @pytest.mark.parametrize("values", [64, 1024])
@@ -35,6 +39,38 @@ def test_a_wrong_sum_ends_a_benchmark(tmp_path):
     rig.c.work[1] = rig.c.work[0]  # two workers on one tensor
     with pytest.raises(SystemExit, match="wrong|nothing moved"):
         rig.run()
+    rig.close()
+
+
+def test_workers_apart_from_their_switch_are_of_the_job_that_it_admitted(tmp_path):
+    need("cc")
+    bench, native = complete.compiled(tmp_path)
+    ports = complete.memory_ports(64)
+    switch = complete.Rig(64, [(inner, ffi.NULL) for inner, _ in ports], bench, native)
+    workers = complete.Rig(64, [(ffi.NULL, outer) for _, outer in ports], bench, native, job=switch.job)
+    switch.c.stop = stop = bench.new("int *")
+    thread = threading.Thread(target=native.serve_switch, args=(switch.c,))
+    thread.start()
+    try:
+        workers.c.count = 1
+        assert workers.run().c.wrong == 0
+    finally:
+        stop[0] = 1
+        thread.join()
+    assert switch.drops() == "the switch dropped nothing"
+    workers.close()
+    switch.close()
+
+
+def test_a_benchmark_tells_what_its_switch_has_dropped(tmp_path):
+    need("cc")
+    bench, native = complete.compiled(tmp_path)
+    rig = complete.Rig(64, [(ffi.NULL, ffi.NULL)] * complete.WORKERS, bench, native)
+    earlier = Worker(WorkerConfig(worker=0, workers=complete.WORKERS, life=rig.job.life % 255 + 1, slots=1, values=64))
+    earlier.submit(np.zeros(1, np.int32))
+    rig.switch.add_port(0)
+    rig.switch.step(earlier.frames_to_send(0)[0], 0)
+    assert rig.drops() == "the switch dropped 1 of reason 5 (enum Drop in p4/include/metadata.p4)"  # OLD_LIFE
     rig.close()
 
 
