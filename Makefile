@@ -69,6 +69,7 @@ soak: dpdk ## jobs over DPDK for MINUTES (10) with random faults: every sum comp
 	@$(RUN) -m bench.soak --minutes $(or $(MINUTES),10) $(ARGS)
 
 bench-dpdk: dpdk ## measure workers and switch over DPDK on two cores, without a NIC, beside testpmd and Gloo
+	@.ci/system testpmd
 	@$(RUN) -m bench dpdk $(ARGS)
 
 lint: $(VENV)/tested-with ## check the Python style

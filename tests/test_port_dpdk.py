@@ -81,7 +81,7 @@ def test_command_lines_of_who_has_no_wishes(monkeypatch):
 
 def test_what_is_missing_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    assert "apt install dpdk libdpdk-dev pkg-config" in dpdk.missing()
+    assert "apt install dpdk dpdk-dev libdpdk-dev pkg-config" in dpdk.missing()
     with pytest.raises(dpdk.DpdkError, match="apt install"):
         dpdk.build()
 

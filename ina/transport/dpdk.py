@@ -29,7 +29,7 @@ from ina.native import ffi as native
 from . import headers
 from .ports import MAX_FRAME, MIN_FRAME, Port
 
-INSTALL = "install DPDK 22.11 or newer with its headers (Debian and Ubuntu: apt install dpdk libdpdk-dev pkg-config)"
+INSTALL = "install DPDK 22.11 or newer with its headers (Debian and Ubuntu: apt install dpdk dpdk-dev libdpdk-dev pkg-config)"
 PCI = re.compile(r"^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](,|$)")
 RING = 9  # log2 of the frames in a ring of memif: four jobs' windows. More would only leave the caches
 _ERROR = 512
