@@ -229,6 +229,36 @@ def test_a_frame_recirculates_in_the_other_pipe_as_a_new_one(switch):
     assert drops(switch, 196) == {"ingress": 1}
 
 
+def test_pipes_without_a_cpu_recirculate_at_its_ports(probe):
+    """As the published driver leaves a chip of four pipes: ports 64 to 67 of pipes 1 and 3."""
+    with Switch(probe, pipes=4) as sw:
+        sw.add_port(0)
+        for port in (64, 320):
+            assert not sw.recirculates(port) and step(sw, frame((UCAST, port))) == []
+            assert sw.port_stats(port).rx_packets == 0
+        for port in (192, 195, 448, 451):
+            assert sw.recirculates(port) and step(sw, frame((UCAST, port))) == []
+            assert sw.port_stats(port).rx_packets == 1
+        sw.recirculate(1, False)
+        assert not sw.recirculates(192) and step(sw, frame((UCAST, 192))) == [] and sw.port_stats(192).rx_packets == 1
+        sw.recirculate(1, True)
+        assert step(sw, frame((UCAST, 193))) == [] and sw.port_stats(193).rx_packets == 1
+        sw.add_port(194)
+        assert ports_of(step(sw, frame((UCAST, 194)))) == [194]
+        with pytest.raises(ValueError, match="port 194 is there: ports 192 to 195 change together"):
+            sw.recirculate(1, False)
+    with Switch(probe, pipes=2) as sw:
+        assert not sw.recirculates(192) and sw.recirculates(196) and not sw.recirculates(324)
+
+
+def test_a_port_that_is_removed_recirculates_again(switch):
+    for port in (68, 199):
+        switch.add_port(port)
+        assert ports_of(step(switch, frame((UCAST, port)))) == [port]
+        switch.remove_port(port)
+        assert step(switch, frame((UCAST, port))) == [] and switch.port_stats(port).rx_packets == 1
+
+
 def test_a_front_port_in_loopback_mode(switch):
     switch.set_port(129, loopback=True)
     assert step(switch, frame((UCAST, 129))) == []

@@ -114,6 +114,7 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
         self.pipes = int(lib.ina_switch_pipes(self.pointer))
         self._cells = Cells(program, max(1, self.pipes), lib.ina_switch_state_stride(self.pointer))
         self._manager = TrafficManager(self.pipes, program.port_metadata) if self.pipes else None
+        self._recirculating = set(range(1, self.pipes, 2)) if self.pipes > 2 else set()  # pipes whose ports 64 to 67 do
         self._collector = ffi.gc(ffi.new("struct ina_collector *"), lib.ina_collector_free)
         lib.ina_switch_set_output(self.pointer, lib.ina_collect, self._collector)
 
@@ -210,7 +211,7 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
 
         The switch drives it from now on and never closes it. None: frames come and go through `step`. What goes through
         a port is captured by wrapping it first (`Port.with_capture`). `loopback` (TNA): what leaves by it enters by it
-        again; ports 68 to 71 of each pipe do so from the start (with a `link`, at its rate, once they are added).
+        again; ports that `recirculates` tells do so without being added (with a `link`, at its rate, once they are).
         """
         handle = ffi.NULL if port is None else getattr(port, "handle", port)
         config = ffi.NULL
@@ -237,7 +238,7 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
             commands: list[dict[str, Any]] = [{"op": lib.INA_ADD_PORT, "id": number, "port": handle, "link": config}]
             if loopback:
                 commands.append({"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": 1})
-            if self.pipes and lib.INA_TNA_LOOPBACK <= number % lib.INA_TNA_PIPE_PORTS < lib.INA_TNA_LOOPBACK + 4:
+            if self.recirculates(number):
                 commands.insert(0, {"op": lib.INA_REMOVE_PORT, "id": number})
             self._execute(commands)
             self._ports[number] = port
@@ -247,8 +248,36 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
         with self._lock:
             if number not in self._ports:
                 raise ValueError(f"port {number} is not there; there are: {sorted(self._ports)}")
-            self._execute([{"op": lib.INA_REMOVE_PORT, "id": number}])
+            self._execute([{"op": lib.INA_REMOVE_PORT, "id": number}, *self._looping(number, self.recirculates(number))])
             return self._ports.pop(number)
+
+    @staticmethod
+    def _looping(number: int, on: bool = True) -> list[dict[str, Any]]:
+        """What makes a port that is not there recirculate."""
+        added = {"op": lib.INA_ADD_PORT, "id": number, "port": ffi.NULL, "link": ffi.NULL}
+        return [added, {"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": 1}] if on else []
+
+    def recirculates(self, number: int) -> bool:
+        """Whether a TNA switch's port loops back unless it is added otherwise: ports 68 to 71 of each pipe do, and ports 64 to
+        67 of pipes that have no CPU: 1 and 3 of four, until `recirculate` says otherwise."""
+        pipe, local = divmod(number, lib.INA_TNA_PIPE_PORTS)
+        recirculating = pipe < self.pipes and (local >= lib.INA_TNA_LOOPBACK or pipe in self._recirculating)
+        return recirculating and lib.INA_TNA_CPU <= local < lib.INA_TNA_LOOPBACK + 4
+
+    def recirculate(self, pipe: int, on: bool) -> None:
+        """Ports 64 to 67 of a pipe, none of which is added. Raises ValueError."""
+        with self._lock:
+            first = pipe * lib.INA_TNA_PIPE_PORTS + lib.INA_TNA_CPU
+            ports = range(first, first + lib.INA_TNA_LOOPBACK - lib.INA_TNA_CPU)
+            if not 0 <= pipe < self.pipes:
+                raise ValueError(f"pipe {pipe}: expected 0..{self.pipes - 1}")
+            if on == (pipe in self._recirculating):
+                return
+            if there := [number for number in ports if number in self._ports]:
+                raise ValueError(f"port {there[0]} is there: ports {first} to {ports[-1]} change together, while none of them is")
+            removed = [{"op": lib.INA_REMOVE_PORT, "id": number} for number in ports]
+            self._execute([c for number in ports for c in self._looping(number)] if on else removed)
+            self._recirculating ^= {pipe}
 
     def set_port(self, number: int, loopback: bool | None = None, up: bool | None = None) -> None:
         """Of a TNA switch: makes a port that has no memory of its own a loopback port, or one that goes to `step` again; a

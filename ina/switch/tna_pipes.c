@@ -89,7 +89,8 @@ int ina_tna_boot(struct ina_switch *sw)
         if (pipe->program->init)
             pipe->program->init(pipe->state, sw->config.seed + p);
         keep |= (pipe->program->flags & INA_PROGRAM_KEEP_INGRESS) != 0;
-        for (unsigned loopback = INA_TNA_LOOPBACK; loopback < INA_TNA_LOOPBACK + 4; loopback++)
+        const unsigned first = tna->pipes > 2 && p % 2 ? INA_TNA_CPU : INA_TNA_LOOPBACK;
+        for (unsigned loopback = first; loopback < INA_TNA_LOOPBACK + 4; loopback++)
             sw->ports[p * INA_TNA_PIPE_PORTS + loopback].present = sw->ports[p * INA_TNA_PIPE_PORTS + loopback].loopback = true;
     }
     for (unsigned port = 0; port < INA_SWITCH_PORTS; port++)

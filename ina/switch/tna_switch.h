@@ -23,6 +23,7 @@ enum {
     INA_TNA_PRUNES = 288,       /* level-2 exclusion ids */
     INA_TNA_SESSIONS = 1024,    /* mirror sessions 1..1023; 0 is reserved */
     INA_TNA_PARSERS = 18,       /* of each pipe, for four ports each */
+    INA_TNA_CPU = 64,           /* ports 64..67 are the CPU's; of pipes 1 and 3 of four, which have no CPU, they recirculate */
     INA_TNA_LOOPBACK = 68,      /* ports 68..71 of each pipe recirculate */
     INA_TNA_FCS = 4,            /* Ethernet's frame check sequence: part of pkt_length, not of our frames */
     INA_TNA_NO_PORT = 511
