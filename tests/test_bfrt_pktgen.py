@@ -144,7 +144,40 @@ def test_what_is_set_is_given_back(device):
     (packet,) = device.read(Row(BUFFER, key))
     assert packet.data["buffer"] == PACKET and row_of(message_of(packet, device.info), device.info) == packet
     (port,) = device.read(Row(PORT, {"dev_port": 68}))
-    assert port.data == {"recirculation_enable": False, "pktgen_enable": True, "pattern_matching_enable": False}
+    assert port.data == {"recirculation_enable": True, "pktgen_enable": True, "pattern_matching_enable": False}
+
+
+def test_a_port_that_nobody_configured_is_told_as_the_driver_leaves_it(program):
+    """Recirculation: always at ports 68 to 71, at the CPU's ports of pipes that have no CPU, never at the front panel's."""
+    with Switch(program.so_path, pipes=4) as switch:
+        device = Device(switch)
+
+        def read(port: int) -> dict[str, bool]:
+            ((row,),) = (device.read(Row(PORT, {"dev_port": port})),)
+            return dict(row.data)
+
+        off = {"pktgen_enable": False, "pattern_matching_enable": False}
+        recirculating = {0: False, 64: False, 71: True, 188: False, 192: True, 195: True, 320: False, 448: True, 452: True}
+        for port, on in recirculating.items():
+            assert read(port) == {"recirculation_enable": on, **off}
+        assert device.read(Row(PORT)) == []
+        for port, pipe in ((64, 0), (448, 3)):
+            for on in (not recirculating[port], recirculating[port], recirculating[port]):
+                device.write("INSERT", Row(PORT, {"dev_port": port}, {"recirculation_enable": on}))
+                assert all(read(pipe * 128 + 64 + n)["recirculation_enable"] is on for n in range(4))
+        device.write("MODIFY", Row(PORT, {"dev_port": 68}, {"recirculation_enable": True}))  # as it is
+        device.write("INSERT", Row("$PORT", {"$DEV_PORT": 448}, {"$SPEED": "BF_SPEED_100G", "$PORT_ENABLE": True}))
+        for port, on, why in (
+            (68, False, "recirculation is set at port 64"), (193, False, "for its ports 64 to 67"), (0, True, "set at port 64"),
+            (72, False, "port 72 is none of this switch's 4 pipes"), (512, False, "port 512 is none"),
+            (448, False, "port 448 is in table \\$PORT"),
+        ):  # fmt: skip
+            with pytest.raises(EntityError, match=why):
+                device.write("MODIFY", Row(PORT, {"dev_port": port}, {"recirculation_enable": on}))
+        for port in (72, 512):
+            with pytest.raises(EntityError, match=f"port {port} is none of this switch's 4 pipes"):
+                read(port)
+        assert switch.recirculates(448)
 
 
 def test_what_is_refused(device):

@@ -61,8 +61,9 @@ class Device:
         self.info = Info(self.program_json, self.fixed_json)
         self._parts: dict[str, Any] = {}
         self.replication, self.idle, self.attributes = Replication(self), Idle(self), Attributes(self)
-        parts = (ProgramTables, ValueSetTables, HashTables, PortTables, PktgenTables, FilterTables)
-        for part in (*(made(self) for made in parts), self.replication):
+        self.ports = PortTables(self)
+        parts = (ProgramTables, ValueSetTables, HashTables, PktgenTables, FilterTables)
+        for part in (*(made(self) for made in parts), self.ports, self.replication):
             self._parts |= dict.fromkeys(part.kinds, part)
 
     def _part(self, table: Table) -> Any:

@@ -17,7 +17,8 @@ DEFAULTS: dict[str, Any] = {
     "app_enable": False, "pkt_len": 0, "pkt_buffer_offset": 0, "pipe_local_source_port": 68, "increment_source_port": False,
     "batch_count_cfg": 0, "packets_per_batch_cfg": 0, "ibg": 0, "ibg_jitter": 0, "ipg": 0, "ipg_jitter": 0,
 }  # fmt: skip
-PORT = {"recirculation_enable": False, "pktgen_enable": False, "pattern_matching_enable": False}
+PORT = {"pktgen_enable": False, "pattern_matching_enable": False}
+PIPE_PORTS, LAST_PORT, CPU = 128, 71, range(64, 68)  # a pipe's ports; those of its CPU
 
 
 class PktgenTables:
@@ -26,7 +27,7 @@ class PktgenTables:
     kinds = ("PktgenPortCfg", "PktgenAppCfg", "PktgenPktBufferCfg")
 
     def __init__(self, device: Any):
-        self.switch, self.pipes = device.switch, device.pipes
+        self.device, self.switch, self.pipes = device, device.switch, device.pipes
         self._ports: dict[int, dict[str, Any]] = {}
         self._apps: dict[tuple[int, int], Row] = {}  # by pipe and number
         self._buffers = [bytearray(BUFFER) for _ in range(device.pipes)]
@@ -69,10 +70,10 @@ class PktgenTables:
 
     def _port(self, table: Table, row: Row) -> None:
         port = row.key["dev_port"]
-        if port >= 128 * self.pipes:
-            raise EntityError(f"table {table.name}: port {port} is none of this switch's {self.pipes} pipes")
+        self._there(table, port)
         data = {name: value for name, value in row.data.items() if value is not None}
         clear = bool(data.pop("clear_port_down_enable", False))
+        self._recirculate(table, port, data.pop("recirculation_enable", self.switch.recirculates(port)))
         config = PORT | self._ports.get(port, {}) | data
         try:
             self.switch.set_pktgen_port(port, config["pktgen_enable"], config["pattern_matching_enable"], clear)
@@ -80,6 +81,26 @@ class PktgenTables:
             raise EntityError(f"table {table.name}: port {port}: packets are generated at port 68 of a pipe, and patterns looked "
                               "for at 68 to 71") from None  # fmt: skip
         self._ports[port] = config
+
+    def _there(self, table: Table, port: int) -> None:
+        if port >= PIPE_PORTS * self.pipes or port % PIPE_PORTS > LAST_PORT:
+            raise EntityError(f"table {table.name}: port {port} is none of this switch's {self.pipes} pipes")
+
+    def _recirculate(self, table: Table, port: int, on: bool) -> None:
+        """Port 64 speaks for the four of its pipe's CPU; the others recirculate always (68 to 71), or never."""
+        if on == self.switch.recirculates(port):
+            return
+        pipe, local = divmod(port, PIPE_PORTS)
+        if local != CPU[0]:
+            raise EntityError(f"table {table.name}: port {port}: recirculation is set at port {CPU[0]} of a pipe, for its ports "
+                              f"{CPU[0]} to {CPU[-1]}")  # fmt: skip
+        for other in CPU:
+            if self.device.ports.configured(port := pipe * PIPE_PORTS + other):
+                raise EntityError(f"table {table.name}: port {port} is in table $PORT: remove it first", "FAILED_PRECONDITION")
+        try:
+            self.switch.recirculate(pipe, on)
+        except ValueError as error:
+            raise EntityError(f"table {table.name}: {error}", "FAILED_PRECONDITION") from None
 
     def _app(self, table: Table, row: Row, pipe: int) -> None:
         number = row.key["app_id"]
@@ -113,9 +134,14 @@ class PktgenTables:
             if at + size > BUFFER or at % 16:
                 raise EntityError(f"table {table.name}: {size} B at {at}: at a multiple of 16, within {BUFFER}")
             return [Row(table.name, row.key, {"buffer": bytes(self._buffers[where.pipe or 0][at : at + size])})]
+        found: list[Row] = []
         if table.kind == "PktgenPortCfg":
             wanted = row.key.get("dev_port")
-            found = [Row(table.name, {"dev_port": p}, d) for p, d in self._ports.items() if wanted in (None, p)]
+            if wanted is not None:  # every port has a configuration, whether anybody wrote it or not
+                self._there(table, wanted)
+            for port in self._ports if wanted is None else [wanted]:
+                data = {"recirculation_enable": self.switch.recirculates(port)} | self._ports.get(port, PORT)
+                found.append(Row(table.name, {"dev_port": port}, data))
         else:
             wanted = row.key.get("app_id")
             first = self._of(where)[0]  # pipes that were configured one by one may differ: the first one's is told

@@ -47,6 +47,9 @@ class PortTables:
         self._ports: dict[int, dict[str, Any]] = {}
         self._said: dict[str, Any] = {}
 
+    def configured(self, port: int) -> bool:
+        return port in self._ports
+
     def write(self, type_: str, table: Table, row: Row, _where: Where) -> None:
         if table.kind == "PortStat":
             raise EntityError("table $PORT_STAT: the embedded switch's statistics cannot be set", "UNIMPLEMENTED")
