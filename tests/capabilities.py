@@ -79,6 +79,12 @@ def _bfrt_client() -> str:
     return _python_with("INA_PTF_PYTHON", "grpc_tools, six, google.rpc.code_pb2")()
 
 
+def _switchml_controller() -> str:
+    import published_controller
+
+    return published_controller.missing() or _python_with("INA_PTF_PYTHON", "yaml, colors")()
+
+
 def _cuda() -> str:
     if reason := _module("torch")():
         return reason
@@ -195,6 +201,7 @@ PROBES: dict[str, Callable[[], str]] = {
     ),
     "p4c-tofino": _tofino_compiler,
     "bfrt-client": _bfrt_client,
+    "switchml-controller": _switchml_controller,
     "ptf": lambda: (
         "INA_P4STUDIO does not name open-p4studio's folder pkgsrc"
         if not os.environ.get("INA_P4STUDIO") else _python_with("INA_PTF_PYTHON", "ptf")()

@@ -1,7 +1,7 @@
 """The published SwitchML, all of it but the Tofino.
 
-Its program on the embedded switch, its own controller's modules, unmodified, over Intel's client and our BFRuntime server, and
-then packets of its workers that are added up.
+Its program on the embedded switch, its own controller, unedited, over Intel's client and our BFRuntime server, and then packets
+of its workers that are added up.
 """
 
 from __future__ import annotations
@@ -10,95 +10,93 @@ import os
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 from capabilities import need
 
-need("cc", "p4runtime", "bfrt-client", "tna-programs")
-if not os.environ.get("INA_P4APP_SWITCHML"):
-    pytest.skip("INA_P4APP_SWITCHML does not name a checkout of p4app-switchML", allow_module_level=True)
+need("cc", "p4runtime", "bfrt-client", "switchml-controller")
 
-import bfrt_client  # noqa: E402
+from published_controller import IP, MAC, Controller  # noqa: E402
 
 from ina.bfrt.device import Device  # noqa: E402
 from ina.bfrt.service import Server  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
 from ina.rpc.connections import Access  # noqa: E402
 from ina.switch import Switch  # noqa: E402
+from ina.switch.entities import TableEntry, modify  # noqa: E402
 
 PLAIN = Access(insecure=True)  # all that the published client knows
-FOLDER = Path(os.environ["INA_P4APP_SWITCHML"], "dev_root")
-# As switchml.py of the published controller sets a switch up, without its console and its gRPC server for workers.
-SETUP = """
-import sys
-sys.path.insert(0, sys.argv[2])
-import bfrt_grpc.client as gc
-from arp_icmp_responder import ARPandICMPResponder
-from bitmap_checker import BitmapChecker
-from drop_simulator import DropSimulator
-from exponents import Exponents
-from forwarder import Forwarder
-from next_step_selector import NextStepSelector
-from ports import Ports
-from pre import PRE
-from processor import Processor
-from rdma_receiver import RDMAReceiver
-from rdma_sender import RDMASender
-from udp_receiver import UDPReceiver
-from udp_sender import UDPSender
-from workers_counter import WorkersCounter
-
-ALL, SESSION = 0x8000, 0
-interface = gc.ClientInterface(sys.argv[1], client_id=0, device_id=0)
-interface.bind_pipeline_config("SwitchML")
-at = (gc.Target(0, pipe_id=0xFFFF), gc, interface.bfrt_info_get("SwitchML"))
-ports, pre, forwarder = Ports(*at), PRE(*at), Forwarder(*at, ALL)
-addressed = [c(*at) for c in (ARPandICMPResponder, RDMAReceiver, UDPReceiver, RDMASender, UDPSender)]
-others = [c(*at) for c in (DropSimulator, BitmapChecker, WorkersCounter, Exponents)]
-others += [Processor(*at, i) for i in range(32)] + [NextStepSelector(*at, False)]
-pre.add_multicast_group(ALL)
-workers = [(0, 0, "0C:42:A1:00:00:01", "10.0.0.1"), (1, 4, "0C:42:A1:00:00:02", "10.0.0.2")]
-assert ports.add_ports([(1, 0, 100, "none", "disable"), (2, 0, 100, "rs", "default")]) == (True, None)
-assert pre.add_multicast_nodes(ALL, [(ALL + port, port) for _, port, *_ in workers])[0]
-forwarder.add_entries([(port, mac) for _, port, mac, _ in workers])
-for control in addressed:
-    control.set_switch_mac_and_ip("00:11:22:33:44:55", "10.0.0.254")
-pre.add_multicast_group(SESSION)
-_, _, receiver, _, sender = addressed
-for number, port, mac, ip in workers:
-    assert receiver.add_udp_worker(number, mac, ip, 0xBEE0, 0xFFF0, len(workers), SESSION) == (True, None)
-    sender.add_udp_worker(number, mac, ip)
-    assert pre.add_multicast_node(SESSION, number, port)[0]
-found, said = ports.get_stats()
-assert found and {p["$DEV_PORT"]: p["$FEC"] for p in said} == {0: "NONE", 4: "RS"}, said
-assert sorted(port for _, port in forwarder.get_entries()) == [0, 4]
-print("set up")
-"""
+PORTS = (0, 4, 8)  # front panel 1/0, 2/0, 3/0
+WORKERS = [(f"0C:42:A1:00:00:0{n}", f"10.0.0.{n}") for n in (1, 2, 3)]
+SIZES = {64: 1, 256: 3}  # values of a packet, and its code
+SHOWN = ("ports", "switch_address", "forwarding_table", "drop_probabilities", "dropped_packets", "rdma_workers",
+         "queue_pairs_counters", "udp_workers", "bitmap", "statistics")  # fmt: skip
+LATE = slice(128, 160)  # values that the third harvest brings
 
 
-def frame(worker: int, values: list[int], slot: int = 3) -> bytes:
-    """A packet of a published UDP worker: 64 values, size code 1, tensor index 7, exponents 5 and 6."""
-    payload = bytes([0x11, 0]) + struct.pack(">IH2b64i", 7, slot, 5, 6, *values)
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return compile_program(Path(os.environ["INA_P4APP_SWITCHML"], "dev_root/p4/switchml.p4"), cflags=["-O1"]).so_path
+
+
+def hexed(mac: str) -> bytes:
+    return bytes.fromhex(mac.replace(":", ""))
+
+
+def frame(worker: int, values: np.ndarray, slot: int) -> bytes:
+    """A packet of a published UDP worker: tensor index 7, exponents 5 and 6."""
+    mac, ip = WORKERS[worker]
+    payload = bytes([0x10 | SIZES[len(values)], 0]) + struct.pack(">IH2b", 7, slot, 5, 6) + values.astype(">i4").tobytes()
     udp = struct.pack(">HHHH", 4000, 0xBEE0, 8 + len(payload), 0) + payload
-    ends = bytes([10, 0, 0, worker + 1]), bytes([10, 0, 0, 254])
-    ip = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, *ends)
-    total = sum(struct.unpack(">10H", ip))
+    ends = (bytes(map(int, address.split("."))) for address in (ip, IP))
+    head = struct.pack(">BBHHHBBH4s4s", 0x45, 0, 20 + len(udp), 0, 0, 64, 17, 0, *ends)
+    total = sum(struct.unpack(">10H", head))
     total = (total & 0xFFFF) + (total >> 16)
-    ip = ip[:10] + struct.pack(">H", ~(total + (total >> 16)) & 0xFFFF) + ip[12:]
-    return bytes.fromhex("001122334455") + bytes.fromhex(f"0c42a100000{worker + 1}") + b"\x08\x00" + ip + udp
+    head = head[:10] + struct.pack(">H", ~(total + (total >> 16)) & 0xFFFF) + head[12:]
+    return hexed(MAC) + hexed(mac) + b"\x08\x00" + head + udp
 
 
-def test_the_published_controller_sets_the_published_program_up(tmp_path):
-    published = bfrt_client.package(tmp_path)
-    program = compile_program(FOLDER / "p4/switchml.p4", cflags=["-O1"])
-    with Switch(program.so_path) as switch, Server(Device(switch, "SwitchML"), access=PLAIN) as server:
-        for port in (0, 4):
+def reduced(switch: Switch, vectors: np.ndarray, slot: int) -> np.ndarray:
+    """One packet of each worker, of which two come twice; all get the same result, and one that asks again it alone."""
+    *others, last = enumerate(vectors)
+    for worker, values in [*others, *others]:
+        assert switch.step(frame(worker, values, slot), PORTS[worker]) == []
+    worker, values = last
+    replies = dict(switch.step(frame(worker, values, slot), PORTS[worker]))
+    assert sorted(replies) == sorted(PORTS)
+    for port, reply in replies.items():
+        assert reply[:12] == hexed(WORKERS[PORTS.index(port)][0]) + hexed(MAC)
+    (again,) = switch.step(frame(0, vectors[0], slot), PORTS[0])
+    assert again[0] == PORTS[0] and again[1][52:] == replies[PORTS[0]][52:]
+    (result,) = {reply[52 : 52 + 4 * vectors.shape[1]] for reply in replies.values()}
+    return np.frombuffer(result, ">i4")
+
+
+@pytest.mark.parametrize(("pipes", "arguments"), [(2, ()), (4, ("--enable-folded-pipe",))], ids=["2 pipes", "folded"])
+def test_its_own_controller_sets_it_up_and_256_values_are_summed(program, tmp_path, pipes, arguments):
+    rng = np.random.default_rng(7)
+    with Switch(program, pipes=pipes) as switch, Server(Device(switch, "SwitchML"), access=PLAIN) as server:
+        for port in PORTS:
             switch.add_port(port)
-        assert bfrt_client.run(SETUP, published, server.address, str(FOLDER / "controller")).endswith("set up\n")
-        assert switch.step(frame(0, list(range(64))), port=0) == []
-        replies = dict(switch.step(frame(1, [1000] * 64), port=4))
-        assert sorted(replies) == [0, 4]  # the result, to both
-        for port, reply in replies.items():
-            assert reply[:6].hex() == f"0c42a100000{1 + port // 4}" and reply[6:12].hex() == "001122334455"
-            assert struct.unpack(">64i", reply[52 : 52 + 256]) == tuple(1000 + i for i in range(64))
-        again = switch.step(frame(0, list(range(64))), port=0)  # a retransmission: the result, to him alone
-        assert [port for port, _ in again] == [0] and again[0][1][52:] == replies[0][52:]
+        with Controller(server.address, [mac for mac, _ in WORKERS], tmp_path, *arguments) as controller:
+            answers = controller.join(SIZES[64], WORKERS)
+            assert answers == [f"7 {hexed(MAC).hex()} {bytes(map(int, IP.split('.'))).hex()}"] * len(WORKERS)
+            vectors = rng.integers(-(2**31), 2**31, (len(WORKERS), 256), dtype=np.int32)
+            right = vectors.sum(axis=0, dtype=np.int32)
+            for at in range(0, 256, 64):  # each in a slot of its own
+                assert np.array_equal(reduced(switch, vectors[:, at : at + 64], at // 32), right[at : at + 64])
+            shown = {what: controller.command(f"show_{what}") for what in SHOWN}
+            wrong = {what: text for what, text in shown.items() if "rror" in text and what != "ports" or "Traceback" in text}
+            assert not wrong and "2/0" in shown["ports"] and " RS " in shown["ports"]
+            assert all(mac in shown[what].upper() for mac, _ in WORKERS for what in ("udp_workers", "forwarding_table"))
+            if not arguments:
+                return
+            assert len(controller.join(SIZES[256], WORKERS)) == len(WORKERS)
+            published = reduced(switch, vectors, slot=2)
+            # The entry for the third harvest names a port of pipe 3: docs/tna-programs.md
+            assert np.array_equal(np.delete(published, LATE), np.delete(right, LATE))
+            assert np.array_equal(published[LATE], right[192:224])
+            (third,) = (e for e in switch.read([TableEntry("next_step")]) if e.action.endswith("HARVEST3"))
+            assert dict(third.params) == {"recirc_port": 448}
+            switch.write(modify(TableEntry(third.table, third.match, third.action, {"recirc_port": 324}, third.priority)))
+            assert np.array_equal(reduced(switch, vectors, slot=4), right)
