@@ -10,7 +10,7 @@ from atp_network import JobSpec, Network
 from capabilities import need
 
 from ina import paths
-from ina.emulator.explorable import ServerMachine, SwitchMachine, WorkerMachine
+from ina.emulator.explorable import ServerMachine, SwitchMachine, WorkerMachine, tensors
 from ina.emulator.explorer import Budget, Explorer, Report
 from ina.switch import Program
 
@@ -46,7 +46,7 @@ class AgingSwitch(SwitchMachine):
 
 
 @dataclass(frozen=True)
-class Tensor:
+class Job:
     elements: int = 7  # 7: one packet; 32: two; 64: three
     dtype: type = np.int32
     workers: int = 2
@@ -54,11 +54,11 @@ class Tensor:
 
 
 def explorer(
-    tensors: list[Tensor], *, pool: int = 1, slots: int = 1, leaves: int = 0, ages: bool = False, program: Program | None = None
+    jobs: list[Job], *, pool: int = 1, slots: int = 1, leaves: int = 0, ages: bool = False, program: Program | None = None
 ) -> Explorer:
-    """A job for each tensor, built as tests/atp_network.py does."""
+    """Jobs of a tensor each, built as tests/atp_network.py does."""
     options = {"rto_min": 1.0, "rto_max": 1.0, "timeout": 1e5, "first_packet": 1}  # 0 is what empty aggregators say
-    specs = [JobSpec(t.workers, slots, options=options | {"exponent": t.exponent}) for t in tensors]
+    specs = [JobSpec(t.workers, slots, options=options | {"exponent": t.exponent}) for t in jobs]
     network = Network(specs, pool=pool, leaves=leaves, lifetime=LIFETIME, compiled=program)
     names = {"switch": "s{}", "worker": "job {} worker {}", "server": "server {}"}
 
@@ -66,13 +66,10 @@ def explorer(
         return names[node[0]].format(*node[1:])
 
     machines = []
-    for number, (tensor, job) in enumerate(zip(tensors, network.jobs, strict=True)):
-        rng = np.random.default_rng(number)
-        span = 2**31 if tensor.dtype is np.int32 else 2**20
-        inputs = [rng.integers(-span, span, tensor.elements).astype(tensor.dtype) for _ in job.workers]
-        expected = np.sum(inputs, axis=0, dtype=tensor.dtype)
+    for number, (tensor, job) in enumerate(zip(jobs, network.jobs, strict=True)):
+        work = tensors(1, number, 1, tensor.workers, tensor.elements, tensor.dtype, network.values)
         for i, worker in enumerate(job.workers):
-            machines.append(WorkerMachine(name(("worker", number, i)), worker, inputs[i], expected))
+            machines.append(WorkerMachine(name(("worker", number, i)), worker, work[i]))
         machines.append(ServerMachine(name(("server", number, 0)), job.server))
     kind = AgingSwitch if ages else SwitchMachine
     machines += [kind(f"s{number}", switch) for number, switch in enumerate(network.switches)]
@@ -98,11 +95,11 @@ def check(report: Report, states: int) -> None:
     assert report.states > states, report
 
 
-ONE, TWO, THREE = Tensor(7), Tensor(32), Tensor(64)
+ONE, TWO, THREE = Job(7), Job(32), Job(64)
 
 
 @pytest.mark.parametrize(
-    "tensors, depth, budget",
+    "jobs, depth, budget",
     [
         ([ONE, ONE], 30, Budget(losses=1, duplicates=0, timeouts=1)),
         ([ONE, ONE], 13, Budget(losses=1, duplicates=1, timeouts=2)),
@@ -110,8 +107,8 @@ ONE, TWO, THREE = Tensor(7), Tensor(32), Tensor(64)
         ([THREE], 24, Budget(losses=1, duplicates=1, timeouts=1)),
     ],
 )
-def test_jobs_that_collide(tensors, depth, budget):
-    check(explorer(tensors).explore(depth, budget, max_states=80_000), 5000)
+def test_jobs_that_collide(jobs, depth, budget):
+    check(explorer(jobs).explore(depth, budget, max_states=80_000), 5000)
 
 
 def test_aggregators_that_are_taken_over():
@@ -120,7 +117,7 @@ def test_aggregators_that_are_taken_over():
 
 
 def test_two_levels():
-    check(explorer([Tensor(7, workers=3)], leaves=2).explore(14, Budget(losses=1, duplicates=1, timeouts=2), 80_000), 5000)
+    check(explorer([Job(7, workers=3)], leaves=2).explore(14, Budget(losses=1, duplicates=1, timeouts=2), 80_000), 5000)
 
 
 def test_windows_of_two():
@@ -128,12 +125,12 @@ def test_windows_of_two():
 
 
 def test_floats_with_agreed_exponents():
-    check(explorer([Tensor(32, np.float32)]).explore(16, Budget(losses=1, duplicates=1, timeouts=1), 80_000), 3000)
+    check(explorer([Job(32, np.float32)]).explore(16, Budget(losses=1, duplicates=1, timeouts=1), 80_000), 3000)
 
 
 def test_blocks_that_go_again_as_floats():
     """One worker may have heard that integers did not do, another not, and a third phase may come before it has."""
-    fixed = Tensor(32, np.float32, exponent=0)
+    fixed = Job(32, np.float32, exponent=0)
     check(explorer([fixed]).explore(18, Budget(losses=1, duplicates=1, timeouts=1), 80_000), 3000)
 
 

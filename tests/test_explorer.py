@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from capabilities import need
+from plants.explored import STATES, find, plant
 
 from ina import paths
 from ina.compiler.build import compile_program
@@ -171,6 +172,19 @@ def test_seeded_defects_are_found(name, tmp_path):
     assert report.steps or defect.found == STUCK  # a network may be stuck from the start
 
 
+@pytest.mark.parametrize("name", [
+    "the largest exponent is that of the first", "the largest exponent may be that of an earlier phase",
+    "a result has the sender's exponent", "a switch below the root answers with its own exponent",
+    "an overflow at a switch below is lost", "an overflow is lost on the answer", "an overflow of an earlier phase is told",
+    "an overflow above is not told below", "workers do not compare lives",
+])  # fmt: skip
+def test_planted_defects_of_exponents_flags_and_lives_are_found(name):
+    """The rest of them: python -m tests.plants explore."""
+    report = find(name)
+    assert report.violation is not None and re.search(plant(name).found, report.violation), report
+    assert report.states < STATES and report.steps
+
+
 # ---- the walk itself, over machines that are easy to see through
 
 
@@ -292,6 +306,13 @@ def test_the_command_walks_and_says_what_it_saw(capsys):
     out = capsys.readouterr().out
     assert "1 losses, 0 duplicates, 1 time-outs" in out and "not all of them, 9 steps deep" in out
     assert out.endswith("the job can finish from every one of these states\n")
+
+
+def test_the_command_walks_through_several_tensors(capsys):
+    assert explore("--elements", "7", "--tensors", "3") == 0
+    assert "181 states (all of them)" in capsys.readouterr().out
+    assert explore("--tensors", "2", "--then", "next") == 2
+    assert "--then: jobs of one int32 tensor only" in capsys.readouterr().err
 
 
 def test_the_command_says_how_it_went_wrong(capsys):

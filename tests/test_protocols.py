@@ -17,7 +17,7 @@ from ina.compiler.build import compile_program
 from ina.control.client import Client, ControlError, start_server
 from ina.control.controller import Controller
 from ina.control.ports import open_worker_port
-from ina.emulator.explorable import SwitchMachine, WorkerMachine
+from ina.emulator.explorable import SwitchMachine, Tensor, WorkerMachine
 from ina.emulator.explorer import Budget, Explorer
 from ina.experiment import sharing
 from ina.experiment.config import Sharing
@@ -129,7 +129,7 @@ def test_every_interleaving_of_an_own_protocol():
         address = replace(SWITCH, port=controller.program.udp_port)
         config = WorkerConfig(i, 2, life=job.life, values=32, slots=1, protocol=name, address=child.address,
                               switch=address, rto_min=1.0, rto_max=1.0, timeout=1e5)
-        machines.append(WorkerMachine(f"h{i}", Worker(config), inputs[i], np.sum(inputs, axis=0, dtype=np.int32)))
+        machines.append(WorkerMachine(f"h{i}", Worker(config), [Tensor(inputs[i], np.sum(inputs, axis=0, dtype=np.int32))]))
         wires.append(((f"h{i}", 0), ("s1", i)))
     explorer = Explorer([*machines, SwitchMachine("s1", switch)], wires, lambda frame: frame[42:50].hex())
     report = explorer.explore(24, Budget(losses=1, duplicates=1, timeouts=2))

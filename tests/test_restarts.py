@@ -207,4 +207,4 @@ def test_the_command(capsys):
     assert main(["explore", "--elements", "7", "--then", "old", "--forgetful"]) == 0
     assert capsys.readouterr().out.endswith("no wrong sum\n")
     assert main(["explore", "--then", "lost", "--published"]) == 2
-    assert "--then: jobs of int32 only" in capsys.readouterr().err
+    assert "--then: jobs of one int32 tensor only" in capsys.readouterr().err

@@ -26,6 +26,8 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     explore.add_argument("--slots", type=whole(1, 8192), default=1, help="of the job, a power of two (default: 1)")
     explore.add_argument("--elements", type=whole(1, 10**6, "states multiply with each packet"), default=64,
                          help="of the tensor; a packet has 32 (default: 64)")
+    explore.add_argument("--tensors", type=whole(1, 64, "states multiply with each"), default=1, metavar="N",
+                         help="of that size, one after the other; every third one overflows (default: 1)")  # fmt: skip
     explore.add_argument("--dtype", choices=("int32", "float32"), default="int32")
     explore.add_argument("--published", action="store_true", help="the rules for published clients: one bit for the phase")
     explore.add_argument("--then", action="append", default=[], choices=("next", "lost", "old", "gone"),
@@ -62,8 +64,8 @@ class _Bounds(ValueError):
 
 
 def _check(args: argparse.Namespace) -> None:
-    if args.then and (args.published or args.dtype != "int32"):
-        raise _Bounds("--then: jobs of int32 only, and not by the rules for published clients")
+    if args.then and (args.published or args.dtype != "int32" or args.tensors > 1):
+        raise _Bounds("--then: jobs of one int32 tensor only, and not by the rules for published clients")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -96,7 +98,7 @@ def main(args: argparse.Namespace) -> int:
         if args.forgetful and any(getattr(args, name) is not None for name in ("losses", "duplicates", "timeouts", "depth")):
             raise _Bounds("--forgetful: only without a budget of faults")
         explorer = jobs(program, network, args.then, **options) if args.then else job(
-            program, network, **options, dtype=getattr(np, args.dtype), strict=not args.published)
+            program, network, **options, dtype=getattr(np, args.dtype), strict=not args.published, count=args.tensors)
     except (_Bounds, TopologyError, AdmissionError, CompileError, BuildError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2

@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ina.control.controller import Controller, switch_address
 from ina.emulator.explorer import Explorer, Machine, Sent
+from ina.emulator.samples import exact
 from ina.native import ffi, lib
 from ina.switch.embedded import Switch
 from ina.transport import protocols
@@ -54,24 +56,33 @@ class SwitchMachine(Machine):
         self._state[:] = saved
 
 
+@dataclass(frozen=True)
+class Tensor:
+    """What a worker all-reduces; the sum, or maximum, that it must get, to the bit; whether it must be told of an overflow."""
+
+    source: np.ndarray
+    expected: np.ndarray
+    overflow: bool = False
+    maximum: bool = False
+
+
 @dataclass
 class WorkerMachine(Machine):
-    """A worker that all-reduces ``source``; ``expected`` is the sum, or maximum, that it must get, to the bit. Its port is 0."""
+    """A worker that all-reduces ``tensors``, one after the other; at most as many as it can have under way. Its port is 0."""
 
     name: str
     worker: Worker
-    source: np.ndarray
-    expected: np.ndarray
-    maximum: bool = False
-    out: np.ndarray = field(init=False)
+    tensors: Sequence[Tensor]
+    out: list[np.ndarray] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.out = np.zeros_like(self.source)
+        self.out = [np.zeros_like(tensor.source) for tensor in self.tensors]
         self.timers = range(self.worker.config.slots)
         self._wrong: str | None = None
 
     def start(self) -> Sent:
-        self.worker.submit(self.source, self.out, reduction=protocols.MAX if self.maximum else protocols.SUM)
+        for tensor, out in zip(self.tensors, self.out, strict=True):
+            self.worker.submit(tensor.source, out, reduction=protocols.MAX if tensor.maximum else protocols.SUM)
         return self._speak()
 
     def receive(self, port: int, frame: bytes) -> Sent:
@@ -84,25 +95,31 @@ class WorkerMachine(Machine):
     def _speak(self) -> Sent:
         self._wrong = None
         for event in self.worker.events():
+            tensor, out = self.tensors[event.handle], self.out[event.handle]
             if event.code:
                 self._wrong = f"{self.name} failed: {event.error()}"
-            elif not self.done():
+            elif out.tobytes() != tensor.expected.tobytes():
                 self._wrong = f"{self.name} finished with a wrong sum"
+            elif event.overflow != tensor.overflow:
+                self._wrong = f"{self.name} finished with a wrong overflow flag"
         return [(0, frame) for frame in self.worker.frames_to_send(0)]
 
     def save(self) -> tuple[bytes, bytes]:
-        out = self.out.tobytes()
+        out = b"".join(out.tobytes() for out in self.out)
         return self.worker.behaviour() + out, self.worker.snapshot() + out
 
     def restore(self, saved: bytes) -> None:
-        self.worker.restore(saved[: -self.out.nbytes])
-        self.out[:] = np.frombuffer(saved[-self.out.nbytes :], self.out.dtype)
+        end = len(saved)
+        for out in reversed(self.out):
+            out[:] = np.frombuffer(saved[end - out.nbytes : end], out.dtype)
+            end -= out.nbytes
+        self.worker.restore(saved[:end])
 
     def violation(self) -> str | None:
         return self._wrong
 
     def done(self) -> bool:
-        return self.out.tobytes() == self.expected.tobytes()
+        return all(out.tobytes() == tensor.expected.tobytes() for tensor, out in zip(self.tensors, self.out, strict=True))
 
 
 @dataclass
@@ -123,25 +140,30 @@ class ServerMachine(Machine):
         self.server.restore(saved)
 
 
+def tensors(seed: int, first: int, count: int, workers: int, elements: int, dtype: type, values: int,
+            maximum: bool = False) -> list[list[Tensor]]:
+    """``count`` tensors for each worker, by worker: those from turn ``first`` on (samples.py)."""
+    samples = [exact(seed, first + number, workers, elements, dtype, values, maximum) for number in range(count)]
+    return [[Tensor(sample.rows[worker], sample.expected, sample.overflow, maximum) for sample in samples]
+            for worker in range(workers)]  # fmt: skip
+
+
 def job(
     program, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
-    strict: bool = True, maximum: bool = False, restarts: bool = False,
+    strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
 ) -> Explorer:  # fmt: skip
     """One SwitchML job of a worker at each host, along the topology's aggregation tree.
 
     ``program``: compiled with VALUES = ``values`` and a small SLOTS. ``strict`` False, with one switch only: as for unmodified
-    SwitchML clients, without the tsi check. float32 tensors are of integers that every sum has exactly. ``maximum``: of int32,
-    not sums but maxima. ``restarts``: of switches, at any time.
+    SwitchML clients, without the tsi check. ``count``: tensors of so many ``elements``, every third one with an overflow.
+    ``maximum``: of int32, not sums but maxima. ``restarts``: of switches, at any time.
     """
     hosts = [host.name for host in topology.hosts]
     switches = {node.name: Switch(program) for node in topology.switches}
     controller = Controller(switches, slots, topology=topology, chance=random.Random(1))
     tree = aggregation_tree(topology, hosts) if strict else None
     admitted = controller.admit("explored", len(hosts), slots, strict, tree=tree)
-    rng = np.random.default_rng(1)
-    span = 2**31 if dtype is np.int32 else 2**20
-    inputs = [rng.integers(-span, span, elements, dtype=np.int64).astype(dtype) for _ in hosts]
-    expected = np.max(inputs, axis=0) if maximum else np.sum(inputs, axis=0, dtype=dtype)
+    work = tensors(1, 0, count, len(hosts), elements, dtype, values, maximum)
     wires, machines = [], []
     for link, (a, b) in zip(topology.links, topology.ends, strict=True):
         wires.append(((link.a, a.port), (link.b, b.port)))
@@ -156,7 +178,7 @@ def job(
             worker=index, workers=len(hosts), job=admitted.number, life=admitted.life, slots=slots, values=values,
             address=child.address, switch=switch_address(at.node), rto_min=1.0, rto_max=1.0, timeout=1e5,
         )  # fmt: skip
-        machines.append(WorkerMachine(host, Worker(config), inputs[index], expected, maximum))
+        machines.append(WorkerMachine(host, Worker(config), work[index]))
     return Explorer([*machines, *(SwitchMachine(name, switch, restarts) for name, switch in switches.items())], wires, describe)
 
 

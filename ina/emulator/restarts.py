@@ -21,7 +21,7 @@ import numpy as np
 
 from ina.control.controller import Controller, Job, switch_address
 from ina.control.programs.switchml import SwitchML
-from ina.emulator.explorable import SwitchMachine, WorkerMachine, describe
+from ina.emulator.explorable import SwitchMachine, WorkerMachine, describe, tensors
 from ina.emulator.explorer import Explorer, Machine, Sent
 from ina.switch.embedded import Switch
 from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, insert
@@ -189,11 +189,9 @@ def jobs(
     controller that begins as the given one, from 0.
     """
     eras = _eras(program, topology, between, slots, values, chance)
-    rng = np.random.default_rng(1)
-    sources = [[rng.integers(-(2**31), 2**31, elements, dtype=np.int64).astype(np.int32) for _ in topology.hosts] for _ in eras]
-    hosts = [EraHost(host.name, [
-        WorkerMachine(host.name, Worker(era.workers[host.name]), each[i], np.sum(each, axis=0, dtype=np.int32))
-        for era, each in zip(eras, sources, strict=True)]) for i, host in enumerate(topology.hosts)]  # fmt: skip
+    work = [tensors(1, number, 1, len(topology.hosts), elements, np.int32, values) for number in range(len(eras))]
+    hosts = [EraHost(host.name, [WorkerMachine(host.name, Worker(era.workers[host.name]), each[i])
+                                 for era, each in zip(eras, work, strict=True)]) for i, host in enumerate(topology.hosts)]
     switches = [EraSwitch(node.name, [SwitchMachine(node.name, _switch(program, topology, node.name, era), restarts)
                                       for era in eras]) for node in topology.switches]  # fmt: skip
     controller = ControllerMachine(len(switches), len(hosts), between)

@@ -1,0 +1,125 @@
+"""Defects that a walk of the explorer must find."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ina.compiler.build import compile_program
+from ina.emulator.explorable import job
+from ina.emulator.explorer import Explorer, Report
+from ina.emulator.restarts import jobs
+from ina.switch.embedded import Program
+from topologies import Link, Node, Topology, load
+
+from .planting import Plant, planted
+
+STATES = 20_000  # by then a defect must have shown
+PAIR, LEAVES = load("star", hosts=2), load("leaf-spine", leaves=2, spines=1, hosts=1)
+ODD = Topology(  # two workers at one leaf, one at the other
+    "odd",
+    tuple(map(Node, ("h1", "h2", "h3", "s1", "s2", "s3"))),
+    (Link("h1", "s1"), Link("h2", "s1"), Link("h3", "s2"), Link("s1", "s3"), Link("s2", "s3")),
+)
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The arguments of ``job``; with ``between``, of ``jobs``."""
+
+    topology: Topology
+    between: tuple[str, ...] = ()
+    options: tuple[tuple[str, object], ...] = ()
+
+    def explorer(self, p4: Path) -> Explorer:
+        built = compile_program(p4 / "switchml.p4", defines={"VALUES": "32", "SLOTS": "2"}, cflags=["-O1"])
+        options = dict(self.options)
+        if self.between:
+            return jobs(Program(built.so_path), self.topology, self.between, **options)
+        return job(Program(built.so_path), self.topology, **options)
+
+
+def walk(topology: Topology, between: str = "", **options: object) -> Walk:
+    return Walk(topology, tuple(between.split()), tuple(options.items()))
+
+
+SUMS, TREE = walk(PAIR, elements=7, count=3), walk(LEAVES, elements=7, count=3)
+RACK = walk(ODD, elements=7, count=2)
+MAXIMA = walk(PAIR, elements=96, maximum=True)
+FLOATS, WINDOW = walk(PAIR, elements=96, dtype=np.float32), walk(PAIR, elements=32, dtype=np.float32, slots=2)
+ABOVE = walk(LEAVES, elements=96, dtype=np.float32)
+NEXT, LOST = walk(PAIR, "next"), walk(PAIR, "lost")
+
+_AGGREGATION, _PHASE, _ADMISSION = (f"p4/include/{name}.p4" for name in ("aggregation", "phase", "admission"))
+_LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
+_STORE = "if (meta.first == 1) {\n                store"
+_LIFE = "h->job != config->job || h->e1 != (uint8_t)config->life"
+SUM, FLAG = "wrong sum|workers do not agree", "wrong overflow flag"
+PLANTS: dict[str, tuple[Plant, Walk]] = {
+    "the largest exponent is that of the first": (Plant(_AGGREGATION, _LARGEST, "meta.first == 1", SUM), FLOATS),
+    "the largest exponent is that of the last": (Plant(_AGGREGATION, _LARGEST, "true", SUM), FLOATS),
+    "the largest exponent is the smallest": (
+        Plant(_AGGREGATION, _LARGEST, _LARGEST.replace(" > ", " < "), SUM), FLOATS),
+    "the largest exponent may be that of an earlier phase": (
+        Plant(_AGGREGATION, _LARGEST, "hdr.exponents.e0 > (int<8>)largest0", SUM), FLOATS),
+    "a result has the exponent of the other version": (
+        Plant(_AGGREGATION, "exponents0.read(largest0, meta.row)", "exponents0.read(largest0, meta.row ^ 1)", SUM), FLOATS),
+    "a result has the exponent of another slot": (
+        Plant(_AGGREGATION, "hdr.exponents.e0 = (int<8>)largest0;",
+              "exponents0.read(largest0, meta.row ^ 2); hdr.exponents.e0 = (int<8>)largest0;", SUM), WINDOW),
+    "a result has the sender's exponent": (
+        Plant(_AGGREGATION, "hdr.exponents.e0 = (int<8>)largest0;", "", SUM), FLOATS),
+    "a switch below the root answers with its own exponent": (
+        Plant(_AGGREGATION, "if (meta.repeated == 0) {\n            if",
+              "if (meta.repeated == 0 && meta.worker != 0) {\n            if", SUM), ABOVE),
+    "an overflow at a switch below is lost": (
+        Plant(_AGGREGATION, "overflow = overflow | (bit<32>)hdr.switchml.overflow << 31;", "", FLAG), RACK),
+    "an overflow is lost on the answer": (
+        Plant(_AGGREGATION, "hdr.switchml.overflow = overflow[31:31];", "hdr.switchml.overflow = 0;", FLAG), SUMS),
+    "an overflow of an earlier phase is told": (
+        Plant(_AGGREGATION, "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "", FLAG), SUMS),
+    "an overflow above is not told below": (
+        Plant(_AGGREGATION, "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "overflows.write(meta.row, 0);",
+              FLAG), TREE),
+    "only the last value's overflow is told": (
+        Plant(_AGGREGATION, "overflow = overflow | ((old ^ sum)", "overflow = ((old ^ sum)", FLAG), SUMS),
+    "maxima are added": (Plant(_AGGREGATION, "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false", SUM), MAXIMA),
+    "maxima are compared without their signs": (
+        Plant(_AGGREGATION, "(int<32>)old > (int<32>)hdr.values", "old > hdr.values", SUM), MAXIMA),
+    "a maximum may be that of an earlier phase": (
+        Plant(_AGGREGATION, "if (meta.first == 1) {\n                store();\n            } else if (meta.repeated == 0)",
+              "if (meta.first == 1 && hdr.switchml.msg_type != SWITCHML_MAXIMUM) {\n                store();\n            } else "
+              "if (meta.repeated == 0)", SUM), MAXIMA),
+    "incarnations are not compared": (
+        Plant(_PHASE, "incarnation == meta.incarnation && seen != 0", "seen != 0", f"{SUM}|does not finish"), LOST),
+    "switches do not compare lives": (
+        Plant(_ADMISSION, "meta.strict == 1 && (bit<8>)hdr.exponents.e1 != own_life", "false", SUM), NEXT),
+    "workers do not compare lives": (
+        Plant("host/frame.c", _LIFE, "h->job != config->job", f"{SUM}|{FLAG}|failed", also=((".e1 = 0xff,", ".e1 = 0,"),)), NEXT),
+    "workers take a result of another phase": (
+        Plant("host/switchml.c", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", SUM),
+        walk(PAIR, elements=96)),
+    "workers do not wait for a block's exponent": (
+        Plant("host/switchml.c", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY", SUM),
+        WINDOW),
+}  # fmt: skip
+
+
+def find(name: str) -> Report:
+    """The walk that must find the defect."""
+    plant, at = PLANTS[name]
+    with tempfile.TemporaryDirectory() as folder, planted(plant, Path(folder)) as p4:
+        return at.explorer(p4).saturate(max_states=STATES)
+
+
+def plant(name: str) -> Plant:
+    """Of this name."""
+    return PLANTS[name][0]
+
+
+def said(report: Report) -> str:
+    """A line about it."""
+    return f"{report.violation or 'nothing'}, {report.states:,} states"

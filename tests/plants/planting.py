@@ -1,0 +1,150 @@
+"""A defect in a copy of one source file, and the copy in the original's place for as long as a walk or a run takes.
+
+    with planted(plant, folder) as p4:
+        program = compile_program(p4 / "switchml.p4", ...)      # everything else is imported as ever
+
+A file of p4/ is changed in a copy of that folder. One of host/ is compiled again: with the worker that it is a part of, which
+is what the protocol's name means then, or with the parameter server. A module of ina/ is executed again, and its functions and
+methods take the places of those of the same names.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from unittest.mock import patch
+
+from cffi import FFI
+
+from ina import native, paths
+from ina.compiler.cc import shared_object
+from ina.emulator import servers
+from ina.native import ffi, lib
+from ina.transport import protocols
+
+FLAGS = ["-std=gnu11", "-O1", "-march=native"]
+SERVER = ("ps.c", "ps_jobs.c")
+SERVER_CALLS = """
+    void *ina_ps_jobs_create(void);
+    void ina_ps_jobs_destroy(void *jobs);
+    int ina_ps_jobs_add(void *jobs, const void *config, uint64_t now);
+    int ina_ps_jobs_remove(void *jobs, uint32_t job);
+    int ina_ps_jobs_stats(const void *jobs, uint32_t job, void *stats);
+    extern char ina_ps_machine;
+"""
+
+
+@dataclass(frozen=True)
+class Plant:
+    """In ``file``, from the checkout's root, ``old`` becomes ``new``, and so do the further pairs of ``also``; each is there
+    once. ``found``: what is said then, a regular expression."""
+
+    file: str
+    old: str
+    new: str
+    found: str = "."
+    also: tuple[tuple[str, str], ...] = ()
+    protocol: str = "switchml"
+
+    def text(self) -> str:
+        """Of the file, with the defect. Raises ValueError: the code has changed, and the plant must follow."""
+        text = (paths.root() / self.file).read_text()
+        for old, new in ((self.old, self.new), *self.also):
+            if text.count(old) != 1:
+                raise ValueError(f"{self.file}: {old!r} is there {text.count(old)} times; the plant must follow the code")
+            text = text.replace(old, new)
+        return text
+
+
+@contextmanager
+def planted(plant: Plant, folder: Path) -> Iterator[Path]:
+    """The folder of the switch programs while the defect is there. ``folder``: an empty one, for copies."""
+    file = Path(plant.file)
+    with ExitStack() as stack:
+        if file.parts[0] == "p4":
+            copy = shutil.copytree(paths.p4_dir(), folder / "p4")
+            (folder / file).write_text(plant.text())
+            yield copy
+            return
+        if file.parts[0] == "host":
+            stack.enter_context(_compiled(plant, folder))
+        else:
+            stack.enter_context(_executed(plant, folder))
+        yield paths.p4_dir()
+
+
+# ---- in C
+
+
+def _compiled(plant: Plant, folder: Path):
+    name = Path(plant.file).name
+    copy = shutil.copytree(paths.root() / "host", folder / "host", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    (copy / name).write_text(plant.text())
+    if name in SERVER:
+        return patch.object(servers, "lib", _server([copy / each for each in SERVER]))
+    return patch.object(protocols, "named", _worker(copy, name, plant.protocol))
+
+
+def _worker(copy: Path, name: str, protocol: str):
+    """``protocols.named`` by which ``protocol`` is the worker of the copy."""
+    source = copy / f"{protocol}.c"
+    if name != source.name:  # what the worker calls is its own then
+        source.write_text(f'{source.read_text()}\n#include "{name}"\n')
+    error = ffi.new("char[]", 512)
+    built = shared_object(f"planted-{protocol}", FLAGS, [source], [native.PATH])
+    machine = lib.ina_protocol_load(str(built).encode(), f"ina_{protocol}".encode(), error, 512)
+    assert machine != ffi.NULL, ffi.string(error)
+    named = protocols.named
+    return lambda name: machine if name == protocol else named(name)
+
+
+class _Server:
+    """The parameter server of a copy: what ``ina.native.lib`` has of it."""
+
+    INA_BITMAP_WORKERS = lib.INA_BITMAP_WORKERS
+
+    def __init__(self, path: Path):
+        calls = FFI()
+        calls.cdef(SERVER_CALLS)
+        self._lib = calls.dlopen(str(path))
+        machine = calls.addressof(self._lib, "ina_ps_machine")
+        self.ina_ps_machine = ffi.cast("struct ina_protocol *", machine)[0]
+
+    def __getattr__(self, name: str):
+        return getattr(self._lib, name)
+
+
+def _server(sources: list[Path]) -> _Server:
+    return _Server(shared_object("planted-ps", [*FLAGS, "-Wl,-Bsymbolic"], sources, [native.PATH]))
+
+
+# ---- in Python
+
+
+@contextmanager
+def _executed(plant: Plant, folder: Path) -> Iterator[None]:
+    """The functions, methods and constants of the module that ``plant.file`` is are those of the changed copy."""
+    name = ".".join(Path(plant.file).with_suffix("").parts)
+    original, copy = import_module(name), folder / Path(plant.file).name
+    copy.write_text(plant.text())
+    spec = spec_from_file_location(f"planted_{copy.stem}", copy)
+    module = sys.modules[spec.name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with ExitStack() as stack:
+        stack.callback(sys.modules.pop, spec.name)
+        for key, value in list(vars(module).items()):
+            own, there = getattr(value, "__module__", None) == spec.name, getattr(original, key, None)
+            if own and isinstance(value, type):
+                for attribute, member in vars(value).items():
+                    if callable(member) or isinstance(member, (property, staticmethod, classmethod)):
+                        stack.enter_context(patch.object(there, attribute, member))
+                setattr(module, key, there)  # so that others still know what it raises and makes
+            elif own and callable(value):
+                stack.enter_context(patch.object(original, key, value))
+        yield
