@@ -269,9 +269,9 @@ class GlooWork(LazyWork):
             try:
                 self._work.wait(timedelta(seconds=seconds))
             except RuntimeError:
-                if self._work.is_completed():
-                    raise
-                return False
+                if not self._work.is_completed():
+                    return False
+                self._work.wait()  # perhaps it has ended since the wait ran out of time: how, only a new wait says
         with torch.no_grad():
             for tensor, copy in self._copies:
                 tensor.copy_(copy)
