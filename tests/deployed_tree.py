@@ -3,6 +3,7 @@ server; hosts are ports of the leaves that this process holds, too. `ina` drives
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import socket
@@ -23,7 +24,7 @@ from ina.control.client import Client
 from ina.control.forwarder import NAP, Cable
 from ina.switch import Switch
 from ina.transport import Endpoint, WorkerConfig
-from ina.transport.ports import Faults, Port
+from ina.transport.ports import Faults, Port, create_bells, create_segment, open_shared
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAME = 1518
@@ -119,6 +120,24 @@ class Process:
             self.end()
 
 
+class Host:
+    """A host's link to its leaf. As a card in a machine it can be opened again, once who had it has closed it."""
+
+    def __init__(self) -> None:
+        self._memory, self._bells = create_segment(1024, FRAME), create_bells()
+
+    def switch_end(self) -> Port:
+        return open_shared(self._memory, 0, *self._bells.of(0))
+
+    def open(self) -> Port:
+        return open_shared(self._memory, 1, *self._bells.of(1))
+
+    def close(self) -> None:
+        """Ports that were opened stay."""
+        self._bells.close()
+        os.close(self._memory)
+
+
 class Tree:
     """`roots` above two leaves, with servers 1 to 4 and 5 to 8; the cable from leaf1 to the first root is lossy where `loss` is
     not 0."""
@@ -128,7 +147,7 @@ class Tree:
         self.names = ["leaf1", "leaf2", *("root", "root2")[:roots]]
         self.socket = str(folder / "controller")
         self._stack = ExitStack()
-        self.hosts: dict[int, Cable] = {}
+        self.hosts: dict[int, Host] = {}
         self.switches: dict[str, Switch] = {}
         self.servers: dict[str, Server] = {}
         self.proxies: dict[str, Proxy] = {}
@@ -141,9 +160,9 @@ class Tree:
             for name in self.names:
                 self.switches[name] = Switch(built.so_path, pipes=2)
             for n in range(1, 2 * HOSTS + 1):
-                self.hosts[n] = Cable(FRAME)
+                self.hosts[n] = Host()
                 self._stack.callback(self.hosts[n].close)
-                self._plug(f"leaf{(n - 1) // HOSTS + 1}", f"{(n - 1) % HOSTS + 1}/0", self.hosts[n].open(0))
+                self._plug(f"leaf{(n - 1) // HOSTS + 1}", f"{(n - 1) % HOSTS + 1}/0", self.hosts[n].switch_end())
             for up, root in enumerate(self.names[2:]):
                 for leaf in (1, 2):
                     ends = f"leaf{leaf}:{31 + up}/0", f"{root}:{leaf}/0"
@@ -232,7 +251,7 @@ class Workers:
                     worker=a.worker, workers=len(hosts), job=a.number, life=a.life, slots=a.slots,
                     values=a.values, address=a.address, switch=a.switch, rto_min=10e-3, timeout=60.0)  # fmt: skip
                 alive = self.clients[a.worker].fileno() if watched else -1
-                self.endpoints.append(Endpoint(config, tree.hosts[host].open(1), alive))
+                self.endpoints.append(Endpoint(config, tree.hosts[host].open(), alive))
                 self.incarnation = a.incarnation
         except BaseException:
             self.close()

@@ -188,7 +188,7 @@ def test_a_job_goes_on_over_another_root(make, begin, monkeypatch):
 
     tree, store, jobs = make(roots=2), torch.distributed.HashStore(), []
     controller = begin(tree.controller())
-    monkeypatch.setattr(backend, "open_worker_port", lambda a, faults=None, own=None: tree.hosts[1 + 4 * a.worker].open(1))
+    monkeypatch.setattr(backend, "open_worker_port", lambda a, faults=None, own=None: tree.hosts[1 + 4 * a.worker].open())
     settings = Settings(program=paths.p4_dir() / "tofino" / "switchml.p4", protocol="switchml", switch=tree.socket)
     try:
         for rank in range(2):

@@ -15,6 +15,7 @@ from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ina.control.forwarder import Cable
 from ina.native import ffi, lib
 from ina.transport import ports
 
@@ -420,3 +421,14 @@ def test_ring_is_clean_under_the_thread_sanitizer(tmp_path):
     need("cc", "thread-sanitizer")
     # -Wno-tsan: it does not model fences. They order who sleeps and who rings; data is ordered by acquire and release.
     run_c(tmp_path, "ring_threads", "-fsanitize=thread", "-Wno-tsan", arguments=["20000"])
+
+
+def test_an_end_of_a_cable_that_is_taken_says_so():
+    cable = Cable(512)
+    with cable.open(1):
+        with pytest.raises(ValueError, match="side 1 was opened before"):
+            cable.open(1)
+        cable.close()
+        cable.close()
+        with pytest.raises(ValueError, match="side 0 was opened before, or the cable is closed"):
+            cable.open(0)

@@ -78,14 +78,16 @@ class Cable:
         self._ends: list[Port | None] = [*memory_pair(frames, max_frame)]
 
     def open(self, side: int) -> Port:
-        """Once for each side; the port is the caller's."""
+        """Once for each side; the port is the caller's, and when it is closed, this end is gone for good."""
         end, self._ends[side] = self._ends[side], None
-        assert end is not None
+        if end is None:
+            raise ValueError(f"a cable's side {side} was opened before, or the cable is closed: each end has one owner, once")
         return end
 
     def close(self) -> None:
         """Ports that were opened stay."""
-        for end in self._ends:
+        ends, self._ends = self._ends, [None, None]
+        for end in ends:
             if end is not None:
                 end.close()
 
