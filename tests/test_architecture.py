@@ -14,6 +14,7 @@ FLOORS = {
     "bounds": -1,
     "extras": -1,
     "paths": -1,
+    "reasons": -1,
     "_native": -1,
     "native": 0,
     "tokens": 0,
@@ -36,7 +37,7 @@ FLOORS = {
     "__main__": 12,
 }
 # Rooms of one floor do not know each other, and these do not know anything of ina but what stands here.
-ONLY = {"compiler": {"compiler", "paths"}, "paths": set(), "extras": set()}
+ONLY = {"compiler": {"compiler", "paths"}, "paths": set(), "extras": set(), "reasons": set()}
 DOORS = {"_native": "native"}  # the only room that may import this one
 
 SOURCES = sorted((ROOT / "ina").rglob("*.py"))

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from ina.backend.locks import Lock
 from ina.control.client import Client, ControlError
+from ina.reasons import reason
 from ina.transport import Endpoint
 from ina.transport.failover import Movable, MoveFailed
 
@@ -106,17 +107,17 @@ class Keeper:
     def _move(self, movable: Movable) -> None:
         client = self._member.client
         self._moves = len(client.moved)
-        incarnation, reason = client.moved[-1]
+        incarnation, why = client.moved[-1]
         try:
             began = time.monotonic()
             again, copied = self._exchange(movable, f"move/{incarnation}")
         except Superseded:
             return
         except Exception as error:  # whatever it is, nobody may wait for the rest of it
-            self._member.abort(f"ina: {reason}; but it could not: {error}")
+            self._member.abort(f"ina: {why}; but it could not: {reason(error)}")
             movable.give_up()
             return
-        warnings.warn(f"ina: {reason}: {again} parts of tensors begin again, {copied} come from other ranks, after "
+        warnings.warn(f"ina: {why}: {again} parts of tensors begin again, {copied} come from other ranks, after "
                       f"{time.monotonic() - began:.2f} s", RuntimeWarning, stacklevel=2)  # fmt: skip
 
     def _exchange(self, movable: Movable, place: str) -> tuple[int, int]:

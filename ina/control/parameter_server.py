@@ -23,6 +23,7 @@ from collections.abc import Callable
 from ina.control.channel import Channel, ChannelClosed, connect
 from ina.control.messages import printable
 from ina.control.ports import open_offered_port
+from ina.reasons import reason
 from ina.transport import Address, protocols
 from ina.transport.server import Server, ServerConfig
 
@@ -74,7 +75,7 @@ def _answer(server: Server, own: Address, switch: Address, call: dict, say: Call
             return {"jobs": {str(job): server.stats(job) for job in server.jobs}, "port": server.port_stats}
         return {"error": f"unknown call {what!r}"}
     except (KeyError, TypeError, ValueError, OSError) as error:
-        return {"error": f"{what}: {error}"}
+        return {"error": f"{what}: {reason(error)}"}
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:

@@ -43,6 +43,7 @@ from ina.control.peers import greeting, peer
 from ina.control.service import DEFAULT_SLOTS, Service, Session
 from ina.control.state import StateFile
 from ina.control.upstream import Upstream
+from ina.reasons import reason
 
 HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
 HEADROOM = 64  # descriptors that no connection gets: for ports of workers, the state file, switches
@@ -388,7 +389,7 @@ def main(argv: list[str] | None = None) -> int:
 
             host = EmbeddedSwitch(program, defines)
     except Exception as error:  # told to every client: they must not be left with a connection that says nothing
-        failure = f"the switch process cannot run {args.program}: {error}"
+        failure = f"the switch process cannot run {args.program}: {reason(error)}"
         log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, OSError)))
         if args.starter_fd < 0:
             return 1

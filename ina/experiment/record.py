@@ -27,6 +27,7 @@ from ina import paths
 from ina.compiler.build import source_hash
 from ina.compiler.preprocess import preprocess
 from ina.experiment.config import Keys, from_dict
+from ina.reasons import reason
 
 SCHEMA = 2
 ERROR = "error.txt"
@@ -287,14 +288,14 @@ def new_folder(root: Path, name: str) -> Path:
 @contextmanager
 def reasoned(folder: Path) -> Iterator[None]:
     """What goes wrong meanwhile is in the folder, too, until it goes right: who finds it knows why it is empty."""
-    reason = folder / ERROR
+    path = folder / ERROR
     try:
         yield
     except Exception as error:
         with suppress(OSError):  # no room left, perhaps
-            reason.write_text(f"{error}\n")
+            path.write_text(f"{reason(error)}\n")
         raise
-    reason.unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def write_json(target: Path, value: object) -> None:

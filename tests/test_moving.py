@@ -1,0 +1,39 @@
+"""A rank's move to other switches that does not succeed: its job is over, at once, and its text says why."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="the back end needs torch")
+
+from ina.backend.moving import Keeper  # noqa: E402
+from ina.control.client import ControlError  # noqa: E402
+
+
+@pytest.mark.parametrize("error, text", [
+    (ControlError("full", "switch root2 has no slot left"), "switch root2 has no slot left"),
+    (AssertionError(), "AssertionError"),
+    (KeyError("slots"), "KeyError: 'slots'"),
+])  # fmt: skip
+def test_a_move_that_fails_says_why(error, text):
+    def reopen():
+        raise error
+
+    over, ends, ours = [], threading.Event(), socket.socketpair()
+    client = SimpleNamespace(fileno=ours[0].fileno, moved=[(7, "switch root is lost; the job goes on over root2")], failure="",
+                             gone=False, poll=lambda: "")  # fmt: skip
+    member = SimpleNamespace(rank=0, size=1, client=client, lock=threading.Lock(), reopen=reopen, abort=over.append)
+    movable = SimpleNamespace(halt=lambda: {"next": 0, "parts": {}}, give=lambda rank, reports: {}, wanted=lambda reports: [],
+                              resume=None, give_up=ends.set)  # fmt: skip
+    keeper = Keeper(member, movable, torch.distributed.HashStore(), comes_back=False)
+    try:
+        assert ends.wait(20)
+        assert over == [f"ina: switch root is lost; the job goes on over root2; but it could not: {text}"]
+    finally:
+        keeper.close()
+        for end in ours:
+            end.close()
