@@ -14,6 +14,8 @@ from ina.transport import JobAborted
 from ina.transport.errors import event_from_c
 from ina.transport.failover import LEAST, Movable, MoveFailed, bounds_of, compare
 
+SLOTS, VALUES = 8, 256
+
 
 class FakeSwitch:
     """Sums what all its machines have submitted in the same order. Each machine gets results when the test says so."""
@@ -22,11 +24,21 @@ class FakeSwitch:
         self.machines = [FakeMachine(self) for _ in range(workers)]
 
     def complete(self, worker, ticket):
-        """Worker ``worker`` gets its result number ``ticket``, if all have submitted it."""
-        if all(len(machine.submitted) > ticket for machine in self.machines):
+        """Worker ``worker`` gets its result number ``ticket``, if all have sent all of its packets: each has submitted it, and
+        has the result that was in the slot before."""
+        if all(len(machine.submitted) > ticket and machine.finished >= self.before(ticket) for machine in self.machines):
             source = [machine.submitted[ticket][0] for machine in self.machines]
             self.machines[worker].submitted[ticket][1][:] = sum(source)
             self.machines[worker].finished.add(ticket)
+
+    def before(self, ticket):
+        """Tickets whose last packet is a window or more before that of ``ticket``."""
+        packets, tickets = 0, set()
+        for earlier in reversed(range(ticket)):
+            packets += 1 + self.machines[0].submitted[earlier + 1][0].size // VALUES
+            if packets >= SLOTS:
+                tickets.add(earlier)
+        return tickets
 
 
 class FakeMachine:
@@ -83,7 +95,7 @@ def test_sums_are_right_wherever_the_switch_fails(data):
     """Any number of tensors and workers, any results delivered, several moves; callers change what they have got."""
     workers = data.draw(st.integers(1, 4), "workers")
     switch = FakeSwitch(workers)
-    movable = [Movable(machine, slots=8, values=256) for machine in switch.machines]
+    movable = [Movable(machine, slots=SLOTS, values=VALUES) for machine in switch.machines]
     sent = [0] * workers
     got = [set() for _ in range(workers)]
     arrays = [tensors(number, workers, LEAST * 2 + 5) for number in range(4)]
@@ -108,9 +120,10 @@ def test_sums_are_right_wherever_the_switch_fails(data):
         for number in range(sent[worker], len(arrays)):
             movable[worker].submit(arrays[number][worker], arrays[number][worker])
             sent[worker] += 1
-    for worker in range(workers):
-        for ticket in range(len(switch.machines[worker].submitted)):
+    for ticket in range(len(switch.machines[0].submitted)):
+        for worker in range(workers):
             switch.complete(worker, ticket)
+    for worker in range(workers):
         take(movable, arrays, expected, sent, got, worker)
         assert len(got[worker]) == len(arrays)
 
@@ -128,7 +141,7 @@ def take(movable, arrays, expected, sent, got, worker):
 
 def test_only_what_is_lost_begins_again():
     switch = FakeSwitch(2)
-    movable = [Movable(machine, slots=8, values=256) for machine in switch.machines]
+    movable = [Movable(machine, slots=SLOTS, values=VALUES) for machine in switch.machines]
     arrays = tensors(0, 2, 4 * LEAST)
     for worker, array in zip(movable, arrays, strict=True):
         worker.submit(array, array)
@@ -142,7 +155,7 @@ def test_only_what_is_lost_begins_again():
 
 def test_results_are_thrown_away_when_all_must_have_them():
     switch = FakeSwitch(1)
-    worker = Movable(switch.machines[0], slots=8, values=256)
+    worker = Movable(switch.machines[0], slots=SLOTS, values=VALUES)
     for number in range(40):
         worker.wait(done(worker, switch, np.zeros(256 * 4, np.int32)), 1)
         assert len(worker._tensors) <= 5, number
@@ -178,7 +191,7 @@ def test_parts_are_whole_blocks(count):
 
 def test_who_waits_meanwhile_gets_the_sum_of_the_new_switch():
     switch, new = FakeSwitch(1), FakeSwitch(1)
-    worker = Movable(switch.machines[0], slots=8, values=256)
+    worker = Movable(switch.machines[0], slots=SLOTS, values=VALUES)
     array = np.full(10, 7, np.int32)
     number = worker.submit(array, array)
     report = worker.halt()
