@@ -36,8 +36,11 @@ def values(dtype: torch.dtype, count: int, *seed: int) -> torch.Tensor:
 
 
 def exact(op, tensors: list[torch.Tensor]) -> torch.Tensor:
-    """In int64 (modulo 2^64), float64 or complex128."""
+    """Integers: sums in int64 (modulo 2^64), averages by docs/torch.md; others in float64 or complex128."""
     dtype = tensors[0].dtype
+    if op == R.AVG and dtype in INTEGERS:
+        n, totals = len(tensors), map(sum, zip(*(tensor.tolist() for tensor in tensors), strict=True))
+        return torch.tensor([total // n if total >= 0 else -(-total // n) for total in totals], dtype=torch.int64)
     wide = torch.int64 if dtype in INTEGERS else torch.complex128 if dtype == torch.complex64 else torch.float64
     if dtype == torch.bool:
         stacked = torch.stack(tensors)
@@ -48,11 +51,7 @@ def exact(op, tensors: list[torch.Tensor]) -> torch.Tensor:
     if op == R.MIN:
         return stacked.amin(0)
     total = stacked.sum(0)
-    if op == R.AVG:
-        if dtype in INTEGERS:  # of the sum as the type has it
-            return torch.div(total.to(dtype).to(torch.int64), len(tensors), rounding_mode="trunc")
-        return total / len(tensors)
-    return total
+    return total / len(tensors) if op == R.AVG else total
 
 
 def check(what: str, got: torch.Tensor, wanted: torch.Tensor, tensors: list[torch.Tensor] | None = None) -> None:
@@ -129,13 +128,13 @@ class Sequence:
         self.later(drawn, work, lambda: check(what, mine, exact(op, everyone), None if op in (R.MAX, R.MIN) else everyone))
 
     def reduce(self, drawn, step, group, members, count, _):
-        root = drawn.choice(members)
-        everyone = self.tensors(drawn, (torch.int32, torch.int64, torch.float32), count, step, members)
+        root, op = drawn.choice(members), drawn.choice((R.SUM, R.AVG))
+        everyone = self.tensors(drawn, (*INTEGERS, torch.float32), count, step, members)
         before = everyone[members.index(self.rank)]
         mine = before.clone()
-        work = dist.reduce(mine, root, group=group, async_op=True)
-        wanted = exact(R.SUM, everyone) if root == self.rank else before
-        what = f"seed {self.seed}, step {step}: reduce of {count} {mine.dtype} to {root} of {members}"
+        work = dist.reduce(mine, root, op=op, group=group, async_op=True)
+        wanted = exact(op, everyone) if root == self.rank else before
+        what = f"seed {self.seed}, step {step}: reduce {op} of {count} {mine.dtype} to {root} of {members}"
         self.later(drawn, work, lambda: check(what, mine, wanted, everyone if root == self.rank else None))
 
     def broadcast(self, drawn, step, group, members, count, _):
@@ -162,13 +161,12 @@ class Sequence:
         self.later(drawn, work, lambda: check(what, whole, torch.cat(everyone)))
 
     def reduce_scatter(self, drawn, step, group, members, count, _):
-        n, at = len(members), members.index(self.rank)
-        everyone = self.tensors(drawn, (torch.int32, torch.int64, torch.uint8, torch.float32, torch.bfloat16),
-                                max(count, 4) * n, step, members)
+        n, at, op = len(members), members.index(self.rank), drawn.choice((R.SUM, R.AVG))
+        everyone = self.tensors(drawn, (*INTEGERS, torch.float32, torch.bfloat16), max(count, 4) * n, step, members)
         part = torch.empty(max(count, 4), dtype=everyone[0].dtype)
-        work = dist.reduce_scatter_tensor(part, everyone[at].clone(), group=group, async_op=True)
-        wanted = exact(R.SUM, everyone)[at * len(part) : (at + 1) * len(part)]
-        what = f"seed {self.seed}, step {step}: reduce_scatter of {count} {part.dtype} in {members}"
+        work = dist.reduce_scatter_tensor(part, everyone[at].clone(), op=op, group=group, async_op=True)
+        wanted = exact(op, everyone)[at * len(part) : (at + 1) * len(part)]
+        what = f"seed {self.seed}, step {step}: reduce_scatter {op} of {count} {part.dtype} in {members}"
         self.later(drawn, work, lambda: check(what, part, wanted, everyone))
 
     def barrier(self, drawn, step, group, *_):

@@ -251,6 +251,72 @@ dist.destroy_process_group()
 """
 
 
+AVERAGES = """
+R = dist.ReduceOp
+def averages(group, n, at):
+    for dtype in (torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64):
+        low, high = torch.iinfo(dtype).min, torch.iinfo(dtype).max
+        columns = [[high - r for r in range(3)], [low + r for r in range(3)], [high, low, 1], [0, 0, 5], [7, 2, 2],
+                   [max(low, -1), 0, 0], [max(low, -7), max(low, -2), 1], [high - 1, high, high]]
+        totals = [sum(column[:n]) for column in columns]
+        wanted = [total // n if total >= 0 else -(-total // n) for total in totals]
+        def mine(): return torch.tensor([column[at] for column in columns], dtype=dtype)
+        got = {"all_reduce": mine(), "strided": mine().repeat_interleave(2)[::2], "coalesced": mine(), "async": mine()}
+        dist.all_reduce(got["all_reduce"], op=R.AVG, group=group)
+        dist.all_reduce(got["strided"], op=R.AVG, group=group)
+        dist.all_reduce_coalesced([got["coalesced"]], op=R.AVG, group=group)
+        dist.all_reduce(got["async"], op=R.AVG, group=group, async_op=True).get_future().wait()
+        with dist._coalescing_manager(group=group):
+            for tensor in (managed := [mine(), mine()]): dist.all_reduce(tensor, op=R.AVG, group=group)
+        root = dist.get_global_rank(group, n - 1)
+        tensor = mine(); dist.reduce(tensor, root, op=R.AVG, group=group)
+        if at == n - 1: got["reduce"] = tensor
+        else: assert tensor.tolist() == mine().tolist(), dtype
+        parts = [torch.zeros(len(wanted), dtype=dtype) for _ in range(4)]
+        dist.reduce_scatter_tensor(parts[0], mine().repeat(n), op=R.AVG, group=group)
+        dist.reduce_scatter(parts[1], [mine() for _ in range(n)], op=R.AVG, group=group)
+        with dist._coalescing_manager(group=group):
+            for part in parts[2:]: dist.reduce_scatter_tensor(part, mine().repeat(n), op=R.AVG, group=group)
+        got |= {f"managed {i}": tensor for i, tensor in enumerate(managed)}
+        got |= {f"reduce_scatter {i}": part for i, part in enumerate(parts)}
+        for name, tensor in got.items(): assert tensor.tolist() == wanted, (n, dtype, name, tensor.tolist(), wanted)
+        dist.all_reduce(torch.zeros(0, dtype=dtype), op=R.AVG, group=group)
+    try: dist.all_reduce(torch.ones(3, dtype=torch.bool), op=R.AVG, group=group)
+    except TypeError as error: say(bool=str(error))
+    total = torch.ones(3); dist.all_reduce(total, group=group); assert total.tolist() == [n] * 3
+"""
+
+
+def test_averages_of_integers_are_exact_in_every_collective(tmp_path, protocol):
+    for said in succeed(run(tmp_path, 3, AVERAGES + """
+rank, n = start()
+averages(dist.group.WORLD, n, rank)
+say(stats=ina.backend.stats())
+dist.destroy_process_group()
+""", INA_PROTOCOL=protocol, INA_VALUES="256")):
+        assert "AVG of bool: expected numbers" in said["bool"]
+        assert not said["stats"]["reasons"] and not any(ways["gloo"] for ways in said["stats"]["calls"].values())
+
+
+def test_averages_of_integers_are_the_same_in_groups_that_go_to_gloo(tmp_path):
+    for said in succeed(run(tmp_path, 3, AVERAGES + """
+import dataclasses
+from ina.backend.settings import Settings
+small = dataclasses.replace(Settings.read(), pool=64)
+Settings.read = classmethod(lambda cls, options: small)
+rank, n = start()
+dist.barrier()
+refused, alone = dist.new_group([0, 1, 2]), [dist.new_group([r]) for r in range(n)][rank]
+averages(refused, n, rank)
+averages(alone, 1, 0)
+say(stats=ina.backend.stats())
+dist.destroy_process_group()
+""", INA_SLOTS="64")):
+        assert "AVG of bool: expected numbers" in said["bool"]
+        reasons = said["stats"]["reasons"]
+        assert reasons["reduce: refused by the switch"] == reasons["reduce: one rank"] == 5, reasons
+
+
 def test_every_collective(tmp_path):
     for each in succeed(run(tmp_path, 3, COLLECTIVES)):
         through = each["through_switch"]

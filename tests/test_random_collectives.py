@@ -54,8 +54,8 @@ def part(source, result, size, average, factor=None, start=0):  # of a reduce-sc
 def divided(source, result, size, average, factor=None, start=0):  # by one rank too few
     fewer = average and source.dtype in judge.INTEGERS
     return kept["reduction"](source, result, size - fewer, average, factor, start)
-def signs(flat):  # of small integers
-    return kept["_encode"](flat.abs() if flat.dtype == torch.int8 else flat)
+def signs(flat, words):  # of small integers
+    return kept["_encode"](flat.abs() if flat.dtype == torch.int8 else flat, words)
 judge.Sequence.objects = judge.Sequence.settle  # whose sizes a planted defect would make huge
 for name, what in (("_decode", limbs), ("_decode", rounded), ("_unkey", order), ("placement", shifted), ("reduction", part),
                    ("reduction", divided), ("_encode", signs)):

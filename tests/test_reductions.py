@@ -60,6 +60,8 @@ objects = [None] * n; dist.all_gather_object(objects, {"rank": rank}); assert ob
 for op, wanted in ((dist.ReduceOp.SUM, n * (n + 1) // 2), (dist.ReduceOp.MAX, n), (dist.ReduceOp.MIN, 1)):
     tensor = torch.full((500,), rank + 1); dist.all_reduce(tensor, op=op); assert (tensor == wanted).all(), (op, tensor)
 tensor = torch.full((500,), rank + 1).int(); dist.all_reduce(tensor, op=dist.ReduceOp.MAX); assert (tensor == n).all()
+tensor = torch.full((500,), 127 - 2 * rank).to(torch.int8); dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+assert (tensor == 126).all()
 dist.barrier()
 for dtype in (torch.int32, torch.float32):
     own = torch.arange(700).sub(350).mul(rank * 2 - 1).to(dtype)

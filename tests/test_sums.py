@@ -97,23 +97,48 @@ def test_extremum_is_exact(dtype, n, count, seed, largest, special):
     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(sources, kept, strict=True)), "inputs changed"
 
 
-def test_bool_is_any_and_averages_round_towards_zero():
+def test_bool_is_any_and_has_no_average():
     ranks = [torch.tensor([False, True, False]), torch.tensor([False, True, True])]
     switch([reduction(t, t, 2, average=False) for t in ranks])
     assert ranks[0].tolist() == ranks[1].tolist() == [False, True, True]
-    ranks = [torch.tensor([-7, 7], dtype=torch.int64), torch.tensor([-2, 2], dtype=torch.int64)]
-    switch([reduction(t, t, 2, average=True) for t in ranks])
-    assert ranks[0].tolist() == [-4, 4]
+    with pytest.raises(TypeError, match="AVG of bool: expected numbers"):
+        reduction(ranks[0], ranks[0], 2, average=True)
 
 
 @pytest.mark.parametrize(("dtype", "values", "expected"), [
     (torch.uint8, (251, 64, 177), 164), (torch.int8, (-59, -123, 53), -43), (torch.int16, (-32768, -32768, -32767), -32767),
-    (torch.int32, (-7, -8, 2), -4),
+    (torch.int32, (-7, -8, 2), -4), (torch.int32, (2**31 - 1, 2**31 - 1, 2**31 - 3), 2**31 - 2),
+    (torch.int32, (-(2**31), -(2**31), -(2**31) + 1), -(2**31) + 1), (torch.int64, (-7, -2, 1), -2), (torch.int64, (7, 2, -1), 2),
+    (torch.int64, (2**63 - 1, 2**63 - 1, 2**63 - 3), 2**63 - 2), (torch.int64, (-(2**63),) * 3, -(2**63)),
 ])  # fmt: skip
 def test_an_average_is_right_although_the_sum_does_not_fit_the_type(dtype, values, expected):
     ranks = [torch.tensor([value], dtype=dtype) for value in values]
     switch([reduction(t, t, 3, average=True) for t in ranks])
     assert [t.item() for t in ranks] == [expected] * 3
+
+
+@given(dtype=st.sampled_from(INTEGERS), n=st.integers(1, 32), count=st.integers(0, 9), seed=st.integers(0, 2**32),
+       extreme=st.booleans(), lies=st.sampled_from(["in place", "strided", "apart", "part"]))  # fmt: skip
+@settings(max_examples=150, deadline=None)
+def test_averages_of_integers_are_exact_and_rounded_towards_zero(dtype, n, count, seed, extreme, lies):
+    generator = np.random.default_rng(seed)
+    sources = [random(dtype, [count], generator) for _ in range(n)]
+    if extreme:  # near the ends of the type, where every sum is beyond it
+        info = torch.iinfo(dtype)
+        sources = [torch.where(s % 3 == 0, info.min + s % 3, info.max - s % 5).to(dtype) for s in sources]
+    totals = [sum(values) for values in zip(*(s.tolist() for s in sources), strict=True)]
+    expected = [total // n if total >= 0 else -(-total // n) for total in totals]
+    start = 0
+    if lies == "strided":
+        sources = [s.repeat_interleave(2)[::2] for s in sources]
+    results = sources if lies in ("in place", "strided") else [torch.empty_like(s) for s in sources]
+    if lies == "part":
+        start = count // 3
+        results, expected = [r[start : start + count // 2] for r in results], expected[start : start + count // 2]
+    kept = [s.clone() for s in sources]
+    switch([reduction(s, r, n, average=True, start=start) for s, r in zip(sources, results, strict=True)])
+    assert all(r.tolist() == expected for r in results)
+    assert results is sources or all(torch.equal(a, b) for a, b in zip(sources, kept, strict=True)), "inputs changed"
 
 
 @pytest.mark.parametrize("lies", [lambda t: t, lambda t: torch._neg_view(-t), lambda t: t.repeat_interleave(2)[::2]],

@@ -16,7 +16,7 @@ import functools
 import itertools
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from weakref import WeakSet
 
@@ -277,9 +277,12 @@ class InaProcessGroup(dist.ProcessGroup):
                 sums.extremum(source, result, largest, start) if extremum else
                 sums.reduction(source, result, self.size(), average, factor, start))]  # fmt: skip
 
+        outputs = [result for result in results if result is not None]
+        if average and (reason := self._why_not([])):  # of integers: others have been delegated
+            return self._average_through_gloo(collective, outputs, encode, opts, reason)
         agreed = f"{_name(opts.reduceOp)} of {_dtypes(sources)}"
         agreed += "" if root is None else f" to {root}"
-        return self._through_switch(collective, [r for r in results if r is not None], encode, opts, agreed)
+        return self._through_switch(collective, outputs, encode, opts, agreed)
 
     def _through_switch(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]], opts,
                         agreed: str):
@@ -301,6 +304,8 @@ class InaProcessGroup(dist.ProcessGroup):
         for tensor in tensors:
             if not (sums.ordered if extremum else sums.summable)(tensor.dtype):
                 return f"{_name(op)} of {_dtypes([tensor])}"
+        if op == dist.ReduceOp.AVG and all(sums.integral(tensor.dtype) for tensor in tensors):
+            return self._why_not_here(tensors)  # Gloo has no averages of integers: _reduce makes them of its sums
         return self._why_not(tensors, protocols.MAX if extremum else protocols.SUM)
 
     def _why_not(self, tensors: list[torch.Tensor], reduction: int = protocols.SUM) -> str:
@@ -310,9 +315,8 @@ class InaProcessGroup(dist.ProcessGroup):
         Raises RuntimeError when that is over."""
         if self._closed:
             raise RuntimeError(f"ina: group {self.group_name!r} has been destroyed; there are no collectives in it")
-        for tensor in tensors:
-            if tensor.layout != torch.strided or tensor.device.type != "cpu":
-                return f"layout {tensor.layout} on {tensor.device.type}"
+        if reason := self._why_not_here(tensors):
+            return reason
         if not self._refused and self._job is not None and (refusal := self._job.admit()):
             self._refused = "refused by the switch"
             warnings.warn(f"ina: collectives of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=4)
@@ -320,7 +324,26 @@ class InaProcessGroup(dist.ProcessGroup):
             return f"its protocol has no {protocols.REDUCTIONS[reduction]}"
         return self._refused
 
+    def _why_not_here(self, tensors: list[torch.Tensor]) -> str:
+        """The same of the tensors alone, whatever the switch and the protocol have."""
+        for tensor in tensors:
+            if tensor.layout != torch.strided or tensor.device.type != "cpu":
+                return f"layout {tensor.layout} on {tensor.device.type}"
+        return ""
+
     # ---- everything else
+
+    def _average_through_gloo(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]], opts,
+                              reason: str):
+        """What the switch would have added up is added up by Gloo, as int64: the same average to the bit."""
+        with torch.no_grad():
+            parts = encode()
+            whole = torch.cat([torch.zeros(1, dtype=torch.int64), *(part.begin_wide() for part in parts)])  # one at least
+            for part, buffer in zip(parts, whole[1:].split([part.elements for part in parts]), strict=True):
+                part.buffer = buffer
+        COUNTERS.delegated(collective, reason)
+        work = self._inner.allreduce([whole], _options(c10d.AllreduceOptions(), None, opts.timeout))
+        return self._gloo(collective, work, [], outputs, reason, parts)
 
     def _delegate(self, collective: str, args: tuple, reason: str, kwargs: dict | None = None):
         """To Gloo, with contiguous tensors: it sums strided ones wrongly. The first argument is what it writes to."""
@@ -329,13 +352,15 @@ class InaProcessGroup(dist.ProcessGroup):
         args = tuple(_contiguous(arg, copies if i == 0 and collective != "send" else []) for i, arg in enumerate(args))
         return self._gloo(collective, getattr(self._inner, collective)(*args, **(kwargs or {})), copies, _flat(args[:1]), reason)
 
-    def _gloo(self, collective: str, work, copies: list, outputs: list[torch.Tensor], reason: str):
-        """``work``, or where it has to be looked after: one with ``copies`` to be copied back, or whose other ranks may be in a
-        collective through the switch."""
+    def _gloo(self, collective: str, work, copies: list, outputs: list[torch.Tensor], reason: str,
+              parts: Sequence[sums.Sum] = ()):
+        """``work``, or where it has to be looked after: one with ``copies`` to be copied back, ``parts`` to be decoded, or whose
+        other ranks may be in a collective through the switch."""
         agreed = f"{collective} ({reason})" if self._job is not None and not self._refused and collective not in MESSAGES else ""
-        if not copies and not agreed:
+        if not copies and not agreed and not parts:
             return work
-        return GlooWork(self._traffic, work, copies, [tensor for tensor, _ in copies] or outputs, collective, agreed, self._job)
+        outputs = [tensor for tensor, _ in copies] or outputs
+        return GlooWork(self._traffic, work, copies, outputs, collective, agreed, self._job, parts)
 
     def alltoall(self, outputs, inputs, opts=None):
         """Pieces may differ in size, which Gloo knows of one tensor only."""

@@ -16,8 +16,10 @@ bool                   int32                        whether any rank had True
 int64                  three int32 (24, 24, 16 bit) exact, modulo 2^64
 =====================  ===========================  =====================================================================
 
-An average of integers is the quotient, rounded towards zero. What has to be converted is summed in pieces of 64 MiB, so that long
-tensors need no more memory than two of them.
+An average of integers is exact, rounded towards zero (docs/torch.md#averages-of-integers): what is divided is a sum that never
+wraps. An int32 travels as two int32 (24, 8 bit) for that; the limbs of an int64 have the room.
+
+What has to be converted is summed in pieces of 64 MiB, so that long tensors need no more memory than two of them.
 
 Maxima and minima are exact for all of these but complex64 and int64: a value travels as the int32 that is ordered as it
 is, and the switch keeps the largest; for a minimum, as the complement. A NaN wins both.
@@ -41,6 +43,7 @@ _TRAVELS_AS = {
     torch.uint8: torch.int32, torch.bool: torch.int32,
 }  # fmt: skip
 _WORDS = {torch.int64: 3, torch.complex64: 2}  # of 32 bits, for an element; else 1
+_AVERAGE_WORDS = {torch.int64: 3, torch.int32: 2}  # the same for averages of integers, whose sums must not wrap
 
 
 class Sum:
@@ -69,6 +72,11 @@ class Sum:
         self.buffer = self._encode()
         return self.buffer
 
+    def begin_wide(self) -> torch.Tensor:
+        """The buffer of a sum of integers as int64, which holds the sum over more ranks than 32, too."""
+        self.buffer = self._encode().to(torch.int64)
+        return self.buffer
+
     def end(self) -> None:
         """It has been summed: decode it, and let it go."""
         if self._decode is not None:
@@ -86,6 +94,11 @@ def summable(dtype: torch.dtype) -> bool:
     return dtype in _TRAVELS_AS
 
 
+def integral(dtype: torch.dtype) -> bool:
+    """Whether tensors of ``dtype`` are summed as integers; bool is, too."""
+    return _TRAVELS_AS.get(dtype) == torch.int32
+
+
 def reduction(
     source: torch.Tensor, result: torch.Tensor | None, size: int, average: bool, factor: float | torch.Tensor | None = None,
     start: int = 0,
@@ -94,13 +107,16 @@ def reduction(
     on; None: nothing is wanted here. ``average``: over ``size`` ranks. ``source`` changes only if it is ``result``.
 
     Several sums, if much has to be converted: as many on all ranks, by dtype and number of elements. ValueError: a factor that
-    is not finite, of integers.
+    is not finite, of integers. TypeError: an average of bool.
     """
     dtype, travels = source.dtype, _TRAVELS_AS[source.dtype]
+    if average and dtype == torch.bool:
+        raise TypeError("ina: AVG of bool: expected numbers (SUM tells whether any rank has True, MIN whether all have)")
     floating = travels == torch.float32
     divides = average and not floating
+    words_each = _AVERAGE_WORDS.get(dtype, 1) if divides else _WORDS.get(dtype, 1)
     scale = None if factor is None else _scale(factor, dtype)
-    if dtype == travels:  # in one piece
+    if dtype == travels and words_each == 1:  # in one piece
         in_place = result is source and factor is None and _lies_well(source)
         buffer = _flat(source) if in_place else source.detach().reshape(-1)
         buffer = buffer if scale is None else scale(buffer)
@@ -108,23 +124,17 @@ def reduction(
             buffer = buffer.clone()
 
         def place(buffer: torch.Tensor) -> None:
-            if divides:
-                buffer.div_(size, rounding_mode="trunc")
-            if not in_place:
-                result.detach().copy_(buffer[start : start + result.numel()].view(result.shape))
+            result.detach().copy_(buffer[start : start + result.numel()].view(result.shape))
 
-        return [Sum.of(buffer, place if result is not None and (divides or not in_place) else None, average and floating)]
+        return [Sum.of(buffer, place if result is not None and not in_place else None, average)]
 
     def encode(piece: torch.Tensor) -> torch.Tensor:
-        return _encode(piece if scale is None else scale(piece))
+        return _encode(piece if scale is None else scale(piece), words_each)
 
     def decode(buffer: torch.Tensor) -> torch.Tensor:
-        if divides and dtype not in _WORDS and dtype != torch.bool:  # before what fits the type only as an average is cut off
-            return buffer.div_(size, rounding_mode="trunc").to(dtype)
-        total = _decode(buffer, dtype)
-        return torch.div(total, size, rounding_mode="trunc") if divides else total
+        return _average(buffer, dtype, words_each, size) if divides else _decode(buffer, dtype)
 
-    return _pieces(source, result, start, travels, _WORDS.get(dtype, 1), encode, decode, average=average and floating)
+    return _pieces(source, result, start, travels, words_each, encode, decode, average=average and floating)
 
 
 def own(source: torch.Tensor) -> Sum:
@@ -225,16 +235,16 @@ def _unkey(key: torch.Tensor, dtype: torch.dtype, largest: bool) -> torch.Tensor
     return (key ^ (key >> 31 & 0x7FFFFFFF)).view(torch.float32).to(dtype)
 
 
-def _encode(flat: torch.Tensor) -> torch.Tensor:
-    """New memory."""
+def _encode(flat: torch.Tensor, words_each: int) -> torch.Tensor:
+    """New memory. Integers of several words: their limbs, the lowest first; the highest has the sign."""
     if flat.dtype == torch.complex64:
         return torch.view_as_real(flat.resolve_conj()).reshape(-1).clone()
-    if flat.dtype == torch.int64:
-        limbs = torch.empty(3, flat.numel(), dtype=torch.int32)
-        torch.bitwise_and(flat, _LIMB, out=(part := torch.empty_like(flat)))
-        limbs[0] = part
-        limbs[1] = torch.bitwise_and(torch.bitwise_right_shift(flat, LIMB_BITS, out=part), _LIMB, out=part)
-        limbs[2] = torch.bitwise_right_shift(flat, 2 * LIMB_BITS, out=part)
+    if words_each > 1:
+        limbs = torch.empty(words_each, flat.numel(), dtype=torch.int32)
+        part = torch.empty_like(flat)
+        for i in range(words_each):
+            torch.bitwise_right_shift(flat, i * LIMB_BITS, out=part)
+            limbs[i] = part.bitwise_and_(_LIMB) if i < words_each - 1 else part
         return limbs.view(-1)
     return flat.to(_TRAVELS_AS[flat.dtype], copy=True)
 
@@ -250,6 +260,21 @@ def _decode(buffer: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
             total.bitwise_left_shift_(LIMB_BITS).add_(limb)
         return total
     return buffer.to(dtype)
+
+
+def _average(buffer: torch.Tensor, dtype: torch.dtype, words_each: int, size: int) -> torch.Tensor:
+    """The sums of integers in ``buffer`` divided by ``size`` and rounded towards zero, flat, of ``dtype``."""
+    if words_each == 1:
+        return buffer.div_(size, rounding_mode="trunc").to(dtype)
+    limbs = buffer.view(words_each, -1)
+    quotient = torch.zeros(limbs.shape[1], dtype=torch.int64)
+    rest = torch.zeros_like(quotient)
+    for limb in reversed(limbs):  # by long division, rounded down: the quotient fits the type, though the sum may not
+        rest.bitwise_left_shift_(LIMB_BITS).add_(limb)
+        digit = torch.div(rest, size, rounding_mode="floor")
+        rest.sub_(digit, alpha=size)
+        quotient.bitwise_left_shift_(LIMB_BITS).add_(digit)
+    return quotient.add_((quotient < 0) & (rest > 0)).to(dtype)
 
 
 def placement(mine: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[torch.Tensor, int]], words: int) -> Sum:

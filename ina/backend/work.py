@@ -10,6 +10,7 @@ import threading
 import time
 import zlib
 from collections import deque
+from collections.abc import Sequence
 from datetime import timedelta
 
 import torch
@@ -244,13 +245,13 @@ class SwitchWork(LazyWork):
 
 @all_eager
 class GlooWork(LazyWork):
-    """Work of Gloo, perhaps on contiguous copies; at its end they are copied back."""
+    """Work of Gloo, perhaps on contiguous copies or the buffers of sums; at its end they are copied back or decoded."""
 
     def __init__(self, traffic: Traffic, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
-                 outputs: list[torch.Tensor], what: str, agreed: str = "", job=None):
-        """``agreed``: "": no collective of all ranks. ``job``: that has to end when the ranks do not agree."""
+                 outputs: list[torch.Tensor], what: str, agreed: str = "", job=None, parts: Sequence[Sum] = ()):
+        """``agreed``: "": no collective of all ranks. ``job``: that has to end when the ranks do not agree. ``parts``: begun."""
         super().__init__(traffic, outputs, what, "Gloo" if agreed else "", agreed)
-        self._work, self._copies, self._job = work, copies, job
+        self._work, self._copies, self._job, self._parts = work, copies, job, parts
         self._failure = ""
 
     def _disagreed(self, reason: str) -> None:
@@ -275,6 +276,8 @@ class GlooWork(LazyWork):
         with torch.no_grad():
             for tensor, copy in self._copies:
                 tensor.copy_(copy)
+            for part in self._parts:
+                part.end()
         return True
 
     def _source_rank(self) -> int:
