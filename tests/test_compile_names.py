@@ -12,11 +12,14 @@ from capabilities import need
 
 need("cc")
 
+import v1_program  # noqa: E402
+
 from ina import paths  # noqa: E402
-from ina.compiler import build, frontend  # noqa: E402
+from ina.compiler import build, frontend, ir  # noqa: E402
 from ina.compiler.emit import c_string  # noqa: E402
-from ina.compiler.emit_names import c_comment  # noqa: E402
+from ina.compiler.emit_names import accessors, c_comment  # noqa: E402
 from ina.compiler.preprocess import preprocess  # noqa: E402
+from ina.switch import Switch  # noqa: E402
 
 # Each as P4 writes it in a string; EVIL must not be among the tokens of the C code.
 HOSTILE = {
@@ -119,3 +122,38 @@ def test_strings_and_comments_hold_any_text(tmp_path):
     subprocess.run(["cc", "-std=gnu11", "-Wno-overlength-strings", tmp_path / "a.c", "-o", tmp_path / "a"], check=True)
     said = subprocess.run([tmp_path / "a"], capture_output=True, check=True, timeout=60).stdout
     assert said == "".join(text + "." for text in texts).encode()
+
+
+# Names of registers as P4 gives them; what C makes of each must be another name
+ALIKE = [
+    ["I.x_a", "I.x.a", "I.y.a"],
+    ["I.x.a", "I.y.a", "I.x_a"],
+    ["a", "a_2", "x.a", "a-2"],
+    ["a-b", "a_b", "a.b", "c.a.b", "a_b_2", "b"],
+    ["p.q.r", "p_q.r", "p.q_r", "p_q_r", "r", "q_r"],
+]
+
+
+@pytest.mark.parametrize("names", ALIKE, ids=" ".join)
+def test_registers_whose_names_read_alike_have_macros_of_their_own(names):
+    for order in (names, names[::-1]):
+        registers = [ir.Register(name, 32, 4) for name in order]
+        macros = accessors(registers)
+        assert len({macros[id(r)] for r in registers}) == len(names), macros
+        assert all(re.fullmatch(r"reg_\w+", macro, re.ASCII) for macro in macros.values())
+
+
+def test_registers_whose_names_read_alike_are_not_mixed_up(tmp_path):
+    path = tmp_path / "alike.p4"
+    path.write_text(v1_program.source(
+        "x.apply(1); y.apply(2); x_a.write(0, 3); y_a.write(0, 4); x.apply(5);",
+        ingress_locals="register<bit<32>>(2) x_a; register<bit<32>>(2) y_a; Sub() x; Sub() y;",
+        types="control Sub(in bit<32> v) { register<bit<32>>(2) a; apply { a.write(0, v); } }",
+    ))  # fmt: skip
+    with Switch(build.compile_program(path).so_path) as switch:
+        switch.add_port(0)
+        switch.add_port(1)
+        assert len(switch.step(bytes(60), 0)) == 1
+        assert {name: switch.register(f"I.{name}").tolist()[0] for name in ("x.a", "y.a", "x_a", "y_a")} == {
+            "x.a": 5, "y.a": 2, "x_a": 3, "y_a": 4,
+        }  # fmt: skip

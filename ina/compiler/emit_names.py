@@ -54,18 +54,27 @@ class Names:
 
 
 def accessors(registers: Iterable[ir.Register]) -> dict[int, str]:
-    """The macro of each register, by id: the last part of its name, with those before it where that is ambiguous."""
+    """The macro of each register, by id: the last part of its name, with those before it where that is ambiguous, and a number
+    behind it where the whole name is taken: `x_a` and `x.a` read alike in C."""
     parts = {id(r): re.sub(r"[^A-Za-z0-9.]", "_", r.name).split(".") for r in registers}
     names: dict[int, str] = {}
+    taken: set[str] = set()
     length = 1
     while parts:
         by_name: dict[str, list[int]] = {}
         for register, words in parts.items():
             by_name.setdefault("_".join(words[-length:]), []).append(register)
         for name, members in by_name.items():
-            if len(members) == 1 or all(length >= len(parts[m]) for m in members):
-                for n, member in enumerate(members):
-                    names[member] = f"reg_{name}" + (f"_{n + 1}" if n else "")
+            if not all(length >= len(parts[m]) for m in members) and (len(members) > 1 or f"reg_{name}" in taken):
+                continue
+            for member in members:
+                macro = f"reg_{name}"
+                number = 1
+                while macro in taken:
+                    number += 1
+                    macro = f"reg_{name}_{number}"
+                names[member] = macro
+                taken.add(macro)
         parts = {r: words for r, words in parts.items() if r not in names}
         length += 1
     return names
