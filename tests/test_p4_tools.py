@@ -213,6 +213,37 @@ def test_stf_that_cannot_be_run(program, capsys):
     assert "no v1model or TNA program" in capsys.readouterr().err
 
 
+def test_stf_of_a_folder_tells_what_cannot_be_read_and_runs_the_rest(program, capsys):
+    """Links to nothing and to themselves, folders that are named like programs, and tests that are no text."""
+    folder = program.parent
+    program.with_suffix(".stf").write_text(STF)
+    for name in ("gone", "looping", "folder", "no_text", "no_test", "test_loops", "test_folder"):
+        (folder / f"{name}.stf").write_text(STF)
+        (folder / f"{name}.p4").write_text(PROGRAM)
+    for name, target in (("gone.p4", "nowhere.p4"), ("looping.p4", "looping.p4"), ("no_test.stf", "nowhere.stf"),
+                         ("test_loops.stf", "test_loops.stf")):  # fmt: skip
+        (folder / name).unlink()
+        (folder / name).symlink_to(target)
+    for name in ("folder.p4", "test_folder.stf"):
+        (folder / name).unlink()
+        (folder / name).mkdir()
+    (folder / "no_text.stf").write_bytes(b"packet 1 \xff")
+    assert ina("stf", folder, "--target", "interpreter") == 1
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    reasons = {row.split()[0]: why.strip() for row, why in zip(lines[1:], lines[2:], strict=False) if row.endswith("no run")}
+    assert reasons == {
+        "gone": f"interpreter: {folder / 'gone.p4'}: No such file or directory",
+        "looping": f"interpreter: {folder / 'looping.p4'}: Too many levels of symbolic links",
+        "folder": f"interpreter: {folder / 'folder.p4'}: Is a directory",
+        "no_text": f"interpreter: {folder / 'no_text.stf'}: not UTF-8: invalid start byte at byte 9",
+        "no_test": f"interpreter: {folder / 'no_test.stf'}: No such file or directory",
+        "test_loops": f"interpreter: {folder / 'test_loops.stf'}: Too many levels of symbolic links",
+        "test_folder": f"interpreter: {folder / 'test_folder.stf'}: Is a directory",
+    }
+    assert lines[-1] == "interpreter: 7 no run, 1 pass" and not err
+
+
 # --- explain --------------------------------------------------------------------------------------------------------
 
 

@@ -1,11 +1,12 @@
 """`ina stf`: STF tests of one program or of a folder, on the compiled switch and on the interpreter, as a table.
 
 A test passes, fails (a packet or counter is not what the file expects), is refused (the program does not compile: a
-located error of the compiler), or cannot be run (the file asks for what the target does not have).
+located error of the compiler), or cannot be run (the file asks for what the target does not have, or cannot be read).
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,8 +25,8 @@ Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; why
 
 
 def tests_in(folder: Path) -> list[tuple[Path, Path]]:
-    """The programs of a folder that have a test of the same name. Raises ValueError when there is none."""
-    tests = [(p, p.with_suffix(".stf")) for p in sorted(folder.glob("*.p4")) if p.with_suffix(".stf").exists()]
+    """The programs of a folder that have a test of the same name, links to nothing too. Raises ValueError when there is none."""
+    tests = [(p, p.with_suffix(".stf")) for p in sorted(folder.glob("*.p4")) if os.path.lexists(p.with_suffix(".stf"))]
     found = [(p, t) for p, t in tests if is_ours(p)]
     if not found:
         raise ValueError(f"{folder}: no v1model or TNA program (*.p4) with a test (*.stf) of the same name")
@@ -34,17 +35,20 @@ def tests_in(folder: Path) -> list[tuple[Path, Path]]:
 
 def is_ours(program: Path) -> bool:
     """Whether it includes v1model.p4 or tna.p4, maybe through other files. Those for other architectures include what is not
-    there.
+    there. A program that cannot be read may be one.
     """
     try:
         return any(Path(source).name in ("v1model.p4", "tna.p4") for source in preprocess(program)[1])
     except CompileError:
         return False
+    except OSError:
+        return True
 
 
-def run(program: Path, text: str, target: str, defines: Mapping[str, str], includes: Sequence[Path]) -> Outcome:
-    """Judge `target` ("compiled" or "interpreter") by the test `text`."""
+def run(program: Path, test: Path, target: str, defines: Mapping[str, str], includes: Sequence[Path]) -> Outcome:
+    """Judge `target` ("compiled" or "interpreter") by a test."""
     try:
+        text = test.read_text(encoding="utf-8")
         if target == "interpreter":
             checked = frontend.load(program, defines=defines, include_dirs=includes)
             result = stf.run(text, InterpreterTarget(Interpreter(checked), p4info.build(checked)))
@@ -55,6 +59,10 @@ def run(program: Path, text: str, target: str, defines: Mapping[str, str], inclu
     except CompileError as error:
         first = error.diagnostics[0]
         return "refused", f"{first.span}: {first.message}"
+    except OSError as error:
+        return "no run", f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except UnicodeDecodeError as error:
+        return "no run", f"{test}: not UTF-8: {error.reason} at byte {error.start}"
     except (BuildError, stf.StfError, InterpreterError, TableError, EntityError) as error:
         return "no run", str(error).splitlines()[0]
     return ("pass", "") if result.passed else ("FAIL", result.failures[0])
@@ -64,8 +72,7 @@ def rows(
     tests: Sequence[tuple[Path, Path]], targets: Sequence[str], defines: Mapping[str, str], includes: Sequence[Path]
 ) -> Iterator[tuple[str, list[Outcome]]]:
     for program, test in tests:
-        text = test.read_text(encoding="utf-8")
-        yield test.stem, [run(program, text, target, defines, includes) for target in targets]
+        yield test.stem, [run(program, test, target, defines, includes) for target in targets]
 
 
 def report(
