@@ -483,7 +483,7 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
                     if e.match and not e.is_default and e.table:
                         known = self._tables.find(e)
                         if known is not None:
-                            found.append(known)
+                            found += known
                             continue
                     rows = self._tables.entries(e.table or None, e.pipe)
                     if e.is_default and e.table:
@@ -541,20 +541,13 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
                             FilterEntry(name, None if e.entry else (index or 0) + i, c, pipe, e.entry)
                             for i, c in enumerate(configs)
                         ]
-                elif isinstance(e, ProfileMember):
-                    found += [m for m in self._tables.profiles.members.values() if self._is(e, m, "member_id")]
-                elif isinstance(e, ProfileGroup):
-                    found += [g for g in self._tables.profiles.groups.values() if self._is(e, g, "group_id")]
+                elif isinstance(e, (ProfileMember, ProfileGroup)):
+                    found += self._tables.profiles.read(e)
                 elif isinstance(e, ValueSetEntry):
                     found += self._tables.value_sets.read(e)
                 else:
                     raise EntityError(f"{e!r} is no entity of this switch")
         return found
-
-    def _is(self, pattern: Any, entity: Any, number: str) -> bool:
-        """Of the pattern's profile, and with its number (0: any)."""
-        profile = self.p4info.profile(pattern.profile).name
-        return entity.profile == profile and getattr(pattern, number) in (0, getattr(entity, number))
 
     # ---- stepped
 

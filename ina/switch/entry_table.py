@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,6 +44,7 @@ class EntryTable:
         if info.profile:
             self.param_words = max(1, self.param_words)  # room for the place of a group
         self.rows: dict[tuple, Row] = {}
+        self.named: Counter[tuple[int | None, int | None]] = Counter()  # how many rows name a member, or a group
         self.default: TableEntry | None = None
         self.free_ids: list[int] = []
         self.next_id = 0
@@ -84,6 +86,7 @@ class EntryTable:
         """The same with the program's own entries only; numbers that it gave out before count as taken over when used again."""
         twin = self.copy()
         twin.rows = {key: row for key, row in self.rows.items() if row.entry.is_const}
+        twin.named = Counter((row.member, row.group) for row in twin.rows.values())
         kept = {row.id for row in twin.rows.values()}
         twin.free_ids = [number for number in reversed(range(self.next_id)) if number not in kept]
         twin.bytes = None
@@ -123,6 +126,7 @@ class EntryTable:
         self.bytes = None
         if type_ == "DELETE":
             self.free_ids.append(old.id)  # type: ignore[union-attr]
+            self._name(old, -1)
             del self.rows[identity]
             return
         if old and all(x is None for x in (action, entry.member, entry.group)):
@@ -146,12 +150,18 @@ class EntryTable:
         if self.masks:
             match = {f.name: v for f, (v, _) in zip(self.info.fields, key, strict=True)}
         entry = replace(entry, table=self.info.name, match=match, action=action, params=dict(params))
+        self._name(old, -1)
         self.rows[identity] = Row(entry, key, action or "", params, entry.priority, number, entry.member, entry.group)
+        self._name(self.rows[identity], 1)
+
+    def _name(self, row: Row | None, count: int) -> None:
+        if row is not None and self.info.profile:
+            self.named[row.member, row.group] += count
 
     def copy(self) -> EntryTable:
         twin = object.__new__(EntryTable)
         twin.__dict__.update(self.__dict__)
-        twin.rows, twin.free_ids, twin.reused = dict(self.rows), list(self.free_ids), []
+        twin.rows, twin.named, twin.free_ids, twin.reused = dict(self.rows), Counter(self.named), list(self.free_ids), []
         return twin
 
     # ---- image

@@ -6,48 +6,90 @@ table's, so a change makes new images of the tables that use the profile.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 from ina.switch.entities import ProfileGroup, ProfileMember, as_params
 from ina.switch.p4info import EntityError, P4Info, TableInfo
 
 
 class Profiles:
+    """`members`, `groups`: by profile and number. No change takes longer because a profile has many of them."""
+
     def __init__(self, p4info: P4Info) -> None:
         self.p4info = p4info
-        self.members: dict[tuple[str, int], ProfileMember] = {}
-        self.groups: dict[tuple[str, int], ProfileGroup] = {}
+        self.members: dict[str, dict[int, ProfileMember]] = {name: {} for name in p4info.profiles}
+        self.groups: dict[str, dict[int, ProfileGroup]] = {name: {} for name in p4info.profiles}
+        self._grouped: dict[str, Counter[int]] = {name: Counter() for name in p4info.profiles}  # in how many groups a member is
 
     def copy(self) -> Profiles:
-        twin = Profiles(self.p4info)
-        twin.members, twin.groups = dict(self.members), dict(self.groups)
+        twin = object.__new__(Profiles)
+        twin.p4info = self.p4info
+        twin.members = {name: dict(known) for name, known in self.members.items()}
+        twin.groups = {name: dict(known) for name, known in self.groups.items()}
+        twin._grouped = {name: Counter(known) for name, known in self._grouped.items()}
         return twin
 
-    def apply(self, type_: str, entity: ProfileMember | ProfileGroup, used: set[tuple[int | None, int | None]]) -> str:
-        """The profile's full name. `used`: (member, group) of the entries that name one."""
+    def apply(self, type_: str, entity: ProfileMember | ProfileGroup, used: Callable[[str, int | None, int | None], bool]) -> str:
+        """The profile's full name. `used`: whether an entry of a table with this profile names a member or a group."""
         info = self.p4info.profile(entity.profile)
         entity = replace(entity, profile=info.name)
+        if isinstance(entity, ProfileGroup):
+            self._apply_group(type_, entity, used)
+        else:
+            self._apply_member(type_, entity, used)
+        return info.name
+
+    def _apply_member(self, type_: str, entity: ProfileMember, used: Callable[[str, int | None, int | None], bool]) -> None:
+        info, number = self.p4info.profile(entity.profile), entity.member_id
+        what, known = f"action profile {info.name}: member {number}", self.members[info.name]
+        self._there(type_, number in known, what)
+        if type_ == "DELETE":
+            self._unused(used(info.name, number, None) or self._grouped[info.name][number] > 0, what)
+            del known[number]
+            return
+        if type_ == "INSERT" and info.size and len(known) >= info.size:
+            raise EntityError(f"{what}: the profile is full with {info.size} members", "RESOURCE_EXHAUSTED")
+        known[number] = self._member(entity, info.tables, what)
+
+    def _apply_group(self, type_: str, entity: ProfileGroup, used: Callable[[str, int | None, int | None], bool]) -> None:
+        name, number = entity.profile, entity.group_id
+        what, known, grouped = f"action profile {name}: group {number}", self.groups[name], self._grouped[name]
+        self._there(type_, number in known, what)
+        if type_ == "DELETE":
+            self._unused(used(name, None, number), what)
+        else:
+            self._group(entity, what)
+        if number in known:
+            grouped.subtract({member for member, _ in known[number].members})
+        if type_ == "DELETE":
+            del known[number]
+            return
+        known[number] = entity
+        grouped.update({member for member, _ in entity.members})
+
+    @staticmethod
+    def _there(type_: str, there: bool, what: str) -> None:
+        if type_ == "INSERT" and there:
+            raise EntityError(f"{what} is there already", "ALREADY_EXISTS")
+        if type_ != "INSERT" and not there:
+            raise EntityError(f"{what} is not there", "NOT_FOUND")
+
+    @staticmethod
+    def _unused(used: bool, what: str) -> None:
+        if used:
+            raise EntityError(f"{what} is in use: change what names it first", "FAILED_PRECONDITION")
+
+    def read(self, entity: ProfileMember | ProfileGroup) -> list[Any]:
+        """Of the entity's profile: the one with its number; 0: all."""
         is_group = isinstance(entity, ProfileGroup)
         number = entity.group_id if is_group else entity.member_id
-        what = f"action profile {info.name}: {'group' if is_group else 'member'} {number}"
-        known = self.groups if is_group else self.members
-        if type_ == "INSERT" and (info.name, number) in known:
-            raise EntityError(f"{what} is there already", "ALREADY_EXISTS")
-        if type_ != "INSERT" and (info.name, number) not in known:
-            raise EntityError(f"{what} is not there", "NOT_FOUND")
-        if type_ == "DELETE":
-            users = {group if is_group else member for member, group in used}
-            if not is_group:
-                users |= {m for g in self.groups.values() if g.profile == info.name for m, _ in g.members}
-            if number in users:
-                raise EntityError(f"{what} is in use: change what names it first", "FAILED_PRECONDITION")
-            del known[info.name, number]
-            return info.name
-        if type_ == "INSERT" and not is_group and info.size:
-            if sum(name == info.name for name, _ in self.members) >= info.size:
-                raise EntityError(f"{what}: the profile is full with {info.size} members", "RESOURCE_EXHAUSTED")
-        known[info.name, number] = self._group(entity, what) if is_group else self._member(entity, info.tables, what)
-        return info.name
+        known: dict[int, Any] = (self.groups if is_group else self.members)[self.p4info.profile(entity.profile).name]
+        if number == 0:
+            return list(known.values())
+        return [known[number]] if number in known else []
 
     def _member(self, entity: ProfileMember, tables: tuple[str, ...], what: str) -> ProfileMember:
         action = None
@@ -57,30 +99,30 @@ class Profiles:
             raise EntityError(f"{what}: no table uses this action profile")
         return replace(entity, action=action.name, params=as_params(entity.params, action.params, what))
 
-    def _group(self, entity: ProfileGroup, what: str) -> ProfileGroup:
+    def _group(self, entity: ProfileGroup, what: str) -> None:
         if not self.p4info.profile(entity.profile).with_selector:
             raise EntityError(f"{what}: only action selectors have groups")
         for member, weight in entity.members:
-            if (entity.profile, member) not in self.members:
+            if member not in self.members[entity.profile]:
                 raise EntityError(f"{what}: no member {member}", "NOT_FOUND")
             if weight < 0:
                 raise EntityError(f"{what}: member {member} has weight {weight}: expected at least 1, or 0: not active")
-        return entity
 
     def check(self, table: TableInfo, member: int | None, group: int | None) -> None:
         """Whether an entry of `table` may name these."""
         if not table.profile:
             raise EntityError(f"table {table.name} has no action profile: its entries name an action")
-        known, number = (self.members, member) if member is not None else (self.groups, group)
-        if (table.profile, number) not in known:
+        known: dict[int, Any] = (self.members if member is not None else self.groups)[table.profile]
+        number = member if member is not None else group
+        if number not in known:
             what = "member" if member is not None else "group"
             raise EntityError(f"table {table.name}: action profile {table.profile} has no {what} {number}", "NOT_FOUND")
 
     def member(self, profile: str, number: int) -> tuple[str, dict[str, int]]:
-        found = self.members[profile, number]
+        found = self.members[profile][number]
         return found.action, found.params  # type: ignore[return-value]
 
     def group_members(self, profile: str, number: int) -> list[tuple[str, dict[str, int]]]:
         """By member number, as BMv2 orders them; one of weight w stands there w times."""
-        members = sorted(self.groups[profile, number].members)
+        members = sorted(self.groups[profile][number].members)
         return [self.member(profile, m) for m, weight in members for _ in range(weight)]

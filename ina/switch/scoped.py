@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Container
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,13 @@ class Scoped:
 
     def has_entry(self, entry: TableEntry) -> bool:
         with self._lock:
-            return self._tables.find(entry) is not None
+            return bool(self._tables.find(entry))
+
+    def exact_keys(self, table: str) -> tuple[tuple[str, ...], Container[Any]] | None:
+        """Of a table whose keys are exact and whose entries all pipes share: the names of its fields, and what its entries are
+        known by now (Tables.identities); None: the table is not one of these."""
+        with self._lock:
+            return self._tables.identities(table)
 
     def entry_number(self, entry: TableEntry) -> tuple[int | None, int]:
         """The pipe that an entry is in (the first of those that share it; None: all), and its number in the table."""

@@ -10,7 +10,7 @@ The program's layout says, for each table of the image by `index`: `key_words`, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -210,16 +210,13 @@ class Tables:
 
     def apply_profile(self, type_: str, entity: ProfileMember | ProfileGroup) -> None:
         """INSERT, MODIFY or DELETE a member or group of an action profile."""
-        used = {
-            (row.member, row.group)
-            for _, t in self._every()
-            if type_ == "DELETE" and t.info.profile and self.p4info.profile(entity.profile).name == t.info.profile
-            for row in t.rows.values()
-        }
-        profile = self.profiles.apply(type_, entity, used)
+        profile = self.profiles.apply(type_, entity, self._used)
         for _, table in self._every():
             if table.info.profile == profile:
                 table.bytes = None
+
+    def _used(self, profile: str, member: int | None, group: int | None) -> bool:
+        return any(t.named[member, group] > 0 for _, t in self._every() if t.info.profile == profile)
 
     def apply_value_set(self, type_: str, entity: ValueSetEntry) -> None:
         """MODIFY: these are its members now (P4Runtime §9.7)."""
@@ -240,16 +237,27 @@ class Tables:
             raise EntityError(f"table {table.info.name} has no direct {kind}", "NOT_FOUND")
         return name, self.row_id(entry)
 
-    def find(self, entry: TableEntry) -> TableEntry | None:
-        """The entry with this match and priority, at once however many there are; None also if the match is none of the
-        table's, or its entries are const."""
+    def find(self, entry: TableEntry) -> list[TableEntry] | None:
+        """The entry with this match and priority, if there is one, at once however many there are. None: only a look at all of
+        them can tell, the match being none of the table's, its entries const, or each pipe's own."""
         try:
             table = self._table(entry.table, entry.pipe)
             key, _, _ = table.check(TableEntry(entry.table, entry.match, None, {}, entry.priority))
         except EntityError:
             return None
         row = table.rows.get((key, entry.priority))
-        return row.entry if row else None
+        if row is None:
+            return None if table.info.name in self._const else []
+        return [row.entry]
+
+    def identities(self, name: str) -> tuple[tuple[str, ...], Container[Any]] | None:
+        """Of a table that has exact keys only, which count whole, and the same entries in all pipes: its fields, and what tells
+        its entries apart: ((value, all ones) of each field, 0)."""
+        table = self._tables.get(name)
+        if table is None or name in self.scopes or name in self._const or table.masks or table.info.needs_priority:
+            return None
+        fields = table.info.fields
+        return (tuple(f.name for f in fields), table.rows) if fields and all(f.match == "exact" for f in fields) else None
 
     def row_id(self, entry: TableEntry) -> int:
         """The number of an entry, by which direct objects know it."""
