@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import replace
 
@@ -10,13 +11,15 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from ina.bfrt.client import Client, WriteFailed  # noqa: E402
+import grpc  # noqa: E402
+
+from ina.bfrt.client import SERVICE, Client, WriteFailed  # noqa: E402
 from ina.bfrt.device import Device  # noqa: E402
 from ina.bfrt.fixed import STATISTICS  # noqa: E402
 from ina.bfrt.messages import bfrt  # noqa: E402
 from ina.bfrt.ports import PortConfig  # noqa: E402
 from ina.bfrt.rows import Row, message_of, row_of  # noqa: E402
-from ina.bfrt.service import Server  # noqa: E402
+from ina.bfrt.service import Server, Stream  # noqa: E402
 from ina.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
 from ina.control.programs import recognise  # noqa: E402
@@ -212,3 +215,40 @@ def test_atomic_batches_of_the_server(target, switch):
     with pytest.raises(Exception, match="number 1 of 2: .*is there"):
         target.client._method("Write")(request, timeout=60)
     assert switch.read([TableEntry("l2")]) == []
+
+
+def test_streams_of_clients_that_say_nothing_leave_room_for_calls(target):
+    """Each holds one of the server's threads."""
+    quiet = threading.Event()
+    method = target.client._channel.stream_stream(f"{SERVICE}StreamChannel", bfrt.StreamMessageRequest.SerializeToString,
+                                                  bfrt.StreamMessageResponse.FromString)  # fmt: skip
+
+    def says_nothing():
+        quiet.wait(60)
+        yield from ()
+
+    streams = [method(says_nothing()) for _ in range(80)]
+    try:
+        refused = 0
+        until = time.monotonic() + 60
+        while refused < 80 - (64 - 1):  # one of the 64 that are served is the target's own
+            assert time.monotonic() < until, refused
+            refused = sum(s.code() is grpc.StatusCode.RESOURCE_EXHAUSTED for s in streams if s.done())
+            time.sleep(0.01)
+        target.client._method("GetForwardingPipelineConfig")(bfrt.GetForwardingPipelineConfigRequest(), timeout=60)
+    finally:
+        quiet.set()
+        for stream in streams:
+            stream.cancel()
+
+
+def test_a_server_ends_though_a_client_does_not_read(switch):
+    server = Server(Device(switch, "switchml"))
+    stream = server._streams[7] = Stream(7, bfrt.Subscribe.Notifications())
+    while not stream.messages.full():
+        stream.offer(bfrt.StreamMessageResponse())
+    ending = threading.Thread(target=server.stop, daemon=True)
+    ending.start()
+    ending.join(30)
+    assert not ending.is_alive()
+    assert list(iter(stream.messages.get_nowait, None)) and stream.messages.empty()

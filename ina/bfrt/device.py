@@ -290,18 +290,20 @@ class ProgramTables:
             if pattern.match:  # the switch finds it; an entry that matches everything it takes for a pattern of all
                 return self.switch.read([pattern])
         wanted = self._whole(table, row.key) if row.key else None
-        said = ((e, entities.to_row(e, self.info)) for e in self._entities(table, pipe))
+        number = next(iter(row.key.values()), 0) if table.kind in ("Action", "Selector") else 0
+        said = ((e, entities.to_row(e, self.info)) for e in self._entities(table, pipe, number))
         return [e for e, r in said if wanted in (None, self._whole(table, r.key))]
 
     def usage(self, table: Table, pipe: int | None) -> int:
         return len(self._entities(table, pipe if self.switch.entry_scope(own_name(table.name)).groups else None))
 
-    def _entities(self, table: Table, pipe: int | None) -> list[Any]:
+    def _entities(self, table: Table, pipe: int | None, number: int = 0) -> list[Any]:
+        """`number`: of one member or group; 0: all, of which 0 may be one."""
         name = own_name(table.name)
         if table.kind == "Action":
-            return self.switch.read([ProfileMember(name, 0)])
+            return self.switch.read([ProfileMember(name, number)])
         if table.kind == "Selector":
-            return self.switch.read([ProfileGroup(own_name(self.info.table(table.depends_on[0]).name), 0)])
+            return self.switch.read([ProfileGroup(own_name(self.info.table(table.depends_on[0]).name), number)])
         return self.switch.read([TableEntry(name, pipe=pipe)])
 
     # ---- handles

@@ -7,6 +7,7 @@ the published clients expect. Digests and time-outs go to clients that asked for
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import queue
@@ -22,6 +23,7 @@ from ina.extras import extra
 with extra("p4runtime"):
     import grpc
 
+from ina.bfrt.absent import Absent
 from ina.bfrt.client import ALL_PIPES, ANY, CODES
 from ina.bfrt.device import Device
 from ina.bfrt.info import Action
@@ -38,7 +40,7 @@ NUMBERS = {name: number for number, name in CODES.items()}
 ENTITIES = 1000  # of a response
 STREAMS = 64
 PERIOD = 0.01  # s between looks for what there is to tell
-WAITS = 100  # updates between looks whether the client still waits for the answer
+WAITS = 100  # updates, or reads, between looks whether the client still waits for the answer
 WAITING = 10_000  # messages for a client that does not read
 
 
@@ -56,6 +58,16 @@ class Stream:
         except queue.Full:
             log.warning("client %d reads too slowly: a message was dropped", self.client)
 
+    def end(self) -> None:
+        """At once: what waits for a client that does not read is not waited for."""
+        while True:
+            try:
+                self.messages.put_nowait(None)
+                return
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):
+                    self.messages.get_nowait()
+
 
 class Server:
     """Serves `device` (Device) at `address` (HOST:PORT, port 0: any that is free; unix:PATH), for whom `access` says. `device`
@@ -66,6 +78,7 @@ class Server:
         self._lock = threading.RLock()
         self._streams: dict[int, Stream] = {}
         self._bound: dict[int, str] = {}
+        self._opening = 0  # streams whose clients have not subscribed yet
         self._lists = 0
         self._closed = threading.Event()
         self._server = grpc.server(futures.ThreadPoolExecutor(STREAMS + 8, thread_name_prefix="bfrt"),
@@ -92,7 +105,7 @@ class Server:
         self._closed.set()
         with self._lock:
             for stream in self._streams.values():
-                stream.messages.put(None)
+                stream.end()
         self._server.stop(1).wait(5)
         self._watcher.join(5)
 
@@ -140,8 +153,7 @@ class Server:
         self._guarded(context, lambda: enums.check(request, skip="updates"))
         atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
         metadata = dict(context.invocation_metadata() or ())
-        limit = self._limit(metadata)
-        waits = lambda: context.is_active() and (limit is None or time.monotonic() < limit)  # noqa: E731
+        waits = self._waits(context, metadata)
         with device.switch.batch():
             errors = self._updates(device, request, atomic, metadata.get("ignore_not_found") == "1", waits)
         if len(errors) < len(request.updates) and not any(e.canonical_code for e in errors):
@@ -154,6 +166,12 @@ class Server:
     def _of_ports(device: Device, update: Any) -> bool:
         """Of $PORT, of which the published driver has nothing to tell then."""
         return device.info.table(update.entity.table_entry.table_id).kind == "PortConfigure"
+
+    @classmethod
+    def _waits(cls, context: Any, metadata: dict[str, str]) -> Callable[[], bool]:
+        """Whether the client still waits for the answer."""
+        limit = cls._limit(metadata)
+        return lambda: context.is_active() and (limit is None or time.monotonic() < limit)
 
     @staticmethod
     def _limit(metadata: dict[str, str]) -> float | None:
@@ -228,7 +246,14 @@ class Server:
         device = self._guarded(context, lambda: self._named(request))
         found: list[Any] = []
         errors: list[Any] = []
-        for entity in request.entities:
+        absent = Absent(device, _where(None, request.target))
+        waits = self._waits(context, dict(context.invocation_metadata() or ()))
+        for number, entity in enumerate(request.entities):
+            if number % WAITS == 0 and not waits():
+                context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{number} of {len(request.entities)} reads were made in time")
+            if entity.HasField("table_entry") and (error := absent.error(entity.table_entry)) is not None:
+                errors.append(error)
+                continue
             try:
                 found += self._answers(device, entity, request.target)
                 errors.append(bfrt.Error())
@@ -342,7 +367,16 @@ class Server:
     # ---- streams
 
     def _stream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
-        first = next(iter(requests), None)
+        with self._lock:
+            full = len(self._streams) + self._opening >= STREAMS
+            self._opening += not full
+        if full:  # each holds a thread, whether its client has subscribed or says nothing
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{STREAMS} streams are open, the most that are served")
+        try:
+            first = next(iter(requests), None)
+        finally:
+            with self._lock:
+                self._opening -= 1
         if first is None or first.WhichOneof("update") != "subscribe":
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with a subscription")
         stream = Stream(first.client_id, first.subscribe.notifications)
@@ -352,16 +386,16 @@ class Server:
             if device is not None and first.subscribe.device_id != device.device_id:
                 answer.subscribe.status.code = NUMBERS["NOT_FOUND"]
                 answer.subscribe.status.message = f"no device {first.subscribe.device_id}: this is device {device.device_id}"
-            elif first.client_id in self._streams or len(self._streams) >= STREAMS:
+            elif first.client_id in self._streams:
                 answer.subscribe.status.code = NUMBERS["INVALID_ARGUMENT"]
-                answer.subscribe.status.message = f"client id {first.client_id} is in use, or {STREAMS} clients are there"
+                answer.subscribe.status.message = f"client id {first.client_id} is in use"
             else:
                 self._streams[first.client_id] = stream
         if answer.subscribe.status.code:
             yield answer
             return
-        if not context.add_callback(lambda: stream.messages.put(None)):
-            stream.messages.put(None)
+        if not context.add_callback(stream.end):
+            stream.end()
         threading.Thread(target=self._receive, args=(stream, requests, answer), name="bfrt-stream", daemon=True).start()
         try:
             yield answer
@@ -380,7 +414,7 @@ class Server:
                     stream.offer(answer)
         except Exception as error:  # gRPC ends the requests of a call that is over with a plain Exception
             log.debug("client %d: %s", stream.client, error)
-        stream.messages.put(None)
+        stream.end()
 
     def _watch(self) -> None:
         """The thread that brings to the clients what happens by itself."""
