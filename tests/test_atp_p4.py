@@ -346,6 +346,15 @@ def test_ethernet_padding_is_no_payload(world, job):
     assert world.drops() == {}
 
 
+@pytest.mark.parametrize(("payload", "reason"), [(5, "WRONG_SIZE"), (91, "WRONG_SIZE"), (128, "MALFORMED")])
+def test_a_short_frame_of_no_size_of_ours_is_counted_alike(world, job, payload, reason):
+    """A Tofino's ingress does not know how long a frame is: only where its parser has looked for the end is it known to be missing."""
+    address = job.addresses[0]
+    frame = world.bytes(job.fields(address, 1, 0, 0b001, payload))
+    assert len(frame) == 58
+    dropped(world, job, reason, frame)
+
+
 def test_short_frames_between_whole_ones_change_no_sum(world, job):
     """Every prefix of every kind of frame, between the packets of one sum."""
     vectors = [numbers(1000 * w) for w in range(3)]

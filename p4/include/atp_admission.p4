@@ -49,7 +49,8 @@ control Admission(inout headers_t hdr, inout metadata_t meta, in standard_metada
         bool pending = hdr.atp.msg_type == Type.PENDING;
         if (standard.parser_error != error.NoError || standard.checksum_error == 1
                 || hdr.ipv4.total_len != hdr.udp.length + (IPV4_LENGTH - UDP_LENGTH)
-                || (bit<32>)hdr.ipv4.total_len + 14 > standard.packet_length
+                || ((payload == VALUES_LENGTH || payload == PENDING_LENGTH)
+                    && (bit<32>)hdr.ipv4.total_len + 14 > standard.packet_length)
                 || (bit<4>)hdr.atp.msg_type == 0 || (bit<4>)hdr.atp.msg_type > LAST_TYPE) {
             meta.drop = Drop.MALFORMED;
         } else if (pending ? payload != PENDING_LENGTH : payload != 0 && payload != VALUES_LENGTH) {
