@@ -348,7 +348,7 @@ def test_ethernet_padding_is_no_payload(world, job):
 
 @pytest.mark.parametrize(("payload", "reason"), [(5, "WRONG_SIZE"), (91, "WRONG_SIZE"), (128, "MALFORMED")])
 def test_a_short_frame_of_no_size_of_ours_is_counted_alike(world, job, payload, reason):
-    """A Tofino's ingress does not know how long a frame is: only where its parser has looked for the end is it known to be missing."""
+    """A Tofino's ingress does not know how long a frame is: where its parser looks for no more, nothing is missed."""
     address = job.addresses[0]
     frame = world.bytes(job.fields(address, 1, 0, 0b001, payload))
     assert len(frame) == 58

@@ -4,7 +4,7 @@
     setdefault TABLE ACTION(ARG:VALUE, ...)
     packet PORT HEX...
     expect PORT [HEX... with `*` for any digit] [$]
-    no_packet | wait | remove all
+    no_packet [PORT] | wait | remove all
     check_counter NAME(INDEX) [packets|bytes ==|!=|<|<=|>|>= N]
     mirroring_add SESSION PORT | mirroring_add_mc SESSION GROUP
     mc_mgrp_create GROUP | mc_node_create RID PORT... | mc_node_associate GROUP NODE
@@ -23,7 +23,8 @@ and, for what p4c's runner has no words for,
 Rules, as p4c's runner for BMv2 has them: names match by suffix; `$n` in a key is `[n]`, `h.$valid$` is
 `h.isValid()`; keys that are not given match anything (exact ones: 0); the higher priority wins; `$` demands the
 exact length, else a received packet may be longer; `expect PORT` alone takes whatever comes, but not nothing; packets
-on ports that the file never names are not looked at; counters of bytes count the frame check sequence (4 bytes) too.
+on ports that the file never names are not looked at (`no_packet PORT`, which p4c's has not, names one); counters of
+bytes count the frame check sequence (4 bytes) too.
 
 `run` drives any `Target`: the interpreter, a compiled switch.
 """
@@ -185,9 +186,14 @@ class _Runner:
         return self.expected.setdefault(port, [])
 
     def _do_no_packet(self, text: str) -> None:
-        """Nothing to do: unexpected packets fail anyway, packets do not linger, and what is printed is not checked."""
+        """With a port: nothing but what the file expects there. Else nothing to do: unexpected packets fail anyway."""
+        if text:
+            self._port(number(text))
 
-    _do_wait = _do_mirroring_get = _do_meter_get_rates = _do_no_packet
+    def _do_wait(self, text: str) -> None:
+        """Nothing to do: packets do not linger, and what is printed is not checked."""
+
+    _do_mirroring_get = _do_meter_get_rates = _do_wait
 
     def _compare(self) -> None:
         for port, patterns in sorted(self.expected.items()):

@@ -18,9 +18,11 @@ from ina.compiler.errors import CompileError
 from ina.compiler.interpreter import Interpreter, InterpreterError
 from ina.compiler.preprocess import preprocess
 from ina.compiler.reference.tables import TableError
-from ina.p4.stf_target import InterpreterTarget, SwitchTarget
+from ina.native import lib
+from ina.p4.stf_target import PORTS, InterpreterTarget, SwitchTarget
 from ina.switch.p4info import EntityError
 
+DROP_PORT = lib.INA_DROP_PORT
 Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; why
 
 
@@ -53,7 +55,7 @@ def run(program: Path, test: Path, target: str, defines: Mapping[str, str], incl
             checked = frontend.load(program, defines=defines, include_dirs=includes)
             result = stf.run(text, InterpreterTarget(Interpreter(checked), p4info.build(checked)))
         else:
-            compiled = SwitchTarget(compile_program(program, defines=defines, include_dirs=includes))
+            compiled = SwitchTarget(compile_program(program, defines=defines, include_dirs=includes), ports(text))
             with compiled.switch:
                 result = stf.run(text, compiled)
     except CompileError as error:
@@ -66,6 +68,12 @@ def run(program: Path, test: Path, target: str, defines: Mapping[str, str], incl
     except (BuildError, stf.StfError, InterpreterError, TableError, EntityError) as error:
         return "no run", str(error).splitlines()[0]
     return ("pass", "") if result.passed else ("FAIL", result.failures[0])
+
+
+def ports(text: str) -> set[int]:
+    """Those of every switch, and those that a test names beyond them."""
+    named = {c.text.partition(" ")[0] for c in stf.parse(text) if c.name in ("packet", "expect", "no_packet")}
+    return set(range(PORTS)) | {int(port) for port in named if port.isdecimal() and int(port) < DROP_PORT}
 
 
 def rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ina.compiler.build import CompiledProgram
@@ -24,16 +25,17 @@ from ina.switch.entities import (
 )
 
 PORTS = 32
+PERIOD = 1_000_000_000  # ps from one packet to the next
 NEEDS_PRIORITY = {"TERNARY", "RANGE", "OPTIONAL"}
 
 
 class SwitchTarget:
     """`ina.compiler.stf.Target` on an embedded switch that is stepped. Clones go out by replication id 0."""
 
-    def __init__(self, compiled: CompiledProgram) -> None:
+    def __init__(self, compiled: CompiledProgram, ports: Iterable[int] = range(PORTS)) -> None:
         self.p4info: dict[str, Any] = compiled.p4info
         self.switch = Switch(compiled.so_path)
-        for port in range(PORTS):
+        for port in ports:
             self.switch.add_port(port)
         self.now = 0
         self.entries: list[TableEntry] = []
@@ -62,7 +64,7 @@ class SwitchTarget:
         self.entries.clear()
 
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        self.now += 1_000_000_000
+        self.now += PERIOD
         return self.switch.step(frame, port, self.now)
 
     def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
@@ -134,6 +136,7 @@ class InterpreterTarget:
 
     def __init__(self, interpreter: Interpreter, p4info: dict[str, Any]) -> None:
         self.interpreter, self.p4info = interpreter, p4info
+        self.now = 0
 
     def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> Any:
         return self.interpreter.tables[table].insert(match, action, args, priority)
@@ -146,7 +149,8 @@ class InterpreterTarget:
             table.clear()
 
     def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
-        return self.interpreter.process(frame, port)
+        self.now += PERIOD
+        return self.interpreter.process(frame, port, self.now)
 
     def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
         self.interpreter.clone_sessions[session] = CloneSession(port, group)

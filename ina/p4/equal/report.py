@@ -1,0 +1,100 @@
+"""What `ina p4 equal` prints of a counter-example, and the STF files with which `ina stf` repeats it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ina.p4.equal import control
+from ina.p4.equal.control import Call
+from ina.p4.equal.packets import Packet
+from ina.p4.equal.shapes import Header
+from ina.p4.equal.sides import Answer
+from ina.p4.equal.twins import Difference, Twins
+from ina.p4.explain import runs
+
+ROW = 32  # bytes of a frame in a line
+
+
+def lines(twins: Twins, packets: Sequence[Packet], difference: Difference) -> Iterator[str]:
+    """Each packet with its fields, what each program answered, and what differs first."""
+    twins.reset()
+    for number, packet in enumerate(packets):
+        a, b = twins.send(packet)
+        yield f"packet {number + 1} into port {packet.port}, {len(packet.frame)} bytes"
+        yield from (f"    {packet.frame[at : at + ROW].hex()}" for at in range(0, len(packet.frame), ROW))
+        yield from (f"    {line}" for line in fields(twins.shapes.walk(packet.frame), packet.frame))
+        alike = twins.differ(packet, a, b) is None
+        for name, answer in (("A and B", a),) if alike else (("A", a), ("B", b)):
+            yield from (f"  {name}: {line}" for line in _answer(twins, packet, answer))
+    yield f"first difference: packet {difference.packet + 1}: {difference.text}"
+
+
+def _answer(twins: Twins, packet: Packet, answer: Answer) -> Iterator[str]:
+    frames = [(port, frame) for port, sent in answer.sent for frame in sent]
+    if not frames:
+        yield "nothing"
+    for port, frame in frames:
+        yield f"port {port}, {len(frame)} bytes"
+        yield from (f"    {frame[at : at + ROW].hex()}" for at in range(0, len(frame), ROW))
+        yield from (f"    {line}" for line in fields(twins.headers(frame, packet), frame))
+    for name, values in answer.digests:
+        yield f"digest {name}{values}"
+
+
+def fields(headers: Iterable[Header], frame: bytes) -> Iterator[str]:
+    """Headers with their fields that are not 0; of numbered neighbours with the same value one for all."""
+    end = 0
+    for header in headers:
+        end = header.offset + header.width
+        shown = []
+        for run in runs([(f.name, f.get(frame)) for f in header.fields]):
+            name, value = run[0]
+            if value:
+                shown.append(f"{name if len(run) == 1 else f'{name}..{run[-1][0]}'}={value:#x}")
+        yield f"{header.path}: {' '.join(shown) or 'all 0'}"
+    if rest := frame[end // 8 :]:
+        yield f"payload: {rest[:ROW].hex()}{f' ... {len(rest) - ROW} more' if len(rest) > ROW else ''}"
+
+
+def stf(calls: Iterable[Call], p4info: dict[str, Any], twins: Twins, packets: Sequence[Packet], *, first: bool,
+        difference: Difference) -> str:  # fmt: skip
+    """A test of one of the programs that expects what the first one answers: `first`, by the first one's port numbers."""
+    ports = {} if first else twins.rules.ports
+    out = [*control.lines(calls, p4info), ""]
+    twins.reset()
+    named = set()
+    for number, packet in enumerate(packets):
+        a, b = twins.send(packet)
+        out += [f"# packet {number + 1}", f"packet {ports.get(packet.port, packet.port)} {packet.frame.hex()}"]
+        for port, sent in a.sent:
+            out += [f"expect {ports.get(port, port)} {frame.hex()} $" for frame in sent]
+        if twins.rules.digests:
+            out += [f"expect_digest {_called(name, p4info)} {' '.join(map(str, values))}" for name, values in a.digests]
+        named |= {port for answer in (a, b) for port, _ in answer.sent}
+    out += [f"no_packet {ports.get(port, port)}  # but what is expected" for port in sorted(named)]
+    kind, _, name = difference.kind.partition(" ")
+    pair = next((p for p in twins.rules.counters if kind == "counter" and p[0].rpartition(".")[2] == name), None)
+    if pair is not None:
+        ours, theirs = twins.a.counter(pair[0]), twins.b.counter(pair[1])
+        out += [f"check_counter {pair[0 if first else 1]}({i}) packets == {n}" for i, n in enumerate(ours)
+                if i < len(theirs) and n != theirs[i]]  # fmt: skip
+    pair = next((p for p in twins.rules.registers if kind == "register" and p[0].rpartition(".")[2] == name), None)
+    if pair is not None:
+        out.append(f"# the cells that differ are printed by:  register_read {pair[0 if first else 1]} INDEX")
+    return "\n".join(out) + "\n"
+
+
+def _called(digest: str, p4info: dict[str, Any]) -> str:
+    """A digest of the first program in either: by its name, or the only one that there is."""
+    names = [d["preamble"]["name"] for d in p4info.get("digests", [])]
+    last = [n for n in names if n.rpartition(".")[2] == digest.rpartition(".")[2]]
+    return digest if digest in names else (last or names or [digest])[0]
+
+
+def command(program: Path, test: Path, defines: dict[str, str], includes: Sequence[Path]) -> str:
+    more = [f"-D {shlex.quote(f'{name}={value}')}" for name, value in defines.items()]
+    more += [f"-I {shlex.quote(str(folder))}" for folder in includes]
+    return " ".join([f"ina stf {shlex.quote(str(program))} {shlex.quote(str(test))}", *more])

@@ -1,0 +1,133 @@
+"""The search for packets that the twins answer otherwise: every short sequence of a few packets, then long random ones."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ina.p4.equal.packets import Maker, Packet
+from ina.p4.equal.twins import Difference, Twins
+
+LETTERS = 10  # of an alphabet that nobody has chosen
+
+
+@dataclass
+class Bounds:
+    """`states`: that the systematic part goes on from. `seconds`: of all together."""
+
+    sequences: int = 2000
+    length: int = 30
+    depth: int = 4
+    states: int = 3000
+    seconds: float = 600.0
+
+
+@dataclass
+class Outcome:
+    """`depth`: all sequences of so many letters were sent (those that lead to states which are known already once)."""
+
+    packets: list[Packet] = field(default_factory=list)
+    difference: Difference | None = None
+    sequences: int = 0
+    states: int = 0
+    letters: int = 0
+    depth: int = 0
+    sent: int = 0
+    seconds: float = 0.0
+    ways: int = 0  # that packets went through the programs
+
+
+class Search:
+    """`say`: hears of progress."""
+
+    def __init__(self, twins: Twins, maker: Maker, bounds: Bounds, say: Callable[[str], None] = lambda _: None) -> None:
+        self.twins, self.maker, self.bounds, self._say = twins, maker, bounds, say
+        self.outcome = Outcome()
+        self._begin = self._last = time.monotonic()
+
+    def run(self, letters: Sequence[Packet]) -> Outcome:
+        out, bounds = self.outcome, self.bounds
+        if not letters and bounds.depth:
+            out.difference = self._random(min(50, bounds.sequences))  # to find some that do something
+            letters = self._chosen()
+        if out.difference is None and bounds.depth and letters:
+            out.difference = self._systematic(letters)
+        if out.difference is None:
+            out.difference = self._random(bounds.sequences)
+        out.sent, out.seconds, out.ways = self.twins.steps, time.monotonic() - self._begin, len(self.maker.corpus)
+        return out
+
+    def _over(self) -> bool:
+        now = time.monotonic()
+        if now - self._last > 5:
+            self._last = now
+            out = self.outcome
+            self._say(f"{now - self._begin:.0f} s: {out.states} states, {out.sequences} sequences, {self.twins.steps:,} packets")
+        return now - self._begin > self.bounds.seconds
+
+    def _chosen(self) -> list[Packet]:
+        """One packet of each way through the programs, those that did most first."""
+        kept = sorted(self.maker.corpus.items(), key=lambda item: -sum(map(len, item[0])))
+        return [packets[0] for _, packets in kept[:LETTERS]]
+
+    def _random(self, sequences: int) -> Difference | None:
+        twins, maker = self.twins, self.maker
+        while self.outcome.sequences < sequences and not self._over():
+            packets = maker.sequence(self.bounds.length)
+            twins.reset()
+            found, number = None, -1
+            for number, packet in enumerate(packets):  # noqa: B007
+                a, b = twins.send(packet)
+                found = twins.differ(packet, a, b)
+                if found is not None:
+                    break
+                way = twins.a.changed(), twins.b.changed(), tuple((port, *map(len, frames)) for port, frames in a.sent)
+                if any(way):
+                    maker.learn(packet, way)
+            self.outcome.sequences += 1
+            found = found or twins.state()
+            if found is not None:
+                self.outcome.packets = packets[: number + 1]
+                return Difference(number, *found)
+        return None
+
+    def _systematic(self, letters: Sequence[Packet]) -> Difference | None:
+        """Breadth first over states: of sequences that lead to the same registers on both sides one is gone on with."""
+        out, twins = self.outcome, self.twins
+        out.letters = len(letters)
+        timed = twins.a.reads_clock or twins.b.reads_clock
+        twins.reset()
+        known, level = {self._key(0)}, [()]
+        for depth in range(1, self.bounds.depth + 1):
+            following: list[tuple[int, ...]] = []
+            for path in level:
+                if out.states >= self.bounds.states or self._over():
+                    return None
+                out.states += 1
+                twins.reset()
+                for letter in path:
+                    twins.send(letters[letter])
+                (_, a), (_, b) = twins.a.save(), twins.b.save()
+                for number, packet in enumerate(letters):
+                    twins.a.restore(a)
+                    twins.b.restore(b)
+                    found = twins.differ(packet, *twins.send(packet)) or twins.state()
+                    if found is not None:
+                        out.packets = [letters[i] for i in (*path, number)]
+                        return Difference(depth - 1, *found)
+                    key = self._key(depth if timed else 0)
+                    if key not in known:
+                        known.add(key)
+                        following.append((*path, number))
+            out.depth, level = depth, following
+            if not level:
+                out.depth = self.bounds.depth  # nothing new can come
+                break
+        return None
+
+    def _key(self, time_: int) -> bytes:
+        digest = hashlib.blake2b(self.twins.a.save()[0], digest_size=16, key=b"%d" % time_)
+        digest.update(self.twins.b.save()[0])
+        return digest.digest()

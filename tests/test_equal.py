@@ -1,0 +1,279 @@
+"""`ina p4 equal`: twins are found alike, and every planted defect is shown by a few packets that `ina stf` repeats."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import tna_program
+import v1_program
+from capabilities import need
+from twin_plants import PACKETS, PLANTS, copy_with, search
+
+from ina import cli
+from ina.compiler import frontend
+from ina.p4.equal.mapping import line_of
+from ina.p4.equal.shapes import Shapes
+from ina.paths import p4_dir
+
+need("cc")
+
+# Voters of a slot are remembered; when both are there, everybody hears of it, and the slot is free.
+V1MODEL = v1_program.source(
+    """if (hdr.data.isValid() && hdr.data.d == 7 && members.apply().hit) {
+        bit<8> now; bit<32> slot = (bit<32>)hdr.data.e[3:0];
+        votes.read(now, slot); now = now | mask; votes.write(slot, now); hdr.data.c = 8w0 ++ now; hdr.data.b = 7;
+        sm.egress_spec = sm.ingress_port;
+        if (now == 3) { votes.write(slot, 0); sm.mcast_grp = 9; digest<told_t>(1, {hdr.data.a, now}); }
+        seen.count(0);
+    } else { mark_to_drop(sm); }""",
+    types="struct told_t { bit<32> who; bit<8> votes; }",
+    ingress_locals="""register<bit<8>>(16) votes; counter(4, CounterType.packets) seen; bit<8> mask = 0;
+    action admit(bit<8> bits) { mask = bits; } action refuse() { }
+    table members { key = { hdr.data.a: exact; sm.ingress_port: exact; } actions = { admit; refuse; }
+                    default_action = refuse(); }""",
+)
+TOFINO = tna_program.source(
+    """if (hdr.item.isValid() && hdr.item.d == 7 && voters.apply().hit) {
+        hdr.item.c = 8w0 ++ vote.execute(hdr.item.e[3:0]); hdr.item.b = 7;
+        tm.ucast_egress_port = intr.ingress_port;
+        if (hdr.item.c == 3) { invalidate(tm.ucast_egress_port); tm.mcast_grp_a = 9; dprsr.digest_type = 1; }
+        heard.count(0);
+    } else { dprsr.drop_ctl = 1; }""",
+    types="struct told_t { bit<32> who; bit<16> votes; }",
+    ingress_locals="""
+    Register<bit<8>, bit<4>>(16, 0) state; Counter<bit<32>, bit<2>>(4, CounterType_t.PACKETS) heard; bit<8> mask = 0;
+    RegisterAction<bit<8>, bit<4>, bit<8>>(state) vote = { void apply(inout bit<8> v, out bit<8> x) {
+        v = v | mask; x = v; if (v == 3) { v = 0; } } };
+    action allow(bit<8> which) { mask = which; } action no() { }
+    table voters { key = { hdr.item.a: exact; intr.ingress_port: exact @name("in_port"); }
+                   actions = { allow; no; } default_action = no(); size = 64; }""",
+    deparser_locals="Digest<told_t>() digest;",
+    deparser="if (dprsr.digest_type == 1) { digest.pack({hdr.data.a, hdr.data.c}); } pkt.emit(hdr);",
+).replace("hdr.data", "hdr.item").replace("data_h data;", "data_h item;")
+MAPPING = """[entries]
+both = "votes.stf"
+[headers]
+"hdr.data" = "hdr.item"
+[tables."I.members"]
+table = "I.voters"
+keys = { "sm.ingress_port" = "in_port" }
+actions = { admit = "allow", refuse = "no" }
+params = { bits = "which" }
+[counters]
+"I.seen" = "I.heard"
+[registers]
+"I.votes" = "I.state"
+[ports]
+"1" = 33
+[packets]
+largest = { "hdr.data.c" = 255 }
+"""
+ENTRIES = """
+add members hdr.data.a:100 sm.ingress_port:0 admit(bits:1)
+add members hdr.data.a:200 sm.ingress_port:1 admit(bits:2)
+mc_mgrp_create 9
+mc_node_create 1 0 1
+mc_node_associate 9 0
+"""
+PACKET = "packet 0 00000064 00000000 0000 07 02\n"
+QUICK = ("--sequences", "300", "--length", "12")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (("a.p4", V1MODEL), ("b.p4", TOFINO), ("twins.toml", MAPPING), ("votes.stf", ENTRIES)):
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def replaced(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+def equal(folder: Path, *more: str) -> int:
+    return cli.main(["p4", "equal", f"{folder}/a.p4", f"{folder}/b.p4", "--mapping", f"{folder}/twins.toml",
+                     "--stf", f"{folder}/differs.stf", *QUICK, *more])  # fmt: skip
+
+
+@pytest.mark.parametrize("packets", ["", PACKET], ids=["packets from the parser", "packets of the file"])
+def test_twins_with_other_names_are_equal(folder, packets, capsys):
+    (folder / "votes.stf").write_text(ENTRIES + packets)
+    assert equal(folder) == 0
+    out = capsys.readouterr().out
+    assert "no difference" in out
+    assert int(re.search(r"([\d,]+) ways through", out)[1]) > 3, "some packets did something"
+
+
+DEFECTS = {
+    "the slot is not freed": ("if (v == 3) { v = 0; }", "", 3, r"packet \d: port \d|register votes\[\d\]"),
+    "a voter's bit is not kept": ("v = v | mask; x = v;", "x = v | mask;", 2, r"register votes\[\d+\]|port"),
+    "everybody is told by another group": ("tm.mcast_grp_a = 9", "tm.mcast_grp_a = 10", 2, r"port 0: A sends a frame, B nothing"),
+    "the digest has another voter": ("digest.pack({hdr.item.a", "digest.pack({hdr.item.a + 1", 2, r"A: .*B: "),
+    "nobody is counted": ("heard.count(0);", "", 1, r"counter seen\[0\]: A 1, B 0"),
+    "an answer says something else": ("hdr.item.b = 7", "hdr.item.b = 8", 1, r"data.b: A 0x7, B 0x8"),
+}
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+@pytest.mark.parametrize("packets", ["", PACKET], ids=["packets from the parser", "packets of the file"])
+def test_defects_of_a_twin_are_found_and_repeated_by_stf(folder, name, packets, capsys):
+    old, new, most, text = DEFECTS[name]
+    replaced(folder / "b.p4", old, new)
+    (folder / "votes.stf").write_text(ENTRIES + packets)
+    assert equal(folder) == 1
+    out = capsys.readouterr().out
+    assert re.search(text, out.partition("first difference")[2]), out
+    assert 1 <= len(re.findall(r"^packet \d+ into port", out, re.M)) <= most, out
+    commands = re.findall(r"ina stf (\S+) (\S+)", out)
+    assert [Path(program).name for program, _ in commands] == ["a.p4", "b.p4"]
+    if "register votes" in out.partition("first difference")[2]:
+        return  # STF cannot expect what a register holds
+    assert cli.main(["stf", *commands[0]]) == 0, "A answers as the test expects"
+    assert cli.main(["stf", *commands[1]]) == 1, "B does not"
+
+
+def test_the_interpreter_finds_the_same(folder, capsys):
+    replaced(folder / "b.p4", "if (v == 3) { v = 0; }", "")
+    replaced(folder / "twins.toml", '[registers]\n"I.votes" = "I.state"\n', "")
+    (folder / "votes.stf").write_text(ENTRIES + PACKET + "packet 1 000000c8 00000000 0000 07 02\n")
+    assert equal(folder, "--interpreter", "--depth", "3") == 1
+    found = capsys.readouterr().out.partition("packet 1 into")[2].partition("Again")[0]
+    assert equal(folder, "--depth", "3") == 1
+    assert capsys.readouterr().out.partition("packet 1 into")[2].partition("Again")[0] == found
+
+
+def test_a_seed_says_which_packets(folder, capsys):
+    replaced(folder / "b.p4", "if (v == 3) { v = 0; }", "")
+    outs = []
+    for seed in ("3", "3", "4"):
+        assert equal(folder, "--depth", "0", "--seed", seed) == 1
+        outs.append(re.sub(r"[\d.]+ s$", "", capsys.readouterr().out, flags=re.M))
+    assert outs[0] == outs[1] != outs[2]
+
+
+def test_differences_that_are_meant(folder, capsys):
+    replaced(folder / "b.p4", "hdr.item.b = 7", "hdr.item.b = 8")
+    replaced(folder / "b.p4", "digest.pack({hdr.item.a", "digest.pack({hdr.item.a + 1")
+    (folder / "twins.toml").write_text(MAPPING + '[differences]\nignore = ["hdr.data.b"]\ndigests = false\n')
+    assert equal(folder) == 0
+    assert "no difference" in capsys.readouterr().out
+
+
+def test_copies_of_one_port_may_be_in_any_order(tmp_path, capsys):
+    """Two copies to port 1 with another replication id each, which the second program swaps."""
+    text = v1_program.source("sm.mcast_grp = 9;", egress="if (hdr.data.isValid()) { hdr.data.c = sm.egress_rid; }")
+    (tmp_path / "a.p4").write_text(text)
+    (tmp_path / "b.p4").write_text(text.replace("= sm.egress_rid", "= 3 - sm.egress_rid"))
+    (tmp_path / "votes.stf").write_text("mc_mgrp_create 9\nmc_node_create 1 1\nmc_node_create 2 1\nmc_node_associate 9 0\n"
+                                        "mc_node_associate 9 1\n")  # fmt: skip
+    (tmp_path / "twins.toml").write_text('[entries]\nboth = "votes.stf"\n')
+    assert equal(tmp_path) == 1
+    assert "port 1, frame 1: data.c: A 0x1, B 0x2" in capsys.readouterr().out
+    replaced(tmp_path / "twins.toml", "[entries]", '[differences]\norder = "any"\n[entries]')
+    assert equal(tmp_path) == 0
+
+
+# ---- what is wrong with what was asked for
+
+
+WRONG = [
+    ("[tabels]\n", 1, "[tabels]: unknown section; did you mean 'tables'?"),
+    ("[ports]\n1 = 33\n2 = 33\n", 2, "[ports] 1: two ports of A are one of B"),
+    ("[ports]\n\n1 = 511\n", 3, "[ports] 1: 511: expected a port, 0 to 510"),
+    ("[ports]\none = 1\n", 2, "[ports] one: 'one': expected a port"),
+    ("[tables]\n'I.members' = 'I.woters'\n", 2, "[tables] I.members: B: no table 'I.woters'; did you mean 'I.voters'?"),
+    ("[tables]\n'I.member' = 'I.voters'\n", 2, "[tables] I.member: A: no table 'I.member'; did you mean 'I.members'?"),
+    ("[tables]\n'I.members' = { table = 'I.voters', key = {} }\n", 2, "I.members: unknown key 'key'; did you mean 'keys'?"),
+    ("[tables.'I.members']\ntable = 'I.voters'\nkeys = { 'hdr.data.x' = 'in_port' }\n", 1, "A's table has no key 'hdr.data.x'"),
+    ("[tables]\n'I.members' = { table = 'I.voters', actions = { admit = 'allows' } }\n", 2, "B: table I.voters: entries: no"),
+    ("[registers]\n'I.votes' = 'I.states'\n", 2, "[registers] I.votes: B: no register 'I.states'; did you mean 'I.state'?"),
+    ("[counters]\n'I.seen' = 7\n", 2, "[counters] I.seen: 7: expected a name"),
+    ("[headers]\n'hdr.dato' = 'hdr.item'\n", 2, "[headers] hdr.dato: A's parser extracts no such header; did you mean 'data'?"),
+    ("[differences]\nignore = ['hdr.data.z']\n", 2, "[differences] ignore: A's parser extracts no 'hdr.data.z'"),
+    ("[differences]\norder = 'none'\n", 2, "[differences] order: 'none': expected \"same\" or \"any\""),
+    ("[differences]\nordre = 'any'\n", 2, "[differences] ordre: unknown key; did you mean 'order'?"),
+    ("[packets]\nlargest = { 'hdr.data.q' = 3 }\n", 2, "[packets] largest: A's parser extracts no 'hdr.data.q'"),
+    ("[packets]\nwhole = 1\n", 2, "[packets] whole: 1: expected true or false"),
+    ("[ports]\n1 = \n", 2, "Invalid value"),
+]
+
+
+@pytest.mark.parametrize(("text", "line", "message"), WRONG, ids=[message[:40] for _, _, message in WRONG])
+def test_errors_of_a_mapping_name_file_line_and_key(folder, text, line, message, capsys):
+    (folder / "twins.toml").write_text(text)
+    assert equal(folder) == 2
+    err = capsys.readouterr().err
+    assert f"{folder}/twins.toml:{line}: " in err and message in err and "Traceback" not in err, err
+
+
+def test_errors_of_entries_name_file_and_line(folder, capsys):
+    (folder / "votes.stf").write_text(ENTRIES + "add nowhere a:1 admit(bits:1)\n")
+    assert equal(folder) == 2
+    assert f"{folder}/votes.stf:7: table 'nowhere' is unknown" in capsys.readouterr().err
+    replaced(folder / "twins.toml", "votes.stf", "other.stf")
+    assert equal(folder) == 2
+    assert f"{folder}/other.stf: No such file" in capsys.readouterr().err
+
+
+def test_a_table_that_the_twin_has_not_must_be_mapped(folder, capsys):
+    (folder / "twins.toml").write_text('[entries]\nboth = "votes.stf"\n')
+    assert equal(folder) == 2
+    assert "no table 'members'; there are: I.voters" in capsys.readouterr().err
+
+
+def test_a_program_that_does_not_compile(folder, capsys):
+    replaced(folder / "b.p4", "hdr.item.b = 7", "hdr.item.q = 7")
+    assert equal(folder) == 2
+    assert "b.p4" in (err := capsys.readouterr().err) and "has no field 'q'" in err
+
+
+def test_lines_of_keys():
+    text = "[a]\nx = 1\n\n[b]\n'x y' = 2\n[c.'z']\nx = 3\n"
+    assert [line_of(text, *where) for where in (("a", "x"), ("b", "x y"), ("b", ""), ("c", "z"))] == [2, 5, 4, 6]
+
+
+# ---- our own
+
+
+@pytest.mark.parametrize("program", ["switchml", "atp"])
+def test_our_twins_are_equal(program, capsys):
+    files = p4_dir() / f"{program}.p4", p4_dir() / "tofino" / f"{program}.p4"
+    assert cli.main(["p4", "equal", *map(str, files), "--sequences", "150", "--depth", "4"]) == 0
+    out = capsys.readouterr().out
+    assert "no difference" in out and "sequences of up to 4 of" in out
+    assert int(re.search(r"([\d,]+) ways through", out)[1].replace(",", "")) > 100
+
+
+IN_CI = ("a result that is asked for once more is not given", "the twin expects a packet too many",
+         "an aggregator is believed for ever")  # fmt: skip
+
+
+@pytest.mark.parametrize("plant", [p for p in PLANTS if p.name in IN_CI], ids=lambda plant: plant.name)
+def test_planted_defects_are_found(plant):
+    """All of them: python -m tests.twin_plants."""
+    found = search(plant)
+    assert found is not None and found.packets <= PACKETS
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.name)
+def test_plants_follow_the_code(plant, tmp_path):
+    """Each line is there once."""
+    tree = copy_with(plant, tmp_path / "p4")
+    assert plant.old in (p4_dir() / plant.file).read_text() and (tree / plant.file).is_file()
+
+
+def test_shapes_are_the_paths_of_the_parser():
+    program = frontend.load(p4_dir() / "switchml.p4", defines={"VALUES": "32"}, include_dirs=[p4_dir()])
+    shapes = Shapes(program)
+    paths = {tuple(h.path.removeprefix("hdr.") for h in shape.headers) for shape in shapes.paths}
+    head = ("ethernet", "ipv4", "udp", "switchml")
+    assert paths == {head[:1], head[:2], head[:3], head, (*head, "exponents"), (*head, "exponents", "values")}
+    for shape in shapes.paths:
+        frame = bytearray(shape.size)
+        for field, value, mask in shape.wants:
+            field.put(frame, value & mask)
+        assert len(shapes.walk(bytes(frame))) >= len(shape.headers)
