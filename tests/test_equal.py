@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from twin_plants import PACKETS, PLANTS, copy_with, search
 
 from ina import cli
 from ina.compiler import frontend
-from ina.p4.equal.mapping import line_of
+from ina.p4.equal.mapping import SECTIONS, line_of, load
 from ina.p4.equal.shapes import Shapes
 from ina.paths import p4_dir
 
@@ -231,6 +232,13 @@ def test_a_program_that_does_not_compile(folder, capsys):
     assert "b.p4" in (err := capsys.readouterr().err) and "has no field 'q'" in err
 
 
+def test_the_mapping_that_the_page_shows_is_one(tmp_path):
+    page = (p4_dir().parent / "docs" / "p4.md").read_text()
+    (tmp_path / "twins.toml").write_text(page.partition("```toml\n")[2].partition("```")[0])
+    mapping = load(tmp_path / "twins.toml")
+    assert set(mapping.sections) == set(SECTIONS) and mapping.ports() == {1: 33} and mapping.any_order and not mapping.digests
+
+
 def test_lines_of_keys():
     text = "[a]\nx = 1\n\n[b]\n'x y' = 2\n[c.'z']\nx = 3\n"
     assert [line_of(text, *where) for where in (("a", "x"), ("b", "x y"), ("b", ""), ("c", "z"))] == [2, 5, 4, 6]
@@ -246,6 +254,17 @@ def test_our_twins_are_equal(program, capsys):
     out = capsys.readouterr().out
     assert "no difference" in out and "sequences of up to 4 of" in out
     assert int(re.search(r"([\d,]+) ways through", out)[1].replace(",", "")) > 100
+
+
+def test_a_protocol_of_the_users_own_gets_its_controllers_entries(tmp_path, capsys):
+    """No packets are known for it: those that do something are found, and those of other workers and rounds made of them."""
+    own = p4_dir().parent / "examples" / "lockstep"
+    shutil.copytree(own, tmp_path / "twin")
+    replaced(tmp_path / "twin" / "lockstep.p4", "seen = seen | meta.worker;", "seen = seen | 0;")
+    files = own / "lockstep.p4", tmp_path / "twin" / "lockstep.p4"
+    assert cli.main(["p4", "equal", *map(str, files), "--stf", f"{tmp_path}/differs.stf"]) == 1
+    out = capsys.readouterr().out
+    assert len(re.findall(r"^packet \d+ into port", out, re.M)) <= 3 and "A sends a frame, B nothing" in out
 
 
 IN_CI = ("a result that is asked for once more is not given", "the twin expects a packet too many",

@@ -70,12 +70,7 @@ def world(program: JobProgram, values: int, p4info: dict[str, Any]) -> World:
     parent = Parent(ABOVE, above, own)
     jobs = [_job(0, [(0, (0,)), (1, (1,))], parent if program.needs_server else None),
             _job(1, [(2, (0,)), (FAR, (1, 2))], parent)]  # fmt: skip
-    entries: list[Entity] = []
-    for job in jobs:
-        entries += program.job(job.place)
-        for child in job.children:
-            entries += program.child(job.place, child)
-        entries.append(program.group(job.place, job.children))
+    entries = [entity for job in jobs for entity in _entries(program, job)]
     tables = {table.rpartition(".")[2] for table in P4Info(p4info).tables}
     if "l2" in tables:
         entries.append(MulticastGroupEntry(1000, tuple(Replica(port, 0) for port in PORTS)))
@@ -106,6 +101,19 @@ def _job(number: int, children: list[tuple[int, tuple[int, ...]]], parent: Paren
                   slot_base=SLOTS * number, slots=SLOTS, group=number + 1, strict=True, parent=parent)  # fmt: skip
     kids = [Child(i, port, worker_address(number, workers[0]), workers) for i, (port, workers) in enumerate(children)]
     return _Job(place, tuple(kids))
+
+
+def _entries(program: JobProgram, job: _Job) -> list[Entity]:
+    """A job's, without a switch above where the protocol has no trees."""
+    try:
+        own = program.job(job.place)
+    except ValueError:
+        if job.place.parent is None or program.needs_server:
+            raise
+        job = replace(job, place=replace(job.place, parent=None))
+        own = program.job(job.place)
+    children = [entity for child in job.children for entity in program.child(job.place, child)]
+    return [*own, *children, program.group(job.place, job.children)]
 
 
 def _frame(wire: layout.Layout, source: Address, target: Address, payload: bytes) -> bytes:

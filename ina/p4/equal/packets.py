@@ -4,13 +4,14 @@ meets registers that one before it has filled."""
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ina.p4.equal.shapes import Field, Header, Shapes
 from ina.p4.equal.values import PORT, Row, Values
 
 LONGEST = 2000  # bytes
+FIELDS = 20  # a header of more has values of one kind
 KEPT = 4  # packets that went the same way through the program
 
 
@@ -142,6 +143,30 @@ class Maker:
         if rng.random() < 0.95:
             self.repair(frame, headers, lengths=resized and rng.random() < 0.5)
         return Packet(port, bytes(frame))
+
+    def siblings(self, packet: Packet) -> Iterator[Packet]:
+        """The same packet by other entries that say by which port it comes."""
+        headers = self.shapes.walk(packet.frame)
+        for row in self.values.rows:
+            if PORT in row.keys:
+                frame = bytearray(packet.frame)
+                port = self._enter(frame, packet.port, row, headers)
+                self.repair(frame, headers, lengths=False)
+                if (port, frame) != (packet.port, packet.frame):
+                    yield Packet(port, bytes(frame))
+
+    def successors(self, packet: Packet) -> Iterator[tuple[Packet, Packet]]:
+        """With a field more by one, and by two: of the last header of which fields are few."""
+        headers = self.shapes.walk(packet.frame)
+        few = [h for h in headers if len(h.fields) < FIELDS]
+        for f in few[-1].fields if few else ():
+            yield self._more(packet, headers, f, 1), self._more(packet, headers, f, 2)
+
+    def _more(self, packet: Packet, headers: Sequence[Header], f: Field, step: int) -> Packet:
+        frame = bytearray(packet.frame)
+        f.put(frame, f.get(frame) + step)
+        self.repair(frame, headers, lengths=False)
+        return Packet(packet.port, bytes(frame))
 
     def _row(self, frame: bytearray, port: int, headers: Sequence[Header]) -> Row:
         """Mostly of a table of which another entry is met already: another worker, say, in the place of this one."""

@@ -24,24 +24,41 @@ def lines(twins: Twins, packets: Sequence[Packet], difference: Difference) -> It
     for number, packet in enumerate(packets):
         a, b = twins.send(packet)
         yield f"packet {number + 1} into port {packet.port}, {len(packet.frame)} bytes"
-        yield from (f"    {packet.frame[at : at + ROW].hex()}" for at in range(0, len(packet.frame), ROW))
-        yield from (f"    {line}" for line in fields(twins.shapes.walk(packet.frame), packet.frame))
-        alike = twins.differ(packet, a, b) is None
-        for name, answer in (("A and B", a),) if alike else (("A", a), ("B", b)):
-            yield from (f"  {name}: {line}" for line in _answer(twins, packet, answer))
+        yield from (f"    {line}" for line in shown(packet.frame, twins.shapes.walk(packet.frame)))
+        if twins.differ(packet, a, b) is None:
+            yield f"  A and B: {'; '.join(_brief(a)) or 'nothing'}"
+        else:
+            yield from _answer("A", twins, packet, a)
+            yield from _answer("B", twins, packet, b)
     yield f"first difference: packet {difference.packet + 1}: {difference.text}"
 
 
-def _answer(twins: Twins, packet: Packet, answer: Answer) -> Iterator[str]:
-    frames = [(port, frame) for port, sent in answer.sent for frame in sent]
-    if not frames:
-        yield "nothing"
-    for port, frame in frames:
-        yield f"port {port}, {len(frame)} bytes"
-        yield from (f"    {frame[at : at + ROW].hex()}" for at in range(0, len(frame), ROW))
-        yield from (f"    {line}" for line in fields(twins.headers(frame, packet), frame))
-    for name, values in answer.digests:
-        yield f"digest {name}{values}"
+def _brief(answer: Answer) -> Iterator[str]:
+    for port, frames in answer.sent:
+        yield from (f"port {port}, {len(frame)} bytes" for frame in frames)
+    yield from (f"digest {name}{values}" for name, values in answer.digests)
+
+
+def _answer(name: str, twins: Twins, packet: Packet, answer: Answer) -> Iterator[str]:
+    if not any(_brief(answer)):
+        yield f"  {name}: nothing"
+    for port, frames in answer.sent:
+        for frame in frames:
+            yield f"  {name}: port {port}, {len(frame)} bytes"
+            yield from (f"    {line}" for line in shown(frame, twins.headers(frame, packet)))
+    yield from (f"  {name}: digest {digest}{values}" for digest, values in answer.digests)
+
+
+def shown(frame: bytes, headers: Iterable[Header]) -> Iterator[str]:
+    """A frame in hexadecimal digits, lines like the one before as one `*`; then its fields."""
+    before, starred = "", False
+    for row in (frame[at : at + ROW].hex() for at in range(0, len(frame), ROW)):
+        if row != before:
+            yield row
+        elif not starred:
+            yield "*"
+        before, starred = row, row == before
+    yield from fields(headers, frame)
 
 
 def fields(headers: Iterable[Header], frame: bytes) -> Iterator[str]:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from ina.p4.equal.packets import Maker, Packet
 from ina.p4.equal.twins import Difference, Twins
 
-LETTERS = 10  # of an alphabet that nobody has chosen
+LETTERS, SENDERS = 16, 3  # of an alphabet that nobody has chosen
+CHUNK = 100  # random sequences, after which one is looked for
 
 
 @dataclass
@@ -49,11 +50,10 @@ class Search:
 
     def run(self, letters: Sequence[Packet]) -> Outcome:
         out, bounds = self.outcome, self.bounds
-        if not letters and bounds.depth:
-            out.difference = self._random(min(50, bounds.sequences))  # to find some that do something
-            letters = self._chosen()
-        if out.difference is None and bounds.depth and letters:
+        if letters and bounds.depth:
             out.difference = self._systematic(letters)
+        elif bounds.depth:
+            out.difference = self._both()
         if out.difference is None:
             out.difference = self._random(bounds.sequences)
         out.sent, out.seconds, out.ways = self.twins.steps, time.monotonic() - self._begin, len(self.maker.corpus)
@@ -67,10 +67,44 @@ class Search:
             self._say(f"{now - self._begin:.0f} s: {out.states} states, {out.sequences} sequences, {self.twins.steps:,} packets")
         return now - self._begin > self.bounds.seconds
 
-    def _chosen(self) -> list[Packet]:
-        """One packet of each way through the programs, those that did most first."""
-        kept = sorted(self.maker.corpus.items(), key=lambda item: -sum(map(len, item[0])))
-        return [packets[0] for _, packets in kept[:LETTERS]]
+    def _both(self) -> Difference | None:
+        """Random sequences, until there is a packet that does more than those before: then systematic ones of it and its like."""
+        most = 0
+        while self.outcome.sequences < self.bounds.sequences and not self._over():
+            found = self._random(min(self.outcome.sequences + CHUNK, self.bounds.sequences))
+            if found is not None:
+                return found
+            kept = [packet for packets in self.maker.corpus.values() for packet in packets]
+            does, number = max(((self._does(packet), -i) for i, packet in enumerate(kept)), default=(0, 0))
+            if does > most:
+                most, letters = does, self._alphabet(kept[-number])
+                self.maker.seeds = [*self.maker.seeds, *letters]
+                found = self._systematic(letters)
+                if found is not None:
+                    return found
+        return None
+
+    def _alphabet(self, first: Packet) -> list[Packet]:
+        """A packet that does something at the start; the same of other senders; and those with the next number in some field, if
+        that makes a difference behind it."""
+        twins, maker = self.twins, self.maker
+        senders = [first, *(packet for packet in maker.siblings(first) if self._does(packet))][:SENDERS]
+        letters = dict.fromkeys(senders)
+        for both in (pair for many in zip(*map(maker.successors, senders), strict=False) for pair in many):
+            twins.reset()
+            twins.send(first)
+            before = self._key(0)
+            a, _ = twins.send(both[0])
+            if a.sent or self._key(0) != before:
+                letters |= dict.fromkeys(both)
+        return [*letters][:LETTERS]
+
+    def _does(self, packet: Packet) -> int:
+        """How many objects of the first program it changes at the start, if any of its registers is among them."""
+        self.twins.reset()
+        before = self._key(0)
+        self.twins.send(packet)
+        return 1 + len(self.twins.a.changed()) if self._key(0) != before else 0
 
     def _random(self, sequences: int) -> Difference | None:
         twins, maker = self.twins, self.maker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ina.p4.equal.packets import Maker, Packet
+from ina.p4.equal.packets import FIELDS, Maker, Packet
 from ina.p4.equal.shapes import Field, Shapes
 from ina.p4.equal.twins import Difference, Twins
 
@@ -81,7 +81,7 @@ def _plainer(shapes: Shapes, packets: Sequence[Packet], number: int) -> Iterator
     others: dict[str, set[int]] = {}
     for other in packets:
         for header in shapes.walk(other.frame):
-            for f in header.fields if len(header.fields) < 20 else ():
+            for f in header.fields if len(header.fields) < FIELDS else ():
                 others.setdefault(f.key, set()).add(f.get(other.frame))
     for f in (f for header in headers for f in header.fields):
         for value in sorted({0, 1, *others.get(f.key, ())}):
