@@ -159,9 +159,10 @@ def table(results: dict[str, list[Verdict]], pins: dict[str, Collection], fair: 
         numbers = [len(verdicts), count[ACCEPTED], count[FAIR], count[WRONG]]
         lines.append(f"| [{name}]({pins[name].url}) | `{pins[name].commit[:12]}` | " + " | ".join(map(str, numbers)) + " |")
     everything = [v for verdicts in results.values() for v in verdicts]
-    lines += ["", "Refused fairly:", "", "| programs | why |", "|---|---|"]
+    lines += ["", "Refused fairly:", "", "| programs | why | by whom else |", "|---|---|---|"]
     whys = Counter(v.reason.split(" (")[0] for v in everything if v.outcome == FAIR)
-    lines += [f"| {n} | {why} |" for why, n in whys.most_common()]
+    others = {rule["why"].split(" (")[0]: rule.get("by", "") for rule in fair}
+    lines += [f"| {n} | {why} | {others[why]} |" for why, n in whys.most_common()]
     wrong = [(name, v) for name, verdicts in results.items() for v in verdicts if v.outcome == WRONG]
     if wrong:
         lines += ["", "Refused wrongly:", "", "| program | message |", "|---|---|"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,7 @@ tree = "{tree}"
 [[fair]]
 message = "is of .*, which is not supported"
 why = "for another architecture"
+by = "p4c-bm2-ss"
 """)
         monkeypatch.setattr(programs, "PINS", tmp_path / "programs.toml")
         return clone.parent
@@ -61,7 +63,12 @@ def test_programs_are_judged_as_they_were_committed(pinned, capsys):
     out = capsys.readouterr().out
     assert "made: good/one.p4: accepted" in out and "made: psa.p4: refused fairly: for another architecture" in out
     assert "made: wrong.p4: refused wrongly: wrong.p4:" in out and "part.p4:" not in out and "notes" not in out
-    assert "| 3 | 1 | 1 | 1 |" in out
+    assert "| 3 | 1 | 1 | 1 |" in out and "| 1 | for another architecture | p4c-bm2-ss |" in out
+
+
+def test_every_rule_says_who_else_refuses():
+    described = tomllib.loads(programs.PINS.read_text(encoding="utf-8"))
+    assert all(rule["by"] and rule["why"] for rule in described["fair"])
 
 
 def test_another_tree_is_not_judged(pinned):

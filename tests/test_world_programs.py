@@ -219,6 +219,18 @@ def test_other_architectures_are_named(tmp_path, file, owner):
     assert error.value.span.line == 2
 
 
+@pytest.mark.parametrize("include", ["<tofino/intrinsic_metadata.p4>", '"tofino/constants.p4"'])
+def test_p4_14_for_tofino_is_named_by_what_it_includes(tmp_path, include):
+    path = tmp_path / "program.p4"
+    path.write_text(f"#include {include}\nheader_type h_t {{ fields {{ a : 8; }} }}\n")
+    with pytest.raises(CompileError, match=r"'tofino/\w+.p4' is of P4_14 for Tofino: the compiler takes P4_16") as error:
+        load(path)
+    assert "#include <tna.p4>" in error.value.diagnostics[0].notes[0].message
+    path.write_text('#include "tofino/own.p4"\n')
+    with pytest.raises(CompileError, match="include file 'tofino/own.p4' not found"):
+        load(path)
+
+
 @pytest.mark.parametrize(
     "text", ["header_type h_t { fields { a : 8; } }\n", "parser start { return ingress; }\n", "control ingress {}\n"]
 )

@@ -34,6 +34,9 @@ OTHER_ARCHITECTURES = {
     "ebpf_model.p4": "eBPF", "ubpf_model.p4": "uBPF", "xdp_model.p4": "XDP",
     "simple_model.p4": "the specification's Very Simple Switch", "very_simple_model.p4": "the specification's Very Simple Switch",
 }  # fmt: skip
+TOFINO_P4_14 = {f"tofino/{name}.p4" for name in (
+    "constants", "intrinsic_metadata", "lpf_blackbox", "meter_blackbox", "p4_14_prim", "pktgen_headers", "primitives",
+    "stateful_alu_blackbox", "wred_blackbox")}  # fmt: skip
 NEED_MORE = {"define": "a name", "undef": "a name", "ifdef": "a name", "ifndef": "a name", "if": "a condition",
              "elif": "a condition", "include": "a file", "pragma": "what it says"}  # fmt: skip
 _NOTHING: frozenset[str] = frozenset()
@@ -191,6 +194,9 @@ class _Preprocessor(pcpp.Preprocessor):
         if other := OTHER_ARCHITECTURES.get(Path(path).name):
             message = f"'{path}' is of {other}, which is not supported"
             self._fail(where.source, where.lineno, message, ["this compiler knows <v1model.p4> and <tna.p4>"])
+        if path in TOFINO_P4_14:
+            notes = ["its programs begin with #include <tna.p4>, and have to be written anew in P4_16"]
+            self._fail(where.source, where.lineno, f"'{path}' is of P4_14 for Tofino: the compiler takes P4_16", notes)
         places = self.searched if is_system else list(dict.fromkeys([curdir or ".", *self.searched]))
         notes = [f"searched {', '.join(display_path(p) for p in places)}", "add directories with include_dirs (-I)"]
         self._fail(where.source, where.lineno, f"include file '{path}' not found", notes)
