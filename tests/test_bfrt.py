@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import time
 from dataclasses import replace
@@ -240,6 +241,35 @@ def test_streams_of_clients_that_say_nothing_leave_room_for_calls(target):
         quiet.set()
         for stream in streams:
             stream.cancel()
+
+
+def test_a_client_that_is_refused_a_subscription_may_ask_again(target):
+    """Published clients ask five times, and wait a second each time for an answer on the same stream."""
+    asked = queue.Queue()
+    method = target.client._channel.stream_stream(f"{SERVICE}StreamChannel", bfrt.StreamMessageRequest.SerializeToString,
+                                                  bfrt.StreamMessageResponse.FromString)  # fmt: skip
+    answers = method(iter(asked.get, None), timeout=60)
+
+    def subscribe(client_id, device_id=0):
+        request = bfrt.StreamMessageRequest(client_id=client_id)
+        request.subscribe.device_id = device_id
+        asked.put(request)
+        return next(answers).subscribe.status
+
+    for _ in range(5):
+        assert "is in use" in subscribe(target.client.client_id).message
+    assert "no device 3" in subscribe(77, device_id=3).message
+    assert subscribe(77).code == 0
+    asked.put(None)
+    assert list(answers) == []
+    with Client(target.address, client_id=77):  # it is free again
+        pass
+    for request in (bfrt.StreamMessageRequest(client_id=5), None):
+        asked.put(request)
+        other = method(iter(asked.get, None), timeout=60)
+        with pytest.raises(grpc.RpcError, match="a stream begins with a subscription"):
+            next(other)
+    asked.put(None)
 
 
 def test_a_server_ends_though_a_client_does_not_read(switch):

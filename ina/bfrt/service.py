@@ -372,28 +372,22 @@ class Server:
             self._opening += not full
         if full:  # each holds a thread, whether its client has subscribed or says nothing
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{STREAMS} streams are open, the most that are served")
+        stream, answer = None, None
         try:
-            first = next(iter(requests), None)
+            for request in requests:  # one that is refused may ask again: published clients do, five times
+                if request.WhichOneof("update") != "subscribe":
+                    break
+                stream, answer = self._subscribed(request)
+                if stream is not None:
+                    break
+                yield answer
         finally:
             with self._lock:
                 self._opening -= 1
-        if first is None or first.WhichOneof("update") != "subscribe":
+        if stream is None:
+            if answer is not None:
+                return  # its client has given up
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with a subscription")
-        stream = Stream(first.client_id, first.subscribe.notifications)
-        answer = bfrt.StreamMessageResponse(subscribe=first.subscribe)
-        device = self._device()
-        with self._lock:
-            if device is not None and first.subscribe.device_id != device.device_id:
-                answer.subscribe.status.code = NUMBERS["NOT_FOUND"]
-                answer.subscribe.status.message = f"no device {first.subscribe.device_id}: this is device {device.device_id}"
-            elif first.client_id in self._streams:
-                answer.subscribe.status.code = NUMBERS["INVALID_ARGUMENT"]
-                answer.subscribe.status.message = f"client id {first.client_id} is in use"
-            else:
-                self._streams[first.client_id] = stream
-        if answer.subscribe.status.code:
-            yield answer
-            return
         if not context.add_callback(stream.end):
             stream.end()
         threading.Thread(target=self._receive, args=(stream, requests, answer), name="bfrt-stream", daemon=True).start()
@@ -404,6 +398,23 @@ class Server:
             with self._lock:
                 self._streams.pop(stream.client, None)
                 self._bound.pop(stream.client, None)
+
+    def _subscribed(self, request: Any) -> tuple[Stream | None, Any]:
+        """The client's stream (None: it gets none), and what is answered."""
+        stream = Stream(request.client_id, request.subscribe.notifications)
+        answer = bfrt.StreamMessageResponse(subscribe=request.subscribe)
+        device = self._device()
+        with self._lock:
+            if device is not None and request.subscribe.device_id != device.device_id:
+                answer.subscribe.status.code = NUMBERS["NOT_FOUND"]
+                answer.subscribe.status.message = f"no device {request.subscribe.device_id}: this is device {device.device_id}"
+            elif request.client_id in self._streams:
+                answer.subscribe.status.code = NUMBERS["INVALID_ARGUMENT"]
+                answer.subscribe.status.message = f"client id {request.client_id} is in use"
+            else:
+                self._streams[request.client_id] = stream
+                return stream, answer
+        return None, answer
 
     @staticmethod
     def _receive(stream: Stream, requests: Iterator[Any], answer: Any) -> None:
