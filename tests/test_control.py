@@ -269,6 +269,35 @@ def test_a_killed_worker_is_named_to_the_others(served, state):
     late.close()
 
 
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_worker_that_ends_before_the_switch_has_heard_it_is_named_to_the_others(served, reaped):
+    """The switch process is busy while the worker connects, joins and ends."""
+    name, host = served
+    client, attachment = attach(name, "job", 0, 2)
+    asked, on, describe = threading.Event(), threading.Event(), host.describe
+
+    def busy():
+        asked.set()
+        assert on.wait(60)
+        return describe()
+
+    host.describe = busy
+    asking = threading.Thread(target=Client(name).ping)
+    asking.start()
+    assert asked.wait(60)
+    victim = subprocess.Popen([sys.executable, "-c", WORKER.replace("time.sleep(60)", ""), name, "joined"])
+    os.waitid(os.P_PID, victim.pid, os.WEXITED | (0 if reaped else os.WNOWAIT))
+    host.describe = describe
+    on.set()
+    until(client.poll, "the news")
+    why = "its connection" if reaped else "its process ended"  # of a process that is no more nothing else is known
+    assert f"worker 1 of job 'job' (process {victim.pid}) is lost: {why}" in client.failure
+    victim.wait()
+    asking.join(60)
+    close_fds(attachment)
+    client.close()
+
+
 def test_the_end_of_the_switch_process_is_a_clear_error():
     name = f"ina-test-{uuid.uuid4().hex[:12]}"
     listener = listen(name)

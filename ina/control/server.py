@@ -232,12 +232,11 @@ class Server:
         return self._take(sock, pid, Principal(os.geteuid()))
 
     def _take(self, sock: socket.socket, pid: int, principal: Principal) -> Session | None:
-        """A new connection, of process ``pid``; None if that has ended already, or cannot be served."""
+        """A new connection, of process ``pid``; None if it cannot be served."""
         try:
             pidfd = os.pidfd_open(pid) if pid > 0 else -1
-        except ProcessLookupError:  # it died meanwhile; the connection says so, too
-            descriptors.close(sock)
-            return None
+        except ProcessLookupError:  # it died meanwhile; the connection says so, too, after what was sent
+            pidfd = -1
         except OSError as error:
             log.warning("cannot watch process %d (%s); only its connection tells when it ends", pid, error.strerror)
             pidfd = -1
@@ -246,7 +245,7 @@ class Server:
         try:
             self.selector.register(sock, selectors.EVENT_READ, lambda: self._serve(client))
             if pidfd >= 0:
-                self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._drop(client, "its process ended"))
+                self.selector.register(pidfd, selectors.EVENT_READ, lambda: self._ended(client))
         except OSError as error:  # no memory for it, or too many are watched
             log.warning("a connection of process %d is refused: %s", pid, error.strerror)
             if sock in self.selector.get_map():
@@ -269,7 +268,8 @@ class Server:
         self.selector.modify(connection.sock, selectors.EVENT_WRITE if connection.is_stuck else selectors.EVENT_READ,
                              lambda: self._serve(client))  # fmt: skip
 
-    def _serve(self, client: Client) -> None:
+    def _serve(self, client: Client, why: str = "") -> None:
+        """``why`` it is dropped if the connection ends; default: what happened to the connection."""
         try:
             if client.connection.is_stuck:
                 client.connection.flush()
@@ -277,7 +277,7 @@ class Server:
                 client.connection.read()
             self._answer(client)
         except ChannelClosed as error:
-            self._drop(client, str(error))
+            self._drop(client, why or str(error))
         except Exception as error:  # what service.py has not answered itself: it would come again and again
             log.exception("this should not have happened; please report it")
             self._drop(client, f"the switch process has a defect: {error!r}")
@@ -329,6 +329,12 @@ class Server:
                 connection.put(http.unauthorised(), [])
             self._drop(client, "")
         return client.trusted
+
+    def _ended(self, client: Client) -> None:
+        """Its process has. What it had sent counts: it may have joined a job, whose workers wait for it."""
+        why = "its process ended"
+        self._serve(client, why)
+        self._drop(client, why)
 
     def _drop(self, client: Client, why: str) -> None:
         """The connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
