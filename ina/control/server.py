@@ -34,7 +34,7 @@ from ina import tokens
 from ina.bounds import whole
 from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
-from ina.control import descriptors, http
+from ina.control import http
 from ina.control.access import Access, Principal, Role
 from ina.control.channel import ChannelClosed, elsewhere, keep_alive, listen
 from ina.control.connection import UNREAD, Connection

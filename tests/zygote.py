@@ -1,0 +1,141 @@
+"""A process that has imported torch once, and forks the ranks of all tests: each import takes two seconds of a processor.
+
+    zygote = Zygote()
+    rank = zygote.start("print('hello')", {"RANK": "0", **os.environ}, Path("/tmp"))
+    out, err = rank.communicate(timeout=60)
+
+A rank is as good as `python -c SCRIPT`: it has its own environment, folder, output and `__main__`, and ends as any interpreter
+does. Only `/proc/PID/environ` is the zygote's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Forked:
+    """A rank. Of a `subprocess.Popen`'s, it has `pid`, `returncode`, `communicate` and `kill`."""
+
+    def __init__(self, out: int, err: int, status: int):
+        self._pipes = {out: b"", err: b"", status: b""}
+        self._out, self._err, self._status = out, err, status
+        while b"\n" not in self._pipes[status]:
+            if not (read := os.read(status, 100)):
+                raise RuntimeError("the zygote ended before it forked a rank")
+            self._pipes[status] += read
+        self.pid = int(self._pipes[status].split()[0])
+
+    @property
+    def returncode(self) -> int | None:
+        """As `Popen.returncode`, minus a signal's number; None as long as `communicate` has not seen the end."""
+        said = self._pipes[self._status].split()
+        return int(said[1]) if len(said) > 1 else None
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """What it wrote to its output and errors, until all have closed them. Raises subprocess.TimeoutExpired."""
+        deadline = time.monotonic() + timeout
+        with selectors.DefaultSelector() as waiting:
+            for pipe in self._pipes:
+                waiting.register(pipe, selectors.EVENT_READ)
+            while waiting.get_map():
+                if not (ready := waiting.select(max(0.0, deadline - time.monotonic()))):
+                    raise subprocess.TimeoutExpired(f"rank {self.pid}", timeout)
+                for key, _ in ready:
+                    self._pipes[key.fd] += (read := os.read(key.fd, 65536))
+                    if not read:
+                        waiting.unregister(key.fd)
+        return self._pipes[self._out].decode(), self._pipes[self._err].decode()
+
+    def close(self) -> None:
+        """Kills it where it has not ended."""
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+            while read := os.read(self._status, 100):
+                self._pipes[self._status] += read
+        for pipe in self._pipes:
+            os.close(pipe)
+
+
+class Zygote:
+    """Its process ends with this one."""
+
+    def __init__(self) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()],
+                                             env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
+                                                      TORCH_DEVICE_BACKEND_AUTOLOAD="0"))  # fmt: skip
+
+    def start(self, script: str, env: dict[str, str], folder: Path) -> Forked:
+        pipes = [os.pipe() for _ in range(3)]
+        request = json.dumps({"script": script, "env": env, "folder": str(folder)}).encode()
+        socket.send_fds(self._socket, [request], [write for _, write in pipes])
+        for _, write in pipes:
+            os.close(write)
+        return Forked(*(read for read, _ in pipes))
+
+
+def _fork_ranks(control: socket.socket) -> dict:
+    """Returns in each rank, with what was asked for; ends with the process that asks."""
+    ended, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    ranks: dict[int, int] = {}  # by process, where its status goes
+    with selectors.DefaultSelector() as waiting:
+        waiting.register(control, selectors.EVENT_READ)
+        waiting.register(ended, selectors.EVENT_READ)
+        while True:
+            ready = [key.fileobj for key, _ in waiting.select()]
+            if ended in ready:
+                os.read(ended, 4096)
+                for pid in list(ranks):
+                    found, status = os.waitpid(pid, os.WNOHANG)
+                    if found:
+                        os.write(ranks[pid], b"%d" % os.waitstatus_to_exitcode(status))
+                        os.close(ranks.pop(pid))
+            if control not in ready:
+                continue
+            request, fds, _, _ = socket.recv_fds(control, 1 << 20, 3)
+            if not request:
+                raise SystemExit
+            out, err, status = fds
+            pid = os.fork()
+            if not pid:
+                break
+            os.write(status, b"%d\n" % pid)
+            ranks[pid] = status
+            os.close(out)
+            os.close(err)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    control.close()
+    for fd in (out, err, status, ended, wake, *ranks.values()):
+        os.close(fd)
+    return json.loads(request)
+
+
+if __name__ == "__main__":
+    import torch  # noqa: F401
+    import torch.distributed
+
+    import ina.backend.process_group  # noqa: F401
+
+    asked = _fork_ranks(socket.socket(fileno=int(sys.argv[1])))
+    os.environ.clear()
+    os.environ.update(asked["env"])
+    os.chdir(asked["folder"])
+    sys.path[0], sys.argv = "", ["-c"]
+    exec(compile(asked["script"], "<string>", "exec"), globals())  # at the top, so that its end is the interpreter's
