@@ -316,10 +316,7 @@ class Calls(Statements):
         if valid:
             self.emit(ir.If(fold.lnot(header.valid), self.block(lambda: self._zero(header))))
         self.emit(ir.Assign(header.valid, fold.TRUE if valid else fold.FALSE))
-        if valid and header.union:
-            for other in header.union.fields.values():
-                if other is not header:
-                    self.emit(ir.Assign(other.valid, fold.FALSE))
+        self.leave_alone(header)
 
     def _zero(self, header: Header) -> None:
         """A header that becomes valid has all fields zero."""

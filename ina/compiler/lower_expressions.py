@@ -410,6 +410,11 @@ class Expressions:
             value = self._snapshot(value)
         if isinstance(place, Header):
             self._assign_header(place, value, node)
+            self.leave_alone(place)  # last: `value` may be another header of the union
+            return
+        if isinstance(place, Union):  # its whole state, in which one header is valid at most
+            for part, v in zip(places.members(place), places.members(value), strict=True):
+                self._assign_header(part, v, node)
             return
         for part, v in zip(places.members(place), places.members(value), strict=True):
             self.assign(part, v, node)
@@ -419,19 +424,23 @@ class Expressions:
     def _assign_header(self, place: Header, value: Header, node: ast.Node) -> None:
         region = place.region
         self.created[id(place)] = place
-        if region:
+        if region and value.region and value.region.size == region.size:
             region.own_buffer = True
-            if value.region and value.region.size == region.size:
-                self.emit(ir.Extern("copy_region", [place.valid], [value.valid], (region, value.region)))
-                return
-            self.emit(ir.Extern("fresh_region", [], [], region))
-        for name, field in place.fields.items():
-            self.assign(field, value.fields[name], node)
-        if place.union is not None:
-            for other in place.union.fields.values():
-                if other is not place:
-                    self.emit(ir.If(value.valid, [ir.Assign(other.valid, fold.FALSE)]))
-        self.emit(ir.Assign(place.valid, value.valid))
+            self.emit(ir.Extern("copy_region", [place.valid], [value.valid], (region, value.region)))
+        else:
+            if region:
+                region.own_buffer = True
+                self.emit(ir.Extern("fresh_region", [], [], region))
+            for name, field in place.fields.items():
+                self.assign(field, value.fields[name], node)
+            self.emit(ir.Assign(place.valid, value.valid))
+
+    def leave_alone(self, header: Header) -> None:
+        """No other header of its union is valid any more, whether it has become valid or invalid (§8.20)."""
+        if header.union is not None:
+            for other in header.union.fields.values():
+                if other is not header:
+                    self.emit(ir.Assign(other.valid, fold.FALSE))
 
     def _assign_slice(self, place: SliceOf, value: ir.Expr, node: ast.Node) -> None:
         base, hi, lo = place.base, place.hi, place.lo
