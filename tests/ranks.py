@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
-import subprocess
-import sys
 import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from waiting import until
+from zygote import Zygote
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELUDE = """
@@ -68,6 +68,11 @@ def shared_memory() -> set[str]:
     return {name for name in names if not name.startswith("sem.")}
 
 
+@functools.cache
+def _zygote() -> Zygote:
+    return Zygote()
+
+
 def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str) -> list[Rank]:
     """Run ``body`` in ``ranks`` processes; then no switch process, socket or shared memory of theirs may be left."""
     before = shared_memory()
@@ -76,8 +81,7 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str)
     script = PRELUDE + textwrap.dedent(body)
     common = dict(os.environ, WORLD_SIZE=str(ranks), INIT=f"file://{rendezvous}", PYTHONPATH=str(ROOT),
                   OMP_NUM_THREADS="1", TORCH_DEVICE_BACKEND_AUTOLOAD="0", **env)
-    processes = [subprocess.Popen([sys.executable, "-c", script], env=dict(common, RANK=str(rank)), cwd=tmp_path,
-                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
+    processes = [_zygote().start(script, dict(common, RANK=str(rank)), tmp_path) for rank in range(ranks)]
     results = []
     try:
         deadline = time.monotonic() + timeout
@@ -86,11 +90,11 @@ def run(tmp_path: Path, ranks: int, body: str, timeout: float = 120, **env: str)
             said: dict = {}
             for line in out.splitlines():
                 said.update(json.loads(line))
+            assert process.returncode is not None
             results.append(Rank(process.returncode, said, err))
     finally:
         for process in processes:
-            process.kill()
-            process.wait()
+            process.close()
     until(lambda: not processes_with(f"INIT={common['INIT']}"), "the end of all processes that the ranks started")
     for name, pid in {tuple(switch) for rank in results for switch in rank.said.get("switch", [])}:
         until(lambda pid=pid: not alive(pid), f"the end of switch process {pid}")

@@ -72,9 +72,10 @@ class Zygote:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._process = subprocess.Popen([sys.executable, __file__, str(theirs.fileno())], pass_fds=[theirs.fileno()],
-                                             env=dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
-                                                      TORCH_DEVICE_BACKEND_AUTOLOAD="0"))  # fmt: skip
+            env = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1",
+                       TORCH_DEVICE_BACKEND_AUTOLOAD="0")  # fmt: skip
+            command = [sys.executable, __file__, str(theirs.fileno())]
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=env)
 
     def start(self, script: str, env: dict[str, str], folder: Path) -> Forked:
         pipes = [os.pipe() for _ in range(3)]
@@ -129,7 +130,7 @@ def _fork_ranks(control: socket.socket) -> dict:
 
 if __name__ == "__main__":
     import torch  # noqa: F401
-    import torch.distributed
+    import torch.distributed  # noqa: F401
 
     import ina.backend.process_group  # noqa: F401
 
