@@ -61,6 +61,7 @@ class Generator:
             for i in range(rng.randint(0, 3))
         ]
         self._counters = [(f"c{i}", rng.choice([2, 4])) for i in range(rng.randint(0, 1))]
+        self._meters = [tree.Meter(f"m{i}", tuple(self._marker() for _ in range(2))) for i in range(rng.randint(0, 1))]
         for _ in range(rng.randint(0, 3)):
             self._functions.append(self._function())
         self._scope = _Scope(
@@ -85,6 +86,8 @@ class Generator:
         first = rng.sample(self._tables, rng.randint(0, len(self._tables)))  # so that not all stand behind an exit
         self._tables = [t for t in self._tables if t not in first]
         ingress = [tree.Errors(ERROR), drop, *(tree.Apply(t.name) for t in first), *self._ways()]
+        for meter in self._meters:  # before any exit, so that enough packets get there
+            ingress += self._mark(meter)
         ingress += self._block(rng.randint(4, 14), 3)
         ingress += [tree.Apply(t.name) for t in self._tables]  # those that no statement has applied
         self._scope = replace(
@@ -105,6 +108,7 @@ class Generator:
             tuple(sets),
             tuple(self._registers),
             tuple(self._counters),
+            tuple(self._meters),
             tuple(self._functions),
             tuple(self._actions),
             tuple(tables),
@@ -136,7 +140,22 @@ class Generator:
             headers.append(tree.Header("s", "s_t", fields([("more", bit(8))], rng.randint(1, 2)), size=rng.choice([2, 4])))
         if rng.random() < 0.4:
             headers.append(tree.Header("v", "v_t", fields([("n", bit(8))], 1), varbit=rng.choice([32, 64, 256])))
+        if rng.random() < 0.4:
+            own = ("b_t", fields([("more", bit(8))], 1))
+            members = [("a", "o_t", other), ("b", *rng.choice([own, own, ("o_t", other)])), ("c", "c_t", fields([], 2))]
+            members = members[: rng.randint(2, 3)]
+            headers += [
+                tree.Header(f"{union}.{name}", kind, made)
+                for union in ("u", "w")[: rng.randint(1, 2)]
+                for name, kind, made in members
+            ]
         return headers
+
+    def _marker(self) -> tuple[int, int, int, int] | None:
+        """Committed below peak; few packets a tick, so that all colours show."""
+        rng = self.rng
+        slow, few = rng.choice([0, 0, 1, 2]), rng.randint(0, 4)
+        return (slow, few, slow + rng.randint(0, 1), few + rng.randint(0, 4)) if rng.random() < 0.8 else None
 
     # ---- parser
 
@@ -145,7 +164,7 @@ class Generator:
         if rng.random() < 0.3:
             sets.append(("chosen", 8, tuple(sorted(rng.sample(range(6), 2)))))
         others = self._headers[1:]
-        names = [f"get_{h.name}" for h in others]
+        names = [f"get_{h.name.replace('.', '_')}" for h in others]
         states = [self._state("start", (tree.Extract("h"),), SELECTOR, names, sets)]
         for i, header in enumerate(others):
             steps: tuple = (tree.Extract(header.name, bool(header.size)),)
@@ -407,8 +426,13 @@ class Generator:
         if header.size:
             return [tree.Push(header.name, rng.choice(["push_front", "pop_front"]), rng.randint(1, header.size))]
         twins = [h for h in self._headers[1:] if h.kind == header.kind and h.name != header.name]
+        unions = sorted({h.union for h in self._headers} - {"", header.union})
+        if header.union and unions and rng.random() < 0.3:
+            members = [h for h in self._headers if h.union == header.union]
+            fields = tuple((h.name.rpartition(".")[2], tuple(n for n, _ in h.fields)) for h in members)
+            return [tree.CopyUnion(header.union, unions[0], fields)]
         if twins and rng.random() < 0.4:
-            return [tree.CopyHeader(header.name, twins[0].name, tuple(n for n, _ in header.fields))]
+            return [tree.CopyHeader(header.name, rng.choice(twins).name, tuple(n for n, _ in header.fields))]
         if rng.random() < 0.4 or header.varbit:
             return [tree.SetInvalid(header.name)]
         values = tuple((Var(t, f"hdr.{header.name}.{name}"), self._literal(t)) for name, t in header.fields)
@@ -444,6 +468,8 @@ class Generator:
         if self._counters and rng.random() < 0.3:
             name, size = rng.choice(self._counters)
             return [tree.Count(name, self._index(size))]
+        if self._meters and rng.random() < 0.4:
+            return self._mark(rng.choice(self._meters))
         if not self._registers:
             return self._assign(depth)
         name, t, size = rng.choice(self._registers)
@@ -453,6 +479,13 @@ class Generator:
         self._scope.reads.append(local)
         self._scope.writes.append(local)
         return [tree.Local(local.name, t, self._literal(t)), tree.Read(name, local, self._index(size))]
+
+    def _mark(self, meter: tree.Meter) -> list:
+        """And shows the colour in something that may be written."""
+        t, target = bit(self.rng.choice([2, 8, 32])), self.rng.choice(self._scope.writes)
+        colour = Var(t, self._name("x"))
+        mark = tree.Mark(meter.name, colour, self._index(len(meter.cells)))
+        return [tree.Local(colour.name, t, Lit(t, 0)), mark, tree.Assign(target, self._convert(colour, target.type))]
 
     def _index(self, size: int) -> Expr:
         return tree.Binary(INDEX, "&", self._value(INDEX, 1, calls=False), Lit(INDEX, size - 1))
@@ -567,6 +600,8 @@ class Generator:
             return tree.Unary(BOOL, "!", sub(BOOL))
         if way == "valid" and self._scope.headers:
             header = rng.choice(self._headers)
+            if header.union and rng.random() < 0.3:
+                return tree.IsValid(header.union)
             return tree.IsValid(header.name + (f"[{rng.randrange(header.size)}]" if header.size else ""))
         t = self._type()
         if t == BOOL or way == "equal":

@@ -11,6 +11,7 @@ from .oracle import CLONE_PORT, GROUPS, Oracle
 from .render import text
 
 CFLAGS = ["-O1"]
+TICK = 10**12 >> 10  # ps, from packet to packet: 1/1024 s, so that no meter rounds
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,18 @@ def _run(program: tree.Program, path: Path) -> Verdict:
     from ina.compiler.interpreter import CloneSession, Interpreter
     from ina.compiler.reference.values import to_bits
     from ina.switch import Switch
-    from ina.switch.entities import CloneSessionEntry, MulticastGroupEntry, Replica, insert
+    from ina.switch.entities import CloneSessionEntry, MeterConfig, MeterEntry, MulticastGroupEntry, Replica, insert, modify
 
     oracle, interpreter = Oracle(program), Interpreter(frontend.load(path))
     interpreter.clone_sessions[1] = CloneSession(CLONE_PORT, None)
+    meters = [
+        (f"I.{m.name}", i, (1024.0 * cell[0], cell[1], 1024.0 * cell[2], cell[3]))
+        for m in program.meters
+        for i, cell in enumerate(m.cells)
+        if cell
+    ]
+    for name, i, cell in meters:
+        interpreter.meters[name].configure(i, *cell)
     for table in program.tables:
         for e in () if table.const else table.entries:
             interpreter.tables[table.name].insert(_match(table, e), e.action, list(e.args), e.priority)
@@ -63,9 +72,14 @@ def _run(program: tree.Program, path: Path) -> Verdict:
         switch.write(insert(CloneSessionEntry(1, (Replica(CLONE_PORT, 0),))))
         switch.write(insert(*(MulticastGroupEntry(n, tuple(Replica(*r) for r in replicas)) for n, replicas in GROUPS.items())))
         switch.write(_updates(program, reached))
+        switch.write(modify(*(MeterEntry(name, i, MeterConfig(*cell)) for name, i, cell in meters)))
         for number, (port, frame) in enumerate(program.packets):
-            expected = sorted(oracle.process(frame))
-            answers = {"compiled": sorted(switch.step(frame, port, 0)), "interpreted": sorted(interpreter.process(frame, port))}
+            now = number * TICK
+            expected = sorted(oracle.process(frame, number))
+            answers = {
+                "compiled": sorted(switch.step(frame, port, now)),
+                "interpreted": sorted(interpreter.process(frame, port, now)),
+            }
             for (name, t, _), at in ((r, f"I.{r[0]}") for r in program.registers):
                 wanted = oracle.registers[name]
                 states = {

@@ -44,6 +44,32 @@ class _Pass:
     again: str = ""
 
 
+@dataclass
+class _Marker:
+    """Two rates, three colours, colour-blind (RFC 2698 §3), of packets at whole ticks. The buckets are full at first."""
+
+    committed_rate: int
+    committed_burst: int
+    peak_rate: int
+    peak_burst: int
+    last: int = 0
+
+    def __post_init__(self) -> None:
+        self.committed, self.peak = self.committed_burst, self.peak_burst
+
+    def mark(self, now: int) -> int:
+        passed, self.last = now - self.last, now
+        self.committed = min(self.committed_burst, self.committed + passed * self.committed_rate)
+        self.peak = min(self.peak_burst, self.peak + passed * self.peak_rate)
+        if not self.peak:
+            return 2
+        self.peak -= 1
+        if not self.committed:
+            return 1
+        self.committed -= 1
+        return 0
+
+
 class Oracle:
     """A switch that runs `program`. `process` returns what a frame makes it send; `registers` and `counters` are its state."""
 
@@ -51,14 +77,16 @@ class Oracle:
         self.program = program
         self.registers = {name: [0] * size for name, _, size in program.registers}
         self.counters = {name: [0] * size for name, size in program.counters}
+        self._meters = {m.name: [cell and _Marker(*cell) for cell in m.cells] for m in program.meters}
         self._functions = {f.name: f for f in (*program.functions, *program.actions)}
         self._tables = {t.name: t for t in program.tables}
         self._states = {s.name: s for s in program.states}
         self._sets = {name: set(members) for name, _, members in program.sets}
         self._headers = {h.name: h for h in program.headers}
 
-    def process(self, frame: bytes) -> list[tuple[int, bytes]]:
+    def process(self, frame: bytes, tick: int = 0) -> list[tuple[int, bytes]]:
         """(port, frame) of all that leaves, in no particular order."""
+        self._tick = tick
         sent: list[tuple[int, bytes]] = []
         waiting = deque([("ingress", self._parse(frame, {}), 0, 0)])
         while waiting:
@@ -192,7 +220,7 @@ class Oracle:
         for name, t in header.fields:
             self.now.env[f"{path}.{name}"] = t.wrap(self._take(t.width))
         self.now.varbits[path] = extra, self._take(extra)
-        self.now.valid.add(path)
+        self._make_valid(path)
         if step.stack:
             self.now.next[header.name] += 1
 
@@ -307,25 +335,47 @@ class Oracle:
     def _do_count(self, s: tree.Count) -> None:
         self.counters[s.counter][self._eval(s.index)] += 1
 
+    def _do_mark(self, s: tree.Mark) -> None:
+        cell = self._meters[s.meter][self._eval(s.index)]
+        self.now.env[s.target.name] = cell.mark(self._tick) if cell else 0
+
     def _do_setvalid(self, s: tree.SetValid) -> None:
         path = f"hdr.{s.header}"
         if path not in self.now.valid:
             self.now.varbits.pop(path, None)
-        self.now.valid.add(path)
+        self._make_valid(path)
         for target, value in s.values:
             self._store(target, self._eval(value))
 
     def _do_setinvalid(self, s: tree.SetInvalid) -> None:
-        self.now.valid.discard(f"hdr.{s.header}")
+        self._make_invalid(f"hdr.{s.header}")
 
     def _do_copyheader(self, s: tree.CopyHeader) -> None:
         target, source = f"hdr.{s.target}", f"hdr.{s.source}"
         if source not in self.now.valid:
-            self.now.valid.discard(target)
+            self._make_invalid(target)
             return
-        self.now.valid.add(target)
+        self._make_valid(target)
         for name in s.fields:
             self.now.env[f"{target}.{name}"] = self.now.env[f"{source}.{name}"]
+
+    def _do_copyunion(self, s: tree.CopyUnion) -> None:
+        for member, _ in s.members:
+            self.now.valid.discard(f"hdr.{s.target}.{member}")
+        for member, fields in s.members:
+            if f"hdr.{s.source}.{member}" in self.now.valid:
+                self._do_copyheader(tree.CopyHeader(f"{s.target}.{member}", f"{s.source}.{member}", fields))
+
+    def _make_valid(self, path: str) -> None:
+        self._make_invalid(path)
+        self.now.valid.add(path)
+
+    def _make_invalid(self, path: str) -> None:
+        """§8.20: after either no other header of a union is valid."""
+        self.now.valid.discard(path)
+        name = path.removeprefix("hdr.")
+        if name in self._headers and (union := self._headers[name].union):
+            self.now.valid -= {f"hdr.{h.name}" for h in self._headers.values() if h.union == union}
 
     def _do_push(self, s: tree.Push) -> None:
         """§8.18: elements move by `count`; those that come in are invalid, those that go out are lost."""
@@ -430,7 +480,8 @@ class Oracle:
         return self._eval(e.left if self._eval(e.condition) else e.right)
 
     def _see_isvalid(self, e: tree.IsValid) -> int:
-        return int(f"hdr.{e.header}" in self.now.valid)
+        path = f"hdr.{e.header}"
+        return int(any(p == path or p.startswith(f"{path}.") for p in self.now.valid))
 
     def _see_item(self, e: tree.Item) -> int:
         path = f"hdr.{e.stack}[{self._eval(e.index) & e.size - 1}]"

@@ -19,13 +19,15 @@ PROGRAMS = 100  # by then a defect must have shown
 
 @dataclass(frozen=True)
 class Plant:
-    """`old` in `file`, which must be there once, becomes `new`. `finds`: the verdict that it must lead to."""
+    """`old` in `file`, which must be there once, becomes `new`. `finds`: the verdict that it must lead to. `seed`: of a program
+    that showed it once, which is tried first."""
 
     name: str
     file: str
     old: str
     new: str
     finds: str
+    seed: int = 0
 
 
 PLANTS = (
@@ -35,6 +37,7 @@ PLANTS = (
         "fold.cast(fold.concat([a, b]), a.width + b.width, a.signed)",
         "fold.concat([a, b])",
         "compiled",
+        7,
     ),
     Plant(
         "signed right shifts fill with zeros",
@@ -42,6 +45,7 @@ PLANTS = (
         'if e.op == "shr" and e.signed:\n            limited',
         "if False:\n            limited",
         "compiled",
+        7,
     ),
     Plant(
         "a shift by the width or more is a shift by less",
@@ -49,6 +53,7 @@ PLANTS = (
         'limited = f"({by} < {width}u ? {by} : {width - 1}u)"',
         'limited = f"({by} & {width - 1}u)"',
         "compiled",
+        7,
     ),
     Plant(
         "signed differences saturate on the wrong side",
@@ -56,6 +61,7 @@ PLANTS = (
         "ina_saturate(a, s, (a ^ b) & (a ^ s), w)",
         "ina_saturate(b, s, (a ^ b) & (a ^ s), w)",
         "compiled",
+        9,
     ),
     Plant(
         "resubmitted packets bring no metadata along",
@@ -63,6 +69,7 @@ PLANTS = (
         '("INA_RESUBMITTED", "INA_RECIRCULATED")',
         '("INA_RECIRCULATED",)',
         "compiled",
+        14,
     ),
     Plant(
         "the Internet checksum forgets a carry",
@@ -70,6 +77,7 @@ PLANTS = (
         "half += half << 16 | half >> 16;",
         "half += half << 16;",
         "compiled",
+        3,
     ),
     Plant(
         "popped elements stay valid",
@@ -77,6 +85,23 @@ PLANTS = (
         'for i in range(count) if e.method == "push_front" else range(size - count, size):',
         'for i in range(count) if e.method == "push_front" else range(0):',
         "compiled",
+        7,
+    ),
+    Plant(
+        "headers of a union stay valid beside another",
+        "ina/compiler/lower_expressions.py",
+        "if header.union is not None:",
+        "if False:",
+        "compiled",
+        2,
+    ),
+    Plant(
+        "a yellow packet takes nothing from the peak bucket",
+        "ina/compiler/prelude.h",
+        "    m->peak_tokens -= amount;\n    if (m->committed_tokens < amount)\n        return YELLOW;\n",
+        "    if (m->committed_tokens < amount)\n        return YELLOW;\n    m->peak_tokens -= amount;\n",
+        "compiled",
+        1,
     ),
     Plant(
         "ranges leave out their upper end",
@@ -84,6 +109,7 @@ PLANTS = (
         "return low <= value <= high",
         "return low <= value < high",
         "interpreted",
+        13,
     ),
     Plant(
         "the shortest prefix wins",
@@ -91,6 +117,7 @@ PLANTS = (
         "(e.priority, self._prefix(e), -e.handle)",
         "(e.priority, -self._prefix(e), -e.handle)",
         "interpreted",
+        34,
     ),
     Plant(
         "results are copied out from right to left",
@@ -98,6 +125,7 @@ PLANTS = (
         "for place, param in results:",
         "for place, param in reversed(results):",
         "interpreted",
+        54,
     ),
 )
 
@@ -121,8 +149,8 @@ def copy_with(plant: Plant, folder: Path) -> Path:
     return folder
 
 
-def search(plant: Plant, first: int = 0, programs: int = PROGRAMS, deadline: float = 600) -> tuple[int, str] | None:
-    """(seed, verdict) of the first program that shows the defect; None: none does."""
+def search(plant: Plant, programs: int = PROGRAMS, deadline: float = 600) -> tuple[int, str] | None:
+    """(seed, verdict) of the first program that shows the defect, of the plant's own and those from seed 0; None: none does."""
     with tempfile.TemporaryDirectory() as scratch:
         tree = copy_with(plant, Path(scratch) / "copy")
         script = (
@@ -130,7 +158,7 @@ def search(plant: Plant, first: int = 0, programs: int = PROGRAMS, deadline: flo
             "from pathlib import Path\n"
             "from random_programs.generate import Generator\n"
             "from random_programs.judge import judge\n"
-            f"for seed in range({first}, {first + programs}):\n"
+            f"for seed in [{plant.seed}, *range({programs})]:\n"
             f"    verdict = judge(Generator(seed).program(), Path({scratch!r}))\n"
             "    if verdict.kind in ('compiled', 'interpreted', 'both'): print(seed, verdict.kind); break\n"
         )

@@ -16,7 +16,16 @@ def text(program: Program) -> str:
             fields = [f"    {_type(t)} {name};" for name, t in header.fields]
             fields += [f"    varbit<{header.varbit}> rest;"] * bool(header.varbit)
             parts += [f"header {header.kind} {{", *fields, "}"]
-    parts += ["struct headers_t {", *(f"    {h.kind}{f'[{h.size}]' if h.size else ''} {h.name};" for h in program.headers), "}"]
+    unions: dict[str, dict[str, str]] = {}
+    for h in program.headers:
+        if h.union:
+            unions.setdefault(h.union, {})[h.name.rpartition(".")[2]] = h.kind
+    if unions:  # all of one type
+        members = next(iter(unions.values()))
+        parts += ["header_union union_t {", *(f"    {kind} {name};" for name, kind in members.items()), "}"]
+    parts += ["struct headers_t {"]
+    parts += [f"    {h.kind}{f'[{h.size}]' if h.size else ''} {h.name};" for h in program.headers if not h.union]
+    parts += [*(f"    union_t {name};" for name in unions), "}"]
     kept = "@field_list(1) "
     parts += [
         "struct metadata_t {",
@@ -38,6 +47,7 @@ def text(program: Program) -> str:
     parts += ["control I(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {"]
     parts += [f"    register<{_type(t)}>({size}) {name};" for name, t, size in program.registers]
     parts += [f"    counter({size}, CounterType.packets) {name};" for name, size in program.counters]
+    parts += [f"    meter({len(meter.cells)}, MeterType.packets) {meter.name};" for meter in program.meters]
     for action in program.actions:
         parts += [f"    {line}" for line in _function(action)]
     for table in program.tables:
@@ -155,6 +165,10 @@ def _statement(s: object) -> list[str]:
             return [f"hdr.{s.header}.setInvalid();"]
         case tree.CopyHeader():
             return [f"hdr.{s.target} = hdr.{s.source};"]
+        case tree.CopyUnion():
+            return [f"hdr.{s.target} = hdr.{s.source};"]
+        case tree.Mark():
+            return [f"{s.meter}.execute_meter({expr(s.index)}, {s.target.name});"]
         case tree.Push():
             return [f"hdr.{s.stack}.{s.how}({s.count});"]
         case tree.Hash():

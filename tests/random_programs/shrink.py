@@ -38,7 +38,7 @@ def _smaller(program: tree.Program) -> Iterator[tree.Program]:
             yield replace(program, packets=program.packets[:i] + program.packets[i + 1 :])
     if program.checksum is not None:
         yield replace(program, checksum=None)
-    for name in ("ingress", "egress", "tables", "functions", "actions", "registers", "counters", "metadata"):
+    for name in ("ingress", "egress", "tables", "functions", "actions", "registers", "counters", "meters", "metadata"):
         part = getattr(program, name)
         for size in sorted({len(part) // 2, len(part) // 4, 1} - {0}, reverse=True):
             for at in range(0, len(part), size):

@@ -241,6 +241,15 @@ class Count:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """The colour of one packet by cell `index` of a meter: 0 green, 1 yellow, 2 red."""
+
+    meter: str
+    target: Var
+    index: Expr
+
+
+@dataclass(frozen=True)
 class SetValid:
     """Makes `header` valid and gives all its fields values."""
 
@@ -258,6 +267,15 @@ class CopyHeader:
     target: str
     source: str
     fields: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CopyUnion:
+    """`members`: names and fields of the headers of both."""
+
+    target: str
+    source: str
+    members: tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True)
@@ -297,7 +315,7 @@ class Errors:
 
 Statement = (
     Assign | Local | If | Switch | ForRange | ForList | ForCount | Leave | Return | Invoke | Apply | Read | Write | Count |
-    SetValid | SetInvalid | CopyHeader | Push | Hash | Again | Errors
+    Mark | SetValid | SetInvalid | CopyHeader | CopyUnion | Push | Hash | Again | Errors
 )  # fmt: skip
 
 
@@ -306,7 +324,8 @@ Statement = (
 
 @dataclass(frozen=True)
 class Header:
-    """An instance `hdr.<name>`, or a stack of `size` of them. `varbit`: most bits of a last field of variable size."""
+    """An instance `hdr.<name>`, or a stack of `size` of them. `varbit`: most bits of a last field of variable size.
+    A name with a dot, such as `u.a`, is that of a member of a header union."""
 
     name: str
     kind: str
@@ -317,6 +336,19 @@ class Header:
     @property
     def width(self) -> int:
         return sum(t.width for _, t in self.fields)
+
+    @property
+    def union(self) -> str:
+        """Its union's name, or nothing."""
+        return self.name.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class Meter:
+    """Of packets. `cells`: packets a tick and burst of the committed rate, then of the peak rate; None is green for ever."""
+
+    name: str
+    cells: tuple[tuple[int, int, int, int] | None, ...]
 
 
 @dataclass(frozen=True)
@@ -417,6 +449,7 @@ class Program:
     sets: tuple[tuple[str, int, tuple[int, ...]], ...]  # value sets: name, width, members
     registers: tuple[tuple[str, Type, int], ...]
     counters: tuple[tuple[str, int], ...]
+    meters: tuple[Meter, ...]
     functions: tuple[Function, ...]
     actions: tuple[Function, ...]
     tables: tuple[Table, ...]
