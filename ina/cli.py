@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     from ina.control import cli as control
     from ina.control import daemon, parameter_server
     from ina.emulator import cli as explore
+    from ina.equal import cli as equal
     from ina.experiment import cli as experiments
     from ina.experiment import doctor
     from ina.p4 import cli as p4
@@ -40,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     experiments.add_arguments(commands)
     doctor.add_arguments(commands)
     p4.add_arguments(commands)
+    equal.add_arguments(commands)
     switch.add_arguments(commands)
     tofino.add_arguments(commands)
     deploy.add_arguments(commands)

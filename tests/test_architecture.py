@@ -28,6 +28,7 @@ FLOORS = {
     "p4runtime": 5,
     "p4": 5,
     "control": 6,
+    "equal": 7,
     "emulator": 7,
     "backend": 7,
     "dpdk": 8,

@@ -14,8 +14,8 @@ from twin_plants import PACKETS, PLANTS, copy_with, search
 
 from ina import cli
 from ina.compiler import frontend
-from ina.p4.equal.mapping import SECTIONS, line_of, load
-from ina.p4.equal.shapes import Shapes
+from ina.equal.mapping import SECTIONS, line_of, load
+from ina.equal.shapes import Shapes
 from ina.paths import p4_dir
 
 need("cc")

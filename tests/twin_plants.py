@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ina import cli, paths
-from ina.p4.equal import cli as equal
-from ina.p4.equal.search import Bounds, Outcome, Search
-from ina.p4.equal.shrink import shrink
+from ina.equal import cli as equal
+from ina.equal.search import Bounds, Outcome, Search
+from ina.equal.shrink import shrink
 
 SEQUENCES, DEPTH = 1000, 4  # by then a defect must have shown
 PACKETS = 8  # that a counter-example has at most

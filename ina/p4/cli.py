@@ -1,5 +1,4 @@
-"""`ina compile`, `ina stf`, `ina explain`, `ina trace`: their arguments, and what they print when something is wrong. The group
-`ina p4` has its commands elsewhere (ina/p4/equal)."""
+"""`ina compile`, `ina stf`, `ina explain`, `ina trace`: their arguments, and what they print when something is wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ina.bounds import whole
-from ina.p4.equal import cli as equal
 
 PORT_BITS = 9  # of v1model and of a Tofino 1
 
@@ -48,11 +46,6 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     trace.add_argument("--entries", type=Path, metavar="FILE.stf", help="table entries, groups and sessions as in STF")
     trace.add_argument("--port", type=whole(0, 511), default=0, help="where the frames come in (default: 0)")
     trace.add_argument("--limit", type=whole(1, 10**9), default=100, help="packets to show (default: 100)")
-
-
-    group = subparsers.add_parser("p4", help="compare programs")
-    verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    equal.add_arguments(verbs).set_defaults(main=equal.main)
 
 
 def _command(

@@ -11,9 +11,9 @@ from typing import Any
 from ina.compiler import ast
 from ina.compiler.program import CheckedProgram
 from ina.compiler.types import fixed_width
-from ina.p4.equal.control import PORT_BITS, Call
-from ina.p4.equal.shapes import Shapes, field_key
-from ina.p4.equal.sides import nodes
+from ina.equal.control import PORT_BITS, Call
+from ina.equal.shapes import Shapes, field_key
+from ina.equal.sides import nodes
 from ina.switch.p4info import P4Info
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ina.bounds import real, whole
 
 if TYPE_CHECKING:
-    from ina.p4.equal.control import Call
-    from ina.p4.equal.mapping import Mapping
-    from ina.p4.equal.packets import Maker, Packet
-    from ina.p4.equal.search import Outcome
-    from ina.p4.equal.twins import Rules, Twins
+    from ina.equal.control import Call
+    from ina.equal.mapping import Mapping
+    from ina.equal.packets import Maker, Packet
+    from ina.equal.search import Outcome
+    from ina.equal.twins import Rules, Twins
 
 EQUAL, DIFFER, WRONG = 0, 1, 2
 FEW = 8  # ports of programs of which nobody says others, and packets of an alphabet
@@ -33,8 +33,10 @@ controller's entries. For others --entries FILE.stf has entries by the names of 
 says what is called otherwise in B, and which differences are meant (docs/p4.md)."""
 
 
-def add_arguments(verbs: argparse._SubParsersAction) -> argparse.ArgumentParser:
-    """Add the verb to `ina p4`; who does so sets `main`."""
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Add the command `p4` to `ina`; each of its commands sets `main`, a function of the parsed arguments."""
+    group = commands.add_parser("p4", help="compare a P4 program with its twin")
+    verbs = group.add_subparsers(title="commands", metavar="COMMAND", required=True)
     equal = verbs.add_parser("equal", help="whether two programs answer every sequence of packets alike", description=DESCRIPTION,
                              formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     equal.add_argument("a", type=Path, metavar="A", help="a program; its parser says what packets look like")
@@ -57,7 +59,7 @@ def add_arguments(verbs: argparse._SubParsersAction) -> argparse.ArgumentParser:
     equal.add_argument("--minutes", type=real(0, 10**5), default=10, metavar="N", help="all together (default: %(default)s)")
     equal.add_argument("--stf", type=Path, metavar="FILE.stf", default=Path("differs.stf"),
                        help="where the counter-example goes (default: %(default)s)")  # fmt: skip
-    return equal
+    equal.set_defaults(main=main)
 
 
 @dataclass
@@ -92,7 +94,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _search(args: argparse.Namespace) -> int:
-    from ina.p4.equal.search import Bounds, Search
+    from ina.equal.search import Bounds, Search
 
     task = prepare(args)
     bounds = Bounds(args.sequences, args.length, args.depth, args.states, 60 * args.minutes)
@@ -114,11 +116,11 @@ def prepare(args: argparse.Namespace) -> Task:
     from ina.compiler import frontend, p4info
     from ina.compiler.errors import CompileError
     from ina.compiler.preprocess import macros
-    from ina.p4.equal import control, ours, sides, values
-    from ina.p4.equal.mapping import Mapping, load
-    from ina.p4.equal.packets import Maker, Packet
-    from ina.p4.equal.shapes import Shapes
-    from ina.p4.equal.twins import Twins
+    from ina.equal import control, ours, sides, values
+    from ina.equal.mapping import Mapping, load
+    from ina.equal.packets import Maker, Packet
+    from ina.equal.shapes import Shapes
+    from ina.equal.twins import Twins
 
     mapping = load(args.mapping) if args.mapping else Mapping()
     includes, defines = [*args.include, paths.p4_dir()], macros(args.define)
@@ -163,7 +165,7 @@ def prepare(args: argparse.Namespace) -> Task:
 
 
 def _rules(mapping: Mapping, counters: Sequence[str], shapes: Any, a: dict[str, Any], b: dict[str, Any]) -> Rules:
-    from ina.p4.equal.twins import Rules
+    from ina.equal.twins import Rules
     from ina.switch.p4info import P4Info
 
     ours, theirs = P4Info(a), P4Info(b)
@@ -185,8 +187,8 @@ def _extent(outcome: Outcome, depth: int) -> str:
 
 
 def _report(args: argparse.Namespace, task: Task, outcome: Outcome) -> int:
-    from ina.p4.equal import report
-    from ina.p4.equal.shrink import shrink
+    from ina.equal import report
+    from ina.equal.shrink import shrink
 
     assert outcome.difference is not None
     packets, difference = shrink(task.twins, outcome.packets, outcome.difference.kind)

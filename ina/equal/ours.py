@@ -15,8 +15,8 @@ from typing import Any
 from ina.control.programs import PUBLISHED, JobProgram, recognise
 from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
-from ina.p4.equal.control import Call, entities
-from ina.p4.equal.packets import Limits, Packet, checksum
+from ina.equal.control import Call, entities
+from ina.equal.packets import Limits, Packet, checksum
 from ina.switch.entities import Entity, MulticastGroupEntry, Replica, TableEntry, as_int
 from ina.switch.p4info import P4Info
 from ina.transport import Address, worker_address

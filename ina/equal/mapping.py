@@ -41,10 +41,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ina.equal.control import Names
+from ina.equal.packets import Limits
+from ina.equal.shapes import Shapes, field_key, header_key
 from ina.native import lib
-from ina.p4.equal.control import Names
-from ina.p4.equal.packets import Limits
-from ina.p4.equal.shapes import Shapes, field_key, header_key
 from ina.switch.p4info import EntityError, P4Info, TableInfo
 
 SECTIONS = ("entries", "headers", "tables", "counters", "registers", "ports", "packets", "differences")
@@ -121,7 +121,7 @@ class Mapping:
         return tuple(found)
 
     def fields(self, shapes: Shapes) -> dict[str, str]:
-        """Headers and fields of B by their keys (ina/p4/equal/shapes.py): A's."""
+        """Headers and fields of B by their keys (ina/equal/shapes.py): A's."""
         known, renamed = shapes.fields(), {}
         headers = {key.partition(".")[0] for key in known}
         for key, value in self.get("headers").items():

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ina.p4.equal import control
-from ina.p4.equal.control import Call
-from ina.p4.equal.packets import Packet
-from ina.p4.equal.shapes import Header
-from ina.p4.equal.sides import Answer
-from ina.p4.equal.twins import Difference, Twins
+from ina.equal import control
+from ina.equal.control import Call
+from ina.equal.packets import Packet
+from ina.equal.shapes import Header
+from ina.equal.sides import Answer
+from ina.equal.twins import Difference, Twins
 from ina.p4.explain import runs
 
 ROW = 32  # bytes of a frame in a line

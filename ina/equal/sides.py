@@ -18,8 +18,8 @@ from ina.compiler.build import compile_program
 from ina.compiler.interpreter import Interpreter
 from ina.compiler.program import CheckedProgram
 from ina.compiler.reference.values import copy, leaves
+from ina.equal.control import Call, replay
 from ina.native import ffi, lib
-from ina.p4.equal.control import Call, replay
 from ina.p4.stf_target import PERIOD, InterpreterTarget, SwitchTarget
 
 Sent = tuple[tuple[int, tuple[bytes, ...]], ...]  # by port, frames in order

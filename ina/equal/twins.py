@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ina.p4.equal.packets import Packet
-from ina.p4.equal.shapes import Header, Shapes
-from ina.p4.equal.sides import Answer, Side
+from ina.equal.packets import Packet
+from ina.equal.shapes import Header, Shapes
+from ina.equal.sides import Answer, Side
 
 
 @dataclass(frozen=True)

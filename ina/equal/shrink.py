@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ina.p4.equal.packets import FIELDS, Maker, Packet
-from ina.p4.equal.shapes import Field, Shapes
-from ina.p4.equal.twins import Difference, Twins
+from ina.equal.packets import FIELDS, Maker, Packet
+from ina.equal.shapes import Field, Shapes
+from ina.equal.twins import Difference, Twins
 
 
 def shrink(twins: Twins, packets: Sequence[Packet], kind: str, seconds: float = 30.0) -> tuple[list[Packet], Difference]:

@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ina.p4.equal.shapes import Field, Header, Shapes
-from ina.p4.equal.values import PORT, Row, Values
+from ina.equal.shapes import Field, Header, Shapes
+from ina.equal.values import PORT, Row, Values
 
 LONGEST = 2000  # bytes
 FIELDS = 20  # a header of more has values of one kind
