@@ -25,8 +25,8 @@ HERE = Path(__file__).resolve().parent
 PORTS = range(8)  # of each pipe
 STATE = 0xFFFE  # in place of a port: what follows is a port, and whether it is up
 LIMIT = 60  # seconds for one test
-# Of examples whose tests wait longer, or ask for much: two million keys, 336,000 members one by one
-LIMITS = {"tna_idletimeout": 120, "tna_pktgen": 240, "tna_action_selector": 120, "bri_grpc_error": 300, "selector_resize": 1500}
+# Of examples whose tests wait longer, or ask for much: two million keys, thousands of members and entries one by one
+LIMITS = {"tna_idletimeout": 120, "tna_pktgen": 240, "tna_action_selector": 300, "bri_grpc_error": 300, "selector_resize": 1500}
 PIPES = {"tna_32q_2pipe": 4, "tna_register": 4}  # others have 2
 INTERNAL = {"tna_32q_2pipe": (1, 3)}  # pipes whose ports all lead back into the switch
 
