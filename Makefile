@@ -62,8 +62,8 @@ dpdk: $(VENV)/built ## build the ports over DPDK; says what to install where it 
 	@.ci/system dpdk
 	@$(RUN) -m ina.transport.dpdk
 
-simulate: build ## kill, restart and forget everything in virtual time, for EVENTS (1000000) from SEED (1)
-	@$(RUN) -m ina.cli simulate --events $(or $(EVENTS),1000000) --seed $(or $(SEED),1) $(ARGS)
+simulate: build ## kill, restart and forget everything in virtual time, for EVENTS (1000000) from SEED (1), PROTOCOL (switchml)
+	@$(RUN) -m ina.cli simulate --protocol $(or $(PROTOCOL),switchml) --events $(or $(EVENTS),1000000) --seed $(or $(SEED),1) $(ARGS)
 
 soak: dpdk ## jobs over DPDK for MINUTES (10) with random faults: every sum compared, no mbuf lost, nothing grown
 	@$(RUN) -m bench.soak --minutes $(or $(MINUTES),10) $(ARGS)

@@ -55,10 +55,11 @@ def serve(channel: Channel, port: str, say: Callable[[str], None], host: str = "
                 continue
             except ChannelClosed:
                 return
-            channel.send({"op": "answer", **_answer(server, own, switch, call, say)})
+            channel.send({"op": "answer", **answer(server, own, switch, call, say)})
 
 
-def _answer(server: Server, own: Address, switch: Address, call: dict, say: Callable[[str], None]) -> dict:
+def answer(server: Server, own: Address, switch: Address, call: dict, say: Callable[[str], None]) -> dict:
+    """Do what the switch process calls for; the answer's fields."""
     what = call.pop("call", None)
     try:
         if what == "add":

@@ -1,5 +1,5 @@
 """`ina explore`: every interleaving of a small job, over the compiled program and the real workers. `ina simulate`: random
-kills, restarts and lost memory of switches, workers and controller, repeatable by their seeds."""
+kills, restarts and lost memory of switches, workers, parameter servers and controller, repeatable by their seeds."""
 
 from __future__ import annotations
 
@@ -45,17 +45,18 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
     explore.set_defaults(main=main)
     simulate = subparsers.add_parser(
         "simulate",
-        help="kill, restart and forget switches, workers and the controller in virtual time: is a wrong sum possible?",
-        description="Runs SwitchML's compiled program, its workers and the real controller in virtual time, one seed after the "
-        "other. At any event any of them may end and come back, with lost or older state, while wires lose, duplicate and "
-        "reorder. Ends at the first wrong sum, leaked slot or stuck job, and prints its seed.",
+        help="kill, restart and forget switches, workers, servers and the controller in virtual time: is a wrong sum possible?",
+        description="Runs a protocol's compiled program, its workers, its parameter server and the real controller in virtual "
+        "time, one seed after the other. At any event any of them may end and come back, with lost or older state, while wires "
+        "lose, duplicate and reorder. Ends at the first wrong sum, leaked slot or aggregator, or stuck job, and prints its seed.",
     )
+    simulate.add_argument("--protocol", metavar="NAME", help="switchml, atp or ps (default: switchml)")
     simulate.add_argument("--events", type=whole(1, 10**12), default=1_000_000, metavar="N",
                           help="of all seeds together (default: 1000000)")  # fmt: skip
     simulate.add_argument("--seed", type=whole(0, 2**63), default=1, metavar="N", help="the first one (default: 1)")
     simulate.add_argument("--length", type=whole(1, 10**9), default=20_000, metavar="N",
                           help="events of one seed, about (default: 20000)")  # fmt: skip
-    simulate.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: p4/switchml.p4)")
+    simulate.add_argument("--program", type=Path, metavar="FILE", help="P4 program (default: that of the protocol)")
     simulate.set_defaults(main=simulate_main)
 
 
@@ -131,29 +132,37 @@ def simulate_main(args: argparse.Namespace) -> int:
     from ina.compiler.build import compile_program
     from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
+    from ina.control.programs import program_named
     from ina.emulator.simulation import POOL, VALUES, Simulation
     from ina.switch.program import Program
+    from ina.transport import protocols
 
-    logging.getLogger("ina.control").setLevel(logging.ERROR)  # a controller warns of switches that do not answer
+    for name in ("ina.control", "ina.switch"):  # which warn of switches, and parameter servers, that do not answer
+        logging.getLogger(name).setLevel(logging.ERROR)
     try:
-        built = compile_program(args.program or paths.p4_dir() / "switchml.p4",
-                                defines={"VALUES": str(VALUES), "SLOTS": str(POOL)}, include_dirs=[paths.p4_dir()])  # fmt: skip
+        protocol = args.protocol or protocols.DEFAULT
+        entries = program_named(protocol)
+        built = compile_program(args.program or protocols.program(protocol), defines={"VALUES": str(VALUES), "SLOTS": str(POOL)},
+                                include_dirs=[paths.p4_dir()])  # fmt: skip
         program = Program(built.so_path)
-    except (CompileError, BuildError, OSError) as error:
+        if entries.sizes(program.p4info) is None:
+            raise ValueError(f"{args.program}: not the registers and tables of the protocol {protocol}")
+    except (ValueError, CompileError, BuildError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
     began, events, tensors, faults, seed = time.monotonic(), 0, 0, Counter(), args.seed
     while events < args.events:
-        simulation = Simulation(program, seed)
+        simulation = Simulation(program, seed, protocol)
         report = simulation.run(min(args.length, args.events))
         simulation.close()
         if report.violation is not None:
-            print(report, f"again: ina simulate --seed {seed} --events {min(args.length, args.events)} --length {args.length}",
-                  sep="\n")  # fmt: skip
+            length = min(args.length, args.events)
+            print(report)
+            print(f"again: ina simulate --protocol {protocol} --seed {seed} --events {length} --length {args.length}")
             return 1
         events, tensors, seed = events + report.events, tensors + report.tensors, seed + 1
         faults.update(report.faults)
     print(f"seeds {args.seed} to {seed - 1}: {events:,} events, {tensors:,} sums, {time.monotonic() - began:.1f} s")
     print(", ".join(f"{what}: {count:,}" for what, count in sorted(faults.items())))
-    print("no wrong sum, no leaked slot, no stuck job")
+    print("no wrong sum, no leaked slot or aggregator, no stuck job")
     return 0

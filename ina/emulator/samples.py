@@ -1,17 +1,19 @@
 """Tensors that tell right results from wrong ones: what comes from another worker, packet or life, or twice, is none of theirs.
 
-The explorer's are exact: float32 sums are right to the bit with the right exponents only, and whether integers overflow does not
-depend on the order in which they are added.
+The explorer's (``exact``) are right to the bit: float32 sums with the right exponents only, and whether integers overflow does
+not depend on the order in which they are added. The simulation's (``drawn``) are of any kind, and judged by ``wrong``.
 """
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-SMALL = 2**28  # int32: seven of these add up without overflow
-LARGE = 2**30 + 2**29  # two of these do not, with whatever small ones between them
+SMALL = 2**28  # int32: what the small values of all workers add up to, at most
+LARGE = 2**30 + 2**29  # two of these overflow, with whatever small ones between them
 SCALES = (24, 0, -24, 48)  # of blocks one after the other: the exponents that agree differ by more than a code has room for
 
 
@@ -52,3 +54,69 @@ def _floats(rng: np.random.Generator, block: int, turn: int, workers: int, size:
     spans[(block + turn) % workers] = 2**22
     whole = rng.integers(-spans, spans, (workers, size)) | 1
     return np.ldexp(whole.astype(np.float32), SCALES[(block + turn) % len(SCALES)])
+
+
+# ---- of any kind
+
+
+@functools.lru_cache(64)  # each worker asks, when it begins and when it has the result
+def drawn(key: tuple[int, ...], workers: int, elements: int, dtype: type, values: int) -> tuple[np.ndarray, ...]:
+    """Each worker's tensor, different for each ``key``. Magnitudes differ from block to block and worker to worker, and so do
+    exponents and which sums overflow; a block of some float32 tensors has a NaN, an infinity, or a value beyond 2^126."""
+    rng = np.random.default_rng(key)
+    shape = workers, elements // values
+    if dtype is np.int32:
+        bounds = np.repeat(2 ** rng.integers(4, 32, shape), values, axis=1)
+        return tuple(rng.integers(-bounds, bounds).clip(-(2**31), 2**31 - 1).astype(np.int32))
+    spans = np.repeat(2.0 ** rng.integers(-20, 20, shape), values, axis=1)
+    rows = (rng.uniform(-1, 1, spans.shape) * spans).astype(np.float32)
+    if rng.random() < 0.3:
+        for _ in range(rng.integers(1, 3)):
+            rows[rng.integers(workers), rng.integers(elements)] = rng.choice(np.array((np.nan, np.inf, -np.inf, 2.0**127)))
+    return tuple(rows)
+
+
+def wrong(out: np.ndarray, overflow: bool, rows: Sequence[np.ndarray], values: int, *, maximum: bool = False,
+          floats: bool = False, exponent: int | None = None) -> str:
+    """What is wrong with a result; empty: nothing. ``floats``: blocks that integers cannot carry go as float32, and do not become
+    NaN. ``exponent``: of fixed point, instead of agreed ones."""
+    if out.dtype == np.int32:
+        if flag := _wrong_flag(overflow, rows, maximum):
+            return f"a wrong overflow flag: {flag}"
+        right = np.max(rows, axis=0) if maximum else np.sum(rows, axis=0, dtype=np.int32)
+        if np.array_equal(out, right):
+            return ""
+        twice = [worker for worker, row in enumerate(rows) if row.any() and np.array_equal(out, right + row)]
+        return f"the contribution of worker {twice[0]} is in it twice" if twice else "a wrong sum"
+    if _close(out, rows, None, values, floats, exponent):
+        return ""
+    twice = [worker for worker in range(len(rows)) if _close(out, rows, worker, values, floats, exponent)]
+    return f"the contribution of worker {twice[0]} is in it twice" if twice else "a wrong sum"
+
+
+def _wrong_flag(told: bool, rows: Sequence[np.ndarray], maximum: bool) -> str:
+    """An overflow flag must be set if a sum does not fit, and must not if all magnitudes together do; in between it depends on
+    the order of additions."""
+    wide = np.stack(rows).astype(np.int64)
+    must = not maximum and bool(np.any(np.abs(wide.sum(axis=0) + 0.5) > 2**31))
+    may = not maximum and bool(np.any(np.abs(wide).sum(axis=0) >= 2**31))
+    return "none, where a sum does not fit" if must and not told else "one, where all sums fit" if told and not may else ""
+
+
+@np.errstate(all="ignore")
+def _close(out: np.ndarray, rows: Sequence[np.ndarray], twice: int | None, values: int, floats: bool,
+           exponent: int | None) -> bool:
+    """As near to the float32 sum as its block's largest magnitude allows (README), or as float64 sums of floats are. ``twice``: a
+    worker that is in it once more."""
+    wide, count = np.stack(rows).astype(float), len(rows)
+    right = wide.sum(axis=0) + (0 if twice is None else wide[twice])
+    total = np.abs(wide).sum(axis=0)
+    largest = np.abs(wide).reshape(count, -1, values).max(axis=(0, 2))  # by block; NaN if one is
+    beyond = np.repeat(~(largest <= min(2.0**126, 2.0 ** (126 if exponent is None else exponent))), values)
+    powers = np.ceil(np.log2(largest)) if exponent is None else np.full(largest.shape, float(exponent))
+    coded = np.repeat(count * 2.0 ** (powers - 31 + np.ceil(np.log2(count))), values)
+    bound = np.where(beyond, count * total * 2.0**-50, coded) + total * 2.0**-24
+    expected = np.where(beyond, right.astype(np.float32) if floats else np.nan, right)
+    finite = np.isfinite(expected)
+    near = np.abs(out.astype(float) - right) <= bound
+    return bool(np.all(np.where(finite, near, (out == expected) | np.isnan(out) & np.isnan(expected))))

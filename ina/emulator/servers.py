@@ -20,45 +20,75 @@ from ina.transport.block import stats_dict
 from ina.transport.parameter_server import ServerConfig
 
 
+class Server:
+    """One parameter server, at ``host``: in virtual time what ina/transport/server.py is over a port. ``parent``: what it is to
+    the root of a tree."""
+
+    def __init__(self, fabric: Fabric, host: str):
+        self.fabric, self.host, self.switch = fabric, host, fabric.topology.switch_of(host)
+        self.jobs: dict[int, ServerConfig] = {}  # by number
+        node, port = next((node, end.port) for node, _, end in fabric.topology.host_links(self.switch) if node.name == host)
+        own = switch_address(self.switch, fabric.controller.program.udp_port)
+        self.parent = Parent(port, Address(node.mac, node.ip, SERVER.port), own)
+        self._native = ffi.gc(lib.ina_ps_jobs_create(), lib.ina_ps_jobs_destroy)
+        # Network's, not Fabric's: a server and its switch speak to each other, and nothing is forwarded.
+        machine = ffi.addressof(lib.ina_ps_machine)
+        self._machine = Network.add_machine(fabric, fabric.host(host), machine, self._native, SERVER.port, lib.INA_BITMAP_WORKERS)
+
+    def add(self, config: ServerConfig) -> None:
+        """Serve another job. OSError: its number is taken, there is no memory for it."""
+        self._check(lib.ina_ps_jobs_add(self._native, config.to_c(), self.fabric.now), config.job)
+        self.jobs[config.job] = config
+
+    def remove(self, number: int) -> None:
+        """The job is over. OSError: there is none of that number."""
+        self._check(lib.ina_ps_jobs_remove(self._native, number), number)
+        del self.jobs[number]
+
+    def forget(self) -> None:
+        """Lose all sums; the jobs stay."""
+        for config in list(self.jobs.values()):
+            self.remove(config.job)
+            self.add(config)
+
+    def stats(self, number: int) -> dict[str, int]:
+        """Counters of a job (``struct ina_ps_stats``). OSError: there is none of that number."""
+        stats = ffi.new("struct ina_ps_stats *")
+        self._check(lib.ina_ps_jobs_stats(self._native, number, stats), number)
+        return stats_dict(stats)
+
+    def close(self) -> None:
+        """End as a process does that is killed; its place at the host is free."""
+        self.fabric.stop_machine(self._machine)
+
+    def _check(self, error: int, number: int) -> None:
+        if error < 0:
+            raise OSError(-error, f"parameter server at {self.switch}, job {number}: {os.strerror(-error)}")
+
+
 class Servers:
     """The servers of one fabric, at most one at each switch; each serves any number of jobs."""
 
     def __init__(self, fabric: Fabric):
         self.fabric = fabric
-        self._jobs: dict[str, ffi.CData] = {}  # by the switch that they are at
+        self._servers: dict[str, Server] = {}  # by the switch that they are at
         self._root: dict[int, str] = {}  # by job number
 
     def add(self, host: str) -> None:
         """A server at ``host``: jobs whose tree has the host's switch as its root are its own."""
-        fabric, controller = self.fabric, self.fabric.controller
-        switch = fabric.topology.switch_of(host)
-        node, port = next((node, end.port) for node, _, end in fabric.topology.host_links(switch) if node.name == host)
-        jobs = ffi.gc(lib.ina_ps_jobs_create(), lib.ina_ps_jobs_destroy)
-        # Network's, not Fabric's: a server and its switch speak to each other, and nothing is forwarded.
-        machine = ffi.addressof(lib.ina_ps_machine)
-        Network.add_machine(fabric, fabric.host(host), machine, jobs, SERVER.port, lib.INA_BITMAP_WORKERS)
-        self._jobs[switch] = jobs
-        own = switch_address(switch, controller.program.udp_port)
-        controller.servers[switch] = Parent(port, Address(node.mac, node.ip, SERVER.port), own)
+        server = Server(self.fabric, host)
+        self._servers[server.switch] = server
+        self.fabric.controller.servers[server.switch] = server.parent
 
     def serve(self, job: FabricJob, slots: int, values: int) -> None:
         """What ``fabric.admit`` has admitted, with the same ``slots`` and ``values``."""
-        controller = self.fabric.controller
         for admitted in job.jobs:
-            root = admitted.tree.root
-            parent = controller.servers[root]
-            config = ServerConfig(workers=admitted.workers, job=admitted.number, life=admitted.life, slots=slots,
-                                  values=values, multicast=controller.program.multicasts, address=parent.address,
-                                  switch=parent.own)  # fmt: skip
-            error = lib.ina_ps_jobs_add(self._jobs[root], config.to_c(), self.fabric.now)
-            if error < 0:
-                raise OSError(-error, f"parameter server at {root}, job {admitted.name!r}: {os.strerror(-error)}")
-            self._root[admitted.number] = root
+            server = self._servers[admitted.tree.root]
+            server.add(ServerConfig(workers=admitted.workers, job=admitted.number, life=admitted.life, slots=slots, values=values,
+                                    multicast=self.fabric.controller.program.multicasts, address=server.parent.address,
+                                    switch=server.parent.own))  # fmt: skip
+            self._root[admitted.number] = admitted.tree.root
 
     def stats(self, number: int) -> dict[str, int]:
         """Counters of a job's server (``struct ina_ps_stats``), by the job's number."""
-        stats = ffi.new("struct ina_ps_stats *")
-        error = lib.ina_ps_jobs_stats(self._jobs[self._root[number]], number, stats)
-        if error < 0:
-            raise OSError(-error, f"job {number}: {os.strerror(-error)}")
-        return stats_dict(stats)
+        return self._servers[self._root[number]].stats(number)

@@ -1,4 +1,4 @@
-"""`python -m tests.plants [explore] [PART-OF-A-NAME ...]`: exit status 1 if a defect is not found."""
+"""`python -m tests.plants [explore|simulate] [PART-OF-A-NAME ...]`: exit status 1 if a defect is not found."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import time
 from importlib import import_module
 
-LISTS = {"explore": "explored"}
+LISTS = {"explore": "explored", "simulate": "simulated"}
 
 
 def main(words: list[str]) -> int:

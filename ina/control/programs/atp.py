@@ -36,6 +36,7 @@ class ATP(JobProgram):
     udp_port = 0xBEF0
     reserves = False
     needs_server = True
+    floats = True
     aggregates = True
 
     def __init__(self, ecn_depth: int = 64, lifetime: float = 0.5):

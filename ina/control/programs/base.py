@@ -104,6 +104,8 @@ class JobProgram(ABC):
     udp_port: int = SWITCH.port  # by which its packets are known
     reserves: bool = True  # a job holds slots of its own; False: all jobs share the pool
     needs_server: bool = False  # a parameter server is above the root of every job's tree: its ``parent``
+    lifetime: float = 0.0  # seconds for which a row without an owner is believed, where jobs share them; 0: rows are a job's own
+    floats: bool = False  # a block that integers cannot carry goes as float32; False: it becomes NaN
     multicasts: bool = True  # the switch copies a result to all workers; False: the parameter server sends each its own
     payloads: tuple[int, ...] = ()  # values of a packet that one program takes; none: it is compiled for those of ``sizes``
     pipes: int = 0  # that its switch must have

@@ -1,0 +1,120 @@
+"""What jobs of the simulation are for: all-reduces one after the other, without an end, whose results are checked.
+
+An application goes on in another job where it lost one: every life has data of its own, so what comes from elsewhere is none of
+its sums.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ina.control.jobs import Job
+from ina.emulator.fabric import Fabric
+from ina.emulator.network import Completion
+from ina.emulator.samples import drawn, wrong
+from ina.transport import protocols
+from ina.transport.errors import JobTimeout
+
+VALUES = 32  # elements of a packet
+RTO_MIN, RTO_MAX = 30e-6, 300e-6  # s
+TIMEOUT = 100e-3  # s after which a worker gives up: longer than anything is away, however many packets are lost
+AHEAD = 3  # tensors that a worker has under way
+
+
+class Violation(Exception):
+    """An invariant does not hold."""
+
+
+@dataclass
+class Application:
+    """``key``: of its data; ``exponent``: of float32 in fixed point, as WorkerConfig's."""
+
+    name: str
+    fabric: Fabric
+    key: tuple[int, ...]
+    hosts: tuple[str, ...]
+    slots: int
+    elements: int
+    dtype: type
+    exponent: int | None
+    job: Job | None = None
+    lives: int = 0
+    machines: dict[int, int] = field(default_factory=dict)  # by worker, those that live
+    done: int = 0  # tensors that all workers have
+    results: int = 0  # that were right
+    due: int = 0  # ps at which it tries to begin
+    latest: int = 0  # ps of the last result, or when this life began
+    hindered: bool = False  # since it began, something ended that it needs, or that may have had its entries deleted
+    spared: bool = False  # nothing fails until all of its workers have a sum
+    _had: Counter[int] = field(default_factory=Counter)  # by tensor of this life, workers that have it
+    _next: dict[int, int] = field(default_factory=dict)  # by worker, the tensor that it submits next
+    _tickets: dict[int, tuple[Job, int, int, np.ndarray]] = field(default_factory=dict)
+
+    def begin(self, job: Job, spared: bool, now: int) -> None:
+        """Another life."""
+        self.job, self.lives, self.latest, self._had = job, self.lives + 1, now, Counter()
+        self.hindered, self.spared = False, spared
+        for worker, host in enumerate(self.hosts):
+            config = self.fabric.worker_config(job, worker, host, self.slots, VALUES, rto_min=RTO_MIN, rto_max=RTO_MAX,
+                                               timeout=TIMEOUT, exponent=self.exponent)  # fmt: skip
+            self.machines[worker] = self.fabric.add_worker(self.fabric.host(host), config)
+            self._next[worker] = self.done
+            for _ in range(AHEAD):
+                self._submit(worker, now)
+
+    def stop(self, worker: int) -> None:
+        """A worker ends."""
+        self.fabric.stop_machine(self.machines.pop(worker))
+
+    def end(self, due: int) -> None:
+        """This life is over; it tries to begin another one at ``due``."""
+        for worker in list(self.machines):
+            self.stop(worker)
+        self.job, self.spared, self.due = None, False, due
+
+    def collided(self) -> tuple[int, int]:
+        """Packets of this life that found their row taken, and all that are answered; of workers that live."""
+        stats = [self.fabric.worker_stats(machine) for machine in self.machines.values()]
+        return sum(each["collided"] for each in stats), sum(each["results"] for each in stats)
+
+    def _data(self, tensor: int) -> tuple[np.ndarray, ...]:
+        return drawn((*self.key, self.lives, tensor), len(self.hosts), self.elements, self.dtype, VALUES)
+
+    def _is_maximum(self, tensor: int) -> bool:
+        return self.dtype is np.int32 and tensor % 4 == 3
+
+    def _submit(self, worker: int, now: int) -> None:
+        tensor = self._next[worker]
+        self._next[worker] += 1
+        out = np.empty(self.elements, self.dtype)
+        reduction = protocols.MAX if self._is_maximum(tensor) else protocols.SUM
+        ticket = self.fabric.submit(self.machines[worker], self._data(tensor)[worker], out, at=now, reduction=reduction)
+        self._tickets[ticket] = self.job, tensor, worker, out
+
+    def complete(self, completion: Completion, floats: bool, now: int) -> str:
+        """A tensor has finished, if it is one of its own: why this life is over; empty: it goes on. ``floats``: as the protocol
+        declares. Raises Violation."""
+        job, tensor, worker, out = self._tickets.pop(completion.ticket, (None, 0, 0, None))
+        if out is None or self.job is not job:
+            return ""
+        about = f"tensor {tensor} of {self.name} (job {job.number}, life {job.life}) at worker {worker}"
+        if (error := completion.event.error()) is not None:
+            if not isinstance(error, JobTimeout):
+                raise Violation(f"a wrong sum: {about}: {error}")
+            if not self.hindered:
+                raise Violation(f"stuck: nothing that {self.name}, job {job.number}, needs has failed since it began: {error}")
+            return f"worker {worker} failed: {error}"
+        what = wrong(out, completion.event.overflow, self._data(tensor), VALUES, maximum=self._is_maximum(tensor), floats=floats,
+                     exponent=self.exponent)  # fmt: skip
+        if what:
+            raise Violation(f"{what}: {about}")
+        self.results, self.latest = self.results + 1, now
+        self._had[tensor] += 1
+        if self._had[tensor] == len(self.hosts):
+            self.done, self.spared = tensor + 1, False
+        if worker in self.machines:
+            self._submit(worker, now)
+        return ""

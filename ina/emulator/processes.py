@@ -1,0 +1,123 @@
+"""The simulation's control plane: switches as the controller reaches them, and parameter servers as it calls them.
+
+Controller, calls and what they do are the real ones (ina/control/); what is between the processes may fail at any time.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from ina.control.channel import ChannelClosed
+from ina.control.controller import Controller
+from ina.control.parameter_server import answer
+from ina.control.ports import Plug
+from ina.control.upstream import Upstream
+from ina.emulator.fabric import Fabric
+from ina.emulator.servers import Server
+from ina.native import ffi, lib
+from ina.switch.embedded import Switch
+
+
+class Killed(BaseException):
+    """The controller's process ended here."""
+
+
+class Fate(Enum):
+    """What becomes of a write, or a call."""
+
+    WHOLE = 0
+    KILLED = 1  # the controller ends in the middle of a write
+    SILENT = 2  # no answer; a switch took a part of the write, or all, or nothing
+    ENDED = 3  # the parameter server ends, before or after it did as it was told
+
+
+@dataclass
+class Target:
+    """A switch as the controller reaches it. ``draw``: the fate of a write of so many updates, and how many are taken."""
+
+    name: str
+    switch: Switch
+    draw: Callable[[Target, int], tuple[Fate, int]]
+    up: bool = True
+
+    def __post_init__(self) -> None:
+        self._blank = bytes(self._state)
+
+    @property
+    def _state(self):
+        return ffi.buffer(lib.ina_switch_state(self.switch.pointer), lib.ina_switch_state_size(self.switch.pointer))
+
+    def forget(self) -> None:
+        """Registers and counters are as at the start."""
+        self._state[:] = self._blank
+
+    def write(self, updates: list) -> None:
+        self._check()
+        fate, taken = self.draw(self, len(updates))
+        self.switch.write(updates[:taken])
+        if fate is Fate.KILLED:
+            raise Killed
+        if fate is Fate.SILENT:
+            raise TimeoutError(f"{self.name} does not answer")
+
+    def read(self, entities) -> list:
+        self._check()
+        return self.switch.read(entities)
+
+    def _check(self) -> None:
+        if not self.up:
+            raise OSError(errno.ECONNREFUSED, f"{self.name} is down")
+
+
+class ServerProcess:
+    """``ina ps`` at ``host``, with its end of the channel from the switch process. ``draw``: the fate of a call, and whether what
+    it asks for is done; ``hung_up``: is called when the switch process hangs up."""
+
+    def __init__(self, fabric: Fabric, host: str, draw: Callable[[ServerProcess], tuple[Fate, bool]],
+                 hung_up: Callable[[ServerProcess], None]):
+        self.server, self.up, self.is_called = Server(fabric, host), True, True
+        self._draw, self._hung_up, self._message = draw, hung_up, {}
+
+    def end(self) -> None:
+        if self.up:
+            self.up = False
+            self.server.close()
+
+    # ---- its channel (ina/control/channel.py)
+
+    def send(self, message: dict) -> None:
+        if not self.up:
+            raise ChannelClosed("cannot send")
+        self._message = message
+
+    def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict, list[int]]:
+        fate, done = self._draw(self)
+        parent = self.server.parent
+        reply = answer(self.server, parent.address, parent.own, dict(self._message), lambda text: None) if done else {}
+        if fate is Fate.SILENT:
+            raise TimeoutError(f"time-out while waiting for {waiting_for}")
+        if fate is Fate.ENDED:
+            self.end()
+            raise ChannelClosed("the other end hung up")
+        return reply, []
+
+    def hang_up(self) -> None:
+        self.is_called = False
+        self._hung_up(self)
+
+
+class Calls(Upstream):
+    """The switch process's side of its parameter server."""
+
+    def __init__(self, controller: Controller, values: int):
+        super().__init__(controller, values, welcome=lambda sock, pid: None, starts=False)
+
+    def connect(self, process: ServerProcess) -> None:
+        """As ``ina ps`` asks for its port. Raises AdmissionError."""
+        parent = process.server.parent
+        plug = Plug(parent.port, parent.address, parent.own, {}, [])
+        self.serve(process, process, 0, lambda: (process.server.switch, plug))
+        self._channel = process

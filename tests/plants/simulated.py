@@ -1,0 +1,166 @@
+"""Defects that a simulation must find within SEEDS seeds of EVENTS events."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from ina.compiler.build import compile_program
+from ina.emulator.simulation import POOL, VALUES, Report, Simulation
+from ina.switch.program import Program
+
+from .planting import Plant, planted
+
+SEEDS, EVENTS = 12, 20_000
+WRONG, LEAKED, STUCK = "wrong sum|twice", "leaked", "stuck"
+
+_LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
+_INCARNATION = "            if incarnation not in self._taken:\n                return incarnation"
+_LIFE = "h->job != config->job || h->e1 != (uint8_t)config->life"
+
+
+def p4(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
+    return Plant(f"p4/include/{file}.p4", old, new, found, also, protocol)
+
+
+def c(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
+    return Plant(f"host/{file}.c", old, new, found, also, protocol)
+
+
+def control(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
+    return Plant(f"ina/control/{file}.py", old, new, found, also, protocol)
+
+
+PLANTS = {
+    "rows of another incarnation are used": p4("phase", "incarnation == meta.incarnation && seen != 0", "seen != 0"),
+    "late packets of an earlier life are taken": p4("admission", "(bit<8>)hdr.exponents.e1 != own_life", "false"),
+    "a duplicate is added": p4("phase", "if (seen & meta.worker != 0)", "if (false)"),
+    "an older packet takes a row": p4("phase", "(int<32>)(hdr.switchml.tsi - tsi) > 0", "true"),
+    "a packet is added to any phase": p4("phase", "hdr.switchml.tsi != tsi", "false"),
+    "the largest exponent is that of the first": p4("aggregation", _LARGEST, "meta.first == 1", WRONG),
+    "the largest exponent is that of an earlier phase": p4("aggregation", _LARGEST, "hdr.exponents.e0 > (int<8>)largest0", WRONG),
+    "overflows are not told": p4(
+        "aggregation", "hdr.switchml.overflow = overflow[31:31];", "hdr.switchml.overflow = 0;", "overflow"),
+    "overflows of an earlier phase are told": p4(
+        "aggregation", "overflows.write(meta.row, (bit<32>)hdr.switchml.overflow << 31);", "", "overflow"),
+    "maxima are added": p4("aggregation", "hdr.switchml.msg_type == SWITCHML_MAXIMUM", "false", WRONG),
+    "workers do not compare lives": c("frame", _LIFE, "h->job != config->job", ".", (".e1 = 0xff,", ".e1 = 0,")),
+    "workers take a result of another phase": c(
+        "switchml", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", WRONG),
+    "workers take a pending frame for a result": c("frame", ".pending = type == INA_WIRE_PENDING", ".pending = 0"),
+    "workers do not send again": c("switchml", "mark_ready(st, (uint32_t)index);\n        tail->stats.timeouts += !probe;",
+                                   "tail->stats.timeouts += !probe;", STUCK),
+    "workers do not wait for a block's exponent": c(
+        "switchml", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY", WRONG),
+    "all jobs have one incarnation": control("lives", _INCARNATION, "            return 1"),
+    "each controller begins with the same incarnation": control(
+        "lives", "self._next = chance.randint(1, MOST_INCARNATIONS)", "self._next = 1", "wrong sum|stuck"),
+    "a job that ends keeps its entries": control(
+        "controller", "delete(*self._entries(job, branch))):\n", "[]):\n", f"{LEAKED}|held twice"),
+    "what a refused write left is not looked at": control("controller", "            self.unsure |= error.unsure\n", "", LEAKED),
+    "a switch that did not answer is forgotten": control(
+        "controller", "                self.unsure.add(branch.switch)\n", "                pass\n", LEAKED),
+    "a new controller asks no switch": control(
+        "controller", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
+    "slots are given twice": control(
+        "controller", "all(base >= end or base + slots <= start for start, end in held)", "True", "held twice"),
+    "a job's slots stay its own": control("controller", "job = self.jobs.pop(name, None)", "job = self.jobs.get(name)"),
+}  # fmt: skip
+
+ATP = {
+    # the switch
+    "aggregators of another incarnation are used": p4(
+        "atp_aggregator", "if (alive && owner == own) {", "if (alive && owner[31:0] == own[31:0]) {", WRONG),
+    "aggregators are told by the job only": p4(
+        "atp_aggregator", "if (alive && owner == own) {", "if (alive && owner[63:32] == own[63:32]) {", WRONG),
+    "what overlaps is added": p4("atp_aggregator", "held != 0 && held & bitmap == 0", "held != 0", WRONG),
+    "a sum goes up with the bitmap of its last packet": p4("atp_aggregator", "hdr.atp.bitmap = bitmap;", "", "."),
+    "results free no aggregator": p4(
+        "atp_aggregator", "if (owner == own && hdr.atp.msg_type != Type.PENDING)", "if (false)", "leaked aggregators"),
+    "a dead job's aggregators are believed for ever": p4(
+        "atp_aggregator", "bool alive = now - stamp <= (bit<48>)meta.lifetime;", "bool alive = true;", "leaked aggregators"),
+    "the largest exponent is that of the first": p4(
+        "atp_aggregation", "if (meta.add == 1 && hdr.atp.exponent > (int<8>)largest)", "if (false)", WRONG),
+    "the largest exponent is that of an earlier number": p4(
+        "atp_aggregation", "largest = (bit<8>)hdr.atp.exponent;\n                seen = flag;", "seen = flag;", WRONG),
+    "overflows are not told": p4("atp_aggregation", "hdr.atp.overflow = overflow[31:31];", "hdr.atp.overflow = 0;", "overflow"),
+    "overflows of an earlier number are told": p4(
+        "atp_aggregation", "overflows.write(meta.row, (bit<32>)hdr.atp.overflow << 31);", "", "overflow"),
+    "maxima are added": p4("atp_aggregation", "meta.add == 1 && hdr.atp.msg_type == Type.MAXIMA", "false",
+                           f"{WRONG}|overflow"),
+    # the worker
+    "workers do not compare lives": c("atp", "\n        || view.life != st->config.life", ""),
+    "workers take a result of another number": c("atp", " || view.seq != (slot->seq & INA_ATP_SEQUENCE_MASK)", "", WRONG),
+    "workers take any type for the result": c(
+        "atp", "\n        || (view.type != INA_ATP_PENDING && view.type != expected)", ""),
+    "workers do not say that they send again": c("atp", "slots_of(st)[index].resend = 1;", "", STUCK),
+    "workers do not send again": c("atp", "ask_again(st, (uint32_t)index);\n        tail->stats.timeouts", "tail->stats.timeouts",
+                                   STUCK, ("ask_again(st, st->first)", "unlist(st, st->first)")),
+    "floats go with the number of the next packet": c(
+        "atp", "slot->floats = 1;\n        set_ready(st, index);", "slot->floats = 0;\n        set_ready(st, index);"),
+    # the parameter server
+    "the server answers from a previous life": c(
+        "ps_jobs", "    free(job->state);\n    *job = (struct job){0};\n    return 0;", "    return 0;", ".",
+        ("        return -EEXIST;", "        return memcpy(job->state, config, sizeof *config), 0;")),
+    "the server adds what it has": c("ps", "if (!(row->bitmap & view.bitmap))", "if (1)", WRONG),
+    "the server's row is an older number's": c(
+        "ps", "ahead ? ahead < 1ull << (INA_ATP_SEQUENCE_BITS - 1) : floats > row->floats", "1"),
+    "the server answers before all are in": c(
+        "ps", "complete = row->bitmap == st->full, integers", "complete = 1, integers", WRONG),
+    "the server tells the last exponent": c(
+        "ps", "view->exponent > row->exponent ? view->exponent : row->exponent", "view->exponent", WRONG),
+    "the server tells no overflow": c(
+        "ps", "INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW", "INA_ATP_COLLISION | INA_ATP_ECN", "overflow"),
+    "the server adds to the sum before": c("ps", "const int first = !row->bitmap, single", "const int first = 0, single"),
+    "the server does not answer a resend": c(
+        "ps", "stats->repeated += row->bitmap == st->full;\n        answer(st, number, view.bitmap);",
+        "stats->repeated += row->bitmap == st->full;", STUCK),
+    "who sends integers learns nothing of floats": c(
+        "ps", "row->ask_integers = 1;\n            answer(st, number, view.bitmap);", "", STUCK),
+    # the control plane
+    "all jobs have one incarnation": control("lives", _INCARNATION, "            return 1"),
+    "all lives are alike": control("lives", "life = last % self.most + 1", "life = 1"),
+    "the server is not told that a job is over": control(
+        "upstream", 'self._call("remove", number=number)', "pass", f"{STUCK}|{LEAKED}"),
+    "the server is told another life": control("upstream", "life=job.life, workers", "life=1, workers", f"{STUCK}|{LEAKED}"),
+    "a server that is lost is still a root": control(
+        "upstream", "self.session, self._channel, self.ready = None, None, False\n        self._controller.servers.clear()",
+        "self.session, self._channel, self.ready = None, None, False", STUCK),
+    "a job that ends keeps its entries": control(
+        "controller", "delete(*self._entries(job, branch))):\n", "[]):\n", f"{LEAKED}|held twice"),
+    "what a refused write left is not looked at": control("controller", "            self.unsure |= error.unsure\n", "", LEAKED),
+    "a new controller asks no switch": control(
+        "controller", "        self.unsure = set(self.targets)\n        for switch", "        for switch", LEAKED),
+}  # fmt: skip
+PLANTS |= {f"atp: {name}": Plant(p.file, p.old, p.new, p.found, p.also, "atp") for name, p in ATP.items()}
+
+
+def find(name: str) -> Report:
+    """The first run that finds the defect, or the last."""
+    plant = PLANTS[name]
+    with tempfile.TemporaryDirectory() as folder, planted(plant, Path(folder)) as programs:
+        for seed in range(1, SEEDS + 1):
+            report = simulate(programs, seed, plant.protocol)
+            if report.violation is not None:
+                break
+    return report
+
+
+def simulate(programs: Path, seed: int, protocol: str = "switchml", events: int = EVENTS) -> Report:
+    """One run. ``programs``: the folder of the switch programs."""
+    built = compile_program(programs / f"{protocol}.p4", defines={"VALUES": str(VALUES), "SLOTS": str(POOL)}, cflags=["-O1"])
+    simulation = Simulation(Program(built.so_path), seed, protocol)
+    try:
+        return simulation.run(events)
+    finally:
+        simulation.close()
+
+
+def plant(name: str) -> Plant:
+    """Of this name."""
+    return PLANTS[name]
+
+
+def said(report: Report) -> str:
+    """A line about it."""
+    return f"seed {report.seed}: {report.violation or 'nothing'}, {report.events:,} events"
