@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # A module may import those of lower floors and of its own room.
 FLOORS = {
     "bounds": -1,
+    "documents": -1,
     "extras": -1,
     "paths": -1,
     "reasons": -1,

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from pathlib import Path
 
+from ina import documents
 from topologies.model import Link, Node, Topology, TopologyError, check_sizes
 
 TOP = ("name", "mtu", "buffer", "every-link", "link")
@@ -35,13 +35,11 @@ KEYS = {"ends": list, **PROPERTIES, "simplex": bool}
 def parse(path: Path) -> dict:
     """The file's content. Raises TopologyError with the file, and the line where the TOML is at fault."""
     try:
-        return tomllib.loads(path.read_text())
+        return documents.toml(path)
     except OSError as error:
         raise TopologyError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise TopologyError(f"{path}: not a text file (TOML is UTF-8)") from None
-    except tomllib.TOMLDecodeError as error:
-        raise TopologyError(f"{path}: {error}") from None
+    except documents.Unreadable as error:
+        raise TopologyError(str(error)) from None
 
 
 def read(path: str | Path) -> Topology:

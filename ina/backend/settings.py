@@ -11,11 +11,10 @@ from __future__ import annotations
 import difflib
 import os
 import shlex
-import tomllib
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from ina import paths
+from ina import documents, paths
 from ina.transport import dpdk, protocols
 from ina.transport.ports import Faults
 
@@ -65,13 +64,12 @@ class Said:
         if not named and not path.is_file():
             return
         try:
-            with path.open("rb") as file:
-                content = tomllib.load(file)
+            content = documents.toml(path)
         except OSError as error:
             raise ValueError(f"configuration file {path}, which INA_CONFIG names: {error.strerror}" if named else
                              f"configuration file {path}: {error.strerror}") from error  # fmt: skip
-        except tomllib.TOMLDecodeError as error:
-            raise ValueError(f"configuration file {path}: {error}") from error
+        except documents.Unreadable as error:
+            raise ValueError(f"configuration file {error}") from error
         for key, value in content.items():
             if key not in KEYS:
                 close = difflib.get_close_matches(key, KEYS, 1, 0)

@@ -13,12 +13,14 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 
+from ina import documents
 from ina.control.jobs import Branch, Job
 from ina.control.programs import Child, Parent
 from ina.transport import Address
 from topologies.tree import Tree
 
 VERSION = 2
+AWAY = "move it away to begin without jobs"
 KEYS = {"controller": dict, "tokens": dict, "principals": dict, "left": dict}  # of a state
 
 
@@ -35,14 +37,14 @@ class StateFile:
     def load(self) -> dict | None:
         """What was saved last; None: nothing, and it can be saved there. Raises StateError, OSError."""
         try:
-            state = json.loads(self.path.read_text())
+            state = documents.json_of(self.path)
         except FileNotFoundError:
             if not os.access(self.path.parent, os.W_OK):
                 raise StateError(f"{self.path}: a file cannot be made in {self.path.parent}; expected a folder that can be "
                                  "written") from None  # fmt: skip
             return None
-        except ValueError as error:
-            raise self.error(f"not a controller's state: {error}") from error
+        except documents.Unreadable as error:
+            raise StateError(f"{error}: not a controller's state; {AWAY}") from error
         if not isinstance(state, dict) or state.get("version") != VERSION:
             raise self.error(f"expected a controller's state of version {VERSION}")
         for key, kind in KEYS.items():
@@ -53,7 +55,7 @@ class StateFile:
 
     def error(self, what: object) -> StateError:
         """Make the error that says what is wrong with the file, and what to do."""
-        return StateError(f"{self.path}: {what}; move it away to begin without jobs")
+        return StateError(f"{self.path}: {what}; {AWAY}")
 
     def save(self, state: dict) -> None:
         """Raises OSError; then the old state is still there."""

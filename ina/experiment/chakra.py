@@ -16,7 +16,6 @@ Others (INVALID_NODE, MEM_LOAD_NODE, MEM_STORE_NODE) have no meaning without a m
 from __future__ import annotations
 
 import gzip
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from ina import documents
 from ina.experiment.config import ConfigError, trace_files
 
 HINT = "pip install --no-deps mlc-chakra protobuf (or 'ina[chakra]', with all that its converters need)"
@@ -116,7 +116,7 @@ def read(prefix: str, groups: str = "", roofline: Roofline = UNKNOWN) -> Traces:
 
 def _groups(path: Path) -> dict[str, tuple[int, ...]]:
     try:
-        return {str(name): tuple(map(int, ranks)) for name, ranks in json.loads(path.read_text()).items()}
+        return {str(name): tuple(map(int, ranks)) for name, ranks in documents.json_of(path).items()}
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except (ValueError, TypeError, AttributeError):
@@ -270,7 +270,7 @@ def _number(where: str, values: dict, name: str, types: tuple[type, ...] = (int,
 def _process_groups(text: str) -> dict[str, tuple[int, ...]]:
     """Of PyTorch's traces: the inputs of the metadata node are a list with one string, the groups in JSON."""
     try:
-        listed = json.loads(text[2:-2])
+        listed = documents.json_text(text[2:-2])
         return {str(item["pg_name"]): tuple(item["ranks"]) for item in listed}
     except (ValueError, TypeError, KeyError):
         return {}

@@ -48,17 +48,20 @@ def read(path: Path) -> list[Layer]:
                  if line.strip() and not line.startswith("#")]  # fmt: skip
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not a text file: expected lines of {','.join(COLUMNS)}") from None
     if not lines or tuple(name.strip() for name in lines[0][1].split(",")) != COLUMNS:
         raise ConfigError(f"{path}: expected the columns {','.join(COLUMNS)} in the first line")
     layers = []
-    for (number, _), row in zip(lines[1:], csv.reader(line for _, line in lines[1:]), strict=True):
+    for number, line in lines[1:]:
         try:
+            (row,) = csv.reader([line])  # quotes end in their line
             name, elements, forward, backward = row
             layer = Layer(name, int(elements), round(float(forward) * NS), round(float(backward) * NS))
-        except ValueError:
-            raise ConfigError(f"{path}:{number}: {','.join(row)!r}: expected a name and three numbers") from None
+        except (ValueError, OverflowError, csv.Error):  # what is infinite overflows
+            raise ConfigError(f"{path}:{number}: {line!r}: expected a name and three numbers") from None
         if layer.elements < 0 or layer.forward < 0 or layer.backward < 0:
-            raise ConfigError(f"{path}:{number}: {','.join(row)!r}: expected numbers of 0 or more")
+            raise ConfigError(f"{path}:{number}: {line!r}: expected numbers of 0 or more")
         layers.append(layer)
     if not any(layer.elements for layer in layers):
         raise ConfigError(f"{path}: no layer has elements: there is nothing to reduce")

@@ -17,12 +17,11 @@ import dataclasses
 import itertools
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina import paths
+from ina import documents, paths
 from ina.experiment.config import KINDS, ConfigError, Keys, convert, nearest
 
 MOST_POINTS = 1000
@@ -117,7 +116,7 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
         raise ConfigError(f"{where}: sweep = {asked!r}: expected a table, [sweep], or several, [[sweep]]")
     overrides = dict(overrides or {})
     kind_name = overrides.get("kind", table.get("kind", "training"))
-    if kind_name not in KINDS:
+    if not isinstance(kind_name, str) or kind_name not in KINDS:
         raise ConfigError(f"{where}: kind = {kind_name!r}: expected {' or '.join(map(repr, KINDS))}")
     kind = KINDS[kind_name]
     known = {"about", "sweep", *(field.name for field in dataclasses.fields(kind))}  # type: ignore[arg-type]
@@ -140,17 +139,17 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
 
 def _read(path: Path) -> dict:
     try:
-        return tomllib.loads(path.read_text())
+        return documents.toml(path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: {error}") from None
+    except documents.Unreadable as error:
+        raise ConfigError(str(error)) from None
 
 
 def _toml_list(name: str, text: str) -> object:
     try:
-        return tomllib.loads(f"axis = {text}")["axis"]
-    except tomllib.TOMLDecodeError:
+        return documents.toml_text(f"axis = {text}")["axis"]
+    except documents.Unreadable:
         raise ConfigError(f"--sweep {name}={text}: expected a TOML list such as {name}=[1, 2]") from None
 
 

@@ -311,7 +311,7 @@ def read_json(path: Path) -> dict:
         found = json.loads(path.read_text())
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ResultsError(f"{path}: {error}") from None
     if not isinstance(found, dict):
         raise ResultsError(f"{path}: a {type(found).__name__}, expected an object with keys")

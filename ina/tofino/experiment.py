@@ -42,12 +42,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ina import documents
 from ina.bfrt.ports import SPEEDS, PortConfig
 from ina.experiment import plan
 from ina.experiment.config import ConfigError, Keys
@@ -183,8 +183,8 @@ def read(path: Path) -> Deployment:
     """Raises ConfigError, which names the file and the key."""
     config = plan.load(path).base
     try:
-        table = tomllib.loads(path.read_text()).get("tofino")
-    except (OSError, UnicodeDecodeError) as error:
+        table = documents.toml(path).get("tofino")
+    except (OSError, documents.Unreadable) as error:
         raise ConfigError(f"{path}: {error}") from None
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: there is no table [tofino]: it says which ports and hosts there are (docs/tofino.md)")

@@ -1,0 +1,63 @@
+"""Whatever stands in a file of TOML or JSON, its reader says what is wrong with it, and in which file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ina import documents
+from ina.backend.settings import Settings
+from ina.control.state import StateError, StateFile
+from ina.experiment import chakra, layers, plan, record
+from ina.experiment.config import ConfigError
+from ina.tofino import experiment as tofino
+from topologies import TopologyError
+from topologies import file as topology
+
+DEEP = 100_000 * "["
+LONG = 5000 * "1"
+READERS = {
+    "experiment.toml": (plan.load, ConfigError), "network.toml": (topology.read, TopologyError),
+    "tofino.toml": (tofino.read, ConfigError), "ina.toml": (lambda path: Settings.read(), ValueError),
+    "state.json": (lambda path: StateFile(path).load(), StateError), "groups.json": (chakra._groups, ConfigError),
+    "results.json": (record.read_json, record.ResultsError),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [DEEP, LONG, b"\xff\xfe", 'a = "', "{"], ids=["deep", "long", "not text", "a string", "a brace"])
+@pytest.mark.parametrize("name", READERS)
+def test_what_is_no_document_is_refused_by_name(name, text, tmp_path: Path, monkeypatch):
+    read, refusal = READERS[name]
+    path = tmp_path / name
+    if isinstance(text, str):
+        text = (text if name.endswith("json") or text.startswith("a") else f"name = {text}").encode()
+    path.write_bytes(text)
+    monkeypatch.setitem(os.environ, "INA_CONFIG", str(path))
+    with pytest.raises(refusal, match=f"{name}: ") as refused:
+        read(path)
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "Infinity", "NaN"])
+def test_numbers_of_json_are_finite(number):
+    with pytest.raises(documents.Unreadable, match="number"):
+        documents.json_text(f'{{"last_number": {number}}}')
+    assert documents.json_text("[1e300, 1.5, -0.0]") == [1e300, 1.5, 0.0]
+
+
+def test_an_experiment_is_of_a_kind_that_has_a_name(tmp_path: Path):
+    path = tmp_path / "experiment.toml"
+    for kind in ("[]", "{ a = 1 }", "5"):
+        path.write_text(f"kind = {kind}\n")
+        with pytest.raises(ConfigError, match="kind = .*: expected 'training'"):
+            plan.load(path)
+
+
+@pytest.mark.parametrize("row", [b"a,1,inf,2", b"a,1,nan,2", b'"a\nb",1,1,2', b"a,1,1", b"\xff,1,1,1", b"a,-1,1,1"])
+def test_layers_that_cannot_be_read_are_named(row, tmp_path: Path):
+    path = tmp_path / "layers.csv"
+    path.write_bytes(b"name,elements,forward_ns,backward_ns\n" + row + b"\n")
+    with pytest.raises(ConfigError, match=r"layers.csv:( not a text|2: .*expected)"):
+        layers.read(path)
