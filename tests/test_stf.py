@@ -113,6 +113,12 @@ def test_what_must_fail(checked, text: str, failure: str):
         ("remove 3", "only 'remove all'"),
         ("value_set numbers 1", "value set 'numbers' is unknown"),
         ("member shared set(v:1) = m", "action profile 'shared' is unknown"),
+        ("packet 0 0a0", "pairs of hexadecimal digits, not '0a0'"),
+        ("packet 0 0g", "pairs of hexadecimal digits, not '0g'"),
+        ("packet x 00", "'x' is no number"),
+        ("wait\nadd u data.a:x/9 set(v:1)", "line 2: 'x' is no number"),
+        ("mirroring_add 4", "line 1: cannot do 'mirroring_add 4'"),
+        ("wait\nadd set(v:1)", "line 2: cannot do 'add set"),
         ("direct_meter_set_rates u five 1:1 1:1", "entry 'five' is unknown"),
     ],
 )

@@ -34,6 +34,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from string import hexdigits
 from typing import Any, Protocol
 
 FCS = 4  # bytes on the wire that no frame here has
@@ -162,6 +163,8 @@ class _Runner:
                 handler(command.text)
             except StfError as e:
                 raise StfError(f"line {command.line}: {e}") from None
+            except (ValueError, IndexError, OverflowError) as e:  # too few words, or one that is no number, or is too large
+                raise StfError(f"line {command.line}: cannot do '{command.name} {command.text}': {e}") from None
         self._compare()
         return self.result
 
@@ -169,8 +172,11 @@ class _Runner:
 
     def _do_packet(self, text: str) -> None:
         port, _, digits = text.partition(" ")
-        self._port(int(port))
-        for out_port, frame in self.target.send(int(port), bytes.fromhex("".join(digits.split()))):
+        packet = "".join(digits.split())
+        if len(packet) % 2 or set(packet) - set(hexdigits):
+            raise StfError(f"a packet is pairs of hexadecimal digits, not '{digits.strip()}'")
+        self._port(number(port))
+        for out_port, frame in self.target.send(number(port), bytes.fromhex(packet)):
             self.received.setdefault(out_port, []).append(frame)
 
     def _do_expect(self, text: str) -> None:
