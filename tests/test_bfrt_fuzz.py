@@ -151,3 +151,21 @@ def test_values_that_no_enumeration_has_are_named(running):
         with pytest.raises(grpc.RpcError) as refused:
             client._method(name)(request, timeout=60)
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT and "77 is no value of" in refused.value.details()
+
+
+def test_a_field_without_a_value_is_not_written(running):
+    """A Read asks so; each update of a Write is refused by itself."""
+    client, _ = running
+    table = next(t for t in client.info.tables.values() if t.kind == "Register")
+    for fields in (1, 2):
+        entry = bfrt.TableEntry(table_id=table.id)
+        entry.key.fields.add(field_id=table.keys[0].id).exact.value = bytes(table.keys[0].bytes)
+        for _ in range(fields):
+            entry.data.fields.add(field_id=table.data[0].id)
+        request = bfrt.WriteRequest(p4_name="bfrt")
+        request.target.pipe_id = 0xFFFF
+        request.updates.add(type=bfrt.Update.MODIFY).entity.table_entry.CopyFrom(entry)
+        with pytest.raises(grpc.RpcError) as refused:
+            client._method("Write")(request, timeout=60)
+        ((code, message),) = _details(refused.value).values()
+        assert code == "INVALID_ARGUMENT" and f"field {table.data[0].name}: without a value" in message

@@ -226,6 +226,9 @@ class Server:
         entry = update.entity.table_entry
         type_ = bfrt.Update.Type.Name(update.type)
         row = row_of(entry, device.info)
+        values = {name: value if isinstance(value, tuple) else (value,) for name, value in row.data.items()}
+        if empty := next((name for name, given in values.items() if None in given), ""):
+            raise EntityError(f"table {row.table}, field {empty}: without a value: only a Read asks so")
         if type_ == "MODIFY_INC" and (entry.table_flags.mod_del or entry.table_mod_inc_flag.type):
             type_ = "MODIFY_DEC"
         where = _where(entry, target)
