@@ -22,7 +22,7 @@ RUN     := $(VENV)/bin/python
 SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
 
 .DEFAULT_GOAL := help
-.PHONY: help build run experiment experiments figures test conformance fuzz bench bench-dpdk dpdk simulate soak lint clean data mininet tofino
+.PHONY: help build run experiment experiments figures test conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak lint clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed 
 
 fuzz: $(VENV)/built $(VENV)/tested-with ## random P4 programs in the compiled switch, the interpreter and an oracle of its own: ARGS="--minutes 60"
 	@$(RUN) -m tests.random_programs $(ARGS)
+
+fuzz-coverage: $(VENV)/built $(VENV)/tested-with ## coverage-guided fuzzing of parsers, protocols and services, a minute each: ARGS="--seconds 600 TARGET"
+	@$(RUN) -m tests.fuzz $(ARGS)
 
 tofino: $(VENV)/built ## look at p4/tofino/*.p4, and compile them where a compiler for Tofino is found (P4C_TOFINO, bf-p4c, p4c-barefoot)
 	@status=0; for program in p4/tofino/*.p4; do $(RUN) -m ina.cli tofino check $$program $(ARGS) || status=1; echo; done; \

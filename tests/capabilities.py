@@ -158,6 +158,17 @@ def _switchml_p4() -> str:
     return "" if Path(named).is_file() else f"INA_SWITCHML_P4={named}: there is no such file"
 
 
+def _clang_fuzzer() -> str:
+    if not shutil.which("clang"):
+        return "no clang on PATH (Debian: clang, libclang-rt-14-dev)"
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "probe.c"
+        source.write_text("int LLVMFuzzerTestOneInput(const char *data, long size) { return 0; }\n")
+        command = ["clang", "-fsanitize=fuzzer,address,undefined", str(source), "-o", f"{folder}/probe"]
+        done = subprocess.run(command, capture_output=True, text=True)
+    return "" if done.returncode == 0 else f"clang links no libFuzzer: {done.stderr.strip()[-300:]} (Debian: libclang-rt-14-dev)"
+
+
 # name -> probe: an empty string where it is there, else what is missing
 PROBES: dict[str, Callable[[], str]] = {
     "switchml-p4": _switchml_p4,
@@ -176,6 +187,8 @@ PROBES: dict[str, Callable[[], str]] = {
         "" if Path("/usr/share/datasets/fashion-mnist").is_dir() else "Debian's dataset-fashion-mnist is not installed"
     ),
     "sanitizers": lambda: _sanitizers("address,undefined"),
+    "clang-fuzzer": _clang_fuzzer,
+    "atheris": _module("atheris"),
     "thread-sanitizer": lambda: _sanitizers("thread"),
     "p4c-samples": lambda: (
         "" if os.environ.get("INA_P4C_SAMPLES") else "INA_P4C_SAMPLES does not name p4c's folder testdata/p4_16_samples"

@@ -264,12 +264,17 @@ def test_everything_under_sanitizers(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def everything(tmp_path: Path, seed: int) -> None:
+def everything_source(folder: Path) -> Path:
     program = {**EVERYTHING, "types": EVERYTHING["types"] + " struct port_t { bit<9> x; bit<23> y; }"}
     program["egress"] = program["egress"].replace("(bit<32>)hdr.bridge.port ++ 7w0", "16w0 ++ hdr.bridge.port ++ 7w0")
     program["deparser"] = program["deparser"].replace("hdr.bridge.sum}, false)", "hdr.bridge.sum})")
-    path = tmp_path / "everything.p4"
+    path = folder / "everything.p4"
     path.write_text(source(**program))
+    return path
+
+
+def everything(tmp_path: Path, seed: int) -> None:
+    path = everything_source(tmp_path)
     rng = random.Random(seed)
     values = [0, 1, 2, 3, 7, 16, 64, 127, 255, 0x80, 0x81, 200, 0x2F]
     packets = [data(rng.choice([0, 5, 2**31, rng.getrandbits(32)]), rng.choice([1, 2**31, rng.getrandbits(32)]),

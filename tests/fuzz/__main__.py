@@ -1,0 +1,98 @@
+"""`make fuzz-coverage`: every target for some seconds; prints its edge coverage, and keeps the input where something is found.
+
+The status is 1 if anything was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from . import engine, native, seeds
+from .registry import TARGETS, Managed, Target
+
+FILES, SIZE = 40, 6000  # of a target's corpus in the tree: at most, and bytes in all
+
+
+def usable(target: Target) -> str:
+    """What it needs and is not there; empty: nothing."""
+    import capabilities
+
+    needs = ("atheris", *target.needs) if isinstance(target, Managed) else ("clang-fuzzer",)
+    return next((reason for need in needs if (reason := capabilities.missing(need))), "")
+
+
+def write_seeds(target: Target, folder: Path) -> None:
+    for data in seeds.of(target):
+        (folder / hashlib.sha256(data).hexdigest()[:12]).write_bytes(data[: target.longest])
+
+
+def renew(target: Target, build: Path, found: Iterable[Path]) -> int:
+    """The corpus in the tree becomes what is smallest and covers what it and `found` do; findings stay. How many files."""
+    with tempfile.TemporaryDirectory() as scratch:
+        merged = Path(scratch)
+        count = engine.merge(
+            target, build, merged, [target.corpus, *found] if target.corpus.is_dir() else list(found), FILES, SIZE
+        )
+        target.corpus.mkdir(parents=True, exist_ok=True)
+        for path in target.corpus.iterdir():
+            if not path.name.startswith("found-"):
+                path.unlink()
+        for path in merged.iterdir():
+            (target.corpus / path.name).write_bytes(path.read_bytes())
+    return count
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make fuzz-coverage", description=__doc__.splitlines()[0])
+    parser.add_argument("targets", nargs="*", metavar="TARGET", help="default: all of them")
+    parser.add_argument("--list", action="store_true", help="say which targets there are")
+    parser.add_argument("--seconds", type=float, default=60, help="for each target (default 60)")
+    parser.add_argument("--seed", type=int, default=0, help="of the changes to inputs (default: another one each time)")
+    parser.add_argument("--nice", type=int, default=10, help="of the processes (default 10)")
+    parser.add_argument(
+        "--results", type=Path, default=Path("results/fuzz"), help="where corpora grow, and inputs that find are kept"
+    )
+    parser.add_argument("--renew", action="store_true", help="write the smallest inputs that cover as much to tests/fuzz/corpus")
+    args = parser.parse_args()
+    if unknown := set(args.targets) - set(TARGETS):
+        parser.error(f"no target {sorted(unknown)[0]!r}; there are: {', '.join(TARGETS)}")
+    chosen = [TARGETS[name] for name in args.targets] or list(TARGETS.values())
+    if args.list:
+        for target in chosen:
+            print(f"{target.name:<24} {target.about}")
+        return 0
+    failed = 0
+    for target in chosen:
+        if reason := usable(target):
+            print(f"{target.name:<24} left out: {reason}", flush=True)
+            continue
+        grown = args.results / target.name / "corpus"
+        grown.mkdir(parents=True, exist_ok=True)
+        if not target.corpus.is_dir():
+            write_seeds(target, grown)
+        try:
+            run = engine.fuzz(
+                target, args.seconds, args.results / "build", [grown, target.corpus], seed=args.seed, nice=args.nice
+            )
+        except (engine.Broken, native.BuildFailed) as error:
+            print(f"{target.name:<24} BROKEN {error}", flush=True)
+            failed += 1
+            continue
+        print(run, flush=True)
+        if run.artifact is not None:
+            failed += 1
+            path = args.results / target.name / f"found-{hashlib.sha256(run.artifact).hexdigest()[:12]}"
+            path.write_bytes(run.artifact)
+            print(f"{path}\n{run.text}", flush=True)
+        if args.renew:
+            print(f"{target.name:<24} {renew(target, args.results / 'build', [grown])} files in the corpus", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,215 @@
+/* A worker of any protocol (-DPROTOCOL=ina_switchml): submit, send, receive, time, expire, abort, in any order, with frames of
+ * any bytes. Frames are best made of those that it has sent, turned round as a switch or server would, and then edited.
+ *
+ *     config 2 | { operation 1 | its numbers } ...
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+
+#include "atp_frame.h"
+#include "fuzz.h"
+#include "protocols.h"
+#include "wire.h"
+
+enum { KEPT = 8, OPERATIONS = 400, MOST = 700 /* elements */ };
+
+struct world {
+    const struct ina_protocol *protocol;
+    struct ina_worker_config config;
+    void *state;
+    struct ina_tensor tensors[INA_MAX_OPS];
+    void *in[INA_MAX_OPS], *out[INA_MAX_OPS];
+    uint8_t flies[INA_MAX_OPS];
+    uint64_t now;
+    uint32_t frame_size, next;
+    uint8_t *kept[KEPT];
+    uint32_t kept_len[KEPT];
+};
+
+static struct ina_worker_config config_of(struct input *in)
+{
+    const uint32_t bits = (uint32_t)take(in, 2);
+    return (struct ina_worker_config){
+        .self = {{2, 0, 0, 0, 1, 0}, 4001, 0x0a000001}, .peer = {{2, 0, 0, 0, 0xff, 0xfe}, 0xbee0, 0x0a00fffe},
+        .server = {{2, 0, 0, 0, 0xff, 0xfd}, 0xbed0, 0x0a00fffd}, .job = 1, .life = 1,
+        .worker = bits & 1 ? 1 : 0, .workers = 2 + (bits >> 1 & 1) - (bits >> 2 & ~bits & 1), .slots = 1u << (bits >> 3 & 3),
+        .values = bits & 0x20 ? 64 : 32, .reply_in_place = bits >> 6 & 1, .first_packet = bits & 0x80 ? 0xfffffffcu : 0,
+        .window = bits >> 8 & 7, .fixed_point = bits >> 11 & 1, .exponent = (int32_t)(bits >> 12) - 6,
+        .shards = bits & 0x400 ? 2 : 0, .rto_min_ps = 1000000, .rto_max_ps = 100000000, .timeout_ps = 10000000000,
+    };
+}
+
+static void forget(struct world *w, uint32_t op)
+{
+    if (w->out[op] != w->in[op])
+        free(w->out[op]);
+    free(w->in[op]);
+    w->in[op] = w->out[op] = NULL;
+    w->flies[op] = 0;
+}
+
+static void submit(struct world *w, struct input *in)
+{
+    const int handle = w->protocol->next_handle(w->state);
+    const uint32_t bits = (uint32_t)take(in, 1), count = (uint32_t)take(in, 2) % MOST;
+    if (handle < 0) {
+        CHECK(handle == -EAGAIN || handle == -EPIPE);
+        return;
+    }
+    CHECK(handle < INA_MAX_OPS && !w->flies[handle]);
+    forget(w, (uint32_t)handle);
+    w->in[handle] = exactly(4 * (size_t)count);
+    w->out[handle] = bits & 1 ? w->in[handle] : exactly(4 * (size_t)count);
+    const uint32_t seed = (uint32_t)take(in, 4);
+    for (uint32_t i = 0; i < count; i++) { /* floats of all sizes, among them NaN and infinities where the seed has them */
+        const uint32_t value = seed + (bits & 2 ? i : 0) * 2654435761u;
+        memcpy((uint8_t *)w->in[handle] + 4 * i, &value, 4);
+    }
+    w->tensors[handle] = (struct ina_tensor){
+        .in = w->in[handle], .out = w->out[handle], .count = count, .dtype = bits >> 2 & 1, .average = bits >> 3 & 1,
+        .reduction = (bits >> 4 & 3) == 3 ? INA_SUM : bits >> 4 & 3, .tag = bits >> 6 & 1};
+    const int result = w->protocol->submit(w->state, w->tensors, handle, w->now);
+    CHECK(result == handle || result == -EINVAL || result == -EPIPE || result == -EAGAIN);
+    w->flies[handle] = result == handle;
+}
+
+static void send_frames(struct world *w, struct input *in)
+{
+    struct ina_packet pkts[4];
+    uint8_t *room[4];
+    const int n = 1 + (int)choose(in, 4);
+    for (int i = 0; i < n; i++) {
+        room[i] = exactly(w->frame_size);
+        pkts[i] = (struct ina_packet){.data = room[i], .tailroom = w->frame_size};
+    }
+    const int filled = w->protocol->frames_to_send(w->state, w->tensors, pkts, n, w->now);
+    CHECK(filled >= 0 && filled <= n);
+    for (int i = 0; i < n; i++) {
+        if (i >= filled) {
+            free(room[i]);
+            continue;
+        }
+        CHECK(pkts[i].data == room[i] && pkts[i].len && pkts[i].len <= w->frame_size);
+        const uint32_t slot = w->next++ % KEPT;
+        free(w->kept[slot]);
+        w->kept[slot] = room[i];
+        w->kept_len[slot] = pkts[i].len;
+    }
+}
+
+static void receive(struct world *w, struct input *in, const uint8_t *bytes, uint32_t len)
+{
+    const uint32_t tail = take(in, 1) & 1 && len < w->frame_size ? w->frame_size - len : 0;
+    uint8_t *frame = memcpy(exactly(len + tail), bytes, len);
+    struct ina_packet pkt = {.data = frame, .len = len, .wire_len = len, .tailroom = tail};
+    const int again = w->protocol->receive(w->state, w->tensors, &pkt, 1, w->now);
+    CHECK(again == 0 || (again == 1 && w->config.reply_in_place));
+    if (again) {
+        CHECK(pkt.data >= frame && pkt.data + pkt.len <= frame + len + tail);
+        touch(pkt.data, pkt.len);
+    }
+    free(frame);
+}
+
+/* A frame that was sent comes back: as it was, or as its answer. */
+static void answer(struct world *w, struct input *in)
+{
+    const uint32_t slot = choose(in, KEPT), how = (uint32_t)take(in, 1), whole = w->kept_len[slot];
+    if (!whole)
+        return;
+    uint8_t *frame = exactly(w->frame_size + 8);
+    memset(frame, 0, w->frame_size + 8);
+    memcpy(frame, w->kept[slot], whole);
+    struct ina_wire_frame *h = (struct ina_wire_frame *)frame;
+    uint32_t len = whole;
+    if (how & 1) {
+        const uint32_t ip = h->src_ip;
+        const uint16_t port = h->src_port;
+        h->src_ip = h->dst_ip, h->src_port = h->dst_port;
+        h->dst_ip = ip, h->dst_port = port;
+        if (w->protocol != &ina_switchml) { /* ATP's results are of another type, and say who gets them */
+            struct ina_atp_wire *a = (struct ina_atp_wire *)frame;
+            const uint32_t sent = a->type_flags >> 4;
+            a->type_flags = (uint8_t)((sent == INA_ATP_FLOATS ? INA_ATP_FLOAT_RESULT : INA_ATP_RESULT) << 4 | (how >> 4 & 7));
+            a->bitmap = htonl((1u << w->config.workers) - 1);
+        }
+    }
+    if (how & 2) /* others are missing */
+        len = w->protocol == &ina_switchml ? INA_WIRE_PAYLOAD + 4 : INA_ATP_PAYLOAD + 4;
+    if (how & 2) {
+        frame[42] = w->protocol == &ina_switchml ? INA_WIRE_PENDING << 4 | INA_WIRE_SIZE_NONE : INA_ATP_PENDING << 4;
+        h->total_len = htons((uint16_t)(len - INA_WIRE_IP_OFFSET));
+        h->udp_len = htons((uint16_t)(len - INA_WIRE_UDP_OFFSET));
+    }
+    if (how & 4)
+        edit(in, frame, len < 70 ? len : 70);
+    if (how & 8)
+        len -= choose(in, len);
+    receive(w, in, frame, len);
+    free(frame);
+}
+
+static void events(struct world *w)
+{
+    struct ina_event events[INA_MAX_OPS];
+    const int n = w->protocol->events(w->state, events, INA_MAX_OPS);
+    CHECK(n >= 0 && n <= INA_MAX_OPS);
+    for (int i = 0; i < n; i++) {
+        CHECK(events[i].type == INA_EVENT_DONE || events[i].type == INA_EVENT_FAILED);
+        CHECK((events[i].type == INA_EVENT_DONE) == (events[i].code == INA_OK));
+        if (events[i].op < INA_MAX_OPS && w->flies[events[i].op]) /* once each */
+            forget(w, events[i].op);
+        else
+            CHECK(events[i].type == INA_EVENT_FAILED);
+    }
+}
+
+static void raw(struct world *w, struct input *in)
+{
+    uint32_t len = (uint32_t)take(in, 2) % 400;
+    if (len > in->end - in->at)
+        len = (uint32_t)(in->end - in->at);
+    const uint8_t *bytes = in->at;
+    in->at += len;
+    receive(w, in, bytes, len);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct input in = {data, data + size};
+    struct world w = {.protocol = &PROTOCOL, .now = 1};
+    w.config = config_of(&in);
+    const size_t bytes = w.protocol->state_size(&w.config);
+    if (!bytes)
+        return 0;
+    w.state = aligned(bytes);
+    if (w.protocol->init(w.state, &w.config, 0) == 0) {
+        w.frame_size = w.protocol->frame_size(&w.config);
+        for (uint32_t n = 0; n < OPERATIONS && in.at != in.end; n++) {
+            switch (take(&in, 1) % 8) {
+            case 0: submit(&w, &in); break;
+            case 1: send_frames(&w, &in); break;
+            case 2:
+            case 3: answer(&w, &in); break;
+            case 4: raw(&w, &in); break;
+            case 5: w.now += take(&in, 2) << choose(&in, 24); break;
+            case 6: {
+                const uint32_t what = (uint32_t)take(&in, 1);
+                const int result = what & 0x80 ? w.protocol->abort(w.state, INA_ERR_ABORTED, w.now)
+                                               : w.protocol->expire(w.state, what & 15, w.now);
+                CHECK(result <= 0);
+                break;
+            }
+            default: events(&w); break;
+            }
+            w.protocol->next_timer(w.state);
+        }
+    }
+    for (uint32_t op = 0; op < INA_MAX_OPS; op++)
+        forget(&w, op);
+    for (uint32_t i = 0; i < KEPT; i++)
+        free(w.kept[i]);
+    free(w.state);
+    return 0;
+}

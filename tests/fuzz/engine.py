@@ -1,0 +1,137 @@
+"""Runs a target under libFuzzer for some seconds, and says what it has covered and found; minimises corpora."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import native
+from .registry import ROOT, Managed, Native, Target
+
+MEMORY = 2048  # MB resident
+# Leaks of a fuzzed function are found, those of the interpreter around it are not ours.
+ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
+COVERAGE = re.compile(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+)")
+
+
+@dataclass(frozen=True)
+class Run:
+    """`coverage`: edges, as libFuzzer counts them. `artifact`: the input that has found something; `text`: what was found."""
+
+    target: str
+    seconds: float
+    inputs: int
+    coverage: int
+    artifact: bytes | None
+    text: str
+
+    def __str__(self) -> str:
+        found = f"  FOUND {len(self.artifact)} bytes" if self.artifact is not None else ""
+        return f"{self.target:<24} {self.inputs:>9} inputs {self.seconds:>6.1f} s   cov: {self.coverage}{found}"
+
+
+class Broken(RuntimeError):
+    """The target could not be run."""
+
+
+def command(target: Target, folder: Path, root: Path = ROOT) -> list[str]:
+    """What starts it. `folder`: where it is built, if it must be. Raises native.BuildFailed."""
+    if isinstance(target, Native):
+        return [str(native.build(target, folder, root=root))]
+    return [sys.executable, "-m", "tests.fuzz.managed", target.name]
+
+
+def fuzz(
+    target: Target,
+    seconds: float,
+    folder: Path,
+    corpora: Sequence[Path] = (),
+    *,
+    root: Path = ROOT,
+    runs: int = -1,
+    seed: int = 0,
+    nice: int = 0,
+) -> Run:
+    """Fuzzes until something is found, or `seconds` are over. New inputs go to the first of `corpora`."""
+    call = command(target, folder, root)
+    with tempfile.TemporaryDirectory() as found:
+        flags = [
+            f"-max_total_time={max(1, round(seconds))}",
+            f"-runs={runs}",
+            f"-max_len={target.longest}",
+            f"-timeout={target.patience}",
+            f"-rss_limit_mb={MEMORY}",
+            f"-artifact_prefix={found}/",
+            f"-seed={seed}",
+            "-len_control=0",
+            "-use_value_profile=1",
+            "-reload=0",
+            "-print_final_stats=0",
+        ]
+        if isinstance(target, Managed):
+            flags.remove("-use_value_profile=1")
+        existing = [str(corpus) for corpus in corpora if corpus.is_dir()]
+        began = time.monotonic()
+        done = _run([*(["nice", "-n", str(nice)] if nice else []), *call, *flags, *existing], root, 120 + 3 * seconds)
+        took = time.monotonic() - began
+        artifacts = sorted(Path(found).iterdir())
+        artifact = artifacts[0].read_bytes() if artifacts else None
+        if artifact is None and done.returncode:
+            raise Broken(f"{target.name}: ended with status {done.returncode} and no input:\n{done.stderr[-3000:]}")
+    counts = COVERAGE.findall(done.stderr)
+    inputs, coverage = (int(counts[-1][0]), max(int(c[1]) for c in counts)) if counts else (0, 0)
+    return Run(target.name, took, inputs, coverage, artifact, essence(done.stdout + done.stderr) if artifact is not None else "")
+
+
+def _run(call: list[str], root: Path, deadline: float) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(root)}
+    with tempfile.TemporaryDirectory() as scratch:
+        environment |= {"INA_CACHE": os.environ.get("INA_CACHE", f"{scratch}/cache"), "INA_TOKEN_FILE": f"{scratch}/token"}
+        return subprocess.run(call, cwd=root, env=environment, capture_output=True, text=True, errors="replace", timeout=deadline)
+
+
+def essence(text: str) -> str:
+    """The part of the output that says what was found."""
+    lines = text.splitlines()
+    for sign in ("Uncaught Python exception", "broken: ", "runtime error:", "ERROR: "):
+        at = next((i for i, line in enumerate(lines) if sign in line), None)
+        if at is not None:
+            return "\n".join(line for line in lines[at : at + 40] if not re.match(r"#\d+\t|INFO: ", line))
+    return "\n".join(lines[-30:])
+
+
+def merge(target: Target, folder: Path, into: Path, corpora: Sequence[Path], files: int, size: int) -> int:
+    """Fills `into`, which is empty, with the smallest inputs of `corpora` that together cover what all of them do: some of all
+    sizes, where these are more than `files`, and up to `size` bytes in all. Returns how many there are."""
+    with tempfile.TemporaryDirectory() as merged:
+        _run(
+            [
+                *command(target, folder),
+                "-merge=1",
+                f"-max_len={target.longest}",
+                f"-rss_limit_mb={MEMORY}",
+                "-len_control=0",
+                merged,
+                *map(str, corpora),
+            ],
+            ROOT,
+            600,
+        )
+        paths = sorted(Path(merged).iterdir(), key=lambda p: (p.stat().st_size, p.name))
+        if len(paths) > files:
+            paths = [paths[i * len(paths) // files] for i in range(files)]
+        kept = []
+        for path in paths:
+            size -= path.stat().st_size
+            if size < 0:
+                break
+            kept.append(path)
+            (into / path.name[:12]).write_bytes(path.read_bytes())
+    return len(kept)

@@ -1,0 +1,192 @@
+"""What a target is, and all of them.
+
+A target takes any bytes. What counts as a finding, besides what the sanitizers say, a time-out and memory: in C a CHECK that
+fails; in Python every exception but those that the target declares (refusals of bad input), and those, too, where their text is
+none of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+CORPUS = Path(__file__).parent / "corpus"
+
+Function = Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
+class Target:
+    """`longest`: bytes of an input. `patience`: seconds that one input may take. `slow`: not in CI, where its compilation takes
+    longer than what it adds."""
+
+    name: str
+    about: str
+    longest: int = field(default=600, kw_only=True)
+    patience: int = field(default=10, kw_only=True)
+    slow: bool = field(default=False, kw_only=True)
+
+    @property
+    def corpus(self) -> Path:
+        return CORPUS / self.name
+
+
+@dataclass(frozen=True)
+class Native(Target):
+    """`harness`: a file of c/. `sources`: of the repository, patterns. `program`: of programs.py; its C is compiled in."""
+
+    harness: str
+    sources: tuple[str, ...]
+    defines: tuple[str, ...] = ()
+    program: str = ""
+
+
+@dataclass(frozen=True)
+class Managed(Target):
+    """`module` has the function `make`, called in the process that fuzzes: it imports what is fuzzed, and returns the function
+    and the exceptions that may leave it. `watch`: modules and packages whose coverage guides. `needs`: capabilities
+    (tests/capabilities.py)."""
+
+    module: str
+    make: str
+    watch: tuple[str, ...]
+    needs: tuple[str, ...] = ()
+
+
+HOST = ("host/codec.c", "host/frame.c", "host/atp_frame.c", "host/internet.c")
+WORKER = (*HOST, "host/switchml.c", "host/atp.c", "host/tensors.c", "host/rto.c", "host/protocols.c")
+SERVER = ("host/ps.c", "host/ps_jobs.c")
+SWITCH = ("ina/switch/[!dl]*.c", "host/link.c", "host/pool.c", "host/port.c", "host/bell.c")
+
+NATIVE = (
+    Native("frames", "parsers of received frames: SwitchML, ATP, the parameter server", "frames.c", (*HOST, *SERVER)),
+    *(
+        Native(
+            f"worker-{name}", f"a worker of protocol {name}: tensors, frames, time", "worker.c", WORKER, (f"PROTOCOL=ina_{name}",)
+        )
+        for name in ("switchml", "atp", "ps")
+    ),
+    Native("server", "the parameter server's jobs", "server.c", (*HOST, *SERVER)),
+    Native(
+        "segment",
+        "a shared-memory port whose peer writes what it likes",
+        "segment.c",
+        ("host/segment.c", "host/port_shm.c", "host/port.c", "host/bell.c"),
+    ),
+    Native(
+        "ports",
+        "a UDP port, and ports with faults and captures",
+        "ports.c",
+        (
+            "host/segment.c",
+            "host/port_*[!aks].c",
+            "host/port_socket.c",
+            "host/fault.c",
+            "host/pcap.c",
+            "host/port.c",
+            "host/bell.c",
+        ),
+    ),
+    *(
+        Native(
+            f"switch-{name}",
+            f"generated code and runtime: {about}",
+            "switch.c",
+            SWITCH,
+            program=name,
+            slow=not name.endswith("everything"),
+        )
+        for name, about in (
+            ("switchml", "p4/switchml.p4"),
+            ("atp", "p4/atp.p4"),
+            ("everything", "a v1model program with every feature"),
+            ("tna-switchml", "p4/tofino/switchml.p4"),
+            ("tna-everything", "a TNA program with every feature"),
+        )
+    ),
+)
+
+CONTROL = ("ina.control", "ina.documents")
+CONFIG = ("ina.experiment.config", "ina.documents")
+
+MANAGED = (
+    Managed(
+        "control-messages",
+        "lines of the control socket",
+        "control",
+        "messages",
+        CONTROL,
+    ),
+    Managed(
+        "control-http",
+        "requests in HTTP",
+        "control",
+        "http",
+        CONTROL,
+    ),
+    Managed(
+        "control-socket",
+        "a connection to the controller, from its first byte to the answers",
+        "control",
+        "connection",
+        CONTROL,
+    ),
+    Managed(
+        "p4runtime",
+        "messages of P4Runtime",
+        "rpc",
+        "p4runtime",
+        ("ina.p4runtime", "ina.rpc", "ina.switch"),
+        needs=("cc", "p4runtime"),
+    ),
+    Managed("bfrt", "messages of BFRuntime", "rpc", "bfrt", ("ina.bfrt", "ina.rpc", "ina.switch"), needs=("cc", "p4runtime")),
+    Managed(
+        "experiment", "experiments and sweeps in TOML", "files", "experiment", (*CONFIG, "ina.experiment.plan"), longest=1000
+    ),
+    Managed("state", "a controller's state file", "control", "state", CONTROL, longest=3000),
+    Managed(
+        "chakra",
+        "Chakra traces and process groups",
+        "files",
+        "trace",
+        ("ina.experiment.chakra", "ina.documents"),
+        needs=("chakra",),
+    ),
+    Managed(
+        "capture",
+        "pcap files",
+        "files",
+        "capture",
+        ("ina.p4.trace",),
+    ),
+    Managed(
+        "p4-source",
+        "P4 programs: preprocessor, parser, checker, code",
+        "sources",
+        "p4",
+        ("ina.compiler",),
+        longest=3000,
+        patience=20,
+    ),
+    Managed(
+        "stf",
+        "STF commands",
+        "sources",
+        "stf",
+        ("ina.compiler.stf", "ina.p4.stf_target"),
+    ),
+    Managed("topology", "networks in TOML", "files", "topology", ("topologies", "ina.documents"), longest=1000),
+    Managed("deployment", "what is deployed to a Tofino", "files", "deployment", (*CONFIG, "ina.tofino"), longest=1500),
+    Managed(
+        "layers",
+        "layers of a workload",
+        "files",
+        "layers",
+        ("ina.experiment.layers",),
+    ),
+    Managed("settings", "ina.toml", "files", "settings", ("ina.backend.settings", "ina.documents"), needs=("torch",)),
+)
+
+TARGETS: dict[str, Target] = {target.name: target for target in (*NATIVE, *MANAGED)}

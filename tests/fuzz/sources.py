@@ -1,0 +1,45 @@
+"""P4 source text, and what stands beside it: from bytes to a checked tree, to C, to STF commands."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def p4() -> tuple[Any, ...]:
+    """Preprocessor, parser, checker; of a small program that is right, code, too."""
+    from ina.compiler import build, frontend
+    from ina.compiler.errors import CompileError
+
+    folder = tempfile.TemporaryDirectory()
+    path = Path(folder.name) / "program.p4"
+
+    def read(data: bytes) -> None:
+        assert folder
+        path.write_bytes(data)
+        build.generate(frontend.load(path))
+
+    return read, CompileError
+
+
+def stf() -> tuple[Any, ...]:
+    """STF commands on a small program."""
+    from v1_program import TABLE, check, source
+
+    from ina.compiler import p4info, stf
+    from ina.compiler.interpreter import Interpreter, InterpreterError
+    from ina.compiler.reference.tables import TableError
+    from ina.p4.stf_target import InterpreterTarget
+    from ina.switch.p4info import EntityError
+
+    with tempfile.TemporaryDirectory() as folder:
+        program = check(
+            Path(folder), source(ingress="t.apply();", ingress_locals=TABLE % ("hdr.data.d: exact; hdr.data.a: ternary;", ""))
+        )
+    info = p4info.build(program)
+
+    def read(data: bytes) -> None:
+        stf.run(data.decode("latin-1"), InterpreterTarget(Interpreter(program), info))
+
+    return read, stf.StfError, InterpreterError, TableError, EntityError
