@@ -156,6 +156,13 @@ def test_a_seed_says_which_packets(folder, capsys):
     assert outs[0] == outs[1] != outs[2]
 
 
+def test_they_differ_also_where_no_test_can_be_written(folder, capsys):
+    replaced(folder / "b.p4", "hdr.item.b = 7", "hdr.item.b = 8")
+    assert equal(folder, "--stf", f"{folder}/nowhere/differs.stf") == 1
+    said = capsys.readouterr()
+    assert "first difference" in said.out and f"{folder}/nowhere/differs.stf: No such file" in said.err
+
+
 def test_differences_that_are_meant(folder, capsys):
     replaced(folder / "b.p4", "hdr.item.b = 7", "hdr.item.b = 8")
     replaced(folder / "b.p4", "digest.pack({hdr.item.a", "digest.pack({hdr.item.a + 1")
@@ -224,6 +231,13 @@ def test_a_table_that_the_twin_has_not_must_be_mapped(folder, capsys):
     (folder / "twins.toml").write_text('[entries]\nboth = "votes.stf"\n')
     assert equal(folder) == 2
     assert "no table 'members'; there are: I.voters" in capsys.readouterr().err
+
+
+def test_tables_of_one_name_are_told_by_what_stands_before_it(tmp_path, capsys):
+    """Of three instances of one control."""
+    program = Path(__file__).parent / "stf" / "subcontrols.p4"
+    options = ("--entries", str(program.with_suffix(".stf")), "--stf", f"{tmp_path}/differs.stf", *QUICK)
+    assert cli.main(["p4", "equal", str(program), str(program), *options]) == 0, capsys.readouterr().err
 
 
 def test_a_program_that_does_not_compile(folder, capsys):

@@ -127,6 +127,27 @@ def test_files_that_cannot_be_run(checked, text: str, message: str):
         run(checked, text)
 
 
+def test_a_port_that_only_no_packet_names(target):
+    """Else nobody looks at it."""
+    sent = "packet 0 000000000000000000000000"
+    assert stf.run(f"{sent}\nno_packet", target).passed
+    assert stf.run(f"{sent}\nexpect 1\nno_packet 1\nno_packet 2", target).passed
+    (failure,) = stf.run(f"{sent}\nno_packet 1", target).failures
+    assert failure.startswith("port 1: expected 0 packets, got 1")
+    with pytest.raises(stf.StfError, match="line 1: 'one' is no number"):
+        stf.run("no_packet one", target)
+
+
+def test_packets_come_a_millisecond_apart_on_both(tmp_path):
+    """A counter-example that depends on time repeats on either."""
+    program = check(tmp_path, source("hdr.data.a = (bit<32>)sm.ingress_global_timestamp;"))
+    text = "".join(f"packet 0 00000000 00000000 0000 00 00\nexpect 1 {1000 * n:08x}\n" for n in (1, 2, 3))
+    assert stf.run(text, InterpreterTarget(Interpreter(program), p4info.build(program))).failures == []
+    compiled = SwitchTarget(compile_program(tmp_path / "program.p4"))
+    assert stf.run(text, compiled).failures == []
+    compiled.switch.close()
+
+
 def test_match_values():
     assert stf.match_value("LPM", "0x0a0b/12") == (0x0A0B, 12)
     assert stf.match_value("LPM", "0x0a**") == (0x0A00, 8)

@@ -201,8 +201,12 @@ def _report(args: argparse.Namespace, task: Task, outcome: Outcome) -> int:
     files = [args.stf, args.stf]
     if tests[0] != tests[1]:
         files[1] = args.stf.with_name(f"{args.stf.stem}-b{args.stf.suffix}")
-    for file, test in zip(files, tests, strict=True):
-        file.write_text(test, encoding="utf-8")
+    try:
+        for file, test in zip(files, tests, strict=True):
+            file.write_text(test, encoding="utf-8")
+    except OSError as error:  # they differ all the same
+        print(f"ina: {error.filename}: {error.strerror}", file=sys.stderr)
+        return DIFFER
     print("Again (A's answers are what is expected):")
     for program, file in zip((args.a, args.b), files, strict=True):
         print(f"    {report.command(program, file, task.defines, args.include)}")

@@ -6,7 +6,7 @@ target of either program, with the names of that; and written as STF lines again
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -182,7 +182,7 @@ def ports(calls: Iterable[Call], p4info: Json) -> set[int]:
 class Names:
     """The second program's names of what the first one has, by full name. `keys`, `actions` and `params` by table, and then by
     the first program's; `headers`: headers and fields, by the last parts of their names; ports by number. Whatever is not there
-    has the same name, but for what stands before the last dot."""
+    has the same name, or one that ends alike."""
 
     tables: dict[str, str] = field(default_factory=dict)
     keys: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -212,7 +212,7 @@ class Translator:
         return [Call(call.method, getattr(self, f"_{call.method}")(*call.args)) for call in calls]
 
     def table(self, name: str) -> str:
-        return self.b.table(self.names.tables.get(name, _last(name))).name
+        return _named(self.b.table, name, self.names.tables).name
 
     def _match(self, table: str, match: Json) -> Json:
         info, theirs = self.a.table(table), self.b.table(self.table(table))
@@ -230,7 +230,9 @@ class Translator:
     def _action(self, table: str, name: str, args: dict[str, int], default: bool = False) -> tuple[str, dict[str, int]]:
         theirs = self.b.table(self.table(table))
         renamed, params = self.names.actions.get(table, {}), self.names.params.get(table, {})
-        action = self.b.action(theirs, renamed.get(name, renamed.get(_last(name), _last(name))), default)
+        name_there = renamed.get(name, renamed.get(_last(name)))
+        action = self.b.action(theirs, name_there, default) if name_there else _named(
+            lambda n: self.b.action(theirs, n, default), name, {})  # fmt: skip
         ours = self.a.action(self.a.table(table), name, default)
         widths, known = {p.name: p.width for p in ours.params}, {p.name for p in action.params}
         out = {}
@@ -257,23 +259,36 @@ class Translator:
         return group, [(self.names.port(port), rid) for port, rid in replicas]
 
     def _write_register(self, name: str, index: int, value: int) -> tuple[Any, ...]:
-        return self.b.register(self.names.registers.get(name, _last(name))).name, index, value
+        return _named(self.b.register, name, self.names.registers).name, index, value
 
     def _configure_meter(self, name: str, index: int, rates: Any) -> tuple[Any, ...]:
-        return self.b.meter(_last(name)).name, index, rates
+        return _named(self.b.meter, name, {}).name, index, rates
 
     def _configure_direct_meter(self, table: str, entry: Handle, rates: Any) -> tuple[Any, ...]:
         return self.table(table), entry, rates
 
     def _add_member(self, profile: str, action: str, args: dict[str, int]) -> tuple[Any, ...]:
         table = self.a.profile(profile).tables[0]
-        return (self.b.profile(_last(profile)).name, *self._action(table, action, args))
+        return (_named(self.b.profile, profile, {}).name, *self._action(table, action, args))
 
     def _add_group(self, profile: str, members: list[int]) -> tuple[Any, ...]:
-        return self.b.profile(_last(profile)).name, members
+        return _named(self.b.profile, profile, {}).name, members
 
     def _fill_value_set(self, name: str, members: list[int]) -> tuple[Any, ...]:
-        return self.b.value_set(_last(name)), members
+        return _named(self.b.value_set, name, {}), members
+
+
+def _named(find: Callable[[str], Any], name: str, renamed: dict[str, str]) -> Any:
+    """What `find` has under a name of the first program: by the name that it was given, or by as much of its end as there is."""
+    if name in renamed:
+        return find(renamed[name])
+    parts = name.split(".")
+    for first in range(len(parts) - 1):
+        try:
+            return find(".".join(parts[first:]))
+        except EntityError:
+            continue
+    return find(parts[-1])
 
 
 def _last(name: str) -> str:
