@@ -104,6 +104,9 @@ def _worker(copy: Path, name: str, protocol: str):
     return lambda name: machine if name == protocol else named(name)
 
 
+_SERVERS: list[_Server] = []  # never unloaded: what they have allocated they free, which may be later than their defect is there
+
+
 class _Server:
     """The parameter server of a copy: what ``ina.native.lib`` has of it."""
 
@@ -121,7 +124,9 @@ class _Server:
 
 
 def _server(sources: list[Path]) -> _Server:
-    return _Server(shared_object("planted-ps", [*FLAGS, "-Wl,-Bsymbolic"], sources, [native.PATH]))
+    server = _Server(shared_object("planted-ps", [*FLAGS, "-Wl,-Bsymbolic"], sources, [native.PATH]))
+    _SERVERS.append(server)
+    return server
 
 
 # ---- in Python

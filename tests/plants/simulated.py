@@ -11,7 +11,7 @@ from ina.switch.program import Program
 
 from .planting import Plant, planted
 
-SEEDS, EVENTS = 12, 20_000
+SEEDS, EVENTS = 20, 20_000
 WRONG, LEAKED, STUCK = "wrong sum|twice", "leaked", "stuck"
 
 _LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
@@ -99,6 +99,7 @@ ATP = {
     "floats go with the number of the next packet": c(
         "atp", "slot->floats = 1;\n        set_ready(st, index);", "slot->floats = 0;\n        set_ready(st, index);"),
     # the parameter server
+    "the server does not compare lives": c("ps", " || view->life != c->life", ""),
     "the server answers from a previous life": c(
         "ps_jobs", "    free(job->state);\n    *job = (struct job){0};\n    return 0;", "    return 0;", ".",
         ("        return -EEXIST;", "        return memcpy(job->state, config, sizeof *config), 0;")),
