@@ -85,7 +85,8 @@ class Generator:
         )
         first = rng.sample(self._tables, rng.randint(0, len(self._tables)))  # so that not all stand behind an exit
         self._tables = [t for t in self._tables if t not in first]
-        ingress = [tree.Errors(ERROR), drop, *(tree.Apply(t.name) for t in first), *self._ways()]
+        ways = self._ways()
+        ingress = [tree.Errors(ERROR), drop, *(tree.Apply(t.name) for t in first), *ways]
         for meter in self._meters:  # before any exit, so that enough packets get there
             ingress += self._mark(meter)
         ingress += self._block(rng.randint(4, 14), 3)
@@ -94,7 +95,7 @@ class Generator:
             everything, reads=[*everything.reads, Var(bit(16), "sm.egress_rid"), Var(bit(9), "sm.egress_port")], objects=False
         )
         egress = [replace(drop, then=(tree.Leave("exit"),)), *self._block(rng.randint(0, 4), 2)]
-        if rng.random() < 0.2:
+        if rng.random() < 0.2 and not ways:  # of two packets that come back, either may be first
             egress.append(tree.Again("recirculate", rng.randint(1, 2)))
         checksum = None
         if rng.random() < 0.3:

@@ -417,7 +417,10 @@ class Oracle:
         """Copy in from left to right, run, copy out from left to right (§6.8), also where the body exits."""
         values = [None if p.direction == "out" else self._eval(a) for p, a in zip(function.params, args, strict=True)]
         for param, value in zip(function.params, values, strict=True):
-            self.now.env[param.name] = value if value is not None else 0
+            if value is None:  # to read it before it has a value is an error here: the language leaves it open
+                self.now.env.pop(param.name, None)
+            else:
+                self.now.env[param.name] = value
         result, leaving = None, None
         try:
             self._run(function.body)
