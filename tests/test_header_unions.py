@@ -9,6 +9,11 @@ from v1_program import data, source
 TYPES = """
 header one_t { bit<8> x; } header two_t { bit<16> y; }
 header_union union_t { one_t a; two_t b; one_t c; }
+void leave(inout one_t h) { }
+void make_none(out one_t h) { }
+void make(out one_t h) { h.setValid(); h.x = 4; }
+void make_first(inout one_t h, inout one_t other) { h.setValid(); }
+bit<8> make_and_look(inout one_t h, in two_t other) { h.setValid(); h.x = (bit<8>)(bit<1>)other.isValid(); return h.x; }
 """
 # What ingress does to `u`, whose b has been extracted as 0x1122; what of `u`, of the header `o` and of the union `w` leaves.
 # `o` and `w` are invalid at first.
@@ -24,6 +29,11 @@ STATEMENTS = {
     "a union is assigned": ("hdr.w = hdr.u;", "11221122"),
     "an invalid union is assigned": ("hdr.u = hdr.w;", ""),
     "an element is assigned": ("hdr.o.setValid(); hdr.o.x = 5; hdr.s[hdr.data.d].c = hdr.o; hdr.u = hdr.s[1];", "050505"),
+    "a parameter brings back an invalid header": ("leave(hdr.u.a);", ""),
+    "an out parameter brings none": ("make_none(hdr.u.a);", ""),
+    "an out parameter brings one": ("make(hdr.u.a);", "04"),
+    "the last of two parameters is invalid": ("make_first(hdr.u.a, hdr.u.c);", ""),
+    "both are there until the call ends": ("hdr.u.c.x = make_and_look(hdr.u.a, hdr.u.b);", "01"),
 }
 
 

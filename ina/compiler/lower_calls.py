@@ -173,7 +173,8 @@ class Calls(Statements):
             if isinstance(value, Instance | str | ir.Const):
                 bindings[id(param)] = value
             elif param.direction in ("out", "inout"):
-                shared = plain and not others & written[i]
+                # A header of a union is assigned when the call ends, and only then are the others invalid (§8.20).
+                shared = plain and not others & written[i] and not (isinstance(value, Header) and value.union)
                 bindings[id(param)] = self._bind_out(param, value, frame, shared, node)
             elif plain and not self._keys(value) & others:
                 bindings[id(param)] = value
