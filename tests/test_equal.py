@@ -14,7 +14,7 @@ from twin_plants import PACKETS, PLANTS, copy_with, search
 
 from ina import cli
 from ina.compiler import frontend
-from ina.equal.mapping import SECTIONS, line_of, load
+from ina.equal.mapping import SECTIONS, line_of, load, permutation
 from ina.equal.shapes import Shapes
 from ina.paths import p4_dir
 
@@ -183,6 +183,22 @@ def test_copies_of_one_port_may_be_in_any_order(tmp_path, capsys):
     assert "port 1, frame 1: data.c: A 0x1, B 0x2" in capsys.readouterr().out
     replaced(tmp_path / "twins.toml", "[entries]", '[differences]\norder = "any"\n[entries]')
     assert equal(tmp_path) == 0
+
+
+def test_a_twin_that_keeps_the_number_of_a_port_that_is_mapped_differs(tmp_path, capsys):
+    """Its port 1 is not A's port 1 any more."""
+    for name in ("a.p4", "b.p4"):
+        (tmp_path / name).write_text(v1_program.source("sm.egress_spec = 1;"))
+    (tmp_path / "twins.toml").write_text("[ports]\n1 = 33\n")
+    assert equal(tmp_path) == 1
+    assert "port 1: A sends a frame, B nothing" in capsys.readouterr().out
+    replaced(tmp_path / "b.p4", "sm.egress_spec = 1;", "sm.egress_spec = 33;")
+    assert equal(tmp_path) == 0
+
+
+def test_ports_of_a_mapping_stand_for_one_port_each():
+    assert permutation({1: 33}) == {1: 33, 33: 1}
+    assert permutation({1: 2, 2: 3, 7: 7}) == {1: 2, 2: 3, 3: 1, 7: 7}
 
 
 # ---- what is wrong with what was asked for

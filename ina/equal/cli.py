@@ -160,18 +160,20 @@ def prepare(args: argparse.Namespace) -> Task:
     values.collect_entries(pool, calls[0], a.p4info, shapes)
     limits = mapping.limits(shapes) if mapping.get("packets") else world.limits
     maker = Maker(shapes, pool, list(usable), seeds, random.Random(args.seed), limits)
-    twins = Twins(a, b, shapes, _rules(mapping, world.counters, shapes, a.p4info, b.p4info))
+    twins = Twins(a, b, shapes, _rules(mapping, names.ports, world.counters, shapes, a.p4info, b.p4info))
     return Task(twins, calls, maker, world.letters or seeds[:FEW], defines)
 
 
-def _rules(mapping: Mapping, counters: Sequence[str], shapes: Any, a: dict[str, Any], b: dict[str, Any]) -> Rules:
+def _rules(
+    mapping: Mapping, ports: dict[int, int], counters: Sequence[str], shapes: Any, a: dict[str, Any], b: dict[str, Any]
+) -> Rules:
     from ina.equal.twins import Rules
     from ina.switch.p4info import P4Info
 
     ours, theirs = P4Info(a), P4Info(b)
     alike = tuple((ours.counter(c).name, theirs.counter(c).name) for c in counters)
     return Rules(
-        ports=mapping.ports(),
+        ports=ports,
         ignored=mapping.ignored(shapes),
         any_order=mapping.any_order,
         digests=mapping.digests and bool(a.get("digests")) and bool(b.get("digests")),

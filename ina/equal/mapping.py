@@ -19,7 +19,7 @@
     [registers]                    # likewise; of a TNA program's in pipe 0
     "Ingress.sums" = "SwitchIngress.sums"
 
-    [ports]                        # of A: B's. Also in 9-bit keys and parameters of entries
+    [ports]                        # of A: B's. Also in 9-bit keys and parameters of entries; here A's 128 is B's 1
     "1" = 128
 
     [packets]                      # that are not sent
@@ -90,7 +90,7 @@ class Mapping:
 
     def names(self, a: dict[str, Any], b: dict[str, Any], shapes: Shapes) -> Names:
         headers = {mine: other for other, mine in self.fields(shapes).items()}
-        ours, theirs, names = P4Info(a), P4Info(b), Names(ports=self.ports(), headers=headers)
+        ours, theirs, names = P4Info(a), P4Info(b), Names(ports=permutation(self.ports()), headers=headers)
         for key, value in self.get("tables").items():
             said = {"table": value} if isinstance(value, str) else value
             table = self._found("tables", key, ours.table, key, "A")
@@ -221,6 +221,17 @@ def _check(mapping: Mapping, section: str, key: str, value: Any) -> None:
                 mapping.fail(section, key, f"{name} = {inner!r}: expected {'a name' if name == 'table' else 'names by names'}")
     elif not isinstance(value, str):
         mapping.fail(section, key, f"{value!r}: expected a name")
+
+
+def permutation(ports: dict[int, int]) -> dict[int, int]:
+    """The same, with a port of B for each number of B's that is a port of A, too: no port of either stands for two."""
+    back, full = {theirs: ours for ours, theirs in ports.items()}, dict(ports)
+    for number in back.keys() - ports.keys():
+        theirs = number
+        while theirs in back:
+            theirs = back[theirs]
+        full[number] = theirs
+    return full
 
 
 def line_of(text: str, section: str, key: str) -> int:
