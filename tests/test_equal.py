@@ -196,6 +196,18 @@ def test_a_twin_that_keeps_the_number_of_a_port_that_is_mapped_differs(tmp_path,
     assert equal(tmp_path) == 0
 
 
+def test_a_search_that_compares_nothing_or_ends_early_says_so(folder, capsys):
+    """No packet gets by the members' table without entries."""
+    replaced(folder / "twins.toml", '[entries]\nboth = "votes.stf"\n', "")
+    assert equal(folder) == 0
+    told = capsys.readouterr()
+    assert "no frame left either program" in told.err and "when the time was over" not in told.out
+    assert equal(folder, "--minutes", "0.02", "--sequences", "1000000") == 0
+    assert "when the time was over" in capsys.readouterr().out
+    assert equal(folder, "--minutes", "0") == 2
+    assert "no packet was sent" in capsys.readouterr().err
+
+
 def test_ports_of_a_mapping_stand_for_one_port_each():
     assert permutation({1: 33}) == {1: 33, 33: 1}
     assert permutation({1: 2, 2: 3, 7: 7}) == {1: 2, 2: 3, 3: 1, 7: 7}
@@ -238,6 +250,9 @@ def test_errors_of_entries_name_file_and_line(folder, capsys):
     (folder / "votes.stf").write_text(ENTRIES + "add nowhere a:1 admit(bits:1)\n")
     assert equal(folder) == 2
     assert f"{folder}/votes.stf:7: table 'nowhere' is unknown" in capsys.readouterr().err
+    (folder / "votes.stf").write_bytes(b"#\xff")
+    assert equal(folder) == 2
+    assert f"{folder}/votes.stf: byte 1 is not UTF-8" in capsys.readouterr().err
     replaced(folder / "twins.toml", "votes.stf", "other.stf")
     assert equal(folder) == 2
     assert f"{folder}/other.stf: No such file" in capsys.readouterr().err

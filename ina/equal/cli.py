@@ -103,8 +103,12 @@ def _search(args: argparse.Namespace) -> int:
         print(text, file=sys.stderr, flush=True)
 
     outcome = Search(task.twins, task.maker, bounds, say).run(task.letters)
+    if not outcome.sent:
+        raise ValueError("no packet was sent: --sequences, --depth and --minutes leave none")
     print(_extent(outcome, args.depth))
     if outcome.difference is None:
+        if not outcome.answered:
+            print("ina: no frame left either program: entries that let packets through are missing (--entries)", file=sys.stderr)
         print(f"no difference between A {args.a} and B {args.b}")
         return EQUAL
     return _report(args, task, outcome)
@@ -132,7 +136,7 @@ def prepare(args: argparse.Namespace) -> Task:
     if protocol is not None:
         defines = ours.DEFINES | defines
     files = {"both": args.entries or mapping.entries("both"), "a": mapping.entries("a"), "b": mapping.entries("b")}
-    texts = {which: path.read_text(encoding="utf-8") for which, path in files.items() if path}
+    texts = {which: _text(path) for which, path in files.items() if path}
 
     a = sides.side(args.a, defines, includes, args.interpreter, checked if protocol is not None else None)
     b = sides.side(args.b, defines, includes, args.interpreter)
@@ -164,6 +168,13 @@ def prepare(args: argparse.Namespace) -> Task:
     return Task(twins, calls, maker, world.letters or seeds[:FEW], defines)
 
 
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8") from None
+
+
 def _rules(
     mapping: Mapping, ports: dict[int, int], counters: Sequence[str], shapes: Any, a: dict[str, Any], b: dict[str, Any]
 ) -> Rules:
@@ -184,8 +195,9 @@ def _rules(
 
 def _extent(outcome: Outcome, depth: int) -> str:
     done = f"sequences of up to {outcome.depth} of {outcome.letters} packets, " if outcome.depth and depth else ""
+    end = ", when the time was over" if outcome.over else ""
     return (f"{done}{outcome.states:,} states, {outcome.sequences:,} random sequences; {outcome.sent:,} packets into each, "
-            f"{outcome.ways:,} ways through the programs, {outcome.seconds:.1f} s")  # fmt: skip
+            f"{outcome.ways:,} ways through the programs, {outcome.seconds:.1f} s{end}")  # fmt: skip
 
 
 def _report(args: argparse.Namespace, task: Task, outcome: Outcome) -> int:

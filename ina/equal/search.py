@@ -36,6 +36,8 @@ class Outcome:
     letters: int = 0
     depth: int = 0
     sent: int = 0
+    answered: int = 0  # of these, frames left because of them
+    over: bool = False  # the time was, before anything else
     seconds: float = 0.0
     ways: int = 0  # that packets went through the programs
 
@@ -56,7 +58,8 @@ class Search:
             out.difference = self._both()
         if out.difference is None:
             out.difference = self._random(bounds.sequences)
-        out.sent, out.seconds, out.ways = self.twins.steps, time.monotonic() - self._begin, len(self.maker.corpus)
+        out.sent, out.answered = self.twins.steps, self.twins.answered
+        out.seconds, out.ways = time.monotonic() - self._begin, len(self.maker.corpus)
         return out
 
     def _over(self) -> bool:
@@ -65,7 +68,8 @@ class Search:
             self._last = now
             out = self.outcome
             self._say(f"{now - self._begin:.0f} s: {out.states} states, {out.sequences} sequences, {self.twins.steps:,} packets")
-        return now - self._begin > self.bounds.seconds
+        self.outcome.over = now - self._begin > self.bounds.seconds
+        return self.outcome.over
 
     def _both(self) -> Difference | None:
         """Random sequences, until there is a packet that does more than those before: then systematic ones of it and its like."""

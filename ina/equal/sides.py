@@ -55,7 +55,7 @@ class Side(ABC):
 
     @abstractmethod
     def send(self, port: int, frame: bytes) -> Answer:
-        """One second after the packet before, as `ina stf` sends them."""
+        """One millisecond after the packet before, as `ina stf` sends them."""
 
     @abstractmethod
     def save(self) -> tuple[bytes, Any]:
@@ -82,7 +82,6 @@ class Side(ABC):
         return bool(self.p4info.get("meters") or self.p4info.get("directMeters")) or any(
             isinstance(n, ast.Member) and any(clock in n.member for clock in CLOCKS) for n in nodes(self.program)
         )
-
 
     @property
     def draws(self) -> bool:

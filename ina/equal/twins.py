@@ -38,7 +38,7 @@ class Twins:
     def __init__(self, a: Side, b: Side, shapes: Shapes, rules: Rules) -> None:
         self.a, self.b, self.shapes, self.rules = a, b, shapes, rules
         self._back = {there: here for here, there in rules.ports.items()}
-        self.steps = 0
+        self.steps = self.answered = 0  # packets, and those of them that made a frame leave
 
     def reset(self) -> None:
         self.a.reset()
@@ -49,6 +49,7 @@ class Twins:
         self.steps += 1
         a = self.a.send(packet.port, packet.frame)
         b = self.b.send(self.rules.ports.get(packet.port, packet.port), packet.frame)
+        self.answered += bool(a.sent or b.sent)
         if self._back:
             b = Answer(tuple(sorted((self._back.get(port, port), frames) for port, frames in b.sent)), b.digests)
         return a, b
