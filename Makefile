@@ -25,8 +25,8 @@ SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator
 .PHONY: help build run experiment experiments figures test conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak lint clean data mininet tofino
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-11s %s\n", $$1, $$2}'
-	@echo '  ina --help      the command line, in $(VENV)/bin once one of them ran'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@echo '  ina --help         the command line, in $(VENV)/bin once one of them ran'
 
 build: $(VENV)/built ## build the compiled part, if it is older than its sources (the other targets do, too)
 
