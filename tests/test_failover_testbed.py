@@ -51,7 +51,7 @@ def test_a_job_goes_on_over_another_spine():
             (job,) = client.ask("jobs")["jobs"].values()
             assert job["root"] == "s3" and set(job["switches"]) == {"s3", "s1", "s2"}
             os.kill(children(network._process.pid)["ina-s3"], signal.SIGKILL)
-            outs = [rank.communicate(timeout=60) for rank in ranks]
+            outs = [rank.communicate(timeout=120) for rank in ranks]
         finally:
             for rank in ranks:
                 rank.kill()
