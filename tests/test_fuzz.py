@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from capabilities import missing, need
-from fuzz import engine, native, registry
+from fuzz import engine, managed, native, registry
 from fuzz.plants import PLANTS, search
 from fuzz.registry import MANAGED, NATIVE, ROOT, Managed, Target
 
@@ -47,6 +47,35 @@ def test_corpora_of_targets_in_python_find_nothing() -> None:
         [sys.executable, "-m", "tests.fuzz.managed", "--replay", *names], cwd=ROOT, capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        lambda data: data.decode(),
+        lambda data: "\u00e9".encode("ascii"),
+        lambda data: int("x"),
+        lambda data: float("x"),
+        lambda data: (7,).index(3) if data else 0,
+        lambda data: [7].index(3),
+        lambda data: len(3),
+        lambda data: data["a"],
+        lambda data: {[]},
+        lambda data: [][1],
+        lambda data: "a" + 1,
+        lambda data: int(None),
+    ],
+)
+def test_a_refusal_in_pythons_own_words_is_a_finding(refuse) -> None:
+    with pytest.raises(managed.Finding):
+        managed.watched(refuse, (ValueError, TypeError, IndexError))(b"\xff")
+
+
+def test_a_refusal_that_says_where_is_none() -> None:
+    def refuse(data: bytes) -> None:
+        raise ValueError("jobs.json:3: 'utf-8' codec can't decode byte 0xff")
+
+    managed.watched(refuse, (ValueError,))(b"")
 
 
 def fuzzed(targets: list[Target], build: Path, tmp_path: Path) -> None:
