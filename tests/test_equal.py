@@ -246,6 +246,14 @@ def test_errors_of_a_mapping_name_file_line_and_key(folder, text, line, message,
     assert f"{folder}/twins.toml:{line}: " in err and message in err and "Traceback" not in err, err
 
 
+@pytest.mark.parametrize("value", ["[" * 5000, "9" * 5000], ids=["brackets", "digits"])
+def test_a_mapping_that_no_reader_takes_is_refused(folder, value, capsys):
+    (folder / "twins.toml").write_text(f"[ports]\n1 = {value}\n")
+    assert equal(folder) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"ina: {folder}/twins.toml: ") and "Traceback" not in err
+
+
 def test_errors_of_entries_name_file_and_line(folder, capsys):
     (folder / "votes.stf").write_text(ENTRIES + "add nowhere a:1 admit(bits:1)\n")
     assert equal(folder) == 2

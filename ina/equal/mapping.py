@@ -36,11 +36,11 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ina import documents
 from ina.equal.control import Names
 from ina.equal.packets import Limits
 from ina.equal.shapes import Shapes, field_key, header_key
@@ -171,12 +171,13 @@ def load(path: Path) -> Mapping:
     data = path.read_bytes()
     try:
         text = data.decode()
-        sections = tomllib.loads(text)
+        sections = documents.toml_text(text)
     except UnicodeDecodeError as error:
         raise MappingError(f"{path}: byte {error.start} is not UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
-        number = re.search(r"at line (\d+)", str(error))
-        raise MappingError(f"{path}:{number[1] if number else text.count(chr(10)) + 1}: {error}") from None
+    except documents.Unreadable as error:
+        line = re.search(r"at line (\d+)", str(error))
+        end = f":{text.count(chr(10)) + 1}" if "end of document" in str(error) else ""
+        raise MappingError(f"{path}{f':{line[1]}' if line else end}: {error}") from None
     mapping = Mapping(path, text, sections)
     for section, content in sections.items():
         if section not in SECTIONS:
