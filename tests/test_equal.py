@@ -110,7 +110,7 @@ def test_twins_with_other_names_are_equal(folder, packets, capsys):
 
 
 DEFECTS = {
-    "the slot is not freed": ("if (v == 3) { v = 0; }", "", 3, r"packet \d: port \d|register votes\[\d\]"),
+    "the slot is not freed": ("if (v == 3) { v = 0; }", "", 3, r"packet \d: port \d|register votes\[\d+\]"),
     "a voter's bit is not kept": ("v = v | mask; x = v;", "x = v | mask;", 2, r"register votes\[\d+\]|port"),
     "everybody is told by another group": ("tm.mcast_grp_a = 9", "tm.mcast_grp_a = 10", 2, r"port 0: A sends a frame, B nothing"),
     "the digest has another voter": ("digest.pack({hdr.item.a", "digest.pack({hdr.item.a + 1", 2, r"A: .*B: "),
@@ -183,6 +183,69 @@ def test_copies_of_one_port_may_be_in_any_order(tmp_path, capsys):
     assert "port 1, frame 1: data.c: A 0x1, B 0x2" in capsys.readouterr().out
     replaced(tmp_path / "twins.toml", "[entries]", '[differences]\norder = "any"\n[entries]')
     assert equal(tmp_path) == 0
+
+SELECTOR = """action go(bit<9> port) { sm.egress_spec = port; } action_selector(HashAlgorithm.crc16, 8, 4) chosen;
+table t { key = { hdr.data.a: exact; hdr.data.b: selector; } actions = { go; NoAction; } implementation = chosen; }"""
+RANGES = v1_program.TABLE % ("hdr.data.a: ternary; hdr.data.b: range;",
+                             "const entries = { (0x12340000 &&& 0xffff0000, 500..LAST): set(9); }")  # fmt: skip
+TOLD = "struct one_t { bit<32> a; } struct two_t { bit<32> a; }"
+JUMP = "state start { p.extract(hdr.data); transition select(hdr.data.a) { 0xcafe1234: jump; default: accept; } }"
+VALUES = """state start { p.extract(hdr.data); transition select(hdr.data.a) { values: found; default: accept; } }
+state found { meta.found = 1; transition accept; }"""
+SUBTLE = {  # A; B; lines of the STF file
+    "packets of one port": (v1_program.source("if (sm.ingress_port == 100) { hdr.data.e = 1; }"), v1_program.source(), ""),
+    "an entry for one port": (
+        *(v1_program.source("t.apply();", ingress_locals=v1_program.TABLE % ("sm.ingress_port: exact;", text))
+          for text in ("const entries = { 77: set(8); }", "const entries = { 77: set(9); }")), ""),
+    "a number that a copy of a field is compared with": (
+        v1_program.source("bit<32> x = hdr.data.a; if (x == 0xdeadbe01) { hdr.data.e = 1; }"), v1_program.source(), ""),
+    "a case of a switch statement": (
+        v1_program.source("switch (hdr.data.a) { 0xdeadbe02: { hdr.data.e = 1; } default: {} }"), v1_program.source(), ""),
+    "a case that only the parser of B has": (
+        v1_program.source(), v1_program.source(parser=JUMP + "state jump { p.advance(8); transition accept; }"), ""),
+    "the end of a range": (
+        *(v1_program.source("t.apply();", ingress_locals=RANGES.replace("LAST", last)) for last in ("600", "599")), ""),
+    "packets of one length": (v1_program.source("if (sm.packet_length == 777) { hdr.data.e = 1; }"), v1_program.source(), ""),
+    "an entry that points to a group": (
+        v1_program.source("if (t.apply().hit) { hdr.data.e = 1; }", ingress_locals=SELECTOR),
+        v1_program.source("t.apply();", ingress_locals=SELECTOR),
+        "member chosen go(port:3) = m0\ngroup chosen m0 = g0\nadd t hdr.data.a:0xfeed0001 group(g0)\n"),
+    "a member of a value set": (
+        *(v1_program.source(text, metadata="bit<1> found;", parser_locals="value_set<bit<32>>(4) values;", parser=VALUES)
+          for text in ("hdr.data.e = (bit<8>)meta.found;", "hdr.data.e = 0;")), "value_set values 0xfeed0002\n"),
+    "the kind of a digest": (
+        *(v1_program.source(f"if (hdr.data.d {op} 1) {{ digest<one_t>(1, {{hdr.data.a}}); }} else "
+                            "{ digest<two_t>(1, {hdr.data.a}); }", types=TOLD) for op in ("==", "!=")), ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SUBTLE)
+def test_what_few_packets_show_is_found(tmp_path, case, capsys):
+    a, b, entries = SUBTLE[case]
+    for name, text in (("a.p4", a), ("b.p4", b), ("votes.stf", entries), ("twins.toml", '[entries]\nboth = "votes.stf"\n')):
+        (tmp_path / name).write_text(text)
+    assert equal(tmp_path, "--sequences", "1000") == 1, capsys.readouterr().out
+
+
+def test_a_parser_of_very_many_paths(tmp_path, capsys):
+    """Two ways to go on in each of thirty states, which extract nothing; then none is accepted."""
+    states = "".join(
+        f"state s{i} {{ transition select(p.lookahead<bit<8>>()[{i % 8}:{i % 8}]) {{ 0: a{i}; default: s{i + 1}; }} }}"
+        f"state a{i} {{ meta.x = meta.x + 1; transition s{i + 1}; }}" for i in range(30)
+    )  # fmt: skip
+    for last, sizes in (("accept", [12]), ("reject", [0])):
+        text = v1_program.source(metadata="bit<8> x;", parser="state start { p.extract(hdr.data); transition s0; }" + states
+                                 + f"state s30 {{ transition {last}; }}")  # fmt: skip
+        paths = Shapes(v1_program.check(tmp_path, text)).paths
+        assert [shape.size for shape in paths] == sizes
+
+
+def test_a_parser_that_accepts_nothing(tmp_path, capsys):
+    for name, number in (("a.p4", 1), ("b.p4", 2)):
+        text = v1_program.source(f"hdr.data.setValid(); hdr.data.e = {number};", parser="state start { transition reject; }")
+        (tmp_path / name).write_text(text)
+    (tmp_path / "twins.toml").write_text("")
+    assert equal(tmp_path) == 1
 
 
 def test_a_twin_that_keeps_the_number_of_a_port_that_is_mapped_differs(tmp_path, capsys):
@@ -295,6 +358,22 @@ def test_the_mapping_that_the_page_shows_is_one(tmp_path):
 def test_lines_of_keys():
     text = "[a]\nx = 1\n\n[b]\n'x y' = 2\n[c.'z']\nx = 3\n"
     assert [line_of(text, *where) for where in (("a", "x"), ("b", "x y"), ("b", ""), ("c", "z"))] == [2, 5, 4, 6]
+
+
+def test_a_long_sequence_ends_when_the_time_is_over(tmp_path, capsys):
+    for name in ("a.p4", "b.p4"):
+        (tmp_path / name).write_text(v1_program.source())
+    (tmp_path / "twins.toml").write_text("")
+    assert equal(tmp_path, "--length", "10000", "--minutes", "0.0001") == 0
+    assert int(re.search(r"([\d,]+) packets into each", capsys.readouterr().out)[1].replace(",", "")) < 10000
+
+
+def test_it_is_said_that_digests_of_one_program_are_not_compared(tmp_path, capsys):
+    (tmp_path / "a.p4").write_text(v1_program.source("digest<one_t>(1, {hdr.data.a});", types=TOLD))
+    (tmp_path / "b.p4").write_text(v1_program.source())
+    (tmp_path / "twins.toml").write_text("")
+    assert equal(tmp_path) == 0
+    assert "only A has digests: they are not compared" in capsys.readouterr().err
 
 
 # ---- our own

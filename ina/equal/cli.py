@@ -150,7 +150,14 @@ def prepare(args: argparse.Namespace) -> Task:
     names = mapping.names(a.p4info, b.p4info, shapes)
     calls = [*shared], control.Translator(names, a.p4info, b.p4info).calls(shared)
     seeds = [*world.packets, *(Packet(*p) for which in ("both", "a") if which in written for p in written[which].packets)]
+    back = {there: here for here, there in names.ports.items()}
+    pool = values.Values()
+    values.collect(pool, a.program, shapes, {}, {})
+    values.collect(pool, b.program, shapes, mapping.fields(shapes), back)
+    values.collect_entries(pool, calls[0], a.p4info, shapes)
     usable = world.ports or sorted({*mapping.ports(), *(p.port for p in seeds)} or range(FEW))
+    if not world.ports and not mapping.ports():
+        usable = sorted({*usable, *(p for p in pool.wanted_ports() if all(control.takes(p, side.p4info) for side in (a, b)))})
     for which, side, own in zip("ab", (a, b), calls, strict=True):
         own += written[which].calls if which in written else []
         side.open({*usable, *map(names.port, usable), *control.ports(own, side.p4info)})
@@ -158,10 +165,6 @@ def prepare(args: argparse.Namespace) -> Task:
         if side.draws:
             print(f"ina: {side.program.filename} draws random numbers: what depends on them may differ", file=sys.stderr)
 
-    pool = values.Values()
-    values.collect(pool, a.program, shapes, {})
-    values.collect(pool, b.program, shapes, mapping.fields(shapes))
-    values.collect_entries(pool, calls[0], a.p4info, shapes)
     limits = mapping.limits(shapes) if mapping.get("packets") else world.limits
     maker = Maker(shapes, pool, list(usable), seeds, random.Random(args.seed), limits)
     twins = Twins(a, b, shapes, _rules(mapping, names.ports, world.counters, shapes, a.p4info, b.p4info))
@@ -182,12 +185,16 @@ def _rules(
     from ina.switch.p4info import P4Info
 
     ours, theirs = P4Info(a), P4Info(b)
+    names = [{d["preamble"]["name"] for d in info.get("digests", [])} for info in (a, b)]
+    if mapping.digests and bool(names[0]) != bool(names[1]):
+        print(f"ina: only {'A' if names[0] else 'B'} has digests: they are not compared", file=sys.stderr)
     alike = tuple((ours.counter(c).name, theirs.counter(c).name) for c in counters)
     return Rules(
         ports=ports,
         ignored=mapping.ignored(shapes),
         any_order=mapping.any_order,
-        digests=mapping.digests and bool(a.get("digests")) and bool(b.get("digests")),
+        digests=mapping.digests and all(names),
+        digest_names=names[0] == names[1],
         counters=(*alike, *mapping.pairs("counters", a, b)),
         registers=mapping.pairs("registers", a, b),
     )

@@ -17,6 +17,7 @@ from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, as_int
 from ina.switch.p4info import EntityError, P4Info
 
 PORT_BITS = 9
+TNA_PORTS = 256  # of two pipes, which every Tofino has
 DROP_PORT = lib.INA_DROP_PORT
 Json = dict[str, Any]
 
@@ -176,6 +177,13 @@ def ports(calls: Iterable[Call], p4info: Json) -> set[int]:
             action, args = call.args[2:4] if call.method == "insert" else call.args[1:3]
             found |= {args[p.name] for p in info.actions[action].params if p.width == PORT_BITS and p.name in args}
     return {port for port in found if port < DROP_PORT}
+
+
+def takes(port: int, p4info: Json) -> bool:
+    """Whether packets come in by this port from outside; the upper half of a Tofino's pipe is its own."""
+    if p4info.get("pkgInfo", {}).get("arch") == "tna":
+        return port < TNA_PORTS and port % 128 < 64
+    return port < DROP_PORT
 
 
 @dataclass(frozen=True)

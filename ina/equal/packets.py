@@ -210,7 +210,11 @@ class Maker:
         cut = rng.choice([*ends, rng.randrange(len(frame) + 1)])
         if rng.random() < 0.6:
             del frame[cut:]
-        if rng.random() < 0.6 and len(frame) < LONGEST:
+        if self.values.lengths and rng.random() < 0.4:
+            length = min(LONGEST, max(0, rng.choice(sorted(self.values.lengths)) + rng.choice((-1, 0, 0, 1))))
+            del frame[length:]
+            frame += bytes(length - len(frame))
+        elif rng.random() < 0.6 and len(frame) < LONGEST:
             frame += rng.randbytes(rng.choice((1, 2, 4, 8, 60)))
 
     @staticmethod

@@ -79,7 +79,7 @@ class Search:
             if found is not None:
                 return found
             kept = [packet for packets in self.maker.corpus.values() for packet in packets]
-            does, number = max(((self._does(packet), -i) for i, packet in enumerate(kept)), default=(0, 0))
+            does, number = max(((self._does(packet), -i) for i, packet in enumerate(kept) if not self._over()), default=(0, 0))
             if does > most:
                 most, letters = does, self._alphabet(kept[-number])
                 self.maker.seeds = [*self.maker.seeds, *letters]
@@ -124,6 +124,8 @@ class Search:
                 way = twins.a.changed(), twins.b.changed(), tuple((port, *map(len, frames)) for port, frames in a.sent)
                 if any(way):
                     maker.learn(packet, way)
+                if self._over():
+                    break
             self.outcome.sequences += 1
             found = found or twins.state()
             if found is not None:
@@ -149,6 +151,8 @@ class Search:
                     twins.send(letters[letter])
                 (_, a), (_, b) = twins.a.save(), twins.b.save()
                 for number, packet in enumerate(letters):
+                    if self._over():
+                        return None
                     twins.a.restore(a)
                     twins.b.restore(b)
                     found = twins.differ(packet, *twins.send(packet)) or twins.state()

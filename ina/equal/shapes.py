@@ -17,6 +17,7 @@ from ina.p4.explain import parser_of
 
 PATHS = 64  # of a parser: loops multiply them
 VISITS = 3  # of one state on one path
+STEPS = 20_000  # of a search for paths: most of them may be rejected
 BITS_SHOWN = 64
 
 Test = tuple[int, int, int]  # kind, low or value, high or mask
@@ -146,7 +147,7 @@ class Shapes:
     def __init__(self, program: CheckedProgram) -> None:
         decl = parser_of(program).decl
         self._states = {state.name: _state(state) for state in decl.state_list}
-        self.paths = list(self._paths())
+        self.paths = list(self._paths()) or [Shape((), ())]  # a parser that accepts nothing
 
     def fields(self) -> dict[str, int]:
         """Widths of all fields of all headers, by key."""
@@ -154,9 +155,12 @@ class Shapes:
 
     def _paths(self) -> Iterator[Shape]:
         stack: list[tuple[str, tuple[Header, ...], tuple[tuple[Field, int, int], ...], int, tuple[str, ...]]]
-        stack, found = [("start", (), (), 0, ())], set()
-        while stack and len(found) < PATHS:
+        stack, found, known, steps = [("start", (), (), 0, ())], set(), set(), 0
+        while stack and len(found) < PATHS and (steps := steps + 1) <= STEPS:
             name, headers, wants, at, seen = stack.pop()
+            if (name, headers, wants, at) in known:  # another way to the same
+                continue
+            known.add((name, headers, wants, at))
             state = self._states.get(name)
             if state is None or seen.count(name) >= VISITS:
                 shape = Shape(headers, wants)

@@ -138,9 +138,9 @@ class Compiled(Side):
         for pipe in range(max(1, switch.pipes)):
             for register in switch.program.layout.get("registers", ()):
                 number += 1
-                for i in range(register["size"]):
-                    at = pipe * stride + register["offset"] + i * register["stride"]
-                    owners[at : at + register["bytes"]] = number
+                cells = owners[pipe * stride + register["offset"] :]
+                shape, strides = (register["size"], register["bytes"]), (register["stride"] * owners.itemsize, owners.itemsize)
+                np.lib.stride_tricks.as_strided(cells, shape, strides)[:] = number
             for counter in switch.program.layout.get("counters", ()):
                 at = pipe * stride + counter["offset"]
                 cells = np.arange(counter["size"], dtype=np.int32) % 16
