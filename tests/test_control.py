@@ -269,6 +269,23 @@ def test_a_killed_worker_is_named_to_the_others(served, state):
     late.close()
 
 
+def test_all_that_a_process_sent_before_it_ended_is_heard(monkeypatch):
+    """More than is read in one turn."""
+    name = f"ina-test-{uuid.uuid4().hex}"
+    server = Server(listen(name), FakeHost())
+    lines = [b'{"op":"ping","more":"%s"}' % (b"x" * 20000), b'{"op":"ping"}']
+    heard = []
+    monkeypatch.setattr(server.service, "hear", lambda session, line: heard.append(line))
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.connect("\0" + name)
+        server._accept()
+        sock.sendall(b"\n".join(lines) + b"\n")
+        (client,) = server.clients.values()
+        server._ended(client)
+    assert heard == lines and not server.clients
+    server.close()
+
+
 @pytest.mark.parametrize("reaped", [True, False])
 def test_a_worker_that_ends_before_the_switch_has_heard_it_is_named_to_the_others(served, reaped):
     """The switch process is busy while the worker connects, joins and ends."""

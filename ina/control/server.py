@@ -37,7 +37,7 @@ from ina.compiler.errors import CompileError
 from ina.control import http
 from ina.control.access import Access, Principal, Role
 from ina.control.channel import ChannelClosed, elsewhere, keep_alive, listen
-from ina.control.connection import UNREAD, Connection
+from ina.control.connection import CHUNK, UNREAD, Connection
 from ina.control.host import SwitchHost
 from ina.control.peers import greeting, peer
 from ina.control.service import DEFAULT_SLOTS, Service, Session
@@ -48,6 +48,7 @@ from ina.reasons import reason
 HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
 HEADROOM = 64  # descriptors that no connection gets: for ports of workers, the state file, switches
 SHARE = 64  # connections of a user who is neither the switch's owner nor root, and of all who have brought no token yet
+LAST_WORDS = 1 << 18  # bytes that are read of a process that has ended: more than its socket holds
 GREETING = 10.0  # seconds to bring the socket's token
 WRONG_TOKEN = ("the token of this socket is needed: that of the user who started it, in INA_TOKEN or a copy of its ina.token "
                "(INA_TOKEN_FILE names another file)")
@@ -333,7 +334,10 @@ class Server:
     def _ended(self, client: Client) -> None:
         """Its process has. What it had sent counts: it may have joined a job, whose workers wait for it."""
         why = "its process ended"
-        self._serve(client, why)
+        for _ in range(LAST_WORDS // CHUNK):
+            if client.connection not in self.clients:  # it has come to the end of them
+                return
+            self._serve(client, why)
         self._drop(client, why)
 
     def _drop(self, client: Client, why: str) -> None:
