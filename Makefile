@@ -19,7 +19,10 @@ TORCH   ?= cpu
 TORCH_INDEX ?=
 export TORCH TORCH_INDEX
 RUN     := $(VENV)/bin/python
-SOURCES := $(wildcard host/*.[ch] host/binding.py ina/switch/*.[ch] ina/emulator/*.[ch])
+SOURCES := $(shell $(PYTHON) ina/manifest.py native binding)
+ifneq ($(.SHELLSTATUS),0)
+$(error make: the checkout is incomplete, or there is no $(PYTHON); see above)
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help build run experiment experiments figures test conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak lint clean data mininet tofino

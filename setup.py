@@ -1,5 +1,15 @@
-"""The compiled part; everything else is in pyproject.toml."""
+"""What pyproject.toml cannot say: the compiled part, and the files that an installed package carries (ina/manifest.py)."""
 
-from setuptools import setup
+import runpy
 
-setup(cffi_modules=["host/binding.py:ffi"])
+from setuptools import find_packages, setup
+
+manifest = runpy.run_path("ina/manifest.py")
+data = {manifest["data_package"](folder): folder for folder in manifest["DATA"]}
+
+setup(
+    packages=[*find_packages(include=["ina", "ina.*", "topologies"]), *data],
+    package_dir=data,
+    package_data=manifest["package_data"](),
+    cffi_modules=["host/binding.py:ffi"],
+)

@@ -1,4 +1,4 @@
-"""Builds the compiled part, ``ina._native``: every C file of ``host/``, ``ina/switch/`` and ``ina/emulator/``.
+"""Builds the compiled part, ``ina._native``: the C files that ``ina/manifest.py`` names.
 
 The declarations that Python sees are the public C headers themselves, so they cannot drift: preprocessor lines are
 dropped, and what a header keeps from Python stands between ``#ifndef INA_CDEF`` and ``#endif``.
@@ -15,30 +15,8 @@ from cffi import FFI
 
 ROOT = Path(__file__).resolve().parent.parent
 
-HEADERS = [
-    "host/packet.h",
-    "host/link.h",
-    "host/port.h",
-    "host/fault.h",
-    "host/port_link.h",
-    "host/codec.h",
-    "host/protocol.h",
-    "host/protocols.h",
-    "host/ps.h",
-    "host/ps_jobs.h",
-    "host/ps_server.h",
-    "host/endpoint.h",
-    "ina/switch/table.h",
-    "ina/switch/program.h",
-    "ina/switch/tna.h",
-    "ina/switch/switch.h",
-    "ina/switch/tna_switch.h",
-    "ina/emulator/emulator.h",
-    "ina/emulator/flow.h",
-    "ina/emulator/collective.h",
-]
-PATHS = runpy.run_path(str(ROOT / "ina/paths.py"))  # by its path: when pip builds, the package is not to be imported
-SOURCE_DIRS = PATHS["NATIVE"]
+MANIFEST = runpy.run_path(str(ROOT / "ina/manifest.py"))  # by its path: when pip builds, the package is not to be imported
+HEADERS = MANIFEST["BOUND"]
 
 
 def declarations(header: str) -> str:
@@ -47,8 +25,9 @@ def declarations(header: str) -> str:
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 
-def sources() -> list[str]:
-    return sorted(str(p.relative_to(ROOT)) for d in SOURCE_DIRS for p in (ROOT / d).glob("*.c"))
+def sources(suffix: str) -> list[str]:
+    """The compiled part's files of a suffix, relative to the checkout."""
+    return sorted(str(path.relative_to(ROOT)) for path in MANIFEST["files"]("native") if path.suffix == suffix)
 
 
 def compile_flags() -> list[str]:
@@ -61,23 +40,23 @@ def compile_flags() -> list[str]:
 
 def builder() -> FFI:
     ffi = FFI()
-    headers = [h for h in HEADERS if (ROOT / h).exists()]
-    for header in headers:
+    MANIFEST["files"]("bound")  # or it says what is missing
+    for header in HEADERS:
         ffi.cdef(declarations(header))
     # Workers that are compiled later, into other objects, must have been made with the same headers (ina/transport/protocols.py),
     # and what Python calls must be what lies beside it (ina/native.py).
-    made = {"INA_HEADERS": PATHS["host_headers"](), "INA_SOURCES": PATHS["native_sources"]()}
+    made = {"INA_HEADERS": MANIFEST["digest"]("headers"), "INA_SOURCES": MANIFEST["digest"]("native")}
     ffi.cdef("".join(f"static char *const {name};" for name in made))
     ffi.set_source(
         "ina._native",
-        "\n".join([*(f'#define {name} "{digest}"' for name, digest in made.items()), *(f'#include "{h}"' for h in headers)]),
-        sources=sources(),
-        include_dirs=[str(ROOT), str(ROOT / "host"), str(ROOT / "ina/switch"), str(ROOT / "ina/emulator")],
+        "\n".join([*(f'#define {name} "{digest}"' for name, digest in made.items()), *(f'#include "{h}"' for h in HEADERS)]),
+        sources=sources(".c"),
+        include_dirs=[str(ROOT), *(str(ROOT / folder) for folder in MANIFEST["FOLDERS"])],
         extra_compile_args=compile_flags(),
         # Calls within stay within; an own protocol (protocols.h) still finds the functions that it calls.
         extra_link_args=["-Wl,-Bsymbolic-functions"] + os.environ.get("INA_CFLAGS", "").split(),
         libraries=["pthread", "dl", "m"],
-        depends=[str(p) for d in SOURCE_DIRS for p in (ROOT / d).glob("*.h")],
+        depends=[str(ROOT / header) for header in sources(".h")],
     )
     return ffi
 

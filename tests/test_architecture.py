@@ -7,6 +7,8 @@ from pathlib import Path
 import networkx
 import pytest
 
+from ina import manifest
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # A module may import those of lower floors and of its own room.
@@ -14,6 +16,7 @@ FLOORS = {
     "bounds": -1,
     "documents": -1,
     "extras": -1,
+    "manifest": -2,
     "paths": -1,
     "reasons": -1,
     "_native": -1,
@@ -39,7 +42,7 @@ FLOORS = {
     "__main__": 12,
 }
 # Rooms of one floor do not know each other, and these do not know anything of ina but what stands here.
-ONLY = {"compiler": {"compiler", "paths"}, "paths": set(), "extras": set(), "reasons": set()}
+ONLY = {"compiler": {"compiler", "manifest", "paths"}, "manifest": set(), "paths": {"manifest"}, "extras": set(), "reasons": set()}
 DOORS = {"_native": "native"}  # the only room that may import this one
 
 SOURCES = sorted((ROOT / "ina").rglob("*.py"))
@@ -190,11 +193,11 @@ def test_every_extra_is_one_of_the_package():
 
 
 def test_every_package_and_experiment_is_installed():
-    """A folder that pyproject.toml forgets works in the checkout and is missing after pip install."""
-    import tomllib
-
-    tools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    here = {str(path.parent.relative_to(ROOT)).replace("/", ".") for path in (ROOT / "ina").rglob("__init__.py")}
-    assert here <= set(tools["packages"]), here - set(tools["packages"])
-    for name, folder in tools["package-dir"].items():
-        assert name in tools["packages"] and (ROOT / folder).is_dir()
+    """What setup.py does not find works in the checkout and is missing after pip install."""
+    for path in SOURCES:
+        assert (path.parent / "__init__.py").exists(), f"{path.parent} has no __init__.py: setup.py does not see it as a package"
+    carried = {path for folder, patterns in manifest.DATA.items() for pattern in patterns for path in (ROOT / folder).glob(pattern)}
+    for folder in ("p4", "experiments", "workloads", "host"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in (".p4", ".toml", ".csv", ".c", ".h"):
+                assert path in carried, f"{path.relative_to(ROOT)} is not in DATA of ina/manifest.py"

@@ -11,7 +11,7 @@ import sys
 import pytest
 from v1_program import source
 
-from ina import cli, paths
+from ina import cli, manifest, paths
 
 
 def ina(*argv, before="pass", **options):
@@ -59,7 +59,7 @@ def test_a_folder_p4_of_another_package_is_no_checkout(tmp_path, monkeypatch):
 
 def test_sources_are_those_of_a_checkout(tmp_path, monkeypatch):
     """One more line is another digest; an installed package has headers and no means to build."""
-    for folder in paths.NATIVE:
+    for folder in (*manifest.FOLDERS, "p4"):
         shutil.copytree(paths.PACKAGE.parent / folder, tmp_path / folder)
     before = paths.native_sources()
     monkeypatch.setattr(paths, "PACKAGE", tmp_path / "ina")

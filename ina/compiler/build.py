@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ina import paths
+from ina import manifest, paths
 from ina.compiler import cache
 from ina.compiler import p4info as p4info_of
 from ina.compiler.cc import c_compiler, compile_to, toolchain
@@ -25,7 +25,6 @@ from ina.compiler.lower import lower
 from ina.compiler.optimise import optimise
 from ina.compiler.preprocess import preprocess
 
-HEADERS = ("packet.h", "program.h", "table.h", "tna.h")  # what compiled programs include
 UNROLLED_LINES = 6000  # of C, from which on -O3 takes long and gains nothing (measured: -O1 is as fast on such code)
 
 
@@ -52,14 +51,7 @@ class CompiledProgram:
 @functools.cache
 def toolchain_digest(command: tuple[str, ...]) -> str:
     """What identifies compiler, processor and our own code generation."""
-    digest = hashlib.sha256(toolchain(command).encode())
-    own = [*Path(__file__).parent.glob("*.py"), *Path(__file__).parent.glob("*.h")]
-    for directory in paths.include_dirs():
-        own += [directory / name for name in HEADERS]
-    for file in sorted(own):
-        if file.exists():
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
+    return hashlib.sha256((toolchain(command) + manifest.digest("compiler")).encode()).hexdigest()
 
 
 def source_hash(text: str) -> str:

@@ -20,8 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ina import paths
-from ina.compiler.build import HEADERS, compile_c, generate, source_hash
+from ina import manifest
+from ina.compiler.build import compile_c, generate, source_hash
 from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError, render
 from ina.compiler.frontend import check, parse_text
@@ -36,10 +36,8 @@ FILES = 256
 
 def main() -> None:
     folder, limits = Path(sys.argv[1]), json.loads(sys.argv[2])
-    for directory in paths.include_dirs():  # where they lie, `nobody` may not look
-        for name in HEADERS:
-            if (directory / name).exists():
-                shutil.copy(directory / name, folder)
+    for header in manifest.files("program"):  # where they lie, `nobody` may not look
+        shutil.copy(header, folder)
     os.chdir(folder)  # from here on relative: `nobody` need not be able to look into the folders above it
     confine(limits)
     answer, code = _compiled(json.load(sys.stdin))

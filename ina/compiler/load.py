@@ -12,7 +12,7 @@ from typing import Any
 
 import cffi
 
-from ina import paths
+from ina import manifest
 
 
 class LoadError(RuntimeError):
@@ -23,8 +23,7 @@ class LoadError(RuntimeError):
 def _ffi() -> cffi.FFI:
     """The structures of packet.h, program.h, table.h and tna.h."""
     text = []
-    for name in ("packet.h", "program.h", "table.h", "tna.h"):
-        path = next(d / name for d in paths.include_dirs() if (d / name).exists())
+    for path in manifest.files("program"):
         source = path.read_text(encoding="utf-8")
         source = re.sub(r"#ifndef INA_CDEF.*?#endif", "", source, flags=re.S)
         text.append(re.sub(r"^#.*$", "", source, flags=re.M))

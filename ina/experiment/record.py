@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from ina import paths
+from ina import manifest, paths
 from ina.compiler.build import source_hash
 from ina.compiler.preprocess import preprocess
 from ina.experiment.config import Keys, from_dict
@@ -41,7 +41,7 @@ class ResultsError(ValueError):
 def worker_hash() -> str:
     """SHA-256 of the host's side, ``host/*.[ch]``: names and bytes."""
     digest = hashlib.sha256()
-    for path in sorted((paths.root() / "host").glob("*.[ch]")):
+    for path in sorted(manifest.files("worker")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

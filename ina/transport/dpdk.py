@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cffi import FFI
 
-from ina import paths
+from ina import manifest, paths
 from ina.native import ffi as native
 
 from . import headers
@@ -62,7 +62,7 @@ def flags(what: str) -> list[str]:
 
 
 def sources() -> list[Path]:
-    return sorted((paths.root() / "host" / "dpdk").glob("*.c"))
+    return manifest.files("dpdk")
 
 
 def build() -> Path:
@@ -90,8 +90,8 @@ ffi = FFI()
 @functools.cache
 def library():
     """The library, loaded. Raises DpdkError."""
-    header = (paths.root() / "host" / "dpdk" / "dpdk.h").read_text()
-    ffi.cdef("\n".join(line for line in header.splitlines() if not line.startswith("#")))
+    (header,) = manifest.listed(["host/dpdk/dpdk.h"])
+    ffi.cdef("\n".join(line for line in header.read_text().splitlines() if not line.startswith("#")))
     path = build()
     try:
         return ffi.dlopen(str(path))

@@ -1,0 +1,145 @@
+"""Which files each compiled part, digest and package is made of; nothing else looks for them by itself.
+
+A pattern that matches nothing and a file that is empty are errors: the digest of nothing always agrees, and a part without one
+of its sources may still build. Imports nothing of ina, since the build loads it by its path; as a command it lists a group,
+which is how the Makefile knows what the compiled part depends on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+# Folders whose headers a compiled P4 program finds, and the ones that it includes.
+INCLUDES = ("host", "ina/switch")
+FOLDERS = (*INCLUDES, "ina/emulator")  # of the compiled part
+PROGRAM_HEADERS = ("host/packet.h", "ina/switch/program.h", "ina/switch/table.h", "ina/switch/tna.h")
+
+# The headers whose declarations Python sees, each after those that it needs.
+BOUND = (
+    "host/packet.h",
+    "host/link.h",
+    "host/port.h",
+    "host/fault.h",
+    "host/port_link.h",
+    "host/codec.h",
+    "host/protocol.h",
+    "host/protocols.h",
+    "host/ps.h",
+    "host/ps_jobs.h",
+    "host/ps_server.h",
+    "host/endpoint.h",
+    "ina/switch/table.h",
+    "ina/switch/program.h",
+    "ina/switch/tna.h",
+    "ina/switch/switch.h",
+    "ina/switch/tna_switch.h",
+    "ina/emulator/emulator.h",
+    "ina/emulator/flow.h",
+    "ina/emulator/collective.h",
+)
+
+GROUPS = {
+    "headers": ("host/*.h",),  # of which a worker compiled later needs the same
+    "worker": ("host/*.c", "host/*.h"),  # what results call the worker's version
+    "native": tuple(f"{folder}/*{suffix}" for folder in FOLDERS for suffix in (".c", ".h")),
+    "binding": ("host/binding.py", "ina/manifest.py"),
+    "bound": BOUND,
+    "program": PROGRAM_HEADERS,
+    "compiler": ("ina/compiler/**/*.py", "ina/compiler/*.h", "ina/compiler/p4include/*.p4", *(f"{d}/*.h" for d in INCLUDES)),
+    "dpdk": ("host/dpdk/*.c",),
+    "dpdk headers": ("host/dpdk/*.h",),
+}
+
+# What an installed package carries of the checkout: under ina/data as it lies in the checkout, and beside the modules.
+DATA = {
+    "p4": ("*.p4",),
+    "p4/include": ("*.p4",),
+    "p4/tofino": ("*.p4",),
+    "p4/tofino/include": ("*.p4",),
+    "host": ("*.c", "*.h"),
+    "host/dpdk": ("*.c", "*.h"),
+    "experiments": ("*.toml", "scale/*.toml"),
+    "workloads": ("*.csv",),
+}
+BESIDE = {"ina/compiler": ("*.h", "p4include/*.p4"), "ina/switch": ("*.h",)}
+
+
+class Incomplete(FileNotFoundError):
+    """A file that must be there is missing or empty."""
+
+
+def root(package: Path = PACKAGE) -> Path:
+    """The checkout, or the folder of an installed package that stands for it. Raises Incomplete."""
+    mark = Path("p4", "switchml.p4")  # a folder p4/ alone says nothing: the package p4runtime puts one into site-packages
+    for candidate in (package.parent, package / "data"):
+        if (candidate / mark).is_file():
+            return candidate
+    raise Incomplete(f"no {mark} beside {package} nor in {package / 'data'}: reinstall ina")
+
+
+def folder(name: str, package: Path = PACKAGE) -> Path:
+    """Where a folder of the checkout lies: those of the package are where it is installed."""
+    return package.parent / name if name.split("/")[0] == "ina" else root(package) / name
+
+
+def listed(patterns: Iterable[str], package: Path = PACKAGE) -> list[Path]:
+    """The files that `patterns` name, sorted within each pattern. Raises Incomplete that names the pattern or the file."""
+    found = []
+    for pattern in patterns:
+        top, _, rest = pattern.partition("/")
+        matched = sorted(path for path in folder(top, package).glob(rest) if not path.name.startswith("_native."))
+        if not matched:
+            raise Incomplete(f"{folder(top, package)}: expected {rest} there, found none: the sources are incomplete")
+        if empty := [path for path in matched if not path.stat().st_size and path.name != "__init__.py"]:
+            raise Incomplete(f"{empty[0]} is empty: the sources are incomplete")
+        found += matched
+    return found
+
+
+def files(group: str, package: Path = PACKAGE) -> list[Path]:
+    """The files of a group of GROUPS. Raises Incomplete."""
+    return listed(GROUPS[group], package)
+
+
+def digest(group: str, package: Path = PACKAGE) -> str:
+    """SHA-256 over names and bytes of a group's files, in hex. Raises Incomplete."""
+    digest = hashlib.sha256()
+    for path in sorted(files(group, package)):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def package_data() -> dict[str, list[str]]:
+    """What setuptools calls so. Raises Incomplete."""
+    data = {data_package(name): list(patterns) for name, patterns in DATA.items()}
+    data |= {name.replace("/", "."): list(patterns) for name, patterns in BESIDE.items()}
+    listed(f"{name}/{pattern}" for name, patterns in (DATA | BESIDE).items() for pattern in patterns)
+    return data
+
+
+def data_package(name: str) -> str:
+    """The package that carries a folder of the checkout."""
+    return "ina.data." + name.replace("/", ".")
+
+
+def main() -> int:
+    names = sys.argv[1:]
+    if unknown := [name for name in names if name not in GROUPS] or (not names and ["no group"]):
+        print(f"manifest: {unknown[0]}: expected one of {', '.join(GROUPS)}", file=sys.stderr)
+        return 2
+    try:
+        found = [path for name in names for path in files(name)]
+    except Incomplete as error:
+        print(f"manifest: {error}", file=sys.stderr)
+        return 1
+    print(*(path.relative_to(PACKAGE.parent) for path in found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
