@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 import topologies
-from ina import tokens
+from ina import signals, tokens
 from ina.bounds import whole
 from ina.control import access
 from ina.control.access import add_arguments as add_users
@@ -93,8 +93,7 @@ def serve(switches: Callable[[], SwitchHost], name: str, state: Path, job_slots:
         _free(path)
     listener = listen(name, everybody=bool(users))
     try:
-        signal.signal(signal.SIGINT, _interrupt)
-        signal.signal(signal.SIGTERM, _interrupt)
+        signals.raising(lambda _number: SystemExit(0), signal.SIGINT, signal.SIGTERM)
         host = _awaited(switches)
         server = Server(listener, host, job_slots=job_slots, state=StateFile(state), access=allowed, token=token)
         said = {"token": tokens.where()} if token else {}
@@ -142,7 +141,3 @@ def _free(path: Path) -> None:
             path.unlink()
             return
     raise ValueError(f"somebody listens at {path} already")
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise SystemExit(0)

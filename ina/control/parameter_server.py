@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from ina import signals
 from ina.control.channel import Channel, ChannelClosed, connect
 from ina.control.messages import printable
 from ina.control.ports import open_offered_port
@@ -94,7 +95,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str], None], host: str = "") -> int:
     """Serves until the end; exit status."""
-    signal.signal(signal.SIGTERM, _interrupt)
+    signals.raising(lambda number: SystemExit(128 + number), signal.SIGTERM)
     try:
         serve(Channel(connection()), port, say, host)
         return 0
@@ -105,10 +106,6 @@ def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str],
     except KeyboardInterrupt:
         print("ina ps: interrupted", file=sys.stderr, flush=True)
         return 130
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise SystemExit(128 + number)
 
 
 def main() -> int:

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina import tokens
+from ina import signals, tokens
 from ina.bounds import whole
 from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
@@ -405,12 +405,11 @@ def main(argv: list[str] | None = None) -> int:
             return 1
     server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots,
                     starts_server=not args.network, token=tokens.make() if args.name and elsewhere(args.name) else "")
+    # A signal ends the process at once: clients see the hang-up.
+    signals.raising(lambda number: SystemExit(128 + number), signal.SIGINT, signal.SIGTERM)
     if args.starter_fd >= 0:
         # A Ctrl-C at the terminal is meant for the job; this process ends with it.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-    else:
-        signal.signal(signal.SIGINT, _interrupt)
-    signal.signal(signal.SIGTERM, _interrupt)
     if host:
         print(json.dumps({"pid": os.getpid(), "name": args.name, **host.describe()}), flush=True)
     try:
@@ -429,11 +428,6 @@ def _watch_starter(pid: int) -> int:
     except OSError as error:  # its pipe tells, unless it left children behind
         log.warning("cannot watch the starter, process %d: %s", pid, error.strerror)
         return -1
-
-
-def _interrupt(number: int, frame: object) -> None:
-    """A signal ends the process at once: clients see the hang-up."""
-    raise SystemExit(128 + number)
 
 
 if __name__ == "__main__":

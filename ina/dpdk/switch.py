@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ina import tokens
+from ina import signals, tokens
 from ina.bounds import SECONDS, real, whole
 from ina.control.access import add_arguments as add_users
 from ina.dpdk import devices
@@ -266,10 +266,8 @@ class Running:
 
     def serve(self) -> None:
         """Until a signal, or the end of --duration."""
-        stopped = {signal.SIGINT, signal.SIGTERM}
-        before = {number: signal.signal(number, _interrupt) for number in stopped}
+        before = signals.raising(lambda _number: _Stopped(), signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
         before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda *_: self.tell(sys.stderr))
-        before[signal.SIGALRM] = signal.signal(signal.SIGALRM, _interrupt)
         try:
             self._greet()
             if self.args.duration:
@@ -350,10 +348,6 @@ _TRAFFIC = ("rx_packets", "rx_bytes", "tx_packets", "tx_bytes")
 
 class _Stopped(BaseException):
     """A signal asks for the end."""
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise _Stopped
 
 
 if __name__ == "__main__":

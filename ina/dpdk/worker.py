@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from ina import signals
 from ina.bounds import SECONDS, real, whole
 from ina.dpdk import devices
 from ina.transport import Endpoint, JobError, WorkerConfig, dpdk, protocols
@@ -93,7 +94,7 @@ def main(argv: list[str] | None = None) -> int:
         _check(args, eal)
     except ValueError as error:
         options.error(str(error))
-    signal.signal(signal.SIGTERM, _interrupt)
+    signals.raising(lambda _number: KeyboardInterrupt(), signal.SIGTERM)
     try:
         return _run(args, eal)
     except (DpdkError, JobError, OSError, ValueError, RuntimeError) as error:
@@ -102,10 +103,6 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ina-dpdk-worker: interrupted", file=sys.stderr)
         return 130
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 def _check(args: argparse.Namespace, eal: list[str]) -> None:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from ina import signals
+
 
 class JobFailed(RuntimeError):
     """A rank ended badly or went silent; the message has its number, exit status and the end of its log."""
@@ -57,14 +59,11 @@ def terminable() -> Iterator[None]:
         yield
         return
 
-    def stop(_signal: int, _frame: object) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signals.raising(lambda _number: Terminated(), signal.SIGTERM)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
 
 
 def die_with_parent(runner: int | str | None = None) -> None:

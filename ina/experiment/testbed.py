@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import topologies
-from ina import paths
+from ina import paths, signals
 from ina.experiment.config import Config, ConfigError
 from ina.experiment.launch import Place
 from ina.experiment.places import described, server_host
@@ -55,7 +55,7 @@ def opened(network: Network, server_host: str = "") -> Iterator[Network]:
     Raises ConfigError where it cannot be made, saying why.
     """
     server = None
-    before = signal.signal(signal.SIGTERM, _terminate)
+    before = signals.raising(lambda number: KeyboardInterrupt(signal.Signals(number).name), signal.SIGTERM)
     try:
         try:
             network.start()
@@ -69,7 +69,7 @@ def opened(network: Network, server_host: str = "") -> Iterator[Network]:
         if server is not None:
             _end(server)
         network.stop()
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, before[signal.SIGTERM])
 
 
 def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
@@ -107,10 +107,6 @@ def _end(server: subprocess.Popen) -> None:
     except subprocess.TimeoutExpired:
         server.kill()
         server.wait()
-
-
-def _terminate(number: int, _frame: object) -> None:
-    raise KeyboardInterrupt(signal.Signals(number).name)
 
 
 def place(network: Network, hosts: Sequence[str] = ()) -> Place:

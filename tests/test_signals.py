@@ -1,0 +1,59 @@
+"""A signal that asks a process to end is heard, whatever the process was doing."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from ina import signals
+
+# What runs where Python swallows exceptions: a destructor, the callback of a weak reference, one from C.
+LOSES = {
+    "destructor": "class Lost:\n    def __del__(self): asked()\nlost = Lost()\ndel lost\n",
+    "weak reference": "import weakref\nclass Lost: pass\nlost = Lost()\nseen = weakref.ref(lost, lambda _: asked())\ndel lost\n",
+    "callback": "import gc\ngc.callbacks.append(lambda *_: asked())\ngc.collect()\ngc.callbacks.clear()\n",
+}
+
+
+@pytest.mark.parametrize("where", LOSES)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_exception_that_was_lost_comes_again(where, number):
+    code = ("import os, time\nfrom ina import signals\n"
+            f"asked = lambda: (os.kill(os.getpid(), {int(number)}), sum(()))\n"
+            f"signals.raising(lambda number: SystemExit(40 + number), {int(number)})\n{LOSES[where]}"
+            "print('goes on', flush=True)\ntime.sleep(20)\nprint('never asked')\n")  # fmt: skip
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (40 + number, "goes on\n", "")
+
+
+def test_other_exceptions_are_told_as_before(monkeypatch):
+    heard = []
+    monkeypatch.setattr(sys, "unraisablehook", heard.append)
+    monkeypatch.setattr(signals, "_others", [])
+
+    class Broken:
+        def __del__(self):
+            raise ValueError("a defect")
+
+    before = signals.raising(lambda _number: KeyboardInterrupt(), signal.SIGUSR2)
+    try:
+        Broken()
+        assert [str(one.exc_value) for one in heard] == ["a defect"]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_it_raises_where_the_main_thread_is():
+    before = signals.raising(lambda number: InterruptedError(number), signal.SIGUSR2)
+    try:
+        threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+        with pytest.raises(InterruptedError, match=str(int(signal.SIGUSR2))):
+            time.sleep(20)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
