@@ -3,13 +3,16 @@ fuzzing, and planted defects."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from capabilities import missing, need
+from fuzz import __main__ as command_line
 from fuzz import engine, managed, native, registry
 from fuzz.plants import PLANTS, search
 from fuzz.registry import MANAGED, NATIVE, ROOT, Managed, Target
@@ -76,6 +79,99 @@ def test_a_refusal_that_says_where_is_none() -> None:
         raise ValueError("jobs.json:3: 'utf-8' codec can't decode byte 0xff")
 
     managed.watched(refuse, (ValueError,))(b"")
+
+
+# ---- the runner
+
+
+HANGS = """
+import atheris, signal, sys
+
+def call(data):
+    if data == b"hang":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})  # libFuzzer's own time-out needs it
+        while True:
+            pass
+
+atheris.Setup(sys.argv, call)
+atheris.Fuzz()
+"""
+LEAVES_A_CHILD = "import subprocess; subprocess.Popen(['sleep', '100']); print('#1 INITED cov: 7 ft: 7')"
+NEVER_BEGINS = "import time; print('imports', flush=True); time.sleep(100)"
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch):
+    """Make each target run a Python program instead: by the target's name, or one for all."""
+
+    def use(programs: dict[str, str] | str) -> None:
+        def command(target: Target, folder: Path, root: Path = ROOT) -> list[str]:
+            return [sys.executable, "-c", programs if isinstance(programs, str) else programs[target.name]]
+
+        monkeypatch.setattr(engine, "command", command)
+
+    return use
+
+
+def test_a_target_that_hangs_is_a_finding_with_its_input(runs, tmp_path: Path) -> None:
+    need("atheris")
+    program, corpus = tmp_path / "hangs.py", tmp_path / "corpus"
+    program.write_text(HANGS)
+    corpus.mkdir()
+    (corpus / "one").write_bytes(b"hang")
+    runs(f"import runpy; runpy.run_path({str(program)!r}, run_name='__main__')")
+    run = engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, [corpus], limit=15)
+    assert run.artifact == b"hang"
+    assert "did not end within 15 s" in run.text
+
+
+def test_a_target_that_never_takes_an_input_is_broken(runs, tmp_path: Path) -> None:
+    runs(NEVER_BEGINS)
+    with pytest.raises(engine.Broken, match="layers: did not end within 2 s and left no input:\nimports"):
+        engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, limit=2)
+
+
+def test_a_child_that_a_target_leaves_holds_nobody_up(runs, tmp_path: Path) -> None:
+    runs(LEAVES_A_CHILD)
+    began = time.monotonic()
+    assert engine.fuzz(registry.TARGETS["layers"], 1, tmp_path, limit=60).coverage == 7
+    assert time.monotonic() - began < 30
+
+
+def called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *targets: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--results", str(tmp_path), "--seconds", "1", "--nice", "0", *targets])
+    return command_line.main()
+
+
+def test_the_other_targets_run_when_one_cannot(runs, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(command_line, "usable", lambda target: "")
+    runs({"stf": "raise SystemExit(3)", "layers": "print('#1 INITED cov: 7 ft: 7')"})
+    assert called(monkeypatch, tmp_path, "capture", "stf", "layers") == 1  # "capture" has no command at all: KeyError
+    out = capsys.readouterr().out
+    assert re.findall(r"^(\S+) +BROKEN$", out, re.MULTILINE) == ["capture", "stf"]
+    assert re.search(r"^layers .* cov: 7$", out, re.MULTILINE)
+
+
+def test_to_fuzz_nothing_is_a_failure(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(command_line, "usable", lambda target: "no fuzzer")
+    assert called(monkeypatch, tmp_path) == 1
+    out, err = capsys.readouterr()
+    assert out.count("left out: no fuzzer") == len(registry.TARGETS)
+    assert err == "nothing was fuzzed: all targets are left out, for the reasons above\n"
+
+
+def test_a_corpus_that_cannot_be_minimised_stays(runs, tmp_path: Path, monkeypatch) -> None:
+    corpus = tmp_path / "layers"
+    corpus.mkdir()
+    (corpus / "one").write_bytes(b"x")
+    monkeypatch.setattr(registry, "CORPUS", tmp_path)
+    runs("raise SystemExit(1)")
+    with pytest.raises(engine.Broken, match="cannot be minimised"):
+        command_line.renew(registry.TARGETS["layers"], tmp_path / "build", [])
+    assert [path.read_bytes() for path in corpus.iterdir()] == [b"x"]
+
+
+# ---- seconds of fuzzing, and plants
 
 
 def fuzzed(targets: list[Target], build: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """`make fuzz-coverage`: every target for some seconds; prints its edge coverage, and keeps the input where something is found.
 
-The status is 1 if anything was found.
+The status is 1 if anything was found, a target could not be run, or none was.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ import argparse
 import hashlib
 import sys
 import tempfile
+import traceback
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import engine, native, seeds
+from . import engine, seeds
 from .registry import TARGETS, Managed, Target
 
 FILES, SIZE = 40, 6000  # of a target's corpus in the tree: at most, and bytes in all
@@ -66,32 +67,38 @@ def main() -> int:
         for target in chosen:
             print(f"{target.name:<24} {target.about}")
         return 0
-    failed = 0
+    ran = failed = 0
     for target in chosen:
         if reason := usable(target):
             print(f"{target.name:<24} left out: {reason}", flush=True)
             continue
-        grown = args.results / target.name / "corpus"
-        grown.mkdir(parents=True, exist_ok=True)
-        if not target.corpus.is_dir():
-            write_seeds(target, grown)
+        ran += 1
         try:
-            run = engine.fuzz(
-                target, args.seconds, args.results / "build", [grown, target.corpus], seed=args.seed, nice=args.nice
-            )
-        except (engine.Broken, native.BuildFailed) as error:
-            print(f"{target.name:<24} BROKEN {error}", flush=True)
+            failed += not clean(target, args)
+        except Exception:  # whatever it is, the other targets still run
+            print(f"{target.name:<24} BROKEN\n{traceback.format_exc()}", flush=True)
             failed += 1
-            continue
-        print(run, flush=True)
-        if run.artifact is not None:
-            failed += 1
-            path = args.results / target.name / f"found-{hashlib.sha256(run.artifact).hexdigest()[:12]}"
-            path.write_bytes(run.artifact)
-            print(f"{path}\n{run.text}", flush=True)
-        if args.renew:
-            print(f"{target.name:<24} {renew(target, args.results / 'build', [grown])} files in the corpus", flush=True)
-    return 1 if failed else 0
+    if not ran:
+        print("nothing was fuzzed: all targets are left out, for the reasons above", file=sys.stderr)
+    return 1 if failed or not ran else 0
+
+
+def clean(target: Target, args: argparse.Namespace) -> bool:
+    """Fuzzes it, and prints the outcome; what was found is kept."""
+    build, kept = args.results / "build", args.results / target.name
+    grown = kept / "corpus"
+    grown.mkdir(parents=True, exist_ok=True)
+    if not target.corpus.is_dir():
+        write_seeds(target, grown)
+    run = engine.fuzz(target, args.seconds, build, [grown, target.corpus], seed=args.seed, nice=args.nice)
+    print(run, flush=True)
+    if run.artifact is not None:
+        path = kept / f"found-{hashlib.sha256(run.artifact).hexdigest()[:12]}"
+        path.write_bytes(run.artifact)
+        print(f"{path}\n{run.text}", flush=True)
+    if args.renew:
+        print(f"{target.name:<24} {renew(target, build, [grown])} files in the corpus", flush=True)
+    return run.artifact is None
 
 
 if __name__ == "__main__":

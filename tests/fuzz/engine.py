@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from . import native
 from .registry import ROOT, Managed, Native, Target
 
 MEMORY = 2048  # MB resident
+PREPARING = 120  # seconds, before the first input
+WRITING = 30  # seconds, for the input that a target hangs at
+MERGING = 600  # seconds
 # Leaks of a fuzzed function are found, those of the interpreter around it are not ours.
 ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=1:allocator_may_return_null=1", "UBSAN_OPTIONS": "print_stacktrace=1"}
 COVERAGE = re.compile(r"#(\d+)\s+\w+\s+cov: (\d+) ft: (\d+)")
@@ -58,8 +63,13 @@ def fuzz(
     runs: int = -1,
     seed: int = 0,
     nice: int = 0,
+    limit: float | None = None,
 ) -> Run:
-    """Fuzzes until something is found, or `seconds` are over. New inputs go to the first of `corpora`."""
+    """Fuzzes until something is found, or `seconds` are over. New inputs go to the first of `corpora`.
+
+    A target that does not end within `limit` seconds (default: well above `seconds`) is ended: the input that it was at is a
+    finding. Raises Broken, native.BuildFailed.
+    """
     call = command(target, folder, root)
     with tempfile.TemporaryDirectory() as found:
         flags = [
@@ -79,22 +89,53 @@ def fuzz(
             flags.remove("-use_value_profile=1")
         existing = [str(corpus) for corpus in corpora if corpus.is_dir()]
         began = time.monotonic()
-        done = _run([*(["nice", "-n", str(nice)] if nice else []), *call, *flags, *existing], root, 120 + 3 * seconds)
+        limit = PREPARING + 3 * seconds if limit is None else limit
+        done = _run([*(["nice", "-n", str(nice)] if nice else []), *call, *flags, *existing], root, limit)
         took = time.monotonic() - began
         artifacts = sorted(Path(found).iterdir())
         artifact = artifacts[0].read_bytes() if artifacts else None
-        if artifact is None and done.returncode:
-            raise Broken(f"{target.name}: ended with status {done.returncode} and no input:\n{done.stderr[-3000:]}")
-    counts = COVERAGE.findall(done.stderr)
+    hung = f"{target.name}: did not end within {limit:g} s" if done.hung else ""
+    if artifact is None and (done.hung or done.status):
+        raise Broken(f"{hung or f'{target.name}: ended with status {done.status}'} and left no input:\n{done.text[-3000:]}")
+    counts = COVERAGE.findall(done.text)
     inputs, coverage = (int(counts[-1][0]), max(int(c[1]) for c in counts)) if counts else (0, 0)
-    return Run(target.name, took, inputs, coverage, artifact, essence(done.stdout + done.stderr) if artifact is not None else "")
+    text = "" if artifact is None else "\n".join(filter(None, (hung, essence(done.text))))
+    return Run(target.name, took, inputs, coverage, artifact, text)
 
 
-def _run(call: list[str], root: Path, deadline: float) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True)
+class Done:
+    """`hung`: did not end in time, and was ended. `text`: all that it wrote."""
+
+    status: int
+    hung: bool
+    text: str
+
+
+def _run(call: list[str], root: Path, limit: float) -> Done:
+    """Runs it for `limit` seconds at most. Afterwards nothing that it started runs, nor holds its output open.
+
+    libFuzzer's own time-out needs SIGALRM, which a target can block. SIGABRT makes it write the input that it is at, too.
+    """
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": str(root)}
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryFile() as output:
         environment |= {"INA_CACHE": os.environ.get("INA_CACHE", f"{scratch}/cache"), "INA_TOKEN_FILE": f"{scratch}/token"}
-        return subprocess.run(call, cwd=root, env=environment, capture_output=True, text=True, errors="replace", timeout=deadline)
+        process = subprocess.Popen(call, cwd=root, env=environment, stdout=output, stderr=subprocess.STDOUT, process_group=0)
+        hung = False
+        try:
+            try:
+                process.wait(limit)
+            except subprocess.TimeoutExpired:
+                hung = True
+                process.send_signal(signal.SIGABRT)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(WRITING)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        output.seek(0)
+        return Done(process.returncode, hung, output.read().decode(errors="replace"))
 
 
 def essence(text: str) -> str:
@@ -109,21 +150,12 @@ def essence(text: str) -> str:
 
 def merge(target: Target, folder: Path, into: Path, corpora: Sequence[Path], files: int, size: int) -> int:
     """Fills `into`, which is empty, with the smallest inputs of `corpora` that together cover what all of them do: some of all
-    sizes, where these are more than `files`, and up to `size` bytes in all. Returns how many there are."""
+    sizes, where these are more than `files`, and up to `size` bytes in all. Returns how many there are. Raises Broken."""
     with tempfile.TemporaryDirectory() as merged:
-        _run(
-            [
-                *command(target, folder),
-                "-merge=1",
-                f"-max_len={target.longest}",
-                f"-rss_limit_mb={MEMORY}",
-                "-len_control=0",
-                merged,
-                *map(str, corpora),
-            ],
-            ROOT,
-            600,
-        )
+        flags = ["-merge=1", f"-max_len={target.longest}", f"-rss_limit_mb={MEMORY}", "-len_control=0"]
+        done = _run([*command(target, folder), *flags, merged, *map(str, corpora)], ROOT, MERGING)
+        if done.hung or done.status or not any(Path(merged).iterdir()):
+            raise Broken(f"{target.name}: the corpus cannot be minimised (status {done.status}):\n{done.text[-3000:]}")
         paths = sorted(Path(merged).iterdir(), key=lambda p: (p.stat().st_size, p.name))
         if len(paths) > files:
             paths = [paths[i * len(paths) // files] for i in range(files)]
