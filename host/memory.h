@@ -10,7 +10,15 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#ifdef __SANITIZE_ADDRESS__
+#if defined __SANITIZE_ADDRESS__ /* GCC's word */
+#define INA_ADDRESS_SANITIZER 1
+#elif defined __has_feature /* clang's */
+#define INA_ADDRESS_SANITIZER __has_feature(address_sanitizer)
+#else
+#define INA_ADDRESS_SANITIZER 0
+#endif
+
+#if INA_ADDRESS_SANITIZER
 #define INA_MAPPED SIZE_MAX      /* the sanitizer looks after what malloc gives */
 #else
 #define INA_MAPPED (64u * 1024)  /* bytes, from which on a block has pages of its own */
