@@ -1,5 +1,5 @@
-"""TOML and JSON from files: read whole, or refused by name of the file. Python's own parsers let more than ValueError out of what
-others wrote: RecursionError of brackets within brackets, and JSON's infinities, which no integer can hold.
+"""TOML and JSON from files and messages: read whole, or refused, files by their names. Python's own parsers let more than
+ValueError out of what others wrote: RecursionError of brackets within brackets, and JSON's infinities, which no integer can hold.
 """
 
 from __future__ import annotations
@@ -34,8 +34,13 @@ def json_of(path: Path) -> Any:
     return _parsed(json_text, path)
 
 
-def json_text(text: str) -> Any:
+def json_text(text: str | bytes) -> Any:
     """Numbers are finite. Raises Unreadable."""
+    if isinstance(text, bytes):
+        try:
+            text = text.decode()
+        except UnicodeDecodeError:
+            raise Unreadable("not a text: expected UTF-8") from None
     return _understood(_JSON.decode, json.JSONDecodeError, text)
 
 

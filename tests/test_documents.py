@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from capabilities import need
 
 from ina import documents
 from ina.backend.settings import Settings
+from ina.bfrt.info import Info
+from ina.control.description import Description
 from ina.control.state import StateError, StateFile
 from ina.experiment import chakra, layers, plan, record
 from ina.experiment.config import ConfigError
+from ina.switch.p4info import EntityError
 from ina.tofino import experiment as tofino
 from topologies import TopologyError
 from topologies import file as topology
@@ -22,7 +27,7 @@ READERS = {
     "experiment.toml": (plan.load, ConfigError), "network.toml": (topology.read, TopologyError),
     "tofino.toml": (tofino.read, ConfigError), "ina.toml": (lambda path: Settings.read(), ValueError),
     "state.json": (lambda path: StateFile(path).load(), StateError), "groups.json": (chakra._groups, ConfigError),
-    "results.json": (record.read_json, record.ResultsError),
+    "results.json": (record.read_json, record.ResultsError), "network.json": (Description.read, documents.Unreadable),
 }  # fmt: skip
 
 
@@ -37,6 +42,54 @@ def test_what_is_no_document_is_refused_by_name(name, text, tmp_path: Path, monk
     monkeypatch.setitem(os.environ, "INA_CONFIG", str(path))
     with pytest.raises(refusal, match=f"{name}: ") as refused:
         read(path)
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("data", [DEEP.encode(), LONG.encode(), b"\xff\xfe", b"{"], ids=["deep", "long", "not text", "a brace"])
+def test_a_server_that_sends_no_bfrt_json_is_told_so(data):
+    for parts in ((data, None), (b"{}", data)):
+        with pytest.raises(EntityError, match="^bfrt.json of the (program|fixed tables): ") as refused:
+            Info(*parts)
+        assert len(str(refused.value)) < 500
+
+
+TABLE = b'{"tables": [{"id": %b, "name": %b, "table_type": "x", "key": []}]}'
+
+
+@pytest.mark.parametrize("wrong", [b"[]", b"5", b'{"tables": 5}', b'{"tables": [[]]}', TABLE % (b"1", b"[]"),
+                                   TABLE % (b'"x"', b'"t"'), b'{"learn_filters": [{"name": "d"}]}'])  # fmt: skip
+def test_a_bfrt_json_of_another_kind_is_told_so(wrong):
+    with pytest.raises(EntityError, match="bfrt.json of the program: not as BFRuntime defines it"):
+        Info(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["[]", "5", "{}", '{"topology": {}}', '{"topology": {"name": "x", "nodes": [5]}}'])
+def test_a_description_of_something_else_is_refused_by_name(wrong, tmp_path: Path):
+    path = tmp_path / "network.json"
+    path.write_text(wrong)
+    with pytest.raises(documents.Unreadable, match=r"network\.json: expected a network"):
+        Description.read(path)
+
+
+@pytest.mark.parametrize("text", [f"{{{DEEP}", f'{{"source": {DEEP}', f'{{"source": {LONG}}}', '{"source": NaN}'])
+def test_a_device_configuration_that_is_no_json_is_refused(text):
+    need("p4runtime")
+    from ina.p4runtime import pipeline
+
+    with pytest.raises(EntityError, match="^p4_device_config is not JSON: ") as refused:
+        pipeline._program(text.encode(), {})
+    assert len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("text", [DEEP, LONG, '{"tables": [{"name": 1, "id": 1}]}', '{"tables": 5}'])
+def test_tables_to_verify_that_cannot_be_compared_are_refused(text):
+    need("p4runtime")
+    from ina.bfrt.messages import bfrt
+    from ina.bfrt.service import Server
+
+    device = SimpleNamespace(name="x", program_json=b'{"tables": [{"name": "t", "id": 1}]}')
+    with pytest.raises(EntityError, match="^VERIFY: ") as refused:
+        Server._verify(device, bfrt.ForwardingPipelineConfig(bfruntime_info=text.encode()))
     assert len(str(refused.value)) < 500
 
 

@@ -6,11 +6,11 @@ suffix of it (after a dot) that only one of them has: `pipe.SwitchIngress.forwar
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ina import documents
 from ina.switch.p4info import EntityError, find
 
 STORED = {"atcam": "exact", "dleft_hash": "exact"}  # words for how the hardware keeps a table: how its keys match
@@ -82,16 +82,28 @@ class Table:
             raise EntityError(f"table {self.name}: {error}", error.code) from None
 
 
+def _text(said: dict[str, Any], key: str) -> str:
+    text = said[key]
+    if not isinstance(text, str):
+        raise TypeError(f"{key} is {text!r:.100}, expected a text")
+    return text
+
+
 def _field(said: dict[str, Any], match: str = "", read_only: bool = False, mandatory: bool = False) -> Field:
     kind = said.get("type") or {"type": "container"}
     name = kind["type"]
     items = tuple(_field(item["singleton"]) for item in said.get("container", ()))
     width = int(kind.get("width", 0)) if name == "bytes" else WIDTHS.get(name, 0)
     blob = name == "bytes" and bool(said.get("repeated"))  # bytes, as many as there are
-    return Field(int(said["id"]), said["name"], name if blob else "int" if width else name, width,
+    return Field(int(said["id"]), _text(said, "name"), name if blob else "int" if width else name, width,
                  STORED.get(match.lower(), match.lower()),
                  bool(said.get("repeated")), read_only or bool(said.get("read_only")), mandatory,
                  tuple(kind.get("choices", ())), items)  # fmt: skip
+
+
+def _action(said: dict[str, Any]) -> Action:
+    fields = tuple(map(_field, said.get("data", ())))
+    return Action(int(said["id"]), _text(said, "name"), said.get("action_scope", "TableAndDefault"), fields)
 
 
 def _table(said: dict[str, Any]) -> Table:
@@ -100,29 +112,38 @@ def _table(said: dict[str, Any]) -> Table:
         for one in [item["singleton"]] if "singleton" in item else item["oneof"]:
             data.append(_field(one, read_only=bool(item.get("read_only")), mandatory=bool(item.get("mandatory"))))
     return Table(
-        int(said["id"]), said["name"], said["table_type"], int(said.get("size", 0)),
+        int(said["id"]), _text(said, "name"), _text(said, "table_type"), int(said.get("size", 0)),
         tuple(_field(k, k["match_type"], mandatory=bool(k.get("mandatory"))) for k in said["key"]),
-        tuple(Action(int(a["id"]), a["name"], a.get("action_scope", "TableAndDefault"), tuple(map(_field, a.get("data", ()))))
-              for a in said.get("action_specs", ())),
+        tuple(map(_action, said.get("action_specs", ()))),
         tuple(data), tuple(said.get("attributes", ())), tuple(said.get("supported_operations", ())),
         bool(said.get("has_const_default_action")), tuple(said.get("depends_on", ())),
     )  # fmt: skip
 
 
 class Info:
-    """Of one program and of the fixed tables: the two parts that a server gives, each a bfrt.json (bytes or its value)."""
+    """Of one program and of the fixed tables: the two parts that a server gives, each a bfrt.json (bytes or its value).
+
+    Raises EntityError: one is no bfrt.json."""
 
     def __init__(self, program: bytes | dict[str, Any], fixed: bytes | dict[str, Any] | None = None):
         self.tables: dict[str, Table] = {}
         self.learns: dict[str, Action] = {}  # digests: an "action" with the fields that come
-        for part in (program, fixed):
-            said = json.loads(part) if isinstance(part, (bytes, str)) and part else part or {}
-            for item in said.get("tables", ()):
-                table = _table(item)
-                self.tables[table.name] = table
-            for item in said.get("learn_filters", ()):
-                self.learns[item["name"]] = Action(int(item["id"]), item["name"], "", tuple(_field(f) for f in item["fields"]))
+        for name, part in (("program", program), ("fixed tables", fixed)):
+            try:
+                self._add(documents.json_text(part) if isinstance(part, (bytes, str)) and part else part or {})
+            except documents.Unreadable as error:
+                raise EntityError(f"bfrt.json of the {name}: {error}") from None
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+                raise EntityError(f"bfrt.json of the {name}: not as BFRuntime defines it: {error!r}"[:500]) from None
         self._by_id = {t.id: t for t in self.tables.values()}
+
+    def _add(self, part: dict[str, Any]) -> None:
+        for item in part.get("tables", ()):
+            table = _table(item)
+            self.tables[table.name] = table
+        for item in part.get("learn_filters", ()):
+            name = _text(item, "name")
+            self.learns[name] = Action(int(item["id"]), name, "", tuple(_field(f) for f in item["fields"]))
 
     def table(self, name: str | int) -> Table:
         """Raises EntityError (NOT_FOUND) with the nearest name."""

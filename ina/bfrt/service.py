@@ -18,6 +18,7 @@ from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
 
+from ina import documents
 from ina.extras import extra
 
 with extra("p4runtime"):
@@ -349,8 +350,10 @@ class Server:
     def _verify(device: Device, config: Any) -> None:
         """Whether the tables that a client has in mind are those of the program that runs."""
         try:
-            said = {t["name"]: t["id"] for t in json.loads(config.bfruntime_info or b"{}")["tables"]}
-        except (ValueError, KeyError, TypeError):
+            said = {str(t["name"]): t["id"] for t in documents.json_text(config.bfruntime_info or b"{}")["tables"]}
+        except documents.Unreadable as error:
+            raise EntityError(f"VERIFY: bfruntime_info: {error}") from None
+        except (KeyError, TypeError):
             raise EntityError("VERIFY: bfruntime_info is no bfrt.json with tables") from None
         here = {t["name"]: t["id"] for t in json.loads(device.program_json)["tables"]}
         other = sorted(name for name in said.keys() | here.keys() if said.get(name) != here.get(name))

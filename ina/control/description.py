@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from ina import documents
 from ina.control.forwarding import guards
 from ina.switch.embedded import Link as Egress
 from ina.switch.entities import Update
@@ -95,11 +96,15 @@ class Description:
 
     @classmethod
     def read(cls, path: Path) -> Description:
-        fields = json.loads(path.read_text())
-        plain = fields.pop("topology")
-        topology = Topology(plain["name"], tuple(map(Node, plain["nodes"])), tuple(Link(**link) for link in plain["links"]),
-                            plain["mtu"], buffer=plain["buffer"])  # fmt: skip
-        return cls(topology, **fields)
+        """What `write` has written. Raises documents.Unreadable, OSError."""
+        fields = documents.json_of(path)
+        try:
+            plain = fields.pop("topology")
+            topology = Topology(plain["name"], tuple(map(Node, plain["nodes"])), tuple(Link(**link) for link in plain["links"]),
+                                plain["mtu"], buffer=plain["buffer"])  # fmt: skip
+            return cls(topology, **fields)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise documents.Unreadable(f"{path}: expected a network as `Description.write` writes it: {error!r}") from None
 
     @property
     def switches(self) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ from ina.control.peers import greeting, peer
 from ina.control.service import DEFAULT_SLOTS, Service, Session
 from ina.control.state import StateFile
 from ina.control.upstream import Upstream
+from ina.documents import Unreadable
 from ina.reasons import reason
 
 HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
@@ -400,7 +401,7 @@ def main(argv: list[str] | None = None) -> int:
             host = EmbeddedSwitch(program, defines)
     except Exception as error:  # told to every client: they must not be left with a connection that says nothing
         failure = f"the switch process cannot run {args.program}: {reason(error)}"
-        log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, OSError)))
+        log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, Unreadable, OSError)))
         if args.starter_fd < 0:
             return 1
     server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots,

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from ina import manifest, paths
+from ina import documents, manifest, paths
 from ina.compiler.build import source_hash
 from ina.compiler.preprocess import preprocess
 from ina.experiment.config import Keys, from_dict
@@ -308,11 +308,11 @@ def write_json(target: Path, value: object) -> None:
 def read_json(path: Path) -> dict:
     """Raises ResultsError: not there, or no JSON object."""
     try:
-        found = json.loads(path.read_text())
+        found = documents.json_of(path)
     except OSError as error:
         raise ResultsError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
-        raise ResultsError(f"{path}: {error}") from None
+    except documents.Unreadable as error:
+        raise ResultsError(str(error)) from None
     if not isinstance(found, dict):
         raise ResultsError(f"{path}: a {type(found).__name__}, expected an object with keys")
     return found

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -22,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ina import documents
 from ina.compiler import cache
 from ina.compiler.build import source_hash
 from ina.compiler.cc import BuildError
@@ -113,7 +113,7 @@ def compile_bmv2(path: Path, defines: Mapping[str, str] | None = None) -> Bmv2Pr
             os.replace(made_info, info)
             os.replace(made, config)
         cache.write_record(record, {}, [info, config])
-    return Bmv2Program(config, P4Info(json.loads(info.read_text())), digest)
+    return Bmv2Program(config, P4Info(documents.json_of(info)), digest)
 
 
 def is_compiled(path: Path, defines: Mapping[str, str] | None = None) -> bool:

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ina import documents
 from ina.compiler import cache
 from ina.compiler.cc import BuildError
 from ina.compiler.confined import Busy, NotCompiled, compile_text
@@ -114,10 +115,10 @@ def _program(data: bytes, own: Mapping[str, str]) -> Program:
         return _compiled_before(hashlib.sha256(data).hexdigest(), own)
     try:
         text = data.decode()
-        said = json.loads(text) if text.lstrip().startswith("{") else {"source": text}
+        said = documents.json_text(text) if text.lstrip().startswith("{") else {"source": text}
     except UnicodeDecodeError:
         raise EntityError("p4_device_config is neither P4 source (UTF-8), nor JSON, nor a compiled program (ELF)") from None
-    except (ValueError, RecursionError) as error:
+    except documents.Unreadable as error:
         raise EntityError(f"p4_device_config is not JSON: {error}") from None
     if said.keys() == {"compiled"} and isinstance(said["compiled"], str):
         return _compiled_before(said["compiled"], own)
