@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 DEEP = "brackets are nested too deep"
+BITS = 14_000  # of an integer: with fewer than 4300 decimal digits, or Python refuses to print it
 LONG = "a number has more digits than Python takes (4300)"
 
 
@@ -25,8 +26,15 @@ def toml(path: Path) -> dict[str, Any]:
 
 
 def toml_text(text: str) -> dict[str, Any]:
-    """Raises Unreadable."""
-    return _understood(tomllib.loads, tomllib.TOMLDecodeError, text)
+    """Every number can be printed. Raises Unreadable."""
+    content = _understood(tomllib.loads, tomllib.TOMLDecodeError, text)
+    left: list[Any] = [content]
+    while left:
+        value = left.pop()
+        left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if isinstance(value, int) and value.bit_length() > BITS:  # tomllib takes any number of hexadecimal digits
+            raise Unreadable(LONG)
+    return content
 
 
 def json_of(path: Path) -> Any:

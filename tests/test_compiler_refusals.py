@@ -53,6 +53,9 @@ CORE = "action NoAction() {} match_kind { exact }\n"
         ("control c() { bit<8> n; apply { for (n in 1 .. 6) {} } }", "needs a type"),
         ("const int x = (1 << 65536) * (1 << 65536);", "a product of more than 131072 bits"),
         ("const int x = " + "9" * 5000 + ";", "write one so long in hexadecimal"),
+        ("const bit<8> x = 0x" + "f" * 5000 + ";", "a number of more than 4300 decimal digits"),
+        ("const bit<0x" + "f" * 5000 + "> x = 1;", "a number of more than 4300 decimal digits"),
+        ("const int x = 1 << 0x" + "f" * 5000 + ";", "shift by a number of more than 64 bits"),
         ("match_kind { ternary } control c(in bit<8> x) { action a() {} table t { key = { x: ternary; } actions = { a; } "
          "entries = { 1: a(); priority = 4: 2: a(); } } apply {} }", "the first entry must have a priority"),
     ],

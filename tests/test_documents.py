@@ -14,6 +14,7 @@ from ina.backend.settings import Settings
 from ina.bfrt.info import Info
 from ina.control.description import Description
 from ina.control.state import StateError, StateFile
+from ina.equal import mapping
 from ina.experiment import chakra, layers, plan, record
 from ina.experiment.config import ConfigError
 from ina.switch.p4info import EntityError
@@ -23,15 +24,18 @@ from topologies import file as topology
 
 DEEP = 100_000 * "["
 LONG = 5000 * "1"
+LONG_HEX = "0x" + 5000 * "f"  # of any length for Python, but for printing them
 READERS = {
     "experiment.toml": (plan.load, ConfigError), "network.toml": (topology.read, TopologyError),
     "tofino.toml": (tofino.read, ConfigError), "ina.toml": (lambda path: Settings.read(), ValueError),
     "state.json": (lambda path: StateFile(path).load(), StateError), "groups.json": (chakra._groups, ConfigError),
     "results.json": (record.read_json, record.ResultsError), "network.json": (Description.read, documents.Unreadable),
+    "map.toml": (mapping.load, mapping.MappingError),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("text", [DEEP, LONG, b"\xff\xfe", 'a = "', "{"], ids=["deep", "long", "not text", "a string", "a brace"])
+@pytest.mark.parametrize("text", [DEEP, LONG, LONG_HEX, f"[{LONG_HEX}]", b"\xff\xfe", 'a = "', "{"],
+                         ids=["deep", "long", "long in hexadecimal", "in a list", "not text", "a string", "a brace"])  # fmt: skip
 @pytest.mark.parametrize("name", READERS)
 def test_what_is_no_document_is_refused_by_name(name, text, tmp_path: Path, monkeypatch):
     read, refusal = READERS[name]
@@ -40,7 +44,7 @@ def test_what_is_no_document_is_refused_by_name(name, text, tmp_path: Path, monk
         text = (text if name.endswith("json") or text.startswith("a") else f"name = {text}").encode()
     path.write_bytes(text)
     monkeypatch.setitem(os.environ, "INA_CONFIG", str(path))
-    with pytest.raises(refusal, match=f"{name}: ") as refused:
+    with pytest.raises(refusal, match=rf"{name}:[\d:]* ") as refused:
         read(path)
     assert len(str(refused.value)) < 500
 

@@ -8,6 +8,7 @@ from v1_program import check, source
 from ina.compiler import p4info, stf
 from ina.compiler.build import compile_program
 from ina.compiler.interpreter import Interpreter
+from ina.p4.stf import ports as ports_of
 from ina.p4.stf_target import InterpreterTarget, SwitchTarget
 
 SWITCH = source(
@@ -116,6 +117,8 @@ def test_what_must_fail(checked, text: str, failure: str):
         ("packet 0 0a0", "pairs of hexadecimal digits, not '0a0'"),
         ("packet 0 0g", "pairs of hexadecimal digits, not '0g'"),
         ("packet x 00", "'x' is no number"),
+        ("packet 0x" + "f" * 5000 + " 00", "is no number of up to 4300 digits"),
+        ("expect " + "1" * 5000 + " 00", "is no number of up to 4300 digits"),
         ("wait\nadd u data.a:x/9 set(v:1)", "line 2: 'x' is no number"),
         ("mirroring_add 4", "line 1: cannot do 'mirroring_add 4'"),
         ("wait\nadd set(v:1)", "line 2: cannot do 'add set"),
@@ -155,3 +158,7 @@ def test_match_values():
     assert stf.match_value("TERNARY", "0x1&&&0xF") == (1, 15)
     assert stf.match_value("EXACT", "12") == 12
     assert stf.match_value("RANGE", "3..5") == (3, 5)
+
+
+def test_a_port_that_no_switch_has_is_not_made():
+    assert max(ports_of("packet 40 00\npacket " + "1" * 5000 + " 00")) == 40

@@ -82,7 +82,8 @@ def _shift(op: str, left: int, right: int, t: Type) -> int:
     if isinstance(width_type, BitType):
         return wrap(left << right, t) if right < width_type.width else 0
     if right > MAX_BITS:
-        raise ValueError(f"shift by {right}: more than {MAX_BITS} bits")
+        amount = right if right.bit_length() <= 64 else "a number of more than 64 bits"
+        raise ValueError(f"shift by {amount}: more than {MAX_BITS} bits")
     return left << right
 
 

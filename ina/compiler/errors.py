@@ -80,9 +80,13 @@ class CompileError(Exception):
         return render(self.diagnostics, self.sources)
 
 
+class InternalError(CompileError):
+    """The compiler is wrong, whatever the program is."""
+
+
 @contextmanager
 def internal_errors(filename: str) -> Iterator[None]:
-    """Makes of an exception that is neither the program's fault nor the machine's a CompileError that says so: at the piece of
+    """Makes of an exception that is neither the program's fault nor the machine's an InternalError: at the piece of
     the program that was looked at, with the place in the compiler."""
     try:
         yield
@@ -91,9 +95,11 @@ def internal_errors(filename: str) -> Iterator[None]:
     except RecursionError as error:
         raise CompileError(_looked_at(error, filename), "this is nested too deep", ["name its parts"]) from None
     except Exception as error:
+        if isinstance(error, ValueError) and "integer string conversion" in str(error):  # Python's limit
+            raise CompileError(_looked_at(error, filename), "a number of more than 4300 decimal digits") from None
         frames = traceback.extract_tb(error.__traceback__)
         place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-        raise CompileError(
+        raise InternalError(
             _looked_at(error, filename),
             f"internal error of the compiler: {type(error).__name__}: {error} ({place})",
             ["the compiler is wrong here, whatever the program is: please report it with the program and these lines"],

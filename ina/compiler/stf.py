@@ -182,9 +182,9 @@ class _Runner:
     def _do_expect(self, text: str) -> None:
         port, _, digits = text.partition(" ")
         pattern = "".join(digits.split()).upper()
-        known = self._port(int(port))
+        known = self._port(number(port))
         if not pattern:
-            self.expected[int(port)] = None
+            self.expected[number(port)] = None
         elif known is not None:
             known.append(pattern)
 
@@ -440,9 +440,11 @@ def key_name(name: str, names: list[str]) -> str:
 def number(text: str) -> int:
     """Decimal, 0x, 0o or 0b."""
     try:
-        return int(text, 0) if text.lower().startswith(("0x", "0o", "0b")) else int(text)
+        value = int(text, 0) if text.lower().startswith(("0x", "0o", "0b")) else int(text)
+        str(value)  # of more than 4300 digits Python prints none
     except ValueError:
-        raise StfError(f"'{text}' is no number") from None
+        raise StfError(f"'{text:.100}' is no number" + f" of up to 4300 digits: it has {len(text)}" * (len(text) > 100)) from None
+    return value
 
 
 def meter_rate(text: str) -> tuple[float, int]:

@@ -197,7 +197,8 @@ def _check(mapping: Mapping, section: str, key: str, value: Any) -> None:
         mapping.fail(section, key, f"unknown key{_near(key, KEYS[section])}")
     if section == "ports":
         for number in (key, value):
-            if not str(number).isdecimal() or isinstance(number, bool) or int(number) >= lib.INA_DROP_PORT:
+            digits = re.fullmatch(r"[0-9]{1,9}", str(number))
+            if not digits or isinstance(number, bool) or int(number) >= lib.INA_DROP_PORT:
                 mapping.fail(section, key, f"{number!r}: expected a port, 0 to {lib.INA_DROP_PORT - 1}")
         if not isinstance(value, int):
             mapping.fail(section, key, f"{value!r}: expected a number")

@@ -7,6 +7,7 @@ located error of the compiler), or cannot be run (the file asks for what the tar
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -73,7 +74,7 @@ def run(program: Path, test: Path, target: str, defines: Mapping[str, str], incl
 def ports(text: str) -> set[int]:
     """Those of every switch, and those that a test names beyond them."""
     named = {c.text.partition(" ")[0] for c in stf.parse(text) if c.name in ("packet", "expect", "no_packet")}
-    return set(range(PORTS)) | {int(port) for port in named if port.isdecimal() and int(port) < DROP_PORT}
+    return set(range(PORTS)) | {int(port) for port in named if re.fullmatch("[0-9]{1,9}", port) and int(port) < DROP_PORT}
 
 
 def rows(

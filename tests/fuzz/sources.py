@@ -10,7 +10,7 @@ from typing import Any
 def p4() -> tuple[Any, ...]:
     """Preprocessor, parser, checker; of a small program that is right, code, too."""
     from ina.compiler import build, frontend
-    from ina.compiler.errors import CompileError
+    from ina.compiler.errors import CompileError, InternalError
 
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name) / "program.p4"
@@ -18,7 +18,10 @@ def p4() -> tuple[Any, ...]:
     def read(data: bytes) -> None:
         assert folder
         path.write_bytes(data)
-        build.generate(frontend.load(path))
+        try:
+            build.generate(frontend.load(path))
+        except InternalError as error:
+            raise AssertionError(f"the compiler fell over: {error.message}") from error.__cause__
 
     return read, CompileError
 
