@@ -5,6 +5,7 @@
 #   NAME     experiment (make experiment)          WORLD    where it runs: local, testbed, auto (make run), virtual
 #   SWITCH   of the testbed: embedded, process, bmv2; anywhere: tna, the protocol's program for Tofino
 #   PROTOCOL what switch and workers speak (make run): switchml, atp, ps, or the path of your own program
+#   JOBS     how many processes run tests (make test): auto, one for each processor, or a number
 #   TORCH    what is installed: cpu (default), or cuda, which is 3 GB; TORCH_INDEX: address of a package index with CPU builds
 
 VENV    ?= .venv
@@ -15,6 +16,7 @@ WORLD   ?=
 SWITCH  ?=
 PROTOCOL?=
 TESTS   ?= tests
+JOBS    ?= auto
 TORCH   ?= cpu
 TORCH_INDEX ?=
 export TORCH TORCH_INDEX
@@ -46,7 +48,7 @@ figures: $(VENV)/built ## make published figures again in virtual time, beside w
 	@$(RUN) -m ina.cli figures $(ARGS)
 
 test: $(VENV)/built $(VENV)/tested-with ## run the tests
-	@$(RUN) -m pytest -q -ra $(TESTS) $(ARGS)
+	@$(RUN) -m pytest -q -ra -n $(JOBS) --dist loadfile $(TESTS) $(ARGS)
 
 conformance: $(VENV)/built $(VENV)/tested-with ## run PyTorch's own distributed test suite with ina and with Gloo, and compare
 	@$(RUN) -m tests.conformance $(ARGS)

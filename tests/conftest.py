@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 HELPERS = "control_process", "controlled", "ranks", "switchml_job", "tna_probe", "v1_program", "waiting"
 pytest.register_assert_rewrite(*HELPERS)  # their asserts say what they compared
 
+import machine_lock  # noqa: E402
 from capabilities import PROBES, required  # noqa: E402
 
 import ina.native  # noqa: E402, F401  (an older compiled part is an error here, and not a capability that is missing)
@@ -40,6 +41,19 @@ def pytest_configure(config):
 
 def pytest_unconfigure(config):
     shutil.rmtree(config.certificates)
+    if run := getattr(config, "workerinput", {}).get("testrunuid"):
+        shutil.rmtree(Path(tempfile.gettempdir()) / f"ina-tests-{os.getuid()}-{run}", ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Beside other tests, but for those marked ``machine``; where one process runs them all, nothing is needed for that."""
+    if (run := getattr(item.config, "workerinput", {}).get("testrunuid")) is None:
+        return (yield)
+    folder = Path(tempfile.gettempdir()) / f"ina-tests-{os.getuid()}-{run}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    with machine_lock.held(folder, alone=item.get_closest_marker("machine") is not None):
+        return (yield)
 
 
 @pytest.hookimpl(wrapper=True)

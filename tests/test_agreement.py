@@ -55,6 +55,7 @@ def test_what_cannot_run_in_both_worlds_is_refused(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.machine
 def test_mininet_at_ten_megabits_and_virtual_time_agree(tmp_path):
     """All three shapes of the file: a star, small packets, and a tree of three switches."""
     need("matplotlib")

@@ -92,6 +92,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
+@pytest.mark.machine
 def test_over_rings_and_memif_every_packet_is_counted_and_verified():
     need("dpdk", "cc", "two processors")
     root = Path(__file__).resolve().parent.parent
@@ -101,6 +102,7 @@ def test_over_rings_and_memif_every_packet_is_counted_and_verified():
     assert done.stdout.splitlines() == [f"{packets} 0", f"{packets} True True", jumbo, "True"], done.stdout + done.stderr
 
 
+@pytest.mark.machine
 def test_the_ceiling_is_what_testpmd_forwards():
     need("dpdk", "dpdk-testpmd", "two processors")
     from bench import dpdk
@@ -108,6 +110,7 @@ def test_the_ceiling_is_what_testpmd_forwards():
     assert dpdk.ring_ceiling(1076) > 0
 
 
+@pytest.mark.machine
 def test_frames_that_testpmd_forwards_over_memif_are_whole(tmp_path):
     need("dpdk", "dpdk-testpmd", "two processors")
     from bench import dpdk
@@ -117,6 +120,7 @@ def test_frames_that_testpmd_forwards_over_memif_are_whole(tmp_path):
         dpdk.memif_ceiling(8244, tmp_path, dpdk.window(2048), room=2176)
 
 
+@pytest.mark.machine
 def test_a_testpmd_that_ends_is_told_with_what_it_said():
     need("dpdk", "dpdk-testpmd", "two processors")
     from bench import dpdk
