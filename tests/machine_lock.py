@@ -1,4 +1,4 @@
-"""Who may use the machine: tests run beside each other, but one marked ``machine`` (it measures, or fills both processors) alone."""
+"""Who may use the machine: tests run beside each other, but one marked ``machine`` (it measures, or fills it) alone."""
 
 from __future__ import annotations
 

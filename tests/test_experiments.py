@@ -505,11 +505,13 @@ def test_any_folders_are_compared_in_one_page(trial, tmp_path, capsys):
     faults = {"a": "", "b": "loss=0.01", "c": "dup=0.01"}
     folders = [a_training(tmp_path, name, faults=text) for name, text in faults.items()]
     folders.append(sweep.sweep(plan.load(trial, {"jobs": "1"}), tmp_path, quiet()))
-    assert cli.main(["report", *map(str, folders), "--output", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
+    page_file = tmp_path / f"[b]{'long ' * 20}" / "page.html"
+    page_file.parent.mkdir()
+    assert cli.main(["report", *map(str, folders), "--output", str(page_file)]) == 0
+    page = page_file.read_text()
     assert page.count("<table>") >= 4 and page.count("<svg") == 6 + 4
     assert "loss=0.01" in page and "gloo (loopback)" in page
-    assert "page.html" in capsys.readouterr().out
+    assert f"Report: {page_file}\n" in capsys.readouterr().out, "in one line, and as it is"
 
 
 def a_reduction(path: Path, name: str, packets: int, **keys) -> record.Result:

@@ -322,6 +322,7 @@ def _report(args: argparse.Namespace) -> int:
         from rich.console import Console
 
         from ina.experiment import compare
+        from ina.experiment.progress import say_where
 
         results = [result for folder in args.folders for result in compare.points(folder)]
         one = args.folders[0] if len(args.folders) == 1 else None
@@ -330,6 +331,6 @@ def _report(args: argparse.Namespace) -> int:
         output.write_text(compare.page(title, "", results))
         console = Console()
         compare.show(console, title, results)
-        console.print(f"Report: {output}", highlight=False)
+        say_where(console, "Report:", output)
 
     return _guarded(action, Path())

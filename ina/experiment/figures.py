@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from ina.experiment import compare, plan, report, sweep
+from ina.experiment.progress import say_where
 from ina.experiment.record import Result, new_folder, reasoned
 from ina.experiment.units import axis, said
 from ina.transport import protocols
@@ -285,7 +286,7 @@ def _make(folder: Path, root: Path, console: Console, names: Sequence[str], proc
         parts.append(f"<h2>{html.escape(figure.title)}</h2>{drawn}{report.html_table(head, body)}{note}{notes}")
         console.print(f"{figure.name}: {len(found)} points, {len(off)} deviate by more than {TOLERATED:.0%}", highlight=False)
     (folder / "index.html").write_text(report.html_page("Published figures in virtual time", "".join(parts)))
-    console.print(f"Figures: {folder / 'index.html'}", highlight=False)
+    say_where(console, "Figures:", folder / "index.html")
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

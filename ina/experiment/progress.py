@@ -1,9 +1,11 @@
-"""How far a long run in virtual time is, on a terminal: a bar, packet-hops a second, and memory; and what it took, at the end."""
+"""What a terminal says of a run: how far a long one in virtual time is (a bar, packet-hops a second, memory), what it took, and
+where its results are."""
 
 from __future__ import annotations
 
 import resource
 import time
+from pathlib import Path
 from types import TracebackType
 
 from rich.console import Console
@@ -12,6 +14,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from ina.emulator.fabric import Fabric
 
 LONG = 3.0  # seconds after which it is worth a word
+
+
+def say_where(console: Console, what: str, path: Path) -> None:
+    """In one line, however long, as it is: to be copied."""
+    console.print(what, path, highlight=False, markup=False, soft_wrap=True)
 
 
 class Watch:

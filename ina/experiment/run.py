@@ -18,7 +18,7 @@ from ina.emulator.fabric import Unbalanced
 from ina.experiment import allreduce, launch, model, replay, report, sharing, workload
 from ina.experiment.config import MODELS, AllReduce, Config, ConfigError, Keys, Sharing, Trace, Workload
 from ina.experiment.places import described, hosts_of
-from ina.experiment.progress import Watch
+from ina.experiment.progress import Watch, say_where
 from ina.experiment.record import Folder, Reduction, Run, new_folder, reasoned
 from ina.experiment.timeline import Timeline
 from ina.transport.errors import JobError
@@ -42,7 +42,7 @@ def run(config: Keys, root: Path, console: Console) -> Path:
         launch.JobFailed, ina.transport.JobError: a rank or a job failed; what was measured before is in the folder.
     """
     path = new_folder(root, config.name)
-    console.print(f"Results go to {path}", highlight=False)
+    say_where(console, "Results go to", path)
     runs, comparison = measure(config, path, console)
     where = f"{config.workers} workers"
     if isinstance(config, Config):
@@ -51,7 +51,7 @@ def run(config: Keys, root: Path, console: Console) -> Path:
     console.print(report.table(config.kind, runs))
     for key, value in comparison.items():
         console.print(f"  {key}: {value:.3g}", highlight=False)
-    console.print(f"Report: {path / 'report.html'}", highlight=False)
+    say_where(console, "Report:", path / "report.html")
     return path
 
 

@@ -24,6 +24,7 @@ from rich.console import Console
 from ina.experiment import cluster, compare, launch, networks, run
 from ina.experiment.config import ConfigError, Virtual
 from ina.experiment.plan import Plan
+from ina.experiment.progress import say_where
 from ina.experiment.record import SCHEMA, ResultsError, finished, new_folder, read_json, reasoned, sources, write_json
 
 UNFINISHED = "unfinished"
@@ -133,7 +134,7 @@ def sweep(
 
 
 def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: bool, ray: str) -> None:
-    console.print(f"Results go to {folder}", highlight=False)
+    say_where(console, "Results go to", folder)
     (folder / UNFINISHED).touch()  # points under way may all end after Ctrl-C: nothing is missing then but the end
     places = [folder / point.folder(i) for i, point in enumerate(plan.points)]
     todo = [i for i, place in enumerate(places) if not finished(place)]
@@ -151,7 +152,7 @@ def _sweep(plan: Plan, folder: Path, console: Console, processes: int, tables: b
             (folder / "report.html").write_text(compare.page(plan.base.name, plan.about, results))
     if tables and any(map(finished, places)):
         compare.show(console, plan.base.name, results)
-        console.print(f"Report: {folder / 'report.html'}", highlight=False)
+        say_where(console, "Report:", folder / "report.html")
     (folder / UNFINISHED).unlink()
     if failures:
         head = f"{len(failures)} of {len(places)} points failed; the same command tries them again"
