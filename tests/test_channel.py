@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 
@@ -40,3 +41,27 @@ def test_a_name_that_is_none(name):
 def test_nobody_listens():
     with pytest.raises(ControlError, match="no switch process at socket tcp:127.0.0.1:1: Connection refused"):
         Client("tcp:127.0.0.1:1", timeout=2)
+
+
+ADDRESS = '["02:00:00:00:00:01", "10.0.0.1", 5]'
+
+
+@pytest.mark.parametrize("line", [
+    '{"ok": true}', '{"ok": true, "address": 5, "switch": 5}',
+    f'{{"ok": true, "address": {ADDRESS}, "switch": {ADDRESS}, "colour": 1}}',
+    '{"event": "left"}', '{"event": "moved", "incarnation": "x"}', '{"event": "left", "worker": []}',
+])  # fmt: skip
+def test_a_switch_process_of_another_version_is_told_so(line):
+    name = f"ina-test-{os.getpid()}-{time.monotonic_ns()}"
+    with channel.listen(name) as listener:
+        client = Client(name, timeout=60)
+        other, _ = listener.accept()
+        with other:
+            other.sendall(line.encode() + b"\n")
+            with pytest.raises(ControlError, match="what is no (attachment|event): ") as refused:
+                client.attach("job", 0)
+            assert refused.value.code == "invalid"
+            if "event" in line:
+                other.sendall(line.encode() + b"\n")
+                assert client.poll()
+        client.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 
@@ -12,12 +13,15 @@ import pytest
 from capabilities import need
 
 from ina import cli, paths
+from ina.backend import launcher
 from ina.control import find
 from ina.control.cli import counters_tables, rates_between
 from ina.control.client import Client, start_server
 from ina.control.labels import labels
 from ina.control.ports import open_worker_port
+from ina.experiment import launch
 from ina.transport import Endpoint, WorkerConfig
+from topologies import state
 
 
 @pytest.fixture(scope="module")
@@ -129,9 +133,10 @@ def test_running_ones_are_found(job):
 
 def test_sockets_of_others_are_left_alone(tmp_path, monkeypatch):
     table = tmp_path / "unix"
-    rows = ["0: 2 0 00010000 1 1 77 @ina-12-0123456789ab", "0: 2 0 00000000 1 3 78 @ina-13-0123456789ab",
+    rows = ["0: 2 0 00010000 1 1 77 @ina-12-0123456789ab", "0: 2 0 00010000 1 1 70 @a", "0: one two three 4 5 6 7",
+            "0: 2 0 00000000 1 3 78 @ina-13-0123456789ab",
             "0: 2 0 00010000 1 1 79 @ina-network", f"0: 2 0 00010000 1 1 80 {tmp_path}/switch.sock", "0: 2 0 00010000 1 1 81"]
-    table.write_text("Num Path\n" + "\n".join(rows) + "\n")
+    table.write_bytes(b"Num Path\n0: 2 0 00010000 1 1 60 @\xff\xfe\n" + "\n".join(rows).encode() + b"\n")
     monkeypatch.setenv("INA_RUN_DIR", str(tmp_path))
     monkeypatch.setattr(find, "listening", lambda listening=find.listening: listening(str(table)))
     assert find.running() == ["ina-12-0123456789ab", f"{tmp_path}/switch.sock"]
@@ -180,3 +185,23 @@ def test_cells_are_called_as_the_program_calls_them(tmp_path):
     assert labels(program, "SwitchIngress.drops", 22)[12] == "job 1: malformed"
     assert labels(program, "SwitchIngress.drops", 7) == list("0123456")
     assert labels(str(tmp_path / "gone.p4"), "SwitchIngress.drops", 2) == ["0", "1"]
+
+
+def test_whatever_others_call_their_sockets():
+    """Names are any bytes, and the kernel lists them as they are: as if there were other lines, and no text at all."""
+    with socket.socket(socket.AF_UNIX) as strange, socket.socket(socket.AF_UNIX) as ours:
+        strange.bind(f"\0{os.getpid()}\n0: a b c d\n\xff".encode("latin-1"))
+        strange.listen()
+        ours.bind(f"\0ina-test {os.getpid()}")
+        ours.listen()
+        assert f"@ina-test {os.getpid()}" in find.listening()
+
+
+@pytest.mark.parametrize("read", [state.start_time, launcher._parent, lambda pid: int(launch._status(pid)["PPid"])])
+def test_whatever_others_call_their_processes(read):
+    rename = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff) Z 1', 0, 0, 0)"  # PR_SET_NAME
+    command = [sys.executable, "-c", f"{rename}; print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert read(process.pid) > 0
+        process.stdin.close()

@@ -86,7 +86,11 @@ def test_idx_files_are_read_and_normalised(tmp_path):
 
 @pytest.mark.parametrize(
     "blob, message",
-    [(b"", "not an IDX file"), (b"\0\0\x0d\x01aaaa", "not an IDX file"), (idx(np.zeros(9))[:-1], "8 bytes of data")],
+    [(b"", "not an IDX file"), (b"\0\0\x0d\x01aaaa", "not an IDX file"), (idx(np.zeros(9))[:-1], "8 bytes of data"),
+     (b"\0\0\x08\3abcd", "ends within its header of 3 sizes"),
+     (b"\0\0\x08\x28" + 160 * b"\0", "40 dimensions, expected 4 at most"),
+     (b"\0\0\x08\2" + 7 * b"\xff" + b"\1", "0 bytes of data, but its header says"),
+     (b"\x1f\x8b\x08" + 7 * b"\0" + b"\xff", "Error -3 while decompressing")],
 )
 def test_broken_idx_file_is_named(tmp_path, blob, message):
     path = tmp_path / data.FILES[0]

@@ -28,7 +28,7 @@ def run_dir() -> Path:
 def start_time(pid: int) -> int:
     """When process ``pid`` started, in the kernel's ticks since boot (proc(5), field 22); 0: there is none, or a zombie."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return 0
     return 0 if fields[0] in "ZX" else int(fields[19])

@@ -53,7 +53,7 @@ def _is_marked(pid: int) -> bool:
 
 def _parent(pid: int) -> int:
     try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return int(Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[1])
     except OSError:
         return 0
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ina.control.channel import Channel, ChannelClosed, connect, listen, shown
-from ina.control.messages import printable
+from ina.control.messages import Malformed, printable
 from ina.transport import Address
 
 
@@ -109,8 +109,13 @@ class Client:
         """
         reply, fds = self._call("attach", job=job, worker=worker, port=port, token=self.token, protocol=protocol, values=values,
                                 moves=moves, held=held)
-        reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
-        return Attachment(job=job, fds=fds, **reply)
+        try:
+            reply["address"], reply["switch"] = Address(*reply["address"]), Address(*reply["switch"])
+            return Attachment(job=job, fds=fds, **reply)
+        except (KeyError, TypeError) as error:  # of another version, perhaps
+            for fd in fds:
+                os.close(fd)
+            raise ControlError("invalid", f"{shown(self.name)} answers 'attach' with what is no attachment: {error}") from None
 
     def ask(self, what: str) -> dict:
         """``jobs``, ``switches`` or ``counters``: what there is now (service.py)."""
@@ -155,8 +160,11 @@ class Client:
                 raise ControlError("timeout", f"{error} for {self.timeout:g} s") from error
             except (ChannelClosed, ValueError) as error:
                 raise self._refused or ControlError("gone", self._gone(op)) from error
-            if self._event(message, fds):
-                continue
+            try:
+                if self._event(message, fds):
+                    continue
+            except Malformed as error:
+                raise ControlError("invalid", f"{shown(self.name)} tells what is no event: {error}") from None
             if self._refused:  # an earlier request of this connection: that is the reason
                 raise self._refused
             if not message.pop("ok", False):
@@ -176,9 +184,9 @@ class Client:
             self.failure = _reason(message)
             self._refused = ControlError(str(message.get("code")), self.failure)
         elif kind == "moved":
-            self.moved.append((message["incarnation"], _reason(message)))
+            self.moved.append((_number(message, "incarnation"), _reason(message)))
         elif kind == "left":
-            self.left.setdefault(message["worker"], time.monotonic())
+            self.left.setdefault(_number(message, "worker"), time.monotonic())
         elif kind is None:
             self._unanswered -= 1
             if not message.get("ok"):
@@ -200,6 +208,12 @@ class Client:
 
 def _refusal(message: dict) -> ControlError:
     return ControlError(str(message.get("code", "invalid")), printable(message.get("error", "no reason given"), "\n"))
+
+
+def _number(message: dict, key: str) -> int:
+    if type(message.get(key)) is not int:
+        raise Malformed(f"{key}: expected an integer")
+    return message[key]
 
 
 def _reason(message: dict) -> str:

@@ -9,13 +9,15 @@ from pathlib import Path
 from topologies.state import run_dir
 
 STARTED = re.compile(r"@(ina-\d+-[0-9a-f]{12})")  # as client.SwitchProcess names them
+ROW = re.compile(r"\w+: \w+ \w+ (?P<flags>[0-9A-F]{8}) \w+ \w+ +\d+ (?P<name>.+)", re.ASCII)
 LISTENS = 0x10000  # __SO_ACCEPTCON in /proc/net/unix
 
 
 def listening(table: str = "/proc/net/unix") -> set[str]:
     """Names of all Unix sockets that someone listens at, abstract ones of this network namespace with an @."""
-    rows = [line.split() for line in Path(table).read_text().splitlines()[1:]]
-    return {row[7] for row in rows if len(row) > 7 and int(row[3], 16) & LISTENS}
+    text = os.fsdecode(Path(table).read_bytes())  # anybody names sockets, of any bytes
+    rows = (ROW.fullmatch(line) for line in text.split("\n"))
+    return {row["name"] for row in rows if row and int(row["flags"], 16) & LISTENS}
 
 
 def running() -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import math
 import struct
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,8 @@ from ina.extras import Missing, extra
 
 SYSTEM_FOLDERS = (Path("/usr/share/datasets/fashion-mnist"), Path("/usr/share/dataset-fashion-mnist"))
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+MOST_DIMS = 4  # of an IDX file: NumPy has no more than 32
 
 
 class DataError(RuntimeError):
@@ -41,15 +45,19 @@ def read_idx(path: Path) -> np.ndarray:
     try:
         raw = path.read_bytes()
         blob = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: {error}") from None
     if len(blob) < 4 or blob[:3] != b"\x00\x00\x08":
         raise DataError(f"{path}: not an IDX file of unsigned bytes (magic {blob[:4].hex()}, expected 000008..)")
     dims = blob[3]
+    if len(blob) < 4 + 4 * dims:
+        raise DataError(f"{path}: ends within its header of {dims} sizes")
     shape = struct.unpack(f">{dims}I", blob[4 : 4 + 4 * dims])
     data = np.frombuffer(blob, np.uint8, offset=4 + 4 * dims)
-    if data.size != int(np.prod(shape)):
+    if data.size != math.prod(shape):
         raise DataError(f"{path}: {data.size} bytes of data, but its header says {shape}")
+    if dims > MOST_DIMS:
+        raise DataError(f"{path}: {dims} dimensions, expected {MOST_DIMS} at most")
     return data.reshape(shape)
 
 

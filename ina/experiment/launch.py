@@ -208,7 +208,7 @@ def _condition(process: subprocess.Popen) -> str:
 def _status(pid: int) -> dict[str, str]:
     """/proc/<pid>/status; empty: there is no such process."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
         return {}
     return {key: value.strip() for key, _, value in (line.partition(":") for line in lines)}
