@@ -118,3 +118,18 @@ def test_layers_that_cannot_be_read_are_named(row, tmp_path: Path):
     path.write_bytes(b"name,elements,forward_ns,backward_ns\n" + row + b"\n")
     with pytest.raises(ConfigError, match=r"layers.csv:( not a text|2: .*expected)"):
         layers.read(path)
+
+
+@pytest.mark.parametrize(("name", "text"), [
+    ("config.json", '{"kind": "Training"}'), ("config.json", '{"kind": []}'), ("config.json", "{}"),
+    ("config.json", '{"kind": "training", "workers": "two"}'), ("config.json", '{"kind": "training", "colour": 1}'),
+    ("metrics.json", '{"schema": 2, "summary": {}, "comparison": {}, "runs": [], "finished": true}'),
+    ("metrics.json", '{"schema": 2, "summary": [], "comparison": {}, "finished": true}'),
+])  # fmt: skip
+def test_results_of_something_else_are_refused_by_name(name, text, tmp_path: Path):
+    right = {"config.json": '{"kind": "training"}', "environment.json": "{}",
+             "metrics.json": '{"schema": 2, "summary": [], "comparison": {}, "runs": [], "finished": true}'}  # fmt: skip
+    for file, content in {**right, name: text}.items():
+        (tmp_path / file).write_text(content)
+    with pytest.raises(record.ResultsError, match=f"{tmp_path}/{name}: "):
+        record.load(tmp_path)

@@ -549,6 +549,9 @@ def convert(kind: type[Keys], name: str, value: object, where: str, parse: bool 
 
 
 def from_dict(values: dict[str, object]) -> Keys:
-    """What ``as_dict`` made, also by way of JSON."""
-    kind = KINDS[values["kind"]]  # type: ignore[index]
+    """What ``as_dict`` made, also by way of JSON. Raises ConfigError."""
+    name = values.get("kind")
+    if not isinstance(name, str) or name not in KINDS:
+        raise ConfigError(f"config.json: kind = {name!r}: expected {' or '.join(map(repr, KINDS))}")
+    kind = KINDS[name]
     return kind(**{name: convert(kind, name, value, "config.json") for name, value in values.items()})

@@ -26,7 +26,7 @@ from pathlib import Path
 from ina import documents, manifest, paths
 from ina.compiler.build import source_hash
 from ina.compiler.preprocess import preprocess
-from ina.experiment.config import Keys, from_dict
+from ina.experiment.config import ConfigError, Keys, from_dict
 from ina.reasons import reason
 
 SCHEMA = 2
@@ -368,8 +368,14 @@ def load(path: Path) -> Result:
     metrics = read_json(path / "metrics.json")
     if metrics.get("schema") != SCHEMA:
         raise ResultsError(f"{path / 'metrics.json'}: schema {metrics.get('schema')!r}, expected {SCHEMA}: run it again")
-    config = from_dict(read_json(path / "config.json"))
+    try:
+        config = from_dict(read_json(path / "config.json"))
+    except ConfigError as error:  # which names config.json
+        raise ResultsError(f"{path}/{error}") from None
     environment = read_json(path / "environment.json")
+    for key, kind in (("summary", list), ("comparison", dict), ("runs", list)):
+        if not isinstance(metrics.get(key, kind()), kind):
+            raise ResultsError(f"{path / 'metrics.json'}: {key}: expected {'an object' if kind is dict else 'a list'}")
     try:
         return Result(path, config, environment, metrics["summary"], metrics["comparison"], metrics["runs"],
                       metrics["finished"])  # fmt: skip
