@@ -135,3 +135,33 @@ def state() -> tuple[Any, ...]:
             ours.check()
 
     return begin, StateError
+
+
+def answers() -> tuple[Any, ...]:
+    """What a worker is told by the switch process: answers and events.
+
+    what 1 | lines: what % 4: ping, admit, attach, poll; then each that is left is an event
+    """
+    from ina.control.channel import listen
+    from ina.control.client import Client, ControlError
+
+    name = f"ina-fuzz-{uuid.uuid4()}"
+    listener = listen(name)
+
+    def ask(data: bytes) -> None:
+        what, data = (data[0] % 4, data[1:]) if data else (3, b"")
+        client = Client(name, timeout=5, host="h1")
+        far, _ = listener.accept()
+        try:
+            far.sendall(data)
+            far.shutdown(socket.SHUT_WR)
+            calls = client.ping, lambda: client.admit("x", 1), lambda: client.attach("x", 0), client.poll
+            try:
+                calls[what]()
+            finally:
+                assert client.poll()
+        finally:
+            client.close()
+            far.close()
+
+    return ask, ControlError

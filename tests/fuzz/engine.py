@@ -18,7 +18,7 @@ from . import native
 from .registry import ROOT, Managed, Native, Target
 
 MEMORY = 2048  # MB resident
-PREPARING = 120  # seconds, before the first input
+PREPARING = 300  # seconds, before the first input: the machine may be busy
 WRITING = 30  # seconds, for the input that a target hangs at
 MERGING = 600  # seconds
 # Leaks of a fuzzed function are found, those of the interpreter around it are not ours.

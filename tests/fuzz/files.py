@@ -105,3 +105,62 @@ def settings() -> tuple[Any, ...]:
         settings.Settings.read()
 
     return _file("ina.toml", read), ValueError
+
+
+def mapping() -> tuple[Any, ...]:
+    """`ina p4 equal`'s mapping, on a program and itself."""
+    from v1_program import TABLE, check, source
+
+    from ina.compiler import p4info
+    from ina.equal import mapping
+    from ina.equal.shapes import Shapes
+
+    with tempfile.TemporaryDirectory() as folder:
+        cells = "counter(4, CounterType.packets) c; register<bit<8>>(4) r; "
+        text = source("t.apply(); c.count(0); r.write(0, 1);", ingress_locals=cells + TABLE % ("hdr.data.d: exact;", ""))
+        program = check(Path(folder), text)
+    info, shapes = p4info.build(program), Shapes(program)
+
+    def read(path: Path) -> None:
+        names = mapping.load(path)
+        names.names(info, info, shapes)
+        names.limits(shapes), names.ignored(shapes), names.any_order, names.digests
+        names.pairs("counters", info, info)
+        for which in ("both", "a", "b"):
+            names.entries(which)
+
+    return _file("map.toml", read), mapping.MappingError
+
+
+def idx() -> tuple[Any, ...]:
+    """Images or labels of a data set."""
+    from ina.experiment import data
+
+    return _file("train-images-idx3-ubyte", data.read_idx), data.DataError
+
+
+def results() -> tuple[Any, ...]:
+    """A results folder, as `ina experiment compare` reads it.
+
+    which 1 | file: which % 3: metrics.json, config.json, experiment.json; the others are right
+    """
+    from ina.experiment import compare
+    from ina.experiment.record import SCHEMA, ResultsError
+
+    folder = tempfile.TemporaryDirectory()
+    here = Path(folder.name)
+    right = {
+        "metrics.json": f'{{"schema": {SCHEMA}, "summary": [], "comparison": {{}}, "runs": [], "finished": true}}'.encode(),
+        "config.json": b'{"kind": "training"}',
+        "environment.json": b"{}",
+    }
+
+    def read(data: bytes) -> None:
+        assert folder
+        which = ("metrics.json", "config.json", "experiment.json")[data[0] % 3 if data else 0]
+        (here / "experiment.json").unlink(missing_ok=True)
+        for name, content in {**right, which: data[1:]}.items():
+            (here / name).write_bytes(content)
+        compare.grouped(compare.points(here))
+
+    return read, ResultsError

@@ -145,6 +145,26 @@ MANAGED = (
     Managed(
         "experiment", "experiments and sweeps in TOML", "files", "experiment", (*CONFIG, "ina.experiment.plan"), longest=1000
     ),
+    Managed("control-answers", "what the switch process tells a worker", "control", "answers", ("ina.control.client", *CONTROL)),
+    Managed(
+        "device-config",
+        "P4Runtime's device configurations",
+        "rpc",
+        "device_config",
+        ("ina.p4runtime.pipeline", "ina.documents"),
+        needs=("cc", "p4runtime"),
+    ),
+    Managed("bfrt-json", "tables that a BFRuntime server says it has", "rpc", "bfrt_json", ("ina.bfrt.info", "ina.documents")),
+    Managed("mapping", "mappings of `ina p4 equal`", "files", "mapping", ("ina.equal.mapping", "ina.documents"), longest=1000),
+    Managed("idx", "images and labels of data sets", "files", "idx", ("ina.experiment.data",)),
+    Managed(
+        "results",
+        "results folders",
+        "files",
+        "results",
+        ("ina.experiment.record", "ina.experiment.compare", *CONFIG),
+        longest=1500,
+    ),
     Managed("state", "a controller's state file", "control", "state", CONTROL, longest=3000),
     Managed(
         "chakra",

@@ -129,3 +129,29 @@ def bfrt() -> tuple[Any, ...]:
         _call(method, request, ours)
 
     return call, DecodeError
+
+
+def bfrt_json() -> tuple[Any, ...]:
+    """The bfrt.json that a switch sends to a client: the program's, then the fixed tables'."""
+    from ina.bfrt.info import Info
+    from ina.switch.p4info import EntityError
+
+    def read(data: bytes) -> None:
+        for parts in ((data, None), (b"{}", data)):
+            info = Info(*parts)
+            for table in info.tables.values():
+                assert info.table(table.name).name == table.name
+
+    return read, EntityError
+
+
+def device_config() -> tuple[Any, ...]:
+    """P4Runtime's p4_device_config, up to the program that would be compiled (target p4-source)."""
+    from ina.p4runtime import pipeline
+    from ina.switch import EntityError
+
+    def compiled(source: str, name: str, defines: dict[str, str]) -> None:
+        assert isinstance(source, str) and isinstance(name, str) and isinstance(defines, dict)
+
+    pipeline._sent = compiled  # type: ignore[assignment]
+    return lambda data: pipeline._program(data, {}), EntityError

@@ -134,6 +134,18 @@ def state() -> Iterator[bytes]:
         yield path.read_bytes()
 
 
+def control_answers() -> Iterator[bytes]:
+    yield b'\0{"ok":true,"pid":1}\n'
+    yield b'\1{"event":"left","worker":1}\n{"ok":true,"slots":4}\n'
+    yield b'\1{"ok":false,"code":"full","error":"no slots"}\n'
+    address = '["02:00:00:00:00:01","10.0.0.1",5]'
+    attached = f'{{"ok":true,"worker":0,"workers":1,"number":0,"incarnation":1,"life":1,"slots":4,"values":32,"protocol":"atp",' \
+               f'"address":{address},"switch":{address},"outlives":false,"moves":false,"port":{{"kind":"udp"}}}}\n'  # fmt: skip
+    yield b"\2" + attached.encode()
+    yield b'\3{"event":"moved","incarnation":2,"reason":"x"}\n{"event":"failed","reason":"worker 1 is gone"}\n'
+    yield b'\3{"event":"refused","code":"denied","reason":"no"}\n'
+
+
 # ---- messages of RPCs
 
 
@@ -224,7 +236,47 @@ def bfrt() -> Iterator[bytes]:
     yield b"\3" + bfrt.GetForwardingPipelineConfigRequest().SerializeToString()
 
 
+def device_config() -> Iterator[bytes]:
+    yield b'{"source": "#include <core.p4>", "defines": {"N": "1"}, "name": "program.p4"}'
+    yield b'{"compiled": "0123"}'
+    yield b"#include <v1model.p4>\n"
+    yield b"\x7fELF\1\2"
+
+
+def bfrt_json() -> Iterator[bytes]:
+    key = '{"id": 1, "name": "k", "match_type": "Exact", "type": {"type": "bytes", "width": 9}}'
+    data = '{"singleton": {"id": 2, "name": "v", "repeated": true, "type": {"type": "uint64"}}, "mandatory": true}'
+    action = '{"id": 3, "name": "a", "data": [{"id": 1, "name": "p", "type": {"type": "bool"}}]}'
+    tables = f'{{"id": 4, "name": "pipe.t", "table_type": "Register", "size": 8, "key": [{key}], "data": [{data}], ' \
+             f'"action_specs": [{action}], "attributes": [], "depends_on": []}}'  # fmt: skip
+    yield f'{{"tables": [{tables}]}}'.encode()
+    yield b'{"learn_filters": [{"id": 1, "name": "d", "fields": [{"id": 1, "name": "f", "type": {"type": "bool"}}]}]}'
+    data = '{"oneof": [{"id": 1, "name": "c", "container": []}]}'
+    yield f'{{"tables": [{{"id": 1, "name": "t", "table_type": "x", "key": [], "data": [{data}]}}]}}'.encode()
+
+
 # ---- files
+
+
+def mapping() -> Iterator[bytes]:
+    yield b'[headers]\n"hdr.data" = "hdr.data"\n[ports]\n"1" = 2\n[packets]\nlargest = { "hdr.data.a" = 7 }\nwhole = true\n'
+    yield b'[tables]\n"I.t" = { table = "I.t", keys = { "hdr.data.d" = "hdr.data.d" }, actions = { NoAction = "NoAction" } }\n'
+    yield b'[counters]\n"I.c" = "I.c"\n[registers]\n"r" = "r"\n'
+    yield b'[differences]\nignore = ["hdr.data.b"]\norder = "any"\ndigests = false\n'
+    yield b'[entries]\nboth = "jobs.stf"\na = "a.stf"\n'
+
+
+def idx() -> Iterator[bytes]:
+    import gzip
+
+    labels = b"\0\0\x08\1\0\0\0\3abc"
+    yield from (labels, gzip.compress(labels, mtime=0), b"\0\0\x08\3" + struct.pack(">3I", 1, 2, 2) + b"abcd", b"\0\0\x08\xff")
+
+
+def results() -> Iterator[bytes]:
+    yield b'\0{"schema": 2, "summary": [{"backend": "ina"}], "comparison": {}, "runs": [{}], "finished": true}'
+    yield b'\1{"kind": "training", "workers": 4}'
+    yield b'\2{"points": [{"folder": "a"}, {"folder": "."}]}'
 
 
 def experiment() -> Iterator[bytes]:
