@@ -27,7 +27,7 @@ $(error make: the checkout is incomplete, or there is no $(PYTHON); see above)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help build run experiment experiments figures test conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak lint clean data mininet tofino
+.PHONY: help build run experiment experiments figures test conformance fuzz fuzz-coverage bench bench-dpdk dpdk simulate soak check clean data mininet tofino
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1#/' | awk -F'#' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -80,8 +80,8 @@ bench-dpdk: dpdk ## measure workers and switch over DPDK on two cores, without a
 	@.ci/system testpmd
 	@$(RUN) -m bench dpdk $(ARGS)
 
-lint: $(VENV)/tested-with ## check the Python style
-	@$(VENV)/bin/ruff check .
+check: $(VENV)/built $(VENV)/tested-with ## check without running tests: style, types, C warnings, spelling, links: ARGS="types c"
+	@.ci/check $(RUN) $(ARGS)
 
 clean: ## remove the virtual environment and everything built
 	rm -rf $(VENV) build *.egg-info ina/_native*.so ina/_native.c .pytest_cache .hypothesis .ruff_cache

@@ -66,7 +66,7 @@ DATA = {
     "experiments": ("*.toml", "scale/*.toml"),
     "workloads": ("*.csv",),
 }
-BESIDE = {"ina/compiler": ("*.h", "p4include/*.p4"), "ina/switch": ("*.h",)}
+BESIDE = {"ina": ("py.typed",), "ina/compiler": ("*.h", "p4include/*.p4"), "ina/switch": ("*.h",)}
 
 
 class Incomplete(FileNotFoundError):
@@ -95,7 +95,7 @@ def listed(patterns: Iterable[str], package: Path = PACKAGE) -> list[Path]:
         matched = sorted(path for path in folder(top, package).glob(rest) if not path.name.startswith("_native."))
         if not matched:
             raise Incomplete(f"{folder(top, package)}: expected {rest} there, found none: the sources are incomplete")
-        if empty := [path for path in matched if not path.stat().st_size and path.name != "__init__.py"]:
+        if empty := [path for path in matched if not path.stat().st_size and path.name not in ("__init__.py", "py.typed")]:
             raise Incomplete(f"{empty[0]} is empty: the sources are incomplete")
         found += matched
     return found
