@@ -193,9 +193,9 @@ def test_headers_that_the_compiled_part_was_not_made_with_are_refused(tmp_path, 
     """A worker compiled with them would have other structures than the part that calls it: also where it was cached before."""
     own()
     checkout = tmp_path / "checkout"
-    (checkout / "p4").mkdir(parents=True)
-    shutil.copytree(ROOT / "host", checkout / "host")
-    monkeypatch.setattr(paths, "root", lambda: checkout)
+    for folder in ("host", "p4"):
+        shutil.copytree(ROOT / folder, checkout / folder)
+    monkeypatch.setattr(paths, "PACKAGE", checkout / "ina")
     own()  # the same headers elsewhere
     header = checkout / "host" / "protocol.h"
     header.write_text(header.read_text().replace("uint32_t job; ", "uint64_t more; uint32_t job; "))
