@@ -1,8 +1,8 @@
 """The syntax tree of P4_16 (v1.2.5, grammar of appendix H) and what the checker leaves on it.
 
 The parser fills the fields of the constructors. The checker fills those marked `field(init=False)`; until then they
-are None or empty. Nodes compare by identity. Back ends (interpreter, lowering, P4Info) read a *checked* tree, which
-keeps these promises:
+are UNCHECKED (types), None, empty or not there. Nodes compare by identity. Back ends (interpreter, lowering, P4Info)
+read a *checked* tree, which keeps these promises:
 
 **Expressions**
 - `e.type`: a `types.Type`, typedefs followed, widths known. InfIntType remains only on sub-expressions whose enclosing
@@ -78,7 +78,7 @@ keeps these promises:
   control/parser resolve to `Param`s for both `apply` and constructor parameters (`Param.is_ctor`); constructor
   parameters have no `const`: their values are in the Instance.
 - `Transition.target`/`SelectCase.target`: ParserState, or None with `target_name` 'accept' or 'reject'.
-- `TableDecl`: `keys`, `actions`, `default_action` (never None: NoAction if not given), `const_default`, `entries`
+- `TableDecl`: `keys`, `actions`, `default_action` (`default_ref`, or NoAction if not given), `const_default`, `entries`
   (`const_entries`), `size` (int, or None where not given or built from
   constructor parameters: then `size_expr`), `properties` (every other one: Property by name, `value` checked).
   `ActionRef.decl` is the ActionDecl, `args` one expression per parameter of the action: in `actions` None for the
@@ -91,7 +91,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.compiler.errors import Span
-from ina.compiler.types import Parameter, Type
+from ina.compiler.types import UNCHECKED, Parameter, RecordType, Type
 
 MAX_DEPTH = 2000
 """Deepest nesting of expressions and statements that the parser lets through (operator chains count): a recursive
@@ -104,8 +104,7 @@ class Node:
     span: Span
 
 
-# --- annotations
-# ---------------------------------------------------------------------------------------------------------
+# --- annotations ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -130,15 +129,14 @@ class Annotation(Node):
         return None
 
 
-# --- types as written
-# ----------------------------------------------------------------------------------------------------
+# --- types as written -------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
 class TypeRef(Node):
     """`resolved` is the semantic type."""
 
-    resolved: Type | None = field(default=None, init=False, repr=False)
+    resolved: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -175,13 +173,12 @@ class ListTypeRef(TypeRef):
     element: TypeRef
 
 
-# --- expressions
-# ---------------------------------------------------------------------------------------------------------
+# --- expressions ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
 class Expr(Node):
-    type: Type | None = field(default=None, init=False, repr=False)
+    type: Type = field(default=UNCHECKED, init=False, repr=False)
     const: Any = field(default=None, init=False, repr=False)
 
 
@@ -346,9 +343,20 @@ class Call(Expr):
     args: list[Expr | None] = field(default_factory=list, init=False, repr=False)
     type_bindings: dict[str, Type] = field(default_factory=dict, init=False, repr=False)
 
+    @property
+    def on(self) -> Expr:
+        """The receiver of a call that has one."""
+        assert self.receiver is not None
+        return self.receiver
 
-# --- statements
-# ----------------------------------------------------------------------------------------------------------
+    def given(self, i: int) -> Expr:
+        """The argument of parameter `i`, where the callee lets nobody leave it out or write `_`."""
+        arg = self.args[i]
+        assert arg is not None
+        return arg
+
+
+# --- statements -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -442,8 +450,7 @@ class Exit(Statement):
     pass
 
 
-# --- declarations
-# --------------------------------------------------------------------------------------------------------
+# --- declarations -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -464,26 +471,33 @@ class Declaration(Node):
 
 
 @dataclass(eq=False, slots=True)
+class TypeDeclaration(Declaration):
+    """Declares a type. `type` is None while the declaration is not checked, and of generic records."""
+
+    type: Type | None = field(default=None, init=False, repr=False)
+
+
+@dataclass(eq=False, slots=True)
 class Param(Declaration):
     direction: str
     type_ref: TypeRef
     default: Expr | None = None
     is_ctor: bool = False
-    type: Type | None = field(default=None, init=False, repr=False)
+    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
 class VarDecl(Declaration):
     type_ref: TypeRef
     init: Expr | None
-    type: Type | None = field(default=None, init=False, repr=False)
+    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
 class ConstDecl(Declaration):
     type_ref: TypeRef
     value: Expr
-    type: Type | None = field(default=None, init=False, repr=False)
+    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -496,7 +510,7 @@ class Instantiation(Declaration):
     type_ref: TypeRef
     arguments: list[Argument]
     body: list[Node] | None = None
-    type: Type | None = field(default=None, init=False, repr=False)
+    type: Type = field(default=UNCHECKED, init=False, repr=False)
     params: list[Parameter] = field(default_factory=list, init=False, repr=False)
     args: list[Expr | None] = field(default_factory=list, init=False, repr=False)
 
@@ -515,7 +529,7 @@ class FunctionDecl(Declaration):
     type_params: list[Name]
     params: list[Param]
     body: Block
-    return_type: Type | None = field(default=None, init=False, repr=False)
+    return_type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -523,7 +537,7 @@ class ExternFunctionDecl(Declaration):
     return_ref: TypeRef
     type_params: list[Name]
     params: list[Param]
-    return_type: Type | None = field(default=None, init=False, repr=False)
+    return_type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -537,10 +551,9 @@ class ExternMethod(Declaration):
 
 
 @dataclass(eq=False, slots=True)
-class ExternDecl(Declaration):
+class ExternDecl(TypeDeclaration):
     type_params: list[Name]
     methods: list[ExternMethod]
-    type: Type | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -549,13 +562,12 @@ class StructField(Declaration):
 
 
 @dataclass(eq=False, slots=True)
-class RecordDecl(Declaration):
+class RecordDecl(TypeDeclaration):
     """`kind`: "struct", "header" or "header_union". `type` is None while the declaration is generic."""
 
     kind: str
     type_params: list[Name]
     fields: list[StructField]
-    type: Type | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -564,12 +576,11 @@ class EnumMember(Declaration):
 
 
 @dataclass(eq=False, slots=True)
-class EnumDecl(Declaration):
+class EnumDecl(TypeDeclaration):
     """Serialisable when `underlying` is not None."""
 
     underlying: TypeRef | None
     members: list[EnumMember]
-    type: Type | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -583,12 +594,11 @@ class MatchKindDecl(Node):
 
 
 @dataclass(eq=False, slots=True)
-class TypedefDecl(Declaration):
+class TypedefDecl(TypeDeclaration):
     """`typedef` or, when `is_new`, `type`. The aliased type is a TypeRef or an inline RecordDecl/EnumDecl."""
 
     target: TypeRef | RecordDecl | EnumDecl
     is_new: bool = False
-    type: Type | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -597,20 +607,18 @@ class ValueSetDecl(Declaration):
 
     element_ref: TypeRef
     size: Expr
-    type: Type | None = field(default=None, init=False, repr=False)
+    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
-# --- parsers
-# -------------------------------------------------------------------------------------------------------------
+# --- parsers ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
-class ParserTypeDecl(Declaration):
+class ParserTypeDecl(TypeDeclaration):
     """`parser P<H>(packet_in p, out H h);`: a type without a body"""
 
     type_params: list[Name]
     params: list[Param]
-    type: Type | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -633,6 +641,11 @@ class Transition(Node):
     cases: list[SelectCase] = field(default_factory=list)
     target: ParserState | None = field(default=None, init=False, repr=False)
 
+    @property
+    def ways(self) -> list[SelectCase] | list[Transition]:
+        """What has a target: the cases of a select, or the direct transition."""
+        return self.cases or [self]
+
 
 @dataclass(eq=False, slots=True)
 class ParserState(Declaration):
@@ -643,29 +656,26 @@ class ParserState(Declaration):
 
 
 @dataclass(eq=False, slots=True)
-class ParserDecl(Declaration):
+class ParserDecl(TypeDeclaration):
     type_params: list[Name]
     params: list[Param]
     ctor_params: list[Param]
     locals: list[Node]
     state_list: list[ParserState]
     states: dict[str, ParserState] = field(default_factory=dict, init=False, repr=False)
-    type: Type | None = field(default=None, init=False, repr=False)
 
 
-# --- controls and tables
-# -------------------------------------------------------------------------------------------------
+# --- controls and tables ----------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
-class ControlTypeDecl(Declaration):
+class ControlTypeDecl(TypeDeclaration):
     type_params: list[Name]
     params: list[Param]
-    type: Type | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
-class ControlDecl(Declaration):
+class ControlDecl(TypeDeclaration):
     """`locals`: ConstDecl, VarDecl, Instantiation, ActionDecl, TableDecl in order. `body` is the apply block."""
 
     type_params: list[Name]
@@ -673,7 +683,6 @@ class ControlDecl(Declaration):
     ctor_params: list[Param]
     locals: list[Node]
     body: Block
-    type: Type | None = field(default=None, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
@@ -702,7 +711,7 @@ class ActionRef(Node):
     arguments: list[Argument] | None
     absolute: bool = False
     annotations: list[Annotation] = field(default_factory=list)
-    decl: ActionDecl | None = field(default=None, init=False, repr=False)
+    decl: ActionDecl = field(init=False, repr=False)
     params: list[Parameter] = field(default_factory=list, init=False, repr=False)
     args: list[Expr | None] = field(default_factory=list, init=False, repr=False)
 
@@ -740,23 +749,22 @@ class TableDecl(Declaration):
     actions: list[ActionRef] = field(default_factory=list)
     entries: list[TableEntry] = field(default_factory=list)
     const_entries: bool = False
-    default_action: ActionRef | None = None
+    default_ref: ActionRef | None = None
     const_default: bool = False
     size_expr: Expr | None = None
     properties: dict[str, Property] = field(default_factory=dict)
+    default_action: ActionRef = field(init=False, repr=False)
     size: int | None = field(default=None, init=False)
-    type: Type | None = field(default=None, init=False, repr=False)
+    type: Type = field(default=UNCHECKED, init=False, repr=False)
 
 
 @dataclass(eq=False, slots=True)
-class PackageDecl(Declaration):
+class PackageDecl(TypeDeclaration):
     type_params: list[Name]
     params: list[Param]
-    type: Type | None = field(default=None, init=False, repr=False)
 
 
-# --- programs
-# ------------------------------------------------------------------------------------------------------------
+# --- programs ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(eq=False, slots=True)
@@ -771,13 +779,14 @@ def _key_text(expr: Expr) -> str:
     """`source_text`, but fields by their `@name`; one that begins with a dot stands for all before it, as p4c has it."""
     match expr:
         case Member(kind="field"):
-            found = expr.base.type.fields.get(expr.member)
+            t = expr.base.type
+            found = t.fields.get(expr.member) if isinstance(t, RecordType) else None
             name = expr.member if found is None or found.decl is None else found.decl.cp_name
             return name[1:] if name.startswith(".") else f"{_key_text(expr.base)}.{name}"
         case Index(base=Member()) if isinstance(expr.index.const, int):
             return f"{_key_text(expr.base)}[{expr.index.const}]"
-        case Call(callee=Member(member="isValid")):
-            return f"{_key_text(expr.callee.base)}.$valid$"
+        case Call(callee=Member(member="isValid", base=header)):
+            return f"{_key_text(header)}.$valid$"
         case _:
             return source_text(expr)
 
@@ -808,8 +817,8 @@ def source_text(expr: Expr) -> str:
             return f"{source_text(expr.value)} &&& {source_text(expr.mask)}"
         case Cast():
             return source_text(expr.operand)
-        case Call(callee=Member(member="isValid")):  # p4c's name for it, which its P4Runtime clients know
-            return f"{source_text(expr.callee.base)}.$valid$"
+        case Call(callee=Member(member="isValid", base=header)):  # p4c's name for it, which its P4Runtime clients know
+            return f"{source_text(header)}.$valid$"
         case Range():
             return f"{source_text(expr.lo)} .. {source_text(expr.hi)}"
         case Ternary():

@@ -46,9 +46,7 @@ class ProgramChecker(BlockChecker):
         named = {
             d.name: d.type
             for d in declarations
-            if isinstance(d, ast.Declaration)
-            and isinstance(getattr(d, "type", None), types.Type)
-            and not isinstance(d, _VALUES)
+            if isinstance(d, ast.TypeDeclaration) and d.type is not None
         }
         checked = CheckedProgram(
             program.filename,
@@ -172,7 +170,7 @@ class ProgramChecker(BlockChecker):
                     returns = types.VOID if method.return_ref is None else self.resolve(method.return_ref)
                     params = self.parameters(method.params)
                     signature = Signature(method.name, variables, params, returns, method, method.abstract)
-                    if isinstance(returns, types.InfIntType):
+                    if method.return_ref is not None and isinstance(returns, types.InfIntType):
                         self.fail(method.return_ref.span, f"method '{method.name}' cannot return int: it has no width")
                     others = made.ctors if method.return_ref is None else made.methods.get(method.name, [])
                     for other in others:
@@ -230,8 +228,6 @@ class ProgramChecker(BlockChecker):
     def misplaced(self, d: ast.Node) -> None:
         self.fail(d.span, "a value_set can only be declared in a parser")
 
-
-_VALUES = (ast.ConstDecl, ast.Instantiation, ast.ActionDecl, ast.FunctionDecl)
 
 _CHECKS: dict[type, Callable[[Any, Any], None]] = {
     ast.RecordDecl: ProgramChecker.record_declaration,

@@ -134,7 +134,7 @@ class BlockChecker(TableChecker):
             reached.add(state)
             if state.transition is None:
                 return
-            for way in state.transition.cases or [state.transition]:
+            for way in state.transition.ways:
                 if way.target is None:  # accept or reject, or an error that was told
                     return
                 waiting.append(way.target)

@@ -23,7 +23,7 @@ class CallChecker(ExpressionChecker):
     def __init__(self) -> None:
         super().__init__()
         self.signatures: dict[Any, Signature] = {}
-        self.specialised_functions: dict[tuple[Any, ...], ast.FunctionDecl] = {}
+        self.specialised_functions: dict[tuple[ast.FunctionDecl, tuple[Type, ...]], ast.FunctionDecl] = {}
         self.templates: dict[ast.FunctionDecl, ast.FunctionDecl] = {}
         """Generic functions as parsed: a checked tree refers to types and declarations that must not be copied."""
         self.new_functions: list[ast.FunctionDecl] = []
@@ -69,7 +69,7 @@ class CallChecker(ExpressionChecker):
     # --- calls
 
     def call(self, e: ast.Call) -> ast.Expr:
-        if isinstance(e.callee, ast.Member) and e.callee.type is None:
+        if isinstance(e.callee, ast.Member) and isinstance(e.callee.type, types.Unchecked):
             e.callee = callee = self.member(e.callee, called=True)
         else:
             e.callee = callee = self.expression(e.callee)
@@ -153,16 +153,14 @@ class CallChecker(ExpressionChecker):
     def _check_call(self, e: ast.Call) -> None:
         """What holds for particular callees beyond their signatures."""
         if e.kind == "header_method" and e.method != "isValid":
-            assert e.receiver is not None
-            self.require_lvalue(e.receiver, f"{e.method}()")
+            self.require_lvalue(e.on, f"{e.method}()")
         elif e.kind == "stack_method":
-            assert e.receiver is not None and e.args[0] is not None
-            self.require_lvalue(e.receiver, "pushed and popped")
-            if e.args[0].const is None or e.args[0].const < 0:
-                self.fail(e.args[0].span, f"{e.method} needs a count that is a positive constant")
+            self.require_lvalue(e.on, "pushed and popped")
+            count = e.given(0)
+            if count.const is None or count.const < 0:
+                self.fail(count.span, f"{e.method} needs a count that is a positive constant")
         elif e.kind == "size_method":
-            assert e.receiver is not None
-            t = e.receiver.type.type if isinstance(e.receiver.type, types.MetaType) else e.receiver.type
+            t = e.on.type.type if isinstance(e.on.type, types.MetaType) else e.on.type
             bits = size_in_bits(t, largest=e.method.startswith("max"))
             if bits is None:
                 self.fail(e.span, f"type {t} has no size in bits")
@@ -170,14 +168,13 @@ class CallChecker(ExpressionChecker):
         elif e.kind == "packet_in":
             self._check_packet_in(e)
         elif e.kind == "packet_out":
-            t = types.strip_new(e.type_bindings["T"]) if "T" in e.type_bindings else None
-            if isinstance(t, types.Type) and not isinstance(
-                t, (types.RecordType, types.StackType, types.TupleType, TypeVar)
+            emitted = types.strip_new(e.type_bindings["T"]) if "T" in e.type_bindings else None
+            if emitted is not None and not isinstance(
+                emitted, (types.RecordType, types.StackType, types.TupleType, TypeVar)
             ):
-                self.fail(e.span, f"only headers, and stacks, unions and structs of them can be emitted, not {t}")
+                self.fail(e.span, f"only headers, and stacks, unions and structs of them can be emitted, not {emitted}")
         elif e.kind == "extern_function" and e.decl.name == "static_assert":
-            condition = e.args[0]
-            assert condition is not None
+            condition = e.given(0)
             if condition.const is False:
                 message = e.args[1].const if len(e.args) > 1 and e.args[1] is not None else ""
                 self.fail(e.span, f"static assertion failed{': ' if message else ''}{message}")
@@ -274,11 +271,11 @@ class CallChecker(ExpressionChecker):
             self.fail(span, f"cannot infer type parameter {', '.join(unbound)} of '{signature.name}'", notes)
         e.params = self.substitute_params(params, bindings) if bindings else params
         e.args = [self._bind_one(p, a, directionless_may_vary) for p, a in zip(e.params, given, strict=True)]
-        for p, bound, argument in zip(params, e.params, given, strict=True):
+        for p, bound, written in zip(params, e.params, given, strict=True):
             if p.direction and isinstance(p.type, TypeVar) and isinstance(bound.type, (types.InfIntType, types.StringType)):
                 what = "a string cannot be" if isinstance(bound.type, types.StringType) else "no width is known for"
                 hint = ["write it with its width, as in 8w1"] if isinstance(bound.type, types.InfIntType) else []
-                place = argument.span if argument is not None else span
+                place = written.span if written is not None else span
                 self.fail(place, f"{what} the argument for '{p.direction}' parameter '{p.name}'", hint)
         return bindings
 
@@ -311,7 +308,7 @@ class CallChecker(ExpressionChecker):
             bindings = {v: v if isinstance(t, types.AnyType) else t for v, t in bindings.items()}
         for p, argument in zip(signature.params, given, strict=True):
             value = argument.value if argument is not None else p.decl.default if p.decl is not None else None
-            if value is None or value.type is None:
+            if value is None or isinstance(value.type, types.Unchecked):
                 continue
             if not self.unify(p.type, value.type, bindings):
                 wanted = self.substitute(p.type, bindings)

@@ -235,8 +235,8 @@ class ConversionChecker(TypeChecker):
                 if not self.converts(value, plain.fields[name].type):
                     self._explain(value, plain.fields[name].type, f"value for '{name}' of {t}")
             missing = [name for name in plain.fields if name not in dict(e.fields)]
-            notes = ["end the list with '...' to leave them at their default values"]
-            self.fail(e.span, f"no value for {', '.join(missing)} of {t}", notes)
+            hint = "end the list with '...' to leave them at their default values"
+            self.fail(e.span, f"no value for {', '.join(missing)} of {t}", [hint])
         hints: list[Note | str] = []
         if isinstance(t, types.CallableType):
             reason = self.callable_mismatch(s, t)
@@ -313,7 +313,6 @@ class ConversionChecker(TypeChecker):
             checked = self.value(value)
             if name in anonymous.fields:
                 self.fail(value.span, f"field '{name}' appears twice in this initialiser")
-            assert checked.type is not None
             anonymous.fields[name] = types.Field(name, checked.type)
             fields.append((name, checked))
         e.fields, e.type = fields, anonymous

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from ina.compiler import ast, types
 from ina.compiler.check_const import fold_slice, wrap
@@ -32,7 +32,7 @@ def member_span(e: ast.Member) -> Span:
 
 class ExpressionChecker(OperatorChecker):
     def expression(self, e: ast.Expr) -> ast.Expr:
-        if e.type is not None:
+        if not isinstance(e.type, types.Unchecked):
             return e
         return _CHECKS[type(e)](self, e)
 
@@ -110,7 +110,7 @@ class ExpressionChecker(OperatorChecker):
             e.type = decl
         else:
             e.type = types.MetaType(self.named_type(decl, (), e.span, e.name, bare=True))
-        if e.type is None:
+        if isinstance(e.type, types.Unchecked):
             raise Cascade(e.span, f"the declaration of '{e.name}' has an error", [Note("declared here", decl.span)])
         return e
 
@@ -135,13 +135,11 @@ class ExpressionChecker(OperatorChecker):
         """`called`: it stands before `(`, so that a method goes before a field of its name."""
         e.base = self.expression(e.base)
         t = e.base.type
-        assert t is not None
         if isinstance(t, types.MetaType):
             return self._type_member(e, t.type)
         t = types.strip_new(t)
-        is_field = isinstance(t, types.RecordType) and e.member in t.fields
-        if is_field and not (called and self.method_type(e, t)):
-            field = t.fields[e.member]
+        field = t.fields.get(e.member) if isinstance(t, types.RecordType) else None
+        if field is not None and not (called and self.method_type(e, t)):
             e.kind, e.type = "field", field.type
             if isinstance(e.base.const, dict):
                 e.const = e.base.const.get(e.member)
@@ -161,7 +159,7 @@ class ExpressionChecker(OperatorChecker):
     @abstractmethod
     def method_type(self, e: ast.Member, t: Type) -> Type | None: ...
 
-    def _no_member(self, e: ast.Member, t: Type) -> None:
+    def _no_member(self, e: ast.Member, t: Type) -> NoReturn:
         span, base = member_span(e), ast.source_text(e.base)
         if isinstance(t, types.RecordType):
             names = list(t.fields)
@@ -304,8 +302,9 @@ class ExpressionChecker(OperatorChecker):
                 self.warn(e.span, "this range is empty")
             return e
         if isinstance(e, ast.ListExpr):
-            if isinstance(types.strip_new(t), (types.TupleType, types.RecordType)):
-                return self._tuple_keyset(e, types.strip_new(t))
+            plain = types.strip_new(t)
+            if isinstance(plain, (types.TupleType, types.RecordType)):
+                return self._tuple_keyset(e, plain)
             if len(e.items) == 1:
                 return self.keyset(e.items[0], t)
             self.fail(e.span, f"{len(e.items)} values for a key of type {t}")
@@ -324,7 +323,7 @@ class ExpressionChecker(OperatorChecker):
             self.fail(e.span, f"masks and ranges need a key of bits, not {t}")
         return self.coerce(checked, t if checked.type == t else bits)
 
-    def _tuple_keyset(self, e: ast.ListExpr, t: Type) -> ast.Expr:
+    def _tuple_keyset(self, e: ast.ListExpr, t: types.TupleType | types.RecordType) -> ast.Expr:
         parts = t.elements if isinstance(t, types.TupleType) else tuple(f.type for f in t.fields.values())
         if len(parts) != len(e.items):
             self.fail(e.span, f"{len(e.items)} values for {t}, which has {len(parts)}")

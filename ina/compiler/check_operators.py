@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from ina.compiler import ast, types
 from ina.compiler.check_const import fold_binary, fold_concat, fold_unary
 from ina.compiler.check_conversions import ConversionChecker
@@ -80,7 +82,7 @@ class OperatorChecker(ConversionChecker):
             self.fail(e.right.span, "division by zero")
         return e
 
-    def _operands(self, e: ast.Binary, why: str) -> None:
+    def _operands(self, e: ast.Binary, why: str) -> NoReturn:
         self.fail(e.span, f"operands of '{e.op}' {why}: {e.left.type} and {e.right.type}")
 
     def _balance_integers(self, e: ast.Binary) -> None:
@@ -109,7 +111,6 @@ class OperatorChecker(ConversionChecker):
 
     def _balance_equality(self, e: ast.Binary) -> None:
         left, right = e.left.type, e.right.type
-        assert left is not None and right is not None
         for side, other in ((e.left, right), (e.right, left)):
             if isinstance(side, ast.InvalidHeader) and not isinstance(
                 types.strip_new(other), (types.HeaderType, types.UnionType)
@@ -169,16 +170,15 @@ class OperatorChecker(ConversionChecker):
                 self.fail(side.span, "'++' needs operands with a width: write the literal as in 8w1")
         if not isinstance(left, BitType) or not isinstance(right, BitType):
             self._operands(e, "must be bits or strings")
-        e.type = BitType(left.width + right.width, left.signed)
+        e.type = t = BitType(left.width + right.width, left.signed)
         if e.left.const is not None and e.right.const is not None:
-            e.const = fold_concat(e.left.const, left.width, e.right.const, right.width, e.type)
+            e.const = fold_concat(e.left.const, left.width, e.right.const, right.width, t)
         return e
 
     def ternary(self, e: ast.Ternary) -> ast.Expr:
         e.condition = self.condition(e.condition)
         e.then, e.otherwise = self.value(e.then), self.value(e.otherwise)
         then, otherwise = e.then.type, e.otherwise.type
-        assert then is not None and otherwise is not None
         if then != otherwise or _is_anonymous(then):
             if self.converts(e.otherwise, then) and not isinstance(then, types.InfIntType):
                 e.otherwise = self.coerce(e.otherwise, then)

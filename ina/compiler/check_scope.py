@@ -52,7 +52,7 @@ class Scope:
         return names
 
 
-def span_of(decl: Any) -> Span:
+def span_of(decl: object) -> Span:
     if isinstance(decl, list):
         decl = decl[0]
     return decl.span if isinstance(decl, ast.Node) else NO_SPAN

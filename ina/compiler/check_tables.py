@@ -103,7 +103,7 @@ class TableChecker(StatementChecker):
     def _applied_action(self, table: ast.TableDecl, ref: ast.ActionRef, where: str) -> None:
         """In `default_action` and `entries`: all arguments."""
         decl = self._find_action(ref)
-        listed = next((a for a in table.actions if a.decl is decl), None)
+        listed = next((a for a in table.actions if getattr(a, "decl", None) is decl), None)
         if listed is None:
             names = [a.name for a in table.actions]
             self.fail(
@@ -136,8 +136,9 @@ class TableChecker(StatementChecker):
         ref.params = signature.params
 
     def _default_action(self, table: ast.TableDecl) -> None:
-        if table.default_action is not None:
-            self._applied_action(table, table.default_action, "default_action")
+        if table.default_ref is not None:
+            table.default_action = table.default_ref
+            self._applied_action(table, table.default_ref, "default_action")
             return
         nothing = self.globals.lookup("NoAction")
         if not isinstance(nothing, ast.ActionDecl):
@@ -168,7 +169,7 @@ class TableChecker(StatementChecker):
             )
         for i, (key, expr) in enumerate(zip(table.keys, entry.keys, strict=True)):
             t = key.expr.type
-            if t is None:
+            if isinstance(t, types.Unchecked):
                 continue  # the key had an error
             entry.keys[i] = checked = self.keyset(expr, t)
             self._check_match(key.match_kind, checked, t)

@@ -44,7 +44,8 @@ class TypeChecker(ABC):
         self.reported: set[tuple[str, int, str]] = set()
         self.error_members: list[str] = []
         self.match_kinds: list[str] = []
-        self.specialised: dict[tuple[Any, ...], Type] = {}
+        self.records: dict[tuple[ast.RecordDecl, tuple[Type, ...]], types.RecordType] = {}
+        self.specialised: dict[tuple[types.CallableType, tuple[Type, ...]], types.CallableType] = {}
         self._owners = itertools.count(1)
 
     # --- reporting
@@ -161,11 +162,9 @@ class TypeChecker(ABC):
             if not args and not bare:
                 self.fail(span, f"{decl.kind} {name} needs {len(decl.type_params)} type arguments: {name}<...>")
             return self.record(decl, args, span) if args else types.StructType(name, decl=decl)
-        elif (
-            isinstance(decl, ast.Declaration) and isinstance(getattr(decl, "type", None), Type) and _declares_type(decl)
-        ):
+        elif isinstance(decl, ast.TypeDeclaration) and decl.type is not None:
             generic = decl.type
-        elif _declares_type(decl):
+        elif isinstance(decl, ast.TypeDeclaration):
             raise Cascade(span, f"type '{name}' has an error in its declaration", [Note("declared here", decl.span)])
         else:
             self.fail(
@@ -196,7 +195,7 @@ class TypeChecker(ABC):
         list.
         """
         key = (decl, args)
-        known = self.specialised.get(key)
+        known = self.records.get(key)
         if known is not None:
             return known
         if len(args) != len(decl.type_params):
@@ -218,7 +217,7 @@ class TypeChecker(ABC):
                 made.fields[field.name] = types.Field(field.name, field_type, field)
         finally:
             self.scope = outer
-        self.specialised[key] = made
+        self.records[key] = made
         return made
 
     def _check_field(self, decl: ast.RecordDecl, field: ast.StructField, t: Type) -> None:
@@ -353,7 +352,8 @@ class TypeChecker(ABC):
 
     def parameters(self, params: list[ast.Param], *, declare: bool = True) -> list[Parameter]:
         """Resolves the types of parameters and declares them in the current scope."""
-        resolved, seen = [], {}
+        resolved: list[Parameter] = []
+        seen: dict[str, Span] = {}
         for p in params:
             if p.name in seen:
                 self.fail(p.span, f"parameter '{p.name}' appears twice", [Note("first here", seen[p.name])])
@@ -396,7 +396,6 @@ class TypeChecker(ABC):
                 self.scope.names[p.name] = p
         for p in params:
             if p.default is not None:
-                assert p.type is not None
                 p.default = self.coerce(self.expression(p.default), p.type)
                 if p.default.const is None and isinstance(p.default, ast.Call) and p.default.kind != "constructor":
                     self.fail(p.default.span, f"the default value of parameter '{p.name}' must be known at compile time")
@@ -414,14 +413,6 @@ class TypeChecker(ABC):
     def coerce(self, expr: ast.Expr, target: Type, what: str = "") -> ast.Expr: ...
 
 
-_TYPE_DECLARATIONS = (
-    ast.RecordDecl, ast.EnumDecl, ast.TypedefDecl, ast.ExternDecl, ast.ParserDecl, ast.ControlDecl, ast.ParserTypeDecl,
-    ast.ControlTypeDecl, ast.PackageDecl,
-)  # fmt: skip
-
-
-def _declares_type(decl: Any) -> bool:
-    return isinstance(decl, _TYPE_DECLARATIONS)
 
 
 def _is_flat_struct(t: Type) -> bool:

@@ -86,7 +86,8 @@ def _ask(result: int, what: str) -> None:
 
 def _compiled(request: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
     """The answer, and the shared object."""
-    name, sources = request["name"], {}
+    name: str = request["name"]
+    sources: dict[str, str] = {}
     try:
         text, sources = preprocess_text(request["text"], name, request["defines"], request["folders"], request["files"])
         program = check(parse_text(text, name, sources))

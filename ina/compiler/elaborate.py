@@ -56,7 +56,7 @@ def elaborate(program: CheckedProgram) -> None:
 
 
 def _instance(
-    t: types.Type | None, params: list[types.Parameter], args: Iterable[ast.Expr | None], name: str, environment:
+    t: types.Type, params: list[types.Parameter], args: Iterable[ast.Expr | None], name: str, environment:
     Environment, site: ast.Instantiation | None,
 ) -> Instance:  # fmt: skip
     assert isinstance(t, types.CallableType)
@@ -87,7 +87,7 @@ def _name_pipelines(program: CheckedProgram) -> None:
                 _prefix(block, pipeline.name, known)
 
 
-def _prefix(instance: Any, name: str, known: set[int]) -> None:
+def _prefix(instance: object, name: str, known: set[int]) -> None:
     if not isinstance(instance, Instance) or id(instance) in known:
         return
     known.add(id(instance))
@@ -141,7 +141,8 @@ def _check_sizes(program: CheckedProgram) -> None:
     """Of arrays of cells. A negative size has become a large one on its way into a bit<32>."""
     for instance in instances_of(program):
         if instance.decl.name in INDEXED and not 0 < (size := instance.args["size"]) <= MOST_CELLS:
-            site = instance.site or program.main.site
+            site = instance.site or program.package.site
+            assert site is not None
             spans = (a.span for p, a in zip(site.params, site.args, strict=True) if p.name == "size" and a is not None)
             what = f"the size of the {instance.decl.name} '{instance.name}' is {size}"
             raise CompileError(next(spans, site.span), f"{what}: expected 1 to {MOST_CELLS}")
@@ -173,7 +174,7 @@ def _evaluate(e: ast.Expr, environment: Environment) -> Any:
     if e.const is not None:
         return e.const
     if isinstance(e, ast.Call) and e.kind == "constructor":
-        assert e.type is not None
+        assert isinstance(e.type, types.CallableType)
         return _instance(e.type, e.params, e.args, e.type.name, environment, None)
     if isinstance(e, ast.Name) and e.decl in environment:
         return environment[e.decl]
@@ -206,5 +207,6 @@ def _binary(e: ast.Binary, left: Any, right: Any) -> Any:
             raise CompileError(e.span, str(error)) from None
     a, b = types.underlying(e.left.type), types.underlying(e.right.type)
     if isinstance(a, types.BitType) and isinstance(b, types.BitType):
+        assert isinstance(e.type, types.BitType)
         return fold_concat(left, a.width, right, b.width, e.type)
     return left + right

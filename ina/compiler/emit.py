@@ -53,7 +53,7 @@ class Emitter(UsualWay):
             calls = [f"        {name}_one({arguments});"]
         else:
             functions = self._one("static __attribute__((noinline)) void", f"{name}_one", phase.body, load)
-            self.settle(phase)
+            self.settle(phase.usual)
             functions += self._one("INA_INLINE int", f"{name}_usual", phase.usual, load)
             self.settled, self.leave = set(), "return"
             calls = [f"        if (ina_unlikely(!{name}_usual({arguments})))", f"            {name}_one({arguments});"]
@@ -116,7 +116,7 @@ class Emitter(UsualWay):
             by_type.setdefault("uint8_t", []).append(f"{self.name(region)}_room[{region.size}]")
         return [line for kind, names in by_type.items() for line in declaration(kind, names)]
 
-    def _load(self, items: list[ir.Var | ir.Array]) -> None:
+    def _load(self, items: Sequence[ir.Storage]) -> None:
         for item in items:
             if isinstance(item, ir.Region):
                 self._load_region(item)
@@ -129,7 +129,7 @@ class Emitter(UsualWay):
     def _meta_cell(self, v: ir.Var) -> str:
         return cell(f"meta + {self.meta[id(v)]}", cell_bytes(v.width))
 
-    def _store(self, items: list[ir.Var | ir.Array]) -> None:
+    def _store(self, items: Sequence[ir.Storage]) -> None:
         for item in items:
             if isinstance(item, ir.Region):
                 self._store_region(item)
@@ -164,20 +164,20 @@ class Emitter(UsualWay):
 
     def x_save(self, stmt: ir.Extern) -> None:
         """End of ingress: what egress, a clone, a resubmission or the digest's reader will want."""
-        keep: dict[int, Any] = {id(v): v for v in self.carried}
+        keep: dict[int, ir.Storage] = {id(v): v for v in self.carried}
         keep |= {id(f["var"]): f["var"] for digest in self.module.digests for f in digest["fields"]}
         keep |= {id(v): v for v in self._preserved()}
         wanted = "".join(f" || {self.c(flag)}" for flag in stmt.args if isinstance(flag, ir.Var))
         self.line("pkt->verdict = (uint8_t)verdict;")
         self.line(f"if (verdict != INA_DROP{wanted}) {{")
         self.depth += 1
-        for stays in stmt.targets:
-            self._stays(self.name(stays), *stmt.data)
+        if stmt.targets:
+            self._stays(self.name(stmt.target), *stmt.data)
         asked = {id(v) for v in (*(f["var"] for d in self.module.digests for f in d["fields"]), *self._preserved())}
         known = (self.usual_constants() or {}).keys() - asked
         self._store([v for k, v in keep.items() if k not in known])
         if rest := [v for k, v in keep.items() if k in known]:
-            self.line(f"if ({self.name(stmt.targets[0])} != {USUAL}) {{")
+            self.line(f"if ({self.name(stmt.target)} != {USUAL}) {{")
             self.depth += 1
             self._store(rest)
             self.depth -= 1
@@ -194,6 +194,7 @@ class Emitter(UsualWay):
             region = header.region
             if id(header.valid) not in known:
                 continue  # it is never valid
+            assert region is not None  # `save` has a target only where all lie in wire order
             self.line(f"if ({self.c(header.valid)}) {{")
             self.line(f"    {stays} &= {self.name(region)} == data + at;")
             self.line(f"    at += {region.size};")
@@ -214,8 +215,8 @@ class Emitter(UsualWay):
             self.x_preserve(stmt)
         super().x_transmit(stmt)
 
-    def _preserved(self) -> list[ir.Var | ir.Array | ir.Region]:
-        found: dict[int, Any] = {}
+    def _preserved(self) -> list[ir.Storage]:
+        found: dict[int, ir.Storage] = {}
         for values in self.module.preserved.values():
             for v in values:
                 item = v.array if isinstance(v, ir.Elem) else v
@@ -364,9 +365,9 @@ def declaration(kind: str, names: list[str]) -> list[str]:
     return [*lines, text + ";"]
 
 
-def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Var | ir.Array | ir.Region]:
+def used_storage(body: list[ir.Stmt], written: bool = True) -> dict[int, ir.Storage]:
     """Variables and arrays that a phase reads or (`written`) writes, headers in wire order with their variables."""
-    used: dict[int, Any] = {}
+    used: dict[int, ir.Storage] = {}
 
     def add(e: ir.Expr) -> None:
         if isinstance(e, ir.Var):
@@ -407,7 +408,7 @@ def places_leaves(header: places.Header) -> list[ir.Expr]:
     return [leaf for leaf in places.leaves(header) if isinstance(leaf, ir.Expr)]
 
 
-def carried(module: ir.Module) -> list[ir.Var | ir.Array | ir.Region]:
+def carried(module: ir.Module) -> list[ir.Storage]:
     """What ingress leaves behind for egress: storage that both use, or that egress passes on, but for what egress sets
     before anything else."""
     ingress = used_storage(module.ingress.body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ina.compiler import ir, places
 from ina.compiler.emit_expressions import Expressions, c_type
 from ina.compiler.emit_wide import is_wide, wide_type
+from ina.compiler.lower_tna_hash import Crc
 
 
 class Bytes(Expressions):
@@ -50,7 +51,7 @@ class Bytes(Expressions):
     def x_hash(self, stmt: ir.Extern) -> None:
         """`data`: (algorithm, which values are varbits, whether the payload behind the cursor is hashed too)."""
         algorithm, varbits, payload = stmt.data
-        target = self.name(stmt.targets[0])
+        target = self.name(stmt.target)
         values = stmt.args[: len(stmt.args) - payload]
         rest = self.c(stmt.args[-1]) if payload else None
         bits = sum(v.width for v in values)
@@ -77,7 +78,7 @@ class Bytes(Expressions):
         self.depth -= 1
         self.line("}")
 
-    def crc(self, crc: object, size: str) -> str:
+    def crc(self, crc: Crc, size: str) -> str:
         raise TypeError("defined in emit_tna")
 
     def _put(self, values: list[ir.Expr], varbits: list[bool]) -> str:
@@ -105,7 +106,7 @@ class Bytes(Expressions):
 
     def x_extract_bits(self, stmt: ir.Extern) -> None:
         """Bits of a number that is known at run time only, which the frame has."""
-        (target,), (position, size), bit = stmt.targets, stmt.args, stmt.data
+        target, (position, size), bit = stmt.target, stmt.args, stmt.data
         where = f"data + {self.c(position)}, {bit}, {self.c(size)}"
         if is_wide(target.width):
             self.line(f"{self.name(target)} = {wide_type(target.width)}_load({where});")

@@ -95,6 +95,7 @@ class Expressions(Wide, Names):
 
     def place(self, e: ir.Elem) -> str:
         """Where an element lies that is whole bytes."""
+        assert e.array.region is not None
         base, size = self.base(e.array.region), e.array.width // 8
         at = plus(base, e.array.offset // 8 + size * e.index, field(e))
         return f"{at} + {size * e.step} * (int)i" if e.step else at

@@ -30,10 +30,10 @@ class Names:
 
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
-        self.kept: dict[int, ir.Var | ir.Array | ir.Region] = {}
+        self.kept: dict[int, ir.Storage] = {}
         self.taken: dict[str, int] = {}
 
-    def name(self, v: ir.Var | ir.Array | ir.Region) -> str:
+    def name(self, v: ir.Storage) -> str:
         found = self.names.get(id(v))
         if found is None:
             found = self.names[id(v)] = self.unique(v.name)

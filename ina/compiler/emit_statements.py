@@ -16,6 +16,7 @@ class Statements(Bytes):
     module: ir.Module
     origins: Origins
     accessors: dict[int, str]  # macros of registers, by id
+    found: int  # look-ups so far that remember the entry of the packet before
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,6 +75,9 @@ class Statements(Bytes):
             return f"meta + {self.buffer_offset(region)}"
         self.stack_buffers[id(region)] = region
         return f"{self.name(region)}_room"
+
+    def buffer_offset(self, region: ir.Region) -> int:
+        raise TypeError("defined in emit")
 
     def statement(self, stmt: ir.Stmt) -> None:
         comment = self.origins.comment(stmt.origin, stmt.end if isinstance(stmt, ir.Roll) else None)
@@ -275,12 +279,13 @@ class Statements(Bytes):
             params = table.key_words if table.kind == "exact" else 2 * table.key_words
             self.line(f"p{n} = e ? e->words + {params} : t->default_params;")
             if stmt.selector is not None:
-                self._select_member(stmt)
+                self._select_member(stmt, stmt.selector)
             if stmt.entry is not None:
                 self.line(f"{self.name(stmt.entry)} = e ? e->id : {ir.NO_ENTRY}u;")
             if table.hits is not None:
                 self.line(f"if (e && e->id < {table.size}) state[{table.hits} + e->id] = 1;")
             if table.meter and not table.meter.explicit:
+                assert stmt.color is not None
                 self.line(f"if (e) {self.name(stmt.color)} = {self._meter(table.meter, 'e->id')};")
             if table.counter and not table.counter.explicit:
                 self.line("if (e) {")
@@ -293,11 +298,11 @@ class Statements(Bytes):
         self.depth -= 1
         self.line("}")
 
-    def _select_member(self, stmt: ir.Lookup) -> None:
+    def _select_member(self, stmt: ir.Lookup, selector: ir.Var) -> None:
         """An entry that names a group; an empty group is a miss."""
         hit, action, n = self.name(stmt.hit), self.name(stmt.action), stmt.cursor
         self.line("if (e && e->action == INA_ACTION_GROUP) {")
-        self.line(f"    const uint64_t *const m = ina_table_member(t, e, {self.c(stmt.selector)});")
+        self.line(f"    const uint64_t *const m = ina_table_member(t, e, {self.c(selector)});")
         self.line(f"    {hit} = m != 0;")
         self.line(f"    {action} = m ? (uint32_t)m[0] : t->default_action;")
         self.line(f"    p{n} = m ? m + 1 : t->default_params;")
@@ -320,9 +325,10 @@ class Statements(Bytes):
 
     def x_meter(self, stmt: ir.Extern) -> None:
         """`data`: the meter; a TNA meter's index is followed by bytes that do not count and the colour so far."""
-        index, less, before = (*stmt.args, None, None)[:3]
-        text = self._meter(stmt.data, self.c(index), less, None if before is None else self.c(before))
-        self.line(f"{self.name(stmt.targets[0])} = {text};")
+        index, *more = stmt.args
+        less, before = more[0] if more else None, self.c(more[1]) if len(more) > 1 else None
+        text = self._meter(stmt.data, self.c(index), less, before)
+        self.line(f"{self.name(stmt.target)} = {text};")
 
     def x_fail(self, stmt: ir.Extern) -> None:
         """The packet ends here, with all that it asked for. `data`: the verdict, if it is not that of assert and assume."""
@@ -370,7 +376,7 @@ class Statements(Bytes):
     def x_random(self, stmt: ir.Extern) -> None:
         low, size = (self.c(a) for a in stmt.args)
         seed = f"(uint64_t *)(void *)(state + {self.module.layout['random_offset']})"
-        self.line(f"{self.name(stmt.targets[0])} = ina_random({seed}, {low}, {size});")
+        self.line(f"{self.name(stmt.target)} = ina_random({seed}, {low}, {size});")
 
     # --- the descriptor ---------------------------------------------------------------------------------------------
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ina.compiler import ir
 from ina.compiler.emit_expressions import c_type
 from ina.compiler.emit_names import c_comment
@@ -116,18 +118,18 @@ class TnaStatements(Statements):
         made, (static, *values) = stmt.data, stmt.args
         bits = sum(v.width for v in values)
         words = f"(const uint64_t *)(const void *)(state + {made.configure.offset})"
-        self.line(f"{self.name(stmt.targets[0])} = {self.c(static)};")
+        self.line(f"{self.name(stmt.target)} = {self.c(static)};")
         self.line(f"if (*{words}) {{ {c_comment(f'hash {made.name}: the control plane has changed it')}")
         self.depth += 1
         self.line(f"uint8_t bytes[{8 * max(1, (bits + 63) // 64)}];")
         for i, (text, _) in enumerate(self.packed(values)):
             self.line(f"ina_store64(bytes + {8 * i}, {text});")
-        self.line(f"{self.name(stmt.targets[0])} = ({c_type(made.width)})ina_dynamic_hash({words}, bytes);")
+        self.line(f"{self.name(stmt.target)} = ({c_type(made.width)})ina_dynamic_hash({words}, bytes);")
         self.depth -= 1
         self.line("}")
 
     def x_math(self, stmt: ir.Extern) -> None:
-        target, unit = stmt.targets[0], stmt.data
+        target, unit = stmt.target, stmt.data
         table = ", ".join(map(str, unit.table))
         call = f"ina_math({self.c(stmt.args[0])}, table, {int(unit.invert)}, {unit.shift}, {unit.scale})"
         if target.width < 32:
@@ -145,15 +147,15 @@ class TnaStatements(Statements):
     def x_lpf(self, stmt: ir.Extern) -> None:
         index, sample = (self.c(a) for a in stmt.args)
         text = self._filter(stmt.data, index, f"ina_lpf(CELL, {sample}, now)", sample)
-        self.line(f"{self.name(stmt.targets[0])} = {text};")
+        self.line(f"{self.name(stmt.target)} = {text};")
 
     def x_wred(self, stmt: ir.Extern) -> None:
         index, sample = (self.c(a) for a in stmt.args)
         seed = f"(uint64_t *)(void *)(state + {self.module.layout['random_offset']})"
         text = self._filter(stmt.data, index, f"ina_wred(CELL, {sample}, now, ina_random({seed}, 0, 0))", "0")
-        self.line(f"{self.name(stmt.targets[0])} = {text};")
+        self.line(f"{self.name(stmt.target)} = {text};")
 
-    def _store(self, items: list[ir.Var]) -> None:
+    def _store(self, items: Sequence[ir.Storage]) -> None:
         raise TypeError("defined in emit")
 
 

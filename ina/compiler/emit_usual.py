@@ -7,8 +7,11 @@ load, and everything that depends on them: half of its instructions in a program
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from ina.compiler import ir, places
 from ina.compiler.emit_tna import TnaStatements
+from ina.compiler.layout import Offsets
 from ina.compiler.optimise_usual import extracted
 
 USUAL = 2  # the value of `headers_stay`
@@ -19,7 +22,14 @@ class UsualWay(TnaStatements):
     """What the emitter says about `headers_stay`."""
 
     module: ir.Module
-    meta: dict
+    meta: Offsets
+    carried: list[ir.Storage]
+
+    def _meta_cell(self, v: ir.Var) -> str:
+        raise TypeError("defined in emit")
+
+    def _load(self, items: Sequence[ir.Storage]) -> None:
+        raise TypeError("defined in emit")
 
     def _save(self) -> ir.Extern | None:
         """The end of ingress, if egress leaves the headers where they are."""
@@ -46,7 +56,7 @@ class UsualWay(TnaStatements):
                 at += header.region.size
         return (headers, begin) if begin else None
 
-    def usual_stay(self, stays: str, known: dict[int, object]) -> None:
+    def usual_stay(self, stays: str, known: Mapping[int, object]) -> None:
         """In ingress: whether they do."""
         usual = self.usual()
         if usual is None:
@@ -58,8 +68,9 @@ class UsualWay(TnaStatements):
                 wanted.append(self.c(header.valid))
             elif id(header.valid) in known:
                 wanted.append(f"!{self.c(header.valid)}")
-                if id(header.region) in known:
-                    wanted.append(f"{self.name(header.region)} == ina_zeros")
+                region = header.region
+                if region is not None and id(region) in known:
+                    wanted.append(f"{self.name(region)} == ina_zeros")
         self.wrapped(f"if ({stays} && {' && '.join(wanted)}) {{ /* as in most packets */")
         self.line(f"    {stays} = {USUAL};")
         self.line("}")
@@ -77,10 +88,10 @@ class UsualWay(TnaStatements):
             constants[id(header.region)] = "(uint8_t *)ina_zeros" if at is None else f"data + {at}"
         return constants
 
-    def settle(self, phase: ir.Phase) -> None:
+    def settle(self, body: list[ir.Stmt]) -> None:
         """For ingress of usual packets: the headers that were extracted and get no other place."""
         self.leave = "return 1"
-        for stmt in ir.walk(phase.usual):
+        for stmt in ir.walk(body):
             if isinstance(stmt, ir.Extern) and isinstance(stmt.data, ir.Region):
                 (self.settled.add if stmt.op == "extract_region" else self.settled.discard)(id(stmt.data))
 
@@ -90,7 +101,7 @@ class UsualWay(TnaStatements):
         if constants is None or save is None:
             return
         constants[id(save.targets[0])] = f"{USUAL}u"
-        self.line(f"if (ina_likely({self._meta_cell(save.targets[0])} == {USUAL}u)) {{")
+        self.line(f"if (ina_likely({self._meta_cell(save.target)} == {USUAL}u)) {{")
         self.depth += 1
         for item in self.carried:
             if id(item) in constants:

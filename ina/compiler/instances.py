@@ -10,7 +10,7 @@ from ina.compiler import ast
 from ina.compiler.architecture import architecture_of
 from ina.compiler.errors import CompileError
 from ina.compiler.program import CheckedProgram, Instance
-from ina.compiler.types import RecordType, SerEnumType, StructType, TupleType, Type, strip_new
+from ina.compiler.types import CallableType, RecordType, SerEnumType, StructType, TupleType, Type, strip_new
 
 
 def instances_of(program: CheckedProgram) -> Iterator[Instance]:
@@ -22,7 +22,7 @@ def instances_of(program: CheckedProgram) -> Iterator[Instance]:
         yield from instances_below(program.main, seen)
 
 
-def instances_below(instance: Any, seen: set[Instance] | None = None) -> Iterator[Instance]:
+def instances_below(instance: object, seen: set[Instance] | None = None) -> Iterator[Instance]:
     """An instance and all that its arguments and its body hold, each once; those in `seen` not again."""
     seen = set() if seen is None else seen
     if isinstance(instance, Instance) and instance not in seen:
@@ -41,7 +41,8 @@ def property_instance(program: CheckedProgram, owner: Instance, table: str, prop
     value = prop.value
     if isinstance(value, ast.Name):
         return owner.children[value.name] if value.name in owner.children else program.globals[value.name]
-    args = {p.name: a.const for p, a in zip(value.params, value.args, strict=True)}
+    assert isinstance(value, ast.Call) and isinstance(value.type, CallableType)
+    args = {p.name: None if a is None else a.const for p, a in zip(value.params, value.args, strict=True)}
     return Instance(property_instance_name(table, prop), value.type.decl, value.type, args)
 
 
@@ -64,10 +65,16 @@ def only_pipeline(program: CheckedProgram) -> str:
     """The name of a TNA program's pipeline, where it has one; empty: names begin with their pipelines' anyway."""
     if architecture_of(program) != "tna":
         return ""
-    pipelines = [a for a in program.main.args.values() if isinstance(a, Instance)]
+    pipelines = [a for a in program.package.args.values() if isinstance(a, Instance)]
     if len(pipelines) != 1:
         return ""
     return pipelines[0].site.name if pipelines[0].site is not None else "pipe"
+
+
+def abstract_method(instance: Instance, name: str) -> ast.FunctionDecl:
+    """What the program gives an abstract method of an extern object, in the braces behind it."""
+    body = instance.site.body if instance.site is not None else None
+    return next(f for f in body or () if isinstance(f, ast.FunctionDecl) and f.name == name)
 
 
 def action_name(owner: Instance, decl: ast.ActionDecl) -> str:
@@ -89,7 +96,7 @@ def tables_of(instance: Instance) -> list[ast.TableDecl]:
     return [d for d, name in zip(found, names, strict=True) if names.count(name) == 1 or d in live]
 
 
-def _live(node: Any, instance: Instance) -> Iterator[Any]:
+def _live(node: ast.Node | None, instance: Instance) -> Iterator[ast.Node]:
     """The statements, and the conditions, that an instance can reach."""
     if isinstance(node, ast.Block):
         for inner in node.statements:
@@ -136,7 +143,7 @@ def symmetric_places(instance: Instance, data: ast.Expr | None) -> list[tuple[in
     return found
 
 
-def calls_in(node: Any) -> Iterator[ast.Call]:
+def calls_in(node: object) -> Iterator[ast.Call]:
     """All calls below a node, in order of the text. Only the parser's fields are followed, not the checker's."""
     if isinstance(node, ast.Call):
         yield node
@@ -167,7 +174,8 @@ def _annotated_place(entry: ast.TableEntry) -> int | None:
     if note is None:
         return None
     e = note.exprs[0]
-    return int(e.const if e.const is not None else e.value)
+    assert isinstance(e, ast.IntLiteral)
+    return e.value
 
 
 def annotation_constant(program: CheckedProgram, e: ast.Expr) -> Any:

@@ -35,7 +35,7 @@ from ina.compiler.reference.externs import CounterArray, MeterArray, RegisterArr
 from ina.compiler.reference.statements import Statements
 from ina.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical
 from ina.compiler.tna import Tna
-from ina.compiler.types import fixed_width
+from ina.compiler.types import Type, fixed_width
 from ina.compiler.v1model import CloneSession, Output, V1Model, WorkItem
 
 T = TypeVar("T")
@@ -144,19 +144,20 @@ class Interpreter(Statements):
         self._publish(instance, self.architecture.create(instance))
 
     def _publish(self, instance: Instance, state: Any) -> None:
-        for kind, names in (
-            (RegisterArray, self.registers),
-            (CounterArray, self.counters),
-            (MeterArray, self.meters),
-            (ActionProfile, self.profiles),
-        ):
-            if isinstance(state, kind):
-                names.add(state.name, state)
+        match state:
+            case RegisterArray():
+                self.registers.add(state.name, state)
+            case CounterArray():
+                self.counters.add(state.name, state)
+            case MeterArray():
+                self.meters.add(state.name, state)
+            case ActionProfile():
+                self.profiles.add(state.name, state)
 
     def _create_tables(self, instance: Instance) -> None:
         if isinstance(instance.decl, ast.ControlDecl):
-            for node in tables_of(instance):
-                self._create_table(instance, node)
+            for table in tables_of(instance):
+                self._create_table(instance, table)
         elif isinstance(instance.decl, ast.ParserDecl):
             for node in instance.decl.locals:
                 if isinstance(node, ast.ValueSetDecl):
@@ -182,9 +183,9 @@ class Interpreter(Statements):
                 Entry(match, BoundAction(entry.action, []), priority, is_const=entry.is_const or decl.const_entries)
             )
 
-    def _entry_match(self, kind: str, key: ast.Expr, t: Any, frame: Frame) -> Any:
+    def _entry_match(self, kind: str, key: ast.Expr, t: Type, frame: Frame) -> Any:
         """A key of an entry in the program (§14.2.1.4) as a match."""
-        width = fixed_width(t)
+        width = fixed_width(t) or 0
         if isinstance(key, ast.DontCare):
             return None
         if isinstance(key, ast.Mask):

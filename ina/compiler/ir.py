@@ -15,9 +15,9 @@ language).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ina.compiler.errors import Span
 
@@ -26,8 +26,14 @@ class Expr:
     """`width` in bits, `signed`."""
 
     __slots__ = ()
-    width: int
-    signed: bool
+
+    if TYPE_CHECKING:  # most have fields, an element has its array's
+
+        @property
+        def width(self) -> int: ...
+
+        @property
+        def signed(self) -> bool: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +86,10 @@ class Array:
     fields: tuple[str, ...] = ()
 
 
+Storage = Var | Array | Region
+"""What has memory of its own"""
+
+
 @dataclass(eq=False, slots=True)
 class Elem(Expr):
     """Element `index` of `array`; within a `Roll`, element `index + step * i`."""
@@ -89,11 +99,11 @@ class Elem(Expr):
     step: int = 0
 
     @property
-    def width(self) -> int:  # type: ignore[override]
+    def width(self) -> int:
         return self.array.width
 
     @property
-    def signed(self) -> bool:  # type: ignore[override]
+    def signed(self) -> bool:
         return self.array.signed
 
 
@@ -343,6 +353,13 @@ class Extern(Stmt):
     args: list[Expr]
     data: Any = None
 
+    @property
+    def target(self) -> Var:
+        """The first of `targets`: a variable, whatever loops make of others."""
+        target = self.targets[0]
+        assert isinstance(target, Var)
+        return target
+
 
 @dataclass(eq=False, slots=True)
 class Roll(Stmt):
@@ -432,7 +449,7 @@ def walk(body: list[Stmt]) -> Iterator[Stmt]:
             stack.pop()
 
 
-def reads(stmt: Stmt) -> tuple[Expr, ...] | list[Expr]:
+def reads(stmt: Stmt) -> Sequence[Expr]:
     """The expressions that a statement itself evaluates."""
     match stmt:
         case Assign():
@@ -453,7 +470,7 @@ def reads(stmt: Stmt) -> tuple[Expr, ...] | list[Expr]:
             return ()
 
 
-def writes(stmt: Stmt) -> tuple[Expr, ...] | list[Expr]:
+def writes(stmt: Stmt) -> Sequence[Var | Elem]:
     """The variables and elements that a statement itself writes."""
     match stmt:
         case Assign() | RegRead():

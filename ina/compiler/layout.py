@@ -17,6 +17,7 @@ from ina.compiler.emit_expressions import cell_bytes
 
 LINE = 64
 TNA_BYTES = 128  # struct ina_tna, rounded up
+Offsets = dict[int | tuple[int, str], int]
 
 
 def align(n: int, to: int) -> int:
@@ -37,7 +38,8 @@ def place_state(module: ir.Module, groups: list[list[ir.Register]], bulk: set[in
             register.bytes = cell_bytes(register.width)
             register.group = number
         at = _place_group(group, at, bulk)
-    for cells in (*module.meters, *module.filters):
+    states: list[ir.Meter | ir.Filter] = [*module.meters, *module.filters]
+    for cells in states:
         cells.offset = at = align(at, LINE)
         at += LINE * cells.size
     for table in module.tables:
@@ -73,11 +75,11 @@ def _place_group(group: list[ir.Register], at: int, bulk: set[int]) -> int:
     return at + stride * group[0].size
 
 
-def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[Any, int]:
+def place_meta(module: ir.Module, carried: list[ir.Storage]) -> Offsets:
     """Offsets in the metadata by id of variable, array or region's own buffer; a region's place: (id of valid,
     "place").
     """
-    offsets: dict[Any, int] = {}
+    offsets: Offsets = {}
     at = TNA_BYTES if module.architecture == "tna" else 0
 
     def put(item: Any, size: int, alignment: int) -> None:
@@ -88,15 +90,14 @@ def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[Any,
         offsets[id(item)] = at
         at += size
 
-    kept: list[ir.Var | ir.Array] = [*carried]
+    kept = list(carried)
     kept += [f["var"] for digest in module.digests for f in digest["fields"]]
     kept += [v.array if isinstance(v, ir.Elem) else v for values in module.preserved.values() for v in values]
     variables = [v for v in kept if isinstance(v, ir.Var)]
-    regions = [item for item in carried if isinstance(item, ir.Region)]
     for v in variables:
         if cell_bytes(v.width) > 4:
             put(v, cell_bytes(v.width), cell_bytes(v.width))
-    for region in regions:
+    for region in (item for item in carried if isinstance(item, ir.Region)):
         at = align(at, 4)
         offsets[id(region.valid), "place"] = at
         at += 4
@@ -112,7 +113,7 @@ def place_meta(module: ir.Module, carried: list[ir.Var | ir.Array]) -> dict[Any,
     return offsets
 
 
-def describe(module: ir.Module, meta: dict[int, int]) -> dict[str, Any]:
+def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
     """The layout that the program publishes as JSON.
 
     Sizes, strides and offsets are bytes, widths bits, `word`s 64-bit words. Offsets of registers and counters count

@@ -86,7 +86,7 @@ def tokenize(text: str, filename: str, sources: dict[str, str] | None = None) ->
             if pos >= end:
                 break
             _bad_token(text, pos, file, line, pos - line_start + 1)
-        kind, start, pos = m.lastgroup, pos, m.end()
+        kind, start, pos = m.lastgroup or "", pos, m.end()
         if kind == "space":
             continue
         if kind == "newline":
@@ -189,8 +189,8 @@ def _bad_token(text: str, pos: int, file: str, line: int, col: int) -> NoReturn:
         raise CompileError(Span(file, line, col, 2), "comment is never closed: expected '*/'")
     if rest.startswith('"'):
         raise CompileError(Span(file, line, col, len(rest)), "string literal is never closed: expected '\"'")
-    if rest[0].isdigit():
-        word = re.match(r"\w+", rest)[0]
+    if rest[0].isdigit() and (literal := re.match(r"\w+", rest)):
+        word = literal[0]
         raise CompileError(
             Span(file, line, col, len(word)),
             f"malformed integer literal '{word}'",

@@ -163,7 +163,7 @@ def _takes(statement: ast.Node) -> bool:
         return False
     call = statement.call
     if call.method == "advance":
-        return bool(call.args[0].const)
+        return bool(call.given(0).const)
     if call.method != "extract":
         return False
     width = types.fixed_width(call.params[0].type)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
@@ -102,11 +103,11 @@ class Calls(Statements):
     # --- inlining ---------------------------------------------------------------------------------------------------
 
     def inline(
-        self, params: list[ast.Param], args: list[ast.Expr | None], node: ast.Node, body: Callable[[], None], *,
+        self, params: list[ast.Param], args: list[ast.Expr | None], call: ast.Call, body: Callable[[], None], *,
         by_reference: bool = True, result: Any = None,
     ) -> None:  # fmt: skip
-        values = self.arguments(params, args, node)
-        self.inline_values(params, values, node, body, by_reference=by_reference, result=result)
+        values = self.arguments(params, args, call)
+        self.inline_values(params, values, call, body, by_reference=by_reference, result=result)
 
     def arguments(self, params: list[ast.Param], args: list[ast.Expr | None], call: ast.Call) -> list[Any]:
         """Values and places for parameters, evaluated as written: named arguments may stand in another order."""
@@ -115,14 +116,14 @@ class Calls(Statements):
         if any(a.name for a in call.arguments):
             written = [names.index(a.name) if a.name else i for i, a in enumerate(call.arguments)]
             order = written + [i for i in order if i not in written]
-        parts = [lambda i=i: self._argument(params[i], args[i], call) for i in order]
+        parts = [partial(self._argument, params[i], args[i], call) for i in order]
         evaluated = self.in_order(parts, lambda at, _: params[order[at]].direction in ("out", "inout"))
         values: list[Any] = [None] * len(params)
         for i, value in zip(order, evaluated, strict=True):
             values[i] = value
         return values
 
-    def _argument(self, param: ast.Param, arg: ast.Expr | None, node: ast.Node) -> Any:
+    def _argument(self, param: ast.Param | types.Parameter, arg: ast.Expr | None, node: ast.Node) -> Any:
         if isinstance(types.strip_new(param.type), types.ExternType):
             return (
                 self.scope[id(arg.decl)]
@@ -133,20 +134,24 @@ class Calls(Statements):
             return self.storage.place(param.type, param.name)
         return self.lvalue(arg) if param.direction in ("out", "inout") else self.value(arg)
 
+    def result(self, e: ast.Call, i: int) -> Any:
+        """The place of an `out` argument."""
+        return self.lvalue(e.given(i))
+
     def settled(self, e: ast.Call) -> ast.Call:
         """A call of an extern whose arguments have been evaluated as written, where a call among them may change what others
         read: names of their values and places. Else `e` itself, whose arguments mean the same in any order."""
-        given = [i for i, arg in enumerate(e.args) if arg is not None]
-        if len(given) < 2 or not any(has_effects(e.args[i]) for i in given):
+        args = {i: arg for i, arg in enumerate(e.args) if arg is not None}
+        if len(args) < 2 or not any(map(has_effects, args.values())):
             return e
         written = {a.name: at for at, a in enumerate(e.arguments) if a.name}
-        given.sort(key=lambda i: written.get(e.params[i].name, i))
-        parts = [lambda i=i: self._argument(e.params[i], e.args[i], e) for i in given]
+        given = sorted(args, key=lambda i: written.get(e.params[i].name, i))
+        parts = [partial(self._argument, e.params[i], args[i], e) for i in given]
         values = self.in_order(parts, lambda at, _: e.params[given[at]].direction in ("out", "inout"))
         settled = copy(e)
         settled.args = list(e.args)
         for i, value in zip(given, values, strict=True):
-            arg = e.args[i]
+            arg = args[i]
             if arg.const is None and not isinstance(value, Instance | str):
                 name = ast.Name(arg.span, ast.source_text(arg))
                 name.type, name.decl = arg.type, name
@@ -219,11 +224,11 @@ class Calls(Statements):
         elif isinstance(place, SliceOf):
             self.assign(place, fold.const(0, place.hi - place.lo + 1), node)
         elif isinstance(place, Header) and place.region:
-            self.emit(ir.Assign(place.valid, fold.FALSE))
+            self.emit(ir.Assign(place.flag, fold.FALSE))
             self.emit(ir.Extern("clear_region", [], [], place.region))
         else:
             if isinstance(place, Header):
-                self.emit(ir.Assign(place.valid, fold.FALSE))
+                self.emit(ir.Assign(place.flag, fold.FALSE))
             if isinstance(place, places.Stack) and place.next is not None:
                 self.emit(ir.Assign(place.next, fold.const(0, 32)))
             for part in places.members(place):
@@ -292,7 +297,7 @@ class Calls(Statements):
     # --- headers and stacks -----------------------------------------------------------------------------------------
 
     def header_method(self, e: ast.Call) -> Any:
-        place = self.lvalue(e.receiver)
+        place = self.lvalue(e.on)
         if e.method == "isValid":
             return self.read(self.select(place, self._is_valid))
         if isinstance(place, Choice):
@@ -316,7 +321,7 @@ class Calls(Statements):
             self.created[id(header)] = header
         if valid:
             self.emit(ir.If(fold.lnot(header.valid), self.block(lambda: self._zero(header))))
-        self.emit(ir.Assign(header.valid, fold.TRUE if valid else fold.FALSE))
+        self.emit(ir.Assign(header.flag, fold.TRUE if valid else fold.FALSE))
         self.leave_alone(header)
 
     def _zero(self, header: Header) -> None:
@@ -329,10 +334,10 @@ class Calls(Statements):
             self.emit(ir.Assign(leaf, fold.const(0, leaf.width, leaf.signed)))
 
     def stack_method(self, e: ast.Call) -> None:
-        stack = self.lvalue(e.receiver)
+        stack = self.lvalue(e.on)
         if not isinstance(stack, places.Stack):
             raise self.unsupported(e, f"{e.method} on this stack")
-        count, size = e.args[0].const, len(stack.items)
+        count, size = e.given(0).const, len(stack.items)
         count = min(count, size)
         order = range(size - 1, count - 1, -1) if e.method == "push_front" else range(size - count)
         for i in order:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
@@ -41,6 +42,7 @@ class Expressions:
     created: dict[int, Header]  # headers that can become valid without being extracted
     here: Span | None = None  # what is being lowered
     statements: int  # so far
+    sliced: dict[int, int]  # calls of which the program takes so many low bits, by id
 
     # --- small services ---------------------------------------------------------------------------------------------
 
@@ -70,7 +72,7 @@ class Expressions:
         return t
 
     def in_order(
-        self, parts: list[Callable[[], Any]], kept: Callable[[int, Any], bool] = lambda i, v: False
+        self, parts: Iterable[Callable[[], Any]], kept: Callable[[int, Any], bool] = lambda i, v: False
     ) -> list[Any]:
         """What `parts` yield, evaluated from the first to the last: a value is what it was at its turn, whatever later
         parts change. `kept` says which results are places rather than values."""
@@ -153,6 +155,12 @@ class Expressions:
             raise self.unsupported(e, f"a value of type {e.type} here")
         return value
 
+    def shape(self, t: types.Type, node: ast.Node) -> tuple[int, bool]:
+        """(width, signed) of a type that must be one scalar."""
+        shape = places.scalar_shape(t)
+        assert shape is not None
+        return shape
+
     def read(self, place: Any) -> Any:
         """A place as a value: choices become conditional expressions."""
         if isinstance(place, SliceOf):
@@ -214,6 +222,10 @@ class Expressions:
     def call(self, e: ast.Call) -> Any:
         raise TypeError("defined in lower_calls")
 
+    def settled_value(self, e: ast.Expr) -> Any:
+        """The value tree of an expression, without choices."""
+        return self.read(self.value(e))
+
     def _unary(self, e: ast.Unary) -> ir.Expr:
         a = self.scalar(e.operand)
         match e.op:
@@ -229,7 +241,8 @@ class Expressions:
         if e.op in ("&&", "||"):
             return self._short_circuit(e)
         if places.scalar_shape(e.left.type) is None and not isinstance(e.left.type, types.InfIntType):
-            equal = self.equal(*self.in_order([lambda: self.value(e.left), lambda: self.value(e.right)]), e)
+            left, right = self.in_order([lambda: self.value(e.left), lambda: self.value(e.right)])
+            equal = self.equal(left, right, e)
             return equal if e.op == "==" else fold.lnot(equal)
         a, b = self.in_order([lambda: self.scalar(e.left), lambda: self.scalar(e.right)])
         if e.op == "++":  # as signed as its left operand (§8.6)
@@ -278,7 +291,7 @@ class Expressions:
 
     def _aggregate(self, e: ast.ListExpr | ast.StructInit) -> Any:
         t = types.strip_new(e.type)
-        values = self.in_order([lambda v=v: self.read(self.value(v)) for v in e.values])
+        values = self.in_order([partial(self.settled_value, v) for v in e.values])
         match t:
             case types.HeaderType():
                 return Header(t, dict(zip(t.fields, values, strict=True)), fold.TRUE)
@@ -346,6 +359,7 @@ class Expressions:
             case "field":
                 return self.select(self.value(e.base), lambda v: v.fields[e.member])
             case "hit" | "miss" | "action_run":
+                assert isinstance(e.base, ast.Call)
                 result = self.apply_table(e.base)
                 return {"hit": result.hit, "miss": fold.lnot(result.hit), "action_run": result.action}[e.kind]
             case "next" | "last" | "lastIndex" | "size":
@@ -377,7 +391,7 @@ class Expressions:
     def check_parser(self, condition: ir.Expr, error: int, node: ast.Node) -> None:
         raise TypeError("defined in lower_parser")
 
-    def apply_table(self, e: ast.Expr) -> Any:
+    def apply_table(self, e: ast.Call) -> Any:
         raise TypeError("defined in lower_tables")
 
     # --- assignment -------------------------------------------------------------------------------------------------
@@ -426,21 +440,21 @@ class Expressions:
         self.created[id(place)] = place
         if region and value.region and value.region.size == region.size:
             region.own_buffer = True
-            self.emit(ir.Extern("copy_region", [place.valid], [value.valid], (region, value.region)))
+            self.emit(ir.Extern("copy_region", [place.flag], [value.valid], (region, value.region)))
         else:
             if region:
                 region.own_buffer = True
                 self.emit(ir.Extern("fresh_region", [], [], region))
             for name, field in place.fields.items():
                 self.assign(field, value.fields[name], node)
-            self.emit(ir.Assign(place.valid, value.valid))
+            self.emit(ir.Assign(place.flag, value.valid))
 
     def leave_alone(self, header: Header) -> None:
         """No other header of its union is valid any more, whether it has become valid or invalid (§8.20)."""
         if header.union is not None:
             for other in header.union.fields.values():
                 if other is not header:
-                    self.emit(ir.Assign(other.valid, fold.FALSE))
+                    self.emit(ir.Assign(other.flag, fold.FALSE))
 
     def _assign_slice(self, place: SliceOf, value: ir.Expr, node: ast.Node) -> None:
         base, hi, lo = place.base, place.hi, place.lo
@@ -480,10 +494,14 @@ class Expressions:
             case Header():
                 fields = {n: self._snapshot(v) for n, v in value.fields.items()}
                 return Header(value.type, fields, self.stable(value.valid))
-            case Record() | Union():
-                return type(value)(value.type, {n: self._snapshot(v) for n, v in value.fields.items()})
-            case Stack() | Sequence():
-                return type(value)(value.type, [self._snapshot(v) for v in value.items])
+            case Record():
+                return Record(value.type, {n: self._snapshot(v) for n, v in value.fields.items()})
+            case Union():
+                return Union(value.type, {n: self._snapshot(v) for n, v in value.fields.items()})
+            case Stack():
+                return Stack(value.type, [self._snapshot(v) for v in value.items])
+            case Sequence():
+                return Sequence(value.type, [self._snapshot(v) for v in value.items])
             case Varbit():
                 return Varbit(value.type, self.stable(value.bits), self.stable(value.size))
         raise TypeError(type(value).__name__)

@@ -53,10 +53,11 @@ class Externs(Tables):
         """The number of a field list, noting what it preserves: `@field_list` of the metadata, or (deprecated) the
         fields given.
         """
+        fields: list[Any] = []
         if isinstance(types.strip_new(e.type), types.BitType | types.InfIntType):
             if e.const is None:
                 raise self.unsupported(e, "a field list chosen at run time")
-            number, fields = e.const, []
+            number = e.const
             for path in field_list(self.program, self.meta.type, number):
                 place = self.meta
                 for name in path:
@@ -76,7 +77,7 @@ class Externs(Tables):
         name = e.decl.name
         match name:
             case "mark_to_drop":
-                standard = self.lvalue(e.args[0]) if e.args else self.standard  # v1model's older form has no argument
+                standard = self.lvalue(e.given(0)) if e.args else self.standard  # v1model's older form has no argument
                 self.assign(standard.fields["egress_spec"], fold.const(DROP_PORT, 9), e)
                 self.assign(standard.fields["mcast_grp"], fold.const(0, 16), e)
             case "verify":
@@ -104,13 +105,13 @@ class Externs(Tables):
             case "resubmit" | "recirculate" | "resubmit_preserving_field_list" | "recirculate_preserving_field_list":
                 self._again(e, name.split("_")[0])
             case "truncate":
-                self.emit(ir.Extern("truncate", [], [self.scalar(e.args[0])]))
+                self.emit(ir.Extern("truncate", [], [self.scalar(e.given(0))]))
             case "log_msg":
                 counter = ir.Counter(f"log {len(self.messages)}", "packets", 1)
-                self.messages.append((str(e.args[0].const), f"{e.span.file}:{e.span.line}", counter))
+                self.messages.append((str(e.given(0).const), f"{e.span.file}:{e.span.line}", counter))
                 self.emit(ir.Extern("count", [], [fold.const(0, 32)], counter))
             case "assert" | "assume":
-                self.emit(ir.If(fold.lnot(self.scalar(e.args[0])), [ir.Extern("fail", [], [])]))
+                self.emit(ir.If(fold.lnot(self.scalar(e.given(0))), [ir.Extern("fail", [], [])]))
             case "static_assert":
                 return fold.TRUE
             case _:
@@ -118,7 +119,7 @@ class Externs(Tables):
         return None
 
     def _verify(self, e: ast.Call) -> None:
-        condition, error = self.scalar(e.args[0]), self.scalar(e.args[1])
+        condition, error = self.scalar(e.given(0)), self.scalar(e.given(1))
         if not self.reject_label:
             raise self.unsupported(e, "verify outside of a parser")
         self.emit(ir.If(fold.lnot(condition), [ir.Assign(self.parser_error, error), ir.Goto(self.reject_label)]))
@@ -165,8 +166,9 @@ class Externs(Tables):
         for part in done:
             args += [self.read(part.bits), self.read(part.size)] if isinstance(part, places.Varbit) else [self.read(part)]
         shape = [isinstance(part, places.Varbit) for part in done]
-        cursor = [self.cursor] if payload else []
-        self.emit(ir.Extern("hash", [result], args + cursor, (algorithm, shape, payload)))
+        if payload:
+            args.append(self.cursor)
+        self.emit(ir.Extern("hash", [result], args, (algorithm, shape, payload)))
 
     def _owner_valid(self, e: ast.Expr) -> ir.Expr:
         """Whether the header that a field belongs to is valid; true for what is no field of a header."""
@@ -179,24 +181,24 @@ class Externs(Tables):
         return fold.TRUE
 
     def _checksum(self, e: ast.Call, use: Any) -> None:
-        condition = self.scalar(e.args[0])
-        checksum = self.lvalue(e.args[2])
-        width, signed = places.scalar_shape(e.params[2].type)
+        condition = self.scalar(e.given(0))
+        checksum = self.lvalue(e.given(2))
+        width, signed = self.shape(e.params[2].type, e)
         if e.decl.name.startswith("verify"):
-            condition = fold.land(condition, self._owner_valid(e.args[2]))
+            condition = fold.land(condition, self._owner_valid(e.given(2)))
 
         def body() -> None:
-            computed = self.hashed(self.algorithm(e.args[3]), e.args[1], e.decl.name.endswith("payload"))
+            computed = self.hashed(self.algorithm(e.given(3)), e.given(1), e.decl.name.endswith("payload"))
             use(checksum, fold.cast(computed, width, signed))
 
         self.emit(ir.If(condition, self.block(body)))
 
     def _hash(self, e: ast.Call) -> None:
         """base + hash mod max, max 0 meaning none but base."""
-        target = self.lvalue(e.args[0])
-        width = places.scalar_shape(e.params[0].type)[0]
-        hashed = self.hashed(self.algorithm(e.args[1]), e.args[3])
-        base, limit = self.scalar(e.args[2]), self.scalar(e.args[4])
+        target = self.result(e, 0)
+        width, signed = self.shape(e.params[0].type, e)
+        hashed = self.hashed(self.algorithm(e.given(1)), e.given(3))
+        base, limit = self.scalar(e.given(2)), self.scalar(e.given(4))
         wide = max(64, base.width, limit.width)
         base, limit, value = (fold.cast(fold.cast(v, v.width), wide) for v in (base, limit, hashed))
         if isinstance(limit, ir.Const) and limit.value == 0:
@@ -206,15 +208,15 @@ class Externs(Tables):
             result = ir.Op("add", (base, rest), wide)
             if not isinstance(limit, ir.Const):
                 result = fold.cond(fold.eq(limit, fold.const(0, wide)), base, result)
-        self.assign(target, fold.cast(result, width, places.scalar_shape(e.params[0].type)[1]), e)
+        self.assign(target, fold.cast(result, width, signed), e)
 
     def _random(self, e: ast.Call) -> None:
         self.uses_random = True
-        target = self.lvalue(e.args[0])
-        width, signed = places.scalar_shape(e.params[0].type)
+        target = self.result(e, 0)
+        width, signed = self.shape(e.params[0].type, e)
         if width > 64:
             raise self.unsupported(e, "random values of more than 64 bits")
-        low, high = (self.scalar(a) for a in e.args[1:3])
+        low, high = self.scalar(e.given(1)), self.scalar(e.given(2))
         wide_low, wide_high = (fold.cast(fold.cast(v, width, signed), 64) for v in (low, high))
         empty = ir.Op("gt", (low, high), 1)
         size = ir.Op("add", (ir.Op("sub", (wide_high, wide_low), 64), fold.const(1, 64)), 64)  # 0: all 2^64
@@ -226,7 +228,7 @@ class Externs(Tables):
         if self.in_egress:
             raise self.unsupported(e, "digest in egress")
         number = len(self.digests) + 1
-        value = self.read(self.value(e.args[1]))
+        value = self.read(self.value(e.given(1)))
         names = list(e.params[1].type.fields) if isinstance(e.params[1].type, types.RecordType) else []
         fields = []
         for i, leaf in enumerate(places.scalars(value)):
@@ -243,13 +245,13 @@ class Externs(Tables):
 
     def _clone(self, e: ast.Call) -> None:
         wanted = "E2E" if self.in_egress else "I2E"
-        if e.args[0].const != wanted:
+        if e.given(0).const != wanted:
             raise self.unsupported(e, f"a clone other than {wanted} in {'egress' if self.in_egress else 'ingress'}")
         self.used.add("clone")
         self.needs_original |= not self.in_egress
         self.emit(ir.Assign(self.flag("clone"), fold.const(1, 32)))
-        self.emit(ir.Assign(self.flag("clone_session"), fold.cast(self.scalar(e.args[1]), 32)))
-        kept = self._list(e.args[2]) if len(e.args) > 2 else fold.const(NO_LIST, 32)
+        self.emit(ir.Assign(self.flag("clone_session"), fold.cast(self.scalar(e.given(1)), 32)))
+        kept = self._list(e.given(2)) if len(e.args) > 2 else fold.const(NO_LIST, 32)
         self.emit(ir.Assign(self.flag("clone_list"), kept))
 
     def _again(self, e: ast.Call, kind: str) -> None:
@@ -257,7 +259,7 @@ class Externs(Tables):
             raise self.unsupported(e, f"{kind} in {'egress' if self.in_egress else 'ingress'}")
         self.needs_original |= kind == "resubmit"
         self.emit(ir.Assign(self.flag(kind), fold.const(1, 32)))
-        self.emit(ir.Assign(self.flag(f"{kind}_list"), self._list(e.args[0])))
+        self.emit(ir.Assign(self.flag(f"{kind}_list"), self._list(e.given(0))))
 
     # --- objects ----------------------------------------------------------------------------------------------------
 
@@ -266,24 +268,23 @@ class Externs(Tables):
             case "register", "read":
                 self._register_read(e, instance)
             case "register", "write":
-                index = self._index32(e.args[0])
-                value = self.read(self.value(e.args[1]))
+                index = self._index32(e.given(0))
+                value = self.read(self.value(e.given(1)))
                 cells = self._register(instance, e.params[1].type, e)
                 if len(cells) > 1:
                     index = self.stable(index)
                 for register, part in zip(cells, places.scalars(value), strict=True):
                     self.emit(ir.RegWrite(register, index, part))
             case "counter", "count":
-                self.emit(ir.Extern("count", [], [self._index32(e.args[0])], self.counter(instance)))
+                self.emit(ir.Extern("count", [], [self._index32(e.given(0))], self.counter(instance)))
             case "direct_counter", "count":
                 pass  # the table counts every hit (BMv2)
             case "meter", "execute_meter":
                 self._execute_meter(e, self.meter(instance))
             case "direct_meter", "read":
-                shape = places.scalar_shape(e.params[0].type)
-                self.assign(self.lvalue(e.args[0]), fold.cast(self.color(instance), *shape), e)
+                self.assign(self.result(e, 0), fold.cast(self.color(instance), *self.shape(e.params[0].type, e)), e)
             case "Checksum16", "get":
-                return self.hashed("csum16", e.args[0])
+                return self.hashed("csum16", e.given(0))
             case kind, method:
                 raise self.unsupported(e, f"{kind}.{method}")
         return None
@@ -318,7 +319,7 @@ class Externs(Tables):
     def _register_read(self, e: ast.Call, instance: Instance) -> None:
         cells = self._register(instance, e.params[0].type, e)
         target = self.lvalue(e.args[0]) if e.args[0] is not None else None
-        index = self._index32(e.args[1])
+        index = self._index32(e.given(1))
         if isinstance(target, ir.Var | ir.Elem):
             self.emit(ir.RegRead(target, cells[0], index))
             return
@@ -342,17 +343,17 @@ class Externs(Tables):
         return self.direct_colors.setdefault(id(instance), ir.Var("color", 32))
 
     def _execute_meter(self, e: ast.Call, meter: ir.Meter) -> None:
-        target, index = self.lvalue(e.args[1]), self._index32(e.args[0])
+        target, index = self.result(e, 1), self._index32(e.given(0))
         color = self.temp(32, name="color")
         self.emit(ir.Extern("meter", [color], [index], meter))
-        self.assign(target, fold.cast(color, *places.scalar_shape(e.params[1].type)), e)
+        self.assign(target, fold.cast(color, *self.shape(e.params[1].type, e)), e)
 
     def unused_objects(self) -> None:
         """Registers, counters and meters that no statement uses exist too."""
         for instance in instances_of(self.program):
             match instance.decl.name:
                 case "register":
-                    self._register(instance, instance.type.args[0], instance.site or self.program.main.decl)
+                    self._register(instance, instance.type.args[0], instance.site or self.program.package.decl)
                 case "counter":
                     self.counter(instance)
                 case "meter":

@@ -7,6 +7,8 @@ writes them, because the frame's new start is known only then (the unparsed payl
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
@@ -93,7 +95,9 @@ class Parsers(Calls):
             self._transition(state, target)
             self.here, self.around = outer, around
 
-    def _transition(self, state: ast.ParserState, target: Any) -> None:
+    def _transition(
+        self, state: ast.ParserState, target: Callable[[ast.ParserState | None, str | None], list[ir.Stmt]]
+    ) -> None:
         transition = state.transition
         if transition is None:
             self.out += target(None, "reject")
@@ -102,12 +106,14 @@ class Parsers(Calls):
             self.out += target(transition.target, transition.target_name)
             return
         self.here = transition.span
-        keys = self.in_order([lambda k=k: self._select_key(k) for k in transition.keys])
+        keys = self.in_order([partial(self._select_key, k) for k in transition.keys])
         for case in transition.cases:
             self.here = case.span
             condition: ir.Expr = fold.TRUE
             if len(case.keys) == 1 and len(keys) > 1:  # a value set over all keys
-                condition = self.in_value_set(keys, case.keys[0].decl, case.keys[0])
+                name = case.keys[0]
+                assert isinstance(name, ast.Name)
+                condition = self.in_value_set(keys, name.decl, name)
             else:
                 for key, match in zip(keys, case.keys, strict=True):
                     condition = fold.land(condition, self.matches(key, match))
@@ -151,7 +157,7 @@ class Parsers(Calls):
                     self.lvalue(e.args[0]) if e.args[0] is not None else self.storage.place(e.params[0].type, "skipped")
                 )
                 if len(e.args) == 2:
-                    self._extract_varbit(place, self.scalar(e.args[1]), e)
+                    self._extract_varbit(place, self.scalar(e.given(1)), e)
                 else:
                     self._extract(place, e)
                 following = e.args[0]
@@ -168,7 +174,7 @@ class Parsers(Calls):
                 self._need(width, e)
                 return self._snapshot(self._wire_value(e.type, 0, e)[0])
             case "advance":
-                return self._advance(self.scalar(e.args[0]), e)
+                return self._advance(self.scalar(e.given(0)), e)
             case "length":
                 return ir.Native("pkt->len", 32)
         raise self.unsupported(e, f"packet_in.{e.method}")
@@ -203,7 +209,7 @@ class Parsers(Calls):
             for element in t.elements if isinstance(t, types.TupleType) else [t.element] * t.size:
                 item, bit = self._wire_value(element, bit, node, at)
                 items.append(item)
-            return (places.Sequence if isinstance(t, types.TupleType) else Stack)(t, items), bit
+            return (places.Sequence(t, items) if isinstance(t, types.TupleType) else Stack(t, items)), bit
         raise self.unsupported(node, f"a value of type {t} from the packet")
 
     def _extract(self, place: Any, e: ast.Call) -> None:
@@ -227,7 +233,8 @@ class Parsers(Calls):
     def _extract_varbit(self, place: Any, bits: ir.Expr, e: ast.Call) -> None:
         """§13.8.2. The order of the checks where several fail is BMv2's."""
         t = place.items[0].type if isinstance(place, Choice) else place.type
-        fixed, limit = places.fixed_bits(t), places.varbit(t).max_width
+        fixed, varbit = places.fixed_bits(t), places.varbit(t)
+        assert varbit is not None
         if fixed % 8:
             raise CompileError(e.span, f"header {t} has {fixed} bits and a varbit, which is no whole number of bytes")
         size = self.stable(bits)
@@ -237,18 +244,20 @@ class Parsers(Calls):
         length = self.stable(fold.add(octets, fold.const(fixed // 8, 32)))
         left = ir.Op("sub", (ir.Native("pkt->len", 32), self.cursor), 32)
         self.check_parser(ir.Op("le", (length, left), 1), self.error_index["PacketTooShort"], e)
-        within = ir.Op("le", (size, fold.const(limit, size.width)), 1)
+        within = ir.Op("le", (size, fold.const(varbit.max_width, size.width)), 1)
         self.check_parser(within, self.error_index["HeaderTooShort"], e)
         self._each(place, lambda header: self._fill_varbit(header, size, octets, e))
         self.emit(ir.Assign(self.cursor, fold.add(self.cursor, length)))
 
     def _fill_varbit(self, header: Header, size: ir.Expr, octets: ir.Expr, e: ast.Call) -> None:
-        at, bit, padding = self.cursor, 0, header.type.padding()
+        at: ir.Expr = self.cursor
+        bit, padding = 0, header.type.padding()
         for name, f in header.type.fields.items():
             field = header.fields[name]
             if isinstance(field, places.Varbit):
-                self.emit(ir.Extern("extract_bits", [field.bits], [at, size], bit))
-                self.emit(ir.Assign(field.size, fold.cast(size, 32)))
+                bits, used = places.scalars(field)
+                self.emit(ir.Extern("extract_bits", [bits], [at, size], bit))
+                self.emit(ir.Assign(used, fold.cast(size, 32)))
                 at = fold.add(self.cursor, octets)
                 continue
             value, bit = self._wire_value(f.type, bit, e, at)
@@ -267,16 +276,16 @@ class Parsers(Calls):
         self._extracted(header)
 
     def _extracted(self, header: Header) -> None:
-        self.emit(ir.Assign(header.valid, fold.TRUE))
+        self.emit(ir.Assign(header.flag, fold.TRUE))
         if header.union:
             for other in header.union.fields.values():
                 if other is not header:
-                    self.emit(ir.Assign(other.valid, fold.FALSE))
+                    self.emit(ir.Assign(other.flag, fold.FALSE))
 
     def _advance(self, bits: ir.Expr, e: ast.Call) -> None:
         whole = fold.eq(fold.slice_bits(bits, 2, 0), fold.const(0, 3))
         if isinstance(whole, ir.Const) and not whole.value:
-            raise CompileError(e.args[0].span, "advance by a number of bits that is no multiple of 8")
+            raise CompileError(e.given(0).span, "advance by a number of bits that is no multiple of 8")
         self.check_parser(whole, self.error_index["ParserInvalidArgument"], e)
         amount = fold.cast(fold.slice_bits(bits, 31, 3), 32)
         left = ir.Op("sub", (ir.Native("pkt->len", 32), self.cursor), 32)
@@ -286,7 +295,7 @@ class Parsers(Calls):
     # --- packet_out -------------------------------------------------------------------------------------------------
 
     def packet_out(self, e: ast.Call) -> None:
-        self._emit_value(self.read(self.value(e.args[0])), e)
+        self._emit_value(self.read(self.value(e.given(0))), e)
 
     def _emit_value(self, value: Any, e: ast.Call) -> None:
         match value:
@@ -306,7 +315,7 @@ class Parsers(Calls):
                         octets = ir.Op("shr", (self.read(field.size), fold.const(3, 32)), 32)
                         length = fold.add(octets, length)
                 place = self.temp(32, name=f"out_{header_name(value)}")
-                body = [
+                body: list[ir.Stmt] = [
                     ir.Assign(place, fold.add(self.out_length, fold.const(1, 32))),  # 0: not emitted
                     ir.Assign(self.out_length, fold.add(self.out_length, length)),
                 ]
@@ -321,7 +330,7 @@ class Parsers(Calls):
                 for part in value.fields.values():
                     self._emit_value(part, e)
             case _:
-                raise self.unsupported(e, f"emitting a value of type {e.args[0].type}")
+                raise self.unsupported(e, f"emitting a value of type {e.given(0).type}")
 
     def emitted_as_they_are(self, body: list[ir.Stmt]) -> list[ir.Stmt]:
         """A deparser's statements without their "emitted" notes. Headers are written at the end: one that a statement behind

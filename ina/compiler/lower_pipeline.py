@@ -79,7 +79,7 @@ class Pipelines(Externs):
 
     def write_frame(self) -> None:
         """The frame gets its new headers."""
-        args = [self.cursor, self.out_length, *(place for _, place in self.emitted)]
+        args: list[ir.Expr] = [self.cursor, self.out_length, *(place for _, place in self.emitted)]
         self.emit(ir.Extern("deparse", [], args, [(h, place) for h, place in self.emitted]))
 
     def max_grow(self) -> int:

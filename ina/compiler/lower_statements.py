@@ -99,7 +99,7 @@ class Statements(Expressions):
         self.emit(ir.If(condition, then, otherwise, likely(node)))
 
     def _switch(self, node: ast.Switch) -> None:
-        is_action = isinstance(node.subject.type, types.ActionRunType)
+        t = node.subject.type
         subject = self.scalar(node.subject)
         cases: list[tuple[int, list[ir.Stmt]]] = []
         default: list[ir.Stmt] = []
@@ -113,10 +113,10 @@ class Statements(Expressions):
                 lowered = self.block(lambda case=case: self.statement(case.body))
                 if label.label is None:
                     default = lowered
-                elif is_action:
-                    cases.append((self._action_index(node.subject.type, label), lowered))
+                elif isinstance(t, types.ActionRunType):
+                    cases.append((self._action_index(t, label), lowered))
                 else:
-                    value = self.constant(label.label.const, node.subject.type, label.label)
+                    value = self.constant(label.label.const, t, label.label)
                     cases.append((value.value, lowered))
             waiting = []
         if subject.width > 64:
@@ -177,7 +177,7 @@ class Statements(Expressions):
         """One more round of this pass; beyond the limit the packet ends."""
         rounds = self.flag("rounds")
         self.emit(ir.Assign(rounds, fold.add(rounds, fold.const(1, 32))))
-        ends = [ir.Extern("fail", [], [], "INA_ENDLESS")]
+        ends: list[ir.Stmt] = [ir.Extern("fail", [], [], "INA_ENDLESS")]
         self.emit(ir.If(ir.Op("gt", (rounds, fold.const(self.limit, 32)), 1), ends, likely=False))
 
     def flag(self, name: str, width: int = 32) -> ir.Var:
@@ -186,7 +186,7 @@ class Statements(Expressions):
     def _for_in(self, node: ast.ForIn) -> None:
         target = self.scope[id(node.target)] = self.storage.place(node.target.type, node.target.name)
         if isinstance(node.collection, ast.Range):
-            self._for_range(node, target)
+            self._for_range(node, node.collection, target)
             return
         collection = self.read(self.value(node.collection))
         if not isinstance(collection, Stack | places.Sequence):
@@ -202,9 +202,9 @@ class Statements(Expressions):
             self.emit(ir.Label(again))
         self.emit(ir.Label(end))
 
-    def _for_range(self, node: ast.ForIn, target: Any) -> None:
-        low = self.stable(self.scalar(node.collection.lo))
-        high = self.stable(self.scalar(node.collection.hi))
+    def _for_range(self, node: ast.ForIn, bounds: ast.Range, target: Any) -> None:
+        low = self.stable(self.scalar(bounds.lo))
+        high = self.stable(self.scalar(bounds.hi))
         counter = self.temp(low.width, low.signed, "i")
         top, again, end = self.new_label("loop"), self.new_label("continue"), self.new_label("break")
         self.emit(ir.Assign(counter, low))

@@ -46,7 +46,7 @@ def matched(decl: ast.TableDecl, entry: ast.TableEntry) -> list[ast.Expr]:
 
 
 class Tables(Parsers):
-    attachable = ("counters", "meters", "implementation")  # table properties that are objects
+    attachable: tuple[str, ...] = ("counters", "meters", "implementation")  # table properties that are objects
     tables: dict[tuple[int, int], ir.Table]
     cursors: int
     colors: dict[int, ir.Var]  # of direct meters: what the last hit of their table gave
@@ -178,12 +178,12 @@ class Tables(Parsers):
             for place, value in zip(params, table.actions[index]["default"], strict=True):
                 if value is not None:
                     self.emit(ir.Assign(place, value))
-        cases = []
+        cases: list[tuple[int, list[ir.Stmt]]] = []
         for i, entry in enumerate(table.entries):
             if entry["action"] == index:
                 given = decl.entries[entry["source"]].action.args
                 bound = table.actions[index]["ref"].args or [None] * len(given)
-                body = [
+                body: list[ir.Stmt] = [
                     ir.Assign(p, self.constant(a.const, a.type, a))
                     for p, a, own in zip(params, given, bound, strict=True)
                     if a is not None and own is None
@@ -196,7 +196,8 @@ class Tables(Parsers):
 
     def _table(self, decl: ast.TableDecl, owner: Instance) -> ir.Table:
         name = owner.cp_names.get(decl.name, decl.name)
-        keys, kinds = [], set()
+        keys: list[dict[str, Any]] = []
+        kinds = set()
         for key in decl.keys:
             if key.match_kind == "selector":
                 continue
@@ -416,17 +417,18 @@ class Tables(Parsers):
             case ast.DontCare():
                 return (0, full) if spec["match"] == "range" else (0, 0)
             case ast.Mask():
-                mask = self.scalar(match.mask)
-                value = self.scalar(match.value)
-                return value.value & mask.value, mask.value
+                mask = self._key_value(match.mask)
+                return self._key_value(match.value) & mask, mask
             case ast.Range():
-                return self.scalar(match.lo).value, self.scalar(match.hi).value
-        value = self.scalar(match)
+                return self._key_value(match.lo), self._key_value(match.hi)
+        value = self._key_value(match)
+        return (value, value) if spec["match"] == "range" else (value, full)
+
+    def _key_value(self, e: ast.Expr) -> int:
+        value = self.scalar(e)
         if not isinstance(value, ir.Const):
-            raise self.unsupported(match, "an entry's key that is not constant")
-        if spec["match"] == "range":
-            return value.value, value.value
-        return value.value, full
+            raise self.unsupported(e, "an entry's key that is not constant")
+        return value.value
 
     def _order(self, decl: ast.TableDecl, table: ir.Table) -> None:
         """Entries in the order in which they win: longest prefix first; else by priority (§14.2.1.4), else as

@@ -39,10 +39,10 @@ BLOCKS = ("parser", "control", "deparser")
 
 def pipelines(program: CheckedProgram) -> list[tuple[str, Instance]]:
     """The pipelines of a Switch or MultiParserSwitch with their names. Raises CompileError for a pipeline given twice."""
-    assert program.main is not None
-    found = [(a.site.name if a.site else p, a) for p, a in program.main.args.items() if isinstance(a, Instance)]
+    main = program.package
+    found = [(a.site.name if a.site else p, a) for p, a in main.args.items() if isinstance(a, Instance)]
     if len({id(a) for _, a in found}) != len(found):
-        raise CompileError(program.main.site.span, "one pipeline stands in this Switch twice: give each pipe its own")
+        raise CompileError(main.origin.span, "one pipeline stands in this Switch twice: give each pipe its own")
     return found
 
 

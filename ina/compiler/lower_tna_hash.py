@@ -40,6 +40,8 @@ XOR = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
 
 
 class Hashes(Pipelines):
+    hashes: dict[int, ir.DynamicHash]
+
     def dynamic(self, instance: Instance, call: ast.Call, static: ir.Expr) -> ir.Expr:
         """The hash as the control plane may have changed it, if it has one call with a list of fields; otherwise `static`."""
         known = self.hashes.get(id(instance))

@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places, types
-from ina.compiler.instances import symmetric_places
+from ina.compiler.instances import abstract_method, symmetric_places
+from ina.compiler.lower_expressions import hint
 from ina.compiler.lower_tna_packet import PacketObjects
 from ina.compiler.program import Instance
 from ina.compiler.tna_math import math_unit
@@ -35,18 +36,18 @@ class Objects(PacketObjects):
     def extern_function(self, e: ast.Call) -> Any:
         match e.decl.name:
             case "max" | "min" as name:
-                a, b = self.stable(self.scalar(e.args[0])), self.stable(self.scalar(e.args[1]))
+                a, b = self.stable(self.scalar(e.given(0))), self.stable(self.scalar(e.given(1)))
                 return fold.cond(ir.Op("gt" if name == "max" else "lt", (a, b), 1), a, b)
             case "funnel_shift_right":
-                target = self.lvalue(e.args[0])
-                high, low = self.scalar(e.args[1]), self.scalar(e.args[2])
-                both = ir.Op("shr", (fold.concat([high, low]), fold.const(e.args[3].const, 32)), high.width + low.width)
-                self.assign(target, fold.cast(both, *places.scalar_shape(e.params[0].type)), e)
+                target = self.lvalue(e.given(0))
+                high, low = self.scalar(e.given(1)), self.scalar(e.given(2))
+                both = ir.Op("shr", (fold.concat([high, low]), fold.const(e.given(3).const, 32)), high.width + low.width)
+                self.assign(target, fold.cast(both, *self.shape(e.params[0].type, e)), e)
                 return None
             case "sizeInBits" | "sizeInBytes" as name:
-                bits = types.fixed_width(e.args[0].type)
+                bits = types.fixed_width(e.given(0).type)
                 if bits is None:
-                    raise self.unsupported(e, f"the size of {e.args[0].type}")
+                    raise self.unsupported(e, f"the size of {e.given(0).type}")
                 return fold.const(bits if name == "sizeInBits" else -(-bits // 8), 32)
             case "invalidate" | "is_validated" as name:
                 return self._validity(e, name)
@@ -55,7 +56,7 @@ class Objects(PacketObjects):
         return super().extern_function(e)
 
     def _validity(self, e: ast.Call, name: str) -> ir.Expr | None:
-        flag = self.validity.get(id(self.value(e.args[0])))
+        flag = self.validity.get(id(self.value(e.given(0))))
         if flag is None:
             fields = "ucast_egress_port, mcast_grp_a, mcast_grp_b, digest_type, resubmit_type and, in egress, mirror_type"
             raise self.unsupported(e, f"{name} of a field other than {fields}")
@@ -103,7 +104,7 @@ class Objects(PacketObjects):
             case "DirectLpf" | "DirectWred", "execute":
                 return self._filter(e, self.attached(e, instance, self.filters), self.direct_entry(e, instance), instance)
             case "Hash", "get":
-                return self.dynamic(instance, e, self.tna_hash(instance, self.symmetric(instance, e.args[0]), e))
+                return self.dynamic(instance, e, self.tna_hash(instance, self.symmetric(instance, e.given(0)), e))
             case "Random", "get":
                 return self._random_bits(e, instance)
             case _:
@@ -165,7 +166,7 @@ class Objects(PacketObjects):
         register: Instance = action.args["reg"]
         cells = self.cells(register, e)
         self.note_access(e, register)
-        body = next(f for f in action.site.body if isinstance(f, ast.FunctionDecl) and f.name == "apply")
+        body = abstract_method(action, "apply")
         value = self.storage.place(body.params[0].type, "cell")
         has_result = len(body.params) > 1
         result_type = body.params[1].type if has_result else e.type
@@ -214,7 +215,7 @@ class Objects(PacketObjects):
         if self.comparisons is None:
             raise self.unsupported(e, "predicate outside of a RegisterAction")
         low, high = (self.scalar(args[n]) if n in args else fold.FALSE for n in ("cmplo", "cmphi"))
-        shape = places.scalar_shape(e.type)
+        shape = self.shape(e.type, e)
         number = fold.add(fold.cast(low, 32), ir.Op("shl", (fold.cast(high, 32), fold.const(1, 32)), 32))
         return fold.cast(ir.Op("shl", (fold.const(1, 32), number), 32), *shape)
 
@@ -227,7 +228,7 @@ class Objects(PacketObjects):
         return result
 
     def _math(self, e: ast.Call, instance: Instance) -> ir.Expr:
-        x = self.scalar(e.args[0])
+        x = self.scalar(e.given(0))
         if x.width > 32:
             raise self.unsupported(e, "a MathUnit of more than 32 bits")
         result = self.temp(x.width, x.signed, "math")
@@ -284,14 +285,14 @@ class Objects(PacketObjects):
         return fold.cond(fold.eq(found, fold.const(0, 32)), green, others)
 
     def _filter(self, e: ast.Call, made: ir.Filter, index: ir.Expr, instance: Instance) -> ir.Expr:
-        x = self.scalar(e.args[0])
+        x = self.scalar(e.given(0))
         if x.width > 32:
             raise self.unsupported(e, f"{instance.decl.name} of more than 32 bits")
         x = fold.cast(x, 32)
         if made.kind == "lpf":
             result = self.temp(32, name="average")
             self.emit(ir.Extern("lpf", [result], [index, x], made))
-            return fold.cast(result, *places.scalar_shape(e.type))
+            return fold.cast(result, *self.shape(e.type, e))
         result = self.temp(1, name="drop")
         self.uses_random = True
         self.emit(ir.Extern("wred", [result], [index, x], made))
@@ -299,7 +300,7 @@ class Objects(PacketObjects):
         return fold.cond(result, drop, keep)
 
     def _random_bits(self, e: ast.Call, instance: Instance) -> ir.Expr:
-        width, signed = places.scalar_shape(e.type)
+        width, signed = self.shape(e.type, e)
         if width > 64:
             raise self.unsupported(e, "random values of more than 64 bits")
         self.uses_random = True
@@ -344,5 +345,8 @@ class Objects(PacketObjects):
     def hash_of(self, algorithm: Any, parts: list[Any], payload: bool = False) -> ir.Var:
         if isinstance(algorithm, Instance):  # an action selector's
             symmetric_places(algorithm, None)
-            return self.stable(fold.cast(self.tna_hash(algorithm, parts, algorithm.site), 64))
+            hashed = fold.cast(self.tna_hash(algorithm, parts, algorithm.origin), 64)
+            result = self.temp(hashed.width, hashed.signed, hint(hashed))
+            self.emit(ir.Assign(result, hashed))
+            return result
         return super().hash_of(algorithm, parts, payload)

@@ -38,17 +38,18 @@ def extracted_port_metadata(parser: Instance) -> list[tuple[str, int, int]]:
     for state in decl.states.values():
         taken = [s.call for s in state.statements if isinstance(s, ast.CallStatement) and s.call.kind == "packet_in"]
         for i, call in enumerate(taken):
-            if call.method != "extract" or str(call.args[0].type) != "ingress_intrinsic_metadata_t":
+            if call.method != "extract" or str(call.given(0).type) != "ingress_intrinsic_metadata_t":
                 continue
             following = taken[i + 1 : i + 2]
             transition = state.transition
-            for case in transition.cases or [transition] if not following and transition is not None else []:
+            for case in transition.ways if not following and transition is not None else []:
                 if case.target is not None:
                     following += [s.call for s in case.target.statements[:1] if isinstance(s, ast.CallStatement)]
             for next_call in following:
                 if next_call.kind == "packet_in" and next_call.method == "extract":
-                    if types.fixed_width(next_call.args[0].type) == 64 and "resubmit" not in str(next_call.args[0].type):
-                        return field_places(next_call.args[0].type)
+                    extracted = next_call.given(0).type
+                    if types.fixed_width(extracted) == 64 and "resubmit" not in str(extracted):
+                        return field_places(extracted)
     return []
 
 
@@ -90,10 +91,10 @@ class PacketObjects(Hashes):
         total = self._sum(instance)
         match e.method:
             case "add":
-                added = ir.Op("not", (self.hashed("csum16", e.args[0]),), 16)
+                added = ir.Op("not", (self.hashed("csum16", e.given(0)),), 16)
                 self.emit(ir.Assign(total, fold.add(total, fold.cast(added, 32))))
             case "subtract":
-                self.emit(ir.Assign(total, fold.add(total, fold.cast(self.hashed("csum16", e.args[0]), 32))))
+                self.emit(ir.Assign(total, fold.add(total, fold.cast(self.hashed("csum16", e.given(0)), 32))))
             case "get":
                 return self._folded_sum(total)
             case "verify":  # true: it is wrong
@@ -101,9 +102,9 @@ class PacketObjects(Hashes):
             case "subtract_all_and_deposit":
                 wanted = ir.Var("deposit", 1)
                 self.emit(ir.Assign(wanted, fold.TRUE))
-                self.deposits.append((wanted, total, self.lvalue(e.args[0]), e))
+                self.deposits.append((wanted, total, self.result(e, 0), e))
             case "update":
-                result = self.hashed("csum16", e.args[0])
+                result = self.hashed("csum16", e.given(0))
                 if "zeros_as_ones" in args:
                     ones = fold.land(self.scalar(args["zeros_as_ones"]), fold.eq(result, fold.const(0, 16)))
                     return fold.cond(ones, fold.const(0xFFFF, 16), result)
@@ -207,7 +208,7 @@ class PacketObjects(Hashes):
         if self.in_egress:
             raise self.unsupported(e, "Digest in egress")
         number = len(self.digests) + 1
-        value = self.read(self.value(e.args[0]))
+        value = self.read(self.value(e.given(0)))
         t = types.strip_new(e.params[0].type)
         names = list(t.fields) if isinstance(t, types.RecordType) else []
         fields = []

@@ -72,7 +72,8 @@ class V1Model(Pipelines):
             dropped_now = dropped
         self.emit(ir.If(dropped_now, [ir.Extern("drop", [], [])]))
         self.control(compute, top[:2])
-        deparse = self.block(lambda: (self.deparse(deparser, ["packet", self.headers]), self.write_frame()))
+        deparse = self.block(lambda: self.deparse(deparser, ["packet", self.headers]))
+        deparse += self.block(self.write_frame)
         stays = self._stays(deparse)
         self.out += deparse if stays is None else [ir.If(fold.lnot(stays), deparse)]
         grow = self.max_grow()
@@ -82,7 +83,7 @@ class V1Model(Pipelines):
         if "clone" in self.used:  # in either phase: clones of egress enter ingress too
             ingress_body[clones:clones] = self.block(lambda: self._parsed_clone(end))
             ingress_body.append(ir.Label(end))
-        kept = [self.flags[k] for k in ("ingress_clone", "ingress_digest") if k in self.flags]
+        kept: list[ir.Expr] = [self.flags[k] for k in ("ingress_clone", "ingress_digest") if k in self.flags]
         order = [header for header, _ in self.emitted]
         ingress_body.append(ir.Extern("save", [] if stays is None else [stays], kept, (order, self.cursor)))
         for region in self.storage.regions:

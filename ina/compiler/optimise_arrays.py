@@ -59,9 +59,9 @@ def _fixed(module: ir.Module) -> set[int]:
 def _rewrite(stmt: ir.Stmt, made: dict[int, ir.Elem]) -> None:
     match stmt:
         case ir.Assign():
-            stmt.target, stmt.value = _expr(stmt.target, made), _expr(stmt.value, made)
+            stmt.target, stmt.value = _place(stmt.target, made), _expr(stmt.value, made)
         case ir.RegRead():
-            stmt.target, stmt.index = _expr(stmt.target, made), _expr(stmt.index, made)
+            stmt.target, stmt.index = _place(stmt.target, made), _expr(stmt.index, made)
         case ir.RegWrite():
             stmt.index, stmt.value = _expr(stmt.index, made), _expr(stmt.value, made)
         case ir.If():
@@ -70,6 +70,10 @@ def _rewrite(stmt: ir.Stmt, made: dict[int, ir.Elem]) -> None:
             stmt.subject = _expr(stmt.subject, made)
         case ir.Lookup():
             stmt.keys = [_expr(k, made) for k in stmt.keys]
+
+
+def _place(v: ir.Var | ir.Elem, made: dict[int, ir.Elem]) -> ir.Var | ir.Elem:
+    return made.get(id(v), v)
 
 
 def _expr(e: ir.Expr, made: dict[int, ir.Elem]) -> ir.Expr:

@@ -71,10 +71,11 @@ def _decision(body: list[ir.Stmt], i: int) -> tuple[object, ir.Var, set[int]] | 
     first = body[i]
     if not isinstance(first, ir.Assign) or not isinstance(first.target, ir.Var) or not isinstance(first.value, ir.Const):
         return None
-    if i + 1 == len(body) or not isinstance(body[i + 1], ir.If):
+    second = body[i + 1] if i + 1 < len(body) else None
+    if not isinstance(second, ir.If):
         return None
     read = {id(first.target)}
-    chain = _chain(body[i + 1], first.target, read)
+    chain = _chain(second, first.target, read)
     return None if chain is None else ((first.value.value, chain), first.target, read)
 
 
@@ -105,8 +106,10 @@ def _raise(decision: Decision) -> None:
     body = decision.block
     at = next(i for i, stmt in enumerate(body) if stmt is decision.at)
     to = at
-    while to and isinstance(body[to - 1], ir.Assign):
+    while to:
         before = body[to - 1]
+        if not isinstance(before, ir.Assign):
+            break
         touched = {id(leaf) for leaf in ir.leaves(before.value)}
         if id(before.target) in decision.read or id(decision.variable) in touched:
             break

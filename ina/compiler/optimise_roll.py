@@ -41,7 +41,8 @@ class Shape:
 
 def roll(module: ir.Module) -> list[list[ir.Var]]:
     """Rewrites both phases in place. The result: variables that would have to be elements of one array for more loops."""
-    uses, wishes = _uses(module), []
+    uses = _uses(module)
+    wishes: list[list[ir.Var]] = []
     for phase in (module.ingress, module.egress):
         _block(phase.body, uses, wishes)
     return wishes
@@ -215,9 +216,7 @@ class _Finder:
     def _verify(self, start: int, period: int, count: int) -> ir.Roll | None:
         first = self._references(start, period)
         second = self._references(start + period, period)
-        steps: list[int | None] = [_step(a.item, b.item) for a, b in zip(first, second, strict=True)]
-        if None in steps:
-            return None
+        steps = [_step(a.item, b.item) for a, b in zip(first, second, strict=True)]
         private = [isinstance(a.item, ir.Var) and a.item is not b.item for a, b in zip(first, second, strict=True)]
         if not any(steps):
             return None
@@ -294,7 +293,7 @@ def _distance(a: Any, b: Any) -> int:
     return b.offset - a.offset
 
 
-def _step(a: Any, b: Any) -> int | None:
+def _step(a: Any, b: Any) -> int:
     return 0 if isinstance(a, ir.Var) else _distance(a, b)
 
 
@@ -341,9 +340,11 @@ def _independent(references: list[Reference], steps: list[int], count: int) -> b
 def _unswitched(loop: ir.Roll) -> ir.Stmt:
     """A choice that is the same in all iterations is made once, before the loop."""
     at = next((i for i, s in enumerate(loop.body) if isinstance(s, ir.Switch)), None)
-    if at is None or not isinstance(loop.body[at].subject, ir.Var):
+    if at is None:
         return loop
     choice = loop.body[at]
+    if not isinstance(choice, ir.Switch) or not isinstance(choice.subject, ir.Var):
+        return loop
     if any(target is choice.subject for stmt in ir.walk(loop.body) for target in ir.writes(stmt)):
         return loop
 

@@ -43,6 +43,6 @@ def groups(module: ir.Module) -> list[list[ir.Register]]:
         tally = used.get(id(register))
         # A constant index means a scalar or an array with a life of its own.
         index = tally.most_common(1)[0][0] if tally else None
-        alone = index is None or isinstance(index, int) and register.size > 1 and len(tally) > 1
+        alone = tally is None or index is None or isinstance(index, int) and register.size > 1 and len(tally) > 1
         found.setdefault(id(register) if alone else (register.size, index), []).append(register)
     return list(found.values())

@@ -44,8 +44,9 @@ def longest_way(phase: ir.Phase) -> Way:
             targets += [s.label for s in ir.walk([stmt]) if isinstance(s, ir.Goto)]
             if isinstance(stmt, ir.Goto):
                 break
-            if end < len(body) and isinstance(body[end], ir.Label):
-                targets.append(body[end].label)
+            following = body[end] if end < len(body) else None
+            if isinstance(following, ir.Label):
+                targets.append(following.label)
                 break
         best = Way(i)
         for label in targets:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ina.compiler import ast
 from ina.compiler.architecture import architecture_of
@@ -159,15 +160,17 @@ def field_ids(annotated: list[list[ast.Annotation]]) -> list[int]:
     if len(taken) != sum(i is not None for i in ids):
         raise ValueError(f"an @id is used twice: {[i for i in ids if i is not None]}")
     index = 1
-    for place, given in enumerate(ids):
+    found: list[int] = []
+    for given in ids:
         if given is not None:
             index += 1
+            found.append(given)
             continue
         while index in taken:
             index += 1
-        ids[place] = index
+        found.append(index)
         taken.add(index)
-    return ids
+    return found
 
 
 class _Builder:
@@ -196,10 +199,10 @@ class _Builder:
         for decl in self.program.declarations:
             if (
                 isinstance(decl, ast.RecordDecl)
-                and decl.annotation("controller_header")
+                and (note := decl.annotation("controller_header"))
                 and isinstance(decl.type, HeaderType)
             ):
-                self._controller_header(decl)
+                self._controller_header(decl, decl.type, note.string)
         self.symbols.assign()
         for emit in self.later:
             emit()
@@ -210,7 +213,7 @@ class _Builder:
 
     def _package(self) -> None:
         """PkgInfo: `@pkginfo` on the main instance, and the architecture's name (P4Runtime §6.2.1)."""
-        main = self.program.main
+        main = self.program.package
         info: Json = {"arch": architecture_of(self.program) or main.decl.name}
         annotations = main.site.annotations if main.site is not None else []
         for a in annotations:
@@ -416,7 +419,7 @@ class _Builder:
             if isinstance(node, ast.ValueSetDecl) and node.name in used:  # p4c drops those that no state asks
                 name = instance.cp_names.get(node.name, node.cp_name)
                 if self.symbols.add(VALUE_SET, name, explicit_id(node.annotations)):
-                    self.later.append(lambda n=name, d=node: self._emit_value_set(n, d))
+                    self.later.append(partial(self._emit_value_set, name, node))
 
     def _emit_value_set(self, name: str, decl: ast.ValueSetDecl) -> None:
         message: Json = {"preamble": self.symbols.preamble(VALUE_SET, name, decl.annotations)}
@@ -440,10 +443,9 @@ class _Builder:
 
     def _digest(self, call: ast.Call) -> None:
         """A digest is named after its struct type (v1model.p4, `digest`)."""
-        t = call.args[1].type
-        unnamed = not isinstance(t, StructType) or not t.name
+        t = call.given(1).type
         count = sum(1 for prefix, _ in self.symbols._explicit if prefix == DIGEST)
-        name = f"digest_{count}" if unnamed else t.name
+        name = t.name if isinstance(t, StructType) and t.name else f"digest_{count}"
         if self.symbols.add(DIGEST, name):
             self.later.append(
                 lambda: self._add(
@@ -451,16 +453,15 @@ class _Builder:
                 )
             )
 
-    def _controller_header(self, decl: ast.RecordDecl) -> None:
+    def _controller_header(self, decl: ast.RecordDecl, header: HeaderType, title: str | None) -> None:
         """`@controller_header("packet_in")`: fields that go before packet-in and packet-out payloads (P4Runtime
         §6.4.6)."""
-        title = decl.annotation("controller_header").string
         self.symbols.add(CONTROLLER_HEADER, decl.cp_name, explicit_id(decl.annotations))
 
         def emit() -> None:
             preamble = self.symbols.preamble(CONTROLLER_HEADER, decl.cp_name, decl.annotations, title)
             preamble["name"] = title
-            members = list(flat_fields(decl.type))
+            members = list(flat_fields(header))
             notes = [f.decl.annotations if f.decl is not None else [] for _, f in members]
             metadata = []
             for (name, f), noted, number in zip(members, notes, field_ids(notes), strict=True):

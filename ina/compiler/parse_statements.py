@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ina.compiler import ast
-from ina.compiler.errors import CompileError
+from ina.compiler.errors import CompileError, Span
 from ina.compiler.parse_expressions import BASE_TYPES, ExpressionParser, join
 
 COMPOUND = frozenset(["+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", "|+|=", "|-|="])
@@ -309,6 +311,7 @@ class StatementParser(ExpressionParser):
         self.scopes.append({})
         self.enter()
         inner = self.parse_annotations()
+        statement: ast.ForIn | ast.ForC
         if self.starts_type() and not (self.kinds[self.pos] == "id" and self.kinds[self.pos + 1] == "in"):
             type_ref = self.parse_type()
             if self.kinds[self.pos] == "id" and self.kinds[self.pos + 1] == "in":
@@ -330,7 +333,7 @@ class StatementParser(ExpressionParser):
         self.scopes.pop()
         return statement
 
-    def _parse_for_in(self, span, target: ast.VarDecl, annotations: list[ast.Annotation]) -> ast.ForIn:
+    def _parse_for_in(self, span: Span, target: ast.VarDecl, annotations: list[ast.Annotation]) -> ast.ForIn:
         self.expect("in")
         collection = self.parse_expression()
         if self.accept(".."):
@@ -339,7 +342,7 @@ class StatementParser(ExpressionParser):
         self.expect(")", "after the collection of the loop")
         return ast.ForIn(span, target, collection, self._parse_branch(), annotations)
 
-    def _parse_for_c(self, span, init: list[ast.Node], annotations: list[ast.Annotation]) -> ast.ForC:
+    def _parse_for_c(self, span: Span, init: list[ast.Node], annotations: list[ast.Annotation]) -> ast.ForC:
         while init and self.accept(","):
             inner = self.parse_annotations()
             if self.starts_type():
@@ -373,7 +376,7 @@ class StatementParser(ExpressionParser):
         return {"break": ast.Break, "continue": ast.Continue, "exit": ast.Exit}[kind](span)
 
 
-_STATEMENTS = {
+_STATEMENTS: dict[str, Callable[[StatementParser, list[ast.Annotation]], ast.Node]] = {
     "const": StatementParser.parse_const,
     "{": StatementParser.parse_block,
     "if": StatementParser._parse_if,

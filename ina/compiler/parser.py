@@ -287,9 +287,11 @@ class Parser(StatementParser):
             name, name_span = self.parse_name("a name of a state or 'select'")
             self.expect(";", "after the transition")
             return ast.Transition(name_span, name)
-        keys = [argument.value for argument in self.parse_arguments()[0]]
-        if None in keys:
-            self.fail(span, "select needs expressions to match")
+        keys: list[ast.Expr] = []
+        for argument in self.parse_arguments()[0]:
+            if argument.value is None:
+                self.fail(span, "select needs expressions to match")
+            keys.append(argument.value)
         self.expect("{", "before the cases of select")
         cases = []
         while not self.accept("}"):
@@ -388,7 +390,7 @@ class Parser(StatementParser):
             if not table.actions:
                 self.fail(span, f"the actions of table '{table.name}' must stand before its default_action")
             table.const_default = is_const
-            table.default_action = self._parse_action_ref(annotations)
+            table.default_ref = self._parse_action_ref(annotations)
         elif prop == "size":
             table.size_expr = self.parse_expression()
         else:

@@ -38,6 +38,12 @@ class Header:
     region: ir.Region | None = None
     union: Union | None = None
 
+    @property
+    def flag(self) -> ir.Var:
+        """`valid` of a place."""
+        assert isinstance(self.valid, ir.Var)
+        return self.valid
+
 
 @dataclass(eq=False, slots=True)
 class Union:

@@ -23,12 +23,18 @@ class Instance:
 
     name: str
     decl: Any
-    type: types.Type
+    type: types.CallableType
     args: dict[str, Any] = field(default_factory=dict)
     site: ast.Instantiation | None = None
     children: dict[str, Instance] = field(default_factory=dict)
     cp_names: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> ast.Declaration:
+        """Where messages about it point: its Instantiation; of a nameless one, the declaration of its type."""
+        origin: ast.Declaration = self.decl if self.site is None else self.site
+        return origin
 
 
 @dataclass(eq=False, slots=True)
@@ -52,3 +58,9 @@ class CheckedProgram:
     types: dict[str, types.Type]
     warnings: list[Diagnostic] = field(default_factory=list)
     sources: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def package(self) -> Instance:
+        """`main` of a program that has one, as each has whose architecture is known."""
+        assert self.main is not None
+        return self.main

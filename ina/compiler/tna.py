@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ina.compiler import ast
@@ -20,9 +20,9 @@ from ina.compiler.reference.externs import MeterArray
 from ina.compiler.reference.hashes import SplitMix64
 from ina.compiler.reference.packet import PacketIn, PacketOut, ParserError
 from ina.compiler.reference.tables import Entry, Table
-from ina.compiler.reference.tna_objects import OBJECTS, Nothing, ObjectMethods, Unset
+from ina.compiler.reference.tna_objects import OBJECTS, Nothing, ObjectMethods, Phase, Unset
 from ina.compiler.reference.values import Record, copy, default_value, leaves
-from ina.compiler.types import ExternType, strip_new
+from ina.compiler.types import ExternType, Type, strip_new
 from ina.compiler.v1model import CloneSession, Digest, Output
 
 if TYPE_CHECKING:
@@ -70,23 +70,6 @@ class Result:
     digest: tuple[int, tuple[Any, ...]] | None = None
 
 
-@dataclass
-class Phase:
-    """The packet at work."""
-
-    egress: bool
-    octets: int
-    now_ps: int
-    wishes: dict[str, int] = field(default_factory=dict)
-    mirror: bytes | None = None
-    resubmit: bytes | None = None
-    digest: tuple[int, tuple[Any, ...]] | None = None
-    sums: dict[Instance, int] = field(default_factory=dict)
-    deposits: list[tuple[Instance, Any]] = field(default_factory=list)
-    counters: dict[Instance, int] = field(default_factory=dict)
-    entries: dict[Instance, Entry | None] = field(default_factory=dict)
-
-
 class Tna(ObjectMethods):
     """One switch, each pipeline of whose program runs in one pipe. `interpreter` runs parsers and controls."""
 
@@ -94,8 +77,7 @@ class Tna(ObjectMethods):
 
     def __init__(self, interpreter: Interpreter, seed: int) -> None:
         super().__init__(interpreter)
-        main = interpreter.program.main
-        self.pipelines = [a for a in main.args.values() if isinstance(a, Instance)]
+        self.pipelines = [a for a in interpreter.program.package.args.values() if isinstance(a, Instance)]
         self.random = SplitMix64(seed)
         self.multicast_groups: dict[int, list[tuple[int, int]]] = {}
         self.clone_sessions: dict[int, CloneSession] = {}
@@ -295,8 +277,9 @@ class Tna(ObjectMethods):
         result = self.run(True, item.front, item.frame, item.now_ps, self._pipeline(item.port))
         out: list[WorkItem | Output] = []
         if result.mirror is not None:
+            assert result.frame is not None  # what is dropped has one for its mirrored copy
             out += self._mirrored(item, result.wishes["mirror_session"], result.mirror, result.frame)
-        if result.verdict == DROP:
+        if result.verdict == DROP or result.frame is None:
             self.drops["egress"] += 1
             return out
         return out + self._left(item, item.port, result.frame)
@@ -325,7 +308,7 @@ class Tna(ObjectMethods):
 
     # --- messages -------------------------------------------------------------------------------------------------------
 
-    def header_bytes(self, value: Any, t: Any) -> bytes:
+    def header_bytes(self, value: Any, t: Type) -> bytes:
         """A mirror or resubmit header."""
         out = PacketOut()
         whole = copy(value)
@@ -334,7 +317,7 @@ class Tna(ObjectMethods):
         return out.data()
 
     def packed(self, call: ast.Call, instance: Instance, data: Any) -> None:
-        values = tuple(int(leaf) for leaf, _ in leaves(data, call.args[0].type))
+        values = tuple(int(leaf) for leaf, _ in leaves(data, call.given(0).type))
         self.phase.digest = (self.digest_number(call), values)
         self.digests.append(Digest(instance.name, values))
 

@@ -48,8 +48,8 @@ def _walk(body: list[ir.Stmt], seen: Seen | None, waiting: dict[str, Seen]) -> S
                     )
                 seen = {**seen, id(register): span}
             case ir.If() | ir.Switch():
-                ways = [_walk(block, seen, waiting) for block in ir.blocks(stmt)]
-                ways = [way for way in ways if way is not None]
+                ends = [_walk(block, seen, waiting) for block in ir.blocks(stmt)]
+                ways = [way for way in ends if way is not None]
                 seen = {k: v for way in ways for k, v in way.items()} if ways else None
     return seen
 

@@ -24,6 +24,14 @@ class Type:
 
 
 @dataclass(frozen=True, slots=True)
+class Unchecked(Type):
+    """Of a node that the checker has not come to, or where it found an error: nothing in a checked tree has it."""
+
+    def __str__(self) -> str:
+        return "?"
+
+
+@dataclass(frozen=True, slots=True)
 class VoidType(Type):
     def __str__(self) -> str:
         return "void"
@@ -204,6 +212,10 @@ class RecordType(Type):
     def __str__(self) -> str:
         return f"{self.name}<{', '.join(map(str, self.args))}>" if self.args else self.name
 
+    def padding(self) -> dict[str, int]:
+        """Bits behind a field, by its name: only headers have some."""
+        return {}
+
 
 class StructType(RecordType):
     """`struct`; an anonymous one (`name == ""`, `decl is None`) types a struct initialiser that has no context."""
@@ -238,7 +250,7 @@ class HeaderType(RecordType):
         return found
 
 
-def _is_flexible(decl: Any) -> bool:
+def _is_flexible(decl: object) -> bool:
     """A header, a struct or a field."""
     return decl is not None and hasattr(decl, "annotation") and decl.annotation("flexible") is not None
 
@@ -374,8 +386,8 @@ class MetaType(Type):
         return f"type {self.type}"
 
 
-VOID, BOOL, INT, STRING, ERROR, MATCH_KIND, ANY = (
-    VoidType(), BoolType(), InfIntType(), StringType(), ErrorType(), MatchKindType(), AnyType(),
+UNCHECKED, VOID, BOOL, INT, STRING, ERROR, MATCH_KIND, ANY = (
+    Unchecked(), VoidType(), BoolType(), InfIntType(), StringType(), ErrorType(), MatchKindType(), AnyType(),
 )  # fmt: skip
 
 

@@ -101,11 +101,11 @@ class V1Model:
     """One switch. `interpreter` runs parsers and controls; this class is everything around and below them."""
 
     keeps_fields = False  # a header that becomes valid has all fields zero
+    this: Instance | None = None  # v1model has no abstract methods
 
     def __init__(self, interpreter: Interpreter, seed: int) -> None:
         self.interpreter = interpreter
-        main = interpreter.program.main
-        blocks = [v for v in main.args.values() if isinstance(v, Instance)]
+        blocks = [v for v in interpreter.program.package.args.values() if isinstance(v, Instance)]
         self.parser, self.verify, self.ingress_control, self.egress_control, self.compute, self.deparser = blocks
         params = self.parser.decl.params
         self.header_type, self.metadata_type, self.standard_type = (p.type for p in params[1:4])
@@ -155,8 +155,9 @@ class V1Model:
         An entry's direct meter is configured by its handle: `table.meter_states.configure(handle, ...)`.
         """
         if name == "implementation":
-            table.profile = self.objects[instance]
-            table.profile.tables.append(table)
+            profile: ActionProfile = self.objects[instance]
+            table.profile = profile
+            profile.tables.append(table)
         elif name == "counters":
             table.direct_counter = instance
         elif name == "meters":
@@ -169,7 +170,7 @@ class V1Model:
             return
         entry.packets += 1
         entry.octets += self._item.length
-        if table.direct_meter is not None:
+        if table.direct_meter is not None and table.meter_states is not None:
             color = table.meter_states.execute(entry.handle, self._item.length, self._item.now_ps)
             self._colors[table.direct_meter] = color
 
@@ -193,7 +194,7 @@ class V1Model:
             frame=b"", truncate=self._item.truncate, length=len(item.frame),
         )  # fmt: skip
         if self._requests.clone is not None:
-            out += self._clone_ingress(item, metadata, standard)
+            out += self._clone_ingress(item, metadata, standard, *self._requests.clone)
         if self._requests.resubmit is not None:
             kept = self._preserve(self._requests.resubmit[0], metadata, standard)
             again = replace(item, instance_type=RESUBMITTED, preserved=kept, passes=item.passes + 1)
@@ -300,9 +301,10 @@ class V1Model:
             out.append(copied)
         return out
 
-    def _clone_ingress(self, item: WorkItem, metadata: Record, standard: Record) -> list[WorkItem]:
+    def _clone_ingress(
+        self, item: WorkItem, metadata: Record, standard: Record, session: int, data: Any
+    ) -> list[WorkItem]:
         """The packet as it entered this ingress, parsed anew, its metadata reset but for the field list."""
-        session, data = self._requests.clone
         kept = self._preserve(data, metadata, standard)
         requests, truncate = self._requests, self._item.truncate
         headers, _, _, payload = self._parse(replace(item, instance_type=NORMAL, preserved=[]))
@@ -383,7 +385,7 @@ class V1Model:
         return function(call, *args)
 
     def call_method(self, instance: Instance, method: str, call: ast.Call, args: list[Any], frame: Frame) -> Any:
-        state = self.objects.get(instance)
+        state: Any = self.objects.get(instance)
         self.interpreter.observer.method_called(instance, method, args, state)
         match instance.decl.name, method:
             case "register", "read":
@@ -399,7 +401,7 @@ class V1Model:
             case "direct_meter", "read":
                 args[0].set(self._colors.get(instance, 0))
             case "Checksum16", "get":
-                return ALGORITHMS["csum16"](to_bytes(args[0], call.args[0].type))
+                return ALGORITHMS["csum16"](to_bytes(args[0], call.given(0).type))
             case _:
                 raise InterpreterError(call, f"v1model has no method '{instance.decl.name}.{method}'")
         return None
@@ -413,7 +415,7 @@ class V1Model:
         result.set(self.random.between(low, high))
 
     def _digest_of(self, algorithm: str, data: Any, call: ast.Call, arg: int, payload: bytes = b"") -> int:
-        data_bytes = to_bytes(data, call.args[arg].type) + payload
+        data_bytes = to_bytes(data, call.given(arg).type) + payload
         if algorithm == "random":
             return self.random.next()
         return ALGORITHMS[algorithm](data_bytes)
@@ -424,10 +426,10 @@ class V1Model:
         result.set(wrap(value, underlying(call.params[0].type)))
 
     def _x_verify_checksum(
-        self, call: ast.Call, condition: bool, data: Any, checksum: int, algorithm: str, payload: bytes = b""
+        self, call: ast.Call, condition: bool, data: Any, checksum: int, algorithm: str, *, payload: bytes = b""
     ) -> None:
         """Nothing is verified while the header that holds the checksum is invalid (BMv2)."""
-        if not condition or self._owner_invalid(call.args[2]):
+        if not condition or self._owner_invalid(call.given(2)):
             return
         if self._cut(self._digest_of(algorithm, data, call, 1, payload), call) != checksum:
             self._checksum_error = True
@@ -438,7 +440,7 @@ class V1Model:
         return not self.interpreter.evaluate(field.base, self._frame).valid
 
     def _x_update_checksum(
-        self, call: ast.Call, condition: bool, data: Any, checksum: Any, algorithm: str, payload: bytes = b""
+        self, call: ast.Call, condition: bool, data: Any, checksum: Any, algorithm: str, *, payload: bytes = b""
     ) -> None:
         if condition:
             checksum.set(self._cut(self._digest_of(algorithm, data, call, 1, payload), call))
@@ -454,7 +456,7 @@ class V1Model:
         return wrap(value, underlying(call.params[2].type))
 
     def _x_digest(self, call: ast.Call, receiver: int, data: Any) -> None:
-        t = call.args[1].type
+        t = call.given(1).type
         name = t.name if isinstance(t, RecordType) and t.name else "digest"
         self.digests.append(Digest(name, tuple(leaf for leaf, _ in leaves(data, t))))
 
@@ -493,7 +495,7 @@ class V1Model:
 
     def _x_log_msg(self, call: ast.Call, message: str, data: Any = None) -> None:
         """`{}` in the message stands for the next value of the data."""
-        values = [] if data is None else [leaf for leaf, _ in leaves(data, call.args[1].type)]
+        values = [] if data is None else [leaf for leaf, _ in leaves(data, call.given(1).type)]
         for value in values:
             message = message.replace("{}", str(value), 1)
         self.log.append(message)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ina.compiler import ast
+from ina.compiler.program import Instance
 from ina.compiler.reference.expressions import Expressions, Frame, InterpreterError, Nowhere, ReturnSignal
 from ina.compiler.reference.packet import PacketIn, PacketOut, ParserError
 from ina.compiler.reference.values import copy, default_value
@@ -13,7 +14,7 @@ from ina.compiler.types import Type, UnionType, strip_new
 
 
 class Calls(Expressions):
-    """Needs from its subclass: `architecture`, `run_parser`, `run_control`, `execute`, `apply_table`."""
+    """Statements are the subclass's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,8 +32,20 @@ class Calls(Expressions):
             "stack_method": self._call_stack_method,
         }
 
+    def execute(self, s: ast.Node, frame: Frame) -> None:
+        raise TypeError("defined in statements")
+
+    def run_parser(self, instance: Instance, frame: Frame) -> None:
+        raise TypeError("defined in statements")
+
+    def run_control(self, instance: Instance, frame: Frame) -> None:
+        raise TypeError("defined in statements")
+
+    def apply_table(self, decl: ast.TableDecl, frame: Frame) -> Any:
+        raise TypeError("defined in statements")
+
     def call(self, c: ast.Call, frame: Frame) -> Any:
-        handler = self._calls.get(c.kind)
+        handler = self._calls.get(c.kind or "")
         if handler is None:
             raise InterpreterError(c, f"a call of kind {c.kind} cannot be run")
         return handler(c, frame)
@@ -89,13 +102,13 @@ class Calls(Expressions):
 
     def _call_block(self, c: ast.Call, frame: Frame) -> None:
         """`apply` of a parser or control instance (§13.10, §14.4)."""
-        instance = self.instance_of(c.receiver, frame)
+        instance = self.instance_of(c.on, frame)
         callee = Frame(instance)
         run = self.run_parser if c.kind == "parser_apply" else self.run_control
         self.invoke_call(c, instance.decl.params, frame, callee, lambda: run(instance, callee))
 
     def _call_header_method(self, c: ast.Call, frame: Frame) -> Any:
-        header = self.evaluate(c.receiver, frame)
+        header = self.evaluate(c.on, frame)
         match c.method:
             case "isValid":
                 return header.is_valid()
@@ -106,15 +119,15 @@ class Calls(Expressions):
         return None
 
     def _call_stack_method(self, c: ast.Call, frame: Frame) -> None:
-        stack = self.evaluate(c.receiver, frame)
-        count = self.evaluate(c.args[0], frame)
+        stack = self.evaluate(c.on, frame)
+        count = self.evaluate(c.given(0), frame)
         if c.method == "push_front":
             stack.push_front(count)
         else:
             stack.pop_front(count)
 
     def _call_packet_in(self, c: ast.Call, frame: Frame) -> Any:
-        packet: PacketIn = self.evaluate(c.receiver, frame)
+        packet: PacketIn = self.evaluate(c.on, frame)
         match c.method:
             case "extract":
                 self._extract(packet, c, frame)
@@ -122,7 +135,7 @@ class Calls(Expressions):
             case "lookahead":
                 return packet.lookahead(c.type)
             case "advance":
-                return packet.advance(self.evaluate(c.args[0], frame))
+                return packet.advance(self.evaluate(c.given(0), frame))
             case "length":
                 return len(packet.data)
         raise InterpreterError(c, f"packet_in has no method '{c.method}'")
@@ -135,7 +148,7 @@ class Calls(Expressions):
         else:
             header = self.lvalue(target, frame).get()
         if len(c.args) > 1:
-            packet.extract_varbit(header, self.evaluate(c.args[1], frame))
+            packet.extract_varbit(header, self.evaluate(c.given(1), frame))
         else:
             packet.extract(header)
         if (
@@ -148,8 +161,8 @@ class Calls(Expressions):
             self.evaluate(target.base, frame).next += 1
 
     def _call_packet_out(self, c: ast.Call, frame: Frame) -> None:
-        packet: PacketOut = self.evaluate(c.receiver, frame)
-        packet.emit(self.evaluate(c.args[0], frame), c.args[0].type)
+        packet: PacketOut = self.evaluate(c.on, frame)
+        packet.emit(self.evaluate(c.given(0), frame), c.given(0).type)
 
     def extern_arguments(self, c: ast.Call, frame: Frame) -> list[Any]:
         """Values for `in` and directionless parameters, lvalues for `out` and `inout`; None for omitted ones."""
@@ -175,7 +188,7 @@ class Calls(Expressions):
         return self.architecture.call_function(name, c, self.extern_arguments(c, frame), frame)
 
     def _call_method(self, c: ast.Call, frame: Frame) -> Any:
-        instance = self.instance_of(c.receiver, frame)
+        instance = self.instance_of(c.on, frame)
         return self.architecture.call_method(instance, c.method, c, self.extern_arguments(c, frame), frame)
 
 

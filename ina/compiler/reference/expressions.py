@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from ina.compiler import ast
-from ina.compiler.program import Instance
+from ina.compiler.program import CheckedProgram, Instance
 from ina.compiler.reference.packet import ParserError
+from ina.compiler.reference.tables import Entry, Table
 from ina.compiler.reference.values import (
     Record,
     Stack,
@@ -25,7 +26,6 @@ from ina.compiler.types import (
     BitType,
     BoolType,
     HeaderType,
-    InfIntType,
     RecordType,
     StackType,
     TupleType,
@@ -101,7 +101,7 @@ class SliceLocation:
 
     __slots__ = ("base", "type", "hi", "lo")
 
-    def __init__(self, base: Any, t: BitType, hi: int, lo: int) -> None:
+    def __init__(self, base: Any, t: Type, hi: int, lo: int) -> None:
         self.base, self.type, self.hi, self.lo = base, t, hi, lo
 
     def get(self) -> int:
@@ -127,8 +127,24 @@ class Nowhere:
         return
 
 
+class Architecture(Protocol):
+    """What is around and below the program: v1model.py, tna.py."""
+
+    keeps_fields: bool  # of a header that becomes valid; else they are zero
+    this: Instance | None  # whose abstract method runs
+
+    def call_function(self, name: str, call: ast.Call, args: list[Any], frame: Frame) -> Any: ...
+
+    def call_method(self, instance: Instance, method: str, call: ast.Call, args: list[Any], frame: Frame) -> Any: ...
+
+    def table_applied(self, table: Table, entry: Entry | None) -> None: ...
+
+
 class Expressions:
     """Evaluation. `evaluate` returns leaves by value, but aggregates *by reference*: whoever keeps one copies it."""
+
+    program: CheckedProgram
+    architecture: Architecture
 
     def __init__(self) -> None:
         self._evaluators: dict[type, Callable[[Any, Frame], Any]] = {
@@ -146,6 +162,9 @@ class Expressions:
             ast.Dots: lambda e, f: default_value(e.type),
             ast.Call: self.call,
         }
+
+    def call(self, c: ast.Call, frame: Frame) -> Any:
+        raise TypeError("defined in calls")
 
     # --- values ---------------------------------------------------------------------------------------------------
 
@@ -246,8 +265,8 @@ class Expressions:
             case ">=":
                 return left >= right
             case "++":  # §8.10.1: the left operand's bits are the more significant ones
-                (lw, lb), (rw, rb) = pack(left, left_type), pack(right, right_type)
-                return wrap(lb << rw | rb, BitType(lw + rw, underlying(t).signed))
+                (_, lb), (rw, rb) = pack(left, left_type), pack(right, right_type)
+                return wrap(lb << rw | rb, underlying(t))
         return arithmetic(op, left, right, underlying(t))
 
     def _cast(self, e: ast.Cast, frame: Frame) -> Any:
@@ -324,7 +343,7 @@ def assign_fields(record: Record, items: list[Any]) -> None:
         store_part(record.fields, name, value)
 
 
-def arithmetic(op: str, left: int, right: int, t: BitType | InfIntType) -> int:
+def arithmetic(op: str, left: int, right: int, t: Type) -> int:
     """Fixed-width arithmetic: wrapping, saturating (`|+| |-|`), shifts of any amount (§8.7, §8.8, §8.10.2)."""
     match op:
         case "+":
@@ -344,10 +363,10 @@ def arithmetic(op: str, left: int, right: int, t: BitType | InfIntType) -> int:
         case "^":
             return left ^ right
         case "<<":
-            return wrap(left << right, t) if isinstance(t, InfIntType) or right < t.width else 0
+            return wrap(left << right, t) if not isinstance(t, BitType) or right < t.width else 0
         case ">>":  # arithmetic for int<w>; everything shifted out leaves 0 or -1
-            return left >> (right if isinstance(t, InfIntType) else min(right, t.width))
-        case "|+|" | "|-|":
+            return left >> (min(right, t.width) if isinstance(t, BitType) else right)
+        case "|+|" | "|-|" if isinstance(t, BitType):
             low, high = (-(1 << t.width - 1), (1 << t.width - 1) - 1) if t.signed else (0, (1 << t.width) - 1)
             return min(max(left + right if op == "|+|" else left - right, low), high)
     raise ValueError(f"no operator {op}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from ina.compiler.reference.values import pack
@@ -52,7 +53,7 @@ def identity(data: bytes) -> int:
 
 
 # The *_custom ones have no control plane here to change their polynomials: BMv2's initial ones are the plain CRCs.
-ALGORITHMS = {
+ALGORITHMS: dict[str, Callable[[bytes], int]] = {
     "crc16": crc16,
     "crc16_custom": crc16,
     "crc32": zlib.crc32,

@@ -60,9 +60,7 @@ class PacketIn:
         """
         fixed = sum(fixed_width(f.type) or 0 for f in header.type.fields.values()) + sum(header.type.padding().values())
         limit = max(
-            strip_new(f.type).max_width
-            for f in header.type.fields.values()
-            if isinstance(strip_new(f.type), VarbitType)
+            t.max_width for t in (strip_new(f.type) for f in header.type.fields.values()) if isinstance(t, VarbitType)
         )
         if varbit_bits % 8:
             raise ParserError("ParserInvalidArgument")

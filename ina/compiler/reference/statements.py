@@ -13,9 +13,11 @@ from ina.compiler.reference.calls import Calls
 from ina.compiler.reference.expressions import ExitSignal, Frame, InterpreterError, PacketFailed, ReturnSignal
 from ina.compiler.reference.observer import Observer
 from ina.compiler.reference.packet import ParserError
-from ina.compiler.reference.tables import Table
+from ina.compiler.reference.tables import Table, ValueSet
 from ina.compiler.reference.values import TupleValue, copy, default_value, equal, is_aggregate, parts
-from ina.compiler.types import ActionRunType, fixed_width
+from ina.compiler.types import ActionRunType, TupleType, fixed_width
+
+NO_TYPE = TupleType(())  # of several keys that are matched as one
 
 
 class BreakSignal(Exception):
@@ -35,7 +37,7 @@ class ApplyResult:
 
 
 class Statements(Calls):
-    """Execution. Needs from its subclass: `program`, `limit`, `architecture`, `table_of`, `value_set_of`."""
+    """Execution. Tables and value sets are the subclass's."""
 
     limit: int
 
@@ -62,6 +64,12 @@ class Statements(Calls):
             ast.ConstDecl: lambda s, f: None,
             ast.Instantiation: lambda s, f: None,
         }
+
+    def table_of(self, instance: Instance | None, decl: ast.TableDecl) -> Table:
+        raise TypeError("defined in interpreter")
+
+    def value_set_of(self, instance: Instance | None, decl: ast.ValueSetDecl) -> ValueSet:
+        raise TypeError("defined in interpreter")
 
     def start_pass(self) -> None:
         """A pass of a packet has a budget of its own (loops.py)."""
@@ -108,7 +116,12 @@ class Statements(Calls):
         for i, case in enumerate(s.cases):
             if case.label is None or isinstance(case.label, ast.DontCare):
                 chosen = i if chosen is None else chosen
-            elif case.action.decl is subject if by_action else equal(self.evaluate(case.label, frame), subject):
+                continue
+            if by_action:
+                matches = case.action is not None and case.action.decl is subject
+            else:
+                matches = equal(self.evaluate(case.label, frame), subject)
+            if matches:
                 chosen = i
                 break
         if chosen is not None:
@@ -208,7 +221,7 @@ class Statements(Calls):
 
     def matches(self, keys: list[ast.Expr], values: list[Any], frame: Frame) -> bool:
         if len(keys) == 1 and len(values) > 1:  # one set over all keys: a value set of tuples or structs
-            return self.in_set(keys[0], TupleValue(None, values), frame)
+            return self.in_set(keys[0], TupleValue(NO_TYPE, values), frame)
         return all(self.in_set(key, value, frame) for key, value in zip(keys, values, strict=True))
 
     def in_set(self, key: ast.Expr, value: Any, frame: Frame) -> bool:

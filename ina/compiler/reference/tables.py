@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ina.compiler import ast
+from ina.compiler.program import Instance
+from ina.compiler.reference.externs import MeterArray
 from ina.compiler.reference.hashes import ALGORITHMS
 from ina.compiler.reference.values import is_aggregate, pack, parts, to_bits, unpack_leaf
 from ina.compiler.types import Type, fixed_width
@@ -107,10 +109,10 @@ class Table:
         self.entries: list[Entry] = []
         self.default: BoundAction = BoundAction(decl.default_action, [])
         self.profile: ActionProfile | None = None
-        self.direct_counter: Any = None
-        self.direct_meter: Any = None
-        self.meter_states: Any = None
-        self.attached: list[Any] = []  # direct objects that its actions use
+        self.direct_counter: Instance | None = None
+        self.direct_meter: Instance | None = None
+        self.meter_states: MeterArray | None = None
+        self.attached: list[Instance] = []  # direct objects that its actions use
         self._next_handle = 1
 
     # --- data plane -----------------------------------------------------------------------------------------------
@@ -122,8 +124,10 @@ class Table:
             return self.default, None
         if entry.action is not None:
             return entry.action, entry
+        assert self.profile is not None
         if entry.member is not None:
             return self.profile.members[entry.member], entry
+        assert entry.group is not None
         width = bits = 0
         for value, kind, t in zip(values, self.kinds, self.key_types, strict=True):
             if kind == "selector":

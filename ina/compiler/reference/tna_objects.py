@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ina.compiler import ast
-from ina.compiler.instances import symmetric_places
+from ina.compiler.instances import abstract_method, symmetric_places
 from ina.compiler.program import Instance
 from ina.compiler.reference.expressions import Frame, InterpreterError
 from ina.compiler.reference.externs import CounterArray, MeterArray, MeterState, RegisterArray
-from ina.compiler.reference.hashes import csum16, to_bytes
+from ina.compiler.reference.hashes import SplitMix64, csum16, to_bytes
 from ina.compiler.reference.packet import ParserError
-from ina.compiler.reference.tables import ActionProfile
+from ina.compiler.reference.tables import ActionProfile, BoundAction, Entry
 from ina.compiler.reference.values import Record, copy, default_value, from_const, pack, wrap
 from ina.compiler.tna_math import math_unit
-from ina.compiler.types import fixed_width, underlying
+from ina.compiler.types import Type, fixed_width, underlying
 
 if TYPE_CHECKING:
     from ina.compiler.interpreter import Interpreter
@@ -50,12 +51,14 @@ class SelectorProfile(ActionProfile):
 
     def __init__(self, name: str, size: int, architecture: ObjectMethods) -> None:
         super().__init__(name, size, None, lambda: 0)
-        self.architecture, self.hash = architecture, None
+        self.architecture = architecture
+        self.hash: Instance | None = None  # the ActionSelector's
 
-    def select(self, group: int, width: int, bits: int) -> Any:
+    def select(self, group: int, width: int, bits: int) -> BoundAction | None:
         members = self.groups[group]
         if not members:
             return None
+        assert self.hash is not None
         return self.members[members[self.architecture.hash_bits(self.hash, width, bits) % len(members)]]
 
 
@@ -75,6 +78,23 @@ class Filter:
         after = before * kept + sample if mode == 2 else sample + (before - sample) * kept
         self.averages[index] = (after, max(now_ps, last))
         return after
+
+
+@dataclass
+class Phase:
+    """The packet at work."""
+
+    egress: bool
+    octets: int
+    now_ps: int
+    wishes: dict[str, int] = field(default_factory=dict)
+    mirror: bytes | None = None
+    resubmit: bytes | None = None
+    digest: tuple[int, tuple[Any, ...]] | None = None
+    sums: dict[Instance, int] = field(default_factory=dict)
+    deposits: list[tuple[Instance, Any]] = field(default_factory=list)
+    counters: dict[Instance, int] = field(default_factory=dict)
+    entries: dict[Instance, Entry | None] = field(default_factory=dict)
 
 
 def _register(architecture: ObjectMethods, instance: Instance) -> RegisterArray:
@@ -118,7 +138,10 @@ OBJECTS: dict[str, Callable[[Any, Instance], Any]] = {
 
 
 class ObjectMethods:
-    """Needs from the whole: `phase`, `random`, `packed`, `header_bytes`, `create`."""
+    """What objects and functions do. The packet's way is the subclass's."""
+
+    phase: Phase
+    random: SplitMix64
 
     def __init__(self, interpreter: Interpreter) -> None:
         self.interpreter = interpreter
@@ -126,8 +149,17 @@ class ObjectMethods:
         self.this: Instance | None = None  # whose abstract method runs
         self._logs: dict[Instance, int] = {}
 
+    def create(self, instance: Instance) -> Any:
+        raise TypeError("defined in tna")
+
+    def header_bytes(self, value: Any, t: Type) -> bytes:
+        raise TypeError("defined in tna")
+
+    def packed(self, call: ast.Call, instance: Instance, data: Any) -> None:
+        raise TypeError("defined in tna")
+
     def call_method(self, instance: Instance, method: str, call: ast.Call, args: list[Any], frame: Frame) -> Any:
-        state = self.objects.get(instance)
+        state: Any = self.objects.get(instance)
         self.interpreter.observer.method_called(instance, method, args, state)
         given = {p.name: a for p, a in zip(call.params, args, strict=True) if a is not None}
         match instance.decl.name, method:
@@ -171,13 +203,10 @@ class ObjectMethods:
             case "Hash", "get":
                 data = copy(args[0])
                 for i, j in symmetric_places(instance, call.args[0]):
-                    names = list(data.fields) if isinstance(data, Record) else range(len(data.items))
-                    parts = data.fields if isinstance(data, Record) else data.items
-                    mask = (1 << fixed_width(call.args[0].values[i].type)) - 1
-                    parts[names[i]] = parts[names[j]] = (parts[names[i]] ^ parts[names[j]]) & mask
-                return wrap(self.hash_bits(instance, *pack(data, call.args[0].type)), underlying(call.type))
+                    _exchangeable(data, i, j, call.given(0))
+                return wrap(self.hash_bits(instance, *pack(data, call.given(0).type)), underlying(call.type))
             case "Random", "get":
-                return wrap(self.random.between(0, (1 << fixed_width(call.type)) - 1), underlying(call.type))
+                return wrap(self.random.between(0, (1 << (fixed_width(call.type) or 0)) - 1), underlying(call.type))
             case _:
                 return self._packet_method(instance, method, call, given, args)
         return None
@@ -214,7 +243,7 @@ class ObjectMethods:
 
     def _apply(self, action: Instance, value: Any, call: ast.Call, frame: Frame) -> tuple[Any, Any]:
         """The body that the program gave `apply`, in the scope of its control: (new value, result)."""
-        body = next(f for f in action.site.body if isinstance(f, ast.FunctionDecl) and f.name == "apply")
+        body = abstract_method(action, "apply")
         callee = Frame(frame.instance, frame.outer or frame)
         callee.vars[body.params[0]] = copy(value)
         result = None
@@ -299,10 +328,10 @@ class ObjectMethods:
         phase = self.phase
         match instance.decl.name, method:
             case "Checksum", "add":
-                added = ~csum16(to_bytes(args[0], call.args[0].type)) & 0xFFFF
+                added = ~csum16(to_bytes(args[0], call.given(0).type)) & 0xFFFF
                 phase.sums[instance] = phase.sums.get(instance, 0) + added
             case "Checksum", "subtract":
-                phase.sums[instance] = phase.sums.get(instance, 0) + csum16(to_bytes(args[0], call.args[0].type))
+                phase.sums[instance] = phase.sums.get(instance, 0) + csum16(to_bytes(args[0], call.given(0).type))
             case "Checksum", "get":
                 return folded(phase.sums.get(instance, 0))
             case "Checksum", "verify":
@@ -310,17 +339,17 @@ class ObjectMethods:
             case "Checksum", "subtract_all_and_deposit":
                 phase.deposits.append((instance, args[0]))
             case "Checksum", "update":
-                found = csum16(to_bytes(args[0], call.args[0].type))
+                found = csum16(to_bytes(args[0], call.given(0).type))
                 return 0xFFFF if found == 0 and given.get("zeros_as_ones") else found
             case "ParserCounter", _:
                 return self._counter(instance, method, given, call)
             case "ParserPriority", "set":
                 return None
             case "Mirror", "emit":
-                phase.mirror = self.header_bytes(given["hdr"], call.args[-1].type) if "hdr" in given else b""
+                phase.mirror = self.header_bytes(given["hdr"], call.params[-1].type) if "hdr" in given else b""
                 phase.wishes |= {"mirror": 1, "mirror_session": given["session_id"], "mirror_len": len(phase.mirror)}
             case "Resubmit", "emit":
-                data = self.header_bytes(given["hdr"], call.args[-1].type) if "hdr" in given else b""
+                data = self.header_bytes(given["hdr"], call.params[-1].type) if "hdr" in given else b""
                 phase.resubmit = data.ljust(8, b"\0")
             case "Digest", "pack":
                 self.packed(call, instance, args[0])
@@ -366,11 +395,12 @@ class ObjectMethods:
     @staticmethod
     def x_funnel_shift_right(call: ast.Call, frame: Frame, target: Any, high: int, low: int, amount: int) -> None:
         t = underlying(call.params[0].type)
-        mask = (1 << t.width) - 1
-        target.set(wrap(((high & mask) << t.width | low & mask) >> amount, t))
+        width = fixed_width(t) or 0
+        mask = (1 << width) - 1
+        target.set(wrap(((high & mask) << width | low & mask) >> amount, t))
 
     def x_invalidate(self, call: ast.Call, frame: Frame, value: Any) -> None:
-        place = self.interpreter.lvalue(call.args[0], frame)
+        place = self.interpreter.lvalue(call.given(0), frame)
         place.container[place.key] = Unset(value)
 
     @staticmethod
@@ -379,11 +409,11 @@ class ObjectMethods:
 
     @staticmethod
     def x_sizeInBits(call: ast.Call, frame: Frame, value: Any) -> int:
-        return fixed_width(call.args[0].type) or 0
+        return fixed_width(call.given(0).type) or 0
 
     @staticmethod
     def x_sizeInBytes(call: ast.Call, frame: Frame, value: Any) -> int:
-        return ((fixed_width(call.args[0].type) or 0) + 7) // 8
+        return ((fixed_width(call.given(0).type) or 0) + 7) // 8
 
     @staticmethod
     def x_port_metadata_unpack(call: ast.Call, frame: Frame, packet: Any) -> Any:
@@ -391,6 +421,15 @@ class ObjectMethods:
         value = packet.lookahead(call.type)
         packet.advance(64)
         return value
+
+
+def _exchangeable(data: Any, i: int, j: int, written: ast.Expr) -> None:
+    """Puts the exclusive or of two values of a list into the place of both."""
+    assert isinstance(written, ast.ListExpr | ast.StructInit)
+    mask = (1 << (fixed_width(written.values[i].type) or 0)) - 1
+    places: list[Any] = list(data.fields) if isinstance(data, Record) else list(range(len(data.items)))
+    container = data.fields if isinstance(data, Record) else data.items
+    container[places[i]] = container[places[j]] = (container[places[i]] ^ container[places[j]]) & mask
 
 
 def crc(width: int, poly: int, reflected: bool, init: int, xor: int, text: bytes) -> int:
@@ -428,7 +467,7 @@ def aware(state: MeterState, amount: int, now_ps: int, before: int) -> int:
 def approximate(instance: Instance, x: int, call: ast.Call) -> int:
     """A MathUnit's answer (tna_math.py)."""
     unit = math_unit(instance, call.span)
-    width = underlying(call.type).width
+    width = fixed_width(call.type) or 0
     x &= (1 << width) - 1
     e = max(0, x.bit_length() - 4)
     if unit.shift < 0:
