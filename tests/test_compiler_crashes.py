@@ -114,6 +114,18 @@ def test_entries_of_an_action_with_an_out_parameter(tmp_path, const):
         assert switch.process(data(d=d, e=3)) == [(1, data(d=d, e=e))]
 
 
+UNREAD = """random(_, 8w0, 8w7); hash<bit<8>, bit<8>, tuple<bit<8>>, bit<8>>(_, HashAlgorithm.crc32, 0, { hdr.data.d }, 7);
+m.execute_meter<bit<2>>(0, _); r.read(_, 0); t.apply();"""
+UNREAD_LOCALS = """meter(4, MeterType.packets) m; register<bit<8>>(4) r; direct_meter<bit<2>>(MeterType.packets) dm;
+action read() { dm.read(_); hdr.data.e = 5; }
+table t { key = { hdr.data.d: exact; } actions = { read; } default_action = read; meters = dm; }"""
+
+
+def test_results_that_nobody_reads(tmp_path):
+    switch = Shadowed(program(tmp_path, source(UNREAD, ingress_locals=UNREAD_LOCALS)), cflags=["-O1"])
+    assert switch.process(data(d=1)) == [(1, data(d=1, e=5))]
+
+
 def test_internal_errors_say_that_they_are(tmp_path, monkeypatch):
     def wrong(self, node):
         raise ValueError("not enough values to unpack")

@@ -150,6 +150,13 @@ def test_port_metadata_as_a_header(tmp_path: Path) -> None:
     assert [f["name"] for f in p.layout["port_metadata"]["fields"]] == ["x", "y"]
 
 
+def test_a_parser_that_keeps_nothing_of_the_intrinsic_metadata(tmp_path: Path) -> None:
+    parser = """state start { pkt.extract<ingress_intrinsic_metadata_t>(_); pkt.extract<port_h>(_);
+        pkt.extract(hdr.data); sum.subtract_all_and_deposit<bit<16>>(_); transition accept; }"""
+    p = pipe(tmp_path, parser_locals="Checksum() sum;", parser=parser, types="header port_h { bit<64> x; }")
+    assert p.ingress(data(5, 6)).frame == data(5, 6)
+
+
 def test_parser_counter(tmp_path: Path) -> None:
     parser = """ParserCounter() left;
     state start { pkt.extract(intr); pkt.advance(PORT_METADATA_SIZE); pkt.extract(hdr.data);

@@ -135,8 +135,9 @@ class Calls(Statements):
         return self.lvalue(arg) if param.direction in ("out", "inout") else self.value(arg)
 
     def result(self, e: ast.Call, i: int) -> Any:
-        """The place of an `out` argument."""
-        return self.lvalue(e.given(i))
+        """The place of an `out` argument; `_` is one that nobody reads (§8.26)."""
+        arg = e.args[i]
+        return self.storage.place(e.params[i].type, "unused") if arg is None else self.lvalue(arg)
 
     def settled(self, e: ast.Call) -> ast.Call:
         """A call of an extern whose arguments have been evaluated as written, where a call among them may change what others

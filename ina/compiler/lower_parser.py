@@ -153,9 +153,7 @@ class Parsers(Calls):
     def packet_in(self, e: ast.Call) -> Any:
         match e.method:
             case "extract":
-                place = (
-                    self.lvalue(e.args[0]) if e.args[0] is not None else self.storage.place(e.params[0].type, "skipped")
-                )
+                place = self.result(e, 0)
                 if len(e.args) == 2:
                     self._extract_varbit(place, self.scalar(e.given(1)), e)
                 else:

@@ -38,7 +38,7 @@ def extracted_port_metadata(parser: Instance) -> list[tuple[str, int, int]]:
     for state in decl.states.values():
         taken = [s.call for s in state.statements if isinstance(s, ast.CallStatement) and s.call.kind == "packet_in"]
         for i, call in enumerate(taken):
-            if call.method != "extract" or str(call.given(0).type) != "ingress_intrinsic_metadata_t":
+            if call.method != "extract" or str(call.params[0].type) != "ingress_intrinsic_metadata_t":
                 continue
             following = taken[i + 1 : i + 2]
             transition = state.transition
@@ -47,7 +47,7 @@ def extracted_port_metadata(parser: Instance) -> list[tuple[str, int, int]]:
                     following += [s.call for s in case.target.statements[:1] if isinstance(s, ast.CallStatement)]
             for next_call in following:
                 if next_call.kind == "packet_in" and next_call.method == "extract":
-                    extracted = next_call.given(0).type
+                    extracted = next_call.params[0].type
                     if types.fixed_width(extracted) == 64 and "resubmit" not in str(extracted):
                         return field_places(extracted)
     return []
