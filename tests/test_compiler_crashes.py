@@ -126,6 +126,28 @@ def test_results_that_nobody_reads(tmp_path):
     assert switch.process(data(d=1)) == [(1, data(d=1, e=5))]
 
 
+@pytest.mark.parametrize("kind", ["exact", "ternary", "range", "optional", "lpm"])
+def test_entries_for_errors_and_enumerations(tmp_path, kind):
+    table = """action put(bit<8> v) { hdr.data.e = v; }
+        table t { key = { meta.c: KIND; sm.parser_error: KIND; } actions = { put; NoAction; }
+            const entries = { (color_t.RED, error.NoError): put(7); (color_t.BLUE, error.NoError): put(9); } }"""
+    first, second = ("exact", kind) if kind == "lpm" else (kind, kind)
+    table = table.replace("KIND", first, 1).replace("KIND", second)
+    text = source("meta.c = hdr.data.d == 1 ? color_t.BLUE : hdr.data.d == 2 ? color_t.GREEN : color_t.RED; t.apply();",
+                  types="enum color_t { RED, GREEN, BLUE }", metadata="color_t c;", ingress_locals=table)  # fmt: skip
+    switch = Shadowed(program(tmp_path, text), cflags=["-O1"])
+    for d, e in ((0, 7), (1, 9), (2, 3)):
+        assert switch.process(data(d=d, e=3)) == [(1, data(d=d, e=e))]
+
+
+def test_a_whole_value_is_longer_than_any(tmp_path):
+    table = """action put(bit<8> v) { hdr.data.e = v; }
+        table t { key = { sm.parser_error: lpm; } actions = { put; NoAction; }
+            const entries = { _: put(7); error.NoError: put(9); } }"""
+    switch = Shadowed(program(tmp_path, source("t.apply();", ingress_locals=table)), cflags=["-O1"])
+    assert switch.process(data()) == [(1, data(e=9))]
+
+
 def test_internal_errors_say_that_they_are(tmp_path, monkeypatch):
     def wrong(self, node):
         raise ValueError("not enough values to unpack")

@@ -196,6 +196,8 @@ class Interpreter(Statements):
         if isinstance(key, ast.Range):
             return self.evaluate(key.lo, frame), self.evaluate(key.hi, frame)
         value = self.evaluate(key, frame)
+        if isinstance(value, str):  # of an enum or error: all of it, whatever the match kind
+            return value
         if kind == "ternary":
             return value, (1 << width) - 1
         if kind == "lpm":

@@ -149,7 +149,8 @@ class Table:
         )
 
     def _prefix(self, entry: Entry) -> int:
-        return sum(m[1] for kind, m in zip(self.kinds, entry.match, strict=True) if kind == "lpm" and m is not None)
+        lpm = (m for kind, m in zip(self.kinds, entry.match, strict=True) if kind == "lpm" and m is not None)
+        return sum(1 if isinstance(m, str) else m[1] for m in lpm)  # an enum or error matches as a whole or not at all
 
     # --- control plane --------------------------------------------------------------------------------------------
 
