@@ -126,6 +126,17 @@ def test_results_that_nobody_reads(tmp_path):
     assert switch.process(data(d=1)) == [(1, data(d=1, e=5))]
 
 
+@pytest.mark.parametrize("call", [
+    "hash<s_t, bit<8>, tuple<bit<8>>, bit<8>>(meta.s, HashAlgorithm.crc32, 0, { hdr.data.d }, 7);",
+    "random<s_t>(meta.s, { 1 }, { 2 });", "m.execute_meter<s_t>(0, meta.s);",
+])  # fmt: skip
+def test_results_that_are_no_numbers(tmp_path, call):
+    text = source(call, types="struct s_t { bit<8> x; }", metadata="s_t s;", ingress_locals="meter(4, MeterType.packets) m;")
+    with pytest.raises(CompileError, match="a value of type s_t here is not supported") as error:
+        generate(load(program(tmp_path, text)))
+    assert error.value.span.line == text.splitlines().index(next(x for x in text.splitlines() if call in x)) + 1
+
+
 @pytest.mark.parametrize("kind", ["exact", "ternary", "range", "optional", "lpm"])
 def test_entries_for_errors_and_enumerations(tmp_path, kind):
     table = """action put(bit<8> v) { hdr.data.e = v; }
@@ -146,6 +157,16 @@ def test_a_whole_value_is_longer_than_any(tmp_path):
             const entries = { _: put(7); error.NoError: put(9); } }"""
     switch = Shadowed(program(tmp_path, source("t.apply();", ingress_locals=table)), cflags=["-O1"])
     assert switch.process(data()) == [(1, data(e=9))]
+
+
+def test_a_priority_that_is_no_number(tmp_path):
+    table = """table t { key = { hdr.data.d: ternary; } actions = { NoAction; }
+        const entries = { 1: NoAction() @priority(FIRST); 2: NoAction() @priority(1); } }"""
+    text = source("t.apply();", types="const bit<8> FIRST = 2;", ingress_locals=table)
+    for use in (generate, Interpreter):
+        with pytest.raises(CompileError, match="expected the number of a place, as in @priority") as error:
+            use(load(program(tmp_path, text)))
+        assert error.value.span.line
 
 
 def test_internal_errors_say_that_they_are(tmp_path, monkeypatch):

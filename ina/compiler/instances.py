@@ -174,7 +174,8 @@ def _annotated_place(entry: ast.TableEntry) -> int | None:
     if note is None:
         return None
     e = note.exprs[0]
-    assert isinstance(e, ast.IntLiteral)
+    if not isinstance(e, ast.IntLiteral):
+        raise CompileError(e.span, "expected the number of a place, as in @priority(1)")
     return e.value
 
 

@@ -158,7 +158,8 @@ class Expressions:
     def shape(self, t: types.Type, node: ast.Node) -> tuple[int, bool]:
         """(width, signed) of a type that must be one scalar."""
         shape = places.scalar_shape(t)
-        assert shape is not None
+        if shape is None:
+            raise self.unsupported(node, f"a value of type {t} here")
         return shape
 
     def read(self, place: Any) -> Any:
