@@ -14,7 +14,7 @@ from ina.bounds import whole
 PORT_BITS = 9  # of v1model and of a Tofino 1
 
 
-def add_arguments(subparsers: argparse._SubParsersAction) -> None:
+def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands to `ina`; each sets `main`, a function of the parsed arguments."""
     compile_ = _command(subparsers, "compile", _compile, "compile a P4_16 program to a native switch program")
     _program(compile_)
@@ -49,7 +49,8 @@ def add_arguments(subparsers: argparse._SubParsersAction) -> None:
 
 
 def _command(
-    subparsers: argparse._SubParsersAction, name: str, run: Callable[[argparse.Namespace], int], text: str
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int],
+    text: str,
 ) -> argparse.ArgumentParser:
     command = subparsers.add_parser(name, help=text)
     command.set_defaults(main=lambda args: _reported(run, args))

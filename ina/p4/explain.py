@@ -44,8 +44,8 @@ def lines(program: CheckedProgram) -> Iterator[str]:
         for module in modules:
             optimise(module)
         layouts = c_file(modules, "", p4info.build(program))[1]
-    yield f"{program.filename}: {program.main.decl.name}"
-    roots = [instance for _, instance in pipelines(program)] if modules[0].architecture == "tna" else [program.main]
+    yield f"{program.filename}: {program.package.decl.name}"
+    roots = [instance for _, instance in pipelines(program)] if modules[0].architecture == "tna" else [program.package]
     for module, layout, root in zip(modules, layouts, roots, strict=True):
         if len(modules) > 1:
             yield from ("", f"--- pipeline {module.pipeline}")

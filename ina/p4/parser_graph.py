@@ -114,7 +114,7 @@ def _statement(s: ast.Node) -> Iterator[str]:
     match s:
         case ast.CallStatement(call=call) if call.kind == "packet_in" and call.method == "extract":
             target = call.args[0]
-            more = f", {shown(call.args[1])}" if len(call.args) > 1 else ""
+            more = f", {shown(call.given(1))}" if len(call.args) > 1 else ""
             yield f"extract {'_' if target is None else shown(target)}{more}"
         case ast.CallStatement(call=call):
             yield shown(call)

@@ -89,7 +89,7 @@ def report(
 ) -> int:
     """Prints a line for each test, reasons below it, and the sums. Returns 0 when everything passed, else 1."""
     width = max(len(test.stem) for _, test in tests)
-    sums = {target: Counter() for target in targets}
+    sums: dict[str, Counter[str]] = {target: Counter() for target in targets}
     print(f"{'':{width}}  " + "  ".join(f"{target:11}" for target in targets))
     for name, outcomes in rows(tests, targets, defines, includes):
         print(f"{name:{width}}  " + "  ".join(f"{verdict:11}" for verdict, _ in outcomes).rstrip(), flush=True)

@@ -45,7 +45,7 @@ class SwitchTarget:
         self.member_groups: dict[str, int] = {}
 
     def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> TableEntry:
-        entry = TableEntry(table, match, action, args, self._priority(table, priority))
+        entry = TableEntry(table, match, action, dict(args), self._priority(table, priority))
         self.switch.write([Update("INSERT", entry)])
         self.entries.append(entry)
         return entry
@@ -57,7 +57,7 @@ class SwitchTarget:
         return priority + 1 if ranked else 0
 
     def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
-        self.switch.write([Update("MODIFY", TableEntry(table, {}, action, args, is_default=True))])
+        self.switch.write([Update("MODIFY", TableEntry(table, {}, action, dict(args), is_default=True))])
 
     def clear_tables(self) -> None:
         self.switch.write([Update("DELETE", entry) for entry in self.entries])
@@ -68,7 +68,11 @@ class SwitchTarget:
         return self.switch.step(frame, port, self.now)
 
     def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
-        replicas = [(port, 0)] if group is None else self.groups[group]
+        if group is None:
+            assert port is not None
+            replicas = [(port, 0)]
+        else:
+            replicas = self.groups[group]
         entry = CloneSessionEntry(session, tuple(Replica(p, rid) for p, rid in replicas))
         self.switch.write([Update("MODIFY" if session in self.sessions else "INSERT", entry)])
         self.sessions.add(session)
@@ -84,6 +88,7 @@ class SwitchTarget:
 
     def read_direct_counter(self, table: str, entry: TableEntry) -> tuple[int, int]:
         (found,) = self.switch.read([DirectCounterEntry(entry)])
+        assert isinstance(found, DirectCounterEntry)
         return found.packets, found.bytes
 
     def read_register(self, name: str, index: int) -> int:
@@ -108,7 +113,7 @@ class SwitchTarget:
     def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
         """Members and groups count from 0, as BMv2 and the interpreter number theirs."""
         number = self.members[profile] = self.members.get(profile, -1) + 1
-        self.switch.write([Update("INSERT", ProfileMember(profile, number, action, args))])
+        self.switch.write([Update("INSERT", ProfileMember(profile, number, action, dict(args)))])
         return number
 
     def add_group(self, profile: str, members: list[int]) -> int:
@@ -167,7 +172,8 @@ class InterpreterTarget:
         return found.packets, found.octets
 
     def read_register(self, name: str, index: int) -> int:
-        return self.interpreter.registers[name][index]
+        value: int = self.interpreter.registers[name][index]
+        return value
 
     def write_register(self, name: str, index: int, value: int) -> None:
         self.interpreter.registers[name][index] = value
@@ -182,6 +188,7 @@ class InterpreterTarget:
     def configure_direct_meter(self, table: str, entry: int, rates: list[tuple[float, int]]) -> None:
         (committed, committed_burst), (peak, peak_burst) = rates
         states = self.interpreter.tables[table].meter_states
+        assert states is not None
         states.configure(entry, committed, committed_burst, peak, peak_burst)
 
     def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:

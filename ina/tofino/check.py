@@ -112,7 +112,7 @@ def _control(gress: Gress, findings: list[Finding]) -> Control:
             if child.decl.name in ("Register", "DirectRegister") and (
                 problem := stateful.register_problem(child)
             ):
-                findings.append(Finding("error", child.site.span, f"register {child.name}: {problem}"))
+                findings.append(Finding("error", child.origin.span, f"register {child.name}: {problem}"))
             register = child.args.get("reg")
             if child.decl.name in STATEFUL and isinstance(register, Instance):
                 users.setdefault(id(register), (register, []))[1].append(child)
@@ -162,11 +162,11 @@ def _used(units: list[Any]) -> set[int]:
 def _of_one_register(register: Instance, actions: list[Instance], shapes: list[Shape], findings: list[Finding]) -> None:
     if len(actions) > stateful.ACTIONS:
         text = f"register {register.name} has {len(actions)} RegisterActions: a stateful ALU has room for {stateful.ACTIONS}"
-        findings.append(Finding("error", register.site.span, text, [(a.site.span, a.name) for a in actions]))
+        findings.append(Finding("error", register.origin.span, text, [(a.origin.span, a.name) for a in actions]))
     constants = {c for s in shapes if s.register is register for c in s.constants}
     if len(constants) > stateful.CONSTANTS:
         shown = ", ".join(map(str, sorted(constants)))
-        findings.append(Finding("error", register.site.span, f"the actions of register {register.name} use {len(constants)} "
+        findings.append(Finding("error", register.origin.span, f"the actions of register {register.name} use {len(constants)} "
                                 f"constants beyond -8..7 ({shown}): a stateful ALU keeps {stateful.CONSTANTS}"))  # fmt: skip
 
 
@@ -186,9 +186,11 @@ def _sizes(report: Report, span: Span | None) -> None:
     for what, (used, has) in totals.items():
         if used > has:
             longest = [c for c in report.controls if what == "stages" and c.bound.stages == used][:1]
-            findings = [(p.unit.span, f"stage {p.stage}: {p.unit.name}" + (f", for {p.why}" if p.why else ""))
-                        for c in longest for p in c.bound.chain]  # fmt: skip
-            report.findings.append(Finding("error", place, f"at least {used} {what}: a Tofino 1 has {has}", findings))
+            chain: list[tuple[Span | None, str]] = [
+                (p.unit.span, f"stage {p.stage}: {p.unit.name}" + (f", for {p.why}" if p.why else ""))
+                for c in longest for p in c.bound.chain
+            ]  # fmt: skip
+            report.findings.append(Finding("error", place, f"at least {used} {what}: a Tofino 1 has {has}", chain))
 
 
 def report_totals(report: Report) -> dict[str, tuple[int, int]]:

@@ -31,6 +31,12 @@ class Change:
     update: Update | None = None
     found: Any = None
 
+    @property
+    def entity(self) -> Entity:
+        """What a change of an entity writes."""
+        assert self.update is not None
+        return self.update.entity
+
     def __str__(self) -> str:
         return f"{self.type.lower():6} {self.row}"
 
@@ -244,16 +250,16 @@ class P4Runtime(Deployable):
         self.remote.write([c.update for c in step.changes])
 
     def undo(self, step: Step) -> None:
-        self.remote.write([Update("DELETE", c.update.entity) if c.found is None else Update("MODIFY", c.found)
+        self.remote.write([Update("DELETE", c.entity) if c.found is None else Update("MODIFY", c.found)
                            for c in reversed(step.changes)])  # fmt: skip
 
     def differs(self, step: Step) -> list[str]:
         wrong = []
         for change in step.changes:
-            found = next(iter(self.remote.read([change.update.entity])), None)
+            found = next(iter(self.remote.read([change.entity])), None)
             if found is None:
                 wrong.append(f"{change.row} is not there")
-            elif not _same(found, change.update.entity):
+            elif not _same(found, change.entity):
                 wrong.append(f"{change.row} is {_shown(found)}")
         return wrong
 

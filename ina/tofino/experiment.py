@@ -134,6 +134,14 @@ class Deployment:
     def switch(self, name: str) -> Tofino | None:
         return next((s for s in self.switches if s.name == name), None)
 
+    def switch_of(self, host: Server) -> Tofino:
+        """The switch of a host, of a file that has been checked."""
+        return next(s for s in self.switches if s.name == host.switch)
+
+    def end(self, switch: str, port: str) -> PortConfig:
+        """The port that a host or a cable is at, of a file that has been checked."""
+        return next(p for s in self.switches if s.name == switch for p in s.ports if p.name == port)
+
     def topology(self, dev_port: Callable[[str, str], int]) -> Topology:
         """The network, with the hosts' addresses. `dev_port`: a switch's and a port's name to the number it has there.
 
@@ -150,7 +158,7 @@ class Deployment:
         return Topology(str(self.path), (*hosts, *(s.node for s in self.switches)), tuple(links), numbers=tuple(numbers))
 
     def _rate(self, switch: str, port: str) -> float:
-        return SPEEDS[self.switch(switch).port(port).speed] * 1e9
+        return SPEEDS[self.end(switch, port).speed] * 1e9
 
     def addresses(self, given: Sequence[str]) -> dict[str, str]:
         """Where the drivers are: as `given` (HOST:PORT of the only switch, or NAME=HOST:PORT), else as the file says; switches
@@ -281,7 +289,7 @@ def _check(d: Deployment) -> None:
             _check_end(d, who, switch, port, need)
             other = taken.setdefault((switch, port), who)
             need(other == who and c.a != c.b, f"{who}: {switch}:{port} is an end of {other} already")
-        a, b = (d.switch(switch).port(port) for switch, port in ends)
+        a, b = (d.end(switch, port) for switch, port in ends)
         for key in ("speed", "fec"):
             x, y = getattr(a, key), getattr(b, key)
             need(x == y, f"{who}: {key} is {x} at one end and {y} at the other: the link would stay down")
@@ -292,7 +300,8 @@ def _check(d: Deployment) -> None:
         need(bool(m.port) != bool(m.group), f"{who}: expected port or group, one of them")
         at = d.switch(m.switch)
         need(at is not None, f"{who}: switch = {m.switch!r} is none of {', '.join(s.name for s in d.switches)}")
-        need(not m.port or m.port.isdigit() or at.port(m.port), f"{who}: port = {m.port!r} is none of [tofino.ports]")
+        assert at is not None
+        need(not m.port or m.port.isdigit() or at.port(m.port) is not None, f"{who}: port = {m.port!r} is none of [tofino.ports]")
         need(m.direction in DIRECTIONS, f"{who}: direction = {m.direction!r}: expected {', '.join(DIRECTIONS)}")
     for s in d.switches:
         _check_lanes(s, need)
@@ -306,9 +315,11 @@ def _check_end(d: Deployment, who: str, switch: str, port: str, need: Callable[[
     """What is connected to a port of a switch has one there."""
     at = d.switch(switch)
     need(at is not None, f"{who}: switch = {switch!r} is none of {', '.join(s.name for s in d.switches)}")
+    assert at is not None
     there = at.port(port)
     of = f"the ports of {switch}" if d.several else "[tofino.ports]"
     need(there is not None, f"{who}: port = {port!r} is none of {of}: {', '.join(sorted(p.name for p in at.ports)) or 'none'}")
+    assert there is not None
     need(there.loopback == "none", f"{who}: port {port} is a loopback port")
 
 

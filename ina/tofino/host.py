@@ -43,7 +43,7 @@ class DeployedHost(SwitchesElsewhere):
 
     def __init__(self, d: Deployment, addresses: Mapping[str, str], device_id: int = 0, access: Access | None = None,
                  packet_lifetime: float = PACKET_LIFETIME):  # fmt: skip
-        switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name, access) for s in d.switches}
+        self.drivers = switches = {s.name: BfrtSwitch(addresses[s.name], device_id, s.p4_name, access) for s in d.switches}
 
         def dev_port(switch: str, port: str) -> int:
             try:
@@ -63,7 +63,7 @@ class DeployedHost(SwitchesElsewhere):
         """Beyond SwitchesElsewhere's: `links`, by host or by both switches' names, of the ports' own counters (`up`: from the
         host or the first switch); without those of switches that do not answer."""
         found: dict[str, dict[int, dict[str, int]]] = {}
-        for name, switch in self.targets.items():
+        for name, switch in self.drivers.items():
             with suppress(EntityError, TimeoutError):
                 found[name] = switch.statistics()
         links = {}

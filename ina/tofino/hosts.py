@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ina.tofino.deployment import DeploymentError
 from ina.tofino.experiment import Deployment, Server
+from topologies.model import Node
 
 PEERS = 4  # of a host's own switch that its doctor asks; with those beyond, twice as many
 PATIENCE = 10.0  # seconds for one of iproute2's commands
@@ -33,7 +34,7 @@ def _others(d: Deployment, h: Server) -> list[Server]:
 def network(d: Deployment, h: Server) -> list[str]:
     """Commands of iproute2 and ethtool for the NIC of `h`; doing them again changes nothing."""
     device = f"dev {h.interface}"
-    peers = [d.switch(h.switch).node, *_others(d, h)]
+    peers: list[Node | Server] = [d.switch_of(h).node, *_others(d, h)]
     return [
         f"ip link set {h.interface} mtu {1500 if getattr(d.config, 'values', 256) <= 256 else 9000} up",
         f"ip addr replace {h.ip}/32 {device}",
@@ -60,7 +61,7 @@ def _training(d: Deployment, rank: int, h: Server) -> str:
 def overlaps(d: Deployment, h: Server, routes: Sequence[dict]) -> list[str]:
     """Routes of the host (`ip -json route show table all`) by which an address of the deployment is another machine's already:
     all but default routes and those through the NIC itself."""
-    peers = {h.ip: f"its own address {h.ip}", d.switch(h.switch).node.ip: f"the switch's {d.switch(h.switch).node.ip}"}
+    peers = {h.ip: f"its own address {h.ip}", d.switch_of(h).node.ip: f"the switch's {d.switch_of(h).node.ip}"}
     peers |= {o.ip: f"{o.name}'s {o.ip}" for o in _others(d, h)}
     found = []
     for route in routes:

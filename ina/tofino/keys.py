@@ -46,7 +46,7 @@ def made(kind: Any, said: dict[str, Any], where: str) -> Any:
     if missing:
         raise ConfigError(f"{where}: {missing[0]} is missing")
     for name, found in said.items():
-        expected = {"str": str, "int": int}[fields[name].type]
+        expected = {"str": str, "int": int}[str(fields[name].type)]
         if type(found) is not expected:
             raise ConfigError(f"{where}: {name} = {found!r}: expected {'text' if expected is str else 'a whole number'}")
     return kind(**said)

@@ -46,7 +46,7 @@ def pipelines(program: CheckedProgram) -> list[Pipeline]:
         parsers = [b for b in blocks if isinstance(b.decl, ast.ParserDecl)]
         controls = [b for b in blocks if isinstance(b.decl, ast.ControlDecl)]
         if len(parsers) != 2 or len(controls) < 4:
-            raise CompileError(pipe.site.span if pipe.site else main.site.span,
+            raise CompileError((pipe.site or main.origin).span,
                                "a pipeline with other than two parsers and four controls is not looked into")  # fmt: skip
         prefix = f"{pipe.site.name}." if len(pipes) > 1 and pipe.site else ""
         found.append(Pipeline(pipe.site.name if pipe.site else "pipe", (

@@ -66,7 +66,7 @@ def shape(action: Instance, register: Instance, scope: Scope) -> Shape:
     """Of a RegisterAction; `scope`: the control's in which it is."""
     found = Shape(action, register, words_of(register))
     body = body_of(action)
-    site = action.site.span if action.site is not None else register.site.span  # type: ignore[union-attr]
+    site = (action.site or register.origin).span
     problem = register_problem(register)
     if problem:
         found.problems.append((register.site.span if register.site else site, problem, True))

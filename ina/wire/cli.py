@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from ina.bounds import whole
+
+if TYPE_CHECKING:
+    from ina.wire.layout import Field, Layout
 
 SOURCE = "p4/include/headers.p4"
 ATP_SOURCE = "p4/include/atp_headers.p4"
@@ -46,7 +50,7 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def _atp_table(wire) -> list[str]:
+def _atp_table(wire: Layout) -> list[str]:
     from ina.wire.layout import ATP_DATA, ATP_HEAD
 
     lines = [_line(wire, name, field, wire.offset(name, ATP_DATA)) for name in ("atp", "values") for field in wire[name].fields]
@@ -55,13 +59,13 @@ def _atp_table(wire) -> list[str]:
     return lines
 
 
-def _line(wire, name: str, field, start: int) -> str:
+def _line(wire: Layout, name: str, field: Field, start: int) -> str:
     width = f"{field.count} x {field.width}" if field.count > 1 else str(field.width)
     byte, bit = divmod(8 * start + field.offset, 8)
     return f"{name:10} {field.name:16} {byte:5} {bit:3} {width:>9}{'  signed' if field.signed else ''}"
 
 
-def _table(wire) -> list[str]:
+def _table(wire: Layout) -> list[str]:
     """A line for each field with its place in the frame, and one for each kind of frame."""
     from ina.wire.layout import DATA, HEAD, PENDING
 

@@ -8,6 +8,7 @@ Wireshark's own `atp` is AppleTalk's, so it is called `inatp` there.
 from __future__ import annotations
 
 from ina.compiler import frontend
+from ina.compiler.types import SerEnumType
 from ina.paths import p4_dir
 from ina.wire.dissector import add_lines, field_lines
 from ina.wire.layout import Layout
@@ -15,7 +16,9 @@ from ina.wire.layout import Layout
 
 def kinds() -> dict[str, int]:
     """Message types by name, as the P4 source has them."""
-    return dict(frontend.load(p4_dir() / "include" / "atp_headers.p4").types["Type"].members)
+    found = frontend.load(p4_dir() / "include" / "atp_headers.p4").types["Type"]
+    assert isinstance(found, SerEnumType)
+    return dict(found.members)
 
 
 def generate(layout: Layout, source: str) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from ina.extras import extra
 
 with extra("dev"):
-    from scapy.fields import BitField, Field, FieldListField
+    from scapy.fields import AnyField, BitField, Field, FieldListField
     from scapy.layers.inet import UDP
     from scapy.packet import Packet, Raw, bind_layers
 
@@ -29,14 +29,15 @@ MOST = max(layout.VALUES)
 DEFAULTS = {"msg_type": _CONSTANTS["SWITCHML_DATA"], "size": _CONSTANTS["SIZE_CODE"]}
 
 
-def described(header: layout.Header, defaults: Mapping[str, int] = DEFAULTS) -> list:
+def described(header: layout.Header, defaults: Mapping[str, int] = DEFAULTS) -> list[AnyField]:
     """Scapy's description of a header's fields; a field of whole bytes at a whole byte is a number, others are bits."""
-    found = []
+    found: list[AnyField] = []
     for field in header.fields:
         default = defaults.get(field.name, 0)
         format_ = _FORMATS.get((field.width, field.signed))
         if field.count > 1:  # as many as the packet before says, or as there are
-            found.append(FieldListField(field.name, [], Field("", 0, format_), count_from=_count, max_count=MOST))
+            one: AnyField = Field("", 0, _FORMATS[field.width, field.signed])
+            found.append(FieldListField(field.name, [], one, count_from=_count, max_count=MOST))
         elif field.offset % 8 == 0 and format_:
             found.append(Field(field.name, default, format_))
         else:
