@@ -169,6 +169,17 @@ def test_a_priority_that_is_no_number(tmp_path):
         assert error.value.span.line
 
 
+@pytest.mark.parametrize(("size", "cells"), [("n", 16), ("2 * n", 32), ("4", 4)])
+def test_objects_of_properties_take_constructor_parameters(tmp_path, size, cells):
+    control = """control sub(inout data_t d)(bit<32> n) { action put(bit<8> v) { d.e = v; }
+        table t { key = { d.d: exact; } actions = { put; NoAction; } implementation = action_profile(%s); }
+        apply { t.apply(); } }"""  # fmt: skip
+    checked = load(program(tmp_path, source("s.apply(hdr.data);", types=control % size, ingress_locals="sub(16) s;")))
+    (profile,) = generate(checked)[1]["actionProfiles"]
+    assert profile["size"] == str(cells)
+    assert [p.size for p in Interpreter(checked).profiles.values()] == [cells]
+
+
 def test_internal_errors_say_that_they_are(tmp_path, monkeypatch):
     def wrong(self, node):
         raise ValueError("not enough values to unpack")

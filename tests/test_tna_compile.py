@@ -157,6 +157,15 @@ def test_a_parser_that_keeps_nothing_of_the_intrinsic_metadata(tmp_path: Path) -
     assert p.ingress(data(5, 6)).frame == data(5, 6)
 
 
+@pytest.mark.parametrize(("algorithm", "keys"), [("CRC16", "hdr.data.a: exact; hdr.data.b: selector;"),
+                                                 ("IDENTITY", "hdr.data.a: exact;")])  # fmt: skip
+def test_a_selector_that_a_table_makes(tmp_path: Path, algorithm: str, keys: str) -> None:
+    table = f"""action put(bit<8> v) {{ hdr.data.d = v; }}
+        table t {{ key = {{ {keys} }} actions = {{ put; NoAction; }} default_action = put(5);
+            implementation = ActionSelector(16, Hash<bit<16>>(HashAlgorithm_t.{algorithm}), SelectorMode_t.FAIR); }}"""
+    assert pipe(tmp_path, "t.apply();", ingress_locals=table).ingress(data(1)).frame == data(1, d=5)
+
+
 def test_parser_counter(tmp_path: Path) -> None:
     parser = """ParserCounter() left;
     state start { pkt.extract(intr); pkt.advance(PORT_METADATA_SIZE); pkt.extract(hdr.data);

@@ -64,8 +64,7 @@ def _instance(
     environment.made[0] += 1
     if environment.made[0] > MOST_OBJECTS:
         raise CompileError(site.span if site else t.decl.span, f"the program has more than {MOST_OBJECTS:,} objects")
-    for p, arg in zip(params, args, strict=True):
-        made.args[p.name] = None if arg is None else _evaluate(arg, environment)
+    made.args |= _arguments(params, args, environment)
     if isinstance(t.decl, (ast.ParserDecl, ast.ControlDecl)):
         inner = Environment(environment)
         for param in t.decl.ctor_params:
@@ -74,6 +73,14 @@ def _instance(
     elif site is not None and site.body:
         _body(made, site.body, Environment(environment))
     return made
+
+
+def _arguments(
+    params: list[types.Parameter], args: Iterable[ast.Expr | None], environment: Environment
+) -> dict[str, Any]:
+    return {
+        p.name: None if arg is None else _evaluate(arg, environment) for p, arg in zip(params, args, strict=True)
+    }
 
 
 def _name_pipelines(program: CheckedProgram) -> None:
@@ -159,6 +166,9 @@ def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> N
                 owner.sizes[d.name] = _evaluate(d.size_expr, environment)
                 if owner.sizes[d.name] < 0:
                     raise CompileError(d.size_expr.span, "the size of a table cannot be negative")
+            for prop in d.properties.values() if isinstance(d, ast.TableDecl) else ():
+                if isinstance(prop.value, ast.Call) and prop.value.kind == "constructor":
+                    owner.properties[prop] = _arguments(prop.value.params, prop.value.args, environment)
 
 
 def full_name(owner: str, d: ast.Declaration) -> str:

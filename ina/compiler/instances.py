@@ -41,9 +41,8 @@ def property_instance(program: CheckedProgram, owner: Instance, table: str, prop
     value = prop.value
     if isinstance(value, ast.Name):
         return owner.children[value.name] if value.name in owner.children else program.globals[value.name]
-    assert isinstance(value, ast.Call) and isinstance(value.type, CallableType)
-    args = {p.name: None if a is None else a.const for p, a in zip(value.params, value.args, strict=True)}
-    return Instance(property_instance_name(table, prop), value.type.decl, value.type, args)
+    assert isinstance(value.type, CallableType)
+    return Instance(property_instance_name(table, prop), value.type.decl, value.type, dict(owner.properties[prop]))
 
 
 def property_instance_name(table: str, prop: ast.Property) -> str:

@@ -151,7 +151,7 @@ class Hashes(Pipelines):
                 break
             taken.insert(0, fold.slice_bits(part, min(left, part.width) - 1, 0))
             left -= part.width
-        return fold.cast(fold.concat(taken), width)
+        return fold.cast(fold.concat(taken), width) if taken else fold.const(0, width)
 
     def _folded(self, parts: list[ir.Expr], size: int, width: int) -> ir.Expr:
         """All words of `size` bits XORed, counted from the top; zeros fill the last one."""

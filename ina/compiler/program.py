@@ -18,7 +18,8 @@ class Instance:
     `site` is the Instantiation it came from, None for a nameless one.
     `children` maps the declared name of each Instantiation in its body to the Instance. `cp_names` maps the *declared*
     name of each table, action and value set in the body to its full control-plane name. `sizes`: of the tables whose
-    `size` takes constructor parameters, by declared name.
+    `size` takes constructor parameters, by declared name. `properties`: arguments of the objects that properties of its
+    tables construct.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Instance:
     children: dict[str, Instance] = field(default_factory=dict)
     cp_names: dict[str, str] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
+    properties: dict[ast.Property, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def origin(self) -> ast.Declaration:
