@@ -140,7 +140,7 @@ def idx() -> tuple[Any, ...]:
 
 
 def results() -> tuple[Any, ...]:
-    """A results folder, as `ina experiment compare` reads it.
+    """A results folder, as `ina report` reads it.
 
     which 1 | file: which % 3: metrics.json, config.json, experiment.json; the others are right
     """
