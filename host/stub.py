@@ -2,7 +2,7 @@
 
     python host/stub.py ina/_native.pyi
 
-Whole numbers are ``int``, real ones ``float``; structures and pointers are cffi's ``CData``, and so Python's type checker knows
+Whole numbers are ``int``, real ones ``float``; structures and pointers are ``CData``, and so Python's type checker knows
 of each function its name, how many arguments it takes and which of them are numbers.
 """
 
@@ -15,22 +15,73 @@ from typing import Any
 
 from cffi import model
 
+BYTES = ("char", "uint8_t", "void")  # pointers to these may be bytes
+
 HEAD = '''"""The compiled part. Written by host/stub.py from its headers: do not edit."""
 
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final, SupportsIndex, overload
 
-from _cffi_backend import _CDataBase as CData
-from cffi import FFI
+from typing_extensions import Buffer
 
-__file__: str
-ffi: FFI
+class CData:
+    """A C value, or a pointer: its fields, items and what it returns have whatever type C gives them."""
+
+    def __getattr__(self, name: str, /) -> Any: ...
+    def __setattr__(self, name: str, value: object, /) -> None: ...
+    def __getitem__(self, index: SupportsIndex | slice, /) -> Any: ...
+    def __setitem__(self, index: SupportsIndex | slice, value: object, /) -> None: ...
+    def __call__(self, *arguments: object) -> Any: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int: ...
+    def __int__(self) -> int: ...
+    def __add__(self, other: int, /) -> CData: ...
+    def __sub__(self, other: int, /) -> CData: ...
+
+class CBuffer:
+    """A view of C memory, whose slices are copies."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __getitem__(self, index: int | slice, /) -> bytes: ...
+    def __setitem__(self, index: int | slice, value: bytes, /) -> None: ...
+    def __len__(self) -> int: ...
+
+class CField:
+    type: CType
+
+class CType:
+    """A C type: of a pointer or an array ``item``, of a structure ``fields``."""
+
+    item: CType
+    fields: list[tuple[str, CField]]
+
+class Ffi:
+    """What this project uses of cffi's FFI."""
+
+    NULL: Final[CData]
+    errno: int
+    def addressof(self, data: CData | Lib, /, *field_or_index: str | int) -> CData: ...
+    def buffer(self, data: CData, size: int = -1, /) -> CBuffer: ...
+    def cast(self, ctype: str, value: CData | int, /) -> CData: ...
+    @overload
+    def from_buffer(self, data: Buffer, /) -> CData: ...
+    @overload
+    def from_buffer(self, ctype: str, data: Buffer, /) -> CData: ...
+    def gc(self, data: CData, destructor: Callable[[CData], object], /) -> CData: ...
+    def memmove(self, to: CData | Buffer, data: CData | Buffer, size: int, /) -> None: ...
+    def new(self, ctype: str, value: object = None, /) -> CData: ...
+    def sizeof(self, ctype: str | CData, /) -> int: ...
+    def string(self, data: CData, size: int = -1, /) -> bytes: ...
+    def typeof(self, data: str | CData, /) -> CType: ...
+
+ffi: Ffi
 
 class Lib:
 '''
 
 
 def python_type(c: Any, given: bool) -> str:
-    """Of a C type; ``given``: as an argument, where bytes serve as ``char *``."""
+    """Of a C type; ``given``: as an argument, where bytes serve as ``char *``, and functions as pointers to them."""
     if isinstance(c, model.VoidType):
         return "None"
     if isinstance(c, model.EnumType) or isinstance(c, model.PrimitiveType) and c.is_integer_type():
@@ -39,7 +90,9 @@ def python_type(c: Any, given: bool) -> str:
         return "float"
     if isinstance(c, model.PrimitiveType) and c.get_c_name() == "_Bool":
         return "bool"
-    if given and isinstance(c, model.PointerType) and isinstance(c.totype, model.PrimitiveType) and c.totype.is_char_type():
+    if given and isinstance(c, model.FunctionPtrType):
+        return "CData | Callable[..., object]"
+    if given and isinstance(c, model.PointerType) and c.totype.get_c_name() in BYTES:
         return "CData | bytes"
     return "CData"
 

@@ -1,10 +1,13 @@
-"""The compiled part: its functions (``lib``), cffi's means to call them (``ffi``), and the shared object they are in (``PATH``).
+"""The compiled part: its functions (``lib``), cffi's means to call them (``ffi``), its values (``CData``), and the shared object
+they are in (``PATH``).
 
 Raises Missing where it is not built, or was built from other sources than those that lie here: what an older one lacks would
 only show where it is called, and what it does otherwise not at all.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ina import paths
 from ina.extras import Missing
@@ -17,6 +20,11 @@ except ImportError as error:
     raise Missing(f"ina's compiled part cannot be loaded: {BUILD} ({error})") from error
 
 ffi, lib, PATH = _native.ffi, _native.lib, _native.__file__
+
+if TYPE_CHECKING:
+    from ina._native import CData as CData
+else:
+    CData = ffi.CData
 
 _made_from = ffi.string(lib.INA_SOURCES).decode() if hasattr(lib, "INA_SOURCES") else "those of an earlier version"
 if (here := paths.native_sources()) and here != _made_from:

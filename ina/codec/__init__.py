@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 
 EXP_MIN: int = lib.INA_EXP_MIN
 EXP_MAX: int = lib.INA_EXP_MAX
@@ -130,7 +130,7 @@ def _output(out: np.ndarray | None, shape: tuple[int, ...], dtype: np.dtype) -> 
     return out
 
 
-def _pointer(ctype: str, array: np.ndarray, dtype: np.dtype | type, name: str) -> ffi.CData:
+def _pointer(ctype: str, array: np.ndarray, dtype: np.dtype | type, name: str) -> CData:
     if array.dtype != dtype:
         raise TypeError(f"{name}: dtype {array.dtype}, expected {np.dtype(dtype)}; convert it with .astype() first")
     if not array.flags.c_contiguous:

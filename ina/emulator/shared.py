@@ -14,7 +14,7 @@ from ina.control.controller import Controller, Job
 from ina.control.programs import JobProgram, Parent
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Wire
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.transport import SERVER, SWITCH, Address, WorkerConfig
 from ina.transport.block import stats_dict
 from ina.transport.parameter_server import ServerConfig
@@ -49,7 +49,7 @@ class Shared(Fabric):
                          faults=wire.faults, payload=payload)  # fmt: skip
         self.controller = Controller(self.switch_at["s1"], pool, protocol=protocol, chance=random.Random(seed))
         self._free = list(self.topology.hosts)
-        self._servers: dict[int, ffi.CData] = {}  # by job number
+        self._servers: dict[int, CData] = {}  # by job number
 
     def wire(self, link: int, direction: int) -> Wire:
         faults = replace(self._wire.faults, seed=self._fault_seed(link, direction))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ina.native import ffi
+from ina.native import CData, ffi
 
 
 class Block:
@@ -33,6 +33,6 @@ class Block:
         return bytes(ffi.buffer(self._state, self._head))
 
 
-def stats_dict(stats: ffi.CData) -> dict[str, int]:
+def stats_dict(stats: CData) -> dict[str, int]:
     """A C struct of counters as a dict."""
     return {name: getattr(stats, name) for name, _ in ffi.typeof(stats).item.fields}

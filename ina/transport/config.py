@@ -9,7 +9,7 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 
 from . import protocols
 from .ports import PS, Address
@@ -86,7 +86,7 @@ class WorkerConfig:
         """Longest frame, from the Ethernet header on."""
         return protocols.named(self.protocol).frame_size(self.to_c())
 
-    def to_c(self) -> ffi.CData:
+    def to_c(self) -> CData:
         """A new ``struct ina_worker_config *``."""
         c = ffi.new("struct ina_worker_config *")
         own = self.address or worker_address(self.job, self.worker)
@@ -102,7 +102,7 @@ class WorkerConfig:
         return c
 
 
-def fill_address(c: ffi.CData, address: Address | None) -> None:
+def fill_address(c: CData, address: Address | None) -> None:
     """Writes a ``struct ina_address``; None: all zero."""
     if address is not None:
         c.mac = bytes.fromhex(address.mac.replace(":", ""))
@@ -119,7 +119,7 @@ def slots_for(rate_bps: float, rtt_s: float, frame_bytes: int) -> int:
 
 
 def fill_tensor(
-    c: ffi.CData, source: np.ndarray, out: np.ndarray, average: bool, tag: int, reduction: int = protocols.SUM
+    c: CData, source: np.ndarray, out: np.ndarray, average: bool, tag: int, reduction: int = protocols.SUM
 ) -> None:
     """Checks the arrays and describes them in a ``struct ina_tensor``; the caller keeps both alive."""
     if reduction == protocols.MAX and source.dtype != np.int32:

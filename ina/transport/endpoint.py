@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 
 from . import protocols
 from .block import stats_dict
@@ -149,7 +149,7 @@ class Endpoint:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _submit(self, tensor: ffi.CData, owner: object, stay: float = 0.0) -> int:
+    def _submit(self, tensor: CData, owner: object, stay: float = 0.0) -> int:
         if len(self._arrays) >= 2 * MAX_OPS:
             self._forget_done()
         if stay:
@@ -160,7 +160,7 @@ class Endpoint:
         self._arrays[ticket] = owner
         return ticket
 
-    def _run(self, tensor: ffi.CData, owner: object, timeout: float | None) -> Event:
+    def _run(self, tensor: CData, owner: object, timeout: float | None) -> Event:
         event = ffi.new("struct ina_event *")
         slice_ns = next(_slices(timeout))
         ticket = self._check(lib.ina_endpoint_run(self._endpoint, tensor, slice_ns, event))
@@ -176,7 +176,7 @@ class Endpoint:
             raise OSError(-ticket, f"tensor refused: {os.strerror(-ticket)}")
         return ticket
 
-    def _finished(self, c: ffi.CData) -> Event:
+    def _finished(self, c: CData) -> Event:
         event = event_from_c(c, self.config.workers)
         if error := event.error(self.config.timeout):
             raise error
@@ -189,7 +189,7 @@ class Endpoint:
                 self._arrays.pop(ticket, None)
 
 
-def _tensor_at(source: int, out: int, count: int, dtype: np.dtype | type, average: bool, tag: int) -> ffi.CData:
+def _tensor_at(source: int, out: int, count: int, dtype: np.dtype | type, average: bool, tag: int) -> CData:
     code = DTYPES.get(np.dtype(dtype))
     if code is None:
         raise TypeError(f"dtype {np.dtype(dtype)}, expected int32 or float32")

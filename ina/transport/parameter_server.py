@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 
 from .block import Block
 from .config import ATP_SWITCH, MAX_SLOTS, SERVER, VALUES, fill_address, worker_address
@@ -49,7 +49,7 @@ class ServerConfig:
         if self.worker_addresses and len(self.worker_addresses) != self.workers:
             raise ValueError(f"worker_addresses: {len(self.worker_addresses)}, expected {self.workers}")
 
-    def to_c(self) -> ffi.CData:
+    def to_c(self) -> CData:
         """A new ``struct ina_ps_config *``."""
         c = ffi.new("struct ina_ps_config *")
         fill_address(c.self, self.address)

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from ina import native, paths
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.transport import headers
 
 DEFAULT = "switchml"
@@ -29,7 +29,7 @@ def names() -> tuple[str, ...]:
     return tuple(found)
 
 
-def named(name: str) -> ffi.CData:
+def named(name: str) -> CData:
     """``const struct ina_protocol *``. ValueError: there is no protocol of that name, or its worker does not compile."""
     if is_own(name):
         return _load(Path(name).resolve())
@@ -85,7 +85,7 @@ def program(name: str, twin: str = "") -> Path:
 
 
 @functools.cache
-def _load(path: Path) -> ffi.CData:
+def _load(path: Path) -> CData:
     """The worker ``ina_<name>`` of ``<name>.c``."""
     error = ffi.new("char[]", 512)
     shared = _compile(path.with_suffix(".c"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 
 from .block import stats_dict
 from .parameter_server import ServerConfig
@@ -59,7 +59,7 @@ class Server:
         self.close()
 
     @property
-    def _server(self) -> ffi.CData:
+    def _server(self) -> CData:
         if self._pointer == ffi.NULL:
             raise BrokenPipeError("the parameter server is closed")
         return self._pointer
