@@ -84,7 +84,7 @@ class Attributes:
         """The register that says how many bytes a meter adds to a packet: of a Meter's table, or of the direct meter of one."""
         layout, name = self.device.switch.program.layout, own_name(table.name)
         if table.kind != "Meter":
-            name = next((t["direct_meter"] for t in layout["tables"] if t["name"] == name), None)
+            name = next((t["direct_meter"] for t in layout["tables"] if t["name"] == name), "")
         if not any(r["name"] == f"{name}.$byte_count_adjust" for r in layout["registers"]):
             raise EntityError(f"table {table.name}: it has no meter of bytes")
         return f"{name}.$byte_count_adjust"

@@ -29,6 +29,7 @@ from ina.bfrt.messages import PACKAGE, SERVICE, Status, bfrt
 from ina.bfrt.program_info import MATCH_TABLES
 from ina.bfrt.rows import Row, message_of, row_of
 from ina.rpc.connections import Access
+from ina.switch.entities import TableEntry
 from ina.switch.p4info import EntityError
 
 ALL_PIPES = 0xFFFF
@@ -215,6 +216,7 @@ class Client:
     def _signature(self, row: Row) -> Any:
         """Equal for rows of one key, however they are written."""
         entry = of_row(row_of(message_of(Row(row.table, row.key), self.info), self.info), self.info)
+        assert isinstance(entry, TableEntry)  # MATCH_TABLES have no others
         return frozenset(entry.match.items()), entry.priority
 
     def _found(self, change: Change) -> Row | None:

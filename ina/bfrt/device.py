@@ -370,8 +370,8 @@ class ProgramTables:
         return next((g for g in self.device.attributes.groups(table) if pipe in g), (pipe,))
 
     def _first_value(self, register: str) -> int:
-        said = next((r for r in self.switch.program.layout["registers"] if r["name"] == register), {})
-        return int(said.get("initial") or 0)
+        initial = next((r.get("initial") for r in self.switch.program.layout["registers"] if r["name"] == register), 0)
+        return int(initial or 0)
 
     @staticmethod
     def _of_pipe(entity: Any, pipe: int | None) -> Any:

@@ -60,7 +60,7 @@ class HashTables:
     def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
         if table.kind not in ("DynHashConfigure", "DynHashAlgorithm"):
             raise EntityError(f"table {table.name} can only be read", "PERMISSION_DENIED")
-        known = self._slices if table.kind == "DynHashConfigure" else self._algorithms
+        known: dict[str, Any] = self._slices if table.kind == "DynHashConfigure" else self._algorithms
         made, name, before = self._hash(table), self._hash(table)["name"], dict(known)
         if type_ in ("DELETE", "RESET"):
             known.pop(name, None)
@@ -110,27 +110,28 @@ class HashTables:
         return [1, KINDS[kind], flags, poly, init, final, seed, len(sources), *(one | other << 32 for one, other in sources)]
 
     def _function(self, made: dict[str, Any]) -> tuple[str, int, tuple[int, bool, int, int], dict[str, Any]]:
+        """Kind, width, (polynomial, reversed, init, final xor), and what all kinds have."""
         row = self._algorithms.get(made["name"])
         if row is None:
             said = made["initial"]
-            numbers = tuple(int(said.get(n, 0)) for n in ("poly", "init", "xor"))
+            poly, init, xor = (int(said.get(n, 0)) for n in ("poly", "init", "xor"))
             common = {"rotate": 0, "seed": 0, "msb": said.get("msb", False), "extend": said.get("extend", False)}
-            return said["kind"], said.get("width", 64), (numbers[0], bool(said.get("reversed")), *numbers[1:]), common
+            return str(said["kind"]), int(said.get("width", 64)), (poly, bool(said.get("reversed")), init, xor), common
         data = dict(row.data)
         if row.action == "pre_defined":
             name = data["algorithm_name"]
             if name in ("IDENTITY", "XOR"):
                 return name.lower(), min(made["width"], 32) if name == "XOR" else 64, (0, False, 0, 0), data
-            width, *numbers = RANDOM if name == "RANDOM" else CRCS[name]
-            return "crc", width, tuple(numbers), data
+            width, poly, way, init, xor = RANDOM if name == "RANDOM" else CRCS[name]
+            return "crc", width, (poly, way, init, xor), data
         width = int(data["hash_bit_width"])
         if not 8 <= width <= 64:
             raise EntityError(f"hash {made['name']}: hash_bit_width {width}: expected 8..64")
-        numbers = (int(data["polynomial"]), bool(data["reverse"]), int(data["init"]), int(data["final_xor"]))
-        for name, number in zip(("polynomial", "init", "final_xor"), (numbers[0], *numbers[2:]), strict=True):
+        poly, init, xor = int(data["polynomial"]), int(data["init"]), int(data["final_xor"])
+        for name, number in (("polynomial", poly), ("init", init), ("final_xor", xor)):
             if number >> width:
                 raise EntityError(f"hash {made['name']}: {name} {number:#x} does not fit {width} bits")
-        return "crc", width, numbers, data
+        return "crc", width, (poly, bool(data["reverse"]), init, xor), data
 
     def configured(self, made: dict[str, Any]) -> dict[str, list[dict[str, int]]]:
         """Slices by field."""
@@ -145,7 +146,8 @@ class HashTables:
     def _sources(self, made: dict[str, Any]) -> list[tuple[int, int]]:
         """For each bit that goes in, most significant first: which one of all fields it is, from 1, and which one it is XORed
         with."""
-        what, at, by_order = f"hash {made['name']}", 0, {}
+        what, at = f"hash {made['name']}", 0
+        by_order: dict[int, list[list[int]]] = {}
         given = self.configured(made)
         for f in made["fields"]:
             taken: set[int] = set()

@@ -150,9 +150,9 @@ def _described() -> Any:
         for field in fields:
             group, slash, rest = field.partition("/")
             label, _, described = (rest if slash else field).partition("=")
-            number, _, kind = described.partition(":")
+            field_number, _, kind = described.partition(":")
             made = message.field.add(
-                name=label, number=int(number), label="LABEL_REPEATED" if kind[-1] == "*" else "LABEL_OPTIONAL"
+                name=label, number=int(field_number), label="LABEL_REPEATED" if kind[-1] == "*" else "LABEL_OPTIONAL"
             )
             kind = kind.rstrip("*")
             if slash:

@@ -162,7 +162,7 @@ class PortTables:
         rows = []
         for connection in CONNECTIONS:
             for channel in CHANNELS:
-                key = {"$CONN_ID": connection, "$CHNL_ID": channel}
+                key: dict[str, int | str] = {"$CONN_ID": connection, "$CHNL_ID": channel}
                 if table.kind == "PortStrInfo":
                     key = {"$PORT_NAME": f"{connection}/{channel}"}
                 if not row.key or key == dict(row.key):

@@ -394,6 +394,7 @@ class Server:
             if answer is not None:
                 return  # its client has given up
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with a subscription")
+            return  # unreached: abort raises
         if not context.add_callback(stream.end):
             stream.end()
         threading.Thread(target=self._receive, args=(stream, requests, answer), name="bfrt-stream", daemon=True).start()
@@ -494,7 +495,8 @@ def _where(entry: Any, target: Any, fresh: bool = True) -> Where:
         target = entry.entry_tgt
     pipe, direction, parser = target.pipe_id, target.direction, target.prsr_id
     all_but = ((pipe, ALL_PIPES - 1), (direction, 1), (parser, ANY - 1))
-    return Where(*(None if said > last else said for said, last in all_but), fresh)
+    pipe, direction, parser = (None if said > last else said for said, last in all_but)
+    return Where(pipe, direction, parser, fresh)
 
 
 def _object_id(device: Device, asked: Any) -> Any:

@@ -25,6 +25,7 @@ from ina.switch.entities import (
     CloneSessionEntry,
     DirectCounterEntry,
     DirectMeterEntry,
+    E,
     Entity,
     MulticastGroupEntry,
     ProfileGroup,
@@ -139,8 +140,8 @@ class BfRuntimeTarget(SwitchTarget):
         return [*(("MODIFY" if n in before else "INSERT", row) for n, row in rows.items()), ("MODIFY", Row(MGID, key, linked)),
                 *(("DELETE", Row(NODE, {"$MULTICAST_NODE_ID": n})) for n in before if n not in nodes)]  # fmt: skip
 
-    def read(self, entities_: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
-        found: list[Entity] = []
+    def read(self, entities_: Sequence[E], timeout: float = 5.0) -> list[E]:
+        found: list[Any] = []
         for e in entities_:
             found += self._read(e)
         return found

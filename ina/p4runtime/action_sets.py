@@ -82,7 +82,8 @@ class ActionSets:
         if {f.name for f, _ in message.ListFields()} - {"action_profile_actions"}:
             raise EntityError(f"{where}: modes and sizes of its own are not served", "UNIMPLEMENTED")
         candidates = [a for a in self._t.info.actions.values() if a.name in table.entry_actions]
-        members, weights = [], []
+        members: list[ProfileMember] = []
+        weights: list[tuple[int, int]] = []
         for a in message.action_profile_actions:
             if a.weight < 1:
                 raise EntityError(f"{where}: weight {a.weight}: expected at least 1")

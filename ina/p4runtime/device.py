@@ -411,9 +411,9 @@ class _Batch:
 
     def all_or_none(self) -> None:
         """ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC."""
-        items = [(i, self._translated(i)) for i in range(len(self.updates))]
-        if all(t is not None for _, t in items):
-            failed = self._write(items)  # type: ignore[arg-type]
+        items = [(i, t) for i in range(len(self.updates)) if (t := self._translated(i)) is not None]
+        if len(items) == len(self.updates):
+            failed = self._write(items)
             if failed is not None and failed < 0:
                 self.errors[0] = error_of("RESOURCE_EXHAUSTED", "the batch as a whole does not fit the switch")
         if not any(e.canonical_code for e in self.errors):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 from importlib.metadata import distribution
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -28,9 +29,9 @@ _FILES = ("p4/v1/p4data", "p4/config/v1/p4types", "p4/config/v1/p4info", "p4/v1/
 
 def _descriptor(module: str) -> bytes:
     """The FileDescriptorProto that a generated module embeds: by far its longest bytes literal."""
-    path = _PACKAGE.locate_file(f"{module}_pb2.py")
+    path = Path(str(_PACKAGE.locate_file(f"{module}_pb2.py")))
     try:
-        tree = ast.parse(path.read_bytes())  # type: ignore[attr-defined]
+        tree = ast.parse(path.read_bytes())
     except OSError as error:
         raise Missing(f"the package p4runtime {_PACKAGE.version} has no {path}: "
                            "pip install --force-reinstall 'ina[p4runtime]'") from error  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ina.p4runtime.action_sets import FIRST
@@ -273,7 +273,7 @@ class Objects:
         message = p4.ValueSetEntry(value_set_id=self._value_sets[name].preamble.id)
         fields = self._fields(name) if entry.members else []
         for member in entry.members:
-            given = member if isinstance(member, dict) else {fields[0].name: member}
+            given = member if isinstance(member, Mapping) else {fields[0].name: member}
             key = [
                 as_match(given[f.name], f, f.name) if f.name in given
                 else (0, (1 << f.width) - 1 if f.match == "range" else 0)

@@ -120,10 +120,10 @@ class Reader:
         if kind is None:
             raise EntityError("packet_replication_engine_entry is empty: set a multicast group or a clone session")
         if kind == "multicast_group_entry":
-            found = self.switch.read([MulticastGroupEntry(e.multicast_group_entry.multicast_group_id)])
+            pattern: MulticastGroupEntry | CloneSessionEntry = MulticastGroupEntry(e.multicast_group_entry.multicast_group_id)
         else:
-            found = self.switch.read([CloneSessionEntry(e.clone_session_entry.session_id)])
-        for entry in found:
+            pattern = CloneSessionEntry(e.clone_session_entry.session_id)
+        for entry in self.switch.read([pattern]):
             yield self.translator.replication_message(entry)
 
     def _digests(self, e: Any) -> Iterator[Any]:

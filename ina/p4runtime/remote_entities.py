@@ -6,6 +6,7 @@ say; the server answers for the rest.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ina.p4runtime.messages import p4
@@ -53,7 +54,7 @@ class RemoteEntities:
         """The p4.v1.Entity that says `e`, in an update or as a pattern to read. Raises EntityError."""
         if isinstance(e, (MulticastGroupEntry, CloneSessionEntry)):
             return self._t.replication_message(e)
-        makers = {
+        makers: dict[type, tuple[str, Callable[..., object]]] = {
             TableEntry: ("table_entry", self._table_entry),
             ProfileMember: ("action_profile_member", self._member),
             ProfileGroup: ("action_profile_group", self._group),
@@ -115,7 +116,7 @@ class RemoteEntities:
         fields = self._value_sets[name]
         message = p4.ValueSetEntry(value_set_id=self.info.value_sets[name].id)
         for member in e.members:
-            given: dict[str, Match] = member if isinstance(member, dict) else {fields[0].name: member}
+            given: Mapping[str, Match] = member if isinstance(member, Mapping) else {fields[0].name: member}
             unknown = sorted(set(given) - {f.name for f in fields})
             if unknown:
                 raise EntityError(f"value set {name}: no field {unknown[0]!r}; it has: {', '.join(f.name for f in fields)}")
@@ -156,7 +157,7 @@ class RemoteEntities:
         kind = message.WhichOneof("entity")
         if kind == "packet_replication_engine_entry":
             return self._t.updates(p4.Update(type="INSERT", entity=message))[0].entity
-        readers = {
+        readers: dict[str, Callable[..., Entity]] = {
             "table_entry": self._read_table_entry,
             "action_profile_member": self._read_member,
             "action_profile_group": self._read_group,

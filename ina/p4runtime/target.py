@@ -28,7 +28,7 @@ from ina.switch import (
     TableEntry,
     Update,
 )
-from ina.switch.entities import Entity
+from ina.switch.entities import E, Entity
 
 SERVICE = "/p4.v1.P4Runtime/"
 NAMES = {number: name for name, number in CODES.items()}
@@ -175,15 +175,18 @@ class RemoteSwitch(SwitchTarget):
         except EntityError:
             return None
 
-    def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
+    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
         request = p4.ReadRequest(device_id=self.device_id, entities=[self.entities.message(e) for e in entities])
         method = self._channel.unary_stream(
             SERVICE + "Read", p4.ReadRequest.SerializeToString, p4.ReadResponse.FromString
         )
+        found: list[Any] = []
         try:
-            return [self.entities.entity(e) for response in method(request, timeout=timeout) for e in response.entities]
+            for response in method(request, timeout=timeout):
+                found += map(self.entities.entity, response.entities)
         except grpc.RpcError as error:
             raise self._failure(error) from None
+        return found
 
     # ---- calls
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ina.p4runtime.action_sets import ActionSets
@@ -56,12 +56,13 @@ class Translator:
         type_ = p4.Update.Type.Name(update.type)
         if type_ == "UNSPECIFIED":
             raise EntityError("the update has no type: INSERT, MODIFY or DELETE")
-        kind = update.entity.WhichOneof("entity")
+        holder, kind = update.entity, update.entity.WhichOneof("entity")
         if kind == "packet_replication_engine_entry":
-            kind = update.entity.packet_replication_engine_entry.WhichOneof("type")
-            entity = getattr(update.entity.packet_replication_engine_entry, kind) if kind else None
-        else:
-            entity = getattr(update.entity, kind) if kind else None
+            holder = update.entity.packet_replication_engine_entry
+            kind = holder.WhichOneof("type")
+        if kind is None:
+            raise unserved(None)
+        entity = getattr(holder, kind)
         if kind == "table_entry":
             return self._table_updates(type_, entity)
         if kind == "multicast_group_entry":
@@ -243,7 +244,7 @@ class Translator:
             params[info.name] = decode(p.value, info.width, f"{where}: {action.name}({info.name})")
         return action.name, params
 
-    def fill_action(self, message: Any, name: Any, params: dict[str, Any]) -> None:
+    def fill_action(self, message: Any, name: str | int, params: Mapping[str, Any]) -> None:
         action = self.info.actions[str(name)]
         message.action_id = action.id
         for p in action.params:

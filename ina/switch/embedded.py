@@ -17,14 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.switch.cells import CELL_ENTRIES, Cells, Pipes, meter_configs
 from ina.switch.entities import (
     CloneSessionEntry,
     CounterEntry,
     DirectCounterEntry,
     DirectMeterEntry,
-    Entity,
+    E,
     MeterEntry,
     MulticastGroupEntry,
     ProfileGroup,
@@ -90,7 +90,7 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
         self._ports: dict[int, Any] = {}
         self._batched = self._stale = False
         self._lock = threading.RLock()
-        self._dataplane: Any = None
+        self._dataplane: CData | None = None
         self._process = os.getpid()
         config = ffi.new(
             "struct ina_switch_config *",
@@ -185,7 +185,7 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
         if self.running != running:
             raise RuntimeError(f"the data plane {'runs: stop() it first' if self.running else 'does not run'}")
 
-    def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> Any:
+    def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> CData:
         """Runs commands in order, all or (from the first error on) not; returns them (a cffi array: its items
         live as long as it does) with their results."""
         if self.pointer == ffi.NULL:
@@ -339,8 +339,10 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
                     elif isinstance(entity, (ProfileMember, ProfileGroup, ValueSetEntry)):
                         if tables is self._tables and not alone:
                             tables = tables.copy()
-                        apply = tables.apply_value_set if isinstance(entity, ValueSetEntry) else tables.apply_profile
-                        apply(update.type, entity)
+                        if isinstance(entity, ValueSetEntry):
+                            tables.apply_value_set(update.type, entity)
+                        else:
+                            tables.apply_profile(update.type, entity)
                     elif isinstance(entity, EntryScope) and self.pipes:
                         if update.type != "MODIFY":
                             raise EntityError("an entry scope: only MODIFY is possible")
@@ -472,11 +474,11 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
         places = self._cells.places(kind, name, index, pipe)
         return [(p if self.pipes else None, self._read_cells(where, timeout)) for p, where in places.items()]
 
-    def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
+    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
         """What is there: of a TableEntry's table (with a match: that entry), of a group or session (id 0: all), of a
         counter's, meter's or register's cell (index None: all), of an entry's direct counter or meter, of a profile's
         member or group (id 0: all of the profile), of a value set."""
-        found: list[Entity] = []
+        found: list[Any] = []
         with self._lock:
             for e in entities:
                 if isinstance(e, TableEntry):
@@ -501,16 +503,18 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
                 elif isinstance(e, CloneSessionEntry):
                     found += [s for i, s in self._sessions.items() if e.session_id in (0, i)]
                 elif isinstance(e, (CounterEntry, DirectCounterEntry)):
-                    direct = isinstance(e, DirectCounterEntry)
-                    indirect = None if direct else (self.p4info.counter(e.counter).name, e.index)
-                    name, index = indirect or self._tables.direct_counter(e.entry)
+                    entry = e.entry if isinstance(e, DirectCounterEntry) else None
+                    if isinstance(e, CounterEntry):
+                        name, index = self.p4info.counter(e.counter).name, e.index
+                    else:
+                        name, index = self._tables.direct_counter(e.entry)
                     pipes = self._cells.direct_pipes(e, self._tables)
                     for pipe, raw in self._read_by_pipe("counter", name, index, pipes, timeout):
                         cells = np.frombuffer(raw, "<u8").reshape(-1, 2).tolist()
-                        if direct:
-                            found.append(DirectCounterEntry(e.entry, *cells[0], pipe))
+                        if entry is not None:
+                            found.append(DirectCounterEntry(entry, cells[0][0], cells[0][1], pipe))
                         else:
-                            found += [CounterEntry(name, (index or 0) + i, *c, pipe) for i, c in enumerate(cells)]
+                            found += [CounterEntry(name, (index or 0) + i, n, size, pipe) for i, (n, size) in enumerate(cells)]
                 elif isinstance(e, RegisterEntry):
                     layout = self._cells.layout("register", e.register)
                     name, index = layout["name"], e.index
@@ -521,25 +525,27 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
                         number = pipe if self.pipes else None
                         found += [RegisterEntry(name, (index or 0) + i, v, number, e.entry) for i, v in enumerate(values)]
                 elif isinstance(e, (MeterEntry, DirectMeterEntry)):
-                    direct = isinstance(e, DirectMeterEntry)
-                    indirect = None if direct else (self.p4info.meter(e.meter).name, e.index)
-                    name, index = indirect or self._tables.direct_meter(e.entry)
+                    entry = e.entry if isinstance(e, DirectMeterEntry) else None
+                    if isinstance(e, MeterEntry):
+                        name, index = self.p4info.meter(e.meter).name, e.index
+                    else:
+                        name, index = self._tables.direct_meter(e.entry)
                     pipes = self._cells.direct_pipes(e, self._tables)
                     for pipe, raw in self._read_by_pipe("meter", name, index, pipes, timeout):
                         configs = meter_configs(raw)
-                        if direct:
-                            found.append(DirectMeterEntry(e.entry, configs[0], pipe))
+                        if entry is not None:
+                            found.append(DirectMeterEntry(entry, configs[0], pipe))
                         else:
                             found += [MeterEntry(name, (index or 0) + i, c, pipe) for i, c in enumerate(configs)]
                 elif isinstance(e, FilterEntry):
                     index = self._cells.filters.index(e, self._tables)
                     pipes = self._cells.direct_pipes(e, self._tables)
                     for pipe, raw in self._read_by_pipe("filter", e.filter, index, pipes, timeout):
-                        configs = self._cells.filters.configs(e.filter, raw)
+                        filters = self._cells.filters.configs(e.filter, raw)
                         name = self._cells.layout("filter", e.filter)["name"]
                         found += [
                             FilterEntry(name, None if e.entry else (index or 0) + i, c, pipe, e.entry)
-                            for i, c in enumerate(configs)
+                            for i, c in enumerate(filters)
                         ]
                 elif isinstance(e, (ProfileMember, ProfileGroup)):
                     found += self._tables.profiles.read(e)

@@ -19,8 +19,9 @@ Other programs have no pipes.
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 from ina.switch.p4info import EntityError, MatchField, Param
 
@@ -28,8 +29,17 @@ Value = int | bytes | str
 Match = Value | tuple[Value, Value]
 
 
+class Entity:
+    """What can be written into a switch and read from it: those below, and those of tna_entities.py."""
+
+    __slots__ = ()
+
+
+E = TypeVar("E", bound=Entity)
+
+
 @dataclass(frozen=True, slots=True)
-class TableEntry:
+class TableEntry(Entity):
     """An entry of `table`, or (`is_default`) what it does when none matches. Higher `priority` wins.
 
     `action` None with `is_default` restores the program's own default; in a MODIFY of another entry it keeps the action.
@@ -40,9 +50,9 @@ class TableEntry:
     """
 
     table: str | int
-    match: dict[str, Match] = field(default_factory=dict)
+    match: Mapping[str, Match] = field(default_factory=dict)
     action: str | int | None = None
-    params: dict[str, Value] = field(default_factory=dict)
+    params: Mapping[str, Value] = field(default_factory=dict)
     priority: int = 0
     is_default: bool = False
     metadata: bytes = b""
@@ -54,17 +64,17 @@ class TableEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileMember:
+class ProfileMember(Entity):
     """An action with its parameters that entries of the profile's tables can name by `member_id`."""
 
     profile: str | int
     member_id: int
     action: str | int = ""
-    params: dict[str, Value] = field(default_factory=dict)
+    params: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileGroup:
+class ProfileGroup(Entity):
     """(member, weight) of an action selector's group: the selector's hash chooses one of them for each packet; one of weight
     0 belongs to the group and is not active.
     """
@@ -75,12 +85,12 @@ class ProfileGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class ValueSetEntry:
+class ValueSetEntry(Entity):
     """All members of a parser's value set: each a match by field, or the match itself where there is one field. `pipe`: as of a
     TableEntry; `parser` 0..17 of it likewise, where each has members of its own."""
 
     value_set: str | int
-    members: tuple[dict[str, Match] | Match, ...] = ()
+    members: tuple[Mapping[str, Match] | Match, ...] = ()
     pipe: int | None = None
     parser: int | None = None
 
@@ -96,7 +106,7 @@ class MeterConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class MeterEntry:
+class MeterEntry(Entity):
     """Cell `index` of a meter; None: all of them. Without `config` everything is green."""
 
     meter: str | int
@@ -106,7 +116,7 @@ class MeterEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectMeterEntry:
+class DirectMeterEntry(Entity):
     """The direct meter of one entry of a table."""
 
     entry: TableEntry
@@ -123,7 +133,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True)
-class MulticastGroupEntry:
+class MulticastGroupEntry(Entity):
     """Group 1..65535. `metadata` is the controller's own."""
 
     group_id: int
@@ -132,7 +142,7 @@ class MulticastGroupEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class CloneSessionEntry:
+class CloneSessionEntry(Entity):
     """Session 1..65535; `packet_length` cuts clones to so many bytes, 0: whole."""
 
     session_id: int
@@ -141,7 +151,7 @@ class CloneSessionEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class CounterEntry:
+class CounterEntry(Entity):
     """Cell `index` of an indirect counter; None: all of them (reading only)."""
 
     counter: str | int
@@ -152,7 +162,7 @@ class CounterEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class DirectCounterEntry:
+class DirectCounterEntry(Entity):
     """The direct counter of one entry of a table."""
 
     entry: TableEntry
@@ -162,7 +172,7 @@ class DirectCounterEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class RegisterEntry:
+class RegisterEntry(Entity):
     """Cell `index` of a register, of a direct one that of `entry`; None: all of them."""
 
     register: str | int
@@ -170,12 +180,6 @@ class RegisterEntry:
     value: int = 0
     pipe: int | None = None
     entry: TableEntry | None = None
-
-
-Entity = (
-    TableEntry | MulticastGroupEntry | CloneSessionEntry | CounterEntry | DirectCounterEntry | RegisterEntry
-    | ProfileMember | ProfileGroup | ValueSetEntry | MeterEntry | DirectMeterEntry
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +202,8 @@ def delete(*entities: Entity) -> list[Update]:
     return [Update("DELETE", e) for e in entities]
 
 
-def as_int(value: Value, width: int, what: str) -> int:
-    """`value` as an integer of `width` bits; EntityError names `what` when it is not one."""
+def as_int(value: Match, width: int, what: str) -> int:
+    """`value` as an integer of `width` bits; EntityError names `what` when it is not one, but a pair, say."""
     try:
         if isinstance(value, str):
             parts = value.split(":")
@@ -207,6 +211,8 @@ def as_int(value: Value, width: int, what: str) -> int:
             number = int("".join(p.zfill(2) for p in parts), 16) if is_mac else int(ipaddress.IPv4Address(value))
         elif isinstance(value, (bytes, bytearray)):
             number = int.from_bytes(value, "big")
+        elif isinstance(value, tuple):
+            raise ValueError
         else:
             number = value.__index__()
     except (ValueError, AttributeError):
@@ -218,9 +224,10 @@ def as_int(value: Value, width: int, what: str) -> int:
     return number
 
 
-def _pair(value: Match, what: str, form: str) -> tuple[Value, Any] | None:
+def _pair(value: Match, second: int | None, what: str, form: str) -> tuple[Value, Value]:
+    """`second`: of a value alone; None: that value."""
     if not isinstance(value, (tuple, list)):
-        return None
+        return value, value if second is None else second
     if len(value) != 2:
         raise EntityError(f"{what}: {value!r}: expected a value or {form}")
     return value[0], value[1]
@@ -231,24 +238,23 @@ def as_match(value: Match, info: MatchField, what: str) -> tuple[int, int]:
     width = info.width
     full = (1 << width) - 1
     if info.match in ("exact", "optional"):
-        return as_int(value, width, what), full  # type: ignore[arg-type]
+        return as_int(value, width, what), full
     if info.match == "range":
-        low, high = _pair(value, what, "(low, high)") or (value, value)
-        low, high = as_int(low, width, what), as_int(high, width, what)
+        low, high = (as_int(v, width, what) for v in _pair(value, None, what, "(low, high)"))
         if low > high:
             raise EntityError(f"{what}: empty range {low}..{high}: low must not exceed high")
         return low, high
     if info.match == "lpm":
-        base, length = _pair(value, what, "(value, prefix length)") or (value, width)
+        base, length = _pair(value, width, what, "(value, prefix length)")
         if not isinstance(length, int) or not 0 <= length <= width:
             raise EntityError(f"{what}: prefix length {length!r}: expected 0..{width}")
         mask = full & ~((1 << (width - length)) - 1)
     elif info.match == "ternary":
-        base, mask = _pair(value, what, "(value, mask)") or (value, full)
-        mask = as_int(mask, width, f"{what} (mask)")
+        base, bits = _pair(value, full, what, "(value, mask)")
+        mask = as_int(bits, width, f"{what} (mask)")
     else:
         raise EntityError(f"{what}: match kind {info.match!r} is not supported")
-    number = as_int(base, width, what)  # type: ignore[arg-type]
+    number = as_int(base, width, what)
     if number & ~mask:
         raise EntityError(f"{what}: value {number:#x} has bits outside its mask {mask:#x}: clear them")
     return number, mask
@@ -267,7 +273,7 @@ def as_given(pair: tuple[int, int], info: MatchField) -> Match | None:
     return (value, mask.bit_count()) if info.match == "lpm" else value if info.match == "optional" else pair
 
 
-def as_params(params: dict[str, Value], infos: tuple[Param, ...], what: str) -> dict[str, int]:
+def as_params(params: Mapping[str, Value], infos: tuple[Param, ...], what: str) -> dict[str, int]:
     """All parameters of an action, by name."""
     unknown = sorted(set(params) - {p.name for p in infos})
     if unknown:

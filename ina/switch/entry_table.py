@@ -106,7 +106,7 @@ class EntryTable:
             else:
                 action = self.p4info.action(self.info, entry.action, default=True)
                 params = as_params(entry.params, action.params, f"{where}: action {action.name}")
-                entry = replace(entry, table=self.info.name, action=action.name, params=params)  # type: ignore[arg-type]
+                entry = replace(entry, table=self.info.name, action=action.name, params=params)
         self.default = entry
         self.bytes = None
 

@@ -47,7 +47,7 @@ class Filters:
         if not isinstance(config, LpfConfig if layout["type"] == "lpf" else WredConfig):
             raise EntityError(f"{what}: it is a {layout['type']}")
         if isinstance(config, LpfConfig):
-            values = (config.rise, config.fall, 0.0, 0.0, 0.0)
+            values: tuple[float, ...] = (config.rise, config.fall, 0.0, 0.0, 0.0)
             if not 0 <= config.scale_down <= 31:
                 raise EntityError(f"{what}: scale_down: expected 0..31")
             packed = (2 if config.rate else 1, config.rise, config.fall, 2.0**-config.scale_down, 0.0, 0.0)

@@ -7,11 +7,10 @@ table's, so a change makes new images of the tables that use the profile.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from ina.switch.entities import ProfileGroup, ProfileMember, as_params
+from ina.switch.entities import Entity, ProfileGroup, ProfileMember, as_params
 from ina.switch.p4info import EntityError, P4Info, TableInfo
 
 
@@ -37,7 +36,7 @@ class Profiles:
         info = self.p4info.profile(entity.profile)
         entity = replace(entity, profile=info.name)
         if isinstance(entity, ProfileGroup):
-            self._apply_group(type_, entity, used)
+            self._apply_group(type_, entity, info.name, used)
         else:
             self._apply_member(type_, entity, used)
         return info.name
@@ -54,14 +53,15 @@ class Profiles:
             raise EntityError(f"{what}: the profile is full with {info.size} members", "RESOURCE_EXHAUSTED")
         known[number] = self._member(entity, info.tables, what)
 
-    def _apply_group(self, type_: str, entity: ProfileGroup, used: Callable[[str, int | None, int | None], bool]) -> None:
-        name, number = entity.profile, entity.group_id
+    def _apply_group(self, type_: str, entity: ProfileGroup, name: str,
+                     used: Callable[[str, int | None, int | None], bool]) -> None:
+        number = entity.group_id
         what, known, grouped = f"action profile {name}: group {number}", self.groups[name], self._grouped[name]
         self._there(type_, number in known, what)
         if type_ == "DELETE":
             self._unused(used(name, None, number), what)
         else:
-            self._group(entity, what)
+            self._group(entity, name, what)
         if number in known:
             grouped.subtract({member for member, _ in known[number].members})
         if type_ == "DELETE":
@@ -82,11 +82,11 @@ class Profiles:
         if used:
             raise EntityError(f"{what} is in use: change what names it first", "FAILED_PRECONDITION")
 
-    def read(self, entity: ProfileMember | ProfileGroup) -> list[Any]:
+    def read(self, entity: ProfileMember | ProfileGroup) -> Sequence[Entity]:
         """Of the entity's profile: the one with its number; 0: all."""
-        is_group = isinstance(entity, ProfileGroup)
-        number = entity.group_id if is_group else entity.member_id
-        known: dict[int, Any] = (self.groups if is_group else self.members)[self.p4info.profile(entity.profile).name]
+        name = self.p4info.profile(entity.profile).name
+        known: Mapping[int, Entity] = self.groups[name] if isinstance(entity, ProfileGroup) else self.members[name]
+        number = entity.group_id if isinstance(entity, ProfileGroup) else entity.member_id
         if number == 0:
             return list(known.values())
         return [known[number]] if number in known else []
@@ -99,11 +99,11 @@ class Profiles:
             raise EntityError(f"{what}: no table uses this action profile")
         return replace(entity, action=action.name, params=as_params(entity.params, action.params, what))
 
-    def _group(self, entity: ProfileGroup, what: str) -> None:
-        if not self.p4info.profile(entity.profile).with_selector:
+    def _group(self, entity: ProfileGroup, name: str, what: str) -> None:
+        if not self.p4info.profile(name).with_selector:
             raise EntityError(f"{what}: only action selectors have groups")
         for member, weight in entity.members:
-            if member not in self.members[entity.profile]:
+            if member not in self.members[name]:
                 raise EntityError(f"{what}: no member {member}", "NOT_FOUND")
             if weight < 0:
                 raise EntityError(f"{what}: member {member} has weight {weight}: expected at least 1, or 0: not active")
@@ -112,7 +112,7 @@ class Profiles:
         """Whether an entry of `table` may name these."""
         if not table.profile:
             raise EntityError(f"table {table.name} has no action profile: its entries name an action")
-        known: dict[int, Any] = (self.members if member is not None else self.groups)[table.profile]
+        known: Collection[int | None] = (self.members if member is not None else self.groups)[table.profile]
         number = member if member is not None else group
         if number not in known:
             what = "member" if member is not None else "group"

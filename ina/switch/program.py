@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.switch.p4info import P4Info
 
 
@@ -67,5 +67,5 @@ def _objects(section: Any) -> list[dict[str, Any]]:
     return [item for item in section if isinstance(item, dict)] if isinstance(section, list) else []
 
 
-def _text(pointer: Any) -> str:
+def _text(pointer: CData) -> str:
     return ffi.string(pointer).decode() if pointer != ffi.NULL else ""

@@ -11,7 +11,6 @@ import numpy as np
 from ina.native import ffi, lib
 from ina.switch.cells import Cells, Pipes
 from ina.switch.entities import TableEntry
-from ina.switch.p4info import P4Info
 from ina.switch.tables import Tables
 from ina.switch.tna_entities import EntryScope
 
@@ -19,7 +18,6 @@ from ina.switch.tna_entities import EntryScope
 class Scoped:
     """Of a Switch."""
 
-    p4info: P4Info
     _cells: Cells
     _lock: threading.RLock
     _tables: Tables
@@ -63,13 +61,13 @@ class Scoped:
     def take_hit(self, entry: TableEntry, timeout: float = 5.0) -> bool:
         """Whether one entry was hit since the last time."""
         with self._lock:
-            name, number = self.p4info.table(entry.table).name, self._tables.row_id(entry)
+            name, number = self._tables.p4info.table(entry.table).name, self._tables.row_id(entry)
             return any(map(any, self._take("hits", name, number, timeout, self._tables.pipes(entry)).values()))
 
     def set_hit(self, entry: TableEntry, hit: bool, timeout: float = 5.0) -> None:
         with self._lock:
             keep: list[Any] = []
-            name, number = self.p4info.table(entry.table).name, self._tables.row_id(entry)
+            name, number = self._tables.p4info.table(entry.table).name, self._tables.row_id(entry)
             self._execute(self._cells.fill("hits", name, number, self._tables.pipes(entry), bytes([hit]), keep), timeout)
 
     def _take(self, kind: str, name: str, index: int | None, timeout: float, pipes: Pipes = None) -> dict[int, bytes]:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from ina.switch.entities import (
     CounterEntry,
     DirectCounterEntry,
     DirectMeterEntry,
+    E,
     Entity,
     MeterEntry,
     RegisterEntry,
@@ -137,8 +139,8 @@ class ShardedSwitch(SwitchTarget):
         for switch in self.switches[1:]:
             switch.write(others, timeout)
 
-    def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
-        found: list[Entity] = []
+    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
+        found: list[E] = []
         for entity in entities:
             if isinstance(entity, (RegisterEntry, MeterEntry, DirectMeterEntry)):
                 raise EntityError(self._none_of(entity), "UNIMPLEMENTED")
@@ -156,7 +158,7 @@ class ShardedSwitch(SwitchTarget):
     def counters(self) -> dict[str, np.ndarray]:
         """As `Switch.counters`, added up."""
         each = [switch.counters() for switch in self.switches]
-        return {name: sum(cells[name] for cells in each) for name in each[0]}
+        return {name: reduce(np.add, (cells[name] for cells in each)) for name in each[0]}
 
     def digests(self, limit: int = 256) -> tuple[list[Digest], int]:
         """Of all shards, one after the other; and how many were overwritten before."""

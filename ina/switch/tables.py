@@ -14,7 +14,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ina.native import ffi
+from ina.native import CData, ffi
 from ina.switch.entities import (
     ProfileGroup,
     ProfileMember,
@@ -35,7 +35,7 @@ from ina.switch.value_sets import ValueSets
 class TableImage:
     """`pointer`: `const struct ina_tables *`, good as long as this object is kept."""
 
-    pointer: Any
+    pointer: CData
     memory: tuple[Any, ...]
 
 
@@ -62,13 +62,12 @@ class Tables:
                 given = list(range(len(rows), 0, -1))  # the first one wins (P4_16 §14.2.1.4)
             for row, priority in zip(rows, given, strict=True):
                 info = p4info.table(t["name"])
-                key, entry = self._initial(info, t, row, priority)
                 if t.get("chained", t["const_entries"]):
-                    self._const.setdefault(info.name, []).append(entry)
+                    self._const.setdefault(info.name, []).append(self._initial(info, t, row, priority, 0).entry)
                     continue
                 table = self._tables[t["name"]]
-                made = Row(entry, key, entry.action, entry.params, entry.priority, table.next_id)  # type: ignore[arg-type]
-                table.rows.setdefault((key, entry.priority), made)  # the first of the same key wins
+                made = self._initial(info, t, row, priority, table.next_id)
+                table.rows.setdefault((made.key, made.priority), made)  # the first of the same key wins
                 table.next_id += 1
 
     @staticmethod
@@ -80,16 +79,17 @@ class Tables:
             params[p["name"]] = sum(int(w) << (64 * i) for i, w in enumerate(words))
         return params
 
-    def _initial(self, info: TableInfo, layout: dict[str, Any], row: dict[str, Any], priority: int) -> tuple[Any, TableEntry]:
-        """Key and entry of one of the program's own: `keys` as value and mask, or low and high."""
+    def _initial(self, info: TableInfo, layout: dict[str, Any], row: dict[str, Any], priority: int, number: int) -> Row:
+        """One of the program's own: `keys` as value and mask, or low and high."""
         action = layout["actions"][row["action"]]
         key = tuple((int(k.get("value", k.get("low"))), int(k.get("mask", k.get("high")))) for k in row["keys"])
-        match = {f.name: as_given(pair, f) for f, pair in zip(info.fields, key, strict=True)}
-        match = {k: v for k, v in match.items() if v is not None}
+        given = {f.name: as_given(pair, f) for f, pair in zip(info.fields, key, strict=True)}
+        match = {k: v for k, v in given.items() if v is not None}
         rank = priority if info.needs_priority else 0
         is_const = layout["const_entries"] or row.get("const", False)
         params = self._params(action, row["params"])
-        return key, TableEntry(info.name, match, action["name"], params, rank, is_const=is_const)  # type: ignore[arg-type]
+        entry = TableEntry(info.name, match, action["name"], params, rank, is_const=is_const)
+        return Row(entry, key, action["name"], params, rank, number)
 
     def _table(self, name: str | int, pipe: int | None = None) -> EntryTable:
         """As the pipes of `pipe`'s scope have it."""
@@ -309,9 +309,7 @@ class Tables:
             raise EntityError(f"table {info.name}: the program declares it and never uses it", "NOT_FOUND")
         action = layout["actions"][layout["default_action"]]
         params = self._params(action, layout["default_params"])
-        return TableEntry(
-            info.name, {}, action["name"], params, is_default=True, is_const=info.const_default  # type: ignore[arg-type]
-        )
+        return TableEntry(info.name, {}, action["name"], params, is_default=True, is_const=info.const_default)
 
     def copy(self) -> Tables:
         """For changes that are to be made all or not at all."""

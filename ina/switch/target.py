@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
-from ina.switch.entities import Entity, Update
+from ina.switch.entities import E, Update
 from ina.switch.p4info import P4Info
 
 
@@ -25,5 +25,5 @@ class SwitchTarget(ABC):
         """
 
     @abstractmethod
-    def read(self, entities: Sequence[Entity], timeout: float = 5.0) -> list[Entity]:
+    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
         """What is there for each of `entities`, which serve as patterns: see `Switch.read`."""

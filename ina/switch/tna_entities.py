@@ -7,9 +7,10 @@ fixed tables (`$pre.node` is MulticastNode, `$mirror.cfg` MirrorSession, ...).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ina.switch.entities import TableEntry, Value
+from ina.switch.entities import Entity, TableEntry, Value
 
 
 def front_panel(pipes: int) -> list[int]:
@@ -18,7 +19,7 @@ def front_panel(pipes: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class MulticastNode:
+class MulticastNode(Entity):
     """A level-1 node: a copy for each of `ports`, and for one port of each of `lags`; egress sees `rid`."""
 
     node_id: int
@@ -28,7 +29,7 @@ class MulticastNode:
 
 
 @dataclass(frozen=True, slots=True)
-class MulticastEcmp:
+class MulticastEcmp(Entity):
     """Level-1 nodes of which `level1_mcast_hash` chooses one. Each has one of 32 slots, which a MODIFY leaves it: member
     h % 32, or if that slot is empty, the (h % members)-th.
     """
@@ -38,7 +39,7 @@ class MulticastEcmp:
 
 
 @dataclass(frozen=True, slots=True)
-class MulticastTree:
+class MulticastTree(Entity):
     """Multicast group `group_id`: (node, exclusion id) and (ECMP group, exclusion id); a copy with that
     `level1_exclusion_id` leaves the branch out, None: never.
     """
@@ -49,7 +50,7 @@ class MulticastTree:
 
 
 @dataclass(frozen=True, slots=True)
-class MulticastLag:
+class MulticastLag(Entity):
     """Ports of which `level2_mcast_hash` chooses one, counted in order of their numbers after `remote_lsb` and before
     `remote_msb` members on other devices.
     """
@@ -61,7 +62,7 @@ class MulticastLag:
 
 
 @dataclass(frozen=True, slots=True)
-class MulticastPrune:
+class MulticastPrune(Entity):
     """Ports that a packet with this `level2_exclusion_id` is not copied to, at nodes whose rid is the packet's."""
 
     l2_xid: int
@@ -69,7 +70,7 @@ class MulticastPrune:
 
 
 @dataclass(frozen=True, slots=True)
-class MulticastPort:
+class MulticastPort(Entity):
     """A port as replication sees it: while it is not `up`, LAGs choose another member and `backup` gets its copies (if
     ReplicationConfig has port_protection). `copy_to_cpu`: it is the port to which copy_to_cpu goes.
     """
@@ -81,7 +82,7 @@ class MulticastPort:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplicationConfig:
+class ReplicationConfig(Entity):
     """`global_rid`: a packet with this rid is pruned at every node."""
 
     global_rid: int = 0
@@ -89,7 +90,7 @@ class ReplicationConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorSession:
+class MirrorSession(Entity):
     """Where mirrored copies with this session go (1..1023): `port`, multicast groups, the CPU.
 
     `direction`: whose copies it takes: "INGRESS", "EGRESS" or "BOTH". `max_length` cuts mirror header and frame, in bytes;
@@ -116,19 +117,20 @@ class MirrorSession:
 
 
 @dataclass(frozen=True, slots=True)
-class PortMetadata:
-    """What the ingress parser finds in front of the frames of `port`: values of the program's fields by name.
+class PortMetadata(Entity):
+    """What the ingress parser finds in front of the frames of `port` (None in a pattern: of each): values of the program's
+    fields by name.
 
     `parser`: which (its `$PORT_METADATA` table, or the parser's name), where pipelines have different ones.
     """
 
-    port: int
-    fields: dict[str, Value] = field(default_factory=dict)
+    port: int | None
+    fields: Mapping[str, Value] = field(default_factory=dict)
     parser: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class EntryScope:
+class EntryScope(Entity):
     """Which pipes have the same entries in `table` (or value set): each of `groups` has its own; none: all pipes have the same.
     A table that has entries keeps its scope. Pipes that no group names have no entries. `parsers`, of a value set: each of the
     18 parsers of a pipe, which have four ports each, has its own members.
@@ -140,13 +142,13 @@ class EntryScope:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyMask:
+class KeyMask(Entity):
     """What keys of a `table` that the program annotates @dynamic_table_key_masks are compared under, by field; one that is left
     out counts whole. Keys of entries are kept masked; a table that has entries keeps its mask.
     """
 
     table: str
-    masks: dict[str, Value] = field(default_factory=dict)
+    masks: Mapping[str, Value] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +176,7 @@ class WredConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class FilterEntry:
+class FilterEntry(Entity):
     """Cell `index` of an Lpf or Wred; None: all of them. Without `config` an Lpf gives what it is given, a Wred never drops.
 
     Of a DirectLpf or DirectWred the cell is that of `entry`.

@@ -64,7 +64,7 @@ class ValueSets:
         if name not in self.scopes:
             return [self.members.get((name, self._group(name, entity.pipe, entity.parser)), ValueSetEntry(name))]
         return [e for (known, (pipes, parser)), e in self.members.items()
-                if known == name and e.members and (None in (entity.pipe, pipes) or entity.pipe in pipes)
+                if known == name and e.members and (entity.pipe is None or pipes is None or entity.pipe in pipes)
                 and (None in (entity.parser, parser) or entity.parser == parser)]  # fmt: skip
 
     def apply(self, type_: str, entity: ValueSetEntry) -> None:

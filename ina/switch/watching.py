@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Any
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.switch.cells import Cells
 from ina.switch.observation import VERDICTS, Digest, TraceRecord
 from ina.switch.program import Program
@@ -16,13 +16,13 @@ class Watched(ABC):
     """The part of `Switch` that looks."""
 
     program: Program
-    pointer: Any
+    pointer: CData
     _cells: Cells
     _lock: threading.RLock
-    _dataplane: Any
+    _dataplane: CData | None
 
     @abstractmethod
-    def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> Any:
+    def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> CData:
         """Runs commands on the switch, now or between two bursts of its data plane."""
 
     @abstractmethod
@@ -83,6 +83,7 @@ class Watched(ABC):
         with self._lock:
             self._need(running=True)
             raw = ffi.new("struct ina_dataplane_stats *")
+            assert self._dataplane is not None
             lib.ina_dataplane_get_stats(self._dataplane, raw)
             return {"bursts": raw.bursts, "packets": raw.packets, "sleeps": raw.sleeps, "commands": raw.commands}
 
