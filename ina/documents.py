@@ -9,7 +9,9 @@ import math
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 DEEP = "brackets are nested too deep"
 BITS = 14_000  # of an integer: with fewer than 4300 decimal digits, or Python refuses to print it
@@ -52,7 +54,7 @@ def json_text(text: str | bytes) -> Any:
     return _understood(_JSON.decode, json.JSONDecodeError, text)
 
 
-def _parsed(parse: Callable[[str], Any], path: Path) -> Any:
+def _parsed(parse: Callable[[str], T], path: Path) -> T:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
@@ -63,7 +65,7 @@ def _parsed(parse: Callable[[str], Any], path: Path) -> Any:
         raise Unreadable(f"{path}: {error}") from None
 
 
-def _understood(parse: Callable[[str], Any], error: type[ValueError], text: str) -> Any:
+def _understood(parse: Callable[[str], T], error: type[ValueError], text: str) -> T:
     try:
         return parse(text)
     except (error, Unreadable) as reason:

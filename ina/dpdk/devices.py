@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ina.bounds import real, whole
+from ina.native import CData
 from ina.transport import dpdk
 from ina.transport.ports import Port
 
@@ -69,7 +70,7 @@ class Devices:
         self.opened: dict[int, dpdk.Device] = {}
         self.ports: dict[int, Any] = {}
         self.steering: dict[int, str] = {}
-        self._bare: list[object] = []
+        self._bare: list[CData] = []
         self.pool = dpdk.Pool(mbufs, max_frame, wanted.values())
         left = [path for text in wanted.values() if server and (path := dpdk.memif_socket(text)) and path.is_socket()]
         try:

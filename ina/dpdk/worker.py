@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -214,7 +215,7 @@ class Bench:
     def run(self) -> int:
         args, count = self.args, self.args.size // 4
         sources = [operand(self.config.worker, turn, count, args.dtype) for turn in range(args.in_flight)]
-        wanted = [sum(operand(w, turn, count, args.dtype) for w in range(self.config.workers))
+        wanted = [reduce(np.add, (operand(w, turn, count, args.dtype) for w in range(self.config.workers)))
                   for turn in range(args.in_flight)] if args.verify else []  # fmt: skip
         outs = [np.empty_like(source) for source in sources]
         began, status = time.monotonic(), 0

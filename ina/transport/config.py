@@ -84,7 +84,7 @@ class WorkerConfig:
     @cached_property
     def frame_bytes(self) -> int:
         """Longest frame, from the Ethernet header on."""
-        return protocols.named(self.protocol).frame_size(self.to_c())
+        return int(protocols.named(self.protocol).frame_size(self.to_c()))
 
     def to_c(self) -> CData:
         """A new ``struct ina_worker_config *``."""

@@ -20,10 +20,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 from cffi import FFI
 
 from ina import manifest, paths
+from ina.native import CData
 from ina.native import ffi as native
 
 from . import headers
@@ -87,16 +89,23 @@ def build() -> Path:
 ffi = FFI()
 
 
+class Library(Protocol):
+    """Its functions are those of host/dpdk/dpdk.h."""
+
+    def __getattr__(self, name: str, /) -> Any: ...
+
+
 @functools.cache
-def library():
+def library() -> Library:
     """The library, loaded. Raises DpdkError."""
     (header,) = manifest.listed(["host/dpdk/dpdk.h"])
     ffi.cdef("\n".join(line for line in header.read_text().splitlines() if not line.startswith("#")))
     path = build()
     try:
-        return ffi.dlopen(str(path))
+        loaded: Library = ffi.dlopen(str(path))
     except OSError as error:
         raise DpdkError(f"dpdk: {path} does not load: {error}; {INSTALL}") from error
+    return loaded
 
 
 # ---- the environment -----------------------------------------------------------------------------------------------
@@ -118,7 +127,7 @@ def start(arguments: Sequence[str]) -> int:
         return len(_started)
     argv = [ffi.new("char[]", text.encode()) for text in ("ina", *arguments)]
     error = ffi.new("char[]", _ERROR)
-    taken = lib.ina_dpdk_init(len(argv), ffi.new("char *[]", argv), error, _ERROR)
+    taken: int = lib.ina_dpdk_init(len(argv), ffi.new("char *[]", argv), error, _ERROR)
     if taken < 0:
         raise DpdkError(f"dpdk: {_text(error)} (arguments: {' '.join(arguments) or 'none'}; what it says of it stands above)")
     _started = list(arguments)
@@ -152,7 +161,7 @@ def free_huge_pages(sys: Path = Path("/sys")) -> int:
 
 
 def version() -> str:
-    return ffi.string(library().ina_dpdk_version()).decode()
+    return _text(library().ina_dpdk_version())
 
 
 def cpus() -> list[int]:
@@ -161,8 +170,9 @@ def cpus() -> list[int]:
     return list(found[0 : library().ina_dpdk_cpus(found, 1024)])
 
 
-def _text(error) -> str:
-    return ffi.string(error).decode(errors="replace")
+def _text(error: CData) -> str:
+    text: bytes = ffi.string(error)
+    return text.decode(errors="replace")
 
 
 # ---- pools and devices -----------------------------------------------------------------------------------------------
@@ -188,7 +198,7 @@ class Pool:
     @property
     def in_use(self) -> int:
         """mbufs that are not in the pool: in devices' queues, lent, or ready to be lent."""
-        return library().ina_dpdk_pool_in_use(self.pointer)
+        return int(library().ina_dpdk_pool_in_use(self.pointer))
 
     def close(self) -> None:
         """After the devices that use it. Twice is once."""
@@ -205,7 +215,7 @@ class Pool:
 class Device:
     """An Ethernet device that has been started. Its ports end before it does, and it before its pool."""
 
-    def __init__(self, pointer, name: str, pool: Pool):
+    def __init__(self, pointer: CData, name: str, pool: Pool):
         self.pointer, self.name, self.pool = pointer, name, pool
 
     def port(self, queue: int = 0) -> Port:
@@ -245,7 +255,7 @@ class Device:
     @property
     def bps(self) -> int:
         """The link's bit/s; 0: unknown."""
-        return library().ina_dpdk_link_bps(self.pointer)
+        return int(library().ina_dpdk_link_bps(self.pointer))
 
     @property
     def stats(self) -> dict[str, int]:
@@ -266,13 +276,13 @@ class Device:
         self.close()
 
 
-def _port(pointer, name: str) -> Port:
+def _port(pointer: CData, name: str) -> Port:
     return Port(native.cast("struct ina_port *", int(ffi.cast("uintptr_t", pointer))), name)
 
 
-def held(handle) -> int:
+def held(handle: CData) -> int:
     """mbufs that a port holds at the moment. ``handle``: its ``struct ina_port *`` as the device made it, without wrappers."""
-    return library().ina_dpdk_port_held(ffi.cast("struct ina_port *", int(native.cast("uintptr_t", handle))))
+    return int(library().ina_dpdk_port_held(ffi.cast("struct ina_port *", int(native.cast("uintptr_t", handle)))))
 
 
 def device(text: str, number: int, server: bool, max_frame: int) -> str:

@@ -171,7 +171,7 @@ class Endpoint:
 
     def _check(self, ticket: int) -> int:
         if ticket == -errno.EPIPE and (failure := self.failure):
-            raise failure.error(self.config.timeout)
+            raise failure.exception(self.config.timeout)
         if ticket < 0:
             raise OSError(-ticket, f"tensor refused: {os.strerror(-ticket)}")
         return ticket

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ina.native import lib
+from ina.native import CData, lib
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,10 @@ class Event:
 
     def error(self, waited: float | None = None) -> JobError | None:
         """The exception for a failed tensor, else None."""
-        if self.code == lib.INA_OK:
-            return None
+        return None if self.code == lib.INA_OK else self.exception(waited)
+
+    def exception(self, waited: float | None = None) -> JobError:
+        """The exception for a tensor that has failed."""
         return _ERRORS[self.code](self, waited)
 
 
@@ -90,7 +92,7 @@ _ERRORS: dict[int, type[JobError]] = {
 }
 
 
-def event_from_c(event, workers: int) -> Event:
+def event_from_c(event: CData, workers: int) -> Event:
     """An ``Event`` from ``struct ina_event``."""
     bits = range(min(workers, lib.INA_BITMAP_WORKERS))
     missing = tuple(i for i in bits if event.missing >> i & 1) if event.have_missing else None

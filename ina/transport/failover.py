@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypedDict
 
 import numpy as np
 
@@ -33,8 +33,22 @@ PARTS = 8  # of a tensor, at most
 LEAST = 1 << 16  # elements of a part, at least; but for the last
 BLOCK = 1 << 11  # parts are whole blocks of any program, so that sums do not depend on how a tensor is cut
 
-Report = dict[str, object]  # JSON: "next" (number of the next tensor), "parts" (by tensor's number "1" and "0" for each part)
 Key = tuple[int, int]  # tensor, part
+
+
+class Report(TypedDict):
+    """JSON: number of the next tensor; by tensor's number "1" and "0" for each part."""
+
+    next: int
+    parts: dict[str, str]
+
+
+class Options(TypedDict):
+    """Of a tensor, beside its arrays."""
+
+    average: bool
+    tag: int
+    reduction: int
 
 
 class MoveFailed(RuntimeError):
@@ -53,6 +67,9 @@ class Machine(Protocol):
 
     def close(self) -> None: ...
 
+    @property
+    def stats(self) -> dict[str, int]: ...
+
 
 @dataclass
 class Tensor:
@@ -61,7 +78,7 @@ class Tensor:
     number: int
     source: np.ndarray | None
     out: np.ndarray
-    options: dict[str, object]  # average, tag, reduction
+    options: Options
     owner: object
     bounds: list[tuple[int, int]]
     tickets: list[int] = field(default_factory=list)  # of the parts that are submitted, in order
@@ -85,7 +102,7 @@ def bounds_of(count: int) -> list[tuple[int, int]]:
 
 def array_at(pointer: int, count: int, dtype: np.dtype) -> np.ndarray:
     """``count`` contiguous elements at an address, which their owner keeps."""
-    memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(pointer) if count else b""
+    memory = memoryview((ctypes.c_char * (count * dtype.itemsize)).from_address(pointer) if count else b"")
     return np.frombuffer(memory, dtype)
 
 
@@ -96,7 +113,7 @@ def compare(reports: Sequence[Report]) -> tuple[dict[Key, int], list[Key]]:
     """
     given: dict[Key, int] = {}
     again: list[Key] = []
-    parts = [{int(number): flags for number, flags in report["parts"].items()} for report in reports]  # type: ignore[attr-defined]
+    parts = [{int(number): flags for number, flags in report["parts"].items()} for report in reports]
     for number in sorted(set().union(*parts)):
         listed = {worker: said[number] for worker, said in enumerate(parts) if number in said}
         for part in range(len(next(iter(listed.values())))):
@@ -106,7 +123,7 @@ def compare(reports: Sequence[Report]) -> tuple[dict[Key, int], list[Key]]:
             if have:
                 given[number, part] = have[0]
                 continue
-            forgot = [w for w, report in enumerate(reports) if w not in listed and number < report["next"]]  # type: ignore[operator]
+            forgot = [w for w, report in enumerate(reports) if w not in listed and number < report["next"]]
             if forgot:
                 raise MoveFailed(f"worker {forgot[0]} has thrown the result of tensor {number} away, which others lack")
             again.append((number, part))
@@ -136,7 +153,7 @@ class Movable:
             self._changed.wait_for(lambda: not self._halted)
             self._settle()
             bounds = bounds_of(out.size)
-            options: dict[str, object] = {"average": average, "tag": tag, "reduction": reduction}
+            options: Options = {"average": average, "tag": tag, "reduction": reduction}
             tensor = Tensor(self._next, source.copy(), out, options, owner, bounds, done=[False] * len(bounds))
             self._tensors[tensor.number] = tensor
             self._next += 1
@@ -181,7 +198,7 @@ class Movable:
     def _begin(self, tensor: Tensor, part: int) -> int:
         assert tensor.source is not None
         source, out = tensor.part(tensor.source, part), tensor.part(tensor.out, part)
-        return self.machine.submit(source, out, **tensor.options)  # type: ignore[arg-type]
+        return self.machine.submit(source, out, **tensor.options)
 
     def _settle(self, only: Tensor | None = None) -> bool:
         """Look which parts are done by now, of one tensor or of all; whether all are."""
@@ -253,7 +270,7 @@ class Movable:
     @property
     def stats(self) -> dict[str, int]:
         """Of the machine that there is now."""
-        return self.machine.stats  # type: ignore[attr-defined]
+        return self.machine.stats
 
     def give_up(self) -> None:
         """The move has failed: who waits hears it from the old machine."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 
 PS = 10**12  # picoseconds in a second
 MIN_FRAME: int = lib.INA_PORT_MIN_FRAME
@@ -51,7 +51,7 @@ class Faults:
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"faults: seed is {self.seed!r}, expected an unsigned 64-bit integer")
 
-    def native(self):
+    def native(self) -> CData:
         """The ``struct ina_fault_config *`` of the compiled part."""
         return ffi.new(
             "struct ina_fault_config *",
@@ -112,19 +112,22 @@ class Address:
 def _overrun(fd: int) -> int:
     """Packets that the socket has dropped: the last of the words of SO_MEMINFO (socket(7), linux/sock_diag.h)."""
     with socket.socket(fileno=os.dup(fd)) as sock:
-        return struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))[8]
+        words: tuple[int, ...] = struct.unpack("9I", sock.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, 36))
+        return words[8]
 
 
 class Port:
     """One end of a link to the world. Close it, or use it as a context manager; one thread drives it at a time."""
 
-    def __init__(self, handle, name: str) -> None:
+    def __init__(self, handle: CData, name: str) -> None:
         self.name = name
-        self._handle = handle
-        self._faults = self._capture = self._link = None
+        self._handle: CData | None = handle
+        self._faults: CData | None = None
+        self._capture: CData | None = None
+        self._link: CData | None = None
 
     @property
-    def handle(self):
+    def handle(self) -> CData:
         """``struct ina_port *``, outermost wrapper first. ValueError after close or release."""
         if self._handle is None:
             raise ValueError(f"port {self.name} is closed")
@@ -133,11 +136,11 @@ class Port:
     @property
     def max_frame(self) -> int:
         """Longest frame, bytes."""
-        return self.handle.max_frame
+        return int(self.handle.max_frame)
 
     def fileno(self) -> int:
         """Readable when frames wait and the port was armed."""
-        return self.handle.fd
+        return int(self.handle.fd)
 
     @property
     def stats(self) -> dict[str, int]:
@@ -233,7 +236,8 @@ class Port:
 
     def receive(self, limit: int = 1024, now: int | None = None) -> list[bytes]:
         """Frames that wait, at most ``limit``, oldest first. Never blocks: :meth:`wait` does."""
-        pkts, frames = ffi.new("struct ina_packet[]", _BATCH), []
+        pkts = ffi.new("struct ina_packet[]", _BATCH)
+        frames: list[bytes] = []
         while len(frames) < limit:
             n = lib.ina_port_rx(self.handle, pkts, min(_BATCH, limit - len(frames)), _time(now))
             frames += [bytes(ffi.buffer(pkt.data, pkt.len)) for pkt in pkts[0:n]]
@@ -264,7 +268,7 @@ class Port:
 
     # ---- end ---------------------------------------------------------------------------------------------------
 
-    def release(self):
+    def release(self) -> CData:
         """Gives the ``struct ina_port *`` to a caller who closes it from now on."""
         handle, self._handle = self.handle, None
         return handle
@@ -277,7 +281,7 @@ class Port:
     def __enter__(self) -> Port:
         return self
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
 
@@ -386,12 +390,12 @@ def adopt_udp(fd: int, source: Address, destination: Address, max_frame: int = 2
     return Port(handle, f"UDP {lib.ina_port_udp_bound(handle)}")
 
 
-def _udp_config(source: Address, destination: Address, max_frame: int, frames: int) -> dict:
+def _udp_config(source: Address, destination: Address, max_frame: int, frames: int) -> dict[str, object]:
     if not MIN_FRAME <= max_frame <= MAX_FRAME:
         raise ValueError(f"UDP port: max_frame is {max_frame}, expected {MIN_FRAME} to {MAX_FRAME}")
     if not 1 <= frames <= 4096:
         raise ValueError(f"UDP port: frames is {frames}, expected 1 to 4096")
-    config: dict = {"max_frame": max_frame, "frames": frames}
+    config: dict[str, object] = {"max_frame": max_frame, "frames": frames}
     for prefix, address in (("src", source), ("dst", destination)):
         config |= {
             f"{prefix}_ip": _ip(address.ip),

@@ -23,7 +23,7 @@ REDUCTIONS = {SUM: "sums", MAX: "maxima", OWN: "a reduction of its own"}
 
 def names() -> tuple[str, ...]:
     """All that come with the package, in the order of ``host/protocols.c``."""
-    found = []
+    found: list[str] = []
     while (protocol := lib.ina_protocol_at(len(found))) != ffi.NULL:
         found.append(ffi.string(protocol.name).decode())
     return tuple(found)
@@ -55,7 +55,7 @@ def frame_bytes(name: str, values: int) -> int:
 
     ValueError: there is no protocol of that name, or it has no packets of that size.
     """
-    size = named(name).frame_size(ffi.new("struct ina_worker_config *", {"values": values}))
+    size: int = named(name).frame_size(ffi.new("struct ina_worker_config *", {"values": values}))
     if not size:
         raise ValueError(f"values: {values}: the protocol {name!r} has no packets of that size")
     return size
@@ -71,7 +71,8 @@ def check_reduction(name: str, wanted: int) -> None:
     """ValueError: the protocol does not declare this one."""
     if wanted not in (has := reductions(name)):
         there = " and ".join(REDUCTIONS[each] for each in sorted(has)) or "nothing"
-        raise ValueError(f"the protocol {name!r} has no {REDUCTIONS.get(wanted, wanted).removeprefix('a ')}: it declares {there} "
+        lacking = REDUCTIONS.get(wanted, str(wanted)).removeprefix("a ")
+        raise ValueError(f"the protocol {name!r} has no {lacking}: it declares {there} "
                          "(`reductions` of its worker)")
 
 

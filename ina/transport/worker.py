@@ -44,7 +44,7 @@ class Worker(Block):
         """
         out = source if out is None else out
         protocols.check_reduction(self.config.protocol, reduction)
-        handle = self._protocol.next_handle(self._state)
+        handle: int = self._protocol.next_handle(self._state)
         if handle < 0:
             raise OSError(-handle, "the job has failed" if handle == -errno.EPIPE else f"{MAX_OPS} tensors in flight")
         fill_tensor(self._tensors[handle], source, out, average, tag, reduction)
@@ -83,7 +83,7 @@ class Worker(Block):
 
     def expire(self, slot: int, now: int) -> bool:
         """An explicit time-out of one slot; False: it has nothing in flight."""
-        return self._protocol.expire(self._state, slot, now) == 0
+        return bool(self._protocol.expire(self._state, slot, now) == 0)
 
     def abort(self, now: int, code: int = lib.INA_ERR_ABORTED) -> None:
         """Fails every tensor in flight, and the job."""
