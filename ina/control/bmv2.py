@@ -24,7 +24,7 @@ from ina.control.forwarding import forwarding
 from ina.p4runtime.bmv2 import Bmv2, Bmv2Program
 from ina.p4runtime.target import RemoteSwitch
 from ina.switch import EntityError
-from ina.switch.entities import CounterEntry, Entity, TableEntry, Update, insert
+from ina.switch.entities import CounterEntry, E, TableEntry, Update, insert
 from ina.switch.program import Program
 
 ENDING = 1.0  # s: from the end of a process's connections to its own
@@ -59,7 +59,7 @@ class Bmv2Forwarder(PortedSwitch):
         with self._alive() as remote:
             remote.write(updates)
 
-    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+    def read(self, entities: Sequence[E]) -> list[E]:
         with self._alive() as remote:
             return remote.read(entities)
 

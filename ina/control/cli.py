@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from functools import partial
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -34,7 +35,7 @@ COMMANDS = {
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Add the commands to ``ina``."""
     for name, text in COMMANDS.items():
-        _common(commands.add_parser(name, help=text, description=text), lambda args, name=name: _once(args, name))
+        _common(commands.add_parser(name, help=text, description=text), partial(_once, what=name))
     text = "jobs, and the packets and bits per second of ports and links, again and again"
     top = _common(commands.add_parser("top", help=text, description=text), _top)
     top.add_argument("-d", "--delay", type=real(0.05, 86400), default=1.0, metavar="SECONDS",
@@ -178,7 +179,8 @@ def counters_tables(said: dict, about: dict) -> Group:
 
 def _that_fit(columns: Sequence[str], rows: dict[str, dict]) -> Iterator[list[str]]:
     """The columns, as many at a time as go beside the rows' names."""
-    frame, few = 3, []  # a cell's spaces and line
+    frame = 3  # a cell's spaces and line
+    few: list[str] = []
     left = room = WIDTH - max(len(str(name)) for name in rows) - frame - 1
     for column in columns:
         wide = frame + max(len(column), *(len(f"{row.get(column, 0):.10g}") for row in rows.values()))

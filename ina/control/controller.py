@@ -346,26 +346,30 @@ class Controller:
                     branch.attached[seat] = Child(seat, port, self._address(child), tuple(sorted(below[child])))
             job.branches[switch] = branch
 
-    def _ends(self, tree: Tree, node: str) -> tuple[int, int]:
-        """Port numbers of the link from ``node`` to its parent: at the node, at the parent."""
+    def _network(self) -> Topology:
         if self.topology is None:
             raise AdmissionError("invalid", "a job with a tree needs a controller that knows the topology")
+        return self.topology
+
+    def _ends(self, tree: Tree, node: str) -> tuple[int, int]:
+        """Port numbers of the link from ``node`` to its parent: at the node, at the parent."""
+        topology = self._network()
         parent, link = tree.parent[node], dict(zip(tree.parent, tree.links, strict=True))[node]
-        if link < len(self.topology.ends):
-            a, b = self.topology.ends[link]
+        if link < len(topology.ends):
+            a, b = topology.ends[link]
             if (a.node, b.node) == (node, parent):
                 return a.port, b.port
             if (b.node, a.node) == (node, parent):
                 return b.port, a.port
-        raise AdmissionError("invalid", f"the tree's link {link} is not between {node} and {parent} in {self.topology.name}: it "
+        raise AdmissionError("invalid", f"the tree's link {link} is not between {node} and {parent} in {topology.name}: it "
                                         "belongs to another topology")
 
     def _address(self, switch: str) -> Address:
-        node = self.topology.by_name[switch]
+        node = self._network().by_name[switch]
         return Address(node.mac, node.ip, self.program.udp_port)
 
     def _host_address(self, job: Job, host: str) -> Address:
-        node = self.topology.by_name[host]
+        node = self._network().by_name[host]
         return Address(node.mac, node.ip, worker_address(job.number, 0).port)
 
     # ---- entries

@@ -16,6 +16,7 @@ from ina.switch.p4info import P4Info
 from ina.switch.program import Program
 from ina.switch.tna_entities import front_panel
 from ina.transport import SERVER, SWITCH, Address, protocols, worker_address
+from ina.transport.ports import Port
 
 PORTS = 510  # the CPU port and the drop port are beyond
 
@@ -56,12 +57,14 @@ class EmbeddedSwitch:
         else:
             loaded = switch.program
         self.protocol, sizes = protocol_of(program, loaded.p4info)
-        self.job_program, _ = recognise(loaded.p4info, program)
+        recognised = recognise(loaded.p4info, program)
+        assert recognised is not None  # or there were no protocol
+        self.job_program, _ = recognised
         self.values, self.slots = payload(self.job_program, sizes, defines), sizes.slots
         self.switch = make_switch(loaded, self.job_program) if switch is None else switch
         self._address = replace(SWITCH, port=self.job_program.udp_port)
         self._program = str(program)
-        self._ports: dict[int, object] = {}
+        self._ports: dict[int, Port] = {}
         self._numbers = self.job_program.ports or (front_panel(self.switch.pipes) if self.switch.pipes else range(PORTS))
         self._last = len(self._numbers) - 1
         if self._owned:
@@ -103,6 +106,9 @@ class EmbeddedSwitch:
     def close_server_port(self, number: int) -> None:
         self.switch.remove_port(number)
         self._ports.pop(number).close()
+
+    def protect(self, switch: str) -> None:
+        """Its guard entries end with this process, as it does."""
 
     def counters(self) -> dict:
         program = {name: cells.tolist() for name, cells in self.switch.counters().items()}

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from ina.control.description import Description, HostPort, Trunk, Wire
 from ina.control.forwarding import forwarding
 from ina.switch.embedded import Switch
-from ina.switch.entities import Entity, Update
+from ina.switch.entities import E, Update
 from ina.switch.tna_entities import front_panel
 from ina.transport.config import ETHERNET_OVERHEAD
 from ina.transport.ports import Port, memory_pair, open_packet
@@ -58,7 +58,7 @@ class Forwarder(Protocol):
     def write(self, updates: Iterable[Update]) -> None:
         """Makes all updates, in order, or none."""
 
-    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+    def read(self, entities: Sequence[E]) -> list[E]:
         """What is there for each of ``entities``, which serve as patterns."""
 
     def counters(self) -> dict[str, list]:
@@ -193,7 +193,7 @@ class EmbeddedForwarder(PortedSwitch):
     def write(self, updates: Iterable[Update]) -> None:
         self.switch.write(updates)
 
-    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+    def read(self, entities: Sequence[E]) -> list[E]:
         return self.switch.read(entities)
 
     def counters(self) -> dict[str, list]:
@@ -221,7 +221,7 @@ class ForkedForwarder:
     def write(self, updates: Iterable[Update]) -> None:
         self._call("write", list(updates))
 
-    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+    def read(self, entities: Sequence[E]) -> list[E]:
         return self._call("read", list(entities))
 
     def counters(self) -> dict[str, list]:

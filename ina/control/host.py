@@ -23,14 +23,22 @@ class SwitchHost(Protocol):
     """``targets``: the switches by name. ``topology``: of a network whose hosts workers are in; None: one switch, and ports are
     made for workers wherever they are."""
 
-    targets: Mapping[str, SwitchTarget]
-    topology: Topology | None
+    @property
+    def targets(self) -> Mapping[str, SwitchTarget]: ...
+
+    @property
+    def topology(self) -> Topology | None: ...
 
     def describe(self) -> dict:
         """``program``, ``source_hash``, ``protocol``, ``values`` (per packet), ``slots`` (of each switch's pool)."""
 
-    outlives: bool  # the controller's process: what switches hold is there when that is started anew
-    packet_lifetime: float  # seconds after which no packet that was there before this process is under way any more
+    @property
+    def outlives(self) -> bool:
+        """The controller's process: what switches hold is there when that is started anew."""
+
+    @property
+    def packet_lifetime(self) -> float:
+        """Seconds after which no packet that was there before this process is under way any more."""
 
     def host_of(self, pid: int, said: str) -> str:
         """The host that process ``pid`` is in; "": there are no hosts. ``said``: by the process, for who cannot see it.

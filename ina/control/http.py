@@ -167,6 +167,7 @@ def _answer(service: Service, request: Request, session: Session) -> dict:
         raise AdmissionError("method", f"/{first}: {allowed}")
     if request.method == "POST":
         asked = messages.parse({**messages.decode(request.body or b"{}"), "op": "admit"})
+        assert isinstance(asked, messages.Admit)
         asked = asked if asked.token else replace(asked, token=secrets.token_hex(16))
         return {**service.call(session, [], asked), "token": asked.token}
     token = "" if session.principal.uid is None else token_of(request.headers)  # else it was the socket's

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -72,16 +73,16 @@ def together(description: Description, make: Callable[[str, Cables], Forwarder])
 
 def processes(program: Program, description: Description) -> dict[str, Forwarder]:
     """A process for each switch, forked from this one."""
-    made: dict[str, Forwarder] = {}
+    made: dict[str, ForkedForwarder] = {}
     try:
         for name in description.switches:
-            made[name] = ForkedForwarder(name, lambda name=name: EmbeddedForwarder(name, program, description))  # type: ignore[misc]
+            made[name] = ForkedForwarder(name, partial(EmbeddedForwarder, name, program, description))
         for forwarder in made.values():
-            forwarder.wait_ready()  # type: ignore[attr-defined]
+            forwarder.wait_ready()
     except BaseException:
         close(made)
         raise
-    return made
+    return dict(made)
 
 
 def close(forwarders: Mapping[str, Forwarder]) -> None:

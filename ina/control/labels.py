@@ -28,6 +28,6 @@ def _enums(program: str) -> dict[str, list[str]]:
         types = frontend.load(Path(program), defines={"VALUES": "32", "SLOTS": "64"}).types
     except (CompileError, OSError):
         return {}
-    enums = {name: kind.members for name, kind in types.items() if isinstance(getattr(kind, "members", None), dict)}
-    return {name: [member.lower().replace("_", " ") for member in sorted(members, key=members.get)]
+    enums = {name: members for name, kind in types.items() if isinstance(members := getattr(kind, "members", None), dict)}
+    return {name: [member.lower().replace("_", " ") for member in sorted(members, key=members.__getitem__)]
             for name, members in enums.items() if sorted(members.values()) == list(range(len(members)))}  # fmt: skip

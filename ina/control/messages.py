@@ -237,6 +237,7 @@ class Stop:
 
 REQUESTS = {kind.__name__.lower(): kind
             for kind in (Ping, Join, Admit, Attach, Release, End, Serve, Jobs, Switches, Counters, Stop)}  # fmt: skip
+OfJob = Join | Admit | Attach | End  # those that name a job, and bring its token
 Request = Ping | Join | Admit | Attach | Release | End | Serve | Jobs | Switches | Counters | Stop
 
 

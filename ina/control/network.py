@@ -68,6 +68,9 @@ class NetworkSwitch:
     def close_server_port(self, number: int) -> None:
         """Ports of hosts stay."""
 
+    def protect(self, switch: str) -> None:
+        """Its guard entries end with this process, as it does."""
+
     def counters(self) -> dict:
         """``program``: sums over the switches. ``links``: by host, and by the names of both switches ("s1-s9"), bytes on the
         wire (with Ethernet's overhead) and drops both ways: ``up`` is from the host or the first switch."""

@@ -22,7 +22,7 @@ from ina.control.ports import Plug
 from ina.control.programs import PUBLISHED, Sizes, program_named, recognise
 from ina.control.repair import agree
 from ina.rpc.connections import Access
-from ina.switch.entities import CounterEntry, Entity, Update
+from ina.switch.entities import CounterEntry, E, Update
 from ina.switch.p4info import EntityError, P4Info
 from ina.transport import SERVER, protocols, worker_address
 from topologies.model import Topology, TopologyError
@@ -62,7 +62,7 @@ class Reconnecting(ABC):
         with self.connected() as remote:
             remote.write(updates)
 
-    def read(self, entities: Sequence[Entity]) -> list[Entity]:
+    def read(self, entities: Sequence[E]) -> list[E]:
         """A connection that is lost meanwhile is made anew, once."""
         try:
             with self.connected() as remote:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ina.control.programs import JobProgram
 from ina.control.writing import SwitchTarget
-from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, Update, as_int, delete, insert, modify
+from ina.switch.entities import Entity, Match, MulticastGroupEntry, TableEntry, Update, as_int, delete, insert, modify
 
 WIDEST = 128  # bits of a match or parameter
 
@@ -78,5 +78,5 @@ def _last(name: object) -> str:
     return str(name).rpartition(".")[2]
 
 
-def _number(value: object) -> int:
-    return as_int(value, WIDEST, "entry")  # type: ignore[arg-type]
+def _number(value: Match) -> int:
+    return as_int(value, WIDEST, "entry")

@@ -100,8 +100,8 @@ class Server:
             self.selector.register(starter_fd, selectors.EVENT_READ, lambda: self._starter_gone(starter_fd))
         if starter_pidfd >= 0:  # children that it forked may hold copies of the pipe after its end
             self.selector.register(starter_pidfd, selectors.EVENT_READ, lambda: self._starter_gone(starter_pidfd))
-        if self.service.controller:
-            values = self.host.describe()["values"]
+        if host is not None:
+            values = host.describe()["values"]
             self.service.upstream = Upstream(self.service.controller, values, self._welcome, starts_server)
 
     def run(self) -> None:
@@ -145,7 +145,7 @@ class Server:
     def close(self) -> None:
         """Hang up every client and take the switch down; jobs that are remembered go on without this process."""
         for client in list(self.clients.values()):
-            if self.service.watch is None or self.service.watch.state is None:
+            if not self.service.works or self.service.watch.state is None:
                 self._drop(client, "")
             else:
                 client.connection.hang_up()
@@ -387,7 +387,8 @@ def main(argv: list[str] | None = None) -> int:
                         format="ina switch: %(message)s")
     listener = listen(args.name) if args.name is not None else socket.socket(fileno=args.listen_fd)
 
-    host, failure = None, ""
+    host: SwitchHost | None = None
+    failure = ""
     try:
         program, defines = Path(args.program), dict(d.partition("=")[::2] for d in args.defines)
         if args.network:

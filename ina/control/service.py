@@ -117,18 +117,24 @@ class Refusal:
 class Service:
     """``failure``: why there is no switch; then every request is answered with it. ``state``: where jobs are remembered, for
     switches that outlive this process. ``access``: who may have jobs; default: this process's user, and root. Raises StateError
-    for a state that is of other switches."""
+    for a state that is of other switches.
+
+    ``host``, ``controller`` and ``watch`` are there where ``works`` is true: without them every request but a stop is refused.
+    """
+
+    host: SwitchHost
+    controller: Controller
+    watch: Watch
 
     def __init__(self, host: SwitchHost | None, failure: str = "", job_slots: int = DEFAULT_SLOTS,
                  state: StateFile | None = None, access: Access | None = None):
-        self.host, self.failure, self.job_slots = host, failure, job_slots
+        self.works, self.failure, self.job_slots = host is not None, failure, job_slots
         self.access = access or Access(os.geteuid())
         self.stopping = False
         self.sessions: list[Session] = []
-        self.controller: Controller | None = None
         self.upstream: Upstream | None = None  # of the parameter server
         if host is not None:
-            about = host.describe()
+            self.host, about = host, host.describe()
             self.controller = Controller(host.targets, about["slots"], protocol=getattr(host, "job_program", about["protocol"]),
                                          topology=host.topology)
         self.ports: dict[str, list[int]] = {}  # open ports by job
@@ -144,8 +150,8 @@ class Service:
             messages.Release: self.release, messages.End: self.end, messages.Serve: self.serve, messages.Jobs: self.jobs,
             messages.Switches: self.switches, messages.Counters: self.counters, messages.Stop: self.stop,
         }  # fmt: skip
-        self.watch = Watch(self, state) if self.controller is not None else None
-        if self.watch is not None:
+        if self.works:
+            self.watch = Watch(self, state)
             self.watch.begin()
 
     # ---- answers
@@ -209,14 +215,14 @@ class Service:
             if lease.until <= now:
                 log.warning("job %s is over: nobody has joined it for %g s", job, LEASE)
                 self.over(job)
-        if self.watch is not None:
+        if self.works:
             self.watch.tick()
 
     def due(self) -> float | None:
         """When something is to be done without anybody asking (monotonic seconds); None: nothing is."""
         times = [p.deadline for p in self.pending] + [s.hang_up_at for s in self.sessions if s.hang_up_at]
         times += [lease.until for lease in self.leases.values()]
-        times += [due] if self.watch is not None and (due := self.watch.due()) is not None else []
+        times += [due] if self.works and (due := self.watch.due()) is not None else []
         return min(times, default=None)
 
     def call(self, session: Session, fds: list[int], request: Request) -> dict:
@@ -225,6 +231,7 @@ class Service:
             raise AdmissionError("failed", self.failure)
         rule = self.access.check(session.principal, request)
         if rule.of_job:
+            assert isinstance(request, messages.OfJob)
             self._check_owner(session.principal, rule, request.job, request.token)
         return self.operations[type(request)](session, fds, request)
 
@@ -240,7 +247,7 @@ class Service:
 
     def _owner(self, job: str) -> Principal | None:
         """None: there is no such job. One that nobody asked for is the switch's."""
-        admitted = self.controller is not None and job in self.controller.jobs
+        admitted = self.works and job in self.controller.jobs
         return self.principals.get(job) or (Principal(self.access.owner) if admitted else None)
 
     # ---- about the switches
@@ -371,7 +378,7 @@ class Service:
         except BaseException as error:
             if not is_joined:
                 self._disown(name)
-            if is_told:
+            if self.upstream and is_told:
                 self.upstream.remove(job.number)
             self.controller.release(name)
             if isinstance(error, ServerGone):
@@ -468,6 +475,7 @@ class Service:
             raise AdmissionError("invalid", f"this connection is worker {session.index} of job {session.job!r}")
         if session.sock is None:
             raise AdmissionError("invalid", "a parameter server is called over its connection, and needs one of its own")
+        assert self.upstream is not None  # the server's
         reply, offered = self.upstream.serve(session, session.sock, session.pid, lambda: self._server_port(session, asked))
         fds += offered
         return reply
@@ -483,11 +491,11 @@ class Service:
             raise
         return switch, plug
 
-    def _server_lost(self, session: Session, why: str) -> None:
+    def _server_lost(self, upstream: Upstream, session: Session, why: str) -> None:
         """Every job that the parameter server served is over."""
-        if self.upstream.ready:
-            self.host.close_server_port(self.upstream.number)
-        self.upstream.lost()
+        if upstream.ready:
+            self.host.close_server_port(upstream.number)
+        upstream.lost()
         if why:
             reason = f"the parameter server (process {session.pid}) is lost: {why}"
             log.warning("%s", reason)
@@ -505,7 +513,7 @@ class Service:
         """Its connection is over; ``why`` (empty: by us) is told to the other workers of its job."""
         self.sessions.remove(session)
         if self.upstream and session is self.upstream.session:
-            self._server_lost(session, why)
+            self._server_lost(self.upstream, session, why)
         for job in [name for name, lease in self.leases.items() if lease.session is session]:
             self.over(job)
         if not session.job or session.released:

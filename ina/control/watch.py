@@ -6,7 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 from ina.control.access import Principal
 from ina.control.controller import Controller
@@ -27,7 +27,9 @@ class Member(Protocol):
 
     attached: bool
     moves: bool
-    send: Callable[[dict, list[int]], None]
+
+    @property
+    def send(self) -> Callable[[dict, list[int]], None]: ...
 
 
 class Jobs(Protocol):
@@ -38,7 +40,10 @@ class Jobs(Protocol):
     tokens: dict[str, str]
     principals: dict[str, Principal]
     left: dict[str, set[int]]
-    failures: Mapping[tuple[str, str], Any]  # by name and token
+
+    @property
+    def failures(self) -> Mapping[tuple[str, str], object]:
+        """By name and token."""
 
     def remember_failure(self, job: str, token: str, reason: str) -> None: ...
 
@@ -76,7 +81,7 @@ class Watch:
         if not self.service.host.outlives:
             return
         if self.state is not None and (state := self.state.load()) is not None:
-            self._restore(state)
+            self._restore(self.state, state)
         self.controller.survey()
         for switch in self.controller.targets:
             self._look_at(switch)
@@ -84,7 +89,7 @@ class Watch:
         if self.controller.program.needs_server and self.awaited:
             self._end_all("its parameter server has ended with the controller that it was told of jobs by")
 
-    def _restore(self, state: dict) -> None:
+    def _restore(self, file: StateFile, state: dict) -> None:
         service, controller = self.service, self.controller
         try:
             controller.restore(state["controller"])
@@ -93,7 +98,7 @@ class Watch:
                                   for name, uid in state["principals"].items()}  # fmt: skip
             service.left = {name: {int(worker) for worker in workers} for name, workers in state["left"].items()}
         except (StateError, TypeError, ValueError) as error:
-            raise self.state.error(error) from error
+            raise file.error(error) from error
         self.earlier = set(controller.jobs)
         self.awaited = {name: set(job.attached) - service.left.get(name, set()) for name, job in controller.jobs.items()}
         self.awaited_until = time.monotonic() + COMING_BACK

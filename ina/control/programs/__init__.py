@@ -34,6 +34,7 @@ def program_named(name: str) -> JobProgram:
 @functools.cache
 def _own(path: Path) -> JobProgram:
     spec = spec_from_file_location(f"ina_protocol_{path.stem}", path.with_suffix(".py"))
+    assert spec is not None and spec.loader is not None  # for a name that ends in .py there are
     module = module_from_spec(spec)
     try:
         spec.loader.exec_module(module)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key, held_values
-from ina.switch.entities import Entity, TableEntry
+from ina.switch.entities import Entity, TableEntry, Value
 from ina.switch.p4info import EntityError, P4Info
 from ina.transport import Address
 
@@ -54,7 +54,7 @@ class ATP(JobProgram):
         key, up, own = {"hdr.atp.job": place.number}, place.parent.address, place.parent.own
         job = {"full": bits(place.workers), "incarnation": place.incarnation, "life": place.life, "group": place.group,
                "aggregate": int(self.aggregates), "ecn_depth": self.ecn_depth, "lifetime": round(self.lifetime * 1e6)}
-        above = {"port": place.parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
+        above: dict[str, Value] = {"port": place.parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
                  "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
         return [TableEntry("job", key, "set_job", job), TableEntry("parent", key, "to_parent", above),
                 TableEntry("worker", _source(place, up, place.parent.port), "set_parent", {})]

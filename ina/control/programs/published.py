@@ -15,7 +15,7 @@ workers agree on the exponents of floats, it does not know: integers only.
 from __future__ import annotations
 
 from ina.control.programs.base import Child, JobProgram, Place, Sizes
-from ina.switch.entities import Entity, RegisterEntry, TableEntry, Update, insert, modify
+from ina.switch.entities import Entity, Match, RegisterEntry, TableEntry, Update, insert, modify
 from ina.switch.p4info import P4Info
 from ina.transport import SWITCH
 
@@ -38,6 +38,8 @@ class Published(JobProgram):
     max_slots = 8192
     payloads = (64, 256)
     pipes = 4
+    loopback = sorted({*(pipe << 7 | 4 * worker for pipe in (1, 2, 3) for worker in range(CONSUMED_AT)),
+                       *(port for port in HARVEST_PORTS[1:] if port % 128 < 68)})  # fmt: skip
     ports = range(64)  # all others' packets are taken for ones that went round
     only_local = "the published SwitchML program has one switch with one address: it runs in the local world"
 
@@ -46,11 +48,6 @@ class Published(JobProgram):
             return None
         slots = next((r.size for r in p4info.registers.values() if r.name.endswith(".worker_bitmap")), 0)
         return Sizes(self.payloads[0], slots) if slots else None
-
-    @property
-    def loopback(self) -> list[int]:
-        towards = [pipe << 7 | 4 * worker for pipe in (1, 2, 3) for worker in range(CONSUMED_AT)]
-        return sorted({*towards, *(port for port in HARVEST_PORTS[1:] if port % 128 < 68)})
 
     def setup(self) -> list[Update]:
         """For the switch, whatever its jobs."""
@@ -68,7 +65,7 @@ class Published(JobProgram):
 
     def child(self, place: Place, child: Child) -> list[Entity]:
         address = child.address
-        match = {
+        match: dict[str, Match] = {
             "hdr.ethernet.src_addr": address.mac, "hdr.ethernet.dst_addr": SWITCH.mac, "hdr.ipv4.src_addr": address.ip,
             "hdr.ipv4.dst_addr": SWITCH.ip, "hdr.udp.dst_port": (SWITCH.port, 0xFFF0),
         }  # fmt: skip

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ina.control.programs.base import Child, JobProgram, Place, Sizes, has_key, held_values
-from ina.switch.entities import Entity, TableEntry
+from ina.switch.entities import Entity, TableEntry, Value
 from ina.switch.p4info import EntityError, P4Info
 from ina.transport import Address
 
@@ -44,7 +44,7 @@ class SwitchML(JobProgram):
         entries: list[Entity] = [TableEntry("job", key, "set_job", params)]
         if parent is not None:
             up, own = parent.address, parent.own
-            above = {"port": parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
+            above: dict[str, Value] = {"port": parent.port, "mac": up.mac, "ip": up.ip, "udp_port": up.port,
                      "own_mac": own.mac, "own_ip": own.ip, "own_port": own.port}
             entries += [TableEntry("parent", key, "to_parent", above),
                         TableEntry("worker", _source(place, up, parent.port), "set_parent", {})]
