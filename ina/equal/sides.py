@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy as _same
@@ -19,6 +17,7 @@ from ina.compiler.interpreter import Interpreter
 from ina.compiler.program import CheckedProgram
 from ina.compiler.reference.values import copy, leaves
 from ina.equal.control import Call, replay
+from ina.equal.syntax import nodes
 from ina.native import ffi, lib
 from ina.p4.stf_target import PERIOD, InterpreterTarget, SwitchTarget
 
@@ -91,25 +90,6 @@ class Side(ABC):
             or (isinstance(n, ast.Instantiation) and getattr(n.type, "name", "") == "Random")
             for n in nodes(self.program)
         )
-
-
-def nodes(program: CheckedProgram) -> Iterable[ast.Node]:
-    """All of the tree as it was written, but for the declarations of core.p4 and the architecture."""
-    found: list[Any] = [d for d in program.declarations if "p4include" not in Path(d.span.file).parts]
-    while found:
-        node = found.pop()
-        if isinstance(node, (list, tuple)):
-            found.extend(node)
-        elif isinstance(node, dict):
-            found.extend(node.values())
-        elif isinstance(node, ast.Node):
-            yield node
-            found.extend(getattr(node, name) for name in _written(type(node)))
-
-
-@functools.cache
-def _written(kind: type) -> tuple[str, ...]:
-    return tuple(f.name for f in dataclasses.fields(kind) if f.init and f.name not in ("span", "annotations"))
 
 
 def _by_port(frames: Iterable[tuple[int, bytes]]) -> Sent:

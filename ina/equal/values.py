@@ -13,7 +13,7 @@ from ina.compiler.program import CheckedProgram
 from ina.compiler.types import fixed_width
 from ina.equal.control import PORT_BITS, Call
 from ina.equal.shapes import Shapes, field_key
-from ina.equal.sides import nodes
+from ina.equal.syntax import nodes
 from ina.switch.p4info import P4Info
 
 COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
