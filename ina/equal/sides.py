@@ -92,6 +92,14 @@ class Side(ABC):
         )
 
 
+def _different(now: np.ndarray, then: np.ndarray) -> np.ndarray:
+    """Places of the bytes that differ; words are compared first, since states are large and most of them stays as it is."""
+    whole = len(now) // 8 * 8
+    words = np.flatnonzero(now[:whole].view(np.uint64) != then[:whole].view(np.uint64))
+    near = np.concatenate(((8 * words[:, None] + np.arange(8)).ravel(), np.arange(whole, len(now))))
+    return near[now[near] != then[near]]
+
+
 def _by_port(frames: Iterable[tuple[int, bytes]]) -> Sent:
     ports: dict[int, list[bytes]] = {}
     for port, frame in frames:
@@ -149,13 +157,17 @@ class Compiled(Side):
         return Answer(_by_port(sent), tuple(self._target.digests()))
 
     def changed(self) -> tuple[int, ...]:
-        now = np.frombuffer(self._state, np.uint8)
-        at = np.flatnonzero(now != np.frombuffer(self._before, np.uint8))
+        at = _different(np.frombuffer(self._state, np.uint8), np.frombuffer(self._before, np.uint8))
         return tuple(np.unique(self._objects[at]).tolist()) if len(at) else ()
 
     def save(self) -> tuple[bytes, Any]:
         whole = bytes(self._state)
-        return b"".join(whole[head] for head in self._heads), (whole, self.now)
+        now, start = np.frombuffer(whole, np.uint8), np.frombuffer(self._start, np.uint8)
+        key = b""
+        for head in self._heads:  # what differs from the start says all, and is little
+            at = _different(now[head], start[head])
+            key += len(at).to_bytes(8, "big") + at.tobytes() + now[head][at].tobytes()
+        return key, (whole, self.now)
 
     def restore(self, saved: Any) -> None:
         self._state[:], self.now = saved
