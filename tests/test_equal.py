@@ -373,7 +373,57 @@ def test_it_is_said_that_digests_of_one_program_are_not_compared(tmp_path, capsy
     (tmp_path / "b.p4").write_text(v1_program.source())
     (tmp_path / "twins.toml").write_text("")
     assert equal(tmp_path) == 0
-    assert "only A has digests: they are not compared" in capsys.readouterr().err
+    assert "note: only A has digests: they are not compared" in capsys.readouterr().out
+
+
+def notes(capsys, program: str | Path, *options: str) -> str:
+    assert cli.main(["p4", "equal", str(program), str(program), "--sequences", "30", "--depth", "2", *options]) == 0
+    return "\n".join(line for line in capsys.readouterr().out.splitlines() if line.startswith("note: "))
+
+
+STF = Path(__file__).parent / "stf"
+LEFT_OUT = {
+    "subparsers": "state start of A's parser calls another parser, first: packets are made up to there",
+    "varbit": "state start of A's parser extracts hdr.option, which has a varbit field: packets are made up to there",
+    "multicast": "A sends to multicast groups, and no file has one: .* is not compared",
+}
+
+
+@pytest.mark.parametrize("program", LEFT_OUT)
+def test_it_is_said_what_no_packet_has_and_what_is_not_compared(program, capsys):
+    assert re.search(LEFT_OUT[program], notes(capsys, STF / f"{program}.p4"))
+
+
+def test_nothing_is_said_where_groups_are_given(capsys):
+    assert notes(capsys, STF / "multicast.p4", "--entries", str(STF / "multicast.stf")) == ""
+
+
+LOOP = """parser P(packet_in pk, out headers_t hdr, inout meta_t m, inout standard_metadata_t sm) {
+    state start { pk.extract(hdr.one.next); transition select(hdr.one.last.more) { 0: accept; 1: start; default: reject; } } }"""
+
+
+def test_bounds_are_options_and_said_where_they_cut(tmp_path, capsys):
+    (program := tmp_path / "loop.p4").write_text(
+        "#include <core.p4>\n#include <v1model.p4>\nheader h_t { bit<8> more; }\n"
+        "struct headers_t { h_t[4] one; } struct meta_t { }\n" + LOOP +
+        "control N(inout headers_t hdr, inout meta_t m) { apply { } }\n"
+        "control I(inout headers_t hdr, inout meta_t m, inout standard_metadata_t sm) { apply { sm.egress_spec = 1; } }\n"
+        "control E(inout headers_t hdr, inout meta_t m, inout standard_metadata_t sm) { apply { } }\n"
+        "control D(packet_out pk, in headers_t hdr) { apply { pk.emit(hdr.one); } }\n"
+        "V1Switch(P(), N(), I(), E(), N(), D()) main;\n")  # fmt: skip
+    assert "more than 3 times (--visits)" in notes(capsys, program)
+    two = notes(capsys, program, "--visits", "9", "--paths", "2")
+    assert two == "note: 2 paths of A's parser were tried, and it has more (--paths)"
+    packets = "packet 0 00\npacket 1 00\npacket 2 0100\n"
+    (tmp_path / "three.stf").write_text(packets)
+    cut = notes(capsys, program, "--visits", "9", "--entries", f"{tmp_path}/three.stf", "--letters", "2")
+    assert "of 3 packets in files the systematic part has the first 2 (--letters)" in cut
+
+
+def test_it_is_said_that_the_time_for_a_small_counter_example_was_over(folder, capsys):
+    replaced(folder / "b.p4", "hdr.item.b = 7", "hdr.item.b = 8")
+    assert equal(folder, "--shrink", "0") == 1
+    assert "0 s were too few to make it as small as it can be (--shrink)" in capsys.readouterr().out
 
 
 # ---- our own

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ina import cli, paths
-from ina.equal import cli as equal
 from ina.equal.search import Bounds, Outcome, Search
 from ina.equal.shrink import shrink
+from ina.equal.task import prepare
 
 SEQUENCES, DEPTH = 1000, 4  # by then a defect must have shown
 PACKETS = 8  # that a counter-example has at most
@@ -221,11 +221,11 @@ def search(plant: Plant, seed: int = 1) -> Found | None:
         tree = copy_with(plant, Path(scratch) / "p4")
         programs = [str(tree / f"{plant.program}.p4"), str(tree / "tofino" / f"{plant.program}.p4")]
         args = cli.parser().parse_args(["p4", "equal", *programs, "--seed", str(seed)])
-        task = equal.prepare(args)
+        task = prepare(args)
         outcome = Search(task.twins, task.maker, Bounds(SEQUENCES, depth=DEPTH)).run(task.letters)
         if outcome.difference is None:
             return None
-        packets, difference = shrink(task.twins, outcome.packets, outcome.difference.kind)
+        packets, difference, _ = shrink(task.twins, outcome.packets, outcome.difference.kind)
         return Found(outcome, len(packets), difference.text)
 
 

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import random
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ina.bounds import real, whole
 
 if TYPE_CHECKING:
-    from ina.equal.control import Call
-    from ina.equal.mapping import Mapping
-    from ina.equal.packets import Maker, Packet
     from ina.equal.search import Outcome
-    from ina.equal.twins import Rules, Twins
+    from ina.equal.task import Task
 
 EQUAL, DIFFER, WRONG = 0, 1, 2
-FEW = 8  # ports of programs of which nobody says others, and packets of an alphabet
 DESCRIPTION = """\
 Sends the same sequences of packets into two programs, and compares what comes out: the frames of each port, digests, and
 counters and registers that both are said to have. First every sequence of a few packets, as long as they lead to other states;
@@ -56,21 +49,19 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
                        help="packets of a systematic sequence (default: %(default)s)")  # fmt: skip
     equal.add_argument("--states", type=whole(1, 10**7), default=3000, metavar="N",
                        help="that the systematic part goes on from (default: %(default)s)")  # fmt: skip
+    equal.add_argument("--letters", type=whole(1, 1000), default=16, metavar="N",
+                       help="packets that systematic sequences are made of, where no protocol of ours has its own: the first of "
+                       "the files, else of those that change registers (default: %(default)s)")  # fmt: skip
+    equal.add_argument("--paths", type=whole(1, 10**6), default=64, metavar="N",
+                       help="through A's parser, which packets are made along (default: %(default)s)")  # fmt: skip
+    equal.add_argument("--visits", type=whole(1, 1000), default=3, metavar="N",
+                       help="of one state of the parser on one path (default: %(default)s)")  # fmt: skip
     equal.add_argument("--minutes", type=real(0, 10**5), default=10, metavar="N", help="all together (default: %(default)s)")
+    equal.add_argument("--shrink", type=real(0, 10**5), default=30, metavar="SECONDS",
+                       help="for making a counter-example small (default: %(default)s)")  # fmt: skip
     equal.add_argument("--stf", type=Path, metavar="FILE.stf", default=Path("differs.stf"),
                        help="where the counter-example goes (default: %(default)s)")  # fmt: skip
     equal.set_defaults(main=main)
-
-
-@dataclass
-class Task:
-    """`calls`: for A, for B. `letters` of the systematic part; none: chosen from what random packets show."""
-
-    twins: Twins
-    calls: tuple[list[Call], list[Call]]
-    maker: Maker
-    letters: Sequence[Packet]
-    defines: dict[str, str]
 
 
 def main(args: argparse.Namespace) -> int:
@@ -95,9 +86,10 @@ def main(args: argparse.Namespace) -> int:
 
 def _search(args: argparse.Namespace) -> int:
     from ina.equal.search import Bounds, Search
+    from ina.equal.task import prepare
 
     task = prepare(args)
-    bounds = Bounds(args.sequences, args.length, args.depth, args.states, 60 * args.minutes)
+    bounds = Bounds(args.sequences, args.length, args.depth, args.states, 60 * args.minutes, args.letters)
 
     def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
@@ -106,98 +98,14 @@ def _search(args: argparse.Namespace) -> int:
     if not outcome.sent:
         raise ValueError("no packet was sent: --sequences, --depth and --minutes leave none")
     print(_extent(outcome, args.depth))
+    for note in (*task.notes, *outcome.notes):
+        print(f"note: {note}")
     if outcome.difference is None:
         if not outcome.answered:
             print("ina: no frame left either program: entries that let packets through are missing (--entries)", file=sys.stderr)
         print(f"no difference between A {args.a} and B {args.b}")
         return EQUAL
     return _report(args, task, outcome)
-
-
-def prepare(args: argparse.Namespace) -> Task:
-    """Both programs with their entries, and what makes packets. Raises what compiling and reading raise."""
-    from ina import paths
-    from ina.compiler import frontend, p4info
-    from ina.compiler.errors import CompileError
-    from ina.compiler.preprocess import macros
-    from ina.equal import control, ours, sides, values
-    from ina.equal.mapping import Mapping, load
-    from ina.equal.packets import Maker, Packet
-    from ina.equal.shapes import Shapes
-    from ina.equal.twins import Twins
-
-    mapping = load(args.mapping) if args.mapping else Mapping()
-    includes, defines = [*args.include, paths.p4_dir()], macros(args.define)
-    try:
-        checked = frontend.load(args.a, defines=ours.DEFINES | defines, include_dirs=includes)
-    except CompileError:  # those may be macros of its own
-        checked = frontend.load(args.a, defines=defines, include_dirs=includes)
-    protocol = ours.program_of(p4info.build(checked), args.a)
-    if protocol is not None:
-        defines = ours.DEFINES | defines
-    files = {"both": args.entries or mapping.entries("both"), "a": mapping.entries("a"), "b": mapping.entries("b")}
-    texts = {which: _text(path) for which, path in files.items() if path}
-
-    a = sides.side(args.a, defines, includes, args.interpreter, checked if protocol is not None else None)
-    b = sides.side(args.b, defines, includes, args.interpreter)
-    world = ours.World(calls=(), ports=())
-    if protocol is not None and "both" not in texts:
-        world = ours.world(*protocol, a.p4info)
-    shapes = Shapes(a.program)
-    written = {which: control.recorded(text, (b if which == "b" else a).p4info, str(files[which]))
-               for which, text in texts.items()}  # fmt: skip
-    shared = [*world.calls, *(written["both"].calls if "both" in written else ())]
-    names = mapping.names(a.p4info, b.p4info, shapes)
-    calls = [*shared], control.Translator(names, a.p4info, b.p4info).calls(shared)
-    seeds = [*world.packets, *(Packet(*p) for which in ("both", "a") if which in written for p in written[which].packets)]
-    back = {there: here for here, there in names.ports.items()}
-    pool = values.Values()
-    values.collect(pool, a.program, shapes, {}, {})
-    values.collect(pool, b.program, shapes, mapping.fields(shapes), back)
-    values.collect_entries(pool, calls[0], a.p4info, shapes)
-    usable = world.ports or sorted({*mapping.ports(), *(p.port for p in seeds)} or range(FEW))
-    if not world.ports and not mapping.ports():
-        usable = sorted({*usable, *(p for p in pool.wanted_ports() if all(control.takes(p, side.p4info) for side in (a, b)))})
-    for which, side, own in zip("ab", (a, b), calls, strict=True):
-        own += written[which].calls if which in written else []
-        side.open({*usable, *map(names.port, usable), *control.ports(own, side.p4info)})
-        side.write(own)
-        if side.draws:
-            print(f"ina: {side.program.filename} draws random numbers: what depends on them may differ", file=sys.stderr)
-
-    limits = mapping.limits(shapes) if mapping.get("packets") else world.limits
-    maker = Maker(shapes, pool, list(usable), seeds, random.Random(args.seed), limits)
-    twins = Twins(a, b, shapes, _rules(mapping, names.ports, world.counters, shapes, a.p4info, b.p4info))
-    return Task(twins, calls, maker, world.letters or seeds[:FEW], defines)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: byte {error.start} is not UTF-8") from None
-
-
-def _rules(
-    mapping: Mapping, ports: dict[int, int], counters: Sequence[str], shapes: Any, a: dict[str, Any], b: dict[str, Any]
-) -> Rules:
-    from ina.equal.twins import Rules
-    from ina.switch.p4info import P4Info
-
-    ours, theirs = P4Info(a), P4Info(b)
-    names = [{d["preamble"]["name"] for d in info.get("digests", [])} for info in (a, b)]
-    if mapping.digests and bool(names[0]) != bool(names[1]):
-        print(f"ina: only {'A' if names[0] else 'B'} has digests: they are not compared", file=sys.stderr)
-    alike = tuple((ours.counter(c).name, theirs.counter(c).name) for c in counters)
-    return Rules(
-        ports=ports,
-        ignored=mapping.ignored(shapes),
-        any_order=mapping.any_order,
-        digests=mapping.digests and all(names),
-        digest_names=names[0] == names[1],
-        counters=(*alike, *mapping.pairs("counters", a, b)),
-        registers=mapping.pairs("registers", a, b),
-    )
 
 
 def _extent(outcome: Outcome, depth: int) -> str:
@@ -212,8 +120,10 @@ def _report(args: argparse.Namespace, task: Task, outcome: Outcome) -> int:
     from ina.equal.shrink import shrink
 
     assert outcome.difference is not None
-    packets, difference = shrink(task.twins, outcome.packets, outcome.difference.kind)
+    packets, difference, over = shrink(task.twins, outcome.packets, outcome.difference.kind, args.shrink)
     print(f"A {args.a} and B {args.b} differ; {len(packets)} of {len(outcome.packets)} packets show it (seed {args.seed})")
+    if over:
+        print(f"note: {args.shrink:g} s were too few to make it as small as it can be (--shrink)")
     print()
     print("\n".join(report.lines(task.twins, packets, difference)))
     print()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from ina.equal.packets import Maker, Packet
 from ina.equal.twins import Difference, Twins
 
-LETTERS, SENDERS = 16, 3  # of an alphabet that nobody has chosen
+SENDERS = 3  # of an alphabet that nobody has chosen
 CHUNK = 100  # random sequences, after which one is looked for
 
 
@@ -23,6 +23,7 @@ class Bounds:
     depth: int = 4
     states: int = 3000
     seconds: float = 600.0
+    letters: int = 16  # of an alphabet that nobody has chosen
 
 
 @dataclass
@@ -40,6 +41,7 @@ class Outcome:
     over: bool = False  # the time was, before anything else
     seconds: float = 0.0
     ways: int = 0  # that packets went through the programs
+    notes: list[str] = field(default_factory=list)  # what a bound left out
 
 
 class Search:
@@ -92,7 +94,10 @@ class Search:
         """A packet that does something at the start; the same of other senders; and those with the next number in some field, if
         that makes a difference behind it."""
         twins, maker = self.twins, self.maker
-        senders = [first, *(packet for packet in maker.siblings(first) if self._does(packet))][:SENDERS]
+        senders = [first, *(packet for packet in maker.siblings(first) if self._does(packet))]
+        if len(senders) > SENDERS:
+            self._note(f"of {len(senders)} senders whose packets change registers, systematic sequences have {SENDERS}")
+        senders = senders[:SENDERS]
         letters = dict.fromkeys(senders)
         for both in (pair for many in zip(*map(maker.successors, senders), strict=False) for pair in many):
             twins.reset()
@@ -101,7 +106,13 @@ class Search:
             a, _ = twins.send(both[0])
             if a.sent or self._key(0) != before:
                 letters |= dict.fromkeys(both)
-        return [*letters][:LETTERS]
+        if len(letters) > (most := self.bounds.letters):
+            self._note(f"of {len(letters)} packets that change registers, systematic sequences have {most} (--letters)")
+        return [*letters][:most]
+
+    def _note(self, text: str) -> None:
+        if text not in self.outcome.notes:
+            self.outcome.notes.append(text)
 
     def _does(self, packet: Packet) -> int:
         """How many objects of the first program it changes at the start, if any of its registers is among them."""
@@ -143,7 +154,10 @@ class Search:
         for depth in range(1, self.bounds.depth + 1):
             following: list[tuple[int, ...]] = []
             for path in level:
-                if out.states >= self.bounds.states or self._over():
+                if out.states >= self.bounds.states:
+                    self._note(f"the systematic part ended after {out.states} states (--states)")
+                    return None
+                if self._over():
                     return None
                 out.states += 1
                 twins.reset()

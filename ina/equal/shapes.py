@@ -1,6 +1,6 @@
 """Shapes of packets, from a parser's states: the paths through it, and which headers a frame has that it is given.
 
-Headers of sub-parsers and those with varbit fields are not looked into: what comes from there on is payload.
+Headers of sub-parsers and those with varbit fields are not looked into: what comes from there on is payload, and `notes` say so.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 
 from ina.compiler import ast, types
 from ina.compiler.program import CheckedProgram
+from ina.equal.syntax import within
 from ina.p4.explain import parser_of
 
 PATHS = 64  # of a parser: loops multiply them
 VISITS = 3  # of one state on one path
-STEPS = 20_000  # of a search for paths: most of them may be rejected
+STEPS = 20_000  # of a search for that many paths: most of them may be rejected
 BITS_SHOWN = 64
 
 Test = tuple[int, int, int]  # kind, low or value, high or mask
@@ -104,7 +105,7 @@ class _Key:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    steps: tuple[tuple[str, Any], ...]  # ("extract", (path, header type)), ("skip", bits), ("stop", None)
+    steps: tuple[tuple[str, Any], ...]  # ("extract", (path, header type)), ("skip", bits), ("stop", why)
     keys: tuple[_Key | None, ...]
     cases: tuple[tuple[tuple[Test | None | str, ...], str], ...]  # "?" of a key: not known before it runs
 
@@ -142,27 +143,37 @@ def _leaves(t: types.RecordType, before: str = "") -> Iterator[tuple[str, int | 
 
 
 class Shapes:
-    """The first parser of a program. Fields of the intrinsic metadata that a Tofino's begins with are none of the frame's."""
+    """The first parser of a program. Fields of the intrinsic metadata that a Tofino's begins with are none of the frame's.
 
-    def __init__(self, program: CheckedProgram) -> None:
+    At most `paths` ways through it, none of which meets a state more than `visits` times. `notes`: what is left out."""
+
+    def __init__(self, program: CheckedProgram, paths: int = PATHS, visits: int = VISITS) -> None:
         decl = parser_of(program).decl
         self._states = {state.name: _state(state) for state in decl.state_list}
-        self.paths = list(self._paths()) or [Shape((), ())]  # a parser that accepts nothing
+        self.notes: list[str] = []
+        self.paths = list(self._paths(paths, visits)) or [Shape((), ())]  # a parser that accepts nothing
 
     def fields(self) -> dict[str, int]:
         """Widths of all fields of all headers, by key."""
         return {f.key: f.width for shape in self.paths for h in shape.headers for f in h.fields}
 
-    def _paths(self) -> Iterator[Shape]:
+    def _paths(self, paths: int, visits: int) -> Iterator[Shape]:
         stack: list[tuple[str, tuple[Header, ...], tuple[tuple[Field, int, int], ...], int, tuple[str, ...]]]
         stack, found, known, steps = [("start", (), (), 0, ())], set(), set(), 0
-        while stack and len(found) < PATHS and (steps := steps + 1) <= STEPS:
+        most = STEPS * -(-paths // PATHS)
+        while stack:
+            if len(found) >= paths or steps >= most:
+                self.notes.append(f"{len(found)} paths of A's parser were tried, and it has more (--paths)")
+                break
+            steps += 1
             name, headers, wants, at, seen = stack.pop()
             if (name, headers, wants, at) in known:  # another way to the same
                 continue
             known.add((name, headers, wants, at))
             state = self._states.get(name)
-            if state is None or seen.count(name) >= VISITS:
+            if state is None or seen.count(name) >= visits:
+                if state is not None:
+                    self._note(f"no path goes through the state {name} of A's parser more than {visits} times (--visits)")
                 shape = Shape(headers, wants)
                 if name != "reject" and shape not in found:
                     found.add(shape)
@@ -170,16 +181,24 @@ class Shapes:
                 continue
             headers, at, stopped = _run(state, headers, at)
             if stopped:
+                why = next(detail for what, detail in state.steps if what == "stop")
+                self._note(f"the state {name} of A's parser {why}: packets are made up to there, and what follows is payload")
                 stack.append(("accept", headers, wants, at, seen))
                 continue
             for tests, target in reversed(state.cases):
                 more = [want for key, test in zip(state.keys, tests, strict=False) if (want := _want(key, test, headers))]
                 stack.append((target, headers, (*wants, *more), at, (*seen, name)))
 
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
     def walk(self, frame: bytes) -> tuple[Header, ...]:
         """The headers that the parser finds in a frame, also one that it ends before."""
         headers, at, name = (), 0, "start"
-        for _ in range(100):
+        met: set[tuple[str, int]] = set()  # it turns in circles where it comes to a state again and has read nothing
+        while (name, at) not in met:
+            met.add((name, at))
             state = self._states.get(name)
             if state is None:
                 break
@@ -251,17 +270,21 @@ def _state(state: ast.ParserState) -> _State:
     steps: list[tuple[str, Any]] = []
     for s in state.statements:
         call = s.call if isinstance(s, ast.CallStatement) else None
+        if isinstance(s, (ast.Block, ast.If, ast.Switch)) and any(_reads(n) for n in within([s])):
+            steps.append(("stop", "reads the packet on a condition, or in a block"))
         if call is None or call.kind not in ("packet_in", "parser_apply"):
             continue
         if call.kind == "parser_apply":
-            steps.append(("stop", None))
+            steps.append(("stop", f"calls another parser, {ast.source_text(call.callee).removesuffix('.apply')}"))
         elif call.method == "extract" and call.args[0] is not None:
             t = types.strip_new(call.args[0].type)
             if isinstance(t, types.HeaderType) and not t.name.startswith(("ingress_intrinsic", "egress_intrinsic")):
-                steps.append(("extract", (ast.source_text(call.args[0]), t)) if len(call.args) == 1 else ("stop", None))
+                name = ast.source_text(call.args[0])
+                varbit = "stop", f"extracts {name}, which has a varbit field"
+                steps.append(("extract", (name, t)) if len(call.args) == 1 else varbit)
         elif call.method == "advance" and any(what == "extract" for what, _ in steps):  # else: over a Tofino's port metadata
             bits = call.args[0].const
-            steps.append(("skip", bits) if isinstance(bits, int) else ("stop", None))
+            steps.append(("skip", bits) if isinstance(bits, int) else ("stop", "advances by what a packet says"))
     transition = state.transition
     if transition is None:
         return _State(tuple(steps), (), (((), "reject"),))
@@ -270,6 +293,10 @@ def _state(state: ast.ParserState) -> _State:
     keys = tuple(_key(k) for k in transition.keys)
     cases = tuple((tuple(_test(k) for k in case.keys), case.target_name) for case in transition.cases)
     return _State(tuple(steps), keys, cases)
+
+
+def _reads(node: ast.Node) -> bool:
+    return isinstance(node, ast.Call) and (node.kind == "parser_apply" or node.kind == "packet_in" and node.method != "lookahead")
 
 
 def _key(e: ast.Expr) -> _Key | None:

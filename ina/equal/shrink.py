@@ -10,8 +10,9 @@ from ina.equal.shapes import Field, Shapes
 from ina.equal.twins import Difference, Twins
 
 
-def shrink(twins: Twins, packets: Sequence[Packet], kind: str, seconds: float = 30.0) -> tuple[list[Packet], Difference]:
-    """Packets that lead to a difference of the same kind, of which none can be left out; and where it shows first."""
+def shrink(twins: Twins, packets: Sequence[Packet], kind: str, seconds: float = 30.0) -> tuple[list[Packet], Difference, bool]:
+    """Packets that lead to a difference of the same kind, of which none can be left out; where it shows first; and
+    whether `seconds` ended that before."""
     end = time.monotonic() + seconds
     fast = kind in ("frames", "digests")
 
@@ -41,7 +42,7 @@ def shrink(twins: Twins, packets: Sequence[Packet], kind: str, seconds: float = 
         best = shorter
     found = twins.run(best, close=True)
     assert found is not None
-    return best, found
+    return best, found, time.monotonic() > end
 
 
 def _fewer(packets: list[Packet], differs: Callable[[Sequence[Packet]], int | None], end: float) -> list[Packet]:
