@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ina import documents
@@ -78,7 +78,7 @@ def described(error: Exception) -> str:
 
 
 def job_to_json(job: Job) -> dict:
-    return {**asdict(job), "branches": [asdict(branch) for branch in job.branches.values()]}
+    return {**asdict(replace(job, branches={})), "branches": [asdict(branch) for branch in job.branches.values()]}
 
 
 def job_from_json(said: dict) -> Job:
