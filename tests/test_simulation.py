@@ -37,8 +37,9 @@ def test_nor_does_a_parameter_server_that_ends_or_forgets(protocol, seed):
 
 
 def test_the_command_says_what_was_done_and_names_the_seed(capsys, tmp_path):
-    assert cli.main(["simulate", "--seed", "3", "--events", "3000", "--length", "2000"]) == 0
-    assert re.search(r"seeds 3 to 4: [\d,]+ events, [\d,]+ sums.*\n.*\nno wrong sum", capsys.readouterr().out)
+    assert cli.main(["simulate", "--seed", "3", "--events", "40000", "--length", "2000"]) == 0
+    report = re.search(r"seeds 3 to (\d+): [\d,]+ events, [\d,]+ sums.*\n.*\nno wrong sum", capsys.readouterr().out)
+    assert report and int(report[1]) > 3
     copy = shutil.copytree(paths.p4_dir(), tmp_path / "p4")
     defect = plant("atp: what overlaps is added")
     (tmp_path / defect.file).write_text(defect.text())

@@ -7,6 +7,7 @@ its sums.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -53,9 +54,9 @@ class Application:
     _next: dict[int, int] = field(default_factory=dict)  # by worker, the tensor that it submits next
     _tickets: dict[int, tuple[Job, int, int, np.ndarray]] = field(default_factory=dict)
 
-    def begin(self, job: Job, spared: bool, now: int) -> None:
-        """Another life."""
-        self.job, self.lives, self.latest, self._had = job, self.lives + 1, now, Counter()
+    def begin(self, job: Job, spared: bool, starts: Sequence[int]) -> None:
+        """Another life. ``starts``: ps at which each worker submits its first tensors."""
+        self.job, self.lives, self.latest, self._had = job, self.lives + 1, max(starts), Counter()
         self.hindered, self.spared = False, spared
         for worker, host in enumerate(self.hosts):
             config = self.fabric.worker_config(job, worker, host, self.slots, VALUES, rto_min=RTO_MIN, rto_max=RTO_MAX,
@@ -63,7 +64,7 @@ class Application:
             self.machines[worker] = self.fabric.add_worker(self.fabric.host(host), config)
             self._next[worker] = self.done
             for _ in range(AHEAD):
-                self._submit(worker, now)
+                self._submit(worker, starts[worker])
 
     def stop(self, worker: int) -> None:
         """A worker ends."""

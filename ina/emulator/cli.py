@@ -133,7 +133,7 @@ def simulate_main(args: argparse.Namespace) -> int:
     from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.control.programs import program_named
-    from ina.emulator.simulation import POOL, VALUES, Simulation
+    from ina.emulator.simulation import Simulation, macros
     from ina.switch.program import Program
     from ina.transport import protocols
 
@@ -142,7 +142,7 @@ def simulate_main(args: argparse.Namespace) -> int:
     try:
         protocol = args.protocol or protocols.DEFAULT
         entries = program_named(protocol)
-        built = compile_program(args.program or protocols.program(protocol), defines={"VALUES": str(VALUES), "SLOTS": str(POOL)},
+        built = compile_program(args.program or protocols.program(protocol), defines=macros(protocol),
                                 include_dirs=[paths.p4_dir()])  # fmt: skip
         program = Program(built.so_path)
         if entries.sizes(program.p4info) is None:

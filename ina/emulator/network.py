@@ -77,6 +77,7 @@ class Network:
     def __init__(self, max_frame: int = 9216, payload: bool = True):
         self.payload = payload
         self.pointer = lib.ina_emulator_create(max_frame, not payload)
+        self._stats = ffi.new("struct ina_emulator_stats *")
         if self.pointer == ffi.NULL:
             raise OSError(
                 ffi.errno, f"cannot create an emulator for frames of {max_frame} bytes: {os.strerror(ffi.errno)}"
@@ -234,6 +235,12 @@ class Network:
         raw = ffi.new("struct ina_emulator_stats *")
         lib.ina_emulator_get_stats(self.pointer, raw)
         return stats_dict(raw)
+
+    @property
+    def events(self) -> int:
+        """Processed since the start: that of ``stats()``, for those who ask often."""
+        lib.ina_emulator_get_stats(self.pointer, self._stats)
+        return self._stats.events
 
     def worker_stats(self, machine: int) -> dict[str, int]:
         """Counters of a worker."""

@@ -6,16 +6,17 @@ import tempfile
 from pathlib import Path
 
 from ina.compiler.build import compile_program
-from ina.emulator.simulation import POOL, VALUES, Report, Simulation
+from ina.emulator.simulation import Report, Simulation, macros
 from ina.switch.program import Program
 
 from .planting import Plant, planted
 
-SEEDS, EVENTS = 20, 20_000
+SEEDS, EVENTS = 40, 20_000
 WRONG, LEAKED, STUCK = "wrong sum|twice", "leaked", "stuck"
 
 _LARGEST = "meta.first == 1 || hdr.exponents.e0 > (int<8>)largest0"
 _INCARNATION = "            if incarnation not in self._taken:\n                return incarnation"
+_RESEND, _NEVER = (f"if ({test}) {{\n                            " for test in ("hdr.atp.resend == 1", "false"))
 _LIFE = "h->job != config->job || h->e1 != (uint8_t)config->life"
 
 
@@ -69,6 +70,9 @@ PLANTS = {
 
 ATP = {
     # the switch
+    "late packets of an earlier life are taken": p4("atp_admission", "hdr.atp.life != own_life", "false"),
+    "a resend takes no sum up": p4(
+        "atp_aggregator", f"{_RESEND}meta.load", f"{_NEVER}meta.load", STUCK, (f"{_RESEND}bitmap", f"{_NEVER}bitmap")),
     "aggregators of another incarnation are used": p4(
         "atp_aggregator", "if (alive && owner == own) {", "if (alive && owner[31:0] == own[31:0]) {", WRONG),
     "aggregators are told by the job only": p4(
@@ -90,7 +94,8 @@ ATP = {
                            f"{WRONG}|overflow"),
     # the worker
     "workers do not compare lives": c("atp", "\n        || view.life != st->config.life", ""),
-    "workers take a result of another number": c("atp", " || view.seq != (slot->seq & INA_ATP_SEQUENCE_MASK)", "", WRONG),
+    "workers take a result of another number": c(
+        "atp", " || view.seq != (slot->seq & INA_ATP_SEQUENCE_MASK)", "", f"{WRONG}|overflow|{STUCK}"),
     "workers take any type for the result": c(
         "atp", "\n        || (view.type != INA_ATP_PENDING && view.type != expected)", ""),
     "workers do not say that they send again": c("atp", "slots_of(st)[index].resend = 1;", "", STUCK),
@@ -149,7 +154,7 @@ def find(name: str) -> Report:
 
 def simulate(programs: Path, seed: int, protocol: str = "switchml", events: int = EVENTS) -> Report:
     """One run. ``programs``: the folder of the switch programs."""
-    built = compile_program(programs / f"{protocol}.p4", defines={"VALUES": str(VALUES), "SLOTS": str(POOL)}, cflags=["-O1"])
+    built = compile_program(programs / f"{protocol}.p4", defines=macros(protocol), cflags=["-O1"])
     simulation = Simulation(Program(built.so_path), seed, protocol)
     try:
         return simulation.run(events)
