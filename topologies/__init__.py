@@ -23,7 +23,14 @@ def maker(name: str) -> Callable[..., Topology]:
     """The function that makes topology ``name`` (``fat-tree`` or ``fat_tree``). Raises TopologyError: there is none."""
     if name.replace("_", "-") not in names():
         raise TopologyError(f"there is no topology {name!r}; there are: {', '.join(names())}, and files that end with .toml")
-    return importlib.import_module(f"topologies.{name.replace('-', '_')}").topology
+    make: Callable[..., Topology] = importlib.import_module(f"topologies.{name.replace('-', '_')}").topology
+    return make
+
+
+def _reader() -> Callable[..., Topology]:
+    from topologies.file import read
+
+    return read
 
 
 def load(name: str, **parameters: object) -> Topology:
@@ -32,9 +39,7 @@ def load(name: str, **parameters: object) -> Topology:
     Raises TopologyError.
     """
     if name.endswith(".toml"):
-        from topologies.file import read
-
-        make, parameters = read, {"path": name, **parameters}
+        make, parameters = _reader(), {"path": name, **parameters}
     else:
         make = maker(name)
     known = inspect.signature(make).parameters

@@ -17,7 +17,7 @@ from topologies.show import parameters
 PATIENCE = 10.0  # seconds for a network's own process to take it down
 
 
-def add_arguments(commands: argparse._SubParsersAction) -> None:
+def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
     net = commands.add_parser("net", help="a Mininet network around the P4 switch, to play with (needs root)")
     verbs = net.add_subparsers(title="commands", metavar="COMMAND", required=True)

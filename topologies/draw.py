@@ -58,7 +58,9 @@ def svg(topology: Topology, tree: Tree | None = None) -> str:
     flat = any(levels[link.a] == levels[link.b] for link in topology.links)
     place, width, height = _circle(topology) if flat else _rows(topology, levels)
     on_tree = set(tree.links) if tree else set()
-    plain, arrows, coloured = [], [], []
+    plain: list[str] = []
+    arrows: list[str] = []
+    coloured: list[str] = []
     for number, link in enumerate(topology.links):
         (x1, y1), (x2, y2) = place[link.a], place[link.b]
         step = f"M{x1:.0f} {y1:.0f}L{x2:.0f} {y2:.0f}"
@@ -108,7 +110,7 @@ def _rows(topology: Topology, levels: dict[str, int]) -> tuple[Place, float, flo
     assert not strays  # a switch with hosts is of level 1
     width = max(len(row) * (32 if number == 0 else 48) for number, row in enumerate(rows)) + 24
     height = 90 * (len(rows) - 1) + 60
-    place = {
+    place: Place = {
         name: (12 + (width - 24) * (i + 0.5) / len(row), height - 30 - 90 * number)
         for number, row in enumerate(rows) for i, name in enumerate(row)
     }  # fmt: skip

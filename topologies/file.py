@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from ina import documents
@@ -32,7 +34,7 @@ PROPERTIES = {"rate": float, "delay": float, "queue": int, "loss": float}
 KEYS = {"ends": list, **PROPERTIES, "simplex": bool}
 
 
-def parse(path: Path) -> dict:
+def parse(path: Path) -> dict[str, object]:
     """The file's content. Raises TopologyError with the file, and the line where the TOML is at fault."""
     try:
         return documents.toml(path)
@@ -50,12 +52,10 @@ def read(path: str | Path) -> Topology:
     for key in raw:
         if key not in TOP:
             raise TopologyError(f"{lines.at(key)}: unknown key {key!r}{_nearest(key, TOP)}")
-    name, mtu, buffer = raw.get("name", path.stem), raw.get("mtu", 1500), raw.get("buffer", 0)
+    name = raw.get("name", path.stem)
     if not isinstance(name, str) or not name:
         raise TopologyError(f"{lines.at('name')}: name is {name!r}, expected a name")
-    for key, value in (("mtu", mtu), ("buffer", buffer)):
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise TopologyError(f"{lines.at(key)}: {key} is {value!r}, expected a whole number of bytes")
+    mtu, buffer = (_octets(raw, key, default, lines) for key, default in (("mtu", 1500), ("buffer", 0)))
     common, entries = raw.get("every-link", {}), raw.get("link", [])
     if not isinstance(common, dict):
         raise TopologyError(f"{lines.at('every-link')}: every-link: expected a table [every-link]")
@@ -64,7 +64,7 @@ def read(path: str | Path) -> Topology:
     _check(common, PROPERTIES, lambda key: lines.at(key, "every-link"))
     links: list[Link] = []
     for number, entry in enumerate(entries):
-        _check(entry, KEYS, lambda key, number=number: lines.at(key, "link", number))
+        _check(entry, KEYS, partial(lines.at, table="link", number=number))
         ends = entry.get("ends")
         where = lines.at("ends", "link", number)
         if ends is None or len(ends) != 2 or not all(isinstance(end, str) for end in ends):
@@ -86,7 +86,14 @@ def read(path: str | Path) -> Topology:
         raise TopologyError(f"{path}: {error}") from None
 
 
-def _check(table: dict, known: dict[str, type], where) -> None:
+def _octets(table: dict[str, object], key: str, default: int, lines: _Lines) -> int:
+    value = table.get(key, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TopologyError(f"{lines.at(key)}: {key} is {value!r}, expected a whole number of bytes")
+    return value
+
+
+def _check(table: dict[str, object], known: dict[str, type], where: Callable[[str], str]) -> None:
     for key, value in table.items():
         if key not in known:
             raise TopologyError(f"{where(key)}: unknown key {key!r}{_nearest(key, tuple(known))}")

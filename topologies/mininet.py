@@ -23,6 +23,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from ina.control.client import Client, SwitchProcess
 from ina.control.description import Description
@@ -31,6 +32,9 @@ from ina.transport import SWITCH
 from topologies.model import Node, Topology, TopologyError, check_size
 from topologies.points import points
 from topologies.state import State, interface_exists, run_dir
+
+if TYPE_CHECKING:
+    from mininet.net import Mininet
 
 DIST_PACKAGES = (Path("/usr/lib/python3/dist-packages"), Path("/usr/local/lib/python3/dist-packages"))
 PREFIX = 16  # 10.0.0.0/16: hosts and the switch's own address are neighbours
@@ -67,9 +71,10 @@ def _library() -> ModuleType:
         spec = importlib.util.spec_from_file_location(
             "mininet", folder / "__init__.py", submodule_search_locations=[str(folder)]
         )
-        package = importlib.util.module_from_spec(spec)  # type: ignore[arg-type]
+        assert spec is not None and spec.loader is not None  # of a file whose name ends with .py
+        package = importlib.util.module_from_spec(spec)
         sys.modules["mininet"] = package
-        spec.loader.exec_module(package)  # type: ignore[union-attr]
+        spec.loader.exec_module(package)
     try:
         return importlib.import_module("mininet.net")
     except ImportError as error:  # Mininet 2.3 wants distutils, which Python 3.12 has no more (setuptools brings it)
@@ -126,7 +131,7 @@ class Network:
         # The interfaces of each veth pair, a host's first.
         self._pairs = [sorted(pair, key=lambda end: end.node[0]) for pair in topology.ends
                        if pair[0].node[0] != pair[1].node[0] or self._cables == "veth"]  # fmt: skip
-        self.net = None  # the Mininet object
+        self.net: Mininet | None = None
         self.up_seconds = 0.0
         self.cleaned: list[str] = []  # what an earlier network of this tool had left
         self.socket = str(run_dir() / "switch.sock")
@@ -147,15 +152,15 @@ class Network:
         began = time.monotonic()
         if reason := missing(self._kind):
             raise MininetMissing(reason)
-        self._state = State(self.topology.name)
-        self.cleaned = self._state.cleaned
+        state = self._state = State(self.topology.name)
+        self.cleaned = state.cleaned
         for path in self._captures.values():
             Path(path).parent.mkdir(parents=True, exist_ok=True)
         try:
             self._check_names()
-            self._make()
+            self._make(state)
             self._configure()
-            self._start_switch()
+            self._start_switch(state)
         except BaseException:
             self.stop()
             raise
@@ -171,22 +176,21 @@ class Network:
                         f"left it behind (ip link del {end.name})"
                     )
 
-    def _make(self) -> None:
+    def _make(self, state: State) -> None:
         mininet = _library()
         mininet.Mininet.inited = True  # its init() changes system-wide limits, which nothing here needs
-        self.net = mininet.Mininet(controller=None, build=False, **_classes())
+        net = self.net = mininet.Mininet(controller=None, build=False, **_classes())
         for node in self.topology.nodes:
             if node.is_host:
-                made = self.net.addHost(node.name, ip=f"{node.ip}/{PREFIX}", mac=node.mac)
+                made = net.addHost(node.name, ip=f"{node.ip}/{PREFIX}", mac=node.mac)
             else:
-                made = self.net.addSwitch(node.name, inNamespace=False)
-            self._state.add(processes=[made.pid])
-        self._state.add(interfaces=[end.name for _, end in self._pairs])
+                made = net.addSwitch(node.name, inNamespace=False)
+            state.add(processes=[made.pid])
+        state.add(interfaces=[end.name for _, end in self._pairs])
         for a, b in self._pairs:
-            self.net.addLink(self.net[a.node], self.net[b.node], port1=a.port, port2=b.port,
-                             intfName1=a.name, intfName2=b.name)  # fmt: skip
-        self.net.build()
-        self.net.start()
+            net.addLink(net[a.node], net[b.node], port1=a.port, port2=b.port, intfName1=a.name, intfName2=b.name)
+        net.build()
+        net.start()
 
     def _configure(self) -> None:
         """Checksums are made by the sender and segments by nobody, addresses of neighbours are known, there is no IPv6."""
@@ -212,28 +216,29 @@ class Network:
             )
             process = subprocess.Popen(self.command(host.name, ["sh", "-c", script]), stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)  # fmt: skip
-            process.stdin.write("\n".join(batch) + "\n")  # type: ignore[union-attr]
-            process.stdin.close()  # type: ignore[union-attr]
-            setting_up.append((host, process))
+            assert process.stdin is not None and process.stdout is not None  # pipes
+            process.stdin.write("\n".join(batch) + "\n")
+            process.stdin.close()
+            setting_up.append((host, process, process.stdout))
         failed = []
-        for host, process in setting_up:
-            said = process.stdout.read()  # type: ignore[union-attr]
-            process.stdout.close()  # type: ignore[union-attr]
+        for host, process, stdout in setting_up:
+            said = stdout.read()
+            stdout.close()
             if process.wait(10) != 0:
                 failed.append(f"{host.name}: {said.strip()}")
         if failed:
             raise OSError("hosts could not be set up: " + "; ".join(failed))
 
-    def _start_switch(self) -> None:
+    def _start_switch(self, state: State) -> None:
         path, hosts = run_dir() / "network-description.json", self.topology.hosts
         of_switches = [run_dir() / f"{switch.name}.p4runtime" for switch in self.topology.switches]
-        self._state.add(files=[path, Path(self.socket), *of_switches])
+        state.add(files=[path, Path(self.socket), *of_switches])
         namespaces = {host.name: os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino for host in hosts}
         Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures, str(run_dir())).write(path)
         Path(self.socket).unlink(missing_ok=True)  # of an earlier network: nobody can be listening, the lock is ours
-        self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots, network=path)
-        self._state.add(processes=[self._process.pid])
-        self._process.wait_ready()
+        process = self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots, network=path)
+        state.add(processes=[process.pid])
+        process.wait_ready()
 
     # ---- in use
 
@@ -245,11 +250,14 @@ class Network:
     @property
     def switch_pid(self) -> int:
         """The switch process; where each switch has one, their parent."""
+        assert self._process is not None  # the network is up
         return self._process.pid
 
     def pid(self, host: str) -> int:
         """The process that keeps a host's namespaces."""
-        return self.net[host].pid
+        assert self.net is not None  # the network is up
+        pid: int = self.net[host].pid
+        return pid
 
     def command(self, host: str, argv: list[str]) -> list[str]:
         """``argv`` to be run in ``host``; mnexec becomes that program, so its process id is the program's."""
@@ -257,12 +265,13 @@ class Network:
 
     def adopt(self, pid: int) -> None:
         """A process in a host: were this process killed, the next start would end it."""
+        assert self._state is not None  # the network is up
         self._state.add(processes=[pid])
 
     def client(self) -> Client:
         return Client(self.socket)
 
-    def counters(self) -> dict:
+    def counters(self) -> dict[str, object]:
         """The switch process's counters, with those of the links."""
         client = self.client()
         try:

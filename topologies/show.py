@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import inspect
 import sys
-from collections import Counter
+from collections import defaultdict
 from pathlib import Path
 
 import topologies
@@ -13,7 +13,7 @@ from topologies import TopologyError
 from topologies.points import host_list
 
 
-def add_arguments(commands: argparse._SubParsersAction) -> None:
+def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to ``ina``; each of its commands sets ``main``, a function of the parsed arguments."""
     topo = commands.add_parser("topo", help="list topologies, show one with a job's aggregation tree")
     verbs = topo.add_subparsers(title="commands", metavar="COMMAND", required=True)
@@ -47,10 +47,10 @@ def _list(_: argparse.Namespace) -> int:
     return 0
 
 
-def _free(topology: topologies.Topology, signature: inspect.Signature, given: dict) -> float:
+def _free(topology: topologies.Topology, signature: inspect.Signature, given: dict[str, int]) -> float:
     """Of TopoOpt's interfaces, those that the least connected server does not use: a transmitter or a receiver is half of one."""
-    degree = given.get("degree", signature.parameters["degree"].default)
-    used = Counter()
+    degree: int = given.get("degree", signature.parameters["degree"].default)
+    used: defaultdict[str, float] = defaultdict(float)
     for link in topology.links:
         if link.a[0] == link.b[0] == "s":
             for end in (link.a, link.b):

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import time
 from pathlib import Path
+from typing import TypedDict
 
 LOCK = "\0ina-network"  # an abstract socket: its name is free again when its process ends, however it ends
 
@@ -42,6 +43,16 @@ class Busy(RuntimeError):
     """Another network of this tool is up."""
 
 
+class Record(TypedDict, total=False):
+    """What a network has made, for whoever cleans up after it; processes with the time when each began."""
+
+    name: str
+    owner: list[int]
+    processes: list[list[int]]
+    interfaces: list[str]
+    files: list[str]
+
+
 class State:
     """The record of the one network that can be up in this network namespace: names of interfaces are taken once. Holding
     it means holding a lock, which the kernel gives back when the process ends, however it ends."""
@@ -62,7 +73,7 @@ class State:
             raise Busy(f"a network is up already (process {pid}, in another network namespace), with its files in {run_dir()}; "
                        "take it down with: ina net down, or choose another folder with INA_RUN_DIR")
         self.cleaned = clean_up(record)
-        self._record: dict = {
+        self._record: Record = {
             "name": name, "owner": [os.getpid(), start_time(os.getpid())], "processes": [], "interfaces": [], "files": [],
         }  # fmt: skip
         self._write()
@@ -95,15 +106,16 @@ def _holder() -> object:
             return "that has ended just now"
 
 
-def read() -> dict:
+def read() -> Record:
     """The record of the network that is up, or was when its process ended; empty: none."""
     try:
-        return json.loads((run_dir() / "network.json").read_text())
+        record: Record = json.loads((run_dir() / "network.json").read_text())
+        return record
     except FileNotFoundError:
         return {}
 
 
-def clean_up(record: dict) -> list[str]:
+def clean_up(record: Record) -> list[str]:
     """Ends the processes and removes the interfaces and files of ``record`` that are still there; says which."""
     done = []
     for sign, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 2.0)):

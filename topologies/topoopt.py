@@ -64,18 +64,17 @@ def coin_change(n: int, coins: Iterable[int]) -> tuple[tuple[int, ...], ...]:
 
 @lru_cache(maxsize=64)
 def _coin_change(n: int, coins: tuple[int, ...]) -> tuple[tuple[int, ...], ...]:
-    ways: list[tuple[int, ...] | None] = [None] * n
-    ways[0] = ()
+    ways: dict[int, tuple[int, ...]] = {0: ()}
     waiting = [0]
     for distance in waiting:
         for coin in coins:
             farther = (distance + coin) % n
-            if ways[farther] is None:
-                ways[farther] = (coin, *ways[distance])  # type: ignore[misc]
+            if farther not in ways:
+                ways[farther] = (coin, *ways[distance])
                 waiting.append(farther)
     if len(waiting) < n:
         raise TopologyError(f"steps {list(coins)} do not lead everywhere in a ring of {n}")
-    return tuple(ways)  # type: ignore[arg-type]
+    return tuple(ways[distance] for distance in range(n))
 
 
 def most_hops(n: int, steps: Sequence[int], rings: str = "directed") -> int:
@@ -143,6 +142,8 @@ def read_traffic(path: str | Path, servers: int) -> Traffic:
         if isinstance(groups, int):
             traffic = Traffic(((tuple(range(1, servers + 1)), groups),), pairs)
         else:
+            if not isinstance(groups, list):
+                raise TypeError("no list")
             traffic = Traffic(tuple((tuple(group["servers"]), group["bytes"]) for group in groups), pairs)
         traffic.check(servers)
     except (KeyError, TypeError) as error:
@@ -306,7 +307,7 @@ def _match(demand: dict[tuple[int, int], int], free: dict[int, int]) -> tuple[tu
         weight[min(a, b), max(a, b)] += size << rounds  # halved once a round: stays whole, so the matching is exact
     matchings = []
     for _ in range(rounds):
-        graph = networkx.Graph()
+        graph: networkx.Graph[int] = networkx.Graph()
         graph.add_weighted_edges_from((a, b, w) for (a, b), w in sorted(weight.items()) if w and free[a] and free[b])
         pairs = tuple(sorted((min(pair), max(pair)) for pair in networkx.max_weight_matching(graph)))
         if not pairs:

@@ -98,7 +98,7 @@ def aggregation_tree(
         which = f"none of the switches {', '.join(sorted(roots))}" if roots else "no switch"
         raise TopologyError(f"{topology.name}: {which} reaches all of {', '.join(workers)} over duplex links{hint}")
     nearest = min(farthest.values())
-    best: tuple[tuple, dict[str, str], str] | None = None
+    best: tuple[tuple[object, ...], dict[str, str], str] | None = None
     for candidate in (switch for switch, far in farthest.items() if far == nearest):
         parent = _grow(graph, candidate, edges, _distances(graph, candidate), load)
         loads = [load.get(graph[node][up], 0) for node, up in parent.items()]
