@@ -88,9 +88,10 @@ class Application:
         return self.dtype is np.int32 and tensor % 4 == 3
 
     def _submit(self, worker: int, now: int) -> None:
+        assert self.job is not None  # it has begun, and not ended
         tensor = self._next[worker]
         self._next[worker] += 1
-        out = np.empty(self.elements, self.dtype)
+        out: np.ndarray = np.empty(self.elements, self.dtype)
         reduction = protocols.MAX if self._is_maximum(tensor) else protocols.SUM
         ticket = self.fabric.submit(self.machines[worker], self._data(tensor)[worker], out, at=now, reduction=reduction)
         self._tickets[ticket] = self.job, tensor, worker, out
@@ -98,9 +99,10 @@ class Application:
     def complete(self, completion: Completion, floats: bool, now: int) -> str:
         """A tensor has finished, if it is one of its own: why this life is over; empty: it goes on. ``floats``: as the protocol
         declares. Raises Violation."""
-        job, tensor, worker, out = self._tickets.pop(completion.ticket, (None, 0, 0, None))
-        if out is None or self.job is not job:
+        submitted = self._tickets.pop(completion.ticket, None)
+        if submitted is None or self.job is not submitted[0]:
             return ""
+        job, tensor, worker, out = submitted
         about = f"tensor {tensor} of {self.name} (job {job.number}, life {job.life}) at worker {worker}"
         if (error := completion.event.error()) is not None:
             if not isinstance(error, JobTimeout):

@@ -150,7 +150,8 @@ def simulate_main(args: argparse.Namespace) -> int:
     except (ValueError, CompileError, BuildError, OSError) as error:
         print(f"ina: {error}", file=sys.stderr)
         return 2
-    began, events, tensors, faults, seed = time.monotonic(), 0, 0, Counter(), args.seed
+    began, events, tensors, seed = time.monotonic(), 0, 0, args.seed
+    faults: Counter[str] = Counter()
     while events < args.events:
         simulation = Simulation(program, seed, protocol)
         report = simulation.run(min(args.length, args.events))

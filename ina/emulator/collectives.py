@@ -59,7 +59,7 @@ class Schedule:
         self.transfers[target].append(Transfer(kind, source, *counts, *parts))
         self.gates = max(self.gates, after + 1, counts[1] + 1)
 
-    def native(self, rank: int):
+    def native(self, rank: int) -> ffi.CData:
         """``struct ina_transfer[]`` of one rank."""
         return ffi.new("struct ina_transfer[]", [t.__dict__ for t in self.transfers[rank]])
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ina.control.controller import Controller, switch_address
 from ina.emulator.explorer import Explorer, Machine, Sent
+from ina.emulator.fabric import Source
 from ina.emulator.samples import exact
 from ina.native import ffi, lib
 from ina.switch.embedded import Switch
@@ -149,7 +150,7 @@ def tensors(seed: int, first: int, count: int, workers: int, elements: int, dtyp
 
 
 def job(
-    program, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
+    program: Source, topology: Topology, *, slots: int = 1, values: int = 32, elements: int = 64, dtype: type = np.int32,
     strict: bool = True, maximum: bool = False, restarts: bool = False, count: int = 1,
 ) -> Explorer:  # fmt: skip
     """One SwitchML job of a worker at each host, along the topology's aggregation tree.

@@ -204,6 +204,7 @@ class Explorer:
             rest = frames[:position] + frames[position + 1 :]
             machine = self._frames[frame][0]
             outcome = self._ask(machine, parts[machine], frame)
+            assert outcome is not None  # only a timer that does not run has none
             yield (*_applied(parts, rest, machine, outcome), budget), outcome.violation
             if losses:
                 yield (parts, rest, (losses - 1, duplicates, timeouts)), None
@@ -232,7 +233,9 @@ class Explorer:
             machine = self._frames[frame][0]
             rest = list(frames)
             rest.remove(frame)
-            if (*_applied(parts, tuple(rest), machine, self._ask(machine, parts[machine], frame)), budget) == after:
+            outcome = self._ask(machine, parts[machine], frame)
+            assert outcome is not None
+            if (*_applied(parts, tuple(rest), machine, outcome), budget) == after:
                 return self._event(machine, frame)
         for machine, subject in enumerate(self.machines):
             for timer in subject.timers:
@@ -408,7 +411,8 @@ class Explorer:
 
     def _unpacked(self, key: bytes) -> _State:
         numbers, count = array("i", key), len(self.machines)
-        return tuple(numbers[:count]), tuple(numbers[count + 3 :]), tuple(numbers[count : count + 3])  # type: ignore[return-value]
+        losses, duplicates, timeouts = numbers[count : count + 3]
+        return tuple(numbers[:count]), tuple(numbers[count + 3 :]), (losses, duplicates, timeouts)
 
     def _finish(self, state: _State, finishing: set[bytes], limit: int = 2000) -> str | None:
         """Lets the network run on without faults; None if every machine is done in the end, else what happened instead.
@@ -426,12 +430,14 @@ class Explorer:
                 finishing.add(key)
                 return None
             way.append(key)
+            happened: list[tuple[int, _Outcome]] = []
             if queue:
                 frame = queue.pop(0)
                 machine = self._frames[frame][0]
-                happened = [(machine, self._ask(machine, parts[machine], frame))]
+                outcome = self._ask(machine, parts[machine], frame)
+                assert outcome is not None
+                happened.append((machine, outcome))
             else:
-                happened = []
                 for machine, subject in enumerate(self.machines):
                     part = parts[machine]
                     for timer in subject.timers:

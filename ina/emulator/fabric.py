@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 
@@ -30,8 +32,8 @@ from ina.switch.embedded import Switch
 from ina.switch.program import Program
 from ina.transport import protocols, worker_address
 from ina.transport.block import stats_dict
-from ina.transport.config import PS, WorkerConfig
-from ina.transport.ports import Address, Faults
+from ina.transport.config import WorkerConfig
+from ina.transport.ports import PS, Address, Faults
 from topologies import Node, Topology, load, routes
 from topologies.tree import Tree
 
@@ -44,6 +46,29 @@ UNLIMITED = Wire()
 class Unbalanced(RuntimeError):
     """The counters of a run do not add up: packets or bytes appeared or vanished, a link carried more than it can, or packets
     were dropped where no key allows it."""
+
+
+class Compiled(Protocol):
+    """A program on disk (ina/compiler/build.py)."""
+
+    @property
+    def so_path(self) -> Path:
+        """Its shared object."""
+
+
+Source = Program | Compiled | os.PathLike[str] | str
+
+
+class WorkerOptions(TypedDict, total=False):
+    """Fields of WorkerConfig that whoever admits a job may choose."""
+
+    rto_min: float
+    rto_max: float
+    timeout: float
+    reply_in_place: bool
+    first_packet: int
+    window: int
+    exponent: int | None
 
 
 @dataclass(frozen=True)
@@ -120,15 +145,18 @@ class Fabric(Network):
     """
 
     def __init__(
-        self, program, topology: Topology, *, pool: int = 512, latency: float = 0.0, ecn: int = 0, faults: Faults = NO_FAULTS,
-        seed: int = 0, ways: routes.Tables | None = None, nic: int = 0, max_frame: int = 0,
+        self, program: Source, topology: Topology, *, pool: int = 512, latency: float = 0.0, ecn: int = 0,
+        faults: Faults = NO_FAULTS, seed: int = 0, ways: routes.Tables | None = None, nic: int = 0, max_frame: int = 0,
         protocol: str = protocols.DEFAULT, payload: bool = True,
     ):  # fmt: skip
         max_frame = max_frame or 9216
         super().__init__(max_frame, payload)
         self.topology, self.seed, self.ecn, self.faults, self.protocol = topology, seed, ecn, faults, protocol
         self.nic = nic
-        loaded = program if isinstance(program, Program) else Program(getattr(program, "so_path", program))
+        if isinstance(program, Program):
+            loaded = program
+        else:
+            loaded = Program(program if isinstance(program, (str, os.PathLike)) else program.so_path)
         if (recognise(loaded.p4info) or (None,))[0] is PUBLISHED:
             raise ValueError(f"{loaded.name}: {PUBLISHED.only_local}")
         self._collectives = 0
@@ -147,7 +175,7 @@ class Fabric(Network):
         self._ways, self._forwards = ways, False
         self.controller = Controller(self.switch_at, pool, protocol=protocol, topology=topology, chance=random.Random(seed))
 
-    def add_machine(self, host: int, protocol, state, udp_port: int, workers: int) -> int:
+    def add_machine(self, host: int, protocol: ffi.CData, state: ffi.CData, udp_port: int, workers: int) -> int:
         """As Network's; switches forward between hosts from now on."""
         self._forward()
         return super().add_machine(host, protocol, state, udp_port, workers)
@@ -225,7 +253,7 @@ class Fabric(Network):
 
     def admit(
         self, hosts: Sequence[str], slots: int, values: int, *, name: str = "", stripes: int = 1,
-        trees: Sequence[Tree] = (), strict: bool = True, **options,
+        trees: Sequence[Tree] = (), strict: bool = True, **options: Unpack[WorkerOptions],
     ) -> FabricJob:  # fmt: skip
         """A job of a worker at each of ``hosts`` that the switches serve: each of ``stripes`` parts of its tensors over a tree
         of its own, with ``slots`` at every switch of it. ``trees``: default, those that the controller chooses.
@@ -242,7 +270,7 @@ class Fabric(Network):
             machines.append(tuple(self._worker(jobs[-1], i, host, slots, values, options) for i, host in enumerate(hosts)))
         return FabricJob(name, tuple(hosts), tuple(machines), tuple(jobs))
 
-    def _worker(self, job: Job, index: int, host: str, slots: int, values: int, options: dict) -> int:
+    def _worker(self, job: Job, index: int, host: str, slots: int, values: int, options: WorkerOptions) -> int:
         switch = self.topology.switch_of(host)
         port = next(end.port for node, _, end in self.topology.host_links(switch) if node.name == host)
         node = Node(host)
@@ -250,7 +278,9 @@ class Fabric(Network):
         self.controller.attach(job, index, port, address)
         return self.add_worker(self.host(host), self.worker_config(job, index, host, slots, values, **options))
 
-    def worker_config(self, job: Job, index: int, host: str, slots: int, values: int, **options) -> WorkerConfig:
+    def worker_config(
+        self, job: Job, index: int, host: str, slots: int, values: int, **options: Unpack[WorkerOptions]
+    ) -> WorkerConfig:
         """The configuration of a worker of ``job`` at ``host``; ``options`` are further fields of WorkerConfig."""
         switch, node = self.topology.switch_of(host), Node(host)
         address = Address(node.mac, node.ip, worker_address(job.number, index).port)
@@ -388,7 +418,7 @@ class Star(Fabric):
     """Hosts around one switch, with wires ``up`` to it and ``down`` from it; a job's workers take the next free hosts."""
 
     def __init__(
-        self, program, *, hosts: int = 32, up: Wire = UNLIMITED, down: Wire = UNLIMITED, pool: int = 512,
+        self, program: Source, *, hosts: int = 32, up: Wire = UNLIMITED, down: Wire = UNLIMITED, pool: int = 512,
         latency: float = 0.0, seed: int = 0,
     ):  # fmt: skip
         self._wires = up, down
@@ -400,7 +430,9 @@ class Star(Fabric):
         wire = self._wires[direction]
         return replace(wire, faults=replace(wire.faults, seed=self._fault_seed(link, direction)))
 
-    def admit(self, workers: int, slots: int, values: int, **options) -> FabricJob:  # type: ignore[override]
+    def admit(  # type: ignore[override]
+        self, workers: int, slots: int, values: int, **options: Unpack[WorkerOptions]
+    ) -> FabricJob:
         """A job of so many workers; ``options`` as of Fabric.admit."""
         hosts = self.topology.hosts[self._used : self._used + workers]
         if len(hosts) < workers:

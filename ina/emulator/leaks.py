@@ -15,14 +15,21 @@ def check_switch(target: Target, controller: Controller, protocol: JobProgram) -
     if not target.up or name in controller.unsure or name in controller.down:
         return
     known = {(job.number, job.incarnation) for job in controller.jobs.values() if name in job.branches}
-    entries = target.switch.read([TableEntry(protocol.tables[0])])
+    entries = [entry for entry in target.switch.read([TableEntry(protocol.tables[0])]) if isinstance(entry, TableEntry)]
     if protocol.reserves:
         _check_ranges(name, entries)
-    extra = {(job.number, job.incarnation) for job in map(protocol.identity, entries)} - known
-    groups = {group.group_id for group in target.switch.read([MulticastGroupEntry(0)])}
+    extra = {_identity(protocol, entry) for entry in entries} - known
+    groups = {group.group_id for group in target.switch.read([MulticastGroupEntry(0)]) if isinstance(group, MulticastGroupEntry)}
     if extra or groups - {number + 1 for number, _ in known}:
         raise Violation(f"leaked: {name} serves jobs {sorted(extra)} with groups {sorted(groups)}; its controller, which is sure "
                         f"of it, knows of {sorted(known)}")  # fmt: skip
+
+
+def _identity(protocol: JobProgram, entry: TableEntry) -> tuple[int, int]:
+    """Number and incarnation of the job whose entry this is."""
+    identity = protocol.identity(entry)
+    assert identity is not None  # no default entry is read
+    return identity.number, identity.incarnation
 
 
 def _check_ranges(switch: str, entries: list[TableEntry]) -> None:

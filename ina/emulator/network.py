@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -15,9 +16,9 @@ from ina.native import ffi, lib
 from ina.switch.embedded import Switch
 from ina.transport import protocols
 from ina.transport.block import stats_dict
-from ina.transport.config import PS, WorkerConfig, fill_tensor
+from ina.transport.config import WorkerConfig, fill_tensor
 from ina.transport.errors import Event, event_from_c
-from ina.transport.ports import Faults
+from ina.transport.ports import PS, Faults
 
 NEVER = 2**64 - 1
 
@@ -35,7 +36,7 @@ class Wire:
     ecn: int = 0
     faults: Faults = field(default_factory=Faults)
 
-    def native(self):
+    def native(self) -> ffi.CData:
         direction = ffi.new("struct ina_wire_direction *")
         direction.link.rate_bps = round(self.rate)
         direction.link.delay_ps = round(self.delay * PS)
@@ -52,7 +53,7 @@ class End:
     node: int
     port: int = 0
 
-    def native(self):
+    def native(self) -> ffi.CData:
         kind = lib.INA_NODE_SWITCH if self.is_switch else lib.INA_NODE_HOST
         return ffi.new("struct ina_wire_end *", {"kind": kind, "node": self.node, "port": self.port})[0]
 
@@ -98,7 +99,7 @@ class Network:
         self.switches.clear()
         self._kept.clear()
 
-    def __enter__(self) -> Network:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -152,7 +153,7 @@ class Network:
         self._values[machine], self._asked[machine] = config.values, 0
         return machine
 
-    def add_machine(self, host: int, protocol, state, udp_port: int, workers: int) -> int:
+    def add_machine(self, host: int, protocol: ffi.CData, state: ffi.CData, udp_port: int, workers: int) -> int:
         """Any other machine; `state` is kept as long as the network."""
         added = lib.ina_emulator_add_machine(self.pointer, host, protocol, state, udp_port)
         machine = self._check(added, f"machine with UDP port {udp_port} at host {host}")

@@ -6,11 +6,13 @@ Controller, calls and what they do are the real ones (ina/control/); what is bet
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import cast
 
-from ina.control.channel import ChannelClosed
+from ina.control.channel import Channel, ChannelClosed
 from ina.control.controller import Controller
 from ina.control.parameter_server import answer
 from ina.control.ports import Plug
@@ -19,6 +21,8 @@ from ina.emulator.fabric import Fabric
 from ina.emulator.servers import Server
 from ina.native import ffi, lib
 from ina.switch.embedded import Switch
+from ina.switch.entities import Entity, Update
+from ina.transport import server
 
 
 class Killed(BaseException):
@@ -47,14 +51,14 @@ class Target:
         self._blank = bytes(self._state)
 
     @property
-    def _state(self):
+    def _state(self) -> ffi.buffer:
         return ffi.buffer(lib.ina_switch_state(self.switch.pointer), lib.ina_switch_state_size(self.switch.pointer))
 
     def forget(self) -> None:
         """Registers and counters are as at the start."""
         self._state[:] = self._blank
 
-    def write(self, updates: list) -> None:
+    def write(self, updates: Sequence[Update]) -> None:
         self._check()
         fate, taken = self.draw(self, len(updates))
         self.switch.write(updates[:taken])
@@ -63,7 +67,7 @@ class Target:
         if fate is Fate.SILENT:
             raise TimeoutError(f"{self.name} does not answer")
 
-    def read(self, entities) -> list:
+    def read(self, entities: Sequence[Entity]) -> list[Entity]:
         self._check()
         return self.switch.read(entities)
 
@@ -79,7 +83,8 @@ class ServerProcess:
     def __init__(self, fabric: Fabric, host: str, draw: Callable[[ServerProcess], tuple[Fate, bool]],
                  hung_up: Callable[[ServerProcess], None]):
         self.server, self.up, self.is_called = Server(fabric, host), True, True
-        self._draw, self._hung_up, self._message = draw, hung_up, {}
+        self._draw, self._hung_up = draw, hung_up
+        self._message: dict[str, object] = {}
 
     def end(self) -> None:
         if self.up:
@@ -96,7 +101,8 @@ class ServerProcess:
     def receive(self, deadline: float | None, waiting_for: str) -> tuple[dict, list[int]]:
         fate, done = self._draw(self)
         parent = self.server.parent
-        reply = answer(self.server, parent.address, parent.own, dict(self._message), lambda text: None) if done else {}
+        served = cast(server.Server, self.server)  # what answers is the same
+        reply = answer(served, parent.address, parent.own, dict(self._message), lambda text: None) if done else {}
         if fate is Fate.SILENT:
             raise TimeoutError(f"time-out while waiting for {waiting_for}")
         if fate is Fate.ENDED:
@@ -112,6 +118,8 @@ class ServerProcess:
 class Calls(Upstream):
     """The switch process's side of its parameter server."""
 
+    session: ServerProcess | None
+
     def __init__(self, controller: Controller, values: int):
         super().__init__(controller, values, welcome=lambda sock, pid: None, starts=False)
 
@@ -119,5 +127,5 @@ class Calls(Upstream):
         """As ``ina ps`` asks for its port. Raises AdmissionError."""
         parent = process.server.parent
         plug = Plug(parent.port, parent.address, parent.own, {}, [])
-        self.serve(process, process, 0, lambda: (process.server.switch, plug))
-        self._channel = process
+        self.serve(process, cast(socket.socket, process), 0, lambda: (process.server.switch, plug))
+        self._channel = cast(Channel, process)  # nothing has been sent yet over one that takes it for a socket

@@ -83,6 +83,7 @@ class Servers:
     def serve(self, job: FabricJob, slots: int, values: int) -> None:
         """What ``fabric.admit`` has admitted, with the same ``slots`` and ``values``."""
         for admitted in job.jobs:
+            assert admitted.tree is not None  # the controller has placed it
             server = self._servers[admitted.tree.root]
             server.add(ServerConfig(workers=admitted.workers, job=admitted.number, life=admitted.life, slots=slots, values=values,
                                     multicast=self.fabric.controller.program.multicasts, address=server.parent.address,

@@ -9,16 +9,17 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Unpack
 
 from ina.control.controller import Controller, Job
 from ina.control.programs import JobProgram, Parent
-from ina.emulator.fabric import Fabric
+from ina.emulator.fabric import Fabric, Source, WorkerOptions
 from ina.emulator.network import Wire
 from ina.native import CData, ffi, lib
 from ina.transport import SERVER, SWITCH, Address, WorkerConfig
 from ina.transport.block import stats_dict
 from ina.transport.parameter_server import ServerConfig
-from topologies import load
+from topologies import Node, load
 
 WORKER_PORT = 4000
 
@@ -41,7 +42,7 @@ class Shared(Fabric):
     """
 
     def __init__(
-        self, program, protocol: JobProgram, *, hosts: int, wire: Wire, buffer: int = 0, pool: int, latency: float = 0.0,
+        self, program: Source, protocol: JobProgram, *, hosts: int, wire: Wire, buffer: int = 0, pool: int, latency: float = 0.0,
         seed: int = 0, slow: Mapping[int, float] | None = None, payload: bool = True,
     ):  # fmt: skip
         self._wire, self._slow = wire, dict(slow or {})
@@ -56,7 +57,9 @@ class Shared(Fabric):
         queue = self.nic if self.topology.ends[link][direction].node[0] == "h" else self._wire.queue  # as Fabric.wire
         return replace(self._wire, faults=faults, queue=queue, rate=self._wire.rate / self._slow.get(link, 1.0))
 
-    def admit(self, name: str, workers: int, slots: int, values: int, **options: float) -> SharedJob:
+    def admit(  # type: ignore[override]
+        self, name: str, workers: int, slots: int, values: int, **options: Unpack[WorkerOptions]
+    ) -> SharedJob:
         """A job with a host for each worker, and one more for its parameter server; `options` are those of WorkerConfig."""
         program = self.controller.program
         needed = workers + program.needs_server
@@ -76,15 +79,15 @@ class Shared(Fabric):
         for index, host in enumerate(hosts[:workers]):
             address = Address(host.mac, host.ip, WORKER_PORT + job.number)
             self.controller.attach(job, index, self._port(host), address)
-            config = WorkerConfig(
+            worker = WorkerConfig(
                 worker=index, workers=workers, job=job.number, life=job.life, slots=slots, values=values,
                 address=address, switch=switch, server=switch, protocol=program.name, **options,
             )  # fmt: skip
-            machines.append(self.add_worker(self.host(host.name), config))
+            machines.append(self.add_worker(self.host(host.name), worker))
         names = tuple(host.name for host in hosts)
         return SharedJob(job, names[:workers], tuple(machines), names[workers] if server else "")
 
-    def _port(self, host) -> int:
+    def _port(self, host: Node) -> int:
         """Of the switch, towards the host."""
         return self.topology.ends[host.number - 1][1].port
 
