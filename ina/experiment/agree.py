@@ -63,7 +63,9 @@ def pairs(real: Sequence[Result], virtual: Sequence[Result], names: Sequence[str
     """``names``: of the points, in the order of both lists."""
     found = []
     for name, there, here in zip(names, real, virtual, strict=True):
-        lossless = here.config.loss == here.config.corrupt == here.config.duplicate == here.config.reorder == 0
+        config = here.config
+        assert isinstance(config, AllReduce)
+        lossless = config.loss == config.corrupt == config.duplicate == config.reorder == 0
         for a, b in zip(there.summary, here.summary, strict=True):
             found.append(Pair(name, a["job"], (1e-3 * a["time_ms"], 1e-3 * b["time_ms"]), (a["packets"], b["packets"]), lossless))
     return found
@@ -73,7 +75,7 @@ def again(pair: Pair, config: AllReduce) -> Pair:
     """Tries the testbed again until times agree; the fastest time, and packets as they were each time."""
     while pair.tries < TRIES and not pair.wrong_packets and abs(pair.apart) > TOLERATED:
         done = next(run for run in processes.reduce(config) if run.job == pair.job)
-        packets = (int(done.summary()["packets"]), pair.packets[1])  # type: ignore[call-overload]
+        packets = (int(done.stats["workers"]["tx_packets"]), pair.packets[1])
         pair = replace(pair, seconds=(min(done.seconds, pair.seconds[0]), pair.seconds[1]), packets=packets, tries=pair.tries + 1)
     return pair
 
@@ -102,10 +104,10 @@ def agree(path: Path, overrides: dict[str, str], sweeps: dict[str, str], root: P
     plans = [plan.load(path, {**overrides, "world": world}, sweeps) for world in WORLDS]
     if plans[0].base.kind != "allreduce":
         raise ConfigError(f"kind = {plans[0].base.kind!r}: expected 'allreduce', which both worlds have")
-    results = [compare.points(sweep.sweep(each, root, console, processes=at_once, tables=False)) for each in plans]
-    found = pairs(*results, [str(point) for point in plans[0].points])
-    configs = {str(point): point.config for point in plans[0].points}
-    found = [again(pair, configs[pair.point]) for pair in found]  # type: ignore[arg-type]
+    real, virtual = (compare.points(sweep.sweep(each, root, console, processes=at_once, tables=False)) for each in plans)
+    found = pairs(real, virtual, [str(point) for point in plans[0].points])
+    configs = {str(point): point.config for point in plans[0].points if isinstance(point.config, AllReduce)}
+    found = [again(pair, configs[pair.point]) for pair in found]
     console.print(table(found))
     if wrong := [f"{pair.point} {pair.job}: {pair.wrong}" for pair in found if pair.wrong]:
         raise Disagreement("\n".join([f"{len(wrong)} of {len(found)} do not agree", *wrong]))

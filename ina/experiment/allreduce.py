@@ -17,7 +17,7 @@ from ina.experiment.networks import WrongSum
 from ina.experiment.oracle import expected
 from ina.experiment.record import Reduction
 from ina.experiment.timeline import Timeline
-from ina.transport.config import PS
+from ina.transport.ports import PS
 
 EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
 
@@ -108,7 +108,7 @@ def _check(
 
 
 def _reduction(
-    fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int, Completion], links: dict[str, object],
+    fabric: Fabric, config: AllReduce, job: FabricJob, done: dict[int, Completion], links: networks.LinkFigures,
     network: dict[str, dict],
 ) -> Reduction:
     """``links``, ``network``: figures of the whole network, which its jobs have in common."""

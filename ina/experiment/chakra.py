@@ -100,7 +100,8 @@ def read(prefix: str, groups: str = "", roofline: Roofline = UNKNOWN) -> Traces:
     """
     paths = trace_files(prefix)
     named = {"": tuple(range(len(paths)))} | (_groups(Path(groups)) if groups else {})
-    ranks, ignored = [], Counter()
+    ranks: list[list[Node]] = []
+    ignored: Counter[str] = Counter()
     for path in paths:
         nodes, told, extra = _rank(path, roofline)
         ranks.append(nodes)
@@ -176,7 +177,10 @@ def _rank(path: Path, roofline: Roofline) -> tuple[list[Node], dict[str, tuple[i
     """Nodes, process groups, and attributes that nobody reads."""
     from google.protobuf.message import DecodeError
 
-    schema, messages, nodes, groups, extra = _schema(), _messages(path), [], {}, Counter()
+    schema, messages = _schema(), _messages(path)
+    nodes: list[Node] = []
+    groups: dict[str, tuple[int, ...]] = {}
+    extra: Counter[str] = Counter()
     try:
         if (first := next(messages, None)) is None:
             raise ConfigError(f"{path}: empty; expected Chakra's GlobalMetadata and nodes")

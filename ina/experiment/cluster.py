@@ -7,6 +7,7 @@ layers, a trace) are looked for on the node, under the same path.
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ def finished(
     with extra("ray"):
         import ray
     try:
-        ray.init(address, log_to_driver=False, logging_level="error")
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ConfigError(f"--ray {address}: no Ray cluster answers there: {error}") from None
     try:
@@ -46,11 +47,11 @@ def finished(
                 done, _ = ray.wait(list(under_way), num_returns=1)
                 index = under_way.pop(done[0])
                 try:
-                    error, files = ray.get(done[0])
+                    wrong, files = ray.get(done[0])
                 except ray.exceptions.RayError as lost:
-                    error, files = f"the node that ran it: {str(lost).splitlines()[0]}", {}
+                    wrong, files = f"the node that ran it: {str(lost).splitlines()[0]}", {}
                 _write(places[index], files)
-                yield index, error
+                yield index, wrong
         finally:
             for left in under_way:
                 ray.cancel(left, force=True)

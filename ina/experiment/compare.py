@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import html
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from rich import box
 from rich.console import Console
@@ -17,6 +18,10 @@ from ina.experiment import report
 from ina.experiment.record import Result, ResultsError, load, read_json
 from ina.experiment.units import axis, said
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Lines = dict[str, list[tuple[float | str, float]]]  # by name: points (x, y); x is a key's value, or a folder's name
 MODEL = "ring at best (model, no loss)"
 SERIES = ("#1668b8", "#c65a11", "#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 MARKERS = "os^DvP*X"
@@ -167,9 +172,9 @@ def _across(group: Group) -> str | None:
     return max(group.keys, key=rank) if group.keys else None
 
 
-def _lines(group: Group, across: str | None, figure: str) -> dict[str, list[tuple[object, float]]]:
+def _lines(group: Group, across: str | None, figure: str) -> Lines:
     """Points (x, y) by the name of their line; repetitions with other seeds are on one line."""
-    lines: dict[str, list[tuple[object, float]]] = {}
+    lines: Lines = {}
     by = [key for key in group.keys if key not in (across, "seed")]
     for result, summary in group.rows():
         y = summary.get(figure)
@@ -184,19 +189,19 @@ def _lines(group: Group, across: str | None, figure: str) -> dict[str, list[tupl
     return lines
 
 
-def _few(lines: dict[str, list[tuple[object, float]]]) -> dict[str, list[tuple[object, float]]]:
+def _few(lines: Lines) -> Lines:
     """The lines, or where there are many of them (jobs) the most, median and least at each place."""
     if len(lines) <= MOST_LINES:
         return lines
-    at: dict[object, list[float]] = {}
+    at: dict[float | str, list[float]] = {}
     for line in lines.values():
         for x, y in line:
             at.setdefault(x, []).append(y)
-    kinds = {"most": max, "median": statistics.median, "least": min}
+    kinds: dict[str, Callable[[list[float]], float]] = {"most": max, "median": statistics.median, "least": min}
     return {f"{name} of {len(lines)}": [(x, choose(ys)) for x, ys in at.items()] for name, choose in kinds.items()}
 
 
-def _model(group: Group, across: str | None) -> dict[str, list[tuple[object, float]]]:
+def _model(group: Group, across: str | None) -> Lines:
     """What the model says for each line of measured times; one line where all are the same."""
     lines = _lines(group, across, "ring_model_ms")
     if len({tuple(sorted(set(line))) for line in lines.values()}) == 1:
@@ -204,7 +209,19 @@ def _model(group: Group, across: str | None) -> dict[str, list[tuple[object, flo
     return {f"{MODEL}, {name}": line for name, line in lines.items()}
 
 
-def line_style(index: int) -> dict[str, object]:
+class Style(TypedDict, total=False):
+    """How matplotlib draws a line."""
+
+    color: str
+    marker: str
+    linestyle: str
+    linewidth: float
+    markersize: float
+    markerfacecolor: str
+    alpha: float
+
+
+def line_style(index: int) -> Style:
     """Of the line at `index` in a plot: among MOST_LINES no two are alike, and what lies on each other stays visible."""
     turn, place = divmod(index, len(SERIES))
     size = max(1.5, 4.5 - index)
@@ -212,12 +229,11 @@ def line_style(index: int) -> dict[str, object]:
             "markersize": 3 + 2 * size}  # fmt: skip
 
 
-def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, heading: str) -> None:
-    every = {x for line in lines.values() for x, _ in line}
-    numbers = all(isinstance(x, (int, float)) for x in every)
-    places = sorted(every) if numbers else list(dict.fromkeys(x for line in lines.values() for x, _ in line))
-    if not numbers:
-        return _bars(axes, lines, places, across, heading)
+def _draw(axes: Axes, lines: Lines, across: str, heading: str) -> None:
+    every = list(dict.fromkeys(x for line in lines.values() for x, _ in line))
+    places = sorted(x for x in every if isinstance(x, (int, float)))
+    if len(places) < len(every):
+        return _bars(axes, lines, every, across, heading)
     positive = [x for x in places if x > 0]
     wide = len(positive) > 2 and max(positive) / min(positive) >= 8
     for index, (name, line) in enumerate(lines.items()):
@@ -246,7 +262,7 @@ def _draw(axes, lines: dict[str, list[tuple[object, float]]], across: str, headi
         report.legend(axes)
 
 
-def _bars(axes, lines: dict[str, list[tuple[object, float]]], places: list, across: str, heading: str) -> None:
+def _bars(axes: Axes, lines: Lines, places: list[float | str], across: str, heading: str) -> None:
     """Words have nothing between them: a group of bars for each, with its figure on top; no gap for what was not run."""
     ticks, at = [], 0.0
     for place in places:
@@ -269,15 +285,17 @@ def _losses(group: Group) -> tuple[str, str]:
     _, identities = _identity(group)
     runs = [run for result in group.results for run in result.runs]
 
-    def draw(axes) -> None:
+    def draw(axes: Axes) -> None:
+        drawn: list[float] = []
         for index, (run, identity) in enumerate(zip(runs, identities, strict=True)):
             values = report.smooth(run["losses"])
-            style = {"color": SERIES[index % len(SERIES)], "linestyle": "-" if index < len(SERIES) else "--"}
+            style: Style = {"color": SERIES[index % len(SERIES)], "linestyle": "-" if index < len(SERIES) else "--"}
             style["linewidth"] = max(1.0, 5 - 1.3 * index)  # the same curve under another one stays visible
             axes.plot(range(1, len(values) + 1), values, label=", ".join(identity), **style)
+            drawn += values
         axes.set(xlabel="step", ylabel="training loss of rank 0\n(mean of 10 steps)")
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        axes.set_ylim(bottom=0, top=1.05 * max(max(line.get_ydata()) for line in axes.get_lines()))
+        report.whole_numbers(axes.xaxis)
+        axes.set_ylim(bottom=0, top=1.05 * max(drawn))
         if len(runs) <= 2 * len(SERIES):
             report.legend(axes)
 
@@ -300,7 +318,7 @@ def _plots(group: Group) -> list[tuple[str, str]]:
             lines = {name: [(x, 100 * y) for x, y in line] for name, line in lines.items()}
             heading += ", %"
         label = across or "run"
-        drawn = report.svg(lambda axes, a=lines, b=label, c=heading: _draw(axes, a, b, c))
+        drawn = report.svg(partial(_draw, lines=lines, across=label, heading=heading))
         plots.append((f"{heading} by {label}", drawn))
     return plots
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 from ina import paths
 from ina.backend.settings import parse_faults
@@ -41,7 +43,11 @@ class ConfigError(ValueError):
     """A key that does not exist, or a value that does not fit; the message names file, key and what was expected."""
 
 
-def key(default: object, text: str):
+Value = TypeVar("Value")
+PLAIN: dict[type, Callable[[str | int | float], object]] = {str: str, int: int, float: float}
+
+
+def key(default: Value, text: str) -> Value:
     """A key with its default and what `ina experiment show` and docs/experiments.md say about it."""
     return dataclasses.field(default=default, metadata={"help": text})
 
@@ -55,7 +61,23 @@ def from_environment(name: str, default: int) -> int:
 
 
 class Keys:
-    """What all kinds share: checks, and the way to JSON and back."""
+    """What all kinds share: these keys, checks, and the way to JSON and back."""
+
+    __dataclass_fields__: ClassVar[dict[str, dataclasses.Field[object]]]
+    kind: str
+    name: str
+    world: str
+    workers: int
+    protocol: str
+    program: str
+    switch: str
+    values: int
+    seed: int
+    rate: float
+    delay: float
+    queue: int
+    buffer: int
+    timeout: float
 
     def need(self, ok: bool, key: str, expected: str) -> None:
         if not ok:
@@ -63,7 +85,7 @@ class Keys:
 
     def check_ranges(self) -> None:
         """Every key that is a number (ranges.py)."""
-        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+        for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if isinstance(value, (int, float)) and not isinstance(value, bool) and (wrong := outside(value, *RANGES[field.name])):
                 raise ConfigError(f"{field.name} = {value!r}: {wrong}")
@@ -94,23 +116,6 @@ class Keys:
         """The protocol has what the experiment asks of it: what is trained, or replayed, is sums. ValueError: it has not."""
         protocols.check_reduction(self.protocol, protocols.SUM)
 
-    def check_sample(self) -> None:
-        """The key of experiments in virtual time."""
-        self.need(self.sample == 0 or 1e-9 <= self.sample <= 1, "sample", "0, or 1e-9 to 1")
-
-    def check_places(self) -> None:
-        """Keys of the testbed's network."""
-        try:
-            key = "topology"
-            topology = described(self)
-            key = "hosts"
-            server_host(self, topology)
-            hosts_of(self, topology)
-            key = "points"
-            points(topology, filter(None, self.points.split(",")))
-        except TopologyError as error:
-            raise ConfigError(f"{key} = {getattr(self, key)!r}: {error}") from None
-
     @property
     def most_workers(self) -> int:
         """Of a job: what a switch's bitmap has bits for."""
@@ -125,6 +130,15 @@ class Keys:
 
     def as_dict(self) -> dict[str, object]:
         return dataclasses.asdict(self)
+
+
+class Sampled(Keys):
+    """What the kinds in virtual time share."""
+
+    sample: float
+
+    def check_sample(self) -> None:
+        self.need(self.sample == 0 or 1e-9 <= self.sample <= 1, "sample", "0, or 1e-9 to 1")
 
 
 @dataclass(frozen=True)
@@ -174,10 +188,23 @@ class Config(Keys):
             return self
         return dataclasses.replace(self, protocol=backend, program="")
 
+    def check_places(self) -> None:
+        """Keys of the testbed's network."""
+        try:
+            key = "topology"
+            topology = described(self)
+            key = "hosts"
+            server_host(self, topology)
+            hosts_of(self, topology)
+            key = "points"
+            points(topology, filter(None, self.points.split(",")))
+        except TopologyError as error:
+            raise ConfigError(f"{key} = {getattr(self, key)!r}: {error}") from None
+
     def __post_init__(self) -> None:
         need = self.need
         need(self.kind == "training", "kind", "'training'")
-        need(not self.points or self.pcap, "points", "a folder for captures in pcap as well")
+        need(not self.points or bool(self.pcap), "points", "a folder for captures in pcap as well")
         need(576 <= self.mtu <= 9000, "mtu", "576 to 9000")
         testbed, bmv2 = self.world == "testbed", self.switch == "bmv2"
         need(self.switch in SWITCHES, "switch", " or ".join(map(repr, SWITCHES)))
@@ -223,7 +250,7 @@ class Config(Keys):
 
 
 @dataclass(frozen=True)
-class Virtual(Keys):
+class Virtual(Sampled):
     """What all-reduces and trainings in virtual time have in common: jobs of workers in a network, and how they reduce."""
 
     kind: str = key("", "what is done")
@@ -438,7 +465,7 @@ def known_workloads() -> list[str]:
 
 
 @dataclass(frozen=True)
-class Sharing(Keys):
+class Sharing(Sampled):
     """Jobs that share one switch in virtual time, with fewer aggregators than they need, or with a slow worker."""
 
     kind: str = key("sharing", "what is done: sharing")
@@ -521,7 +548,7 @@ def convert(kind: type[Keys], name: str, value: object, where: str, parse: bool 
     Raises:
         ConfigError: there is no such key (the nearest is named), or the value is of another type.
     """
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    defaults = {field.name: field.default for field in dataclasses.fields(kind)}
     if name not in defaults:
         raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, list(defaults))}")
     want = type(defaults[name])
@@ -543,7 +570,7 @@ def convert(kind: type[Keys], name: str, value: object, where: str, parse: bool 
             raise ValueError
         if want is str and not isinstance(value, str):
             raise ValueError
-        return want(value)
+        return PLAIN[want](value)
     except ValueError:
         raise ConfigError(f"{where}: {name} = {value!r}: expected {want.__name__}") from None
 

@@ -11,15 +11,20 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from ina.experiment import compare, plan, report, sweep
+from ina.experiment.config import AllReduce, Workload
 from ina.experiment.progress import say_where
 from ina.experiment.record import Result, new_folder, reasoned
 from ina.experiment.units import axis, said
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Value = Callable[[Result, dict], float]
 INCAST = (2, 4, 8, 16, 32)  # workers
@@ -51,6 +56,7 @@ class Figure:
 
 def elements_per_second(result: Result, summary: dict) -> float:
     """Aggregated tensor elements per second, in millions."""
+    assert isinstance(result.config, AllReduce)
     return 1e-6 * result.config.elements / (1e-3 * summary["time_ms"])
 
 
@@ -84,8 +90,9 @@ SIMILAR_COST = {(4, 40e9): 84e9, (4, 100e9): 178e9, (6, 40e9): 145e9, (6, 100e9)
 
 def speed_ups(results: Sequence[Result]) -> list[tuple[tuple[str, ...], float, float]]:
     """Of TopoOpt over the fat-tree of similar cost, by model and rate, over the degree."""
-    steps = {(r.config.topology, r.config.rate, r.config.layers): r.summary[0]["step_ms"] for r in results}
-    found = []
+    steps = {(r.config.topology, r.config.rate, r.config.layers): r.summary[0]["step_ms"]
+             for r in results if isinstance(r.config, Workload)}  # fmt: skip
+    found: list[tuple[tuple[str, ...], float, float]] = []
     for (topology, rate, model), step in steps.items():
         if topology.startswith("topoopt"):
             degree = int(topology.rsplit("=", 1)[1])
@@ -98,6 +105,11 @@ def _shared(protocol: str, workers: Sequence[int], each: bool, rate: float = 100
     """Gb/s of a job whose server's link carries ``each`` worker's packets, or one for all of them."""
     frame = protocols.frame_bytes(protocol, values) + ETHERNET_OVERHEAD
     return {n: 1e-9 * rate * 4 * values / frame / (n if each else 1) for n in workers}
+
+
+# With and without ECN.
+INCAST_AT_BEST: dict[tuple[str, ...], dict[float, float]] = {
+    (protocol, "1", depth): _shared(protocol, INCAST, protocol == "ps") for protocol in ("ps", "atp") for depth in ("0", "64")}
 
 
 def _ceilings(rates: Sequence[float], values: Sequence[int], workers: Sequence[int]) -> dict:
@@ -156,8 +168,7 @@ FIGURES = (
     Figure(
         "atp-incast", "ATP's incast: goodput of a job by workers, before a queue of 256 kB", "atp-incast", "workers",
         ("protocol", "share", "ecn_depth"), "goodput of the job, Gb/s", all_goodput,
-        {("ps", "1", depth): _shared("ps", INCAST, True) for depth in ("0", "64")}
-        | {("atp", "1", depth): _shared("atp", INCAST, False) for depth in ("0", "64")},
+        INCAST_AT_BEST,
         "computed: a server's link has R/n for each of n workers, aggregation R for all; measured rates are not known here",
         "Without aggregation n workers' windows meet before the server's link. Without ECN (`ecn_depth` 0) what overflows waits "
         "for a time-out; with it the windows shrink by AIMD and the link stays full up to 16 workers. From there on the first "
@@ -215,16 +226,16 @@ def plot(figure: Figure, found: Sequence[Point]) -> str:
     across = sorted({point.across for point in found})
     wide = len(across) > 2 and across[-1] / max(min(x for x in across if x > 0), 1e-12) >= 8
 
-    def draw(axes) -> None:
+    def draw(axes: Axes) -> None:
         for index, line in enumerate(dict.fromkeys(point.line for point in found)):
             mine = [point for point in found if point.line == line]
             style = compare.line_style(index)
             name = ", ".join(f"{key} {value}" for key, value in zip(figure.by, line, strict=True))
             axes.plot([p.across for p in mine], [p.ours for p in mine], label=name, **style)
-            told = [p for p in mine if p.published is not None]
+            told = [(p.across, p.published) for p in mine if p.published is not None]
             if told:
                 style |= {"linestyle": "none", "markersize": 13, "markerfacecolor": "none"}
-                axes.plot([p.across for p in told], [p.published for p in told], **style)
+                axes.plot([x for x, _ in told], [y for _, y in told], **style)
         if wide:
             least = min(x for x in across if x > 0)
             axes.set_xscale("symlog", linthresh=least) if across[0] <= 0 else axes.set_xscale("log")

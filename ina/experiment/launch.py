@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, AnyStr
 
 from ina import signals
 
@@ -148,10 +148,16 @@ def run(
         end(ranks)
 
 
+def piped(stream: IO[AnyStr] | None) -> IO[AnyStr]:
+    """An end of a process that was started with pipes."""
+    assert stream is not None
+    return stream
+
+
 def _listen(
     ranks: list[subprocess.Popen], logs: list[Path], label: str, silence: float, on_message: Callable[[dict], None]
 ) -> None:
-    stdout: IO[bytes] = ranks[0].stdout  # type: ignore[assignment]
+    stdout = piped(ranks[0].stdout)
     last = time.monotonic()
     message = pending = b""
     with selectors.DefaultSelector() as selector:
@@ -226,7 +232,7 @@ def _last_words(log: Path) -> str:
 
 
 def _raise_failed(ranks: list[subprocess.Popen], logs: list[Path], label: str) -> None:
-    parts = []
+    parts: list[str] = []
     for rank, process in enumerate(ranks):
         code = process.poll()
         if code not in (None, 0):

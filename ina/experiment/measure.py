@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from ina.extras import extra
@@ -26,7 +27,7 @@ def measured(model: nn.Module, batch: torch.Tensor, labels: torch.Tensor, repeat
     marks: dict[str, dict[str, float]] = {name: {} for name, _ in leaves}
     times: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name, _ in leaves}
 
-    def mark(name: str, what: str):
+    def mark(name: str, what: str) -> Callable[..., None]:
         return lambda *_: marks[name].__setitem__(what, time.perf_counter())
 
     hooks = []

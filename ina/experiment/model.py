@@ -53,10 +53,12 @@ def bmv2_seconds(
     if backend != "gloo":
         tree = aggregation_tree(topology, hosts)
         visits = Counter({switch: len(tree.children(switch)) + (switch != tree.root) for switch in tree.switches})
-        packets, each = math.ceil(parameters / values), BMV2_FRAME + BMV2_VALUE * values
+        packets: float = math.ceil(parameters / values)
+        each = BMV2_FRAME + BMV2_VALUE * values
     else:
         way = routes.tables(topology)
         ring = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
         visits = Counter(switch for a, b in ring for switch in routes.route(topology, way, a, b)[1:-1])
-        packets, each = 2 * (len(hosts) - 1) / len(hosts) * math.ceil(4 * parameters / (mtu - TCP_HEADERS)), BMV2_FORWARD
+        packets = 2 * (len(hosts) - 1) / len(hosts) * math.ceil(4 * parameters / (mtu - TCP_HEADERS))
+        each = BMV2_FORWARD
     return max(max(visits.values()), sum(visits.values()) / cores) * packets * each

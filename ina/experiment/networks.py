@@ -4,9 +4,10 @@ links did."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import topologies
 from ina import paths
@@ -18,8 +19,7 @@ from ina.emulator.servers import Servers
 from ina.experiment.config import ConfigError, Virtual
 from ina.experiment.places import with_buffer
 from ina.transport import protocols
-from ina.transport.config import PS
-from ina.transport.ports import Faults
+from ina.transport.ports import PS, Faults
 from topologies import Topology, TopologyError, routes, topoopt
 
 LEAST_SLOTS = 512  # a program with more slots than the controller gives away is the same program, and compiled already
@@ -75,7 +75,8 @@ def place(config: Virtual) -> Place:
         topology = with_buffer(topologies.load(name, **given), config.buffer)
         if name != "topoopt":
             return Place(topology)
-        fabric = topoopt.fabric(**given)
+        connected: Callable[..., topoopt.Fabric] = topoopt.fabric  # of parameters that `parameters` has looked at
+        fabric = connected(**given)
         everyone = next((group for group in fabric.groups if len(group.members) == fabric.servers), None)
         return Place(topology, fabric.tables(topology), tuple(map(tuple, everyone.cycles)) if everyone else ())
     except TopologyError as error:
@@ -166,7 +167,15 @@ def servers(fabric: Fabric, config: Virtual, place: Place) -> Servers | None:
     return found
 
 
-def link_figures(fabric: Fabric, seconds: float) -> dict[str, object]:
+class LinkFigures(TypedDict):
+    """As of record.Reduction."""
+
+    busiest_link: str
+    busiest_bytes: int
+    link_use: float | None
+
+
+def link_figures(fabric: Fabric, seconds: float) -> LinkFigures:
     """Of the busiest link and direction: its name, bytes with all headers, and its use within ``seconds``."""
     busiest = fabric.busiest()
     use = None if busiest.utilisation is None else busiest.utilisation * fabric.now / PS / seconds

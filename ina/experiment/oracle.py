@@ -34,11 +34,13 @@ def expected(arrays: Sequence[np.ndarray], workers: int, protocol: str, reductio
         return np.max(arrays, axis=0), 0.0
     if reduction == OWN:
         rows = np.broadcast_to(arrays[0], (workers, arrays[0].size)) if times > 1 else np.stack(arrays)
-        right = program_named(protocol).reduced(rows)
+        given = program_named(protocol).reduced(rows)
+        assert given is not None  # `asked` refuses a reduction that nobody says what it gives
+        right: np.ndarray = given
     elif arrays[0].dtype == np.int32:
-        right = np.sum(arrays, axis=0, dtype=np.int32) * np.int32(times)
+        right = np.asarray(np.sum(arrays, axis=0, dtype=np.int32) * np.int32(times))
     else:
-        right = times * np.sum(arrays, axis=0, dtype=np.float64)
+        right = np.asarray(times * np.sum(arrays, axis=0, dtype=np.float64))
     if arrays[0].dtype == np.int32:
         return right, 0.0
     largest = max(np.abs(array).max() for array in arrays)

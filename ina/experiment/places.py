@@ -3,14 +3,48 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 import topologies
 from ina.control.programs import program_named
 from topologies.points import host_list
 
 
-def described(config: Any) -> topologies.Topology:
+class Placed(Protocol):
+    """Keys of an experiment in the testbed (config.py)."""
+
+    @property
+    def topology(self) -> str: ...
+
+    @property
+    def hosts(self) -> str: ...
+
+    @property
+    def workers(self) -> int: ...
+
+    @property
+    def protocol(self) -> str: ...
+
+    @property
+    def rate(self) -> float: ...
+
+    @property
+    def delay(self) -> float: ...
+
+    @property
+    def queue(self) -> int: ...
+
+    @property
+    def buffer(self) -> int: ...
+
+    @property
+    def loss(self) -> float: ...
+
+    @property
+    def mtu(self) -> int: ...
+
+
+def described(config: Placed) -> topologies.Topology:
     """The network that ``config`` means. Raises TopologyError."""
     number = {} if config.topology != "star" else {"hosts": config.workers + program_named(config.protocol).needs_server}
     topology = topologies.specified(config.topology, rate=config.rate, delay=config.delay, queue=config.queue,
@@ -26,7 +60,7 @@ def with_buffer(topology: topologies.Topology, buffer: int) -> topologies.Topolo
     return replace(topology, buffer=buffer) if buffer else topology
 
 
-def hosts_of(config: Any, topology: topologies.Topology) -> list[str]:
+def hosts_of(config: Placed, topology: topologies.Topology) -> list[str]:
     """The ranks' hosts, in order. Raises TopologyError."""
     known = [host.name for host in topology.hosts]
     hosts = host_list(config.hosts) or known[: config.workers]
@@ -39,7 +73,7 @@ def hosts_of(config: Any, topology: topologies.Topology) -> list[str]:
     return hosts
 
 
-def server_host(config: Any, topology: topologies.Topology) -> str:
+def server_host(config: Placed, topology: topologies.Topology) -> str:
     """Of the parameter server: the first host without a rank. "": the protocol has none. Raises TopologyError."""
     if not program_named(config.protocol).needs_server:
         return ""

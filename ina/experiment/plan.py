@@ -119,7 +119,7 @@ def load(path: Path | None, overrides: Mapping[str, str] | None = None, sweeps: 
     if not isinstance(kind_name, str) or kind_name not in KINDS:
         raise ConfigError(f"{where}: kind = {kind_name!r}: expected {' or '.join(map(repr, KINDS))}")
     kind = KINDS[kind_name]
-    known = {"about", "sweep", *(field.name for field in dataclasses.fields(kind))}  # type: ignore[arg-type]
+    known = {"about", "sweep", *(field.name for field in dataclasses.fields(kind))}
     for name in table:
         if name not in known:
             raise ConfigError(f"{where}: unknown key {name!r}{nearest(name, sorted(known))}")
@@ -184,13 +184,14 @@ def _points(kind: type[Keys], values: dict, tables: list[dict[str, list[object]]
 def show(kind: type[Keys], plan: Plan | None = None) -> str:
     """Every key of a kind with its default, or a plan's values, as a TOML file that can be run."""
     lines = [f"about = {_toml(plan.about)}"] if plan else []
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+    for field in dataclasses.fields(kind):
         swept = plan is not None and field.name in plan.axes
         value = getattr(plan.base, field.name) if plan else field.default
         text = f"{'# ' if swept else ''}{field.name} = {_toml(value)}"
         lines.append(f"{text:<32} # {'swept: see below' if swept else field.metadata['help']}")
-    for axes in plan.sweeps if plan else []:
-        head = "[sweep]" if len(plan.sweeps) == 1 else "[[sweep]]"
+    sweeps = plan.sweeps if plan else []
+    for axes in sweeps:
+        head = "[sweep]" if len(sweeps) == 1 else "[[sweep]]"
         lines += ["", head, *(f"{name} = {_toml(values)}" for name, values in axes.items())]
     return "\n".join(lines)
 
@@ -205,6 +206,6 @@ def markdown(kind: type[Keys]) -> str:
     """The table of a kind's keys for docs/experiments.md."""
     rows = [
         f"| `{field.name}` | `{_toml(field.default)}` | {field.metadata['help']} |"
-        for field in dataclasses.fields(kind)  # type: ignore[arg-type]
+        for field in dataclasses.fields(kind)
     ]
     return "\n".join(["| key | default | |", "|---|---|---|", *rows])

@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import IO
 
 from ina.control.client import Client, start_server
 from ina.experiment import networks, testbed
 from ina.experiment.allreduce import ring_model
 from ina.experiment.config import ETHERNET, AllReduce
-from ina.experiment.launch import JobFailed, Place, conditions, end, here
+from ina.experiment.launch import JobFailed, Place, conditions, end, here, piped
 from ina.experiment.record import Reduction
 from ina.experiment.reducer import Specification
 from ina.transport import protocols
@@ -75,7 +74,7 @@ def _run(config: AllReduce, base: Specification, faults: dict, place: Place, net
         crew.ended(30)
     began = min(answer["began"] for answer in said)
     whole = max(answer["ended"] for answer in said) - began
-    busiest, load, use = _busiest(links, whole)  # type: ignore[arg-type]
+    busiest, load, use = _busiest(links, whole)
     ring = ring_model(config, 4 * config.elements) if config.world == "testbed" and config.rate else None
     found = []
     for job in range(config.jobs):
@@ -112,15 +111,16 @@ def _counters(switch: str) -> dict:
 class Crew:
     """Processes that work together, in step: all say a line, then all are told to go on."""
 
-    def __init__(self, processes: list[subprocess.Popen], logs: list[Path]) -> None:
+    def __init__(self, processes: list[subprocess.Popen[str]], logs: list[Path]) -> None:
         self._processes, self._logs = processes, logs
 
-    def answers(self, seconds: float, what: str) -> list:
+    def answers(self, seconds: float, what: str) -> list[dict]:
         """The next line of each, from JSON. Raises JobFailed."""
-        deadline, found = time.monotonic() + seconds, {}
+        deadline = time.monotonic() + seconds
+        found: dict[int, dict] = {}
         with selectors.DefaultSelector() as selector:
             for number, process in enumerate(self._processes):
-                selector.register(process.stdout, selectors.EVENT_READ, number)  # type: ignore[arg-type]
+                selector.register(piped(process.stdout), selectors.EVENT_READ, number)
             while len(found) < len(self._processes):
                 events = selector.select(max(0.0, deadline - time.monotonic()))
                 if not events:
@@ -128,7 +128,7 @@ class Crew:
                     parts = conditions("process", {n: self._processes[n] for n in silent}, self._logs)
                     raise JobFailed(f"waited {seconds:g} s for processes {', '.join(map(str, silent))} to be {what}:\n{parts}")
                 for key, _ in events:
-                    stream: IO[str] = key.fileobj  # type: ignore[assignment]
+                    stream = piped(self._processes[key.data].stdout)
                     line = stream.readline()
                     if not line:
                         self._failed(key.data)
@@ -138,8 +138,9 @@ class Crew:
 
     def go_on(self) -> None:
         for process in self._processes:
-            process.stdin.write("\n")  # type: ignore[union-attr]
-            process.stdin.flush()  # type: ignore[union-attr]
+            stdin = piped(process.stdin)
+            stdin.write("\n")
+            stdin.flush()
 
     def ended(self, seconds: float) -> None:
         """All have ended well, within ``seconds``. Raises JobFailed."""
@@ -160,7 +161,7 @@ class Crew:
 
 @contextmanager
 def _started(specifications: list[Specification], place: Place) -> Iterator[Crew]:
-    processes: list[subprocess.Popen] = []
+    processes: list[subprocess.Popen[str]] = []
     with tempfile.TemporaryDirectory() as folder:
         logs = [Path(folder) / f"{rank}.log" for rank in range(len(specifications))]
         try:
@@ -176,4 +177,4 @@ def _started(specifications: list[Specification], place: Place) -> Iterator[Crew
             end(processes)
             for process in processes:
                 for stream in (process.stdin, process.stdout):
-                    stream.close()  # type: ignore[union-attr]
+                    piped(stream).close()

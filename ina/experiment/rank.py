@@ -154,7 +154,9 @@ def main() -> None:
     say_where_on_request()
     torch.set_num_threads(1)
     config_path, backend, folder = sys.argv[1:]
-    config = from_dict(json.loads(Path(config_path).read_text())).with_backend(backend)
+    whole = from_dict(json.loads(Path(config_path).read_text()))
+    assert isinstance(whole, Config)  # only trainings have ranks
+    config = whole.with_backend(backend)
     os.environ["INA_PROTOCOL"] = config.protocol
     os.environ["INA_PROGRAM"] = str(config.program_path.absolute())
     os.environ["INA_VALUES"], os.environ["INA_SLOTS"] = str(config.values), str(config.slots)

@@ -17,11 +17,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
+from typing import Protocol, TypedDict
 
 from ina import documents, manifest, paths
 from ina.compiler.build import source_hash
@@ -107,6 +108,24 @@ def commit() -> str:
     return done.stdout.strip() or "unknown"
 
 
+class Use(TypedDict, total=False):
+    """What links and processors did between two moments (testbed.Meter)."""
+
+    links: dict[str, dict[str, float]]  # by name: rate, and differences of counters
+    processors: float  # share of the time that they were busy
+    seconds: float
+    switch: str  # of which kind it is
+
+
+class Measured(Protocol):
+    """What one back end or job did."""
+
+    stats: dict[str, dict]
+
+    def summary(self) -> dict[str, object]:
+        """Figures of the table."""
+
+
 @dataclass
 class Run:
     """What one back end did in a training. Seconds and bytes; one entry a step in the lists."""
@@ -122,7 +141,7 @@ class Run:
     dataset: str = ""
     parameters: int = 0
     stats: dict[str, dict] = field(default_factory=dict)
-    network: dict[str, object] = field(default_factory=dict)  # what links and processors did (testbed.Meter)
+    network: Use = field(default_factory=Use)
 
     def _link_figures(self) -> dict[str, object]:
         """Of the busiest link and direction: MB, with all headers, and its use while an all-reduce was under way.
@@ -329,7 +348,7 @@ class Folder:
         write_json(path / "config.json", config.as_dict())
         write_json(path / "environment.json", self.environment)
 
-    def save(self, runs: Sequence[Run | Reduction], comparison: dict[str, object], finished: bool) -> None:
+    def save(self, runs: Sequence[Measured], comparison: Mapping[str, object], finished: bool) -> None:
         metrics = {
             "schema": SCHEMA,
             "kind": self.config.kind,

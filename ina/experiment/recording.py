@@ -26,6 +26,7 @@ with extra("torch"):
     from torch.nn.parallel import DistributedDataParallel
 
 from ina.experiment import layers
+from ina.experiment.layers import Layer
 
 SKIPPED = 3  # steps: the first ones allocate, and DDP makes its buckets anew after the first
 PS = 1e12
@@ -81,7 +82,7 @@ class Recorder:
             took = [(name, when - begin) for (name, when), begin in zip(order, begins, strict=False)]
             self._steps.append((self._forward, took))
 
-    def layers(self) -> list[layers.Layer]:
+    def layers(self) -> list[Layer]:
         """Medians over the steps that count, in the order of the forward pass: gradients come in the other one.
 
         Raises RecordingFailed.
@@ -99,12 +100,12 @@ class Recorder:
         found = []
         for name in order:
             ahead = forward.pop(name.rpartition(".")[0], 0.0)
-            found.append(layers.Layer(name, sizes[name], round(PS * ahead), round(PS * backward[name])))
-        rest = [layers.Layer(f"{name}.{type(self._leaves[name]).__name__.lower()}".strip("."), 0, round(PS * seconds), 0)
+            found.append(Layer(name, sizes[name], round(PS * ahead), round(PS * backward[name])))
+        rest = [Layer(f"{name}.{type(self._leaves[name]).__name__.lower()}".strip("."), 0, round(PS * seconds), 0)
                 for name, seconds in forward.items() if seconds]  # fmt: skip
         return rest + found
 
-    def write(self, path: Path) -> list[layers.Layer]:
+    def write(self, path: Path) -> list[Layer]:
         """The workload's file, which the key ``layers`` takes. Raises RecordingFailed, OSError."""
         found = self.layers()
         cap = getattr(self._model, "bucket_bytes_cap", None)

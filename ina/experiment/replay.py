@@ -25,7 +25,7 @@ from ina.experiment.config import ConfigError, Trace
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Replayed
 from ina.experiment.timeline import Timeline, covered, is_compute
-from ina.transport.config import PS
+from ina.transport.ports import PS
 
 EVENTS_AT_ONCE = 100_000
 SCHEDULES: dict[str, Callable[[int], collectives.Schedule]] = {
@@ -147,8 +147,8 @@ class Replay:
             if done:
                 continue  # what they began may end before anything else
             if self.due and (idle or self.due[0][0] <= self.fabric.now):
-                when, _, rank, number = heapq.heappop(self.due)
-                self._computed(self.ranks[rank], number, when)
+                when, _, place, number = heapq.heappop(self.due)
+                self._computed(self.ranks[place], number, when)
             elif idle:
                 break
         self._all_ended()
@@ -200,7 +200,8 @@ class Replay:
 
     def _submit(self, rank: Rank, node: Node, now: int) -> None:
         key = self._key(rank.number, node)
-        job, elements, out = self.jobs[key], max(1, -(-node.bytes // 4)), None  # type: ignore[index]
+        assert key is not None  # it communicates
+        job, elements, out = self.jobs[key], max(1, -(-node.bytes // 4)), None
         after = max(0, now - self.fabric.now)
         if node.kind in (chakra.SEND, chakra.RECEIVE):
             worker, source = int(node.kind == chakra.RECEIVE), self._zeros(elements)
@@ -272,11 +273,11 @@ def _match(config: Trace, traces: chakra.Traces) -> None:
 
 
 def _same(config: Trace, a: tuple[int, list[Node]], b: tuple[int, list[Node]], place: int, what: str, kinds: bool = True) -> None:
-    nodes = [nodes[place] if place < len(nodes) else None for _, nodes in (a, b)]
-    if None in nodes or nodes[0].bytes != nodes[1].bytes or (kinds and nodes[0].kind != nodes[1].kind):  # type: ignore[union-attr]
+    one, other = (nodes[place] if place < len(nodes) else None for _, nodes in (a, b))
+    if one is None or other is None or one.bytes != other.bytes or (kinds and one.kind != other.kind):
         said = "; ".join(
             f"{config.trace}.{rank}.et: "
             + ("there is none" if n is None else f"node {n.number} ({n.name!r}), {n.kind} of {n.bytes} bytes")
-            for rank, n in zip((a[0], b[0]), nodes, strict=True)
+            for rank, n in ((a[0], one), (b[0], other))
         )
         raise ConfigError(f"the {what} is not the same on both sides: {said}")

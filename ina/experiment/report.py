@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import html
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from ina.control.programs import programs
-from ina.experiment.config import Sharing, Trace, Workload
-from ina.experiment.record import Folder, Reduction, Run
+from ina.experiment.config import AllReduce, Config, Sharing, Trace, Virtual, Workload
+from ina.experiment.record import Folder, Measured, Run
 from ina.extras import extra
 from ina.transport import protocols
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
 
 OTHERS = ("#3a8a3a", "#8f3aa8", "#a8963a", "#3a97a8", "#a83a5b", "#555f6b")
 COLOURS = {"ina": "#1668b8", "gloo": "#c65a11", **dict(zip(protocols.names(), OTHERS, strict=False))}
@@ -102,7 +107,7 @@ def cells(shown: Sequence[tuple[str, str, str, str]], summary: dict[str, object]
     return [pattern.format(summary[key]) if summary.get(key) is not None else "—" for key, _, _, pattern in shown]
 
 
-def table(kind: str, runs: Sequence[Run | Reduction]) -> Table:
+def table(kind: str, runs: Sequence[Measured]) -> Table:
     """For the terminal: one column a back end or job, so that it fits 80 characters."""
     result = Table()
     result.add_column("")
@@ -116,7 +121,7 @@ def table(kind: str, runs: Sequence[Run | Reduction]) -> Table:
     return result
 
 
-def svg(draw) -> str:
+def svg(draw: Callable[[Axes], None]) -> str:
     """An inline SVG of what ``draw(axes)`` plots."""
     with extra("report"):
         import matplotlib
@@ -136,12 +141,22 @@ def svg(draw) -> str:
     return text[text.index("<svg") :]
 
 
-def legend(axes) -> None:
+def legend(axes: Axes) -> None:
     """Beside the axes, where it covers nothing."""
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.01, 1), borderaxespad=0)
 
 
-def logarithmic(axis) -> None:
+def whole_numbers(axis: Axis) -> None:
+    """Ticks of an axis that counts."""
+    with extra("report"):
+        from matplotlib.ticker import MaxNLocator
+
+    locator = axis.get_major_locator()
+    assert isinstance(locator, MaxNLocator)  # as of every axis whose scale is linear
+    locator.set_params(integer=True)
+
+
+def logarithmic(axis: Axis) -> None:
     """Ticks of an axis whose scale is logarithmic: 1, 2, 5, 10, ... as numbers."""
     with extra("report"):
         from matplotlib.ticker import LogLocator, NullFormatter
@@ -157,16 +172,16 @@ def smooth(values: list[float], width: int = 10) -> list[float]:
 
 
 def _plots(runs: list[Run]) -> list[tuple[str, str]]:
-    def losses(axes) -> None:
+    def losses(axes: Axes) -> None:
         for run, line in zip(runs, LINES, strict=False):
             steps = range(1, len(run.losses) + 1)
             axes.plot(steps, smooth(run.losses), line, color=COLOURS[run.backend], label=row_name(run.summary()))
         axes.set(xlabel="step", ylabel="training loss of rank 0\n(mean of 10 steps)", ylim=(0, None))
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        whole_numbers(axes.xaxis)
         legend(axes)
 
-    def distribution(series: str, label: str):
-        def draw(axes) -> None:
+    def distribution(series: str, label: str) -> Callable[[Axes], None]:
+        def draw(axes: Axes) -> None:
             for run in runs:
                 values = sorted(1e3 * v for v in getattr(run, series))
                 share = [(i + 1) / len(values) for i in range(len(values))]
@@ -199,7 +214,7 @@ svg{max-width:100%;height:auto}code,pre{background:#f3f5f8;padding:.1rem .3rem;b
 """
 
 
-def definition_table(values: dict[str, object]) -> str:
+def definition_table(values: Mapping[str, object]) -> str:
     said = {k: f"{v:.4g}" if isinstance(v, float) else str(v) for k, v in values.items()}
     cells = "".join(f"<tr><td>{html.escape(k)}</td><td>{html.escape(v)}</td></tr>" for k, v in said.items())
     return f"<table>{cells}</table>"
@@ -229,9 +244,10 @@ def html_page(title: str, body: str) -> str:
     )
 
 
-def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
+def _described(folder: Folder, runs: Sequence[Measured]) -> str:
     config, first = folder.config, runs[0]
     if isinstance(first, Run):
+        assert isinstance(config, Config)
         return (
             f"{config.workers} workers, {first.parameters:,} parameters, {html.escape(first.dataset)}, "
             f"{len(first.losses)} steps of {config.batch} images a worker, world <code>{config.world}</code>, "
@@ -243,10 +259,14 @@ def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
             f"{config.pool} slots; {config.protocol}, {config.tensors} x {config.elements:,} elements, wires of "
             f"{config.rate / 1e9:g} Gb/s and {config.delay * 1e6:g} us, slow worker {config.straggler:g} x, seed {config.seed}."
         )
+    assert isinstance(config, Virtual)
+    what = ""
     if isinstance(config, Workload):
         what = f"{config.steps} steps of {html.escape(config.layers)}"
-    else:
-        what = html.escape(config.trace) if isinstance(config, Trace) else f"{config.elements:,} elements of {config.dtype}"
+    elif isinstance(config, Trace):
+        what = html.escape(config.trace)
+    elif isinstance(config, AllReduce):
+        what = f"{config.elements:,} elements of {config.dtype}"
     return (
         f"{html.escape(config.topology)}, {html.escape(config.algorithm)} ({config.stripes}); "
         f"{config.workers} workers in each of {config.jobs} jobs, {what}, wires of "
@@ -256,7 +276,7 @@ def _described(folder: Folder, runs: Sequence[Run | Reduction]) -> str:
 
 
 def page(
-    folder: Folder, runs: Sequence[Run | Reduction], comparison: dict[str, object], plots: Sequence[tuple[str, str]] = ()
+    folder: Folder, runs: Sequence[Measured], comparison: Mapping[str, object], plots: Sequence[tuple[str, str]] = ()
 ) -> str:
     """The report of one run as HTML, with further ``plots``: captions and SVGs."""
     kind = folder.config.kind

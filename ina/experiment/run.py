@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +16,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ina.control.jobs import AdmissionError
 from ina.emulator.fabric import Unbalanced
 from ina.experiment import allreduce, launch, model, replay, report, sharing, workload
-from ina.experiment.config import MODELS, AllReduce, Config, ConfigError, Keys, Sharing, Trace, Workload
+from ina.experiment.config import MODELS, AllReduce, Config, ConfigError, Keys, Sampled, Sharing, Trace, Workload
 from ina.experiment.places import described, hosts_of
 from ina.experiment.progress import Watch, say_where
-from ina.experiment.record import Folder, Reduction, Run, new_folder, reasoned
+from ina.experiment.record import Folder, Measured, Reduction, Run, new_folder, reasoned
 from ina.experiment.timeline import Timeline
 from ina.transport.errors import JobError
 
@@ -85,6 +85,7 @@ def measure(config: Keys, path: Path, console: Console) -> tuple[list, dict[str,
 
 def _measure(config: Keys, folder: Folder, console: Console) -> tuple[list, dict[str, float]]:
     if type(config) in WHOLE:
+        assert isinstance(config, Sampled)
         with Watch(console) as watch:
             timeline = Timeline(config.sample, watch)
             results = WHOLE[type(config)](config, timeline)
@@ -165,7 +166,7 @@ def _forecast(config: Config) -> str:
 
 
 def _finish(
-    folder: Folder, runs: list[Run] | list[Reduction], comparison: dict[str, float], finished: bool = True,
+    folder: Folder, runs: Sequence[Measured], comparison: dict[str, float], finished: bool = True,
     timeline: Timeline | None = None,
 ) -> None:  # fmt: skip
     plots = timeline.plots() if timeline else []
@@ -202,7 +203,7 @@ def _train(config: Config, backend: str, folder: Folder, console: Console, netwo
                 run.allreduce_seconds.append(message["allreduce"])
                 run.allreduce_bytes.append(message["bytes"])
                 if message["step"] == message["steps"]:
-                    run.network = meter.stop() | {"switch": config.switch}
+                    run.network = {**meter.stop(), "switch": config.switch}
                 progress.update(task, completed=message["step"], note=f"loss {message['loss']:.3f}")
             elif kind == "end":
                 run.accuracy, run.seconds, run.stats = message["accuracy"], message["seconds"], message["stats"]
@@ -217,16 +218,19 @@ def _train(config: Config, backend: str, folder: Folder, console: Console, netwo
 def compare(config: Config, folder: Folder, runs: list[Run]) -> dict[str, float]:
     """How far each back end's training is from Gloo's; empty unless that ran, too."""
     gloo = next((r for r in runs if r.backend == "gloo"), None)
+    if gloo is None:
+        return {}
     others = [r for r in runs if r is not gloo]
     found: dict[str, float] = {}
-    for ours in others if gloo else []:
+    for ours in others:
+        assert ours.accuracy is not None and gloo.accuracy is not None  # both have ended
         which = f", {ours.backend}" if len(others) > 1 else ""
         step = min(config.compare_step, len(ours.losses))
         a, b = (np.load(folder.path / f"parameters-{r.backend}-step{step}.npy") for r in (ours, gloo))
         apart = float(np.linalg.norm(a - b) / np.linalg.norm(b))
         found |= {
             f"relative L2 distance of the parameters after {step} steps{which}": apart,
-            f"test accuracy, {ours.backend} less gloo, points": 100 * (ours.accuracy - gloo.accuracy),  # type: ignore[operator]
+            f"test accuracy, {ours.backend} less gloo, points": 100 * (ours.accuracy - gloo.accuracy),
             f"time in all-reduce, whole run, gloo over {ours.backend}": sum(gloo.allreduce_seconds) / sum(ours.allreduce_seconds),
             **{f"{key}{which}": value for key, value in _gain(config.with_backend(ours.backend), ours, gloo).items()},
         }

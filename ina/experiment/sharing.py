@@ -6,7 +6,7 @@ All jobs are alike; each has a parameter server at a host of its own if its prot
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ from ina.experiment.config import Sharing
 from ina.experiment.oracle import expected
 from ina.experiment.record import sums
 from ina.experiment.timeline import Timeline
-from ina.transport.config import PS
+from ina.transport.ports import PS
 
 
 @dataclass
@@ -112,7 +112,8 @@ def share(config: Sharing, timeline: Timeline | None = None) -> list[Shares]:
 def _protocol(config: Sharing) -> JobProgram:
     found = program_named(config.protocol)
     if found.needs_server:  # whatever a packet may take, or a retransmission, an aggregator is not taken from a live job before
-        return type(found)(ecn_depth=config.ecn_depth, lifetime=10 * config.rto_max)
+        make: Callable[..., JobProgram] = type(found)
+        return make(ecn_depth=config.ecn_depth, lifetime=10 * config.rto_max)
     return found
 
 
@@ -157,7 +158,8 @@ def _seconds(config: Sharing, done: Sequence[Completion], started: dict[int, tup
 
 
 def _shares(
-    network: Shared, config: Sharing, jobs: Sequence[SharedJob], seconds: list[list[float]], figures: dict
+    network: Shared, config: Sharing, jobs: Sequence[SharedJob], seconds: list[list[float]],
+    figures: networks.LinkFigures,
 ) -> Shares:
     machines = [network.worker_stats(machine) for job in jobs for machine in job.machines]
     workers = {key: sum(s[key] for s in machines) for key in machines[0] if not key.endswith("_ps")}
@@ -168,7 +170,7 @@ def _shares(
         load = stats["servers"]["rx_packets"] * config.workers / workers["tx_packets"]
         aggregated = 1 - stats["servers"]["merged_raw"] / workers["tx_packets"]
     links = network.links()
-    figures |= {"dropped": sum(link.dropped for link in links),
-                "longest_queue": max(link.max_queue for link in links if link.source in network.switch_at)}  # fmt: skip
+    dropped = sum(link.dropped for link in links)
+    longest = max(link.max_queue for link in links if link.source in network.switch_at)
     return Shares(config.protocol, config.workers, 4 * config.elements, seconds, config.straggler > 1, aggregated, load,
-                  stats=stats, checked=config.payload, **figures)  # fmt: skip
+                  dropped=dropped, longest_queue=longest, stats=stats, checked=config.payload, **figures)  # fmt: skip

@@ -18,6 +18,7 @@ from ina import paths, signals
 from ina.experiment.config import Config, ConfigError
 from ina.experiment.launch import Place
 from ina.experiment.places import described, server_host
+from ina.experiment.record import Use
 from topologies.mininet import MininetMissing, Network, missing
 from topologies.state import Busy
 
@@ -132,7 +133,7 @@ class Meter:
     def start(self) -> None:
         self._links, self._cpu, self._began = self._counted(), processor_times(), time.monotonic()
 
-    def stop(self) -> dict[str, object]:
+    def stop(self) -> Use:
         """``links``: by name their rate and the differences of the counters; ``processors``: 0..1; ``seconds``."""
         links = {
             host: {"rate": now["rate"],
@@ -143,7 +144,9 @@ class Meter:
         return {"links": links, "processors": busy / total if total else 0.0, "seconds": time.monotonic() - self._began}
 
     def _counted(self) -> dict[str, dict]:
-        return self.network.counters()["links"] if self.network else {}
+        links = self.network.counters()["links"] if self.network else {}
+        assert isinstance(links, dict)
+        return links
 
 
 def processor_times() -> tuple[int, int]:

@@ -8,14 +8,18 @@ processes of their own. The report plots the busiest ones.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import NEVER
 from ina.experiment import report
-from ina.transport.config import PS
+from ina.transport.ports import PS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 US = 1e6
 PLOTTED = 6  # lines of a plot: the busiest ones
@@ -127,7 +131,8 @@ def is_compute(name: str) -> bool:
 
 def covered(spans: Sequence[Span]) -> float:
     """Time in which at least one of these was under way, in their unit."""
-    total = end = 0
+    total: float = 0
+    end: float = 0
     for _, first, last in sorted(spans, key=lambda span: span[1]):
         total += max(0, last - max(first, end))
         end = max(end, last)
@@ -144,8 +149,8 @@ def _mean(samples: Sequence[tuple[float, float, float]], column: int) -> float:
     return sum(s[column] * (s[0] - begin) for s, begin in zip(samples, begins, strict=False)) / samples[-1][0]
 
 
-def _drawn(lines: dict[str, Sequence[tuple[float, float]]], what: str) -> str:
-    def draw(axes) -> None:
+def _drawn(lines: Mapping[str, Sequence[tuple[float, float]]], what: str) -> str:
+    def draw(axes: Axes) -> None:
         for name, samples in lines.items():
             axes.step([1e3 * t for t, _ in samples], [y for _, y in samples], where="pre", label=name, linewidth=1)
         axes.set(xlabel="virtual time, ms", ylabel=what, ylim=(0, None), xlim=(0, None))

@@ -150,7 +150,8 @@ def _network(config: Virtual, run: dict, summary: dict, share: float) -> Finding
     if each < FEW * window:
         return Finding(job, "latency", f"a worker sends {each:.0f} packets, and may have {window} under way; {told[0]}")
     if config.algorithm == "in-network" and config.rate:
-        seconds = 1e-3 * (summary.get("time_ms") or summary["reduce_ms"] * config.steps)
+        whole = summary["reduce_ms"] * config.steps if isinstance(config, Workload) else summary["time_ms"]
+        seconds = 1e-3 * whole
         answered = window * seconds / each
         frame = protocols.frame_bytes(config.protocol, config.values) + ETHERNET_OVERHEAD
         needed = answered * config.rate / (8 * frame)

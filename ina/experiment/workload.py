@@ -19,7 +19,7 @@ from ina.experiment.config import Workload
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Training
 from ina.experiment.timeline import Timeline, covered
-from ina.transport.config import PS
+from ina.transport.ports import PS
 
 EVENTS_AT_ONCE = 100_000
 
@@ -145,7 +145,7 @@ def _reduced(config: Workload, fabric: Fabric, worker: Worker, ticket: int, time
 
 def _training(
     config: Workload, model: Sequence[layers.Layer], buckets: Sequence[layers.Bucket], workers: Sequence[Worker],
-    figures: dict, stats: dict,
+    figures: networks.LinkFigures, stats: dict,
 ) -> Training:  # fmt: skip
     ends = [max(worker.ends[step] for worker in workers) for step in range(config.steps)]
     reductions = [span for span in workers[-1].spans if span[0].startswith("all-reduce")]
