@@ -6,17 +6,17 @@ workers' packets, so that it compares with SwitchML's. The server adds up every 
 
 from __future__ import annotations
 
-import re
 import statistics
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from cffi import FFI
 
 from bench import switch as switchml
-from bench.common import Measurement
+from bench.common import Measurement, declared
 from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.programs.atp import ATP
@@ -24,7 +24,7 @@ from ina.control.programs.base import Child, Parent, Place
 from ina.native import ffi, lib
 from ina.switch import Switch
 from ina.switch.entities import insert
-from ina.transport import SERVER, Worker, WorkerConfig, worker_address
+from ina.transport import SERVER, Address, Worker, WorkerConfig, worker_address
 from ina.transport.config import ATP_SWITCH
 from ina.transport.parameter_server import ServerConfig
 
@@ -32,7 +32,15 @@ WORKERS, SLOTS, BATCH, RUNS, HEADER = 4, 64, 32, 5, 58
 PACKETS = 100_000  # a run
 
 
-def compiled(folder: Path) -> tuple[FFI, object]:
+class Native(Protocol):
+    """bench/atp.c."""
+
+    def run(self, b: ffi.CData) -> int: ...
+
+    def serve(self, b: ffi.CData) -> int: ...
+
+
+def compiled(folder: Path) -> tuple[FFI, Native]:
     """bench/atp.c as a shared object, and what it declares."""
     source, target = Path(__file__).with_suffix(".c"), folder / "bench_atp.so"
     includes = [f"-I{path}" for path in paths.include_dirs()]
@@ -40,19 +48,19 @@ def compiled(folder: Path) -> tuple[FFI, object]:
     subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
     bench = FFI()
     bench.cdef("struct ina_switch; struct ina_packet; struct ina_port;")
-    bench.cdef(re.search(r"struct bench \{.*?\n\};", source.read_text(), re.S)[0])
+    bench.cdef(declared("bench", source))
     bench.cdef("int run(struct bench *b); int serve(struct bench *b);")
     return bench, bench.dlopen(str(target))
 
 
-def header(index: int, values: int, switch, own=None) -> bytes:
+def header(index: int, values: int, switch: Address, own: Address | None = None) -> bytes:
     """Ethernet to bitmap of a worker's packets to ``switch``."""
     sender = Worker(WorkerConfig(index, WORKERS, life=1, slots=1, values=values, protocol="atp", switch=switch, address=own))
     sender.submit(np.zeros(1, np.int32))
     return sender.frames_to_send(0)[0][:HEADER]
 
 
-def prepared(bench: FFI, values: int, headers: list[bytes]):
+def prepared(bench: FFI, values: int, headers: list[bytes]) -> tuple[ffi.CData, ffi.CData]:
     b = bench.new("struct bench *")
     b.workers, b.values, b.slots, b.batch = WORKERS, values, SLOTS, BATCH
     b.rounds = max(8, PACKETS * 64 // max(64, values) // (WORKERS * SLOTS))
@@ -61,11 +69,11 @@ def prepared(bench: FFI, values: int, headers: list[bytes]):
     return b, kept
 
 
-def pointer(bench: FFI, kind: str, value):
+def pointer(bench: FFI, kind: str, value: ffi.CData) -> ffi.CData:
     return bench.cast(kind, int(ffi.cast("uintptr_t", value)))
 
 
-def switch(values: int, bench: FFI, native) -> float:
+def switch(values: int, bench: FFI, native: Native) -> float:
     """Workers' packets per second, in millions."""
     program = compile_program(paths.p4_dir() / "atp.p4", defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
     result = bytearray(header(0, values, SERVER, ATP_SWITCH))
@@ -102,7 +110,7 @@ def switch(values: int, bench: FFI, native) -> float:
     return b.packets / b.elapsed_ps * 1e6
 
 
-def server(values: int, bench: FFI, native) -> float:
+def server(values: int, bench: FFI, native: Native) -> float:
     """Workers' packets per second that a plain parameter server adds up, in millions."""
     config = ServerConfig(WORKERS, life=1, slots=SLOTS, values=values).to_c()
     config.peer = config.worker[0]

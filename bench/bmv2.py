@@ -15,16 +15,19 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cffi import FFI
+
 from bench.common import Measurement, console
-from bench.switch import compiled, header
+from bench.switch import Native, compiled, header
 from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
 from ina.native import ffi
 from ina.p4runtime import bmv2
 from ina.switch import Switch
+from ina.switch.target import SwitchTarget
 from ina.transport.namespaces import own_namespace
-from ina.transport.ports import open_packet
+from ina.transport.ports import Port, open_packet
 from topologies.mininet import missing
 
 WORKERS, TURNS, SECONDS = 4, 5, 0.5
@@ -39,8 +42,8 @@ VALUES = (32, 64, 128, 256)
 class Place:
     """A running switch: ``target`` for the controller, ``far`` ends of PORTS, and the processor time that it has taken, s."""
 
-    target: object
-    far: list
+    target: SwitchTarget
+    far: list[Port]
     spent: Callable[[], float]
 
 
@@ -75,7 +78,7 @@ def real(program: Path, defines: dict[str, str], folder: Path) -> Iterator[Place
 KINDS = {"bmv2": real, "embedded": embedded}
 
 
-def prepared(place: Place, values: int, slots: int, native: object, ffi_of: object) -> tuple[object, object]:
+def prepared(place: Place, values: int, slots: int, native: Native, ffi_of: FFI) -> tuple[ffi.CData, ffi.CData]:
     """The workers of one job: a struct bench, and what it points at."""
     controller = Controller(place.target, 1024)
     job = controller.admit("bench", WORKERS, slots)
@@ -87,7 +90,7 @@ def prepared(place: Place, values: int, slots: int, native: object, ffi_of: obje
     return b, headers
 
 
-def turn(kind: str, values: int, slots: int, native: object, ffi_of: object, folder: Path) -> tuple[float, float]:
+def turn(kind: str, values: int, slots: int, native: Native, ffi_of: FFI, folder: Path) -> tuple[float, float]:
     """Packets per second into the switch (as many results come out of it), and its processor time for each, s. Zeros: with so
     many packets under way one was lost."""
     defines, rate, spent = {"VALUES": str(values), "SLOTS": "1024"}, float(PROBE), 0.0

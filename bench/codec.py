@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
 
 from bench.common import Measurement, median_seconds
@@ -24,11 +27,11 @@ def measure() -> list[Measurement]:
         x = np.random.default_rng(0).standard_normal(count).astype(np.float32)
         wire = np.zeros(size, np.uint8)
         px, pw = ffi.cast("float *", x.ctypes.data), ffi.cast("uint8_t *", wire.ctypes.data)
-        copy = median_seconds(lambda a=px, b=pw, n=size: ffi.memmove(b, a, n))
-        actions = {
-            "exponent": lambda a=px, n=count: lib.ina_codec_exponent(a, n),
-            "encode": lambda a=px, b=pw, n=count: lib.ina_codec_encode(b, a, n, 3, SHIFT),
-            "decode": lambda a=px, b=pw, n=count: lib.ina_codec_decode(a, b, n, 3, SHIFT, 1),
+        copy = median_seconds(partial(ffi.memmove, pw, px, size))
+        actions: dict[str, Callable[[], object]] = {
+            "exponent": partial(lib.ina_codec_exponent, px, count),
+            "encode": partial(lib.ina_codec_encode, pw, px, count, 3, SHIFT),
+            "decode": partial(lib.ina_codec_decode, px, pw, count, 3, SHIFT, 1),
         }
         for name, action in actions.items():
             seconds = median_seconds(action)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import statistics
 import textwrap
 import time
@@ -16,6 +17,13 @@ from rich.table import Table
 from ina.experiment import record
 
 console = Console()
+
+
+def declared(struct: str, source: Path) -> str:
+    """The declaration of a structure in a C file, for cffi."""
+    found = re.search(rf"struct {struct} \{{.*?\n\}};", source.read_text(), re.S)
+    assert found is not None
+    return found[0]
 
 
 def median_seconds(action: Callable[[], object], runs: int = 7, at_least: float = 0.05) -> float:
@@ -39,6 +47,9 @@ def median_seconds(action: Callable[[], object], runs: int = 7, at_least: float 
     return statistics.median(times)
 
 
+Cell = str | int | float
+
+
 @dataclass
 class Measurement:
     """Rows of one benchmark: `columns` are headings with units, of which the first `keys` say what was measured; `limit` says
@@ -48,10 +59,10 @@ class Measurement:
     columns: list[str]
     limit: str
     expected: str
-    rows: list[list[object]] = field(default_factory=list)
+    rows: list[list[Cell]] = field(default_factory=list)
     keys: int = 1
 
-    def add(self, *row: object) -> None:
+    def add(self, *row: Cell) -> None:
         self.rows.append(list(row))
 
     def show(self) -> None:
@@ -92,7 +103,7 @@ def plot(measurement: Measurement, path: Path) -> None:
     from matplotlib import pyplot
 
     labels = [", ".join(_said(cell) for cell in row[: measurement.keys]) for row in measurement.rows]
-    ratios = [float(row[-1]) for row in measurement.rows]  # type: ignore[arg-type]
+    ratios = [float(row[-1]) for row in measurement.rows]
     figure, axes = pyplot.subplots(figsize=(7, 1.2 + 0.32 * len(labels)), layout="constrained")
     drawn = axes.barh(range(len(labels)), ratios, color="#1668b8")
     axes.bar_label(drawn, [f"{ratio:.3g}" for ratio in ratios], padding=3, fontsize="small")

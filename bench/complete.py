@@ -6,17 +6,17 @@ p4/switchml.p4, and its result back into the worker's tensor. Every value of eve
 
 from __future__ import annotations
 
-import re
 import statistics
 import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from cffi import FFI
 
-from bench.common import Measurement
+from bench.common import Measurement, declared
 from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
@@ -37,7 +37,21 @@ def window(values: int) -> int:
     return max(4, min(16, 4096 // values))
 
 
-def compiled(folder: Path) -> tuple[FFI, object]:
+class Native(Protocol):
+    """bench/complete.c."""
+
+    def work(self, c: ffi.CData) -> int: ...
+
+    def serve_switch(self, c: ffi.CData) -> None: ...
+
+    def watch(self, timed: ffi.CData, original: ffi.CData) -> None: ...
+
+    def latency(self, cpu: int) -> int: ...
+
+    def limit(self, c: ffi.CData, values: int, frames: ffi.CData, rows: ffi.CData) -> float: ...
+
+
+def compiled(folder: Path) -> tuple[FFI, Native]:
     """bench/complete.c as a shared object, and what it declares."""
     source, target = Path(__file__).with_suffix(".c"), folder / "bench_complete.so"
     includes = [f"-I{path}" for path in paths.include_dirs()]
@@ -46,7 +60,7 @@ def compiled(folder: Path) -> tuple[FFI, object]:
     bench = FFI()
     kinds = ("switch", "packet", "port", "protocol", "tensor", "program")
     bench.cdef(" ".join(f"struct ina_{kind};" for kind in kinds))
-    bench.cdef(re.search(r"struct complete \{.*?\n\};", source.read_text(), re.S)[0].replace("WORKERS", str(WORKERS)))
+    bench.cdef(declared("complete", source).replace("WORKERS", str(WORKERS)))
     bench.cdef("int work(struct complete *c); void serve_switch(struct complete *c);"
                "void watch(struct ina_program *timed, const struct ina_program *original);"
                "uint64_t latency(int cpu);"
@@ -54,7 +68,7 @@ def compiled(folder: Path) -> tuple[FFI, object]:
     return bench, bench.dlopen(str(target))
 
 
-def memory_ports(values: int) -> list[tuple[object, object]]:
+def memory_ports(values: int) -> list[tuple[ffi.CData, ffi.CData]]:
     """The switch's and the worker's end of each worker's link: ``struct ina_port *``."""
     pairs = []
     for _ in range(WORKERS):
@@ -87,11 +101,12 @@ class Rig:
     """
 
     def __init__(
-        self, values: int, ports: list[tuple[object, object]], bench: FFI, native, watch: bool = False, slots: int = 0,
-        job: Admitted | None = None,
+        self, values: int, ports: list[tuple[ffi.CData, ffi.CData]], bench: FFI, native: Native, watch: bool = False,
+        slots: int = 0, job: Admitted | None = None,
     ) -> None:  # fmt: skip
         slots = slots or window(values)
-        self.values, self.bench, self.native, self._keep = values, bench, native, [ports]
+        self.values, self.bench, self.native = values, bench, native
+        self._keep: list[object] = [ports]
         c = self.c = bench.new("struct complete *")
         own = np.random.default_rng(values).integers(-1 << 20, 1 << 20, (WORKERS, ELEMENTS), np.int32)
         sums = own.sum(axis=0, dtype=np.int32)
@@ -100,7 +115,11 @@ class Rig:
         for worker, (inner, outer) in enumerate(ports):
             c.port[worker], c.host[worker] = (self._cast("struct ina_port *", end) for end in (inner, outer))
             c.own[worker] = bench.cast("int32_t *", own[worker].ctypes.data)
-        self.switch, self.job = (None, job) if job else self._admit(ports, slots, watch)
+        self.switch: Switch | None = None
+        if job:
+            self.job = job
+        else:
+            self.switch, self.job = self._admit(ports, slots, watch)
         for worker in range(WORKERS):
             self._add_worker(worker, slots)
         if self.switch:
@@ -112,10 +131,10 @@ class Rig:
         c.batch, c.ahead, c.watch = window(values), AHEAD, watch
         c.count = max(8, PACKETS * min(256, values) // (WORKERS * ELEMENTS))
 
-    def _cast(self, kind: str, pointer: object) -> object:
+    def _cast(self, kind: str, pointer: ffi.CData) -> ffi.CData:
         return self.bench.cast(kind, int(ffi.cast("uintptr_t", pointer)))
 
-    def _admit(self, ports: list[tuple[object, object]], slots: int, watch: bool) -> tuple[Switch, Admitted]:
+    def _admit(self, ports: list[tuple[ffi.CData, ffi.CData]], slots: int, watch: bool) -> tuple[Switch, Admitted]:
         """A switch with its ports and the entries of a job."""
         defines = {"VALUES": str(self.values), "SLOTS": str(slots)}
         program = Program(compile_program(paths.p4_dir() / "switchml.p4", defines=defines).so_path)
@@ -162,6 +181,7 @@ class Rig:
 
     def drops(self) -> str:
         """Packets that the switch has dropped, by the reason's number in the program."""
+        assert self.switch is not None  # it is in this process
         packets = self.switch.counter("drops")[:, 0]
         reasons = ", ".join(f"{packets[reason]} of reason {reason}" for reason in packets.nonzero()[0])
         return f"the switch dropped {reasons} (enum Drop in p4/include/metadata.p4)" if reasons else "the switch dropped nothing"
@@ -200,7 +220,7 @@ class Rig:
         self.switch.close()
 
 
-def in_memory(values: int, bench: FFI, native, watch: bool = False, count: int = 0) -> Rig:
+def in_memory(values: int, bench: FFI, native: Native, watch: bool = False, count: int = 0) -> Rig:
     """One run over memory ports, of `count` tensors if it says so, closed again."""
     ports = memory_ports(values)
     rig = Rig(values, ports, bench, native, watch)

@@ -22,9 +22,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cffi import FFI
+
 from bench import common, complete
 from bench.common import Measurement
-from bench.complete import HEADERS, WORKERS, Admitted, Rig
+from bench.complete import HEADERS, WORKERS, Admitted, Native, Rig
+from ina.experiment.launch import piped
 from ina.native import ffi
 from ina.transport import dpdk
 
@@ -76,18 +79,19 @@ class TestPmd:
         command = ["stdbuf", "-oL", "dpdk-testpmd", *eal, *(f"--vdev={device}" for device in devices), "--", *own]
         self.said, self.frame, self.ports, pipe = "", frame, len(devices), subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+        self._stdin, self._stdout = piped(self.process.stdin), piped(self.process.stdout)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        while text := os.read(self.process.stdout.fileno(), 65536):
+        while text := os.read(self._stdout.fileno(), 65536):
             self.said += text.decode(errors="replace")
 
     def tell(self, line: str, answer: str, seconds: float = 60.0) -> str:
         """What it says from that line on, once `answer` is there."""
         begin, deadline = len(self.said), time.monotonic() + seconds
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
+        self._stdin.write(line + "\n")
+        self._stdin.flush()
         while not re.search(answer, self.said[begin:]):
             if self.process.poll() is not None or time.monotonic() >= deadline:
                 raise SystemExit(f"bench dpdk: testpmd does not answer {line!r}:\n{self.said[-3000:]}")
@@ -116,8 +120,8 @@ class TestPmd:
 
     def close(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            self.process.stdin.write("stop\nquit\n")
-            self.process.stdin.close()
+            self._stdin.write("stop\nquit\n")
+            self._stdin.close()
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:
@@ -167,7 +171,9 @@ def memif_ceiling(frame: int, folder: Path, ours: Window, room: int = 0) -> floa
     try:
         for server, mine, its in ((True, core, other), (False, other, core)):
             devices = [ours.memif(folder / "testpmd.sock", worker, server, frame) for worker in range(WORKERS)]
-            room = room or int(re.search(r"bsize=(\d+)", devices[0])[1]) + HEADROOM
+            buffers = re.search(r"bsize=(\d+)", devices[0])
+            assert buffers is not None
+            room = room or int(buffers[1]) + HEADROOM
             ends.append(TestPmd(devices, mine, its, frame, room, burst=ours.batch))
             ends[-1].tell("", "testpmd> $")
         ends[1].tell("start", r"testpmd> $")
@@ -188,7 +194,7 @@ def start() -> None:
 
 
 @contextlib.contextmanager
-def ring_ports(values: int) -> Iterator[list[tuple[object, object]]]:
+def ring_ports(values: int) -> Iterator[list[tuple[ffi.CData, ffi.CData]]]:
     """Both ends of each worker's link over rte_rings; all share one pool."""
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(dpdk.Pool(ROOM // 16, HEADERS + 4 * values))
@@ -199,7 +205,7 @@ def ring_ports(values: int) -> Iterator[list[tuple[object, object]]]:
         yield [(inner.handle, outer.handle) for inner, outer in ends]
 
 
-def over_rings(values: int, bench, native, watch: bool = False, count: int = 0) -> Rig:
+def over_rings(values: int, bench: FFI, native: Native, watch: bool = False, count: int = 0) -> Rig:
     """One run to completion over rte_rings."""
     with ring_ports(values) as ports:
         rig = Rig(values, ports, bench, native, watch)
@@ -211,7 +217,7 @@ def over_rings(values: int, bench, native, watch: bool = False, count: int = 0) 
 
 
 @contextlib.contextmanager
-def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[object]]:
+def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[ffi.CData]]:
     """This process's end of each worker's link: a memif each."""
     frame = HEADERS + 4 * values
     with contextlib.ExitStack() as stack:
@@ -248,7 +254,7 @@ def workers_process(path: str, values: int, count: int, number: int, life: int) 
         rig.close()
 
 
-def over_memif(values: int, bench, native, count: int = 0) -> dict:
+def over_memif(values: int, bench: FFI, native: Native, count: int = 0) -> dict:
     """One run of a switch here and workers in another process, a core each: the workers' counters, and the switch's cycles."""
     here, there = cores()
     with tempfile.TemporaryDirectory() as folder, memif_ports(values, Path(folder) / "memif.sock", server=True) as ports:
@@ -290,14 +296,14 @@ class Pair:
         return self.run["packets"] / self.run["seconds"]
 
 
-def handing(native) -> float:
+def handing(native: Native) -> float:
     """ns that a cache line takes from one of the cores to the other, at best."""
     here, there = cores()
     with on(here):
         return min(native.latency(there) for _ in range(3)) / 1e3
 
 
-def beside_testpmd(values: int, bench, native, folder: Path) -> Pair:
+def beside_testpmd(values: int, bench: FFI, native: Native, folder: Path) -> Pair:
     """Of ``PAIRS`` pairs the one with the median ratio. A host that moves processors apart between two runs makes copies several
     times as dear: such pairs do not count. SystemExit: nearly all are such."""
     pairs, windows = [], {window(values), DEEP}

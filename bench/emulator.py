@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from pathlib import Path
 
 import numpy as np
 
@@ -28,9 +29,9 @@ DISTANCE = 1.5  # from the first size to the last: what is more than that is not
 def measure() -> list[Measurement]:
     found = [_star(), _trees(), _linear(), _memory()]
     by_name = {measurement.name.split(":")[0]: measurement for measurement in found}
-    best = max(row[2] for row in by_name["emulator"].rows if row[1] == 64)
-    growth = max(row[-1] for row in by_name["emulator-linear"].rows)
-    hop = {(row[0], row[1]): 1e9 / row[2] for row in by_name["emulator-trees"].rows}
+    best = max(float(row[2]) for row in by_name["emulator"].rows if row[1] == 64)
+    growth = max(float(row[-1]) for row in by_name["emulator-linear"].rows)
+    hop = {(row[0], row[1]): 1e9 / float(row[2]) for row in by_name["emulator-trees"].rows}
     print(f"With 64 elements: {best / 1e6:.2f} M packet-hops/s and core, aim {AIM / 1e6:g}; "
           f"time a packet at the largest size over that at the smallest: {growth:.2f}, aim below {DISTANCE:g}.")
     print(f"What bounds it: a hop takes {hop[64, 'with']:.0f} ns with 64 values, {hop[256, 'with']:.0f} ns with 256, and "
@@ -40,7 +41,7 @@ def measure() -> list[Measurement]:
     return found
 
 
-def _program(values: int):
+def _program(values: int) -> Path:
     return compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": str(values)}).so_path
 
 

@@ -20,6 +20,7 @@ import time
 from pathlib import Path
 
 from ina.bounds import real, whole
+from ina.experiment.launch import piped
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRESS = 10.0  # seconds
@@ -35,6 +36,7 @@ class Program:
         command = [sys.executable, "-m", module, *map(str, arguments), "--json"]
         self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                         env=dict(os.environ, PYTHONPATH=str(ROOT)))  # fmt: skip
+        self.module = module
         self.said: dict[str, dict] = {}
         self.errors = ""
         self.count = 0
@@ -44,14 +46,14 @@ class Program:
             reader.start()
 
     def _out(self) -> None:
-        for line in self.process.stdout:
+        for line in piped(self.process.stdout):
             said = json.loads(line)
             kind = next(iter(said))
             self.said[kind] = said if kind in ("pid", "all_reduce") else said[kind]
             self.count += kind == "all_reduce"
 
     def _err(self) -> None:
-        for line in self.process.stderr:
+        for line in piped(self.process.stderr):
             self.errors = (self.errors + line)[-4000:]
 
     def wait(self, what: str, seconds: float) -> dict:
@@ -59,7 +61,7 @@ class Program:
         deadline = time.monotonic() + seconds
         while what not in self.said:
             if self.process.poll() is not None or time.monotonic() >= deadline:
-                raise SystemExit(f"soak: {self.process.args[2]} does not say {what!r}:\n{self.errors}")
+                raise SystemExit(f"soak: {self.module} does not say {what!r}:\n{self.errors}")
             time.sleep(0.05)
         return self.said[what]
 
@@ -117,7 +119,8 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
         print(f"switch of {about['shards']} shards, process {about['pid']}", flush=True)
         long = pair(folder, "long", (0, 1), rng, end - time.monotonic(), 1 << 20)
         running += long
-        jobs, sums, guests, told = 0, 0, [], time.monotonic()
+        jobs, sums, told = 0, 0, time.monotonic()
+        guests: list[Program] = []
         while True:
             now = time.monotonic()
             if guests and all(guest.process.poll() is not None for guest in guests):
@@ -132,7 +135,7 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
                 running += guests
             gone = [program for program in (switch, *long) if program.process.poll() is not None]
             if gone and (switch in gone or now < end - 5):
-                wrong.append(f"{gone[0].process.args[2]} ended early:\n{gone[0].errors}")
+                wrong.append(f"{gone[0].module} ended early:\n{gone[0].errors}")
                 break
             if now - told >= PROGRESS:
                 told = now
@@ -147,7 +150,7 @@ def soak(minutes: float, seed: int, folder: Path) -> list[str]:
                 break
             time.sleep(0.2)
         wrong += _ended(long) + _ended(guests)
-        wrong += [f"{p.process.args[2]} grew by {p.grown(start + SETTLED) >> 10} KiB" for p in (switch, *long)
+        wrong += [f"{p.module} grew by {p.grown(start + SETTLED) >> 10} KiB" for p in (switch, *long)
                   if p.grown(start + SETTLED) > GROWTH]  # fmt: skip
         switch.process.send_signal(signal.SIGINT)
         wrong += _ended([switch])
@@ -165,9 +168,9 @@ def _ended(programs: list[Program]) -> list[str]:
     wrong = []
     for program in programs:
         if status := program.finish():
-            wrong.append(f"{program.process.args[2]} ended with status {status}:\n{program.errors}")
+            wrong.append(f"{program.module} ended with status {status}:\n{program.errors}")
         elif (mbufs := program.said["summary"]["mbufs"])["in_use"] != mbufs["held"]:
-            wrong.append(f"{program.process.args[2]} lost mbufs: {mbufs}")
+            wrong.append(f"{program.module} lost mbufs: {mbufs}")
     return wrong
 
 

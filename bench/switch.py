@@ -6,19 +6,19 @@ every value of every replica is checked. Only the switch's side (ports, runtime,
 
 from __future__ import annotations
 
-import re
 import statistics
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 from cffi import FFI
 
-from bench.common import Measurement
+from bench.common import Measurement, declared
 from ina import paths
 from ina.compiler.build import compile_program
-from ina.control.controller import Controller
+from ina.control.controller import Controller, Job
 from ina.native import ffi, lib
 from ina.switch import Switch
 from ina.transport.config import HEADERS, WorkerConfig
@@ -28,7 +28,17 @@ WORKERS, SLOTS, BATCH, RUNS = 4, 64, 32, 5
 PACKETS = 100_000  # a run; they are numbered from 0, so each run has a switch of its own
 
 
-def compiled(folder: Path, name: str = "switch") -> tuple[FFI, object]:
+class Native(Protocol):
+    """bench/switch.c."""
+
+    def run(self, b: ffi.CData) -> int: ...
+
+    def exchange(self, b: ffi.CData) -> int: ...
+
+    def limit(self, b: ffi.CData, into: ffi.CData, rows: ffi.CData, out: ffi.CData) -> int: ...
+
+
+def compiled(folder: Path, name: str = "switch") -> tuple[FFI, Native]:
     """bench/switch.c, or another that includes it, as a shared object, and what it declares."""
     source, target = Path(__file__).with_name(f"{name}.c"), folder / f"bench_{name}.so"
     includes = [f"-I{path}" for path in paths.include_dirs()]
@@ -36,13 +46,13 @@ def compiled(folder: Path, name: str = "switch") -> tuple[FFI, object]:
     subprocess.run(["cc", *options, *includes, str(source), "-o", str(target)], check=True)
     bench = FFI()
     bench.cdef("struct ina_switch; struct ina_packet; struct ina_port;")
-    bench.cdef(re.search(r"struct bench \{.*?\n\};", Path(__file__).with_suffix(".c").read_text(), re.S)[0])
+    bench.cdef(declared("bench", Path(__file__).with_suffix(".c")))
     bench.cdef("int run(struct bench *b); int exchange(struct bench *b);"
                "uint64_t limit(const struct bench *b, const uint32_t *in, uint32_t *rows, uint32_t *out);")
     return bench, bench.dlopen(str(target))
 
 
-def header(controller: Controller, job, worker: int, values: int, port: int) -> bytes:
+def header(controller: Controller, job: Job, worker: int, values: int, port: int) -> bytes:
     """Attaches a worker at a port of the switch: Ethernet to exponents of its packets, slot and tsi 0."""
     address = controller.attach(job, worker, port).address
     sender = Worker(WorkerConfig(worker=worker, workers=WORKERS, job=job.number, life=job.life, slots=1,
@@ -51,7 +61,7 @@ def header(controller: Controller, job, worker: int, values: int, port: int) -> 
     return sender.frames_to_send(0)[0][:HEADERS]
 
 
-def one(values: int, bench: FFI, native) -> tuple[float, float]:
+def one(values: int, bench: FFI, native: Native) -> tuple[float, float]:
     """Packets per second into the switch (as many come out of it), and those of the loop by hand."""
     program = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": str(values), "SLOTS": str(SLOTS)})
     b = bench.new("struct bench *")

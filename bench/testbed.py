@@ -151,7 +151,9 @@ def _switched(network: Network, packets: str, size: int) -> tuple[float, float]:
     mac = next(host.mac for host in network.topology.hosts if host.name == "h2")
 
     def passed() -> int:
-        return network.counters()["links"]["h2"]["down_packets"]
+        links = network.counters()["links"]
+        assert isinstance(links, dict)
+        return links["h2"]["down_packets"]
 
     before, spent = passed(), _spent(network.switch_pid)
     sender = network.command("h1", [packets, "send", "h1-eth0", mac, str(size), str(SECONDS)])
