@@ -12,7 +12,13 @@ Environment, read when a group is created (settings.py): INA_PROTOCOL, INA_PORT,
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ina.backend.autoload import register
+
+if TYPE_CHECKING:
+    import torch
+    import torch.distributed as dist
 
 __all__ = ["Options", "all_reduce_own", "register", "reset_stats", "stats"]
 
@@ -25,7 +31,7 @@ def __getattr__(name: str) -> object:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def all_reduce_own(tensor, group=None, async_op: bool = False):
+def all_reduce_own(tensor: torch.Tensor, group: dist.ProcessGroup | None = None, async_op: bool = False) -> dist.Work | None:
     """Reduce all ranks' ``tensor`` (float32 or int32) in place by the reduction that is the own one of the protocol of ``group``
     (INA_OWN in host/protocol.h: a majority vote, say). ``group=None``: the default group. Returns None, or a
     torch.distributed.Work if ``async_op``.
@@ -40,7 +46,10 @@ def all_reduce_own(tensor, group=None, async_op: bool = False):
     if not isinstance(group, InaProcessGroup):
         raise ValueError(f"ina: a group of the back end 'ina' is expected, not a {type(group).__name__}")
     work = group.allreduce_own(tensor)
-    return work if async_op else work.wait() and None
+    if async_op:
+        return work
+    work.wait()
+    return None
 
 
 def stats() -> dict:

@@ -7,6 +7,11 @@ torch that cannot be extended must still import. It says on standard error why t
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
+    from torch.distributed.distributed_c10d import _DistributedBackendOptions
 
 
 def register() -> None:
@@ -20,7 +25,7 @@ def register() -> None:
         print(f"ina: cannot register the torch.distributed back end 'ina': {error!r}", file=sys.stderr)
 
 
-def create(options, backend_options):
+def create(options: _DistributedBackendOptions, backend_options: object) -> ProcessGroup:
     """Creator that torch calls for each new group, on its members only."""
     from ina.backend.process_group import create_process_group
 

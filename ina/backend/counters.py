@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from typing import Protocol
 from weakref import WeakSet
 
 from ina.backend.locks import Lock
@@ -15,6 +16,13 @@ PATIENCE = 60.0  # seconds for another thread that counts
 
 # Of struct ina_worker_stats, what adds up over jobs: not its times.
 WORKER = tuple(name for name, _ in ffi.typeof("struct ina_worker_stats").fields if not name.endswith("_ps"))
+
+
+class Reporting(Protocol):
+    """A job (job.py)."""
+
+    def worker_stats(self) -> dict[str, int]:
+        """The native worker's statistics that add up over jobs."""
 
 
 class Counters:
@@ -29,12 +37,12 @@ class Counters:
 
     def __init__(self) -> None:
         self._lock = Lock("the counters", lambda: PATIENCE)
-        self._jobs: WeakSet = WeakSet()
+        self._jobs: WeakSet[Reporting] = WeakSet()
         self.reset()
 
     def reset(self) -> None:
         with self._lock:
-            self._switch = Counter()
+            self._switch: Counter[str] = Counter()
             self._calls: dict[str, Counter[str]] = {}
             self._reasons: Counter[str] = Counter()
             self._worker: Counter[str] = Counter()
@@ -45,12 +53,12 @@ class Counters:
             for job in self._jobs:
                 self._base.update(job.worker_stats())
 
-    def job_opened(self, job) -> None:
+    def job_opened(self, job: Reporting) -> None:
         """``job.worker_stats()`` is asked for at each snapshot until ``job_closed``."""
         with self._lock:
             self._jobs.add(job)
 
-    def job_closed(self, job) -> None:
+    def job_closed(self, job: Reporting) -> None:
         with self._lock:
             if job in self._jobs:
                 self._jobs.discard(job)

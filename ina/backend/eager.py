@@ -22,7 +22,7 @@ def eager(function: Callable) -> Callable:
         return torch._disable_dynamo(function)
     skip = dynamo._FrameAction.SKIP
     dynamo.set_code_exec_strategy(function.__code__, dynamo._FrameExecStrategy(skip, skip))
-    function._torchdynamo_disable = True  # for calls that are met while tracing
+    function.__dict__["_torchdynamo_disable"] = True  # for calls that are met while tracing
     return function
 
 

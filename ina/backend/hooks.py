@@ -68,9 +68,8 @@ def per_bucket(choose: Callable[[dist.GradBucket], Choice], bucket: dist.GradBuc
     if not isinstance(choice, Choice):
         raise TypeError(f"bucket {bucket.index()}: the chooser gave {choice!r}, expected an ina.backend.hooks.Choice")
     ranks, gradients = dist.get_world_size(choice.group), bucket.buffer()
-    named = isinstance(choice.codec, str)
-    codec = _Rounded(CODECS[choice.codec]) if named else choice.codec
-    op = dist.ReduceOp.AVG if named else dist.ReduceOp.SUM
+    codec: Codec = _Rounded(CODECS[choice.codec]) if isinstance(choice.codec, str) else choice.codec
+    op = dist.ReduceOp.AVG if isinstance(choice.codec, str) else dist.ReduceOp.SUM
     work = dist.all_reduce(codec.encode(gradients, ranks), op=op, group=choice.group, async_op=True)
 
     def decode(future: torch.futures.Future) -> torch.Tensor:

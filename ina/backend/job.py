@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 
 from ina.backend import world
 from ina.backend.counters import COUNTERS, WORKER
@@ -45,7 +46,7 @@ class Job:
     """One per process group and rank. Methods may be called from any thread, except that ``close`` must come last."""
 
     def __init__(self, switch: str, switch_pid: int, name: str, rank: int, size: int, timeout: float,
-                 settings: Settings, token: str = "", store=None, access: str = ""):
+                 settings: Settings, token: str = "", store: dist.Store | None = None, access: str = ""):
         """``store``: the group's own, for the ranks to agree in when a switch fails. ``token`` and ``access``: as Client's."""
         self.name, self.rank, self.size, self.timeout = name, rank, size, timeout
         self.settings = settings
@@ -58,6 +59,7 @@ class Job:
         self._submit_lock = Lock(f"the endpoint of job {name!r}", lambda: self.timeout)
         self._endpoint: Endpoint | Movable | None = None
         self._store = store
+        self._closed = False
         self._keeper: Keeper | None = None
         self._tag = 0
         self._last_stats: dict[str, int] = {}
@@ -191,13 +193,14 @@ class Job:
                 raise RuntimeError(self.failure)
             number = self._tag
             try:
-                options = {"average": average, "tag": number << 32 | mark, "reduction": reduction}
-                if isinstance(self._endpoint, Movable):
-                    array = array_at(pointer, tensor.numel(), DTYPES[tensor.dtype])
-                    ticket = self._endpoint.submit(array, array, owner=tensor, **options)
+                tag, endpoint, dtype = number << 32 | mark, self._endpoint, DTYPES[tensor.dtype]
+                assert endpoint is not None  # admitted; a job that is closed has a failure
+                if isinstance(endpoint, Movable):
+                    array = array_at(pointer, tensor.numel(), dtype)
+                    ticket = endpoint.submit(array, array, owner=tensor, average=average, tag=tag, reduction=reduction)
                 else:
-                    ticket = self._endpoint.submit_at(pointer, pointer, tensor.numel(), DTYPES[tensor.dtype], tensor, stay=stay,
-                                                      **options)
+                    ticket = endpoint.submit_at(pointer, pointer, tensor.numel(), dtype, tensor, stay=stay, average=average,
+                                                tag=tag, reduction=reduction)
             except (JobError, OSError) as error:
                 raise RuntimeError(self._over(f"collective #{number} was not begun: {self._reason(error)}")) from error
             self._tag += 1
@@ -222,7 +225,7 @@ class Job:
     def _watch(self) -> None:
         """An operation takes long: has a worker left that it may be waiting for?"""
         with self.lock:
-            if self.client is None:  # a signal handler has destroyed the group
+            if self._closed:  # a signal handler has destroyed the group
                 return
             self.client.poll()
             gone = [w for w, since in self.client.left.items() if time.monotonic() - since > LEFT_GRACE]
@@ -280,7 +283,7 @@ class Job:
 
         Nobody may be in ``wait`` or ``submit`` any more.
         """
-        if self.client is None or os.getpid() != self._pid:  # a forked child owns nothing of this
+        if self._closed or os.getpid() != self._pid:  # a forked child owns nothing of this
             return
         with self._submit_lock:
             self._over("the process group has been destroyed")
@@ -297,4 +300,4 @@ class Job:
             if endpoint is not None:
                 endpoint.close()
             self.client.close()
-            self.client = None
+            self._closed = True

@@ -16,6 +16,8 @@ import time
 import warnings
 from typing import Protocol
 
+import torch.distributed as dist
+
 from ina.backend.locks import Lock
 from ina.control.client import Client, ControlError
 from ina.reasons import reason
@@ -53,7 +55,7 @@ class Member(Protocol):
 class Keeper:
     """``movable`` and ``store``: of a job that moves. ``comes_back``: to a new controller."""
 
-    def __init__(self, member: Member, movable: Movable | None, store, comes_back: bool):
+    def __init__(self, member: Member, movable: Movable | None, store: dist.Store | None, comes_back: bool):
         self._member, self._movable, self._store, self._comes_back = member, movable, store, comes_back
         self._moves = 0
         self._stop = threading.Event()
@@ -122,18 +124,24 @@ class Keeper:
 
     def _exchange(self, movable: Movable, place: str) -> tuple[int, int]:
         rank = self._member.rank
-        self._store.set(f"{place}/rank/{rank}", json.dumps(movable.halt()))
+        self._shared.set(f"{place}/rank/{rank}", json.dumps(movable.halt()))
         reports = [json.loads(self._get(f"{place}/rank/{other}", f"rank {other} to say what it has"))
                    for other in range(self._member.size)]  # fmt: skip
         for (tensor, part), data in movable.give(rank, reports).items():
-            self._store.set(f"{place}/part/{tensor}/{part}", data)
+            self._shared.set(f"{place}/part/{tensor}/{part}", data)  # type: ignore[arg-type]  # torch takes bytes, too
         given = {(tensor, part): self._get(f"{place}/part/{tensor}/{part}", f"part {part} of tensor {tensor}")
                  for tensor, part in movable.wanted(reports)}  # fmt: skip
         return movable.resume(self._member.reopen(), reports, given), len(given)
 
+    @property
+    def _shared(self) -> dist.Store:
+        """The store of a job that moves."""
+        assert self._store is not None
+        return self._store
+
     def _get(self, key: str, what: str) -> bytes:
         client, deadline = self._member.client, time.monotonic() + PATIENCE
-        while not self._store.check([key]):
+        while not self._shared.check([key]):
             if time.monotonic() > deadline:
                 raise MoveFailed(f"waited {PATIENCE:g} s for {what}")
             with self._member.lock:
@@ -142,4 +150,4 @@ class Keeper:
             if len(client.moved) > self._moves:
                 raise Superseded
             time.sleep(PAUSE)
-        return self._store.get(key)
+        return self._shared.get(key)

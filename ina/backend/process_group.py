@@ -18,6 +18,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar, cast
 from weakref import WeakSet
 
 import torch
@@ -37,13 +38,21 @@ from ina.backend.work import GlooWork, LazyWork, SwitchWork
 from ina.native import lib
 from ina.transport import protocols
 
+if TYPE_CHECKING:
+    from ina.backend.job import Job
+
+Tensors = torch.Tensor | Sequence[torch.Tensor]
+ListsOfTensors = Sequence[torch.Tensor] | Sequence[Sequence[torch.Tensor]]
+Given = TypeVar("Given")
+Reducing = c10d.AllreduceOptions | c10d.ReduceOptions | c10d.ReduceScatterOptions
 GLOO = dist.ProcessGroup.BackendType.GLOO
 SUMS = (dist.ReduceOp.SUM, dist.ReduceOp.AVG, dist.ReduceOp.PREMUL_SUM)
 EXTREMA = (dist.ReduceOp.MAX, dist.ReduceOp.MIN)
+MESSAGES = ("send", "recv", "recv_anysource")
 _open_groups: WeakSet[InaProcessGroup] = WeakSet()
 
 
-def create_process_group(options, backend_options) -> InaProcessGroup:
+def create_process_group(options: c10d._DistributedBackendOptions, backend_options: object) -> InaProcessGroup:
     """torch's creator (extended API): called on every member of a new group, with its store, rank, size and time-out.
 
     Raises RuntimeError on every rank if the ranks are not on one machine, ValueError for a bad option, variable or key.
@@ -54,11 +63,27 @@ def create_process_group(options, backend_options) -> InaProcessGroup:
                            backend_options)
 
 
+def _alone(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
+    """A collective that no signal handler may begin in the middle of another one."""
+
+    @functools.wraps(method)
+    def collective(self: InaProcessGroup, *args: object, **kwargs: object) -> dist.Work:
+        with self._traffic.inside(method.__name__):
+            return method(self, *args, **kwargs)
+
+    return collective
+
+
+def _collective(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
+    """A collective of tensors anywhere, one at a time, in any of the forms in which torch calls it."""
+    return _alone(staged(method))
+
+
 class InaProcessGroup(dist.ProcessGroup):
-    def __init__(self, store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
-        super().__init__(rank, size)
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta, name: str, options: Options | None = None):
+        super().__init__(rank, size)  # type: ignore[call-arg]  # torch has it, its stubs do not
         self._timeout = timeout
-        self._job = None
+        self._job: Job | None = None
         self._switch = ""
         self._refused = ""
         self._closed = False
@@ -85,7 +110,7 @@ class InaProcessGroup(dist.ProcessGroup):
             self._open_job(dist.PrefixStore("switch", store), f"{name}/{generation}", options)
         _open_groups.add(self)
 
-    def _open_job(self, store, name: str, options: Options | None) -> None:
+    def _open_job(self, store: dist.Store, name: str, options: Options | None) -> None:
         from ina.backend.job import Job
 
         settings = Settings.read(options)
@@ -105,14 +130,17 @@ class InaProcessGroup(dist.ProcessGroup):
 
     # ---- through the switch: collectives as sums (sums.py)
 
-    def allreduce(self, tensors, opts=None, timeout=None, *, op=None):
+    @_collective
+    def allreduce(self, tensors: Tensors, opts: object = None, timeout: timedelta | None = None, *,
+                  op: object = None) -> dist.Work:
         tensors = _listed(tensors)
         return self._allreduce("allreduce", tensors, _options(c10d.AllreduceOptions(), opts, timeout, reduceOp=op))
 
-    def allreduce_coalesced(self, tensors, opts=None):
+    @_collective
+    def allreduce_coalesced(self, tensors: Sequence[torch.Tensor], opts: object = None) -> dist.Work:
         return self._allreduce("allreduce_coalesced", list(tensors), _options(c10d.AllreduceCoalescedOptions(), opts, None))
 
-    def _allreduce(self, collective: str, tensors: list[torch.Tensor], opts):
+    def _allreduce(self, collective: str, tensors: list[torch.Tensor], opts: c10d.AllreduceOptions) -> dist.Work:
         if collective == "allreduce" and len(tensors) != 1:
             return self._delegate(collective, (tensors, opts), "several tensors in one all-reduce")
         reason = self._why_not_reduce(tensors, opts.reduceOp)
@@ -120,7 +148,8 @@ class InaProcessGroup(dist.ProcessGroup):
             return self._delegate(collective, (tensors, opts), reason)
         return self._reduce(collective, tensors, tensors, opts)
 
-    def allreduce_own(self, tensor: torch.Tensor):
+    @_collective
+    def allreduce_own(self, tensor: torch.Tensor) -> dist.Work:
         """Reduce by the protocol's own reduction: see ina.backend.all_reduce_own."""
         if tensor.dtype not in (torch.float32, torch.int32):
             raise ValueError(f"ina: a protocol's own reduction is of float32 or int32, not {_dtypes([tensor])}")
@@ -128,77 +157,93 @@ class InaProcessGroup(dist.ProcessGroup):
             raise ValueError(f"ina: no reduction of its own in group {self.group_name!r}: {reason}")
         return self._through_switch("allreduce_own", [tensor], lambda: [sums.own(tensor)], None, f"of {_dtypes([tensor])}")
 
-    def reduce(self, tensors, opts=None, timeout=None, *, root=None, op=None):
+    @_collective
+    def reduce(self, tensors: Tensors, opts: object = None, timeout: timedelta | None = None, *, root: int | None = None,
+               op: object = None) -> dist.Work:
         tensors = _listed(tensors)
-        opts = _options(c10d.ReduceOptions(), opts if root is None else None, timeout, rootRank=root, reduceOp=op)
-        reason = self._why_not_reduce(tensors, opts.reduceOp) or ("" if len(tensors) == 1 else "several tensors in one reduce")
+        options = _options(c10d.ReduceOptions(), opts if root is None else None, timeout, rootRank=root, reduceOp=op)
+        single = "" if len(tensors) == 1 else "several tensors in one reduce"
+        reason = self._why_not_reduce(tensors, options.reduceOp) or single
         if reason:
-            return self._delegate("reduce", (tensors, opts), reason)
-        return self._reduce("reduce", tensors, tensors if opts.rootRank == self.rank() else [None], opts, root=opts.rootRank)
+            return self._delegate("reduce", (tensors, options), reason)
+        here = tensors if options.rootRank == self.rank() else [None]
+        return self._reduce("reduce", tensors, here, options, root=options.rootRank)
 
-    def reduce_scatter(self, outputs, inputs, opts=None, timeout=None, *, op=None):
-        outputs = _listed(outputs)
-        inputs = [list(inputs)] if isinstance(inputs[0], torch.Tensor) else [list(each) for each in inputs]
-        opts = _options(c10d.ReduceScatterOptions(), opts, timeout, reduceOp=op)
-        given = [tensor for each in inputs for tensor in each]
-        reason = self._why_not_reduce([*outputs, *given], opts.reduceOp)
-        if not reason and (any(len(each) != self.size() for each in inputs) or len(inputs) != len(outputs)):
+    @_collective
+    def reduce_scatter(self, outputs: Tensors, inputs: ListsOfTensors, opts: object = None, timeout: timedelta | None = None, *,
+                       op: object = None) -> dist.Work:
+        outputs, lists = _listed(outputs), _lists(inputs)
+        options = _options(c10d.ReduceScatterOptions(), opts, timeout, reduceOp=op)
+        given = [tensor for each in lists for tensor in each]
+        reason = self._why_not_reduce([*outputs, *given], options.reduceOp)
+        if not reason and (any(len(each) != self.size() for each in lists) or len(lists) != len(outputs)):
             reason = "wrong number of tensors"  # Gloo says so better
         if not reason and len({tensor.dtype for tensor in [*outputs, *given]}) > 1:
             reason = "tensors of several types"
         if reason:
-            return self._delegate("reduce_scatter", (outputs, inputs, opts), reason)
-        joined = [torch.cat([tensor.detach().reshape(-1) for tensor in each]) for each in inputs]
-        starts = [sum(tensor.numel() for tensor in each[: self.rank()]) for each in inputs]
-        return self._reduce("reduce_scatter", joined, outputs, opts, starts)
+            return self._delegate("reduce_scatter", (outputs, lists, options), reason)
+        joined = [torch.cat([tensor.detach().reshape(-1) for tensor in each]) for each in lists]
+        starts = [sum(tensor.numel() for tensor in each[: self.rank()]) for each in lists]
+        return self._reduce("reduce_scatter", joined, outputs, options, starts)
 
-    def _reduce_scatter_base(self, output, input, opts=None):
+    @_collective
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: object = None) -> dist.Work:
         return self._reduce_scatter_flat("_reduce_scatter_base", [output], [input], opts)
 
-    def reduce_scatter_single(self, output, input, opts=None):
+    @_collective
+    def reduce_scatter_single(self, output: torch.Tensor, input: torch.Tensor, opts: object = None) -> dist.Work:
         return self._reduce_scatter_flat("_reduce_scatter_base", [output], [input], opts)
 
-    def reduce_scatter_tensor_coalesced(self, outputs, inputs, opts=None):
+    @_collective
+    def reduce_scatter_tensor_coalesced(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor],
+                                        opts: object = None) -> dist.Work:
         return self._reduce_scatter_flat("reduce_scatter_tensor_coalesced", list(outputs), list(inputs), opts)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
-    def _reduce_scatter_flat(self, collective: str, outputs, inputs, opts):
-        opts = _options(c10d.ReduceScatterOptions(), opts, None)
-        reason = self._why_not_reduce([*outputs, *inputs], opts.reduceOp)
+    def _reduce_scatter_flat(self, collective: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor],
+                             opts: object) -> dist.Work:
+        options = _options(c10d.ReduceScatterOptions(), opts, None)
+        reason = self._why_not_reduce([*outputs, *inputs], options.reduceOp)
         if not reason and not self._fit(inputs, outputs):
             reason = "sizes or types that do not fit"  # Gloo says so better
         if reason:
             single = collective == "_reduce_scatter_base"
-            return self._delegate(collective, (outputs[0], inputs[0], opts) if single else (outputs, inputs, opts), reason)
-        return self._reduce(collective, inputs, outputs, opts, [self.rank() * output.numel() for output in outputs])
+            return self._delegate(collective, (outputs[0], inputs[0], options) if single else (outputs, inputs, options), reason)
+        return self._reduce(collective, inputs, outputs, options, [self.rank() * output.numel() for output in outputs])
 
-    def broadcast(self, tensors, opts=None, timeout=None, *, root=None):
+    @_collective
+    def broadcast(self, tensors: Tensors, opts: object = None, timeout: timedelta | None = None, *,
+                  root: int | None = None) -> dist.Work:
         tensors = _listed(tensors)
-        opts = _options(c10d.BroadcastOptions(), opts if root is None else None, timeout, rootRank=root)
+        options = _options(c10d.BroadcastOptions(), opts if root is None else None, timeout, rootRank=root)
         reason = self._why_not(tensors) or ("" if len(tensors) == 1 else "several tensors in one broadcast")
         if reason:
-            return self._delegate("broadcast", (tensors, opts), reason)
+            return self._delegate("broadcast", (tensors, options), reason)
         own = [(tensors[0], 0)]
         total = sums.words(tensors[0])
 
         def encode() -> list[sums.Sum]:
-            return [sums.placement(own if opts.rootRank == self.rank() else [], own, total)] if total else []
+            return [sums.placement(own if options.rootRank == self.rank() else [], own, total)] if total else []
 
-        return self._through_switch("broadcast", tensors, encode, opts, f"of {_dtypes(tensors)} from {opts.rootRank}")
+        return self._through_switch("broadcast", tensors, encode, options, f"of {_dtypes(tensors)} from {options.rootRank}")
 
-    def allgather(self, outputs, inputs, opts=None, timeout=None):
-        inputs = _listed(inputs)
-        outputs = [list(outputs)] if isinstance(outputs[0], torch.Tensor) else [list(each) for each in outputs]
-        return self._allgather("allgather", outputs, inputs, opts, timeout, (outputs, inputs))
+    @_collective
+    def allgather(self, outputs: ListsOfTensors, inputs: Tensors, opts: object = None,
+                  timeout: timedelta | None = None) -> dist.Work:
+        lists, inputs = _lists(outputs), _listed(inputs)
+        return self._allgather("allgather", lists, inputs, opts, timeout, (lists, inputs))
 
-    def allgather_coalesced(self, output_lists, inputs, opts=None):
+    @_collective
+    def allgather_coalesced(self, output_lists: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor],
+                            opts: object = None) -> dist.Work:
         by_input = [[of_rank[i] for of_rank in output_lists] for i in range(len(inputs))]
         return self._allgather("allgather_coalesced", by_input, list(inputs), opts, None, (output_lists, inputs))
 
-    def _allgather(self, collective: str, outputs, inputs, opts, timeout, args):
+    def _allgather(self, collective: str, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: object,
+                   timeout: timedelta | None, args: tuple[object, ...]) -> dist.Work:
         """``outputs``: for each input a tensor for each rank."""
-        opts = _options(c10d.AllgatherOptions(), opts, timeout)
+        options = _options(c10d.AllgatherOptions(), opts, timeout)
         received = [tensor for each in outputs for tensor in each]
         reason = self._why_not([*inputs, *received])
         if not reason and (len(outputs) != len(inputs) or any(len(each) != self.size() for each in outputs)):
@@ -207,7 +252,7 @@ class InaProcessGroup(dist.ProcessGroup):
                               for each, mine in zip(outputs, inputs, strict=True)):  # fmt: skip
             reason = "sizes or types that do not fit"
         if reason:
-            return self._delegate(collective, (*args, opts), reason)
+            return self._delegate(collective, (*args, options), reason)
 
         def encode() -> list[sums.Sum]:
             parts = []
@@ -218,26 +263,30 @@ class InaProcessGroup(dist.ProcessGroup):
                     parts.append(sums.placement([(mine, starts[self.rank()])], results, starts[-1]))
             return parts
 
-        return self._through_switch(collective, received, encode, opts, f"of {_dtypes(inputs)}")
+        return self._through_switch(collective, received, encode, options, f"of {_dtypes(inputs)}")
 
-    def _allgather_base(self, output, input, opts=None):
+    @_collective
+    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: object = None) -> dist.Work:
         return self._allgather_flat("_allgather_base", [output], [input], opts)
 
     all_gather_single = _allgather_base
 
-    def allgather_into_tensor_coalesced(self, outputs, inputs, opts=None):
+    @_collective
+    def allgather_into_tensor_coalesced(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor],
+                                        opts: object = None) -> dist.Work:
         return self._allgather_flat("allgather_into_tensor_coalesced", list(outputs), list(inputs), opts)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
-    def _allgather_flat(self, collective: str, outputs, inputs, opts):
-        opts = _options(c10d.AllgatherOptions(), opts, None)
+    def _allgather_flat(self, collective: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor],
+                        opts: object) -> dist.Work:
+        options = _options(c10d.AllgatherOptions(), opts, None)
         reason = self._why_not([*outputs, *inputs])
         if not reason and not self._fit(outputs, inputs):
             reason = "sizes or types that do not fit"  # Gloo says so better
         if reason:
             single = collective == "_allgather_base"
-            return self._delegate(collective, (outputs[0], inputs[0], opts) if single else (outputs, inputs, opts), reason)
+            return self._delegate(collective, (outputs[0], inputs[0], options) if single else (outputs, inputs, options), reason)
 
         def encode() -> list[sums.Sum]:
             parts = []
@@ -251,25 +300,27 @@ class InaProcessGroup(dist.ProcessGroup):
                     parts.append(sums.placement([(mine, one * self.rank())], results, one * self.size()))
             return parts
 
-        return self._through_switch(collective, outputs, encode, opts, f"of {_dtypes(inputs)}")
+        return self._through_switch(collective, outputs, encode, options, f"of {_dtypes(inputs)}")
 
-    def _fit(self, whole, parts) -> bool:
+    def _fit(self, whole: list[torch.Tensor], parts: list[torch.Tensor]) -> bool:
         """Whether each of the tensors ``whole`` is one of ``parts`` for every rank."""
         return len(whole) == len(parts) and all(
             w.numel() == p.numel() * self.size() and w.dtype == p.dtype for w, p in zip(whole, parts, strict=True))
 
-    def barrier(self, opts=None, timeout=None):
-        opts = _options(c10d.BarrierOptions(), opts, timeout)
+    @_collective
+    def barrier(self, opts: object = None, timeout: timedelta | None = None) -> dist.Work:
+        options = _options(c10d.BarrierOptions(), opts, timeout)
         reason = self._why_not([])
         if reason:
-            return self._delegate("barrier", (opts,), reason)
-        return self._through_switch("barrier", [], lambda: [sums.Sum.of(torch.ones(1, dtype=torch.int32))], opts, "")
+            return self._delegate("barrier", (options,), reason)
+        return self._through_switch("barrier", [], lambda: [sums.Sum.of(torch.ones(1, dtype=torch.int32))], options, "")
 
-    def _reduce(self, collective: str, sources, results, opts, starts=None, root: int | None = None):
+    def _reduce(self, collective: str, sources: list[torch.Tensor], results: Sequence[torch.Tensor | None], opts: Reducing,
+                starts: list[int] | None = None, root: int | None = None) -> dist.Work:
         average = opts.reduceOp == dist.ReduceOp.AVG
         largest = opts.reduceOp == dist.ReduceOp.MAX
         extremum = largest or opts.reduceOp == dist.ReduceOp.MIN
-        factor = opts.reduceOp.__getstate__()[1] if opts.reduceOp == dist.ReduceOp.PREMUL_SUM else None
+        factor = _state(opts.reduceOp)[1] if opts.reduceOp == dist.ReduceOp.PREMUL_SUM else None
 
         def encode() -> list[sums.Sum]:
             tasks = zip(sources, results, starts or [0] * len(sources), strict=True)
@@ -284,12 +335,12 @@ class InaProcessGroup(dist.ProcessGroup):
         agreed += "" if root is None else f" to {root}"
         return self._through_switch(collective, outputs, encode, opts, agreed)
 
-    def _through_switch(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]], opts,
-                        agreed: str):
+    def _through_switch(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]],
+                        opts: object, agreed: str) -> dist.Work:
         """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
         with torch.no_grad(), span(f"ina:{collective} encode"):
             parts = encode()
-        work = SwitchWork(self._traffic, self._job, collective, outputs, parts, agreed)
+        work = SwitchWork(self._traffic, self._joined(), collective, outputs, parts, agreed)
         COUNTERS.through_switch(collective, work.parts)
         while self._in_flight and self._in_flight[0].is_completed():
             self._in_flight.popleft()
@@ -297,7 +348,7 @@ class InaProcessGroup(dist.ProcessGroup):
         self._in_flight.append(work)
         return work
 
-    def _why_not_reduce(self, tensors: list[torch.Tensor], op) -> str:
+    def _why_not_reduce(self, tensors: list[torch.Tensor], op: dist.ReduceOp) -> str:
         extremum = any(op == each for each in EXTREMA)  # in this order: a ReduceOp knows its kinds, not they it
         if not extremum and not any(op == each for each in SUMS):
             return f"operation {_name(op)}"
@@ -314,15 +365,26 @@ class InaProcessGroup(dist.ProcessGroup):
 
         Raises RuntimeError when that is over."""
         if self._closed:
-            raise RuntimeError(f"ina: group {self.group_name!r} has been destroyed; there are no collectives in it")
+            raise self._destroyed()
         if reason := self._why_not_here(tensors):
             return reason
-        if not self._refused and self._job is not None and (refusal := self._job.admit()):
+        if self._refused:
+            return self._refused
+        job = self._joined()
+        if refusal := job.admit():
             self._refused = "refused by the switch"
             warnings.warn(f"ina: collectives of group {self.group_name!r} go through Gloo: {refusal}", stacklevel=4)
-        if not self._refused and reduction not in self._job.reductions:
-            return f"its protocol has no {protocols.REDUCTIONS[reduction]}"
-        return self._refused
+            return self._refused
+        return "" if reduction in job.reductions else f"its protocol has no {protocols.REDUCTIONS[reduction]}"
+
+    def _joined(self) -> Job:
+        """The job of a group that is not refused. RuntimeError: the group has been destroyed."""
+        if self._job is None:
+            raise self._destroyed()
+        return self._job
+
+    def _destroyed(self) -> RuntimeError:
+        return RuntimeError(f"ina: group {self.group_name!r} has been destroyed; there are no collectives in it")
 
     def _why_not_here(self, tensors: list[torch.Tensor]) -> str:
         """The same of the tensors alone, whatever the switch and the protocol have."""
@@ -333,8 +395,8 @@ class InaProcessGroup(dist.ProcessGroup):
 
     # ---- everything else
 
-    def _average_through_gloo(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]], opts,
-                              reason: str):
+    def _average_through_gloo(self, collective: str, outputs: list[torch.Tensor], encode: Callable[[], list[sums.Sum]],
+                              opts: Reducing, reason: str) -> dist.Work:
         """What the switch would have added up is added up by Gloo, as int64: the same average to the bit."""
         with torch.no_grad():
             parts = encode()
@@ -345,15 +407,16 @@ class InaProcessGroup(dist.ProcessGroup):
         work = self._inner.allreduce([whole], _options(c10d.AllreduceOptions(), None, opts.timeout))
         return self._gloo(collective, work, [], outputs, reason, parts)
 
-    def _delegate(self, collective: str, args: tuple, reason: str, kwargs: dict | None = None):
+    def _delegate(self, collective: str, args: tuple[object, ...], reason: str,
+                  kwargs: dict[str, object] | None = None) -> dist.Work:
         """To Gloo, with contiguous tensors: it sums strided ones wrongly. The first argument is what it writes to."""
         COUNTERS.delegated(collective, reason)
         copies: list[tuple[torch.Tensor, torch.Tensor]] = []
         args = tuple(_contiguous(arg, copies if i == 0 and collective != "send" else []) for i, arg in enumerate(args))
         return self._gloo(collective, getattr(self._inner, collective)(*args, **(kwargs or {})), copies, _flat(args[:1]), reason)
 
-    def _gloo(self, collective: str, work, copies: list, outputs: list[torch.Tensor], reason: str,
-              parts: Sequence[sums.Sum] = ()):
+    def _gloo(self, collective: str, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
+              outputs: list[torch.Tensor], reason: str, parts: Sequence[sums.Sum] = ()) -> dist.Work:
         """``work``, or where it has to be looked after: one with ``copies`` to be copied back, ``parts`` to be decoded, or whose
         other ranks may be in a collective through the switch."""
         agreed = f"{collective} ({reason})" if self._job is not None and not self._refused and collective not in MESSAGES else ""
@@ -362,30 +425,31 @@ class InaProcessGroup(dist.ProcessGroup):
         outputs = [tensor for tensor, _ in copies] or outputs
         return GlooWork(self._traffic, work, copies, outputs, collective, agreed, self._job, parts)
 
-    def alltoall(self, outputs, inputs, opts=None):
+    @_collective
+    def alltoall(self, outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor], opts: object = None) -> dist.Work:
         """Pieces may differ in size, which Gloo knows of one tensor only."""
-        opts = _options(c10d.AllToAllOptions(), opts, None)
+        options = _options(c10d.AllToAllOptions(), opts, None)
         outputs, inputs = list(outputs), list(inputs)
         if len({piece.numel() for piece in (*outputs, *inputs)}) == 1 or len({piece.dtype for piece in (*outputs, *inputs)}) > 1:
-            return self._delegate("alltoall", (outputs, inputs, opts), "not a sum")
+            return self._delegate("alltoall", (outputs, inputs, options), "not a sum")
         COUNTERS.delegated("alltoall", "not a sum")
         sizes = [piece.numel() for piece in outputs]
         received = torch.empty(sum(sizes), dtype=outputs[0].dtype)
         sent = torch.cat([piece.detach().reshape(-1) for piece in inputs])
-        work = self._inner.alltoall_base(received, sent, sizes, [piece.numel() for piece in inputs], opts)
+        work = self._inner.alltoall_base(received, sent, sizes, [piece.numel() for piece in inputs], options)
         copies = [(out, part.view(out.shape)) for out, part in zip(outputs, received.split(sizes), strict=True)]
         return self._gloo("alltoall", work, copies, outputs, "not a sum")
 
-    def monitored_barrier(self, *args, **kwargs):
-        return self._inner.monitored_barrier(*args, **kwargs)
+    def monitored_barrier(self, *args: object, **kwargs: object) -> None:
+        return self._inner.monitored_barrier(*args, **kwargs)  # type: ignore[attr-defined]  # torch has it, its stubs do not
 
-    def _set_sequence_number_for_group(self):
+    def _set_sequence_number_for_group(self) -> None:
         self._inner._set_sequence_number_for_group()
 
-    def _get_sequence_number_for_group(self):
-        return self._inner._get_sequence_number_for_group()
+    def _get_sequence_number_for_group(self) -> int:
+        return self._inner._get_sequence_number_for_group()  # type: ignore[attr-defined]  # the same
 
-    def set_timeout(self, timeout: timedelta):
+    def set_timeout(self, timeout: timedelta) -> None:
         """For Gloo's collectives, and for the switch if it has not been used yet."""
         self._timeout = timeout
         self._inner.set_timeout(timeout)
@@ -400,17 +464,17 @@ class InaProcessGroup(dist.ProcessGroup):
 
     # ---- ends
 
-    def abort(self):
+    def abort(self) -> None:
         if self._job is not None:
             self._job.abort()
         self._inner.abort()
         self._close(in_peace=False)
 
-    def shutdown(self):
+    def shutdown(self) -> None:
         self._close(in_peace=True)
         self._inner.shutdown()
 
-    def _close(self, in_peace: bool, wait: float = 2.0):
+    def _close(self, in_peace: bool, wait: float = 2.0) -> None:
         """Leave the job; what is still in flight fails. In peace, the other ranks may finish what they have."""
         _open_groups.discard(self)
         job, self._job = self._job, None
@@ -429,8 +493,8 @@ class InaProcessGroup(dist.ProcessGroup):
         world.release(self._switch, wait)
 
 
-def _delegating(collective: str):
-    def method(self, *args, **kwargs):
+def _delegating(collective: str) -> Callable[..., dist.Work]:
+    def method(self: InaProcessGroup, *args: object, **kwargs: object) -> dist.Work:
         return self._delegate(collective, args, "not a sum", kwargs)
 
     method.__name__ = collective
@@ -440,54 +504,37 @@ def _delegating(collective: str):
 # The other collectives of torch 2.7 to 2.15, under old and new names.
 DELEGATED = ("gather", "gather_single", "gather_into_tensor", "scatter", "send", "recv", "recv_anysource", "alltoall_base",
              "all_to_all_single")  # fmt: skip
-for _collective in DELEGATED:
-    if hasattr(dist.ProcessGroup, _collective):
-        setattr(InaProcessGroup, _collective, _delegating(_collective))
-MESSAGES = ("send", "recv", "recv_anysource")
-
-
-def _alone(method):
-    """A collective that no signal handler may begin in the middle of another one."""
-
-    @functools.wraps(method)
-    def collective(self, *args, **kwargs):
-        with self._traffic.inside(method.__name__):
-            return method(self, *args, **kwargs)
-
-    return collective
-
-
-for _collective in (*DELEGATED, "allreduce", "allreduce_coalesced", "reduce", "reduce_scatter", "_reduce_scatter_base",
-                    "reduce_scatter_single", "reduce_scatter_tensor_coalesced", "reduce_scatter_single_coalesced", "broadcast",
-                    "allgather", "allgather_coalesced", "_allgather_base", "all_gather_single", "alltoall",
-                    "allgather_into_tensor_coalesced", "all_gather_single_coalesced", "barrier", "allreduce_own"):  # fmt: skip
-    if hasattr(InaProcessGroup, _collective):
-        _method = staged(getattr(InaProcessGroup, _collective))
-        setattr(InaProcessGroup, _collective, _method if _collective in MESSAGES else _alone(_method))
+for _delegated in DELEGATED:
+    if hasattr(dist.ProcessGroup, _delegated):
+        setattr(InaProcessGroup, _delegated, (staged if _delegated in MESSAGES else _collective)(_delegating(_delegated)))
 all_eager(InaProcessGroup)
 
 
-def _flat(tensors) -> list[torch.Tensor]:
+def _flat(tensors: object) -> list[torch.Tensor]:
     if isinstance(tensors, (list, tuple)):
         return [tensor for each in tensors for tensor in _flat(each)]
     return [tensors] if isinstance(tensors, torch.Tensor) else []
 
 
-def _listed(tensors) -> list[torch.Tensor]:
+def _listed(tensors: Tensors) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def _options(options, given, timeout, **values):
+def _lists(tensors: ListsOfTensors) -> list[list[torch.Tensor]]:
+    """One list or several as several."""
+    alone = [each for each in tensors if isinstance(each, torch.Tensor)]
+    return [alone] if alone else [list(each) for each in tensors if not isinstance(each, torch.Tensor)]
+
+
+def _options(options: Given, given: object, timeout: timedelta | None, **values: object) -> Given:
     """The overloads of a collective as options: options, or single values (in place of options: an operation or a root)."""
     if isinstance(given, type(options)):
         return given
     if given is not None:
         values["rootRank" if isinstance(options, c10d.BroadcastOptions) or isinstance(given, int) else "reduceOp"] = given
-    for key, value in values.items():
+    for key, value in {**values, "timeout": timeout}.items():
         if value is not None:
             setattr(options, key, value)
-    if timeout is not None:
-        options.timeout = timeout
     return options
 
 
@@ -495,12 +542,17 @@ def _dtypes(tensors: list[torch.Tensor]) -> str:
     return ",".join(str(tensor.dtype).removeprefix("torch.") for tensor in tensors)
 
 
-def _name(op) -> str:
-    kind = op.__getstate__()[0] if isinstance(op, dist.ReduceOp) else op
+def _state(op: dist.ReduceOp) -> tuple[object, float | torch.Tensor | None]:
+    """Its kind, and the factor of PREMUL_SUM."""
+    return cast(tuple[object, float | torch.Tensor | None], op.__getstate__())
+
+
+def _name(op: object) -> str:
+    kind = _state(op)[0] if isinstance(op, dist.ReduceOp) else op
     return str(kind).rsplit(".", 1)[-1].split(":")[0].strip("<>")
 
 
-def _contiguous(argument, copies: list[tuple[torch.Tensor, torch.Tensor]]):
+def _contiguous(argument: object, copies: list[tuple[torch.Tensor, torch.Tensor]]) -> object:
     """``argument`` with its strided tensors contiguous; ``copies`` gets (original, copy) of those that were not."""
     if isinstance(argument, torch.Tensor):
         if argument.layout != torch.strided or argument.is_contiguous():

@@ -12,6 +12,8 @@ import threading
 import time
 from dataclasses import dataclass
 
+import torch.distributed as dist
+
 PATIENCE = 1.0  # seconds in a collective before a rank says so, and between two looks at what the others say
 TELLING = 2.0  # seconds for the others to see it, too, before the first rank ends the job
 MOST = 64  # collectives, the oldest, that a rank tells of
@@ -30,9 +32,9 @@ class Call:
 class RollCall:
     """The roll call of one rank of one group. Methods may be called from any thread."""
 
-    def __init__(self, store, rank: int, size: int):
+    def __init__(self, store: dist.Store, rank: int, size: int):
         self._store, self._rank, self._size = store, rank, size
-        self._own = None  # a connection that no other thread's blocking call keeps from us
+        self._own: dist.Store | None = None
         self._next = 0
         self._open: dict[int, Call] = {}
         self._looked = 0.0
@@ -83,15 +85,20 @@ class RollCall:
         mine = {call.number: [call.way, call.agreed] for call in oldest}
         said = {self._rank: mine}
         try:
-            if self._own is None:
-                self._own = self._store.clone()
-            self._own.set(f"rank/{self._rank}", json.dumps(mine))
+            own = self._connection()
+            own.set(f"rank/{self._rank}", json.dumps(mine))
             for rank in range(self._size):
-                if rank != self._rank and self._own.check([f"rank/{rank}"]):
-                    said[rank] = {int(n): call for n, call in json.loads(self._own.get(f"rank/{rank}")).items()}
+                if rank != self._rank and own.check([f"rank/{rank}"]):
+                    said[rank] = {int(n): call for n, call in json.loads(own.get(f"rank/{rank}")).items()}
         except RuntimeError:  # the store is gone, and its rank with it: that is found otherwise
             pass
         return said
+
+    def _connection(self) -> dist.Store:
+        """A connection that no other thread's blocking call keeps from us."""
+        if self._own is None:
+            self._own = self._store.clone()  # type: ignore[attr-defined]  # torch has it, its stubs do not
+        return self._own
 
     def _compare(self, said: dict[int, dict[int, list[str]]]) -> tuple[int, dict[int, list[str]]]:
         """The first collective on which ranks disagree, and what each is in; (0, {}): there is none."""
@@ -104,8 +111,9 @@ class RollCall:
     def _wait_for(self, place: str, ranks: dict[int, list[str]]) -> None:
         deadline = time.monotonic() + TELLING
         try:
-            self._own.set(f"{place}/{self._rank}", "")
-            while not self._own.check([f"{place}/{rank}" for rank in ranks]) and time.monotonic() < deadline:
+            own = self._connection()
+            own.set(f"{place}/{self._rank}", "")
+            while not own.check([f"{place}/{rank}" for rank in ranks]) and time.monotonic() < deadline:
                 time.sleep(0.02)
         except RuntimeError:
             pass

@@ -169,14 +169,17 @@ class Settings:
 
 def parse_faults(text: str) -> Faults:
     """``loss=0.01,seed=1`` to Faults; delays default to a few round trips. Raises ValueError naming the key."""
-    found: dict[str, float | int] = {"duplicate_delay": 2e-3, "reorder_delay": 1e-3}
+    found, seed = {"duplicate_delay": 2e-3, "reorder_delay": 1e-3}, Faults.seed
     for item in text.split(","):
         key, equals, value = item.partition("=")
         if key not in FAULT_KEYS or not equals:
             raise ValueError(f"{item!r}: expected key=value with one of the keys {', '.join(FAULT_KEYS)}")
         try:
-            found[FAULT_KEYS[key]] = int(value) if key == "seed" else float(value)
+            if key == "seed":
+                seed = int(value)
+            else:
+                found[FAULT_KEYS[key]] = float(value)
         except ValueError:
             raise ValueError(f"{item!r}: {value!r} is not a number") from None
-    return Faults(**found)
+    return Faults(**found, seed=seed)
 

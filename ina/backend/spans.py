@@ -18,7 +18,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
@@ -78,7 +78,7 @@ class Trace:
         self._add(ph="b", name=name, cat="flight", id=number, ts=began / 1000, args=facts)
         self._add(ph="e", name=name, cat="flight", id=number, ts=ended / 1000)
 
-    def counters(self, name: str, values: dict[str, float], process: str = "") -> None:
+    def counters(self, name: str, values: Mapping[str, float], process: str = "") -> None:
         pid = {"pid": process} if process else {}
         self._add(ph="C", name=name, ts=time.monotonic_ns() / 1000, args=values, **pid)
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
+import torch.distributed as dist
 
+from ina.backend.traffic import Traffic
 from ina.backend.work import GlooWork
 
 # What their first argument holds matters; that of all others is only written to.
@@ -18,16 +21,22 @@ READ_FIRST = {"allreduce", "allreduce_coalesced", "broadcast", "reduce", "send"}
 WRITE_NOTHING = {"send"}
 
 
+class Group(Protocol):
+    """A process group (process_group.py)."""
+
+    _traffic: Traffic
+
+
 def elsewhere(tensor: torch.Tensor) -> bool:
     """Whether the tensor has to be staged."""
     return tensor.device.type == "cuda"
 
 
-def staged(method: Callable) -> Callable:
+def staged(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
     """A collective, of any arguments, for tensors anywhere. Its first argument is what it writes to."""
 
     @functools.wraps(method)
-    def collective(self, *args, **kwargs):
+    def collective(self: Group, *args: object, **kwargs: object) -> dist.Work:
         if not _any_elsewhere(args):
             return method(self, *args, **kwargs)
         name = method.__name__
@@ -47,7 +56,9 @@ def _any_elsewhere(argument: object) -> bool:
     return isinstance(argument, (list, tuple)) and any(map(_any_elsewhere, argument))
 
 
-def _here(argument, read: bool, copies: list, known: dict[int, torch.Tensor]):
+def _here(
+    argument: object, read: bool, copies: list[tuple[torch.Tensor, torch.Tensor]], known: dict[int, torch.Tensor],
+) -> object:  # fmt: skip
     """``argument`` with copies in main memory; ``copies`` gets (original, copy); a tensor that is met twice has one copy."""
     if isinstance(argument, (list, tuple)):
         return [_here(item, read, copies, known) for item in argument]

@@ -80,6 +80,7 @@ class Sum:
     def end(self) -> None:
         """It has been summed: decode it, and let it go."""
         if self._decode is not None:
+            assert self.buffer is not None  # begun, and not ended before
             self._decode(self.buffer)
         self.buffer = None
 
@@ -123,10 +124,13 @@ def reduction(
         if not in_place and (buffer.data_ptr() == source.data_ptr() or buffer.is_neg()):
             buffer = buffer.clone()
 
+        if result is None or in_place:
+            return [Sum.of(buffer, None, average)]
+
         def place(buffer: torch.Tensor) -> None:
             result.detach().copy_(buffer[start : start + result.numel()].view(result.shape))
 
-        return [Sum.of(buffer, place if result is not None and not in_place else None, average)]
+        return [Sum.of(buffer, place, average)]
 
     def encode(piece: torch.Tensor) -> torch.Tensor:
         return _encode(piece if scale is None else scale(piece), words_each)
@@ -162,32 +166,38 @@ def extremum(source: torch.Tensor, result: torch.Tensor | None, largest: bool, s
 
 def _pieces(
     source: torch.Tensor, result: torch.Tensor | None, start: int, travels: torch.dtype, words_each: int,
-    encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor], **kind: int,
+    encode: Callable[[torch.Tensor], torch.Tensor], decode: Callable[[torch.Tensor], torch.Tensor], *,
+    average: bool = False, reduction: int = protocols.SUM,
 ) -> list[Sum]:  # fmt: skip
     """``source`` in pieces whose buffers, ``words_each`` words for an element, take STAGE bytes at most."""
     flat, length = source.detach().reshape(-1), STAGE // (4 * words_each)
     count = flat.numel()
-    wanted = 0 if result is None else result.numel()
-    straight = result is None or result.is_contiguous()
-    # Strided results are put together first; so are those that lie in the source's memory otherwise than the source itself.
-    apart = result is not None and result is not source and _meet(result, source) and count > length
-    received = None if result is None else (
-        result.detach().view(-1) if straight and not apart else torch.empty(wanted, dtype=result.dtype))
 
-    def piece(at: int) -> Sum:
+    def piece(at: int, place: Callable[[torch.Tensor], None] | None) -> Sum:
         elements = min(length, count - at)
-        low, high = max(at, start), min(at + elements, start + wanted)  # what the result wants of it
+        return Sum(elements * words_each, travels, lambda: encode(flat[at : at + elements].resolve_neg()), place,
+                   average=average, reduction=reduction, staged=True)
+
+    if result is None:
+        return [piece(at, None) for at in range(0, count, length)]
+    # Strided results are put together first; so are those that lie in the source's memory otherwise than the source itself.
+    apart = not result.is_contiguous() or (result is not source and _meet(result, source) and count > length)
+    wanted = result.numel()
+    received = torch.empty(wanted, dtype=result.dtype) if apart else result.detach().view(-1)
+
+    def placing(at: int) -> Callable[[torch.Tensor], None]:
+        end = min(at + length, count)
+        low, high = max(at, start), min(end, start + wanted)  # what the result wants of it
 
         def place(buffer: torch.Tensor) -> None:
             if low < high:
                 received[low - start : high - start] = decode(buffer)[low - at : high - at]
-            if at + elements == count and not (straight and not apart):
+            if end == count and apart:
                 result.detach().copy_(received.view(result.shape))
 
-        return Sum(elements * words_each, travels, lambda: encode(flat[at : at + elements].resolve_neg()),
-                   None if result is None else place, staged=True, **kind)
+        return place
 
-    return [piece(at) for at in range(0, count, length)]
+    return [piece(at, placing(at)) for at in range(0, count, length)]
 
 
 def _lies_well(tensor: torch.Tensor) -> bool:
@@ -283,10 +293,10 @@ def placement(mine: Sequence[tuple[torch.Tensor, int]], results: Sequence[tuple[
     ``mine``: what this rank gives; ``results``: what it wants; each with the number of its first word. No two ranks may give to
     the same word. Any dtype: the bits are copied. A result that fills the buffer and lies well is the buffer.
     """
-    buffer = _words(results[0][0]) if len(results) == 1 else None
-    direct = buffer is not None and len(buffer) == words
-    if not direct:
-        buffer = torch.empty(words, dtype=torch.int32)
+    if len(results) == 1 and (memory := _words(results[0][0])) is not None and len(memory) == words:
+        buffer, direct = memory, True
+    else:
+        buffer, direct = torch.empty(words, dtype=torch.int32), False
     given = [(at, _padded(tensor)) for tensor, at in mine]
     given = [(at, bits.clone() if direct and bits.data_ptr() != buffer.data_ptr() + 4 * at else bits) for at, bits in given]
     done = 0

@@ -12,6 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import torch
 import torch.distributed as dist
@@ -23,6 +24,9 @@ from ina.backend.spans import span
 from ina.backend.sums import Sum
 from ina.backend.traffic import Traffic
 from ina.transport import JobMismatch
+
+if TYPE_CHECKING:
+    from ina.backend.job import Job
 
 SLICE = 0.1  # seconds of native waiting between looks at signals and at the news of the switch process
 
@@ -47,8 +51,9 @@ class LazyWork(dist.Work):
         self._looked = time.monotonic()
         self._done = False
         self._exception: Exception | None = None
-        self._future: torch.futures.Future | None = None
-        self._call = traffic.roll_call.begin(way, agreed) if way and traffic.roll_call is not None else None
+        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._roll_call = traffic.roll_call if way else None
+        self._call = self._roll_call.begin(way, agreed) if self._roll_call is not None else None
 
     def _look(self, seconds: float) -> bool:
         raise RuntimeError(f"{type(self).__name__} does not say how it ends")
@@ -77,10 +82,11 @@ class LazyWork(dist.Work):
                     self._done = True
                 finally:
                     self._looking = False
-            if self._call is not None and self._done:
-                self._traffic.roll_call.end(self._call)
-            elif self._call is not None and seconds > 0 and (reason := self._traffic.roll_call.look(self._call)):
-                self._disagreed(f"ina: {reason}")
+            if self._roll_call is not None and self._call is not None:
+                if self._done:
+                    self._roll_call.end(self._call)
+                elif seconds > 0 and (reason := self._roll_call.look(self._call)):
+                    self._disagreed(f"ina: {reason}")
             return self._done
         finally:
             self._lock.release()
@@ -129,17 +135,17 @@ class LazyWork(dist.Work):
     def result(self) -> list[torch.Tensor]:
         return self._outputs
 
-    def get_future(self) -> torch.futures.Future:
+    def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         if self._future is None:
-            future = torch.futures.Future()
+            future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
             self._future = future
             self._traffic.completer.run(lambda: self._complete(future))
         return self._future
 
-    def _complete(self, future: torch.futures.Future) -> None:
+    def _complete(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
         self.end()
         if self._exception is not None:
-            future.set_exception(self._exception)
+            future.set_exception(self._exception)  # type: ignore[arg-type]  # wrong in torch's stubs
         else:
             future.set_result(self._outputs)
 
@@ -148,7 +154,8 @@ class LazyWork(dist.Work):
 class SwitchWork(LazyWork):
     """A collective through the switch: one sum or several, which it begins in order and waits for in order."""
 
-    def __init__(self, traffic: Traffic, job, collective: str, outputs: list[torch.Tensor], parts: list[Sum], agreed: str):
+    def __init__(self, traffic: Traffic, job: Job, collective: str, outputs: list[torch.Tensor], parts: list[Sum],
+                 agreed: str):
         """``agreed``: what the ranks must agree on beyond the collective and its numbers of elements."""
         # Without elements it takes part with one word, so that ranks that have elements find out.
         word = Sum.of(torch.zeros(1, dtype=torch.int32))
@@ -235,8 +242,8 @@ class SwitchWork(LazyWork):
             self._waiting.clear()  # the job is over: all of its tensors have ended
             COUNTERS.finished()
             self._traffic.go_on(done=staged)  # others are to find that, too
-            if isinstance(error.__cause__, JobMismatch) and self._call is not None:
-                if how := self._traffic.roll_call.differing(self._call):
+            if isinstance(error.__cause__, JobMismatch) and self._roll_call is not None and self._call is not None:
+                if how := self._roll_call.differing(self._call):
                     raise RuntimeError(f"{error}: {how}") from error
             raise
         COUNTERS.finished()
@@ -248,7 +255,7 @@ class GlooWork(LazyWork):
     """Work of Gloo, perhaps on contiguous copies or the buffers of sums; at its end they are copied back or decoded."""
 
     def __init__(self, traffic: Traffic, work: dist.Work, copies: list[tuple[torch.Tensor, torch.Tensor]],
-                 outputs: list[torch.Tensor], what: str, agreed: str = "", job=None, parts: Sequence[Sum] = ()):
+                 outputs: list[torch.Tensor], what: str, agreed: str = "", job: Job | None = None, parts: Sequence[Sum] = ()):
         """``agreed``: "": no collective of all ranks. ``job``: that has to end when the ranks do not agree. ``parts``: begun."""
         super().__init__(traffic, outputs, what, "Gloo" if agreed else "", agreed)
         self._work, self._copies, self._job, self._parts = work, copies, job, parts

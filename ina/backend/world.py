@@ -15,12 +15,16 @@ import socket
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from ina import tokens
 from ina.backend.settings import Settings
 from ina.control.channel import elsewhere
 from ina.control.client import Client, ControlError, SwitchProcess
 from ina.transport import protocols
+
+if TYPE_CHECKING:
+    import torch.distributed as dist
 
 # Switches known to this process, by socket name:
 _processes: dict[str, SwitchProcess] = {}  # those that it started
@@ -55,7 +59,7 @@ class Agreement:
     access: str
 
 
-def agree(store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
+def agree(store: dist.Store, rank: int, size: int, timeout: timedelta, settings: Settings) -> Agreement:
     """The switch of a new group; the same on all ranks.
 
     Call on all ranks of a group, with a store of its own. Raises RuntimeError on every rank if they are not all on one
