@@ -317,6 +317,47 @@ dist.destroy_process_group()
         assert reasons["reduce: refused by the switch"] == reasons["reduce: one rank"] == 5, reasons
 
 
+FORMS = """
+rank, n = start()
+def forms(group, soon=timedelta(seconds=30)):
+    total, tensor, pieces = dist.ReduceOp.SUM, lambda: torch.arange(4.0) + rank, lambda: [torch.full((4,), float(rank))] * n
+    def collective(name, *args, **kwargs):
+        getattr(group, name)(*args, **kwargs).wait()
+        written = [*args[:1], *(value for key, value in kwargs.items() if key.startswith(("output", "tensor")))]
+        return [each for each in torch.utils._pytree.tree_leaves(written) if isinstance(each, torch.Tensor)]
+    empty = lambda: [torch.zeros(4) for _ in range(n)]
+    yield collective("barrier", soon)
+    yield collective("barrier", timeout=soon)
+    yield collective("allreduce", tensor(), total, soon)
+    yield collective("allreduce", tensor=tensor(), op=total)
+    yield collective("allreduce", tensors=[tensor()])
+    yield collective("broadcast", tensor(), 1, soon)
+    yield collective("broadcast", tensor=tensor(), root=1)
+    for args in ((1,), (1, total), (1, total, soon)):
+        reduced = collective("reduce", tensor(), *args)
+        yield reduced if rank == 1 else []
+    yield collective("allgather", empty(), tensor(), soon)
+    yield collective("allgather", output_tensors=empty(), input_tensor=tensor())
+    yield collective("allgather", output_tensors=[empty()], input_tensors=[tensor()])
+    yield collective("reduce_scatter", torch.zeros(4), pieces(), total, soon)
+    yield collective("reduce_scatter", output=torch.zeros(4), input=pieces(), timeout=soon)
+    yield collective("reduce_scatter", output_tensors=[torch.zeros(4)], input_tensors=[pieces()])
+    yield collective("_reduce_scatter_base", outputTensor=torch.zeros(4), inputTensor=torch.arange(4.0 * n))
+    yield collective("_allgather_base", output=torch.zeros(4 * n), input=tensor())
+    yield collective("alltoall", output_tensors=empty(), input_tensors=pieces())
+    yield collective("allgather_coalesced", output_lists=[[part] for part in empty()], input_list=[tensor()])
+gloo = dist.new_group(backend="gloo")
+for number, (ours, theirs) in enumerate(zip(forms(dist.group.WORLD), forms(gloo), strict=True)):
+    assert len(ours) == len(theirs) and all(map(torch.equal, ours, theirs)), (number, ours, theirs)
+assert ina.backend.stats()["switch"]["calls"] >= 15
+meet(); dist.destroy_process_group()
+"""
+
+
+def test_collectives_take_arguments_in_every_form_that_torch_has(tmp_path):
+    succeed(run(tmp_path, 2, FORMS))
+
+
 def test_every_collective(tmp_path):
     for each in succeed(run(tmp_path, 3, COLLECTIVES)):
         through = each["through_switch"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import inspect
 import itertools
 import warnings
 from collections import deque
@@ -75,8 +76,24 @@ def _alone(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
 
 
 def _collective(method: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
-    """A collective of tensors anywhere, one at a time, in any of the forms in which torch calls it."""
-    return _alone(staged(method))
+    """A collective of tensors anywhere, one at a time, whose arguments may have any of the names that torch's overloads give
+    them: ``outputs`` is also ``output_tensors``, ``tensors`` also ``tensor``, ..."""
+    alone, signature = _alone(staged(method)), inspect.signature(method)
+    own = [*signature.parameters][1:]
+
+    def named(name: str) -> str:
+        if name in own:
+            return name
+        return own[0] if name.startswith(("output", "tensor")) else own[1] if name.startswith("input") else name
+
+    @functools.wraps(method)
+    def collective(self: InaProcessGroup, *args: object, **kwargs: object) -> dist.Work:
+        if not kwargs:
+            return alone(self, *args)
+        bound = signature.bind(self, *args, **{named(name): value for name, value in kwargs.items()})
+        return alone(*bound.args, **bound.kwargs)  # tensors in their places, where staging looks for them
+
+    return collective
 
 
 class InaProcessGroup(dist.ProcessGroup):
@@ -158,8 +175,8 @@ class InaProcessGroup(dist.ProcessGroup):
         return self._through_switch("allreduce_own", [tensor], lambda: [sums.own(tensor)], None, f"of {_dtypes([tensor])}")
 
     @_collective
-    def reduce(self, tensors: Tensors, opts: object = None, timeout: timedelta | None = None, *, root: int | None = None,
-               op: object = None) -> dist.Work:
+    def reduce(self, tensors: Tensors, opts: object = None, op: object = None, timeout: timedelta | None = None, *,
+               root: int | None = None) -> dist.Work:
         tensors = _listed(tensors)
         options = _options(c10d.ReduceOptions(), opts if root is None else None, timeout, rootRank=root, reduceOp=op)
         single = "" if len(tensors) == 1 else "several tensors in one reduce"
@@ -498,7 +515,7 @@ def _delegating(collective: str) -> Callable[..., dist.Work]:
         return self._delegate(collective, args, "not a sum", kwargs)
 
     method.__name__ = collective
-    return method
+    return staged(method) if collective in MESSAGES else _alone(staged(method))
 
 
 # The other collectives of torch 2.7 to 2.15, under old and new names.
@@ -506,7 +523,7 @@ DELEGATED = ("gather", "gather_single", "gather_into_tensor", "scatter", "send",
              "all_to_all_single")  # fmt: skip
 for _delegated in DELEGATED:
     if hasattr(dist.ProcessGroup, _delegated):
-        setattr(InaProcessGroup, _delegated, (staged if _delegated in MESSAGES else _collective)(_delegating(_delegated)))
+        setattr(InaProcessGroup, _delegated, _delegating(_delegated))
 all_eager(InaProcessGroup)
 
 
@@ -527,9 +544,12 @@ def _lists(tensors: ListsOfTensors) -> list[list[torch.Tensor]]:
 
 
 def _options(options: Given, given: object, timeout: timedelta | None, **values: object) -> Given:
-    """The overloads of a collective as options: options, or single values (in place of options: an operation or a root)."""
+    """The overloads of a collective as options: options, or single values (in place of options: an operation, a root, or, where
+    there is neither, a time-out)."""
     if isinstance(given, type(options)):
         return given
+    if isinstance(given, timedelta):
+        given, timeout = None, given
     if given is not None:
         values["rootRank" if isinstance(options, c10d.BroadcastOptions) or isinstance(given, int) else "reduceOp"] = given
     for key, value in {**values, "timeout": timeout}.items():
