@@ -23,6 +23,7 @@ from ina.control.controller import Controller, Job, switch_address
 from ina.control.programs.switchml import SwitchML
 from ina.emulator.explorable import SwitchMachine, WorkerMachine, describe, tensors
 from ina.emulator.explorer import Explorer, Machine, Sent
+from ina.emulator.fabric import Source
 from ina.switch.embedded import Switch
 from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, insert
 from ina.transport.config import WorkerConfig
@@ -179,7 +180,7 @@ class EraHost(Machine):
 
 
 def jobs(
-    program, topology: Topology, between: Sequence[str], *, slots: int = 1, values: int = 32, elements: int = 32,
+    program: Source, topology: Topology, between: Sequence[str], *, slots: int = 1, values: int = 32, elements: int = 32,
     restarts: bool = False, chance: Callable[[int], random.Random] = random.Random,
 ) -> Explorer:  # fmt: skip
     """SwitchML jobs of a worker at each host: the first, and one after each of ``between``, which are keys of BETWEEN. All
@@ -200,7 +201,7 @@ def jobs(
     return Explorer([*hosts, *switches, controller], wires, _describe)
 
 
-def _eras(program, topology: Topology, between: Sequence[str], slots: int, values: int,
+def _eras(program: Source, topology: Topology, between: Sequence[str], slots: int, values: int,
           chance: Callable[[int], random.Random]) -> list[Era]:
     """Run controllers one after the other; return the switch entries and worker configurations of each."""
     hosts = [host.name for host in topology.hosts]
@@ -238,11 +239,11 @@ def _config(topology: Topology, job: Job, index: int, slots: int, values: int) -
 
 
 def _held(target: Switch) -> list[Entity]:
-    patterns = [*(TableEntry(table) for table in OneNumber.tables), MulticastGroupEntry(0)]
+    patterns: list[Entity] = [*(TableEntry(table) for table in OneNumber.tables), MulticastGroupEntry(0)]
     return [entity for entity in target.read(patterns) if not getattr(entity, "is_default", False)]
 
 
-def _switch(program, topology: Topology, name: str, era: Era) -> Switch:
+def _switch(program: Source, topology: Topology, name: str, era: Era) -> Switch:
     """With the entries of one era."""
     switch = Switch(program)
     switch.write(insert(*sorted(era.entries[name], key=lambda entity: isinstance(entity, TableEntry))))

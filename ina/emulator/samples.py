@@ -30,6 +30,7 @@ def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values
     """The tensor ``turn`` of ``workers``: int32, of which every third one overflows, or float32. ``values``: elements of a
     packet. ``maximum``: of int32, not a sum but the largest of each element."""
     rng = np.random.default_rng((seed, turn))
+    rows: np.ndarray
     if maximum:
         rows = rng.integers(-(2**31), 2**31, (workers, elements)).astype(np.int32)
         return Sample(rows, np.max(rows, axis=0))
@@ -37,7 +38,7 @@ def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values
     if dtype is np.float32:
         rows = np.concatenate([_floats(rng, number, turn, workers, block.stop - block.start)
                                for number, block in enumerate(blocks)], axis=1)  # fmt: skip
-        return Sample(rows, np.sum(rows, axis=0, dtype=np.float32))
+        return Sample(rows, np.asarray(np.sum(rows, axis=0, dtype=np.float32)))
     rows = rng.integers(-SMALL // workers, SMALL // workers, (workers, elements))
     overflow = turn % 3 == 0 and workers > 1
     for number, block in enumerate(blocks if overflow else ()):
@@ -45,7 +46,7 @@ def exact(seed: int, turn: int, workers: int, elements: int, dtype: type, values
         pair = [turn % workers, (turn + 1) % workers]
         rows[pair, place] += LARGE * (-1) ** number
     rows = rows.astype(np.int32)
-    return Sample(rows, np.sum(rows, axis=0, dtype=np.int32), overflow)
+    return Sample(rows, np.asarray(np.sum(rows, axis=0, dtype=np.int32)), overflow)
 
 
 def _floats(rng: np.random.Generator, block: int, turn: int, workers: int, size: int) -> np.ndarray:

@@ -35,12 +35,11 @@ from ina.control.repair import repair
 from ina.control.upstream import ServerGone
 from ina.control.writing import REFUSED
 from ina.emulator.applications import VALUES, Application, Violation
-from ina.emulator.fabric import Fabric
+from ina.emulator.fabric import Fabric, Source
 from ina.emulator.leaks import check_server, check_slots, check_switch
 from ina.emulator.processes import Calls, Fate, Killed, ServerProcess, Target
 from ina.transport import protocols
-from ina.transport.config import PS
-from ina.transport.ports import Faults
+from ina.transport.ports import PS, Faults
 from topologies import Topology, load
 
 __all__ = ["Report", "Simulation", "macros"]
@@ -88,7 +87,7 @@ def macros(protocol: str) -> dict[str, str]:
 class Simulation:
     """``program``: that of ``protocol``, compiled with its ``macros``."""
 
-    def __init__(self, program, seed: int, protocol: str = protocols.DEFAULT):
+    def __init__(self, program: Source, seed: int, protocol: str = protocols.DEFAULT):
         self.seed, self.chance = seed, random.Random(seed)
         chance, self.protocol = self.chance, copy(program_named(protocol))
         loss = chance.choice((0, 0.001, 0.02, 0.15))
@@ -204,6 +203,7 @@ class Simulation:
         self._get_on(self.applications)
         for application in self.applications:
             self._end(application, "it is done", NEVER)
+        assert self.controller is not None  # it is back, and stays
         for name in self.targets:
             self.controller.repair(name)
         check_slots(self.controller, POOL)
@@ -309,24 +309,26 @@ class Simulation:
 
     # ---- what comes back
 
-    def _come_back(self, what: str, of) -> None:
-        if what == "switch":
+    def _come_back(self, what: str, of: object) -> None:
+        if isinstance(of, Target):
             self._start_switch(of)
+        elif isinstance(of, Application):
+            if what == "worker" and of.job is not None:
+                self._end(of, "a worker was lost")
+            elif what == YOUNG_END and of.machines:
+                self._kill_worker(of, self.chance.choice(list(of.machines)))
+        elif isinstance(of, ServerProcess):
+            if what == "connection":
+                self._connect(of)
+            elif what == "end of a connection" and self.calls is not None and self.calls.session is of:
+                self._lose_server(self.calls)
+            elif what == "end of a parameter server":
+                of.end()
+                self._server_ended(of)
         elif what == "controller":
-            self._start_controller(of)
-        elif what == "worker" and of.job is not None:
-            self._end(of, "a worker was lost")
-        elif what == YOUNG_END and of.machines:
-            self._kill_worker(of, self.chance.choice(list(of.machines)))
+            self._start_controller(str(of))
         elif what == "parameter server":
             self._start_server()
-        elif what == "connection":
-            self._connect(of)
-        elif what == "end of a connection" and self.calls is not None and self.calls.session is of:
-            self._lose_server()
-        elif what == "end of a parameter server":
-            of.end()
-            self._server_ended(of)
 
     def _start_switch(self, target: Target) -> None:
         self._say(f"{target.name} is back, without memory")
@@ -360,7 +362,7 @@ class Simulation:
             for application in self.applications:
                 if application.job is not None and application.name not in controller.jobs:
                     self._end(application, "its controller does not know it")
-            self._save()
+            self._save(controller)
         except Killed:
             self._kill_controller()
 
@@ -399,14 +401,14 @@ class Simulation:
         self._return(0, 0.3e-3, "end of a connection", process)
         self._return(0, 3e-3, "parameter server")
 
-    def _ends(self, switch: str):
+    def _ends(self, switch: str) -> list[tuple[int, int]]:
         """Links of a switch, and on which side it is."""
         return [(link, side) for link, pair in enumerate(self.topology.ends) for side in (0, 1) if pair[side].node == switch]
 
     # ---- what the controller's process does
 
-    def _save(self) -> None:
-        self.states.append(json.dumps(self.controller.snapshot()))
+    def _save(self, controller: Controller) -> None:
+        self.states.append(json.dumps(controller.snapshot()))
         del self.states[:-20]
 
     def _watch(self) -> None:
@@ -427,29 +429,29 @@ class Simulation:
             if application.name in lost:
                 self._end(application, f"{name} was lost")
 
-    def _lose_server(self) -> None:
+    def _lose_server(self, calls: Calls) -> None:
         """As ina/control/service.py: every job that it served is over."""
-        self.calls.lost()
+        calls.lost()
         for application in self.applications:
             if application.job is not None:
                 self._end(application, "the parameter server is lost")
 
     def _begin(self, application: Application) -> None:
         """Another life of its job, where all is there that it needs."""
-        controller, name = self.controller, application.name
+        controller, calls, name = self.controller, self.calls, application.name
         application.due = self._later(20e-6, 200e-6)
-        if controller is None or self.now < self.quiet_until:
+        if controller is None or calls is None or self.now < self.quiet_until:
             application.due = max(application.due, self.quiet_until)
             return
         try:
             self._release(name)
             (tree,) = controller.place(name, application.hosts, application.slots)
             job = controller.admit(name, len(application.hosts), application.slots, tree=tree, hosts=application.hosts)
-            self.calls.add(job)
-            self._save()
+            calls.add(job)
+            self._save(controller)
             for worker in range(job.workers):
                 controller.attach(job, worker)
-                self._save()
+                self._save(controller)
         except (AdmissionError, ServerGone):
             self.faults["refused admissions"] += 1
             application.due = self._later(0.1e-3, 0.5e-3)
@@ -466,11 +468,11 @@ class Simulation:
 
     def _release(self, name: str) -> None:
         """As ina/control/service.py does it when a job is over."""
-        if self.controller is not None and name in self.controller.jobs:
+        if self.controller is not None and self.calls is not None and name in self.controller.jobs:
             number = self.controller.jobs[name].number
             self.controller.release(name)
             self.calls.remove(number)
-            self._save()
+            self._save(self.controller)
 
     def _end(self, application: Application, why: str, due: int = 0) -> None:
         """Its workers end; so does the job, unless nobody can be told."""
@@ -486,7 +488,7 @@ class Simulation:
     # ---- what may not be left
 
     def _check_entries(self) -> None:
-        if self.controller is None:
+        if self.controller is None or self.calls is None:
             return
         for target in self.targets.values():
             check_switch(target, self.controller, self.protocol)
