@@ -21,7 +21,7 @@ from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.switch import Switch
 from ina.switch.entities import insert
 from ina.transport import SERVER, Address, Worker, WorkerConfig, worker_address
@@ -35,9 +35,9 @@ PACKETS = 100_000  # a run
 class Native(Protocol):
     """bench/atp.c."""
 
-    def run(self, b: ffi.CData) -> int: ...
+    def run(self, b: CData) -> int: ...
 
-    def serve(self, b: ffi.CData) -> int: ...
+    def serve(self, b: CData) -> int: ...
 
 
 def compiled(folder: Path) -> tuple[FFI, Native]:
@@ -60,7 +60,7 @@ def header(index: int, values: int, switch: Address, own: Address | None = None)
     return sender.frames_to_send(0)[0][:HEADER]
 
 
-def prepared(bench: FFI, values: int, headers: list[bytes]) -> tuple[ffi.CData, ffi.CData]:
+def prepared(bench: FFI, values: int, headers: list[bytes]) -> tuple[CData, CData]:
     b = bench.new("struct bench *")
     b.workers, b.values, b.slots, b.batch = WORKERS, values, SLOTS, BATCH
     b.rounds = max(8, PACKETS * 64 // max(64, values) // (WORKERS * SLOTS))
@@ -69,7 +69,7 @@ def prepared(bench: FFI, values: int, headers: list[bytes]) -> tuple[ffi.CData, 
     return b, kept
 
 
-def pointer(bench: FFI, kind: str, value: ffi.CData) -> ffi.CData:
+def pointer(bench: FFI, kind: str, value: CData) -> CData:
     return bench.cast(kind, int(ffi.cast("uintptr_t", value)))
 
 

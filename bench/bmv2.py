@@ -22,7 +22,7 @@ from bench.switch import Native, compiled, header
 from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
-from ina.native import ffi
+from ina.native import CData, ffi
 from ina.p4runtime import bmv2
 from ina.switch import Switch
 from ina.switch.target import SwitchTarget
@@ -78,7 +78,7 @@ def real(program: Path, defines: dict[str, str], folder: Path) -> Iterator[Place
 KINDS = {"bmv2": real, "embedded": embedded}
 
 
-def prepared(place: Place, values: int, slots: int, native: Native, ffi_of: FFI) -> tuple[ffi.CData, ffi.CData]:
+def prepared(place: Place, values: int, slots: int, native: Native, ffi_of: FFI) -> tuple[CData, CData]:
     """The workers of one job: a struct bench, and what it points at."""
     controller = Controller(place.target, 1024)
     job = controller.admit("bench", WORKERS, slots)

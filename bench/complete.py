@@ -20,7 +20,7 @@ from bench.common import Measurement, declared
 from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.switch import Switch
 from ina.switch.program import Program
 from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address
@@ -40,15 +40,15 @@ def window(values: int) -> int:
 class Native(Protocol):
     """bench/complete.c."""
 
-    def work(self, c: ffi.CData) -> int: ...
+    def work(self, c: CData) -> int: ...
 
-    def serve_switch(self, c: ffi.CData) -> None: ...
+    def serve_switch(self, c: CData) -> None: ...
 
-    def watch(self, timed: ffi.CData, original: ffi.CData) -> None: ...
+    def watch(self, timed: CData, original: CData) -> None: ...
 
     def latency(self, cpu: int) -> int: ...
 
-    def limit(self, c: ffi.CData, values: int, frames: ffi.CData, rows: ffi.CData) -> float: ...
+    def limit(self, c: CData, values: int, frames: CData, rows: CData) -> float: ...
 
 
 def compiled(folder: Path) -> tuple[FFI, Native]:
@@ -68,7 +68,7 @@ def compiled(folder: Path) -> tuple[FFI, Native]:
     return bench, bench.dlopen(str(target))
 
 
-def memory_ports(values: int) -> list[tuple[ffi.CData, ffi.CData]]:
+def memory_ports(values: int) -> list[tuple[CData, CData]]:
     """The switch's and the worker's end of each worker's link: ``struct ina_port *``."""
     pairs = []
     for _ in range(WORKERS):
@@ -101,7 +101,7 @@ class Rig:
     """
 
     def __init__(
-        self, values: int, ports: list[tuple[ffi.CData, ffi.CData]], bench: FFI, native: Native, watch: bool = False,
+        self, values: int, ports: list[tuple[CData, CData]], bench: FFI, native: Native, watch: bool = False,
         slots: int = 0, job: Admitted | None = None,
     ) -> None:  # fmt: skip
         slots = slots or window(values)
@@ -131,10 +131,10 @@ class Rig:
         c.batch, c.ahead, c.watch = window(values), AHEAD, watch
         c.count = max(8, PACKETS * min(256, values) // (WORKERS * ELEMENTS))
 
-    def _cast(self, kind: str, pointer: ffi.CData) -> ffi.CData:
+    def _cast(self, kind: str, pointer: CData) -> CData:
         return self.bench.cast(kind, int(ffi.cast("uintptr_t", pointer)))
 
-    def _admit(self, ports: list[tuple[ffi.CData, ffi.CData]], slots: int, watch: bool) -> tuple[Switch, Admitted]:
+    def _admit(self, ports: list[tuple[CData, CData]], slots: int, watch: bool) -> tuple[Switch, Admitted]:
         """A switch with its ports and the entries of a job."""
         defines = {"VALUES": str(self.values), "SLOTS": str(slots)}
         program = Program(compile_program(paths.p4_dir() / "switchml.p4", defines=defines).so_path)

@@ -28,7 +28,7 @@ from bench import common, complete
 from bench.common import Measurement
 from bench.complete import HEADERS, WORKERS, Admitted, Native, Rig
 from ina.experiment.launch import piped
-from ina.native import ffi
+from ina.native import CData, ffi
 from ina.transport import dpdk
 
 VALUES = (64, 128, 256, 2048)  # the last one in jumbo frames
@@ -194,7 +194,7 @@ def start() -> None:
 
 
 @contextlib.contextmanager
-def ring_ports(values: int) -> Iterator[list[tuple[ffi.CData, ffi.CData]]]:
+def ring_ports(values: int) -> Iterator[list[tuple[CData, CData]]]:
     """Both ends of each worker's link over rte_rings; all share one pool."""
     with contextlib.ExitStack() as stack:
         pool = stack.enter_context(dpdk.Pool(ROOM // 16, HEADERS + 4 * values))
@@ -217,7 +217,7 @@ def over_rings(values: int, bench: FFI, native: Native, watch: bool = False, cou
 
 
 @contextlib.contextmanager
-def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[ffi.CData]]:
+def memif_ports(values: int, path: Path, server: bool) -> Iterator[list[CData]]:
     """This process's end of each worker's link: a memif each."""
     frame = HEADERS + 4 * values
     with contextlib.ExitStack() as stack:

@@ -19,7 +19,7 @@ from bench.common import Measurement, declared
 from ina import paths
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller, Job
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.switch import Switch
 from ina.transport.config import HEADERS, WorkerConfig
 from ina.transport.worker import Worker
@@ -31,11 +31,11 @@ PACKETS = 100_000  # a run; they are numbered from 0, so each run has a switch o
 class Native(Protocol):
     """bench/switch.c."""
 
-    def run(self, b: ffi.CData) -> int: ...
+    def run(self, b: CData) -> int: ...
 
-    def exchange(self, b: ffi.CData) -> int: ...
+    def exchange(self, b: CData) -> int: ...
 
-    def limit(self, b: ffi.CData, into: ffi.CData, rows: ffi.CData, out: ffi.CData) -> int: ...
+    def limit(self, b: CData, into: CData, rows: CData, out: CData) -> int: ...
 
 
 def compiled(folder: Path, name: str = "switch") -> tuple[FFI, Native]:

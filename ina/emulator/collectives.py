@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.transport.config import ETHERNET_OVERHEAD
 
 SEND, ADD, COPY = lib.INA_SEND, lib.INA_ADD, lib.INA_COPY
@@ -59,7 +59,7 @@ class Schedule:
         self.transfers[target].append(Transfer(kind, source, *counts, *parts))
         self.gates = max(self.gates, after + 1, counts[1] + 1)
 
-    def native(self, rank: int) -> ffi.CData:
+    def native(self, rank: int) -> CData:
         """``struct ina_transfer[]`` of one rank."""
         return ffi.new("struct ina_transfer[]", [t.__dict__ for t in self.transfers[rank]])
 

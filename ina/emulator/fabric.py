@@ -27,7 +27,7 @@ from ina.control.forwarding import forwarding, guards
 from ina.control.programs import PUBLISHED, recognise
 from ina.emulator.collectives import IDEAL, Schedule
 from ina.emulator.network import Completion, End, Network, Wire
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.switch.embedded import Switch
 from ina.switch.program import Program
 from ina.transport import protocols, worker_address
@@ -160,7 +160,7 @@ class Fabric(Network):
         if (recognise(loaded.p4info) or (None,))[0] is PUBLISHED:
             raise ValueError(f"{loaded.name}: {PUBLISHED.only_local}")
         self._collectives = 0
-        self._collective_states: dict[int, object] = {}
+        self._collective_states: dict[int, CData] = {}
         self._end: dict[str, End] = {}
         self.switch_at: dict[str, Switch] = {}
         for node in topology.switches:
@@ -175,7 +175,7 @@ class Fabric(Network):
         self._ways, self._forwards = ways, False
         self.controller = Controller(self.switch_at, pool, protocol=protocol, topology=topology, chance=random.Random(seed))
 
-    def add_machine(self, host: int, protocol: ffi.CData, state: ffi.CData, udp_port: int, workers: int) -> int:
+    def add_machine(self, host: int, protocol: CData, state: CData, udp_port: int, workers: int) -> int:
         """As Network's; switches forward between hosts from now on."""
         self._forward()
         return super().add_machine(host, protocol, state, udp_port, workers)

@@ -12,7 +12,7 @@ from typing import Self
 
 import numpy as np
 
-from ina.native import ffi, lib
+from ina.native import CData, ffi, lib
 from ina.switch.embedded import Switch
 from ina.transport import protocols
 from ina.transport.block import stats_dict
@@ -36,7 +36,7 @@ class Wire:
     ecn: int = 0
     faults: Faults = field(default_factory=Faults)
 
-    def native(self) -> ffi.CData:
+    def native(self) -> CData:
         direction = ffi.new("struct ina_wire_direction *")
         direction.link.rate_bps = round(self.rate)
         direction.link.delay_ps = round(self.delay * PS)
@@ -53,7 +53,7 @@ class End:
     node: int
     port: int = 0
 
-    def native(self) -> ffi.CData:
+    def native(self) -> CData:
         kind = lib.INA_NODE_SWITCH if self.is_switch else lib.INA_NODE_HOST
         return ffi.new("struct ina_wire_end *", {"kind": kind, "node": self.node, "port": self.port})[0]
 
@@ -153,7 +153,7 @@ class Network:
         self._values[machine], self._asked[machine] = config.values, 0
         return machine
 
-    def add_machine(self, host: int, protocol: ffi.CData, state: ffi.CData, udp_port: int, workers: int) -> int:
+    def add_machine(self, host: int, protocol: CData, state: CData, udp_port: int, workers: int) -> int:
         """Any other machine; `state` is kept as long as the network."""
         added = lib.ina_emulator_add_machine(self.pointer, host, protocol, state, udp_port)
         machine = self._check(added, f"machine with UDP port {udp_port} at host {host}")

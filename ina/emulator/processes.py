@@ -51,8 +51,8 @@ class Target:
         self._blank = bytes(self._state)
 
     @property
-    def _state(self) -> ffi.buffer:
-        return ffi.buffer(lib.ina_switch_state(self.switch.pointer), lib.ina_switch_state_size(self.switch.pointer))
+    def _state(self) -> memoryview:
+        return memoryview(ffi.buffer(lib.ina_switch_state(self.switch.pointer), lib.ina_switch_state_size(self.switch.pointer)))
 
     def forget(self) -> None:
         """Registers and counters are as at the start."""
