@@ -7,17 +7,19 @@
 #include <math.h>
 #include <string.h>
 
+#include "kernel.h"
+
 static_assert(sizeof(float) == 4, "float32");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the wire is big endian and this code swaps");
 
-static inline uint32_t bits_of(float x)
+INA_KERNEL_PART uint32_t bits_of(float x)
 {
     uint32_t bits;
     memcpy(&bits, &x, 4);
     return bits;
 }
 
-static inline float float_of(uint32_t bits)
+INA_KERNEL_PART float float_of(uint32_t bits)
 {
     float x;
     memcpy(&x, &bits, 4);
@@ -25,19 +27,19 @@ static inline float float_of(uint32_t bits)
 }
 
 /* 2^e for a normal float, -126..127. */
-static inline float power_of_two(int e)
+INA_KERNEL_PART float power_of_two(int e)
 {
     return float_of((uint32_t)(e + 127) << 23);
 }
 
-static inline uint32_t load_be32(const uint8_t *p)
+INA_KERNEL_PART uint32_t load_be32(const uint8_t *p)
 {
     uint32_t v;
     memcpy(&v, p, 4);
     return __builtin_bswap32(v);
 }
 
-static inline void store_be32(uint8_t *p, uint32_t v)
+INA_KERNEL_PART void store_be32(uint8_t *p, uint32_t v)
 {
     v = __builtin_bswap32(v);
     memcpy(p, &v, 4);
@@ -49,7 +51,7 @@ int ina_codec_shift(int workers)
 }
 
 /* The nearest integer, ties to even, of what int32 can hold: one instruction, where the compiler knows it. */
-static inline int32_t nearest(float y)
+INA_KERNEL_PART int32_t nearest(float y)
 {
 #if defined __NO_MATH_ERRNO__ && !defined __clang__ /* else a call, which nothing vectorises */
     return __builtin_irintf(y);
@@ -58,7 +60,6 @@ static inline int32_t nearest(float y)
 #endif
 }
 
-#define KERNEL static inline __attribute__((always_inline))
 /* The kernel for `count` values, which is the first of its arguments. */
 #define BY_COUNT(kernel, count, ...)                \
     switch (count) {                                \
@@ -69,7 +70,7 @@ static inline int32_t nearest(float y)
     }
 
 /* Without the sign bit, floats order as their bits do: zero < denormals < normals < inf < NaN. */
-KERNEL void largest_of(size_t count, const float *restrict x, int32_t *restrict out)
+INA_KERNEL_PART void largest_of(size_t count, const float *restrict x, int32_t *restrict out)
 {
     int32_t largest = 0;
     for (size_t i = 0; i < count; i++) {
@@ -79,7 +80,7 @@ KERNEL void largest_of(size_t count, const float *restrict x, int32_t *restrict 
     *out = largest;
 }
 
-int ina_codec_exponent(const float *x, size_t count)
+INA_KERNEL int ina_codec_exponent(const float *x, size_t count)
 {
     int32_t largest;
     BY_COUNT(largest_of, count, x, &largest)
@@ -88,7 +89,7 @@ int ina_codec_exponent(const float *x, size_t count)
     return exponent < INA_EXP_MIN ? INA_EXP_MIN : exponent > INA_EXP_MAX ? INA_EXP_NONFINITE : exponent;
 }
 
-KERNEL void scaled(size_t count, uint8_t *restrict wire, const float *restrict x, float scale, float limit)
+INA_KERNEL_PART void scaled(size_t count, uint8_t *restrict wire, const float *restrict x, float scale, float limit)
 {
     for (size_t i = 0; i < count; i++) {
         /* Each comparison is false for NaN, which then becomes a limit: the conversion is always defined. */
@@ -99,7 +100,7 @@ KERNEL void scaled(size_t count, uint8_t *restrict wire, const float *restrict x
     }
 }
 
-void ina_codec_encode(uint8_t *restrict wire, const float *restrict x, size_t count, int exponent, int shift)
+INA_KERNEL void ina_codec_encode(uint8_t *restrict wire, const float *restrict x, size_t count, int exponent, int shift)
 {
     if (exponent >= INA_EXP_NONFINITE) {
         memset(wire, 0, 4 * count);
@@ -108,14 +109,14 @@ void ina_codec_encode(uint8_t *restrict wire, const float *restrict x, size_t co
     BY_COUNT(scaled, count, wire, x, power_of_two(shift - exponent), power_of_two(shift))
 }
 
-KERNEL void unscaled(size_t count, float *restrict x, const uint8_t *restrict wire, float unit)
+INA_KERNEL_PART void unscaled(size_t count, float *restrict x, const uint8_t *restrict wire, float unit)
 {
     for (size_t i = 0; i < count; i++)
         x[i] = (float)(int32_t)load_be32(wire + 4 * i) * unit;
 }
 
-void ina_codec_decode(float *restrict x, const uint8_t *restrict wire, size_t count, int exponent, int shift,
-                      int divisor)
+INA_KERNEL void ina_codec_decode(float *restrict x, const uint8_t *restrict wire, size_t count, int exponent, int shift,
+                                 int divisor)
 {
     if (exponent >= INA_EXP_NONFINITE) {
         for (size_t i = 0; i < count; i++)
@@ -127,13 +128,13 @@ void ina_codec_decode(float *restrict x, const uint8_t *restrict wire, size_t co
     BY_COUNT(unscaled, count, x, wire, divisor == 1 ? unit : unit / (float)divisor)
 }
 
-void ina_codec_put_int32(uint8_t *restrict wire, const int32_t *restrict x, size_t count)
+INA_KERNEL void ina_codec_put_int32(uint8_t *restrict wire, const int32_t *restrict x, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         store_be32(wire + 4 * i, (uint32_t)x[i]);
 }
 
-void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict wire, size_t count)
+INA_KERNEL void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict wire, size_t count)
 {
     for (size_t i = 0; i < count; i++)
         x[i] = (int32_t)load_be32(wire + 4 * i);
@@ -144,6 +145,7 @@ void ina_codec_get_int32(int32_t *restrict x, const uint8_t *restrict wire, size
  * them, each below 2^24, so 32 workers' digits add up to less than 2^29: no word overflows, no carry is needed on the
  * way. (A small superaccumulator: R. M. Neal, "Fast exact summation using small and large superaccumulators", 2015.) */
 enum { DIGIT_BITS = 24, DIGIT_MASK = (1 << DIGIT_BITS) - 1 };
+enum { EXACT_BYTES = INA_EXACT_WORDS * 4, HIGHEST_AT = EXACT_BYTES - 4 }; /* of a value; its highest digit */
 static_assert(INA_EXACT_WORDS * DIGIT_BITS >= 277 + 5 && INA_EXACT_WORKERS == 32, "32 of the largest floats fit");
 
 /* What is not finite has no digits, but counts above those of the highest, where 32 workers' finite values reach at most 2^18:
@@ -154,19 +156,19 @@ static_assert((int)INA_EXACT_WORKERS <= COUNT_MASK && (int64_t)INA_EXACT_WORKERS
 
 void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count)
 {
-    memset(wire, 0, count * INA_EXACT_WORDS * 4);
-    for (size_t i = 0; i < count; i++, wire += INA_EXACT_WORDS * 4) {
+    memset(wire, 0, count * EXACT_BYTES);
+    for (size_t i = 0; i < count; i++, wire += EXACT_BYTES) {
         const uint32_t bits = bits_of(x[i]), biased = bits >> 23 & 0xff;
         if (biased == 0xff) {
             const int nan = (bits & 0x7fffff) != 0;
-            store_be32(wire + (INA_EXACT_WORDS - 1) * 4, nan ? POSITIVE + NEGATIVE : bits >> 31 ? NEGATIVE : POSITIVE);
+            store_be32(wire + HIGHEST_AT, nan ? POSITIVE + NEGATIVE : bits >> 31 ? NEGATIVE : POSITIVE);
             continue;
         }
         const uint64_t mantissa = (bits & 0x7fffff) | (biased ? 0x800000 : 0);
         const uint32_t position = biased ? biased - 1 : 0;
         const uint64_t shifted = mantissa << position % DIGIT_BITS;
         const uint32_t low = (uint32_t)(shifted & DIGIT_MASK), high = (uint32_t)(shifted >> DIGIT_BITS);
-        uint8_t *digit = wire + position / DIGIT_BITS * 4;
+        uint8_t *digit = wire + (size_t)4 * (position / DIGIT_BITS);
         store_be32(digit, bits >> 31 ? -low : low);
         store_be32(digit + 4, bits >> 31 ? -high : high);
     }
@@ -184,12 +186,12 @@ static void carry_digits(int64_t *d)
 /* Digits of any sign -> the nearest float32 of their value / divisor, ties to even, rounded once. */
 static float round_digits(const uint8_t *wire, int divisor)
 {
-    const uint32_t counts = load_be32(wire + (INA_EXACT_WORDS - 1) * 4) + (1 << 18); /* the digit may be negative */
-    const int positive = counts / POSITIVE & COUNT_MASK, negatives = (int)(counts / NEGATIVE);
+    const uint32_t counts = load_be32(wire + HIGHEST_AT) + (1 << 18); /* the digit may be negative */
+    const uint32_t positive = counts / POSITIVE & COUNT_MASK, negatives = counts / NEGATIVE;
     if (positive || negatives)
         return positive && negatives ? NAN : positive ? INFINITY : -INFINITY;
     int64_t d[INA_EXACT_WORDS + 1] = {0}; /* d[0] is a guard digit below the unit 2^-149, for the quotient */
-    for (int i = 0; i < INA_EXACT_WORDS; i++)
+    for (size_t i = 0; i < INA_EXACT_WORDS; i++)
         d[i + 1] = (int32_t)load_be32(wire + 4 * i);
     carry_digits(d);
     const int negative = d[INA_EXACT_WORDS] < 0;
@@ -232,7 +234,7 @@ int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divi
 {
     int finite = 1;
     for (size_t i = 0; i < count; i++) {
-        x[i] = round_digits(wire + i * INA_EXACT_WORDS * 4, divisor);
+        x[i] = round_digits(wire + i * EXACT_BYTES, divisor);
         finite &= (bits_of(x[i]) & 0x7f800000u) != 0x7f800000u;
     }
     return finite;

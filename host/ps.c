@@ -8,6 +8,7 @@
 
 #include "atp_frame.h"
 #include "codec.h"
+#include "kernel.h"
 #include "wire.h"
 
 #include <arpa/inet.h>
@@ -146,29 +147,29 @@ static void answer(struct state *st, uint32_t number, uint32_t workers)
     queue_of(st)[(st->queue_begin + st->queue_length++) & (rows_of(&st->config) - 1)] = number;
 }
 
-static uint32_t load_be32(const uint8_t *p)
+INA_KERNEL_PART uint32_t load_be32(const uint8_t *p)
 {
     uint32_t v;
     memcpy(&v, p, 4);
     return ntohl(v);
 }
 
-static void store_be32(uint8_t *p, uint32_t v)
+INA_KERNEL_PART void store_be32(uint8_t *p, uint32_t v)
 {
     v = htonl(v);
     memcpy(p, &v, 4);
 }
 
 /* 1: a signed overflow happened. */
-static int add_integers(uint32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
+INA_KERNEL static int add_integers(uint32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
 {
     uint32_t overflow = 0;
     if (first) {
-        for (uint32_t i = 0; i < count; i++)
+        for (size_t i = 0; i < count; i++)
             sums[i] = load_be32(wire + 4 * i);
         return 0;
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const uint32_t value = load_be32(wire + 4 * i), sum = sums[i] + value;
         overflow |= (sums[i] ^ sum) & (value ^ sum);
         sums[i] = sum;
@@ -176,17 +177,17 @@ static int add_integers(uint32_t *restrict sums, const uint8_t *restrict wire, u
     return (int)(overflow >> 31);
 }
 
-static void take_maxima(int32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
+INA_KERNEL static void take_maxima(int32_t *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const int32_t value = (int32_t)load_be32(wire + 4 * i);
         sums[i] = first || value > sums[i] ? value : sums[i];
     }
 }
 
-static void add_floats(double *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
+INA_KERNEL static void add_floats(double *restrict sums, const uint8_t *restrict wire, uint32_t count, int first)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         const uint32_t bits = load_be32(wire + 4 * i);
         float value;
         memcpy(&value, &bits, 4);
@@ -215,7 +216,8 @@ static void merge(struct state *st, uint32_t number, const struct ina_atp_view *
     else if (kind && add_integers(sums_at(st, number), view->values, st->config.values, first))
         row->flags |= INA_ATP_OVERFLOW;
     row->flags |= view->flags & (INA_ATP_COLLISION | INA_ATP_ECN | INA_ATP_OVERFLOW);
-    row->exponent = view->exponent > row->exponent ? view->exponent : row->exponent;
+    if (view->exponent > row->exponent)
+        row->exponent = view->exponent;
     row->bitmap |= view->bitmap;
     row->index = view->index;
     stats->merged_raw += (uint64_t)single;
@@ -282,6 +284,16 @@ int ina_ps_receive(void *state, struct ina_packet *pkt, uint64_t now)
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
+INA_KERNEL static void put_floats(uint8_t *restrict wire, const double *restrict sums, uint32_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const float value = (float)sums[i];
+        uint32_t bits;
+        memcpy(&bits, &value, 4);
+        store_be32(wire + 4 * i, bits);
+    }
+}
+
 static void put_sums(const struct state *st, uint32_t number, uint8_t *wire)
 {
     const uint32_t count = st->config.values;
@@ -289,13 +301,7 @@ static void put_sums(const struct state *st, uint32_t number, uint8_t *wire)
         ina_codec_put_int32(wire, sums_at(st, number), count);
         return;
     }
-    const double *sums = sums_at(st, number);
-    for (uint32_t i = 0; i < count; i++) {
-        const float value = (float)sums[i];
-        uint32_t bits;
-        memcpy(&bits, &value, 4);
-        store_be32(wire + 4 * i, bits);
-    }
+    put_floats(wire, sums_at(st, number), count);
 }
 
 /* Writes the row's answer for `workers`. 0, or -1: no room in pkt. */

@@ -1,5 +1,6 @@
 #include "collective.h"
 #include "internet.h"
+#include "kernel.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -211,18 +212,18 @@ static uint32_t elements_at(const struct ina_collective *c, const struct step *s
     return left < c->config.values ? (uint32_t)left : c->config.values;
 }
 
-static void add_int32(int32_t *restrict to, const uint8_t *restrict from, uint32_t count)
+INA_KERNEL static void add_int32(int32_t *restrict to, const uint8_t *restrict from, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         uint32_t value;
         memcpy(&value, from + 4 * i, 4);
         to[i] = (int32_t)((uint32_t)to[i] + value);
     }
 }
 
-static void add_float32(float *restrict to, const uint8_t *restrict from, uint32_t count)
+INA_KERNEL static void add_float32(float *restrict to, const uint8_t *restrict from, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++) {
         float value;
         memcpy(&value, from + 4 * i, 4);
         to[i] += value;
@@ -418,6 +419,7 @@ static int send_one(struct ina_collective *c, struct peer *p, struct ina_packet 
 
 static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
+    (void)tensors;
     struct ina_collective *c = state;
     int sent = 0;
     for (uint32_t quiet = 0; sent < n && quiet < c->peer_count; c->turn = (c->turn + 1) % c->peer_count) {

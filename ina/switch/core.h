@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "kernel.h"
 #include "memory.h"
 #include "pool.h"
 #include "switch.h"
@@ -123,8 +124,8 @@ static inline void ina_count_drop(struct ina_switch *sw, uint16_t port, enum ina
 
 /* The descriptor of a copy of `from` in the memory that `to` already describes: word by word, so that what many copies have in
  * common is worked out once. */
-static inline void ina_describe(struct ina_packet *restrict to, const struct ina_packet *restrict from, struct ina_replica replica,
-                                uint8_t instance_type, bool keep_tag)
+INA_KERNEL_PART void ina_describe(struct ina_packet *restrict to, const struct ina_packet *restrict from,
+                                  struct ina_replica replica, uint8_t instance_type, bool keep_tag)
 {
     typedef uint64_t word __attribute__((may_alias));
     enum { PORTS = offsetof(struct ina_packet, ingress_port), VERDICT = offsetof(struct ina_packet, verdict) };
@@ -144,14 +145,14 @@ static inline void ina_describe(struct ina_packet *restrict to, const struct ina
 }
 
 /* Metadata: whole cache lines on both sides. */
-static inline void ina_copy_lines(uint8_t *to, const uint8_t *from, uint64_t bytes)
+INA_KERNEL_PART void ina_copy_lines(uint8_t *to, const uint8_t *from, uint64_t bytes)
 {
     for (uint64_t at = 0; at < bytes; at += 64)
         memcpy(to + at, from + at, 64);
 }
 
 /* Frames that lie alike on their cache lines, as those of ports do: whole lines but for both ends. */
-static inline void ina_copy_frame(uint8_t *restrict to, const uint8_t *restrict from, uint32_t len)
+INA_KERNEL_PART void ina_copy_frame(uint8_t *restrict to, const uint8_t *restrict from, uint32_t len)
 {
     if (len < 64) {
         memcpy(to, from, len);

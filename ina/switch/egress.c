@@ -146,8 +146,8 @@ static inline bool take(struct ina_switch *sw, struct ina_packet *to, unsigned n
 }
 
 /* A copy of `from` into `to`; with metadata at `own_meta`, or the packet's if that is NULL. False: it does not fit. */
-static inline bool copy(struct ina_switch *sw, struct ina_packet *to, const struct ina_packet *from, struct ina_replica replica,
-                        uint8_t instance_type, bool keep_tag, uint8_t *own_meta, uint64_t now)
+INA_KERNEL_PART bool copy(struct ina_switch *sw, struct ina_packet *to, const struct ina_packet *from, struct ina_replica replica,
+                          uint8_t instance_type, bool keep_tag, uint8_t *own_meta, uint64_t now)
 {
     if (__builtin_expect(from->len > to->len + to->tailroom, 0)
         && !(sw->tna && ina_into_headroom(to, from->len - to->len - to->tailroom))) {
@@ -166,7 +166,8 @@ static inline bool copy(struct ina_switch *sw, struct ina_packet *to, const stru
 
 /* Copies of one chunk straight into the port's frames; the emission after the chunk. The last copy of a packet has its metadata
  * (others too, where they are shared) and the frame itself if the ports can do that. */
-static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct ina_packet *batch, int32_t at, uint64_t now)
+INA_KERNEL static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct ina_packet *batch, int32_t at,
+                                     uint64_t now)
 {
     struct ina_switch_port *port = &sw->ports[number];
     struct ina_packet *out = sw->out;
@@ -192,8 +193,8 @@ static int32_t emit_chunk(struct ina_switch *sw, uint16_t number, const struct i
     return at;
 }
 
-void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, const struct ina_packet *batch,
-                    const struct ina_packet *const *sources, unsigned count, uint64_t now)
+INA_KERNEL void ina_emit_group(struct ina_switch *sw, const struct ina_members *group, const struct ina_packet *batch,
+                               const struct ina_packet *const *sources, unsigned count, uint64_t now)
 {
     for (uint32_t m = 0; m < group->count; m++) {
         const struct ina_replica replica = group->member[m];

@@ -113,8 +113,8 @@ static bool lend(struct ina_switch *sw, uint16_t number, struct ina_packet *pkt,
     return false;
 }
 
-void ina_outlet_send(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
-                     uint8_t instance_type, bool last, uint64_t now)
+INA_KERNEL void ina_outlet_send(struct ina_switch *sw, struct ina_packet *batch, unsigned source, struct ina_replica to,
+                                uint8_t instance_type, bool last, uint64_t now)
 {
     struct ina_packet *from = &batch[source], copy;
     struct ina_link *link = sw->ports[to.port].link;

@@ -1,0 +1,123 @@
+"""Loops that are compiled once per level of x86-64 (host/kernel.h): the loader's choice is of speed, never of a bit."""
+
+import platform
+import runpy
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from cffi import FFI
+
+from ina import native, paths
+
+LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+SPECIAL = np.array(
+    [0.0, -0.0, 2.0**-149, -(2.0**-149), 2.0**-126, -(2.0**-127), 0.5, -0.5, 1.5, 2.5, -2.5, 2.0**23 + 0.5, 1.0, -1.0,
+     np.nextafter(np.float32(1), np.float32(2)), 2.0**126, -(2.0**126), 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, -np.nan],
+    np.float32,
+)  # fmt: skip
+COUNTS = (1, 7, 31, 64, 100, 128, 256, 333)
+ROOT = paths.root()
+BINDING = ROOT / "host/binding.py"
+CODEC = """
+int ina_codec_exponent(const float *x, size_t count);
+void ina_codec_encode(uint8_t *wire, const float *x, size_t count, int exponent, int shift);
+void ina_codec_decode(float *x, const uint8_t *wire, size_t count, int exponent, int shift, int divisor);
+void ina_codec_put_int32(uint8_t *wire, const int32_t *x, size_t count);
+void ina_codec_get_int32(int32_t *x, const uint8_t *wire, size_t count);
+void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count);
+int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor);
+"""
+
+gcc_for_x86 = pytest.mark.skipif(
+    platform.machine() != "x86_64" or not shutil.which("gcc") or platform.libc_ver()[0] != "glibc",
+    reason="only gcc for x86-64 with glibc has kernels to choose from",
+)
+
+
+def flags(monkeypatch, march: str = "") -> list[str]:
+    """The flags that the compiled part is built with."""
+    monkeypatch.setenv("INA_MARCH", march)
+    monkeypatch.delenv("INA_CFLAGS", raising=False)
+    return runpy.run_path(str(BINDING))["compile_flags"]()
+
+
+def blocks(rng: np.random.Generator):
+    """Blocks of every count: bits at random, of like magnitudes, and special values between those."""
+    for count in COUNTS:
+        yield rng.integers(0, 2**32, count, np.uint32).view(np.float32)
+        values = rng.standard_normal(count).astype(np.float32)
+        yield values
+        mixed = values.copy()
+        mixed[rng.integers(0, count, max(1, count // 8))] = rng.choice(SPECIAL)
+        yield mixed
+    yield SPECIAL
+
+
+def outcome(ffi: FFI, lib: object) -> bytes:
+    """Every byte that the codec makes of the same blocks."""
+    rng = np.random.default_rng(11)
+    made = bytearray()
+    for x in blocks(rng):
+        count = len(x)
+        wire, back, exact = np.zeros(4 * count, np.uint8), np.zeros(count, np.float32), np.zeros(48 * count, np.uint8)
+        px, pw, pb, pe = (ffi.cast(f"{kind} *", array.ctypes.data) for kind, array in
+                          (("float", x), ("uint8_t", wire), ("float", back), ("uint8_t", exact)))  # fmt: skip
+        own = lib.ina_codec_exponent(px, count)
+        made += own.to_bytes(2, "big", signed=True)
+        for exponent in (own, -96, 0, 3, 126, 127):
+            for shift in (25, 30):
+                lib.ina_codec_encode(pw, px, count, exponent, shift)
+                made += wire.tobytes()
+                for divisor in (1, 3):
+                    lib.ina_codec_decode(pb, pw, count, exponent, shift, divisor)
+                    made += back.tobytes()
+        lib.ina_codec_put_int32(pw, ffi.cast("int32_t *", px), count)
+        lib.ina_codec_get_int32(ffi.cast("int32_t *", pb), pw, count)
+        made += wire.tobytes() + back.tobytes()
+        lib.ina_codec_encode_exact(pe, px, count)
+        finite = lib.ina_codec_decode_exact(pb, pe, count, 1)
+        made += exact.tobytes() + back.tobytes() + bytes([finite])
+    return bytes(made)
+
+
+def runs(level: str) -> bool:
+    """Does this processor have what the level needs? (As glibc's loader says.)"""
+    loader = "/lib64/ld-linux-x86-64.so.2"
+    text = subprocess.run([loader, "--help"], capture_output=True, text=True).stdout
+    return level == "x86-64" or f"{level} (supported" in text
+
+
+@gcc_for_x86
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_level_of_the_processor_makes_the_same_bytes(tmp_path, monkeypatch, level):
+    if not runs(level):
+        pytest.skip(f"this processor is older than {level}")
+    target = tmp_path / "codec.so"
+    source = ["-DINA_KERNEL=", f"-I{ROOT}/host", f"{ROOT}/host/codec.c"]  # no choice: this level's alone
+    subprocess.run(["gcc", *flags(monkeypatch, level), "-shared", "-fPIC", *source, "-o", target, "-lm"], check=True)
+    ffi = FFI()
+    ffi.cdef(CODEC)
+    assert outcome(ffi, ffi.dlopen(str(target))) == outcome(native.ffi, native.lib)
+
+
+def test_what_is_built_runs_on_every_processor_unless_an_instruction_set_is_named(monkeypatch):
+    assert not [flag for flag in flags(monkeypatch) if flag.startswith("-march")]
+    assert "-march=x86-64-v3" in flags(monkeypatch, "x86-64-v3")
+    assert "-ffp-contract=off" in flags(monkeypatch)
+
+
+@gcc_for_x86
+@pytest.mark.parametrize(
+    "file", ["host/codec.c", "host/ps.c", "ina/emulator/collective.c", "ina/switch/egress.c", "ina/switch/outlet.c"]
+)
+def test_loops_over_values_choose_when_they_are_loaded(tmp_path, monkeypatch, file):
+    target = tmp_path / "kernels.o"
+    folders = [f"-I{ROOT}/{folder}" for folder in ("host", "ina/switch", "ina/emulator")]
+    subprocess.run(["gcc", *flags(monkeypatch), *folders, "-fPIC", "-c", ROOT / file, "-o", target], check=True)
+    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", target], capture_output=True, text=True, check=True).stdout
+    functions = {part.split(">", 1)[0]: part for part in text.split("\n\n") for part in [part.split("<", 1)[-1]]}
+    wide = {name for name, code in functions.items() if "%ymm" in code or "%zmm" in code}
+    assert wide, "no function of wide registers: the kernels are missing"
+    assert all("." in name for name in wide), f"wide registers outside of kernels: {sorted(wide)}"
