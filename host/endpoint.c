@@ -18,7 +18,7 @@
 enum { BACKLOG = 1 << 16 /* frames: no port holds more */ };
 enum { BATCH = 32, NO_DRIVER = 0, THREAD_DRIVES = 1, CALLER_DRIVES = 2 };
 enum { YIELDS = 3, YIELDS_POLLED = 50 }; /* before it sleeps: until a bell rings, or for a nap, since none will */
-static const uint64_t POLL_PS = 50u * 1000 * 1000;       /* nap where no bell will ring: no fd, or a full ring */
+static const uint64_t POLL_PS = 50000000;       /* nap where no bell will ring: no fd, or a full ring */
 
 struct ticket {
     int64_t number;             /* 0: none yet */

@@ -32,7 +32,7 @@ static inline uint32_t ina_frame_length(const struct ina_frame_template *frame, 
 
 /* Writes the headers of a packet of a type (INA_WIRE_DATA, INA_WIRE_MAXIMUM) to the switch and sets its length. The caller has made
  * sure that the packet has room (ina_frame_length), and writes exponent and values. */
-static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, int type,
+static inline struct ina_wire_frame *ina_frame_write(struct ina_packet *pkt, const struct ina_frame_template *frame, uint32_t type,
                                                      int with_values, uint32_t tsi, uint32_t slot, int set)
 {
     struct ina_wire_frame *h = (struct ina_wire_frame *)pkt->data;

@@ -208,7 +208,7 @@ static void send_due(struct fault_port *p)
             due++;
         memset(pkts, 0, (size_t)due * sizeof *pkts);
         int room = ina_port_tx_get(p->inner, pkts, due);
-        for (int i = 0; i < room; i++) {
+        for (int i = 0; i < room && i < due; i++) {
             memcpy(pkts[i].data, batch[i]->data, batch[i]->len);
             pkts[i].len = batch[i]->len;
             pkts[i].wire_len = batch[i]->wire_len;
@@ -430,7 +430,7 @@ struct ina_port *ina_port_fault_wrap(struct ina_port *inner, const struct ina_fa
                                      const struct ina_fault_config *tx_faults, uint32_t held)
 {
     struct fault_port *p = calloc(1, sizeof *p);
-    struct held **staged = calloc(held ? held : 1, sizeof *staged);
+    struct held **staged = calloc(held ? held : 1, sizeof(struct held *));
     int error = !p || !staged ? ENOMEM : 0;
     if (!error && (!held || held > MAX_HELD || !line_init(&p->rx, rx_faults, held)
                    || !line_init(&p->tx, tx_faults, held)))

@@ -9,7 +9,7 @@ static const struct ina_protocol *const protocols[] = {
     &ina_atp,
     &ina_ps,
 };
-enum { COUNT = sizeof protocols / sizeof *protocols };
+enum { COUNT = sizeof protocols / sizeof protocols[0] };
 
 const struct ina_protocol *ina_protocol_at(uint32_t index)
 {

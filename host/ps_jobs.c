@@ -85,6 +85,7 @@ uint64_t ina_ps_jobs_strangers(const struct ina_ps_jobs *jobs)
 
 static int receive(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
+    (void)tensors;
     struct ina_ps_jobs *jobs = state;
     for (int i = 0; i < n; i++) {
         const int number = ina_ps_job_of(&pkts[i]);
@@ -101,6 +102,7 @@ static int receive(void *state, const struct ina_tensor *tensors, struct ina_pac
 
 static int frames_to_send(void *state, const struct ina_tensor *tensors, struct ina_packet *pkts, int n, uint64_t now)
 {
+    (void)tensors;
     struct ina_ps_jobs *jobs = state;
     int filled = 0;
     for (int idle = 0; idle < JOBS && filled < n; jobs->turn = (jobs->turn + 1) % JOBS) {
@@ -131,16 +133,19 @@ static uint64_t next_timer(const void *state)
 
 static int next_handle(const void *state)
 {
+    (void)state;
     return -EPIPE;
 }
 
 static int submit(void *state, const struct ina_tensor *tensors, int handle, uint64_t now)
 {
+    (void)state, (void)tensors, (void)handle, (void)now;
     return -EPIPE;
 }
 
 static int events(void *state, struct ina_event *events, int max)
 {
+    (void)state, (void)events, (void)max;
     return 0;
 }
 

@@ -13,7 +13,7 @@
 #include "idle.h"
 
 enum { BATCH = 32, YIELDS = 3 /* before it sleeps */ };
-static const uint64_t NAP_PS = 50u * 1000 * 1000;          /* where no bell will ring: no fd, or a full ring */
+static const uint64_t NAP_PS = 50000000;          /* where no bell will ring: no fd, or a full ring */
 static const uint64_t LONG_PS = 1000000000000u;
 
 struct ina_ps_server {

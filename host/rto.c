@@ -77,7 +77,7 @@ int ina_rto_expired(struct ina_rto *rto, uint64_t now, int *probe)
             continue;
         *probe = list == INA_RTO_WAITING;
         if (!*probe) {
-            rto->slot[index].level = list + 1 < INA_RTO_LEVELS ? list + 1 : list;
+            rto->slot[index].level = (uint8_t)(list + 1 < INA_RTO_LEVELS ? list + 1 : list);
         } else {
             if (now >= rto->probe_refill) {
                 if (rto->probe_budget < INA_PROBE_BURST)

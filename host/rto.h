@@ -107,7 +107,8 @@ static inline void ina_rto_add(struct ina_rto *rto, struct ina_rto_run *run, uin
 {
     struct ina_rto_slot *slot = &rto->slot[index];
     if (__builtin_expect(slot->sent, 0)) {
-        slot->sent += slot->sent < UINT8_MAX;
+        if (slot->sent < UINT8_MAX)
+            slot->sent++;
         if (slot->level) {
             ina_rto_append(rto, index, slot->level, now);
             return;

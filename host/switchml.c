@@ -105,7 +105,7 @@ static int submit(void *state, const struct ina_tensor *tensors, int handle, uin
 
 /* Writes the slot's packet into pkt and starts its timer. 0, or -1: no room in pkt. */
 static inline __attribute__((always_inline)) int write_packet(struct state *st, const struct ina_tensor *tensors,
-                                                              struct ina_packet *pkt, uint32_t index, int type, int with_values,
+                                                              struct ina_packet *pkt, uint32_t index, uint32_t type, int with_values,
                                                               struct ina_rto_run *run, uint64_t now)
 {
     struct tail *tail = tail_of(st);
@@ -119,7 +119,7 @@ static inline __attribute__((always_inline)) int write_packet(struct state *st, 
     unmark_ready(st, index);
     ina_rto_add(&tail->rto, run, index, now);
     struct ina_wire_frame *frame =
-        ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)seq, index, seq >> st->slots_log2 & 1);
+        ina_frame_write(pkt, &st->frame, type, with_values, (uint32_t)seq, index, (int)(seq >> st->slots_log2 & 1));
     frame->e0 = (int8_t)ina_tensors_encode(tensors_of(st), tensors, slot->op, seq, frame->payload);
     return 0;
 }

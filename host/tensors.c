@@ -128,14 +128,14 @@ int ina_tensors_submit(struct ina_tensors *ts, struct ina_tensor_times *times, c
 static void encode_open(const struct ina_tensors *ts, const struct ina_tensor *t, uint32_t handle, uint8_t *wire)
 {
     const struct ina_op *op = &ts->op[handle];
-    const uint32_t words = INA_FINGERPRINT_WORDS;
+    const size_t words = INA_FINGERPRINT_WORDS;
     ina_codec_put_int32(wire, (const int32_t *)ts->fingerprint[handle], words);
     wire += 4 * words;
     uint64_t used = 0;
     if (ts->idempotent) {
-        for (uint32_t i = 0; i < words; i++, used++)
+        for (size_t i = 0; i < words; i++, used++)
             ina_codec_put_int32(wire + 4 * i, &(int32_t){(int32_t)~ts->fingerprint[handle][i]}, 1);
-    } else    if (op->is_inline && op->dtype == INA_INT32) {
+    } else if (op->is_inline && op->dtype == INA_INT32) {
         ina_codec_put_int32(wire, t->in, op->count);
         used = op->count;
     } else if (op->is_inline) {
@@ -215,7 +215,7 @@ static int agrees(const struct ina_tensors *ts, uint32_t handle, const uint8_t *
 static void decode_inline(const struct ina_op *op, const struct ina_tensor *t, const uint8_t *wire,
                           struct ina_worker_stats *stats)
 {
-    wire += 4 * INA_FINGERPRINT_WORDS;
+    wire += sizeof(uint32_t[INA_FINGERPRINT_WORDS]);
     if (op->dtype == INA_INT32)
         ina_codec_get_int32(t->out, wire, op->count);
     else if (!ina_codec_decode_exact(t->out, wire, op->count, (int)op->divisor))

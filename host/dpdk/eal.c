@@ -1,6 +1,7 @@
 /* DPDK's environment, pools of mbufs, and devices. Nothing here is on the way of a packet. */
 #define _GNU_SOURCE 1 /* sched_getaffinity */
 #include <errno.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -61,14 +62,13 @@ const char *ina_dpdk_version(void)
 
 int ina_dpdk_cpus(int *cpus, int max)
 {
-    unsigned lcore;
     int n = 0;
-    RTE_LCORE_FOREACH(lcore) {
+    for (unsigned lcore = rte_get_next_lcore(UINT_MAX, 0, 0); lcore < RTE_MAX_LCORE; lcore = rte_get_next_lcore(lcore, 0, 0)) {
         const cpu_set_t set = rte_lcore_cpuset(lcore);
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        for (unsigned cpu = 0; cpu < CPU_SETSIZE; cpu++)
             if (CPU_ISSET(cpu, &set)) {
                 if (n < max)
-                    cpus[n] = cpu;
+                    cpus[n] = (int)cpu;
                 n++;
                 break;
             }
@@ -246,7 +246,7 @@ int ina_dpdk_ring_pair(const char *name, struct ina_dpdk_pool *pool, uint32_t fr
         char end[24];
         struct ina_dpdk_device *device = calloc(1, sizeof *device);
         snprintf(end, sizeof end, "%.20s_%c", name, 'a' + i);
-        const int id = device ? rte_eth_from_rings(end, &rings[!i], 1, &rings[i], 1, SOCKET_ID_ANY) : -1;
+        const int id = device ? rte_eth_from_rings(end, &rings[!i], 1, &rings[i], 1, (unsigned)SOCKET_ID_ANY) : -1;
         if (id >= 0) {
             snprintf(device->name, sizeof device->name, "net_ring_%s", end);
             device->id = (uint16_t)id;

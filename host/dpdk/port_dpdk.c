@@ -191,7 +191,7 @@ static void give_back(struct dpdk_port *p, struct rte_mbuf **mbufs, uint32_t n)
     for (uint32_t i = 0; p->odd && i < kept; i++)
         if (!reusable(p, mbufs[i]))
             kept = i;
-    memcpy(&p->staged[p->staged_count], mbufs, kept * sizeof *mbufs);
+    memcpy(&p->staged[p->staged_count], mbufs, kept * sizeof(struct rte_mbuf *));
     p->staged_count += kept;
     if (kept < n)
         rte_pktmbuf_free_bulk(&mbufs[kept], n - kept);
@@ -282,7 +282,7 @@ static void dpdk_tx_put(struct ina_port *port, struct ina_packet *pkts, int n, u
     const uint32_t sent = count ? to_device(p, lent, (uint16_t)count) : 0;
     for (uint32_t i = sent; i < count; i++)
         p->late[p->late_end++] = lent[i];
-    memcpy(lent, back, kept * sizeof *back);
+    memcpy(lent, back, kept * sizeof(struct rte_mbuf *));
     for (uint32_t i = p->tx_first + (uint32_t)n; i < p->staged_count; i++)
         lent[kept++] = p->staged[i];
     p->staged_count = p->tx_first + kept;

@@ -244,7 +244,7 @@ int ina_emulator_add_switch(struct ina_emulator *em, struct ina_switch *sw, uint
         if (ina_frames_init(&em->frames, em->max_frame, ina_switch_headroom(sw), bare))
             return -ENOMEM;
     }
-    struct ina_node **list = realloc(em->node, (em->switches + 1) * sizeof *list);
+    struct ina_node **list = realloc(em->node, (em->switches + 1) * sizeof(struct ina_node *));
     if (!list)
         return -ENOMEM;
     em->node = list;

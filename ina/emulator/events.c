@@ -78,7 +78,7 @@ static struct ina_happening *take_array(struct ina_calendar *c, uint32_t capacit
         c->arrays += (size_t)capacity * sizeof *array;
         return malloc((size_t)capacity * sizeof *array);
     }
-    memcpy(spare, array, sizeof *spare);
+    memcpy(spare, array, sizeof(struct ina_happening *));
     return array;
 }
 
@@ -89,7 +89,7 @@ static void give_array(struct ina_calendar *c, struct ina_bucket *b)
         free(b->item);
     } else if (b->capacity) {
         struct ina_happening **spare = &c->spare[__builtin_ctz(b->capacity)];
-        memcpy(b->item, spare, sizeof *spare);
+        memcpy(b->item, spare, sizeof(struct ina_happening *));
         *spare = b->item;
     }
     b->item = NULL;
@@ -113,6 +113,7 @@ static int put_in(struct ina_calendar *c, uint64_t number, const struct ina_happ
     }
     uint32_t i = b->count++;
     if (number == c->sorted)
+        /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): in a new array i is 0, so there is no item before */
         for (; i > c->next && b->item[i - 1].time > what->time; i--)
             b->item[i] = b->item[i - 1];
     b->item[i] = *what;
@@ -263,7 +264,7 @@ static int adapt(struct ina_calendar *c, uint64_t now)
     while (shift < 40 && ahead >> shift > buckets)
         shift++;
     c->ahead = c->pushes = 0;
-    c->period = c->period < 16 * PERIOD ? 2 * c->period : c->period;
+    c->period = c->period < UINT64_C(16) * PERIOD ? 2 * c->period : c->period;
     if (buckets == c->buckets && shift + 1 >= c->shift && shift <= c->shift + 1)
         return 0;
     return rebuild(c, buckets, shift, now);
@@ -359,7 +360,7 @@ void ina_calendar_destroy(struct ina_calendar *c)
     release(c->bucket, c->occupied, c->buckets);
     for (unsigned i = 0; i < 32; i++)
         for (struct ina_happening *array = c->spare[i], *next; array; array = next) {
-            memcpy(&next, array, sizeof next);
+            memcpy(&next, array, sizeof(struct ina_happening *));
             free(array);
         }
     free(c->far);

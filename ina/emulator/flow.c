@@ -5,7 +5,8 @@
 #include <string.h>
 
 enum { ACK_EVERY = 4, REORDERING = 3, FIRST_WINDOW = 10 /* RFC 6928 */, MOST_BACKOFF = 6, UNKNOWN = 16 /* least time-outs to wait before the first sample */ };
-enum { GAIN = 16, ONE = INA_FLOW_ONE }; /* 1 / g of DCTCP §3.3 */
+enum { GAIN = 16 }; /* 1 / g of DCTCP §3.3 */
+static const uint64_t ONE = INA_FLOW_ONE;
 
 int ina_flow_init(struct ina_flow *flow, uint32_t window, uint32_t congestion, uint64_t rto)
 {
@@ -116,10 +117,11 @@ int ina_flow_send(struct ina_flow *flow, uint64_t now, uint32_t *number, int *pu
     struct ina_flow_packet *packet = out_at(flow, send);
     packet->lost = 0;
     packet->sent = now;
-    packet->times += packet->times < UINT8_MAX;
+    if (packet->times < UINT8_MAX)
+        packet->times++;
     flow->sent++;
     *number = send;
-    *push = packet->times > 1 || send + 1 == flow->available || flow->cwnd < 2 * ACK_EVERY * ONE;
+    *push = packet->times > 1 || send + 1 == flow->available || flow->cwnd < 2 * ONE * ACK_EVERY;
     return 1;
 }
 

@@ -243,7 +243,7 @@ void ina_host_processed(struct ina_emulator *em, uint32_t kind, uint32_t host, u
 
 int ina_emulator_add_host(struct ina_emulator *em)
 {
-    struct ina_host **list = realloc(em->host, (em->hosts + 1) * sizeof *list);
+    struct ina_host **list = realloc(em->host, (em->hosts + 1) * sizeof(struct ina_host *));
     if (!list)
         return -ENOMEM;
     em->host = list;
@@ -351,7 +351,7 @@ int ina_emulator_add_machine(struct ina_emulator *em, uint32_t host, const struc
     for (uint32_t i = 0; i < h->machine_count; i++)
         if (em->machine[h->machines[i]]->udp_port == udp_port)
             return -EEXIST;
-    struct ina_machine **list = realloc(em->machine, (em->machines + 1) * sizeof *list);
+    struct ina_machine **list = realloc(em->machine, (em->machines + 1) * sizeof(struct ina_machine *));
     if (list)
         em->machine = list;
     uint32_t *mine = realloc(h->machines, (h->machine_count + 1) * sizeof *mine);

@@ -98,9 +98,9 @@ static unsigned look(struct ina_dataplane *dp, const uint16_t *numbers, unsigned
 static unsigned own_ports(struct ina_switch *sw, uint16_t *numbers)
 {
     unsigned count = 0;
-    for (uint16_t p = 0; p < INA_SWITCH_PORTS; p++)
+    for (unsigned p = 0; p < INA_SWITCH_PORTS; p++)
         if (sw->ports[p].present && sw->ports[p].port)
-            numbers[count++] = p;
+            numbers[count++] = (uint16_t)p;
     return count;
 }
 
@@ -284,7 +284,7 @@ int ina_dataplane_call(struct ina_dataplane *dp, struct ina_command *commands, u
     while (atomic_load(&batch->state) != DONE) {
         /* once it runs, it ends: commands never wait */
         if (error && atomic_load(&batch->state) == RUNNING)
-            error = pthread_cond_wait(&dp->done, &dp->lock), error = ETIMEDOUT;
+            pthread_cond_wait(&dp->done, &dp->lock); /* the error stays */
         else
             error = pthread_cond_timedwait(&dp->done, &dp->lock, &deadline);
         int expected = WAITING;

@@ -261,7 +261,7 @@ static void process(struct ina_switch *sw, struct ina_packet *batch, unsigned n,
         for (unsigned i = 0; i < n; i++)
             ina_trace_add(sw, &batch[i], batch[i].ingress_port, 0, now);
     sw->program->ingress(sw->state, sw->tables, batch, n, now);
-    if (sw->trace)
+    if (sw->trace && sw->trace_capacity)
         for (unsigned i = n > sw->trace_capacity ? n - sw->trace_capacity : 0; i < n; i++) {
             struct ina_trace_record *record = &sw->trace[(traced + i) % sw->trace_capacity];
             record->verdict = batch[i].verdict;

@@ -63,7 +63,7 @@ int ina_tna_create(struct ina_switch *sw)
         sw->state_stride = program->state_size > sw->state_stride ? program->state_size : sw->state_stride;
     }
     tna->pipes = sw->config.pipes ? sw->config.pipes : pipelines > 2 ? pipelines : 2;
-    if (!error && (tna->pipes > INA_TNA_PIPES || tna->pipes < pipelines))
+    if (!error && (!pipelines || tna->pipes > INA_TNA_PIPES || tna->pipes < pipelines))
         error = EINVAL;
     tna->group = error ? NULL : calloc(INA_SWITCH_GROUPS, sizeof *tna->group);
     if (!tna->group) {
