@@ -302,6 +302,46 @@ def test_a_packet_clones_and_goes_round_with_other_lists(tmp_path):
     assert kept == [(1, last + first), (2, bytes([1, 0, 3, 1]) + bytes(4)), (3, bytes([0, 0, 3, 2]) + first)]
 
 
+def test_a_clone_of_egress_has_the_headers_that_egress_left(tmp_path):
+    """It is neither deparsed nor parsed (simple_switch.md): headers that the parser would not find stay headers, those that
+    egress has taken away do not come back as payload does, and checksums are not yet computed."""
+    switch = shadowed(
+        tmp_path, "", metadata="@field_list(1) bit<8> kept;", types="header more_t { bit<8> x; varbit<32> rest; }",
+        headers="more_t[2] more; more_t last;",
+        parser="""state start { p.extract(hdr.data); transition select(hdr.data.d) { 0: last; default: more; } }
+            state more { p.extract(hdr.more.next, 16); transition last; }
+            state last { p.extract(hdr.last, 8); transition accept; }""",
+        egress="""if (sm.instance_type == 2) {
+                hdr.data.e = meta.kept; hdr.data.b = sm.packet_length;
+                hdr.data.c = (bit<16>)((bit<8>)(bit<1>)hdr.more[0].isValid() << 4 | (bit<8>)(bit<1>)hdr.more[1].isValid());
+                hdr.more[1].setInvalid();
+            } else {
+                meta.kept = 7; clone_preserving_field_list(CloneType.E2E, 6, 1); hdr.data.d = 0;
+                hdr.more.push_front(1); if (hdr.data.e == 1) { hdr.last.setInvalid(); }
+            }""",
+        compute="update_checksum(true, { hdr.data.a, hdr.data.d }, hdr.data.c, HashAlgorithm.csum16);",
+    )
+    switch.clone_sessions[6] = CloneSession(3, None)
+    for d, e in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        sent = dict(switch.process(data(a=9, d=d, e=e) + bytes(range(60, 80))))
+        assert set(sent) == {1, 3}
+        assert len(sent[1]) - len(sent[3]) == (3 if d else 0)
+
+
+def test_of_two_digests_for_one_packet_the_last_is_sent(tmp_path):
+    """As with clones and resubmissions; simple_switch.md: ingress ends, then "if digest to generate"."""
+    switch = shadowed(
+        tmp_path,
+        """digest<one_t>(1, { hdr.data.a }); hdr.data.a = 2;
+        if (hdr.data.d == 1) { digest<two_t>(1, { hdr.data.a, 9w5 }); }""",
+        types="struct one_t { bit<32> a; } struct two_t { bit<32> a; bit<9> b; }",
+    )
+    for d in (0, 1):
+        switch.process(data(a=7, d=d))
+    heard = [(d.name, tuple(d.fields.values())) for d in switch.switch.digests()[0]]
+    assert heard == [(d.name, d.values) for d in switch.digests] == [("one_t", (7,)), ("two_t", (2, 5))]
+
+
 def test_a_clone_is_parsed_before_it_gets_what_its_list_keeps(tmp_path):
     """As in BMv2: a parser that asks the metadata sees zeros."""
     switch = shadowed(

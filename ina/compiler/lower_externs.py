@@ -37,6 +37,9 @@ class Externs(Tables):
     messages: list[tuple[str, str, ir.Counter]]
     digests: list[dict[str, Any]]
     preserved: dict[int, list[Any]]
+    lists_with_headers: dict[int, int]
+    payload_at: ir.Var
+    length: ir.Var
     used: set[str]
     uses_random: bool
     needs_original: bool
@@ -247,12 +250,25 @@ class Externs(Tables):
         wanted = "E2E" if self.in_egress else "I2E"
         if e.given(0).const != wanted:
             raise self.unsupported(e, f"a clone other than {wanted} in {'egress' if self.in_egress else 'ingress'}")
-        self.used.add("clone")
+        self.used.add(wanted)
         self.needs_original |= not self.in_egress
         self.emit(ir.Assign(self.flag("clone"), fold.const(1, 32)))
         self.emit(ir.Assign(self.flag("clone_session"), fold.cast(self.scalar(e.given(1)), 32)))
         kept = self._list(e.given(2)) if len(e.args) > 2 else fold.const(NO_LIST, 32)
+        if self.in_egress:
+            kept = self._with_headers(kept)
         self.emit(ir.Assign(self.flag("clone_list"), kept))
+
+    def _with_headers(self, kept: ir.Const) -> ir.Const:
+        """The list that preserves all headers, too."""
+        if kept.value not in self.lists_with_headers:
+            number = self.lists_with_headers[kept.value] = FIRST_GIVEN_LIST + len(self.preserved)
+            headers = [v for v in places.leaves(self.cloned_headers()) if isinstance(v, ir.Var | ir.Elem)]
+            self.preserved[number] = [*self.preserved.get(kept.value, []), *headers, self.payload_at, self.length]
+        return fold.const(self.lists_with_headers[kept.value], 32)
+
+    def cloned_headers(self) -> Any:
+        raise TypeError("defined in lower_v1model")
 
     def _again(self, e: ast.Call, kind: str) -> None:
         if (kind == "recirculate") != self.in_egress:

@@ -49,6 +49,9 @@ class Pipelines(Externs):
         self.used: set[str] = set()
         self.created: dict[int, places.Header] = {}
         self.preserved: dict[int, list[Any]] = {}
+        self.lists_with_headers: dict[int, int] = {}
+        self.payload_at = ir.Var("payload_at", 32)
+        self.length = ir.Var("cloned_length", 32)
         self.needs_original = False
         self.in_egress = False
 

@@ -7,6 +7,8 @@ recirculate, transmit. Values that were never written are zero.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ina.compiler import fold, ir
 from ina.compiler.lower_externs import DROP_PORT
 from ina.compiler.lower_pipeline import CALL, Pipelines
@@ -17,6 +19,8 @@ _INGRESS_FIELDS = {
     "packet_length": "pkt->wire_len",
     "ingress_global_timestamp": "now / 1000000",
 }
+_KIND = ir.Native("pkt->instance_type", 32)
+_EGRESS_CLONE = fold.eq(_KIND, fold.const(2, 32))
 _EGRESS_FIELDS = {
     "egress_port": "pkt->egress_port",
     "egress_rid": "pkt->rid",
@@ -33,6 +37,8 @@ _EGRESS_FIELDS = {
 class V1Model(Pipelines):
     """`lower()` makes the module of a program whose package is V1Switch."""
 
+    _cloned_headers: Any = None
+
     # --- the pipeline -----------------------------------------------------------------------------------------------
 
     def lower(self) -> ir.Module:
@@ -44,6 +50,7 @@ class V1Model(Pipelines):
             None if i == 0 else self.storage.place(p.type, name, in_packet=i == 1)
             for i, (p, name) in enumerate(zip(parser.decl.params, ("packet", "hdr", "meta", "standard_metadata"), strict=True))
         )
+        self.header_type = parser.decl.params[1].type
         self.parser_error = self.standard.fields["parser_error"]
         packet = "packet"
         top = [self.headers, self.meta, self.standard]
@@ -63,6 +70,7 @@ class V1Model(Pipelines):
         self.in_egress = True
         self._set_standard(_EGRESS_FIELDS)
         self.emit(ir.Assign(self.standard.fields["egress_spec"], fold.const(0, 9)))
+        begin = len(self.out)
         self.control(egress, top)
         dropped = fold.eq(self.standard.fields["egress_spec"], fold.const(DROP_PORT, 9))
         cloned = self._known("clone")
@@ -71,17 +79,25 @@ class V1Model(Pipelines):
         else:
             dropped_now = dropped
         self.emit(ir.If(dropped_now, [ir.Extern("drop", [], [])]))
+        if "E2E" in self.used:
+            self.emit(ir.If(self._known("clone"), self.block(self._copy_headers)))
+            self.out[begin:begin] = self.block(self._length_of_clone)
         self.control(compute, top[:2])
         deparse = self.block(lambda: self.deparse(deparser, ["packet", self.headers]))
         deparse += self.block(self.write_frame)
-        stays = self._stays(deparse)
+        stays = None if "E2E" in self.used else self._stays(deparse)
         self.out += deparse if stays is None else [ir.If(fold.lnot(stays), deparse)]
+        if "E2E" in self.used:
+            self.emit(ir.Assign(self.payload_at, self.out_length))
         grow = self.max_grow()
         self._egress_verdict(dropped)
         egress_body, self.out = self.out, []
 
-        if "clone" in self.used:  # in either phase: clones of egress enter ingress too
+        if "I2E" in self.used:
             ingress_body[clones:clones] = self.block(lambda: self._parsed_clone(end))
+        if "E2E" in self.used:
+            ingress_body[:0] = self.block(lambda: self._egress_clone(end))
+        if {"I2E", "E2E"} & self.used:
             ingress_body.append(ir.Label(end))
         kept: list[ir.Expr] = [self.flags[k] for k in ("ingress_clone", "ingress_digest") if k in self.flags]
         order = [header for header, _ in self.emitted]
@@ -138,20 +154,48 @@ class V1Model(Pipelines):
         return ir.Var("headers_stay", 1)
 
     def _parsed_clone(self, end: str) -> None:
-        """A clone enters ingress to be parsed only; then its metadata begins anew, but for the preserved fields (as in BMv2)."""
+        """A clone of ingress is parsed again; then its metadata begins anew, but for the preserved fields (as in BMv2)."""
 
         def restart() -> None:
             self.reset(self.meta, CALL)
             self.reset(self.standard, CALL)
-            self.emit(ir.Extern("restore", [], [], ("INA_INGRESS_CLONE", "INA_EGRESS_CLONE")))
-            self._set_standard({"instance_type": "pkt->instance_type"})
-            self.emit(ir.Extern("unicast", [], [ir.Native("pkt->egress_port", 32)]))
-            self.emit(ir.Goto(end))
+            self.emit(ir.Extern("restore", [], [], ("INA_INGRESS_CLONE",)))
+            self._to_egress(end)
 
         body = self.block(restart)
-        kind = ir.Native("pkt->instance_type", 32)
-        clone = fold.lor(fold.eq(kind, fold.const(1, 32)), fold.eq(kind, fold.const(2, 32)))
-        self.emit(ir.If(clone, body))
+        self.emit(ir.If(fold.eq(_KIND, fold.const(1, 32)), body))
+
+    def _egress_clone(self, end: str) -> None:
+        """A clone of egress has the headers that egress left, which neither the deparser nor the parser has seen: they come
+        with the preserved fields. What is behind them is the frame's, behind what the deparser wrote.
+        """
+
+        def bring() -> None:
+            self.emit(ir.Extern("restore", [], [], ("INA_EGRESS_CLONE",)))
+            self.assign(self.headers, self.cloned_headers(), CALL)
+            self.emit(ir.Assign(self.cursor, self.payload_at))
+            self._to_egress(end)
+
+        self.emit(ir.If(_EGRESS_CLONE, self.block(bring)))
+
+    def _copy_headers(self) -> None:
+        self.assign(self.cloned_headers(), self.headers, CALL)
+        self.emit(ir.Assign(self.length, fold.cond(_EGRESS_CLONE, self.length, ir.Native("pkt->wire_len", 32))))
+
+    def _length_of_clone(self) -> None:
+        """Its packet_length is that of the packet that came in; the frame has the length that the deparser gave it."""
+        self.emit(ir.If(_EGRESS_CLONE, [ir.Assign(self.standard.fields["packet_length"], self.length)]))
+
+    def _to_egress(self, end: str) -> None:
+        self._set_standard({"instance_type": "pkt->instance_type"})
+        self.emit(ir.Extern("unicast", [], [ir.Native("pkt->egress_port", 32)]))
+        self.emit(ir.Goto(end))
+
+    def cloned_headers(self) -> Any:
+        """Where the headers of a clone of egress wait until it enters egress."""
+        if self._cloned_headers is None:
+            self._cloned_headers = self.storage.place(self.header_type, "cloned_hdr")
+        return self._cloned_headers
 
     def _set_standard(self, fields: dict[str, str]) -> None:
         for name, text in fields.items():

@@ -45,6 +45,7 @@ class Requests:
     clone: tuple[int, Any] | None = None
     resubmit: tuple[Any] | None = None
     recirculate: tuple[Any] | None = None
+    digest: Digest | None = None
 
 
 @dataclass
@@ -195,6 +196,8 @@ class V1Model:
         )  # fmt: skip
         if self._requests.clone is not None:
             out += self._clone_ingress(item, metadata, standard, *self._requests.clone)
+        if self._requests.digest is not None:
+            self.digests.append(self._requests.digest)
         if self._requests.resubmit is not None:
             kept = self._preserve(self._requests.resubmit[0], metadata, standard)
             again = replace(item, instance_type=RESUBMITTED, preserved=kept, passes=item.passes + 1)
@@ -458,7 +461,7 @@ class V1Model:
     def _x_digest(self, call: ast.Call, receiver: int, data: Any) -> None:
         t = call.given(1).type
         name = t.name if isinstance(t, RecordType) and t.name else "digest"
-        self.digests.append(Digest(name, tuple(leaf for leaf, _ in leaves(data, t))))
+        self._requests.digest = Digest(name, tuple(leaf for leaf, _ in leaves(data, t)))
 
     def _x_clone(self, call: ast.Call, kind: str, session: int) -> None:
         self._requests.clone = (session, None)
