@@ -11,7 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from random_programs import tree
+from random_programs import bmv2, tree
+from random_programs.adapt import KNOWN, adapt
 from random_programs.generate import Generator
 from random_programs.judge import judge
 from random_programs.plants import PLANTS, search
@@ -23,6 +24,31 @@ from random_programs.shrink import shrink
 def test_random_programs_agree(first: int, tmp_path: Path) -> None:
     for seed in range(first, first + 8):
         verdict = judge(Generator(seed).program(), tmp_path)
+        assert verdict.kind == "agree", f"seed {seed}: {verdict.kind}\n{verdict.text}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_programs_agree_with_bmv2(seed: int, tmp_path: Path) -> None:
+    if reason := bmv2.missing():
+        pytest.skip(reason)
+    verdict = bmv2.judge_bmv2(Generator(seed).program(), tmp_path)
+    assert verdict.kind in ("agree", "left out"), f"{verdict.kind}\n{verdict.text}"
+
+
+def test_what_bmv2_does_otherwise_is_taken_out_once_and_by_name() -> None:
+    """The rest stays a program that agrees; what is left out again is nothing."""
+    names: set[str] = set()
+    for seed in range(60):
+        adapted, left_out = adapt(Generator(seed).program())
+        names |= left_out
+        assert adapt(adapted) == (adapted, frozenset())
+    assert names == set(KNOWN)
+
+
+@pytest.mark.parametrize("first", range(0, 12, 4))
+def test_programs_as_bmv2_gets_them_agree_in_ours(first: int, tmp_path: Path) -> None:
+    for seed in range(first, first + 4):
+        verdict = judge(adapt(Generator(seed).program())[0], tmp_path)
         assert verdict.kind == "agree", f"seed {seed}: {verdict.kind}\n{verdict.text}"
 
 

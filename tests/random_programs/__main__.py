@@ -1,6 +1,7 @@
 """`python -m tests.random_programs`: random programs for as long as one likes; what differs is made small and kept.
 
-Prints a line for each failure and a progress line. The status is 1 if anything failed.
+Prints a line for each failure and a progress line; with --bmv2 also in how many programs what was left out for BMv2. The
+status is 1 if anything failed.
 """
 
 from __future__ import annotations
@@ -11,31 +12,41 @@ import tempfile
 import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from pathlib import Path
 
+from .adapt import KNOWN, adapt
+from .bmv2 import judge_bmv2, missing
 from .generate import Generator
 from .judge import Verdict, judge
 from .render import text
 from .shrink import shrink
 
+FINE = {"agree", "left out"}
+OF_BMV2 = {"bmv2", "p4c"}
 
-def run(seed: int) -> tuple[int, Verdict]:
+
+def run(seed: int, bmv2: bool) -> tuple[int, Verdict]:
     with tempfile.TemporaryDirectory() as folder:
-        return seed, judge(Generator(seed).program(), Path(folder))
+        verdict = judge(Generator(seed).program(), Path(folder))
+        if bmv2 and verdict.kind == "agree":
+            verdict = judge_bmv2(Generator(seed).program(), Path(folder))
+        return seed, verdict
 
 
 def alike(first: Verdict, second: Verdict) -> bool:
     """Is it the same defect? Of refusals and crashes the last line says what they are."""
     if first.kind != second.kind:
         return False
-    return first.kind not in ("refused", "crashed") or first.text.splitlines()[-1:] == second.text.splitlines()[-1:]
+    return first.kind not in ("refused", "crashed", "p4c") or first.text.splitlines()[-1:] == second.text.splitlines()[-1:]
 
 
 def keep(seed: int, verdict: Verdict, folder: Path, tries: int) -> Path:
     """Writes the smallest program that fails alike, with what was seen, to `folder`."""
+    asked, program = (judge_bmv2, adapt) if verdict.kind in OF_BMV2 else (judge, lambda p: (p, frozenset()))
     with tempfile.TemporaryDirectory() as scratch:
-        small = shrink(Generator(seed).program(), lambda p: alike(judge(p, Path(scratch)), verdict), tries)
-        seen = judge(small, Path(scratch))
+        small = shrink(program(Generator(seed).program())[0], lambda p: alike(asked(p, Path(scratch)), verdict), tries)
+        seen = asked(small, Path(scratch))
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"seed-{seed}.p4"
     tables = [f"// {t.name}: {e}" for t in small.tables if not t.const for e in t.entries]
@@ -52,16 +63,23 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--shrink", type=int, default=300, help="tries to make a program that fails smaller (default 300)")
     parser.add_argument("--results", type=Path, default=Path("results/random-programs"), help="where programs that fail are kept")
+    parser.add_argument("--bmv2", action="store_true", help="ask p4c and BMv2's simple_switch, too (seconds a program)")
     args = parser.parse_args()
+    if args.bmv2 and (reason := missing()):
+        parser.error(f"--bmv2: {reason}")
     counts: Counter[str] = Counter()
+    left_out: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
     start = last = time.monotonic()
     batch, seed = 4 * args.jobs, args.seed
     with ProcessPoolExecutor(args.jobs) as pool:
         while time.monotonic() - start < 60 * args.minutes and not 0 < args.count <= seed - args.seed:
             until = min(seed + batch, args.seed + args.count) if args.count else seed + batch
-            for number, verdict in pool.map(run, range(seed, until)):
+            for number, verdict in pool.map(run, range(seed, until), repeat(args.bmv2)):
                 counts[verdict.kind] += 1
-                if verdict.kind != "agree":
+                left_out.update(verdict.left_out)
+                refused.update([verdict.text] * (verdict.kind == "left out"))
+                if verdict.kind not in FINE:
                     path = keep(number, verdict, args.results, args.shrink)
                     print(f"seed {number}: {verdict.kind}: {path}", flush=True)
             seed = until
@@ -69,7 +87,11 @@ def main() -> int:
                 last = time.monotonic()
                 print(f"{seed - args.seed} programs in {last - start:.0f} s: {dict(counts)}", flush=True)
     print(f"{sum(counts.values())} programs in {time.monotonic() - start:.0f} s: {dict(counts)}")
-    return 1 if set(counts) - {"agree"} else 0
+    for name, number in left_out.most_common():
+        print(f"    {number:6} without {name}{f': {KNOWN[name]}' if name in KNOWN else ''}")
+    for reason, number in refused.most_common():
+        print(f"    {number:6} not judged by BMv2: {reason}")
+    return 1 if set(counts) - FINE else 0
 
 
 if __name__ == "__main__":

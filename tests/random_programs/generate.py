@@ -37,6 +37,7 @@ class Generator(Statements):
             (f"r{i}", rng.choice([t for t in self._types if t != BOOL]), rng.choice([1, 2, 4, 8]))
             for i in range(rng.randint(0, 3))
         ]
+        self._digest = tuple(rng.choice(self._types) for _ in range(rng.randint(1, 3))) if rng.random() < 0.25 else ()
         self._counters = [(f"c{i}", rng.choice([2, 4])) for i in range(rng.randint(0, 1))]
         self._meters = [tree.Meter(f"m{i}", tuple(self._marker() for _ in range(2))) for i in range(rng.randint(0, 1))]
         for _ in range(rng.randint(0, 3)):
@@ -66,12 +67,20 @@ class Generator(Statements):
         ingress = [tree.Errors(ERROR), drop, *(tree.Apply(t.name) for t in first), *ways]
         for meter in self._meters:  # before any exit, so that enough packets get there
             ingress += self._mark(meter)
+        if self._digest:
+            ingress.append(self._message())
         ingress += self._block(rng.randint(4, 14), 3)
+        if self._digest:  # the last for one packet counts
+            ingress.append(tree.If(self._value(BOOL, 2), (self._message(),), ()))
         ingress += [tree.Apply(t.name) for t in self._tables]  # those that no statement has applied
         self._scope = replace(
             everything, reads=[*everything.reads, Var(bit(16), "sm.egress_rid"), Var(bit(9), "sm.egress_port")], objects=False
         )
-        egress = [replace(drop, then=(tree.Leave("exit"),)), *self._block(rng.randint(0, 4), 2)]
+        egress = [replace(drop, then=(tree.Leave("exit"),))]
+        if rng.random() < 0.25:
+            egress += [*self._block(rng.randint(0, 2), 1), tree.Again("clone_e2e", rng.randint(1, 2))]
+            ways.append(egress[-1])
+        egress += self._block(rng.randint(0, 4), 2)
         if rng.random() < 0.2 and not ways:  # of two packets that come back, either may be first
             egress.append(tree.Again("recirculate", rng.randint(1, 2)))
         checksum = None
@@ -93,6 +102,7 @@ class Generator(Statements):
             tuple(ingress),
             tuple(egress),
             checksum,
+            digest=self._digest,
         )
         return replace(program, packets=tuple(self._packet() for _ in range(24)))
 
@@ -256,22 +266,43 @@ class Generator(Statements):
         if not actions:
             return self._table(number)  # other actions: `nothing` always fits
         const = rng.random() < 0.4
+        profile = rng.choice(["", "", "profile", "selector"]) if not const else ""
+        if profile:
+            actions += [self._shows(number)] * 3
+            bound[actions[-1].name] = ()
+        if profile == "selector":
+            keys += [tree.Key(self._value(t, 1, calls=False), "selector", f"s{i}") for i, t in enumerate(self._chosen_by())]
         made: dict[tuple, tree.Entry] = {}
         for i in range(rng.randint(1, 8)):
-            match, action = tuple(self._match(k) for k in keys), rng.choice(actions)
+            match, action = tuple(None if k.kind == "selector" else self._match(k) for k in keys), rng.choice(actions)
             priority = 0 if const or not {"ternary", "range", "optional"} & set(kinds) else i + 1
-            made.setdefault(match, tree.Entry(match, action.name, self._data(action), priority))
-        default = rng.choice(actions)
+            group = rng.randint(0, 3) if profile == "selector" else 0
+            made.setdefault(match, tree.Entry(match, action.name, self._data(action), priority, group))
+        nothing = [a for a in actions if a.name == "nothing"]
+        default = rng.choice(nothing if nothing and profile and rng.random() < 0.7 else actions)
         return tree.Table(
             f"t{number}",
             tuple(keys),
-            tuple(a.name for a in actions),
+            tuple(dict.fromkeys(a.name for a in actions)),
             tuple(bound.items()),
             default.name,
             self._data(default),
             tuple(made.values()),
             const,
+            profile,
         )
+
+    def _shows(self, number: int) -> tree.Function:
+        """An action that writes its data where it is seen, so that it matters which member an entry names."""
+        t = bit(16)
+        place = self.rng.choice([v for v in self._scope.writes if v.name.startswith("hdr.h.") and v != CHECKSUM])
+        data = Var(t, self._name("d"))
+        body = (tree.Assign(place, self._convert(data, place.type)),)
+        self._actions.append(tree.Function(f"show{number}", (tree.Param("", data.name, t),), body))
+        return self._actions[-1]
+
+    def _chosen_by(self) -> list[Type]:
+        return [self.rng.choice([t for t in self._types if t.kind == "bit"]) for _ in range(self.rng.randint(1, 2))]
 
     def _data(self, action: tree.Function) -> tuple[int, ...]:
         return tuple(self._literal(p.type).value for p in action.params if not p.direction)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import traceback
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +19,13 @@ TICK = 10**12 >> 10  # ps, from packet to packet: 1/1024 s, so that no meter rou
 @dataclass(frozen=True)
 class Verdict:
     """`kind`: agree; refused: the compiler does not take a legal program; crashed: something raised what it should not;
-    compiled, interpreted: that one differs from the oracle (and the other does not); both: they differ from it."""
+    compiled, interpreted: that one differs from the oracle (and the other does not); both: they differ from it. Of BMv2:
+    bmv2: it differs from the oracle; p4c: that does not take the program; left out: it is known not to. `left_out`: names of
+    what was taken out of the program before."""
 
     kind: str
     text: str = ""
+    left_out: frozenset[str] = frozenset()
 
 
 def judge(program: tree.Program, folder: Path) -> Verdict:
@@ -56,8 +61,17 @@ def _run(program: tree.Program, path: Path) -> Verdict:
     for name, i, cell in meters:
         interpreter.meters[name].configure(i, *cell)
     for table in program.tables:
+        members: dict[tuple, int] = {}
         for e in () if table.const else table.entries:
-            interpreter.tables[table.name].insert(_match(table, e), e.action, list(e.args), e.priority)
+            match = entry_match(table, e)
+            if not table.profile:
+                interpreter.tables[table.name].insert(match, e.action, list(e.args), e.priority)
+                continue
+            profile = interpreter.profiles[f"profile_{table.name}"]
+            where = group_or_member(
+                e, members, lambda e, profile=profile: profile.add_member(e.action, list(e.args)), profile.add_group
+            )
+            interpreter.tables[table.name].insert(match, priority=e.priority, **where)
     for name, _, members in program.sets:
         for member in members:
             interpreter.value_sets[name].insert(member)
@@ -73,6 +87,7 @@ def _run(program: tree.Program, path: Path) -> Verdict:
         switch.write(insert(*(MulticastGroupEntry(n, tuple(Replica(*r) for r in replicas)) for n, replicas in GROUPS.items())))
         switch.write(_updates(program, reached))
         switch.write(modify(*(MeterEntry(name, i, MeterConfig(*cell)) for name, i, cell in meters)))
+        heard: list[tuple[int, ...]] = []
         for number, (port, frame) in enumerate(program.packets):
             now = number * TICK
             expected = sorted(oracle.process(frame, number))
@@ -91,23 +106,31 @@ def _run(program: tree.Program, path: Path) -> Verdict:
                 for who, state in states.items():
                     answers[who] = answers[who] + [(name, tuple(state))]
                 expected = expected + [(name, tuple(wanted))]
+            if program.digest:
+                expected = expected + [("digests", tuple(oracle.digests))]
+                heard += [
+                    tuple(t.wrap(v) for t, v in zip(program.digest, d.fields.values(), strict=True)) for d in switch.digests()[0]
+                ]
+                answers["compiled"] = answers["compiled"] + [("digests", tuple(heard))]
+                told = tuple(tuple(map(int, d.values)) for d in interpreter.digests)
+                answers["interpreted"] = answers["interpreted"] + [("digests", told)]
             for name, _ in program.counters:
                 expected = expected + [(name, tuple(oracle.counters[name]))]
                 answers["compiled"] = answers["compiled"] + [(name, tuple(int(c[0]) for c in switch.counter(f"I.{name}")))]
                 answers["interpreted"] = answers["interpreted"] + [(name, tuple(interpreter.counters[f"I.{name}"].packets))]
             wrong = [who for who, answer in answers.items() if answer != expected]
             if wrong:
-                lines = [f"packet {number}: {frame.hex()} into port {port}", f"    oracle       {_show(expected)}"]
-                lines += [f"    {who:<12} {_show(answer)}" for who, answer in answers.items()]
+                lines = [f"packet {number}: {frame.hex()} into port {port}", f"    oracle       {show(expected)}"]
+                lines += [f"    {who:<12} {show(answer)}" for who, answer in answers.items()]
                 return Verdict(wrong[0] if len(wrong) == 1 else "both", "\n".join(lines))
     return Verdict("agree")
 
 
-def _show(answer: list) -> str:
+def show(answer: list) -> str:
     return ", ".join(f"{a}: {b.hex() if isinstance(b, bytes) else b}" for a, b in answer) or "nothing"
 
 
-def _match(table: tree.Table, entry: tree.Entry) -> dict:
+def entry_match(table: tree.Table, entry: tree.Entry) -> dict:
     return {
         k.name: bool(m) if k.value.type.kind == "bool" else m
         for k, m in zip(table.keys, entry.match, strict=True)
@@ -115,16 +138,49 @@ def _match(table: tree.Table, entry: tree.Entry) -> dict:
     }
 
 
+def group_or_member(
+    entry: tree.Entry, members: dict[tuple, int], add_member: Callable[[tree.Entry], int], add_group: Callable[[list[int]], int]
+) -> dict[str, int]:
+    """What an entry of a table with an action profile points to, which is made if need be. `members`: by action and data."""
+    key = entry.action, entry.args
+    if entry.group:  # its members are its own
+        return {"group": add_group([add_member(entry) for _ in range(entry.group)])}
+    if key not in members:
+        members[key] = add_member(entry)
+    return {"member": members[key]}
+
+
 def _updates(program: tree.Program, reached: set[str]) -> list:
-    from ina.switch.entities import TableEntry, Update, ValueSetEntry, insert
+    from ina.switch.entities import ProfileGroup, ProfileMember, TableEntry, Update, ValueSetEntry, insert
 
     actions = {a.name: a for a in program.actions}
-    entries = []
+    entries: list = []
+
+    def data(e: tree.Entry) -> dict[str, int]:
+        names = [p for p in actions[e.action].params if not p.direction]
+        return {p.name: value & (1 << p.type.width) - 1 for p, value in zip(names, e.args, strict=True)}
+
     for table in program.tables:
+        members: dict[tuple, int] = {}
+        counts: Counter[str] = Counter()
+        profile = f"I.profile_{table.name}"
+
+        def member(e: tree.Entry, profile: str = profile, counts: Counter[str] = counts) -> int:
+            counts["members"] += 1
+            entries.append(ProfileMember(profile, counts["members"], f"I.{e.action}", data(e)))
+            return counts["members"]
+
+        def group(numbers: list[int], profile: str = profile, counts: Counter[str] = counts) -> int:
+            counts["groups"] += 1
+            entries.append(ProfileGroup(profile, counts["groups"], tuple((m, 1) for m in numbers)))
+            return counts["groups"]
+
         for e in () if table.const or f"I.{table.name}" not in reached else table.entries:
-            names = [p for p in actions[e.action].params if not p.direction]
-            args = {p.name: value & (1 << p.type.width) - 1 for p, value in zip(names, e.args, strict=True)}
-            match = {name: int(m) if isinstance(m, bool) else m for name, m in _match(table, e).items()}
-            entries.append(TableEntry(f"I.{table.name}", match, f"I.{e.action}", args, e.priority))
+            match = {name: int(m) if isinstance(m, bool) else m for name, m in entry_match(table, e).items()}
+            if table.profile:
+                where = group_or_member(e, members, member, group)
+                entries.append(TableEntry(f"I.{table.name}", match, priority=e.priority, **where))
+            else:
+                entries.append(TableEntry(f"I.{table.name}", match, f"I.{e.action}", data(e), e.priority))
     sets = [Update("MODIFY", ValueSetEntry(f"P.{name}", members)) for name, _, members in program.sets if f"P.{name}" in reached]
     return [*insert(*entries), *sets]

@@ -42,6 +42,7 @@ class _Pass:
     next: dict[str, int] = field(default_factory=dict)
     rest: tuple[int, int] = (0, 0)
     again: str = ""
+    digest: tuple[int, ...] | None = None
 
 
 @dataclass
@@ -71,12 +72,14 @@ class _Marker:
 
 
 class Oracle:
-    """A switch that runs `program`. `process` returns what a frame makes it send; `registers` and `counters` are its state."""
+    """A switch that runs `program`. `process` returns what a frame makes it send; `registers` and `counters` are its state,
+    `digests` all messages to the control plane."""
 
     def __init__(self, program: Program):
         self.program = program
         self.registers = {name: [0] * size for name, _, size in program.registers}
         self.counters = {name: [0] * size for name, size in program.counters}
+        self.digests: list[tuple[int, ...]] = []
         self._meters = {m.name: [cell and _Marker(*cell) for cell in m.cells] for m in program.meters}
         self._functions = {f.name: f for f in (*program.functions, *program.actions)}
         self._tables = {t.name: t for t in program.tables}
@@ -93,8 +96,8 @@ class Oracle:
             stage, self.now, port, rid = waiting.popleft()
             if stage == "ingress":
                 waiting.extend(self._ingress())
-            elif (again := self._egress(port, rid, sent)) is not None:
-                waiting.append(again)
+            else:
+                waiting.extend(self._egress(port, rid, sent))
         return sent
 
     # ---- stages
@@ -108,6 +111,8 @@ class Oracle:
         now.again = ""
         if "clone" in how:
             ways.append(("egress", self._clone(now.frame, self._kept()), CLONE_PORT, 0))
+        if now.digest is not None:
+            self.digests.append(now.digest)
         if "resubmit" in how:
             return [*ways, ("ingress", self._parse(now.frame, self._kept()), 0, 0)]
         group, port = now.env["sm.mcast_grp"], now.env["sm.egress_spec"]
@@ -118,13 +123,23 @@ class Oracle:
     def _clone(self, frame: bytes, kept: dict[str, int]) -> _Pass:
         """Parsed again; what the parser leaves in metadata is lost, as in BMv2 (simple_switch.cpp)."""
         made = self._parse(frame, {})
-        made.env |= {f"meta.{name}": 0 for name, _ in self.program.metadata} | kept | {"sm.parser_error": 0}
+        made.env |= self._fresh(kept)
         return made
 
-    def _egress(self, port: int, rid: int, sent: list[tuple[int, bytes]]) -> tuple | None:
+    def _fresh(self, kept: dict[str, int]) -> dict[str, int]:
+        return {f"meta.{name}": 0 for name, _ in self.program.metadata} | kept | {"sm.parser_error": 0}
+
+    def _egress(self, port: int, rid: int, sent: list[tuple[int, bytes]]) -> list[tuple]:
+        """Sends the packet, and returns what comes of it besides."""
         now = self.now
         now.env |= {"sm.egress_rid": rid, "sm.egress_port": port}
         self._control(self.program.egress)
+        ways: list[tuple] = []
+        if "clone_e2e" in now.again:  # with the headers as they are, neither deparsed nor parsed (simple_switch.md)
+            clone = deepcopy(now)
+            clone.env |= self._fresh(self._kept())
+            clone.again = ""
+            ways.append(("egress", clone, CLONE_PORT, 0))
         if self.program.checksum is not None:
             header, values, target = self.program.checksum
             if f"hdr.{header}" in now.valid:
@@ -132,9 +147,9 @@ class Oracle:
                 now.env[target.name] = csum16(data.to_bytes(width // 8, "big"))
         frame = self._deparse()
         if "recirculate" in now.again:
-            return "ingress", self._parse(frame, self._kept()), 0, 0
+            return [*ways, ("ingress", self._parse(frame, self._kept()), 0, 0)]
         sent.append((port, frame))
-        return None
+        return ways
 
     def _kept(self) -> dict[str, int]:
         """Metadata of the field list."""
@@ -395,6 +410,9 @@ class Oracle:
         digest = DIGESTS[s.algorithm](data.to_bytes(width // 8, "big"))
         self.now.env[s.target.name] = s.target.type.wrap(s.base + digest % s.limit)
 
+    def _do_digest(self, s: tree.Digest) -> None:
+        self.now.digest = tuple(self._eval(v) for v in s.values)
+
     def _do_errors(self, s: tree.Errors) -> None:
         self.now.env[s.target.name] = self.now.env["sm.parser_error"]
 
@@ -497,7 +515,7 @@ class Oracle:
 
 
 def _matches(key: tree.Key, match: object, value: int) -> bool:
-    if match is None:
+    if match is None or key.kind == "selector":
         return True
     width = key.value.type.width
     value &= (1 << width) - 1

@@ -37,7 +37,7 @@ PLANTS = (
         "fold.cast(fold.concat([a, b]), a.width + b.width, a.signed)",
         "fold.concat([a, b])",
         "compiled",
-        7,
+        48,
     ),
     Plant(
         "signed right shifts fill with zeros",
@@ -45,7 +45,7 @@ PLANTS = (
         'if e.op == "shr" and e.signed:\n            limited',
         "if False:\n            limited",
         "compiled",
-        7,
+        37,
     ),
     Plant(
         "a shift by the width or more is a shift by less",
@@ -61,7 +61,7 @@ PLANTS = (
         "ina_saturate(a, s, (a ^ b) & (a ^ s), w)",
         "ina_saturate(b, s, (a ^ b) & (a ^ s), w)",
         "compiled",
-        9,
+        36,
     ),
     Plant(
         "resubmitted packets bring no metadata along",
@@ -69,7 +69,7 @@ PLANTS = (
         '("INA_RESUBMITTED", "INA_RECIRCULATED")',
         '("INA_RECIRCULATED",)',
         "compiled",
-        14,
+        7,
     ),
     Plant(
         "the Internet checksum forgets a carry",
@@ -77,7 +77,7 @@ PLANTS = (
         "half += half << 16 | half >> 16;",
         "half += half << 16;",
         "compiled",
-        3,
+        7,
     ),
     Plant(
         "popped elements stay valid",
@@ -85,7 +85,7 @@ PLANTS = (
         'for i in range(count) if e.method == "push_front" else range(size - count, size):',
         'for i in range(count) if e.method == "push_front" else range(0):',
         "compiled",
-        7,
+        0,
     ),
     Plant(
         "headers of a union stay valid beside another",
@@ -93,7 +93,7 @@ PLANTS = (
         "if header.union is not None:",
         "if False:",
         "compiled",
-        2,
+        1,
     ),
     Plant(
         "a yellow packet takes nothing from the peak bucket",
@@ -109,7 +109,7 @@ PLANTS = (
         "return low <= value <= high",
         "return low <= value < high",
         "interpreted",
-        13,
+        19,
     ),
     Plant(
         "the shortest prefix wins",
@@ -117,7 +117,7 @@ PLANTS = (
         "(e.priority, self._prefix(e), -e.handle)",
         "(e.priority, -self._prefix(e), -e.handle)",
         "interpreted",
-        34,
+        53,
     ),
     Plant(
         "results are copied out from right to left",
@@ -125,7 +125,55 @@ PLANTS = (
         "for place, param in results:",
         "for place, param in reversed(results):",
         "interpreted",
-        54,
+        49,
+    ),
+    Plant(
+        "what follows the headers of a clone of egress begins with them",
+        "ina/compiler/lower_v1model.py",
+        "self.emit(ir.Assign(self.cursor, self.payload_at))",
+        "self.emit(ir.Assign(self.cursor, fold.const(0, 32)))",
+        "compiled",
+        3,
+    ),
+    Plant(
+        "a clone of egress shares its headers with the packet",
+        "ina/compiler/v1model.py",
+        "clone = replace(item, headers=copy(headers),",
+        "clone = replace(item, headers=headers,",
+        "interpreted",
+        70,
+    ),
+    Plant(
+        "all digests are the first that the program has",
+        "ina/compiler/lower_externs.py",
+        'self.emit(ir.Assign(self.flag("digest"), fold.const(number, 32)))',
+        'self.emit(ir.Assign(self.flag("digest"), fold.const(1, 32)))',
+        "compiled",
+        4,
+    ),
+    Plant(
+        "the first digest of a packet wins",
+        "ina/compiler/v1model.py",
+        "self._requests.digest = Digest(",
+        "self._requests.digest = self._requests.digest or Digest(",
+        "interpreted",
+        4,
+    ),
+    Plant(
+        "entries that name a member do as the profile's first",
+        "ina/compiler/reference/tables.py",
+        "return self.profile.members[entry.member], entry",
+        "return self.profile.members[0], entry",
+        "interpreted",
+        37,
+    ),
+    Plant(
+        "all groups have the members of the first",
+        "ina/switch/entry_table.py",
+        "members = profiles.group_members(self.info.profile, row.group)",
+        "members = profiles.group_members(self.info.profile, 1)",
+        "compiled",
+        19,
     ),
 )
 

@@ -6,6 +6,9 @@ from . import tree
 from .oracle import ERRORS
 from .tree import Expr, Function, Program, Type
 
+CLONES = {"clone": "I2E", "clone_e2e": "E2E"}
+PROFILES = {"profile": "action_profile(32w64)", "selector": "action_selector(HashAlgorithm.crc16, 32w64, 32w10)"}
+
 
 def text(program: Program) -> str:
     parts = ["#include <core.p4>", "#include <v1model.p4>"]
@@ -32,6 +35,8 @@ def text(program: Program) -> str:
         *(f"    {kept if n.startswith('kept') else ''}{_type(t)} {n};" for n, t in program.metadata),
         "}",
     ]
+    if program.digest:
+        parts += ["struct digest_t {", *(f"    {_type(t)} d{i};" for i, t in enumerate(program.digest)), "}"]
     for function in program.functions:
         parts += _function(function)
     parts += ["parser P(packet_in p, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t sm) {"]
@@ -50,6 +55,7 @@ def text(program: Program) -> str:
     parts += [f"    meter({len(meter.cells)}, MeterType.packets) {meter.name};" for meter in program.meters]
     for action in program.actions:
         parts += [f"    {line}" for line in _function(action)]
+    parts += [f"    {PROFILES[t.profile]} profile_{t.name};" for t in program.tables if t.profile]
     for table in program.tables:
         parts += _table(table, program)
     parts += ["    apply {", "        sm.egress_spec = 1;", *_block(program.ingress, 2), "    }", "}"]
@@ -174,10 +180,13 @@ def _statement(s: object) -> list[str]:
         case tree.Hash():
             t, values = _type(s.target.type), ", ".join(map(expr, s.values))
             return [f"hash({s.target.name}, HashAlgorithm.{s.algorithm}, ({t}){s.base}, {{ {values} }}, 32w{s.limit});"]
+        case tree.Digest():
+            return [f"digest<digest_t>(1, {{ {', '.join(map(expr, s.values))} }});"]
         case tree.Errors():
             return [f"if (sm.parser_error == error.{name}) {{ {s.target.name} = {i}; }}" for i, name in enumerate(ERRORS)]
         case tree.Again():
-            call = {"clone": "clone_preserving_field_list(CloneType.I2E, 1, 1)"}.get(s.how, f"{s.how}_preserving_field_list(1)")
+            clones = {how: f"clone_preserving_field_list(CloneType.{t}, 1, 1)" for how, t in CLONES.items()}
+            call = clones.get(s.how, f"{s.how}_preserving_field_list(1)")
             return [f"if (meta.kept_passes < {s.most}) {{", "    meta.kept_passes = meta.kept_passes + 1;", f"    {call};", "}"]
     raise TypeError(s)
 
@@ -257,7 +266,8 @@ def _table(table: tree.Table, program: Program) -> list[str]:
                 else f"            {keys[0]}: {reference(e.action, e.args)};"
             ]
         lines += ["        }"]
-    return [*lines, "        size = 64;", "    }"]
+    implementation = [f"        implementation = profile_{table.name};"] * bool(table.profile)
+    return [*lines, *implementation, "        size = 64;", "    }"]
 
 
 def _entry(key: tree.Key, match: object) -> str:

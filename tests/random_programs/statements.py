@@ -39,6 +39,7 @@ class Statements:
         self._registers: list[tuple[str, Type, int]] = []
         self._counters: list[tuple[str, int]] = []
         self._meters: list[tree.Meter] = []
+        self._digest: tuple[Type, ...] = ()
         self._functions: list[tree.Function] = []
         self._actions: list[tree.Function] = []
         self._tables: list[tree.Table] = []
@@ -196,6 +197,8 @@ class Statements:
         if self._counters and rng.random() < 0.3:
             name, size = rng.choice(self._counters)
             return [tree.Count(name, self._index(size))]
+        if self._digest and rng.random() < 0.4:
+            return [self._message()]
         if self._meters and rng.random() < 0.4:
             return self._mark(rng.choice(self._meters))
         if not self._registers:
@@ -207,6 +210,9 @@ class Statements:
         self._scope.reads.append(local)
         self._scope.writes.append(local)
         return [tree.Local(local.name, t, self._literal(t)), tree.Read(name, local, self._index(size))]
+
+    def _message(self) -> tree.Digest:
+        return tree.Digest(tuple(self._value(t, 2) for t in self._digest))
 
     def _mark(self, meter: tree.Meter) -> list:
         """And shows the colour in something that may be written."""

@@ -300,10 +300,18 @@ class Hash:
 
 @dataclass(frozen=True)
 class Again:
-    """`how`: resubmit, recirculate, clone. Once: where `meta.passes` is less than `most`, which is counted up first."""
+    """`how`: resubmit, recirculate, clone, clone_e2e. Once: where `meta.kept_passes` is less than `most`, which is counted up
+    first."""
 
     how: str
     most: int
+
+
+@dataclass(frozen=True)
+class Digest:
+    """A message of the program's only digest type; of several for one packet the last counts."""
+
+    values: tuple[Expr, ...]
 
 
 @dataclass(frozen=True)
@@ -315,7 +323,7 @@ class Errors:
 
 Statement = (
     Assign | Local | If | Switch | ForRange | ForList | ForCount | Leave | Return | Invoke | Apply | Read | Write | Count |
-    Mark | SetValid | SetInvalid | CopyHeader | CopyUnion | Push | Hash | Again | Errors
+    Mark | SetValid | SetInvalid | CopyHeader | CopyUnion | Push | Hash | Again | Digest | Errors
 )  # fmt: skip
 
 
@@ -372,7 +380,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Key:
-    """`kind`: exact, lpm, ternary, range or optional."""
+    """`kind`: exact, lpm, ternary, range, optional or selector, which entries do not match."""
 
     value: Expr
     kind: str
@@ -381,18 +389,21 @@ class Key:
 
 @dataclass(frozen=True)
 class Entry:
-    """`match`: exact int; lpm (value, prefix); ternary (value, mask); range (low, high); optional int; None: anything."""
+    """`match`: exact int; lpm (value, prefix); ternary (value, mask); range (low, high); optional int; None: anything.
+    Of tables with a selector, `group`: so many members that do the same, of which the selector takes one; 0: a member."""
 
     match: tuple
     action: str
     args: tuple[int, ...]
     priority: int = 0
+    group: int = 0
 
 
 @dataclass(frozen=True)
 class Table:
     """`bound`: by action, its directed arguments. `const`: the entries are the program's; of those that fit the
-    first wins, with an lpm key that of the longest prefix."""
+    first wins, with an lpm key that of the longest prefix. `profile`: profile or selector, where what its entries do stands in
+    an action profile of its own."""
 
     name: str
     keys: tuple[Key, ...]
@@ -402,6 +413,7 @@ class Table:
     default_args: tuple[int, ...]
     entries: tuple[Entry, ...]
     const: bool = False
+    profile: str = ""
 
 
 @dataclass(frozen=True)
@@ -457,6 +469,7 @@ class Program:
     egress: tuple[Statement, ...]
     checksum: tuple[str, tuple[Expr, ...], Var] | None = None  # header, what is summed, where the sum goes
     packets: tuple[tuple[int, bytes], ...] = field(default=())
+    digest: tuple[Type, ...] = ()  # the fields of the program's digest
 
     def header(self, name: str) -> Header:
         return next(h for h in self.headers if h.name == name)
