@@ -22,11 +22,13 @@ KNOWN = {
     "selects without a default": "a select without a case that fits accepts the packet: so it says",
     "cases of nothing but _": "the last `default` or `_` of a select wins: it is the default, and later cases are left out",
     "invalid union members": "a header of a union that is made invalid leaves another one valid: setInvalid and copies left out",
+    "lpm keys of odd widths": "a prefix counts from the top of the first byte, the bits before the key, too: ternary instead",
     "meters": "they run by the clock of the machine: left out",
     "short frames": "frames shorter than 14 bytes do not go through an interface: not sent, not waited for",
     # what p4c's back end refuses
     "constant keys of a select": "simple_switch does not load p4c's JSON: the cases that they fit",
     "divisions": "/ and % of what is not known to the compiler: the left operand instead",
+    "functions with an if in the parser": "numbers instead of what they return",
     "switches in actions": "an if for each case instead",
     "computed checksums": "update_checksum takes fields and numbers only: numbers instead of what is computed",
     "computed indexes of stacks": "isValid() of such an element: element 0 instead",
@@ -50,7 +52,8 @@ class _Adapter:
         self.unions = {h.name for h in program.headers if h.union}
         self.actions = {a.name: a for a in program.actions}
         self.switched = set(_switched((program.ingress, program.egress)))
-        self.in_action = False
+        self.branching = _branching(program.functions)
+        self.in_action = self.in_parser = False
         self.count = 0
 
     def adapt(self) -> tuple[Program, frozenset[str]]:
@@ -58,7 +61,9 @@ class _Adapter:
         packets = tuple(p for p in program.packets if len(p[1]) >= SHORTEST)
         if len(packets) < len(program.packets):
             self.names.add("short frames")
-        self.in_action = True
+        self.in_parser = True
+        states = tuple(self._state(s) for s in self._walk(program.states))
+        self.in_parser, self.in_action = False, True
         actions = tuple(self._action(self._walk(a)) for a in program.actions)
         functions = self._walk(program.functions)
         self.in_action = False
@@ -68,7 +73,7 @@ class _Adapter:
             sets=(),
             meters=(),
             registers=tuple(r for r in program.registers if r[0] not in self.signed),
-            states=self._walk(tuple(self._state(s) for s in program.states)),
+            states=states,
             functions=functions,
             actions=actions,
             tables=tuple(self._table(self._walk(t)) for t in program.tables),
@@ -129,6 +134,8 @@ class _Adapter:
 
     def _table(self, table: tree.Table) -> tree.Table:
         table = replace(table, default_args=self._positive(table.default_args))
+        if any(k.kind == "lpm" and k.value.type.width % 8 for k in table.keys):
+            table = self._is("lpm keys of odd widths", _ternary(table))
         if table.profile and (table.default != "nothing" or table.name in self.switched):
             places = [i for i, k in enumerate(table.keys) if k.kind != "selector"]
             entries = tuple(replace(e, match=tuple(e.match[i] for i in places)) for e in table.entries)
@@ -205,19 +212,47 @@ class _Adapter:
             case tree.Binary(op="++") if e.left.type.kind != e.right.type.kind:
                 self.names.add("concatenations of both signs")
                 return replace(e, right=tree.Cast(Type(e.left.type.kind, e.right.type.width), e.right))
+            case tree.Call() if self.in_parser and e.name in self.branching:
+                return self._is("functions with an if in the parser", Lit(e.type, 1))
             case tree.Item():
                 self.names.add("computed indexes of stacks")
                 return tree.Choice(e.type, tree.IsValid(f"{e.stack}[0]"), Var(e.type, f"hdr.{e.stack}[0].{e.name}"), e.other)
         return e
 
 
+def _ternary(table: tree.Table) -> tree.Table:
+    """The same with masks for prefixes, of which longer ones come first."""
+    at = next(i for i, k in enumerate(table.keys) if k.kind == "lpm")
+    width = table.keys[at].value.type.width
+    entries = []
+    for e in sorted(table.entries, key=lambda e: -e.match[at][1]):
+        value, prefix = e.match[at]
+        mask = (1 << width) - (1 << width - prefix)
+        match = (*e.match[:at], (value, mask), *e.match[at + 1 :])
+        entries.append(replace(e, match=match, priority=0 if table.const else prefix + 1))
+    keys = (*table.keys[:at], replace(table.keys[at], kind="ternary"), *table.keys[at + 1 :])
+    return replace(table, keys=keys, entries=tuple(entries))
+
+
+def _branching(functions: tuple[tree.Function, ...]) -> set[str]:
+    """Functions that have an `if` or a `switch`, or call one that has; each calls earlier ones only."""
+    names: set[str] = set()
+    for f in functions:
+        if any(isinstance(n, (tree.If, tree.Switch)) or getattr(n, "name", "") in names for n in _nodes(f.body)):
+            names.add(f.name)
+    return names
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    if isinstance(node, tuple) or is_dataclass(node):
+        yield node
+        for part in node if isinstance(node, tuple) else [getattr(node, f.name) for f in fields(node)]:
+            yield from _nodes(part)
+
+
 def _switched(node: Any) -> Iterator[str]:
     """The tables whose action_run the program asks."""
-    if isinstance(node, tree.Apply) and node.cases:
-        yield node.table
-    if isinstance(node, tuple) or is_dataclass(node):
-        for part in node if isinstance(node, tuple) else [getattr(node, f.name) for f in fields(node)]:
-            yield from _switched(part)
+    return (n.table for n in _nodes(node) if isinstance(n, tree.Apply) and n.cases)
 
 
 def _constant(e: Any) -> bool:

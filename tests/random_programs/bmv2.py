@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from .render import text
 sys.path.insert(0, str(Path(__file__).parents[1]))  # the helpers of the other tests with BMv2
 
 REFUSED = {  # a regular expression of the message of p4c or simple_switch: the reason
-    "IfStatement: not supported in parser": "the parser calls a function that has an `if`",
     "Action .* needs . parameters": "p4c makes several actions of one name, which the command-line client cannot tell apart",
     "Invalid entry in parse state key": "a select's key that p4c knows beforehand: simple_switch does not load its JSON",
 }
@@ -41,10 +41,11 @@ def judge_bmv2(program: tree.Program, folder: Path) -> Verdict:
     from bmv2_switch import Bmv2Error
     from bmv2_target import compile_sample
 
-    program, names = adapt(program)
-    path = folder / "bmv2.p4"
-    path.write_text(text(program))
+    names: frozenset[str] = frozenset()
     try:
+        program, names = adapt(program)
+        path = folder / "bmv2.p4"
+        path.write_text(text(program))
         config, info = compile_sample(path, folder)
         for patience, pause in ((1.0, 0.0), (5.0, 0.2)):
             problem, short = _play(program, config, info, patience, pause)
@@ -56,6 +57,8 @@ def judge_bmv2(program: tree.Program, folder: Path) -> Verdict:
     except (Bmv2Error, subprocess.TimeoutExpired) as error:
         reason = next((why for pattern, why in REFUSED.items() if re.search(pattern, str(error))), "")
         return Verdict("left out" if reason else "p4c", reason or str(error), names)
+    except Exception:  # shrinking tries programs that cannot even be written
+        return Verdict("crashed", traceback.format_exc(), names)
 
 
 def _play(program: tree.Program, config: Path, info: dict, patience: float, pause: float) -> tuple[str, bool]:
