@@ -16,6 +16,7 @@ bit<8> next(inout bit<8> x) { x = x + 1; return x; }
 bit<8> seven(inout bit<8> x) { x = 7; return 0; }
 bit<8> fresh(out bit<8> y, in bit<8> x) { y = 5; return x; }
 void pair(out bit<16> o, in bit<8> a, in bit<8> b) { o = a ++ b; }
+bit<8> add(inout bit<8> a, in bit<8> b) { a = a + b; return a; }
 void both(inout bit<8> a, inout bit<8> b) { a = a + 1; b = b + 2; }
 struct two_t { bit<8> x; bit<8> y; }
 two_t turned(in two_t s) { return {s.y, s.x}; }
@@ -36,6 +37,8 @@ register<bit<32>>(9) cells;
 STATEMENTS = {
     "an out place that an in argument reads": ("hdr.data.e = fresh(hdr.data.d, hdr.data.d);", (9, 0), (0, 5, 9)),
     "arguments one after the other": ("pair(hdr.data.c, hdr.data.d, next(hdr.data.d));", (1, 0), (0x0102, 2, 0)),
+    "an inout place that a later argument changes": ("hdr.data.e = add(hdr.data.d, next(hdr.data.d));", (1, 0), (0, 3, 3)),
+    "the same in the later argument": ("hdr.data.e = add(hdr.data.d, add(hdr.data.d, next(hdr.data.d)));", (1, 0), (0, 4, 4)),
     "one place twice": ("both(hdr.data.d, hdr.data.d);", (1, 0), (0, 3, 0)),
     "compound assignment": ("hdr.data.d += next(hdr.data.d);", (9, 0), (0, 19, 0)),
     "comparison of tuples": (

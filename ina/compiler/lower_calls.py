@@ -50,6 +50,14 @@ def has_effects(e: ast.Expr) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True)
+class CopiedIn:
+    """An `inout` argument that was copied before later arguments were evaluated: its place, and the copy, which the call uses."""
+
+    place: Any
+    copied: Any
+
+
 class Calls(Statements):
     settled_calls: list[ast.Call]
 
@@ -117,7 +125,7 @@ class Calls(Statements):
             written = [names.index(a.name) if a.name else i for i, a in enumerate(call.arguments)]
             order = written + [i for i in order if i not in written]
         parts = [partial(self._argument, params[i], args[i], call) for i in order]
-        evaluated = self.in_order(parts, lambda at, _: params[order[at]].direction in ("out", "inout"))
+        evaluated = self.in_order(parts, lambda at, value: self._kept(params[order[at]], value, call))
         values: list[Any] = [None] * len(params)
         for i, value in zip(order, evaluated, strict=True):
             values[i] = value
@@ -134,6 +142,16 @@ class Calls(Statements):
             return self.storage.place(param.type, param.name)
         return self.lvalue(arg) if param.direction in ("out", "inout") else self.value(arg)
 
+    def _kept(self, param: ast.Param | types.Parameter, value: Any, node: ast.Node) -> Any:
+        """What stands for an argument that later ones might change: of `inout`, its place and what was there (§6.8)."""
+        if param.direction == "out":
+            return value
+        if param.direction != "inout":
+            return self._snapshot(self.read(value))
+        copied = self.storage.place(param.type, param.name)
+        self.assign(copied, value, node)
+        return CopiedIn(value, copied)
+
     def result(self, e: ast.Call, i: int) -> Any:
         """The place of an `out` argument; `_` is one that nobody reads (§8.26)."""
         arg = e.args[i]
@@ -148,7 +166,8 @@ class Calls(Statements):
         written = {a.name: at for at, a in enumerate(e.arguments) if a.name}
         given = sorted(args, key=lambda i: written.get(e.params[i].name, i))
         parts = [partial(self._argument, e.params[i], args[i], e) for i in given]
-        values = self.in_order(parts, lambda at, _: e.params[given[at]].direction in ("out", "inout"))
+        outs = {at for at, i in enumerate(given) if e.params[i].direction in ("out", "inout")}
+        values = self.in_order(parts, lambda at, value: value if at in outs else self._snapshot(self.read(value)))
         settled = copy(e)
         settled.args = list(e.args)
         for i, value in zip(given, values, strict=True):
@@ -168,7 +187,8 @@ class Calls(Statements):
         """Binds `values` to `params` and lowers `body` in place."""
         frame = Frame(self.new_label("return"), result)
         written: list[set[int]] = [
-            self._keys(v) if p.direction in ("out", "inout") else set() for p, v in zip(params, values, strict=True)
+            self._keys(v.place if isinstance(v, CopiedIn) else v) if p.direction in ("out", "inout") else set()
+            for p, v in zip(params, values, strict=True)
         ]
         bindings: dict[int, Any] = {}
         # Values are copied before any `out` place is reset, which one of them may read.
@@ -178,6 +198,9 @@ class Calls(Statements):
             plain = by_reference and not isinstance(value, Choice | SliceOf)
             if isinstance(value, Instance | str | ir.Const):
                 bindings[id(param)] = value
+            elif isinstance(value, CopiedIn):
+                bindings[id(param)] = value.copied
+                frame.copy_out.append(partial(self.assign, value.place, value.copied, node))
             elif param.direction in ("out", "inout"):
                 # A header of a union is assigned when the call ends, and only then are the others invalid (§8.20).
                 shared = plain and not others & written[i] and not (isinstance(value, Header) and value.union)

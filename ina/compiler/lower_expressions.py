@@ -72,20 +72,16 @@ class Expressions:
         return t
 
     def in_order(
-        self, parts: Iterable[Callable[[], Any]], kept: Callable[[int, Any], bool] = lambda i, v: False
+        self, parts: Iterable[Callable[[], Any]], keep: Callable[[int, Any], Any] | None = None
     ) -> list[Any]:
         """What `parts` yield, evaluated from the first to the last: a value is what it was at its turn, whatever later
-        parts change. `kept` says which results are places rather than values."""
+        parts change. `keep` says what stands for a result that they might (default: a copy of its value)."""
         values: list[Any] = []
         effects = [self.block(lambda part=part: values.append(part())) for part in parts]
         for i, statements in enumerate(effects):
             self.out += statements
-            if (
-                any(effects[i + 1 :])
-                and not isinstance(values[i], ir.Const | Instance | str)
-                and not kept(i, values[i])
-            ):
-                values[i] = self._snapshot(self.read(values[i]))
+            if any(effects[i + 1 :]) and not isinstance(values[i], ir.Const | Instance | str):
+                values[i] = keep(i, values[i]) if keep else self._snapshot(self.read(values[i]))
         return values
 
     def block(self, lower: Any) -> list[ir.Stmt]:
