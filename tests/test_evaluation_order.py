@@ -14,10 +14,12 @@ from ina.switch import Switch
 FUNCTIONS = """
 bit<8> next(inout bit<8> x) { x = x + 1; return x; }
 bit<8> seven(inout bit<8> x) { x = 7; return 0; }
+bit<8> half(out bit<16> x) { x = 0xFF00; return 0; }
 bit<8> fresh(out bit<8> y, in bit<8> x) { y = 5; return x; }
 void pair(out bit<16> o, in bit<8> a, in bit<8> b) { o = a ++ b; }
 bit<8> add(inout bit<8> a, in bit<8> b) { a = a + b; return a; }
 void both(inout bit<8> a, inout bit<8> b) { a = a + 1; b = b + 2; }
+void grow(inout bit<8> a, in bit<8> b) { a = a + b + 1; }
 struct two_t { bit<8> x; bit<8> y; }
 two_t turned(in two_t s) { return {s.y, s.x}; }
 """
@@ -28,6 +30,10 @@ action leave(inout bit<8> x) { x = 2; exit; }
 action drop(inout standard_metadata_t s) { mark_to_drop(s); }
 table keeps { actions = { keep(hdr.data.d); } const default_action = keep(hdr.data.d); }
 table changes { actions = { change(hdr.data.d); } const default_action = change(hdr.data.d); }
+action grown(inout bit<8> a, in bit<8> b) { a = a + b + 1; }
+action sum(in bit<8> a, in bit<8> b) { hdr.data.e = a + b; }
+table grows { actions = { grown(hdr.data.d, seven(hdr.data.d)); } const default_action = grown(hdr.data.d, seven(hdr.data.d)); }
+table sums { actions = { sum(hdr.data.d, seven(hdr.data.d)); } const default_action = sum(hdr.data.d, seven(hdr.data.d)); }
 action set(bit<8> x) { hdr.data.e = x; }
 table keyed { key = { hdr.data.d: exact; seven(hdr.data.d): exact @name("k"); } actions = { set; NoAction; }
     const entries = { (1, 0): set(6); } const default_action = NoAction; }
@@ -39,6 +45,11 @@ STATEMENTS = {
     "arguments one after the other": ("pair(hdr.data.c, hdr.data.d, next(hdr.data.d));", (1, 0), (0x0102, 2, 0)),
     "an inout place that a later argument changes": ("hdr.data.e = add(hdr.data.d, next(hdr.data.d));", (1, 0), (0, 3, 3)),
     "the same in the later argument": ("hdr.data.e = add(hdr.data.d, add(hdr.data.d, next(hdr.data.d)));", (1, 0), (0, 4, 4)),
+    "bits that a later argument changes": ("grow(hdr.data.c[11:4], half(hdr.data.c));", (3, 0), (0xF010, 3, 0)),
+    "an element that a later argument changes": (
+        "bit<8>[2] s = {hdr.data.d, hdr.data.d}; grow(s[hdr.data.e], seven(s[hdr.data.e])); hdr.data.d = s[1];", (3, 1), (0, 4, 1)),
+    "an inout place of an action of a table, likewise": ("grows.apply();", (3, 0), (0, 4, 0)),
+    "a value of an action of a table, likewise": ("sums.apply();", (3, 0), (0, 7, 3)),
     "one place twice": ("both(hdr.data.d, hdr.data.d);", (1, 0), (0, 3, 0)),
     "compound assignment": ("hdr.data.d += next(hdr.data.d);", (9, 0), (0, 19, 0)),
     "comparison of tuples": (

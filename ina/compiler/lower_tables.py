@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ina.compiler import ast, fold, ir, places
@@ -102,6 +103,13 @@ class Tables(Parsers):
                 found[i] = word if before is None else ir.Op("or", (before, word), 64)
         return [word for word in found if word is not None]
 
+    def _passed(self, ref: ast.ActionRef) -> dict[int, Any]:
+        """What the program itself passes to an action of a table, evaluated from left to right: by the parameter's id."""
+        passed = [(p, a) for p, a in zip(ref.decl.params, ref.args or (), strict=False) if a is not None]
+        parts = [partial(self._argument, p, a, ref) for p, a in passed]
+        values = self.in_order(parts, lambda at, value: self._kept(passed[at][0], value, ref))
+        return {id(p): value for (p, _), value in zip(passed, values, strict=True)}
+
     def _run_actions(
         self, decl: ast.TableDecl, table: ir.Table, params: list[list[Any]], action: ir.Var, hit: ir.Var, cursor: int
     ) -> None:
@@ -110,10 +118,10 @@ class Tables(Parsers):
         for i, ref in enumerate(a["ref"] for a in table.actions):
             def lower(i: int = i, ref: ast.ActionRef = ref) -> None:
                 values = []
+                passed = self._passed(ref)
                 for param, place, word in zip(ref.decl.params, params[i], table.actions[i]["words"], strict=True):
-                    given = ref.args[ref.decl.params.index(param)] if ref.args else None
-                    if given is not None:
-                        values.append(self.lvalue(given) if param.direction in ("out", "inout") else self.value(given))
+                    if id(param) in passed:
+                        values.append(passed[id(param)])
                         continue
                     if not isinstance(place, ir.Var):
                         raise self.unsupported(param, f"an action parameter of type {param.type}")
