@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from capabilities import need
 from random_programs import bmv2, tree
 from random_programs.adapt import KNOWN, adapt
 from random_programs.generate import Generator
@@ -29,8 +30,7 @@ def test_random_programs_agree(first: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_random_programs_agree_with_bmv2(seed: int, tmp_path: Path) -> None:
-    if reason := bmv2.missing():
-        pytest.skip(reason)
+    need(*bmv2.NEEDS)
     verdict = bmv2.judge_bmv2(Generator(seed).program(), tmp_path)
     assert verdict.kind in ("agree", "left out"), f"{verdict.kind}\n{verdict.text}"
 

@@ -28,11 +28,14 @@ REFUSED = {  # a regular expression of the message of p4c or simple_switch: the 
 }
 
 
+NEEDS = ("p4c", "bmv2", "netns")  # capabilities (tests/capabilities.py)
+
+
 def missing() -> str:
     """Why BMv2 cannot judge here; empty if it can."""
     from capabilities import PROBES
 
-    return next(filter(None, (PROBES[what]() for what in ("p4c", "bmv2", "netns"))), "")
+    return next(filter(None, (PROBES[what]() for what in NEEDS)), "")
 
 
 def judge_bmv2(program: tree.Program, folder: Path) -> Verdict:
