@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import platform
 import shutil
 import socket
 import subprocess
@@ -170,6 +171,39 @@ def _clang_fuzzer() -> str:
 
 
 # name -> probe: an empty string where it is there, else what is missing
+X86_64_LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+
+
+def _gcc_x86() -> str:
+    there = platform.machine() == "x86_64" and platform.libc_ver()[0] == "glibc" and shutil.which("gcc")
+    return "" if there else "only gcc for x86-64 with glibc has kernels to choose from"
+
+
+def _level(name: str) -> Callable[[], str]:
+    """Does this processor have what a level of x86-64 needs, as glibc's loader says?"""
+
+    def probe() -> str:
+        if reason := _gcc_x86():
+            return reason
+        text = subprocess.run(["/lib64/ld-linux-x86-64.so.2", "--help"], capture_output=True, text=True).stdout
+        return "" if name == X86_64_LEVELS[0] or f"{name} (supported" in text else f"this processor is older than {name}"
+
+    return probe
+
+
+def _repository() -> str:
+    try:
+        done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, text=True)
+    except OSError as error:
+        return f"git: {error.strerror}"
+    return done.stderr.strip() if done.returncode else ""
+
+
+def _idle() -> str:
+    load, processors = os.getloadavg()[0], os.cpu_count() or 1
+    return "" if load <= processors else f"the load is {load:.1f} on {processors} processors: times on the wall say little"
+
+
 PROBES: dict[str, Callable[[], str]] = {
     "switchml-p4": _switchml_p4,
     "torch-users": _torch_users,
@@ -221,6 +255,11 @@ PROBES: dict[str, Callable[[], str]] = {
     ),
     "finsy": _python_with("INA_FINSY_PYTHON", "finsy"),
     "p4runtime-shell": _python_with("INA_P4RUNTIME_SHELL_PYTHON", "p4runtime_sh"),
+    "gcc-x86-64": _gcc_x86,
+    **{level: _level(level) for level in X86_64_LEVELS},
+    "repository": _repository,
+    "dev-full": lambda: "" if os.path.exists("/dev/full") else "there is no /dev/full",
+    "idle-processors": _idle,
     "root": lambda: "" if os.geteuid() == 0 else "not running as root",
 }
 
@@ -237,6 +276,14 @@ def missing(capability: str) -> str:
 
 def required() -> set[str]:
     return set(filter(None, os.environ.get("INA_REQUIRE", "").split(",")))
+
+
+LEFT_OUT = "left out: "
+
+
+def leave_out(reason: str) -> None:
+    """Skips a test that says nothing here, though all it needs is there: other people's programs without a comparable answer."""
+    pytest.skip(LEFT_OUT + reason)
 
 
 def need(*capabilities: str) -> None:

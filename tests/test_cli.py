@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from capabilities import need
 from v1_program import source
 
 from ina import cli, manifest, paths
@@ -136,8 +137,7 @@ def test_a_macro_has_a_name(define, capsys):
 
 
 def test_a_copy_that_fails_names_the_copy(capsys):
-    if not os.path.exists("/dev/full"):
-        pytest.skip("no /dev/full")
+    need("dev-full")
     assert cli.main(["compile", str(paths.p4_dir() / "switchml.p4"), "-o", "/dev/full"]) == 1
     assert capsys.readouterr().err == "ina: /dev/full: No space left on device\n"
 

@@ -47,7 +47,9 @@ STATEMENTS = {
     "the same in the later argument": ("hdr.data.e = add(hdr.data.d, add(hdr.data.d, next(hdr.data.d)));", (1, 0), (0, 4, 4)),
     "bits that a later argument changes": ("grow(hdr.data.c[11:4], half(hdr.data.c));", (3, 0), (0xF010, 3, 0)),
     "an element that a later argument changes": (
-        "bit<8>[2] s = {hdr.data.d, hdr.data.d}; grow(s[hdr.data.e], seven(s[hdr.data.e])); hdr.data.d = s[1];", (3, 1), (0, 4, 1)),
+        "bit<8>[2] s = {hdr.data.d, hdr.data.d}; grow(s[hdr.data.e], seven(s[hdr.data.e])); hdr.data.d = s[1];",
+        (3, 1), (0, 4, 1),
+    ),
     "an inout place of an action of a table, likewise": ("grows.apply();", (3, 0), (0, 4, 0)),
     "a value of an action of a table, likewise": ("sums.apply();", (3, 0), (0, 7, 3)),
     "one place twice": ("both(hdr.data.d, hdr.data.d);", (1, 0), (0, 3, 0)),

@@ -1,17 +1,15 @@
 """Loops that are compiled once per level of x86-64 (host/kernel.h): the loader's choice is of speed, never of a bit."""
 
-import platform
 import runpy
-import shutil
 import subprocess
 
 import numpy as np
 import pytest
+from capabilities import X86_64_LEVELS, need
 from cffi import FFI
 
 from ina import native, paths
 
-LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 SPECIAL = np.array(
     [0.0, -0.0, 2.0**-149, -(2.0**-149), 2.0**-126, -(2.0**-127), 0.5, -0.5, 1.5, 2.5, -2.5, 2.0**23 + 0.5, 1.0, -1.0,
      np.nextafter(np.float32(1), np.float32(2)), 2.0**126, -(2.0**126), 3.4e38, -3.4e38, np.inf, -np.inf, np.nan, -np.nan],
@@ -30,10 +28,11 @@ void ina_codec_encode_exact(uint8_t *wire, const float *x, size_t count);
 int ina_codec_decode_exact(float *x, const uint8_t *wire, size_t count, int divisor);
 """
 
-gcc_for_x86 = pytest.mark.skipif(
-    platform.machine() != "x86_64" or not shutil.which("gcc") or platform.libc_ver()[0] != "glibc",
-    reason="only gcc for x86-64 with glibc has kernels to choose from",
-)
+
+
+@pytest.fixture
+def gcc_for_x86():
+    need("gcc-x86-64")
 
 
 def flags(monkeypatch, march: str = "") -> list[str]:
@@ -82,18 +81,10 @@ def outcome(ffi: FFI, lib: object) -> bytes:
     return bytes(made)
 
 
-def runs(level: str) -> bool:
-    """Does this processor have what the level needs? (As glibc's loader says.)"""
-    loader = "/lib64/ld-linux-x86-64.so.2"
-    text = subprocess.run([loader, "--help"], capture_output=True, text=True).stdout
-    return level == "x86-64" or f"{level} (supported" in text
-
-
-@gcc_for_x86
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.usefixtures("gcc_for_x86")
+@pytest.mark.parametrize("level", X86_64_LEVELS)
 def test_every_level_of_the_processor_makes_the_same_bytes(tmp_path, monkeypatch, level):
-    if not runs(level):
-        pytest.skip(f"this processor is older than {level}")
+    need(level)
     target = tmp_path / "codec.so"
     source = ["-DINA_KERNEL=", f"-I{ROOT}/host", f"{ROOT}/host/codec.c"]  # no choice: this level's alone
     subprocess.run(["gcc", *flags(monkeypatch, level), "-shared", "-fPIC", *source, "-o", target, "-lm"], check=True)
@@ -108,7 +99,7 @@ def test_what_is_built_runs_on_every_processor_unless_an_instruction_set_is_name
     assert "-ffp-contract=off" in flags(monkeypatch)
 
 
-@gcc_for_x86
+@pytest.mark.usefixtures("gcc_for_x86")
 @pytest.mark.parametrize(
     "file", ["host/codec.c", "host/ps.c", "ina/emulator/collective.c", "ina/switch/egress.c", "ina/switch/outlet.c"]
 )
