@@ -137,7 +137,7 @@ def entities(updates: Iterable[Entity], p4info: Json) -> list[Call]:
         if isinstance(entity, MulticastGroupEntry):
             calls.append(Call("set_multicast_group", (entity.group_id, [(r.port, r.rid) for r in entity.replicas])))
             continue
-        assert isinstance(entity, TableEntry)
+        assert isinstance(entity, TableEntry) and entity.action is not None
         table = info.table(entity.table)
         action = info.action(table, entity.action, entity.is_default)
         widths = {p.name: p.width for p in action.params}
@@ -327,7 +327,8 @@ def lines(calls: Iterable[Call], p4info: Json) -> Iterator[str]:
             yield f"mc_node_create {rid} {port}"
             yield f"mc_node_associate {group} {node}"
             node += 1
-    entries, numbers = 0, {}
+    entries = 0
+    numbers: dict[tuple[str, str], int] = {}
     for call in calls:
         match call.method, call.args:
             case "insert", (table, match, action, args, priority):

@@ -73,7 +73,7 @@ class Mapping:
     def entries(self, which: str) -> Path | None:
         """An STF file; `which`: both, a or b."""
         name = self.get("entries").get(which)
-        return None if name is None else self.path.parent / name
+        return None if name is None or self.path is None else self.path.parent / name
 
     def ports(self) -> dict[int, int]:
         return {int(key): value for key, value in self.get("ports").items()}
@@ -92,7 +92,7 @@ class Mapping:
         headers = {mine: other for other, mine in self.fields(shapes).items()}
         ours, theirs, names = P4Info(a), P4Info(b), Names(ports=permutation(self.ports()), headers=headers)
         for key, value in self.get("tables").items():
-            said = {"table": value} if isinstance(value, str) else value
+            said: dict[str, Any] = {"table": value} if isinstance(value, str) else value
             table = self._found("tables", key, ours.table, key, "A")
             twin = self._found("tables", key, theirs.table, said.get("table", table.name.rpartition(".")[2]), "B")
             names.tables[table.name] = twin.name

@@ -17,7 +17,7 @@ from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
 from ina.equal.control import Call, entities
 from ina.equal.packets import Limits, Packet, checksum
-from ina.switch.entities import Entity, MulticastGroupEntry, Replica, TableEntry, as_int
+from ina.switch.entities import Entity, Match, MulticastGroupEntry, Replica, TableEntry, as_int
 from ina.switch.p4info import P4Info
 from ina.transport import Address, worker_address
 from ina.transport.config import SERVER, SWITCH
@@ -80,7 +80,8 @@ def world(program: JobProgram, values: int, p4info: dict[str, Any]) -> World:
         entries.append(TableEntry("guard", {}, "check", is_default=True))
         entries.append(TableEntry("guard", {"standard.ingress_port": GUARDED}, "trust"))
         for port, ip in ((0, worker_address(0, 0).ip), (1, "0.0.0.0")):
-            here = {"standard.ingress_port": port, "hdr.ethernet.src_addr": worker_address(0, port).mac, "source": ip}
+            mac = worker_address(0, port).mac
+            here: dict[str, Match] = {"standard.ingress_port": port, "hdr.ethernet.src_addr": mac, "source": ip}
             entries.append(TableEntry("host", here, "is_here"))
     counters = {c.rpartition(".")[2] for c in P4Info(p4info).counters}
     made = World(tuple(entities(entries, p4info)), counters=tuple(c for c in COUNTERS if c in counters),
@@ -184,6 +185,7 @@ def _atp(jobs: Iterable[_Job], switch: Address, values: int) -> tuple[list[Packe
             packets += [packet(*of, sequence, bits, kind=kind, which=sequence + child.index, resend=resend, empty=empty)
                         for sequence in range(4) for kind in (data, maxima, floats) for resend in (0, 1)
                         for empty in (False, True)]  # fmt: skip
+        assert job.place.parent is not None, "every job here is below another switch"
         above, full = (job.place.parent.address, job.place.parent.port, job), job.place.full
         letters.append(packet(*above, 0, full, kind=result, which=3))
         packets += [packet(*above, sequence, bitmap, kind=kind, which=3) for sequence in range(4) for bitmap in (full, 1)

@@ -235,7 +235,7 @@ class Maker:
             before = header
 
 
-def checksum(header: bytes) -> int:
+def checksum(header: bytes | bytearray) -> int:
     """RFC 1071."""
     total = sum(int.from_bytes(header[i : i + 2], "big") for i in range(0, len(header), 2))
     while total >> 16:

@@ -150,7 +150,8 @@ class Search:
         out.letters = len(letters)
         timed = twins.a.reads_clock or twins.b.reads_clock
         twins.reset()
-        known, level = {self._key(0)}, [()]
+        known = {self._key(0)}
+        level: list[tuple[int, ...]] = [()]
         for depth in range(1, self.bounds.depth + 1):
             following: list[tuple[int, ...]] = []
             for path in level:

@@ -38,7 +38,7 @@ class Field:
     def name(self) -> str:
         return self.key.partition(".")[2]
 
-    def get(self, frame: bytes) -> int:
+    def get(self, frame: bytes | bytearray) -> int:
         """Bits behind the frame's end are 0."""
         end = self.offset + self.width
         first, last = self.offset // 8, -(-end // 8)
@@ -159,7 +159,9 @@ class Shapes:
 
     def _paths(self, paths: int, visits: int) -> Iterator[Shape]:
         stack: list[tuple[str, tuple[Header, ...], tuple[tuple[Field, int, int], ...], int, tuple[str, ...]]]
-        stack, found, known, steps = [("start", (), (), 0, ())], set(), set(), 0
+        stack, steps = [("start", (), (), 0, ())], 0
+        found: set[Shape] = set()
+        known: set[tuple[str, tuple[Header, ...], tuple[tuple[Field, int, int], ...], int]] = set()
         most = STEPS * -(-paths // PATHS)
         while stack:
             if len(found) >= paths or steps >= most:
@@ -195,7 +197,8 @@ class Shapes:
 
     def walk(self, frame: bytes) -> tuple[Header, ...]:
         """The headers that the parser finds in a frame, also one that it ends before."""
-        headers, at, name = (), 0, "start"
+        headers: tuple[Header, ...] = ()
+        at, name = 0, "start"
         met: set[tuple[str, int]] = set()  # it turns in circles where it comes to a state again and has read nothing
         while (name, at) not in met:
             met.add((name, at))
@@ -283,7 +286,7 @@ def _state(state: ast.ParserState) -> _State:
                 varbit = "stop", f"extracts {name}, which has a varbit field"
                 steps.append(("extract", (name, t)) if len(call.args) == 1 else varbit)
         elif call.method == "advance" and any(what == "extract" for what, _ in steps):  # else: over a Tofino's port metadata
-            bits = call.args[0].const
+            bits = call.args[0].const if call.args[0] is not None else None
             steps.append(("skip", bits) if isinstance(bits, int) else ("stop", "advances by what a packet says"))
     transition = state.transition
     if transition is None:

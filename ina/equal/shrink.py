@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from ina.equal.packets import FIELDS, Maker, Packet
 from ina.equal.shapes import Field, Shapes
@@ -69,7 +70,7 @@ def _plainer(shapes: Shapes, packets: Sequence[Packet], number: int) -> Iterator
     packet = packets[number]
     for other in packets:
         if _weight(other) < _weight(packet):
-            yield lambda _, other=other: other
+            yield partial(_replaced, other)
     headers = shapes.walk(packet.frame)
     size = sum(h.width for h in headers) // 8
     if len(packet.frame) > size:
@@ -78,7 +79,7 @@ def _plainer(shapes: Shapes, packets: Sequence[Packet], number: int) -> Iterator
     for header in headers:
         used = {f: 0 for f in header.fields if f.get(packet.frame)}
         if len(used) > 1:
-            yield lambda p, used=used: _put(shapes, p, used)
+            yield partial(_put, shapes, used)
     others: dict[str, set[int]] = {}
     for other in packets:
         for header in shapes.walk(other.frame):
@@ -87,10 +88,18 @@ def _plainer(shapes: Shapes, packets: Sequence[Packet], number: int) -> Iterator
     for f in (f for header in headers for f in header.fields):
         for value in sorted({0, 1, *others.get(f.key, ())}):
             if value < f.get(packet.frame):
-                yield lambda p, f=f, value=value: _put(shapes, p, {f: value}) if value < f.get(p.frame) else p
+                yield partial(_lower, shapes, f, value)
 
 
-def _put(shapes: Shapes, packet: Packet, values: dict[Field, int]) -> Packet:
+def _replaced(other: Packet, _: Packet) -> Packet:
+    return other
+
+
+def _lower(shapes: Shapes, f: Field, value: int, packet: Packet) -> Packet:
+    return _put(shapes, {f: value}, packet) if value < f.get(packet.frame) else packet
+
+
+def _put(shapes: Shapes, values: dict[Field, int], packet: Packet) -> Packet:
     frame = bytearray(packet.frame)
     for f, value in values.items():
         f.put(frame, value)

@@ -157,7 +157,7 @@ class Compiled(Side):
         return Answer(_by_port(sent), tuple(self._target.digests()))
 
     def changed(self) -> tuple[int, ...]:
-        at = _different(np.frombuffer(self._state, np.uint8), np.frombuffer(self._before, np.uint8))
+        at = _different(np.frombuffer(memoryview(self._state), np.uint8), np.frombuffer(self._before, np.uint8))
         return tuple(np.unique(self._objects[at]).tolist()) if len(at) else ()
 
     def save(self) -> tuple[bytes, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,10 @@ def within(roots: Iterable[Any]) -> Iterator[ast.Node]:
             rest.extend(getattr(node, name) for name in _written(type(node)))
 
 
-@functools.cache
-def _written(kind: type) -> tuple[str, ...]:
-    return tuple(f.name for f in dataclasses.fields(kind) if f.init and f.name not in ("span", "annotations"))
+_names: dict[type[ast.Node], tuple[str, ...]] = {}
+
+
+def _written(kind: type[ast.Node]) -> tuple[str, ...]:
+    if kind not in _names:
+        _names[kind] = tuple(f.name for f in dataclasses.fields(kind) if f.init and f.name not in ("span", "annotations"))
+    return _names[kind]

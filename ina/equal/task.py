@@ -13,6 +13,7 @@ from ina import paths
 from ina.compiler import ast, frontend, p4info
 from ina.compiler.errors import CompileError
 from ina.compiler.preprocess import macros
+from ina.control.programs import JobProgram
 from ina.equal import control, ours, sides, values
 from ina.equal.control import Call, Recorder
 from ina.equal.mapping import Mapping, load
@@ -79,7 +80,7 @@ def _text(path: Path) -> str:
 # ---- the programs
 
 
-def _programs(args: argparse.Namespace) -> tuple[Side, Side, dict[str, str], Any]:
+def _programs(args: argparse.Namespace) -> tuple[Side, Side, dict[str, str], tuple[JobProgram, int] | None]:
     """A, B, their macros, and the protocol that A is of (None: nobody's that is known)."""
     includes, defines = [*args.include, paths.p4_dir()], macros(args.define)
     try:

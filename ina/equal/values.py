@@ -117,8 +117,8 @@ def collect(values: Values, program: CheckedProgram, shapes: Shapes, renamed: di
                 values.add(key, widths[key], value)
         elif isinstance(node, ast.TableDecl):
             for entry in node.entries:
-                for subject, number in zip(node.keys, entry.keys, strict=False):
-                    compared([subject.expr], [number])
+                for column, number in zip(node.keys, entry.keys, strict=False):
+                    compared([column.expr], [number])
                 _rows(values, node, entry, [key_of(k.expr) for k in node.keys], {**widths, PORT: PORT_BITS}, ports)
         elif isinstance(node, ast.ConstDecl) and isinstance(node.value.const, int) and (width := fixed_width(node.value.type)):
             values.by_width[width].add(int(node.value.const) & (1 << width) - 1)

@@ -203,13 +203,14 @@ class P4Info:
         }
 
     def table(self, name: str | int) -> TableInfo:
-        return self.tables.get(name) or find("table", self.tables.values(), name)  # type: ignore[call-overload]
+        known = self.tables.get(name) if isinstance(name, str) else None
+        return known or find("table", self.tables.values(), name)
 
     def action(self, table: TableInfo, name: str | int, default: bool = False) -> ActionInfo:
         """The action `name` of `table`, if entries (or, with `default`, the default) may use it."""
         allowed = table.default_actions if default else table.entry_actions
-        if name in allowed:
-            return self.actions[name]  # type: ignore[index]
+        if isinstance(name, str) and name in allowed:
+            return self.actions[name]
         try:
             return find("action", [self.actions[a] for a in allowed], name)
         except EntityError as error:
