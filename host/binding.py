@@ -34,7 +34,7 @@ def compile_flags() -> list[str]:
     """``INA_MARCH`` names an instruction set, ``INA_CFLAGS`` adds flags (sanitizers).
 
     Without INA_MARCH, what is built runs on every processor of the platform: a wheel may end on an older machine. The loops that
-    wider registers make faster choose when they are loaded (``host/kernel.h``), and all choices give the same bits: a*b+c is
+    wider registers make faster choose when they are loaded (``host/net/kernel.h``), and all choices give the same bits: a*b+c is
     nowhere made one operation (``-ffp-contract=off``).
     """
     march = os.environ.get("INA_MARCH", "")

@@ -15,24 +15,26 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 
 # Folders whose headers a compiled P4 program finds, and the ones that it includes.
-INCLUDES = ("host", "ina/switch")
+HOST = ("host/net", "host/protocol")  # of end hosts, in the compiled part; host/dpdk is compiled where it is used
+INCLUDES = (*HOST, "ina/switch")
 FOLDERS = (*INCLUDES, "ina/emulator")  # of the compiled part
-PROGRAM_HEADERS = ("host/packet.h", "ina/switch/program.h", "ina/switch/table.h", "ina/switch/tna.h")
+PROGRAM_HEADERS = ("host/net/packet.h", "ina/switch/program.h", "ina/switch/table.h", "ina/switch/tna.h")
 
 # The headers whose declarations Python sees, each after those that it needs.
 BOUND = (
-    "host/packet.h",
-    "host/link.h",
-    "host/port.h",
-    "host/fault.h",
-    "host/port_link.h",
-    "host/codec.h",
-    "host/protocol.h",
-    "host/protocols.h",
-    "host/ps.h",
-    "host/ps_jobs.h",
-    "host/ps_server.h",
-    "host/endpoint.h",
+    "host/net/packet.h",
+    "host/net/address.h",
+    "host/net/link.h",
+    "host/net/port.h",
+    "host/net/fault.h",
+    "host/net/port_link.h",
+    "host/protocol/codec.h",
+    "host/protocol/protocol.h",
+    "host/protocol/protocols.h",
+    "host/protocol/ps.h",
+    "host/protocol/ps_jobs.h",
+    "host/protocol/ps_server.h",
+    "host/protocol/endpoint.h",
     "ina/switch/table.h",
     "ina/switch/program.h",
     "ina/switch/tna.h",
@@ -44,8 +46,9 @@ BOUND = (
 )
 
 GROUPS = {
-    "headers": ("host/*.h",),  # of which a worker compiled later needs the same
-    "worker": ("host/*.c", "host/*.h"),  # what results call the worker's version
+    "headers": tuple(f"{folder}/*.h" for folder in HOST),  # of which a worker compiled later needs the same
+    # what results call the worker's version
+    "worker": tuple(f"{folder}/*{suffix}" for folder in HOST for suffix in (".c", ".h")),
     "native": tuple(f"{folder}/*{suffix}" for folder in FOLDERS for suffix in (".c", ".h")),
     "binding": ("host/binding.py", "ina/manifest.py"),
     "bound": BOUND,
@@ -61,7 +64,8 @@ DATA = {
     "p4/include": ("*.p4",),
     "p4/tofino": ("*.p4",),
     "p4/tofino/include": ("*.p4",),
-    "host": ("*.c", "*.h"),
+    "host/net": ("*.c", "*.h"),
+    "host/protocol": ("*.c", "*.h"),
     "host/dpdk": ("*.c", "*.h"),
     "experiments": ("*.toml", "scale/*.toml"),
     "workloads": ("*.csv",),

@@ -27,8 +27,13 @@ def config_home() -> Path:
 
 
 def include_dirs() -> list[Path]:
-    """C include folders that a compiled program needs."""
+    """C include folders that a compiled program needs; those of ``host_dirs`` are among them."""
     return [manifest.folder(name, PACKAGE) for name in manifest.INCLUDES]
+
+
+def host_dirs() -> list[Path]:
+    """C include folders that a worker or a port, compiled later, needs."""
+    return [manifest.folder(name, PACKAGE) for name in manifest.HOST]
 
 
 def host_headers() -> str:

@@ -3,7 +3,7 @@
  *   up:    parse -> admitted? -> what does its aggregator do with it? -> sums -> the server, or absorbed
  *   down:  parse -> admitted? -> free the aggregator -> one worker, or all
  *
- * Best effort: whatever a switch cannot add up, it passes on, and the parameter server (host/ps.c) does.
+ * Best effort: whatever a switch cannot add up, it passes on, and the parameter server (host/protocol/ps.c) does.
  * Compile-time sizes: include/size.p4. What is on the wire: include/atp_headers.p4. Why no sum can be wrong:
  * docs/protocol-atp.md.
  */

@@ -5,10 +5,18 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from ina import paths
 from ina.switch import Program
 
 ROOT = Path(__file__).resolve().parent.parent
-CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{ROOT}/host", f"-I{ROOT}/ina/switch"]
+INCLUDES = [f"-I{folder}" for folder in paths.include_dirs()]
+CC = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", *INCLUDES]
+
+
+def host_source(name: str) -> Path:
+    """A C file of an end host, wherever in host/ it is."""
+    [found] = [path for folder in paths.host_dirs() for path in folder.glob(name)]
+    return found
 
 
 def compiled(name: str, folder: Path) -> Program:

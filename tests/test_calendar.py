@@ -5,9 +5,10 @@ import subprocess
 import pytest
 from capabilities import need
 
+from ina import manifest
 from ina.paths import root
 
-INCLUDES = [f"-I{root() / folder}" for folder in (".", "host", "ina/switch", "ina/emulator")]
+INCLUDES = [f"-I{root() / folder}" for folder in (".", *manifest.FOLDERS)]
 
 
 @pytest.fixture(scope="module")

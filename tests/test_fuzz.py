@@ -83,13 +83,13 @@ def test_a_refusal_that_says_where_is_none() -> None:
 
 @pytest.mark.parametrize("compiler", ["cc", "clang"])
 def test_large_blocks_are_the_sanitizers_business_with_any_compiler(compiler: str, tmp_path: Path) -> None:
-    """A block with pages of its own (host/memory.h) has no red zones: nobody sees what is written beyond it."""
+    """A block with pages of its own (host/net/memory.h) has no red zones: nobody sees what is written beyond it."""
     need("sanitizers" if compiler == "cc" else "clang-fuzzer")
     source, program = tmp_path / "beyond.c", tmp_path / "beyond"
     beyond = "((volatile char *)ina_zeroed(1 << 20))[(1 << 20) + arguments]"
     source.write_text(f'#include "memory.h"\nint main(int arguments, char **v) {{ return {beyond}; }}\n')
     for flags, message in (([], ""), (["-fsanitize=address"], "heap-buffer-overflow")):
-        command = [compiler, *flags, "-D_GNU_SOURCE", "-g", "-I", str(ROOT / "host"), str(source), "-o", str(program)]
+        command = [compiler, *flags, "-D_GNU_SOURCE", "-g", "-I", str(ROOT / "host/net"), str(source), "-o", str(program)]
         subprocess.run(command, check=True)
         done = subprocess.run([program], capture_output=True, text=True)
         assert message in done.stderr and bool(done.returncode) == bool(message), done

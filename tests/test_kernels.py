@@ -1,14 +1,15 @@
-"""Loops that are compiled once per level of x86-64 (host/kernel.h): the loader's choice is of speed, never of a bit."""
+"""Loops that are compiled once per level of x86-64 (host/net/kernel.h): the loader's choice is of speed, never of a bit."""
 
 import runpy
 import subprocess
 
 import numpy as np
 import pytest
+from c_program import INCLUDES
 from capabilities import X86_64_LEVELS, need
 from cffi import FFI
 
-from ina import native, paths
+from ina import manifest, native, paths
 
 SPECIAL = np.array(
     [0.0, -0.0, 2.0**-149, -(2.0**-149), 2.0**-126, -(2.0**-127), 0.5, -0.5, 1.5, 2.5, -2.5, 2.0**23 + 0.5, 1.0, -1.0,
@@ -86,7 +87,7 @@ def outcome(ffi: FFI, lib: object) -> bytes:
 def test_every_level_of_the_processor_makes_the_same_bytes(tmp_path, monkeypatch, level):
     need(level)
     target = tmp_path / "codec.so"
-    source = ["-DINA_KERNEL=", f"-I{ROOT}/host", f"{ROOT}/host/codec.c"]  # no choice: this level's alone
+    source = ["-DINA_KERNEL=", *INCLUDES, f"{ROOT}/host/protocol/codec.c"]  # no choice: this level's alone
     subprocess.run(["gcc", *flags(monkeypatch, level), "-shared", "-fPIC", *source, "-o", target, "-lm"], check=True)
     ffi = FFI()
     ffi.cdef(CODEC)
@@ -101,11 +102,12 @@ def test_what_is_built_runs_on_every_processor_unless_an_instruction_set_is_name
 
 @pytest.mark.usefixtures("gcc_for_x86")
 @pytest.mark.parametrize(
-    "file", ["host/codec.c", "host/ps.c", "ina/emulator/collective.c", "ina/switch/egress.c", "ina/switch/outlet.c"]
+    "file", ["host/protocol/codec.c", "host/protocol/ps.c", "ina/emulator/collective.c", "ina/switch/egress.c",
+    "ina/switch/outlet.c"]
 )
 def test_loops_over_values_choose_when_they_are_loaded(tmp_path, monkeypatch, file):
     target = tmp_path / "kernels.o"
-    folders = [f"-I{ROOT}/{folder}" for folder in ("host", "ina/switch", "ina/emulator")]
+    folders = [f"-I{ROOT}/{folder}" for folder in manifest.FOLDERS]
     subprocess.run(["gcc", *flags(monkeypatch), *folders, "-fPIC", "-c", ROOT / file, "-o", target], check=True)
     text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", target], capture_output=True, text=True, check=True).stdout
     functions = {part.split(">", 1)[0]: part for part in text.split("\n\n") for part in [part.split("<", 1)[-1]]}

@@ -1,4 +1,4 @@
-"""host/link.c against a model in exact arithmetic: order, conservation, timing, marks and limits."""
+"""host/net/link.c against a model in exact arithmetic: order, conservation, timing, marks and limits."""
 
 from collections import deque
 from fractions import Fraction
@@ -43,7 +43,7 @@ class Link:
 
 
 class Model:
-    """The same, from its description in host/link.h."""
+    """The same, from its description in host/net/link.h."""
 
     def __init__(self, rate_bps, delay_ps, queue_bytes, ecn_bytes):
         self.rate, self.delay, self.limit, self.mark = rate_bps, delay_ps, queue_bytes, ecn_bytes

@@ -62,7 +62,8 @@ def test_the_key_is_made_of_that(checkout):
 
     before = key()
     assert before == key()
-    for name in ("compiler/emit.py", "compiler/reference/tables.py", "compiler/prelude.h", "switch/tna.h", "../host/packet.h"):
+    for name in ("compiler/emit.py", "compiler/reference/tables.py", "compiler/prelude.h", "switch/tna.h",
+        "../host/net/packet.h"):
         with (checkout / name).open("a") as file:
             file.write("\n")
         assert key() not in ("", before), name
@@ -84,7 +85,7 @@ def test_what_is_missing_or_empty_is_an_error(checkout, group):
 def test_the_command_lists_a_group_for_the_makefile():
     done = subprocess.run([sys.executable, "ina/manifest.py", "native", "binding"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert {"host/codec.c", "ina/switch/switch.h", "ina/emulator/flow.c", "host/binding.py"} <= set(done.stdout.split())
+    assert {"host/protocol/codec.c", "ina/switch/switch.h", "ina/emulator/flow.c", "host/binding.py"} <= set(done.stdout.split())
     done = subprocess.run([sys.executable, "ina/manifest.py", "all"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "all: expected one of headers, " in done.stderr
 

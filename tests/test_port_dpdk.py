@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from c_program import INCLUDES, host_source
 from capabilities import need
 from test_switchml_worker import WORKER_SOURCES
 
@@ -19,11 +20,11 @@ need("dpdk")
 
 def test_clean_under_address_and_undefined_sanitizers(tmp_path):
     need("cc", "sanitizers")
-    sources = [ROOT / "tests/c/dpdk.c", *dpdk.sources(), *(ROOT / "host" / name for name in (
+    sources = [ROOT / "tests/c/dpdk.c", *dpdk.sources(), *(host_source(name) for name in (
         *WORKER_SOURCES, "port.c", "port_fault.c", "fault.c", "endpoint.c", "idle.c", "bell.c"))]  # fmt: skip
     program = tmp_path / "dpdk"
     command = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined",
-               "-fno-sanitize-recover=all", f"-I{ROOT}/host", *dpdk.flags("--cflags")]  # fmt: skip
+               "-fno-sanitize-recover=all", f"-I{ROOT}/host", *INCLUDES, *dpdk.flags("--cflags")]  # fmt: skip
     subprocess.run([*command, *map(str, sources), "-o", str(program), *dpdk.flags("--libs"), "-lpthread"], check=True)
     run = subprocess.run([str(program), *EAL], capture_output=True, text=True, timeout=120)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -396,14 +396,14 @@ def test_a_device_without_space_is_refused_at_once():
 
 # ---- sanitizers ------------------------------------------------------------------------------------------------
 
-PORT_SOURCES = sorted((ROOT / "host").glob("port*.c")) + [
-    ROOT / "host" / name for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "link.c", "pool.c")]  # fmt: skip
+PORT_SOURCES = sorted((ROOT / "host/net").glob("port*.c")) + [
+    ROOT / "host/net" / name for name in ("segment.c", "bell.c", "fault.c", "pcap.c", "link.c", "pool.c")]  # fmt: skip
 
 
 def run_c(tmp_path, test, *flags, arguments=()):
     """Builds tests/c/<test>.c with the ports, warnings being errors, and runs it."""
     program = tmp_path / test
-    command = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wshadow", "-Werror", *flags, f"-I{ROOT}/host"]
+    command = ["cc", "-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Wshadow", "-Werror", *flags, f"-I{ROOT}/host/net"]
     sources = [ROOT / "tests" / "c" / f"{test}.c", *PORT_SOURCES]
     subprocess.run([*command, *map(str, sources), "-o", str(program), "-lpthread"], check=True)
     run = subprocess.run([str(program), *arguments], capture_output=True, text=True, timeout=120)

@@ -54,7 +54,7 @@ def test_a_worker_speaks_the_protocol_of_its_configuration(name):
 
 
 def test_nobody_else_knows_a_protocol_by_name():
-    """Only its own files do, the list in host/protocols.c, and what says which one is the default."""
+    """Only its own files do, the list in host/protocol/protocols.c, and what says which one is the default."""
     names = set(protocols.names()) - {"ps"}  # a command, too
     allowed = ("ina/control/programs/", "ina/wire/", "ina/transport/protocols.py", "ina/emulator/explorable.py",
                "ina/equal/ours.py", "ina/experiment/figures.py")  # the last two: known packets, and what was published
@@ -65,7 +65,7 @@ def test_nobody_else_knows_a_protocol_by_name():
                 said = node.value if isinstance(node, ast.Constant) else node.attr if isinstance(node, ast.Attribute) else None
                 assert said not in names | {f"ina_{name}" for name in names}, f"{where}:{node.lineno}: {said}"
     own = re.compile(rf"\bina_({'|'.join(sorted(names))})\b(?! *\()")
-    for path in [*(ROOT / "host").glob("*.[ch]"), *(ROOT / "ina").rglob("*.[ch]")]:
+    for path in [*(ROOT / "host").rglob("*.[ch]"), *(ROOT / "ina").rglob("*.[ch]")]:
         if path.name not in {"protocols.c", "protocols.h", *(f"{name}.c" for name in names), "_native.c"}:
             assert not own.search(path.read_text()), path
 
@@ -197,7 +197,7 @@ def test_headers_that_the_compiled_part_was_not_made_with_are_refused(tmp_path, 
         shutil.copytree(ROOT / folder, checkout / folder)
     monkeypatch.setattr(paths, "PACKAGE", checkout / "ina")
     own()  # the same headers elsewhere
-    header = checkout / "host" / "protocol.h"
+    header = checkout / "host/protocol/protocol.h"
     header.write_text(header.read_text().replace("uint32_t job; ", "uint64_t more; uint32_t job; "))
     with pytest.raises(ValueError, match="made with other headers than those in .*checkout/host: build it again"):
         own()

@@ -353,7 +353,7 @@ def run_sanitized(
 ) -> None:
     program = folder / name
     sources = sorted((ROOT / "ina/switch").glob("*.c"))
-    sources += [ROOT / "host" / f"{n}.c" for n in ("bell", "idle", "link", "pool", "port", "port_mem", "segment")]
+    sources += [ROOT / "host/net" / f"{n}.c" for n in ("bell", "idle", "link", "pool", "port", "port_mem", "segment")]
     sources += [ROOT / f"tests/c/{probe}.c", ROOT / f"tests/c/{name}.c"]
     options = ["-O1", "-g", f"-fsanitize={sanitizers}", "-fno-sanitize-recover=all"]
     if sanitizers == "thread":

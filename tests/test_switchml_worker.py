@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from c_program import INCLUDES, host_source
 from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -502,14 +503,11 @@ def test_slots_cover_the_bandwidth_delay_product():
         slots_for(0, 1e-6, 308)
 
 
-HOST = Path(__file__).parent.parent / "host"
-
-
 def run_c(folder: Path, test: str, sources: list[str], *flags: str) -> None:
     """Builds tests/c/<test>.c with files of host/, warnings being errors, and runs it."""
-    files = [Path(__file__).parent / "c" / f"{test}.c", *(HOST / s for s in sources)]
+    files = [Path(__file__).parent / "c" / f"{test}.c", *(host_source(s) for s in sources)]
     warnings = ["-Wall", "-Wextra", "-Wshadow", "-Werror"]
-    command = ["cc", "-std=gnu11", "-O1", "-g", *warnings, *flags, f"-I{HOST}", *files, "-o", folder / test]
+    command = ["cc", "-std=gnu11", "-O1", "-g", *warnings, *flags, *INCLUDES, *files, "-o", folder / test]
     subprocess.run([*command, "-lm", "-lpthread"], check=True)
     done = subprocess.run([folder / test], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

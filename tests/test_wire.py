@@ -9,6 +9,7 @@ import subprocess
 
 import numpy as np
 import pytest
+from c_program import INCLUDES
 from capabilities import need, tool
 from hypothesis import given
 from hypothesis import strategies as st
@@ -130,14 +131,13 @@ def compile_c(tmp_path, text: str, *flags: str):
     need("cc")
     (tmp_path / "layout.h").write_text(c_header.generate(WIRE, SOURCE, prefix="p4"))
     (tmp_path / "check.c").write_text(text)
-    host = layout.p4_dir().parent / "host"
-    command = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", f"-I{host}", f"-I{tmp_path}"]
+    command = ["cc", "-std=gnu11", "-Wall", "-Wextra", "-Wshadow", "-Werror", *INCLUDES, f"-I{tmp_path}"]
     done = subprocess.run([*command, tmp_path / "check.c", "-o", tmp_path / "check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return tmp_path / "check"
 
 
-# member of host/wire.h's frame -> header and unit of the P4 program
+# member of host/protocol/wire.h's frame -> header and unit of the P4 program
 HOST_MEMBERS = {
     "dst_mac": "ethernet dst_addr", "src_mac": "ethernet src_addr", "ethertype": "ethernet ethertype",
     "version_ihl": "ipv4 version_ihl", "tos": "ipv4 tos", "total_len": "ipv4 total_len",
@@ -179,7 +179,7 @@ def test_the_host_s_header_is_that_of_the_program(tmp_path):
 
 
 def test_every_member_of_the_host_s_frame_is_compared():
-    text = (layout.p4_dir().parent / "host" / "wire.h").read_text()
+    text = (layout.p4_dir().parent / "host/protocol/wire.h").read_text()
     body = text[text.index("struct ina_wire_frame {") : text.index("} __attribute__")]
     names = [name.strip(" []6") for line in body.splitlines()[1:] if (code := line.partition("/*")[0].strip(" ;"))
              for name in code.partition(" ")[2].split(",")]  # fmt: skip

@@ -29,7 +29,7 @@ def test_places():
     assert dissector_atp.kinds() == {"DATA": 1, "FLOATS": 2, "RESULT": 3, "FLOAT_RESULT": 4, "PENDING": 5, "MAXIMA": 6}
 
 
-# what host/atp_frame.h says -> what the P4 program says
+# what host/protocol/atp_frame.h says -> what the P4 program says
 SAME = {
     "offsetof(struct ina_atp_wire, type_flags)": "P4_ATP_OFFSET", "INA_ATP_PAYLOAD": "P4_PAYLOAD_OFFSET",
     "offsetof(struct ina_atp_wire, exponent)": "P4_ATP_OFFSET + offsetof(struct p4_atp, exponent)",

@@ -5,7 +5,7 @@
 
 Hosts are Mininet's: shells in network namespaces. There is no Open vSwitch: switches are in a process of ours in the root
 namespace, or each in one, with packet sockets on their ends of the veth pairs (ina/control/network.py). Rate, delay, queue
-and loss of the links are made there (host/link.h), in both directions, for not every kernel has netem and Mininet's TCLink
+and loss of the links are made there (host/net/link.h), in both directions, for not every kernel has netem and Mininet's TCLink
 only warns where it has not.
 
 Needs root and Debian's ``mininet`` package (without recommends).

@@ -1,5 +1,5 @@
 /* The worker of lockstep: stop and wait. One packet at a time goes to the switch, again and again until its sum comes back;
- * then the next. What a packet of a tensor carries, and what its result means, host/tensors.h knows.
+ * then the next. What a packet of a tensor carries, and what its result means, host/protocol/tensors.h knows.
  */
 #include <arpa/inet.h>
 #include <errno.h>

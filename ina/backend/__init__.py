@@ -33,7 +33,7 @@ def __getattr__(name: str) -> object:
 
 def all_reduce_own(tensor: torch.Tensor, group: dist.ProcessGroup | None = None, async_op: bool = False) -> dist.Work | None:
     """Reduce all ranks' ``tensor`` (float32 or int32) in place by the reduction that is the own one of the protocol of ``group``
-    (INA_OWN in host/protocol.h: a majority vote, say). ``group=None``: the default group. Returns None, or a
+    (INA_OWN in host/protocol/protocol.h: a majority vote, say). ``group=None``: the default group. Returns None, or a
     torch.distributed.Work if ``async_op``.
 
     ValueError: the group's protocol declares no reduction of its own, or the group is not this back end's.

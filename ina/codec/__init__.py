@@ -1,7 +1,7 @@
 """Codecs: float32 tensors as int32 on the wire, so that integer sums in a switch are float sums.
 
-The compiled code is ``host/codec.c``; this is the same on NumPy arrays. On the wire words are big endian, so encoded
-arrays have dtype ``>i4``. Rules, error bound and the exact code are described in ``host/codec.h``
+The compiled code is ``host/protocol/codec.c``; this is the same on NumPy arrays. On the wire words are big endian, so encoded
+arrays have dtype ``>i4``. Rules, error bound and the exact code are described in ``host/protocol/codec.h``
 (block floating point: SwitchML NSDI'21 §3.7).
 """
 

@@ -6,7 +6,7 @@
  * A machine is anything with the interface of struct ina_protocol: a worker, a parameter server, one rank of a ring. A host
  * has one NIC and any number of machines behind it; a frame is for the machine with its UDP destination port.
  *
- * Queues are host/link.c, in the NIC of a host and at the ports of a switch; faults are decided once per frame and wire
+ * Queues are host/net/link.c, in the NIC of a host and at the ports of a switch; faults are decided once per frame and wire
  * direction, so each replica of a multicast meets its own. Events of one instant: arrivals (and queues of switches) first, in
  * the order in which it was known that they come, then timers by node. Frames that arrive at one switch one after the other
  * at one instant enter it as one batch.

@@ -40,7 +40,7 @@ class ResultsError(ValueError):
 
 @functools.cache
 def worker_hash() -> str:
-    """SHA-256 of the host's side, ``host/*.[ch]``: names and bytes."""
+    """SHA-256 of the host's side, ``host/net`` and ``host/protocol``: names and bytes."""
     digest = hashlib.sha256()
     for path in sorted(manifest.files("worker")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -129,7 +129,7 @@ class Switch(Watched, Scoped, Generators, SwitchTarget):
         """Starts the data plane thread.
 
         Idle, it looks at the ports for `spin` seconds (for machines with a processor to spare), then gives the
-        processor away up to `yields` times (not beside threads that compute: host/idle.h), then sleeps until it is
+        processor away up to `yields` times (not beside threads that compute: host/net/idle.h), then sleeps until it is
         woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, at most 64,
         0: 32. `nap`: after frames it sleeps so many seconds, whatever comes, so that the next ones come together: for
         ports whose wake-up costs more than a frame (sockets).

@@ -1,6 +1,6 @@
 """Endpoint: a worker of a job on a port, driven natively. Callers submit arrays and wait, without holding the GIL.
 
-The C side is ``host/endpoint.c``. A tensor that fails fails the job: every later call raises the same error.
+The C side is ``host/protocol/endpoint.c``. A tensor that fails fails the job: every later call raises the same error.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A parameter server without I/O: frames in, frames out, at times that the caller names.
 
-It is the C state machine of ``host/ps.c``, for one job: what switches could not add up, it adds up, and answers.
+It is the C state machine of ``host/protocol/ps.c``, for one job: what switches could not add up, it adds up, and answers.
 """
 
 from __future__ import annotations

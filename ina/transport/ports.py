@@ -1,4 +1,4 @@
-"""Ports: frames in and out of a world, from the Ethernet header on (``host/port.h``).
+"""Ports: frames in and out of a world, from the Ethernet header on (``host/net/port.h``).
 
 A :class:`Port` owns a port of the compiled part. Switches and endpoints drive ports in C; :meth:`Port.send` and
 :meth:`Port.receive` copy frames as ``bytes`` and are for tests and tools. Seconds here are picoseconds there.
@@ -308,7 +308,7 @@ def create_segment(frames: int = 256, max_frame: int = 2048) -> int:
 
 
 class Bells(NamedTuple):
-    """Descriptors that wake the two sides of a segment (host/bell.h); the caller closes all three."""
+    """Descriptors that wake the two sides of a segment (host/net/bell.h); the caller closes all three."""
 
     of_switch: int
     to_host: int

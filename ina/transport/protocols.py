@@ -1,6 +1,7 @@
 """Protocols: each is a switch program, a worker in C and the entries of its tables, found by one name.
 
-    switchml                       p4/switchml.p4, host/switchml.c (listed in host/protocols.c), ina/control/programs/switchml.py
+    switchml                       p4/switchml.p4, host/protocol/switchml.c (listed in host/protocol/protocols.c),
+    ina/control/programs/switchml.py
     examples/lockstep/lockstep.p4  the user's own: lockstep.c and lockstep.py lie beside it; the worker is compiled when needed
 
 docs/new-protocol.md shows how to add one.
@@ -22,7 +23,7 @@ REDUCTIONS = {SUM: "sums", MAX: "maxima", OWN: "a reduction of its own"}
 
 
 def names() -> tuple[str, ...]:
-    """All that come with the package, in the order of ``host/protocols.c``."""
+    """All that come with the package, in the order of ``host/protocol/protocols.c``."""
     found: list[str] = []
     while (protocol := lib.ina_protocol_at(len(found))) != ffi.NULL:
         found.append(ffi.string(protocol.name).decode())
@@ -107,7 +108,7 @@ def _compile(worker: Path) -> Path:
         made_with = headers.made_with()
     except ValueError as error:
         raise ValueError(f"{worker}: {error}") from error
-    flags = ["-std=gnu11", "-O3", "-march=native", "-Wall", f"-I{paths.root() / 'host'}"]
+    flags = ["-std=gnu11", "-O3", "-march=native", "-Wall", *(f"-I{folder}" for folder in paths.host_dirs())]
     try:
         return shared_object(f"{worker.stem}-worker", flags, [worker], [native.PATH], also=made_with)
     except BuildError as error:

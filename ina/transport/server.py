@@ -1,4 +1,5 @@
-"""Parameter server: the machines of its jobs (``host/ps.h``) on one port, driven by a native thread (``host/ps_server.h``)."""
+"""Parameter server: the machines of its jobs (``host/protocol/ps.h``) on one port, driven by a native thread
+(``host/protocol/ps_server.h``)."""
 
 from __future__ import annotations
 

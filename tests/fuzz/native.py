@@ -9,10 +9,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from ina import manifest
+
 from .registry import ROOT, Native
 
 HARNESSES = Path("tests/fuzz/c")
-INCLUDES = ("host", "ina/switch", "ina/compiler", "tests/fuzz/c")
+INCLUDES = (*manifest.INCLUDES, "ina/compiler", "tests/fuzz/c")
 # Shifts of the generated code and packed headers are where the standard allows them on this machine only.
 FLAGS = (
     "-g1",
@@ -38,7 +40,10 @@ def build(target: Native, folder: Path, compiler: str = "clang", root: Path = RO
     fuzzer, folder = compiler == "clang", folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)
     sources = [root / HARNESSES / target.harness, *(() if fuzzer else (root / HARNESSES / "replay.c",))]
-    sources += sorted({path for pattern in target.sources for path in root.glob(pattern)})
+    for pattern in target.sources:
+        if not (found := sorted(root.glob(pattern))):
+            raise BuildFailed(f"{target.name}: {pattern}: expected files of that name, found none")
+        sources += [path for path in found if path not in sources]
     if target.program:
         sources += programs(target.program, folder, root)
     flags = [*FLAGS, *(FUZZED if fuzzer else ("-O0",)), *(f"-I{i}" for i in INCLUDES)]

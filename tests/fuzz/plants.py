@@ -30,7 +30,7 @@ PLANTS = (
     Planted(
         Plant(
             "a datagram's length is believed",
-            "host/internet.c",
+            "host/net/internet.c",
             " || INA_INTERNET_IP + total > len)",
             ")",
             "heap-buffer-overflow",
@@ -40,7 +40,7 @@ PLANTS = (
     Planted(
         Plant(
             "a peer says where in the ring a frame lies",
-            "host/segment.c",
+            "host/net/segment.c",
             "!len || len > max_frame || offset > area - len ||",
             "!len || len > max_frame ||",
             "ERROR: AddressSanitizer",
@@ -50,7 +50,7 @@ PLANTS = (
     Planted(
         Plant(
             "the parameter server answers into frames that are too short",
-            "host/ps.c",
+            "host/protocol/ps.c",
             "    if (pkt->len + pkt->tailroom < INA_ATP_PAYLOAD + payload)\n        return -1;\n",
             "",
             "heap-buffer-overflow",

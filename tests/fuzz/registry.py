@@ -55,10 +55,11 @@ class Managed(Target):
     needs: tuple[str, ...] = ()
 
 
-HOST = ("host/codec.c", "host/frame.c", "host/atp_frame.c", "host/internet.c")
-WORKER = (*HOST, "host/switchml.c", "host/atp.c", "host/tensors.c", "host/rto.c", "host/protocols.c")
-SERVER = ("host/ps.c", "host/ps_jobs.c")
-SWITCH = ("ina/switch/[!dl]*.c", "host/link.c", "host/pool.c", "host/port.c", "host/bell.c")
+HOST = ("host/protocol/codec.c", "host/protocol/frame.c", "host/protocol/atp_frame.c", "host/net/internet.c")
+WORKER = (*HOST, "host/protocol/switchml.c", "host/protocol/atp.c", "host/protocol/tensors.c", "host/protocol/rto.c",
+    "host/protocol/protocols.c")
+SERVER = ("host/protocol/ps.c", "host/protocol/ps_jobs.c")
+SWITCH = ("ina/switch/[!dl]*.c", "host/net/link.c", "host/net/pool.c", "host/net/port.c", "host/net/bell.c")
 
 NATIVE = (
     Native("frames", "parsers of received frames: SwitchML, ATP, the parameter server", "frames.c", (*HOST, *SERVER)),
@@ -73,20 +74,20 @@ NATIVE = (
         "segment",
         "a shared-memory port whose peer writes what it likes",
         "segment.c",
-        ("host/segment.c", "host/port_shm.c", "host/port.c", "host/bell.c"),
+        ("host/net/segment.c", "host/net/port_shm.c", "host/net/port.c", "host/net/bell.c"),
     ),
     Native(
         "ports",
         "a UDP port, and ports with faults and captures",
         "ports.c",
         (
-            "host/segment.c",
-            "host/port_*[!aks].c",
-            "host/port_socket.c",
-            "host/fault.c",
-            "host/pcap.c",
-            "host/port.c",
-            "host/bell.c",
+            "host/net/segment.c",
+            "host/net/port_*[!aks].c",
+            "host/net/port_socket.c",
+            "host/net/fault.c",
+            "host/net/pcap.c",
+            "host/net/port.c",
+            "host/net/bell.c",
         ),
     ),
     *(

@@ -98,12 +98,14 @@ PLANTS: dict[str, tuple[Plant, Walk]] = {
     "switches do not compare lives": (
         Plant(_ADMISSION, "meta.strict == 1 && (bit<8>)hdr.exponents.e1 != own_life", "false", SUM), NEXT),
     "workers do not compare lives": (
-        Plant("host/frame.c", _LIFE, "h->job != config->job", f"{SUM}|{FLAG}|failed", also=((".e1 = 0xff,", ".e1 = 0,"),)), NEXT),
+        Plant("host/protocol/frame.c", _LIFE, "h->job != config->job", f"{SUM}|{FLAG}|failed",
+        also=((".e1 = 0xff,", ".e1 = 0,"),)), NEXT),
     "workers take a result of another phase": (
-        Plant("host/switchml.c", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", SUM),
+        Plant("host/protocol/switchml.c", "view.tsi != (uint32_t)seq\n                         || view.set", "view.set", SUM),
         walk(PAIR, elements=96)),
     "workers do not wait for a block's exponent": (
-        Plant("host/switchml.c", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY", SUM),
+        Plant("host/protocol/switchml.c", "case INA_PACKET_BLOCKED: next = BLOCKED", "case INA_PACKET_BLOCKED: next = READY",
+        SUM),
         WINDOW),
 }  # fmt: skip
 

@@ -22,7 +22,7 @@ from unittest.mock import patch
 
 from cffi import FFI
 
-from ina import native, paths
+from ina import manifest, native, paths
 from ina.compiler.cc import shared_object
 from ina.emulator import servers
 from ina.native import ffi, lib
@@ -84,7 +84,10 @@ def planted(plant: Plant, folder: Path) -> Iterator[Path]:
 
 def _compiled(plant: Plant, folder: Path):
     name = Path(plant.file).name
-    copy = shutil.copytree(paths.root() / "host", folder / "host", ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    copy = folder / "host"
+    copy.mkdir()
+    for path in manifest.files("worker"):  # in one folder: what is included by a file's side is the copy's, too
+        shutil.copy(path, copy)
     (copy / name).write_text(plant.text())
     if name in SERVER:
         return patch.object(servers, "lib", _server([copy / each for each in SERVER]))

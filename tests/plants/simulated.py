@@ -25,7 +25,7 @@ def p4(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], 
 
 
 def c(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:
-    return Plant(f"host/{file}.c", old, new, found, also, protocol)
+    return Plant(f"host/protocol/{file}.c", old, new, found, also, protocol)
 
 
 def control(file: str, old: str, new: str, found: str = ".", *also: tuple[str, str], protocol: str = "switchml") -> Plant:

@@ -5,7 +5,8 @@
 #include <assert.h>
 #include <stddef.h>
 
-#include "protocol.h"
+#include "address.h"
+#include "packet.h"
 
 struct ina_internet {
     uint8_t dst_mac[6], src_mac[6];

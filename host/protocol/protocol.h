@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "address.h"
 #include "packet.h"
 
 enum ina_dtype { INA_INT32 = 0, INA_FLOAT32 = 1 };
@@ -20,12 +21,6 @@ enum ina_reduction { INA_SUM = 0, INA_MAX = 1, INA_OWN = 2 };
 /* Workers of a job: as many as a bitmap on the wire has bits; more where a protocol names none there, and switches of a tree
  * have bits for their children only (struct ina_protocol: max_workers). */
 enum { INA_BITMAP_WORKERS = 32, INA_MAX_WORKERS = 1024, INA_MAX_OPS = 64 /* tensors in flight per worker */ };
-
-struct ina_address {         /* one end of the worker's flow, as the frames say it */
-    uint8_t mac[6];
-    uint16_t port;           /* UDP, host byte order */
-    uint32_t ip;             /* host byte order */
-};
 
 struct ina_worker_config {
     struct ina_address self, peer; /* peer: the switch */

@@ -1,0 +1,13 @@
+/* Address: one end of a flow of UDP, as frames say it. */
+#ifndef INA_ADDRESS_H
+#define INA_ADDRESS_H
+
+#include <stdint.h>
+
+struct ina_address {
+    uint8_t mac[6];
+    uint16_t port; /* UDP, host byte order */
+    uint32_t ip;   /* host byte order */
+};
+
+#endif
