@@ -21,7 +21,7 @@ TORCH   ?= cpu
 TORCH_INDEX ?=
 export TORCH TORCH_INDEX
 RUN     := $(VENV)/bin/python
-SOURCES := $(shell $(PYTHON) ina/manifest.py native binding)
+SOURCES := $(shell $(PYTHON) ina/base/manifest.py native binding)
 ifneq ($(.SHELLSTATUS),0)
 $(error make: the checkout is incomplete, or there is no $(PYTHON); see above)
 endif
@@ -68,7 +68,7 @@ bench: $(VENV)/built ## measure the switch, the codec, all-reduce and the emulat
 
 dpdk: $(VENV)/built ## build the ports over DPDK; says what to install where it is not there
 	@.ci/system dpdk
-	@$(RUN) -m ina.transport.dpdk
+	@$(RUN) -m ina.net.dpdk
 
 simulate: build ## kill, restart and forget everything in virtual time, for EVENTS (1000000) from SEED (1), PROTOCOL (switchml)
 	@$(RUN) -m ina.cli simulate --protocol $(or $(PROTOCOL),switchml) --events $(or $(EVENTS),1000000) --seed $(or $(SEED),1) $(ARGS)

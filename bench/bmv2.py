@@ -19,16 +19,16 @@ from cffi import FFI
 
 from bench.common import Measurement, console
 from bench.switch import Native, compiled, header
-from ina import paths
+from ina.base import paths
+from ina.base.native import CData, ffi
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
-from ina.native import CData, ffi
+from ina.net.namespaces import own_namespace
+from ina.net.ports import Port, open_packet
 from ina.p4runtime import bmv2
 from ina.switch import Switch
 from ina.switch.target import SwitchTarget
-from ina.transport.namespaces import own_namespace
-from ina.transport.ports import Port, open_packet
-from topologies.mininet import missing
+from ina.worlds.testbed.mininet import missing
 
 WORKERS, TURNS, SECONDS = 4, 5, 0.5
 PORTS = range(1, WORKERS + 1)  # BMv2's P4Runtime server takes no replica at port 0

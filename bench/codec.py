@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from bench.common import Measurement, median_seconds
-from ina.native import ffi, lib
+from ina.base.native import ffi, lib
 
 SHIFT = lib.ina_codec_shift(4)
 PLACES = {"L2": 256 << 10, "memory": 256 << 20}

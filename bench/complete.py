@@ -17,10 +17,10 @@ import numpy as np
 from cffi import FFI
 
 from bench.common import Measurement, declared
-from ina import paths
+from ina.base import paths
+from ina.base.native import CData, ffi, lib
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
-from ina.native import CData, ffi, lib
 from ina.switch import Switch
 from ina.switch.program import Program
 from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address

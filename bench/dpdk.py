@@ -27,9 +27,9 @@ from cffi import FFI
 from bench import common, complete
 from bench.common import Measurement
 from bench.complete import HEADERS, WORKERS, Admitted, Native, Rig
+from ina.base.native import CData, ffi
 from ina.experiment.launch import piped
-from ina.native import CData, ffi
-from ina.transport import dpdk
+from ina.net import dpdk
 
 VALUES = (64, 128, 256, 2048)  # the last one in jumbo frames
 RUNS, PAIRS = 5, 3

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-import topologies
 from bench.common import Measurement
-from ina import paths
+from ina import topology as topologies
+from ina.base import paths
+from ina.base.native import lib
 from ina.compiler.build import compile_program
 from ina.emulator.fabric import Fabric, Star
 from ina.emulator.network import Wire
-from ina.native import lib
 from ina.transport import protocols
 
 RUNS = 5

@@ -19,7 +19,7 @@ import threading
 import time
 from pathlib import Path
 
-from ina.bounds import real, whole
+from ina.base.bounds import real, whole
 from ina.experiment.launch import piped
 
 ROOT = Path(__file__).resolve().parent.parent

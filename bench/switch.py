@@ -16,10 +16,10 @@ import numpy as np
 from cffi import FFI
 
 from bench.common import Measurement, declared
-from ina import paths
+from ina.base import paths
+from ina.base.native import CData, ffi, lib
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller, Job
-from ina.native import CData, ffi, lib
 from ina.switch import Switch
 from ina.transport.config import HEADERS, WorkerConfig
 from ina.transport.worker import Worker

@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import topologies
 from bench.common import Measurement, console
-from ina import paths
+from ina import topology as topologies
+from ina.base import paths
 from ina.experiment import launch, model, testbed
-from topologies.mininet import Network
+from ina.worlds.testbed.mininet import Network
 
 # rate, MTU, integers per packet, bytes of a tensor
 LINKS = [(100e6, 1500, 256, 2 << 20), (1e9, 9000, 2048, 16 << 20)]

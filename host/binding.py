@@ -1,4 +1,4 @@
-"""Builds the compiled part, ``ina._native``: the C files that ``ina/manifest.py`` names.
+"""Builds the compiled part, ``ina._native``: the C files that ``ina/base/manifest.py`` names.
 
 The declarations that Python sees are the public C headers themselves, so they cannot drift: preprocessor lines are
 dropped, and what a header keeps from Python stands between ``#ifndef INA_CDEF`` and ``#endif``.
@@ -15,7 +15,7 @@ from cffi import FFI
 
 ROOT = Path(__file__).resolve().parent.parent
 
-MANIFEST = runpy.run_path(str(ROOT / "ina/manifest.py"))  # by its path: when pip builds, the package is not to be imported
+MANIFEST = runpy.run_path(str(ROOT / "ina/base/manifest.py"))  # by its path: when pip builds, the package is not to be imported
 HEADERS = MANIFEST["BOUND"]
 
 
@@ -49,7 +49,7 @@ def builder() -> FFI:
     for header in HEADERS:
         ffi.cdef(declarations(header))
     # Workers that are compiled later, into other objects, must have been made with the same headers (ina/transport/protocols.py),
-    # and what Python calls must be what lies beside it (ina/native.py).
+    # and what Python calls must be what lies beside it (ina/base/native.py).
     made = {"INA_HEADERS": MANIFEST["digest"]("headers"), "INA_SOURCES": MANIFEST["digest"]("native")}
     ffi.cdef("".join(f"static char *const {name};" for name in made))
     ffi.set_source(

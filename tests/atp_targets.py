@@ -14,11 +14,12 @@ from typing import Any
 from model_switch import ip_checksum
 from switchml_targets import SLOTS, Bmv2Target, CompiledTarget, InterpreterTarget, Target, TnaTarget, checked
 
+from ina.base.paths import p4_dir
 from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
-from ina.paths import p4_dir
+from ina.net.ports import Address
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, as_int, insert
-from ina.transport import Address, worker_address
+from ina.transport import worker_address
 from ina.transport.config import ATP_SWITCH, SERVER
 from ina.wire import layout
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from ina import paths
+from ina.base import paths
 from ina.switch import Program
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -112,13 +112,13 @@ def _opens(what: Callable[[], object], name: str) -> str:
 
 
 def _dpdk() -> str:
-    from ina.transport import dpdk
+    from ina.net import dpdk
 
     return dpdk.missing()
 
 
 def _mininet() -> str:
-    from topologies.mininet import missing as missing_for_networks
+    from ina.worlds.testbed.mininet import missing as missing_for_networks
 
     return missing_for_networks()
 

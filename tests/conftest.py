@@ -16,7 +16,7 @@ pytest.register_assert_rewrite(*HELPERS)  # their asserts say what they compared
 import machine_lock  # noqa: E402
 from capabilities import LEFT_OUT, PROBES, required  # noqa: E402
 
-import ina.native  # noqa: E402, F401  (an older compiled part is an error here, and not a capability that is missing)
+import ina.base.native  # noqa: E402, F401  (an older compiled part is an error here, and not a capability that is missing)
 
 # A shell that has no job control ignores SIGINT in what it starts in the background, and so would every process of a test.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

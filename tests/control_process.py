@@ -56,7 +56,7 @@ def connected(name: str, seconds: float = 60.0) -> socket.socket:
 def main() -> None:
     from test_control import FakeHost
 
-    from ina import tokens
+    from ina.base import tokens
     from ina.control.channel import elsewhere, listen
     from ina.control.server import Server
 

@@ -16,15 +16,15 @@ from pathlib import Path
 import numpy as np
 import tofino_file
 
-from ina import paths
+from ina.base import paths
 from ina.bfrt.device import Device
 from ina.bfrt.service import Server
 from ina.compiler.build import compile_program
 from ina.control.client import Client
 from ina.control.forwarder import NAP, Cable
+from ina.net.ports import Faults, Port, create_bells, create_segment, open_shared
 from ina.switch import Switch
 from ina.transport import Endpoint, WorkerConfig
-from ina.transport.ports import Faults, Port, create_bells, create_segment, open_shared
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAME = 1518

@@ -13,9 +13,10 @@ import numpy as np
 
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
+from ina.net import dpdk
+from ina.net.ports import Faults, Port, memory_pair
 from ina.switch import Switch
-from ina.transport import Endpoint, WorkerConfig, dpdk, protocols, worker_address
-from ina.transport.ports import Faults, Port, memory_pair
+from ina.transport import Endpoint, WorkerConfig, protocols, worker_address
 
 P4 = Path(__file__).resolve().parent.parent / "p4"
 WORKERS, VALUES, SLOTS = 3, 128, 32  # frames long enough for a switch to pass them on where they lie

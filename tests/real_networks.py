@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from capabilities import need
 
-from ina import paths
-from ina.transport.namespaces import own_namespace
-from topologies import state
-from topologies.mininet import Network
+from ina.base import paths
+from ina.net import state
+from ina.net.namespaces import own_namespace
+from ina.worlds.testbed.mininet import Network
 
 ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = paths.p4_dir() / "switchml.p4"

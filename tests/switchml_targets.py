@@ -21,14 +21,15 @@ from capabilities import need
 from model_switch import ABOVE, ModelSwitch, ip_checksum
 from model_switch import Job as ModelJob
 
+from ina.base.paths import p4_dir
 from ina.compiler import build, frontend
 from ina.compiler.interpreter import Interpreter
 from ina.control.controller import Controller
 from ina.control.controller import Job as AdmittedJob
-from ina.paths import p4_dir
+from ina.net.ports import Address
 from ina.switch import Program, Switch
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, as_int, insert, modify
-from ina.transport import SWITCH, Address, worker_address
+from ina.transport import SWITCH, worker_address
 from ina.wire import layout
 
 PROGRAM = p4_dir() / "switchml.p4"

@@ -7,79 +7,103 @@ from pathlib import Path
 import networkx
 import pytest
 
-from ina import manifest
+from ina.base import manifest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# A module may import those of lower floors and of its own room.
+# A module may import those of lower floors and of its own room. A room is a folder of ina/; rooms of one floor do not know each
+# other.
 FLOORS = {
-    "bounds": -1,
-    "documents": -1,
-    "extras": -1,
-    "manifest": -2,
-    "paths": -1,
-    "reasons": -1,
-    "signals": -1,
     "_native": -1,
-    "native": 0,
-    "tokens": 0,
-    "compiler": 0,
-    "wire": 1,
-    "codec": 2,
-    "transport": 3,
-    "switch": 3,
-    "rpc": 3.5,
-    "bfrt": 4,
-    "p4runtime": 5,
-    "p4": 5,
-    "control": 6,
-    "equal": 7,
-    "emulator": 7,
-    "backend": 7,
-    "dpdk": 8,
-    "experiment": 9,
-    "tofino": 10,
-    "cli": 11,
-    "__main__": 12,
+    "base": 0,
+    "net": 1,
+    "topology": 1,
+    "compiler": 2,
+    "wire": 3,
+    "codec": 3,
+    "transport": 4,
+    "switch": 4,
+    "rpc": 5,
+    "bfrt": 6,
+    "p4runtime": 7,
+    "p4": 7,
+    "control": 8,
+    "equal": 9,
+    "emulator": 9,
+    "backend": 9,
+    "worlds.testbed": 9,
+    "dpdk": 10,
+    "experiment": 11,
+    "tofino": 12,
+    "cli": 13,
 }
-# Rooms of one floor do not know each other, and these do not know anything of ina but what stands here.
-ONLY = {"compiler": {"compiler", "manifest", "paths"}, "paths": {"manifest"},
-        **dict.fromkeys(("manifest", "extras", "reasons", "signals"), set())}  # fmt: skip
-DOORS = {"_native": "native"}  # the only room that may import this one
+DOORS = {"ina._native": "ina.base.native"}  # the only module that may import this one
+# C, by folder; the prelude of compiled programs is text to the compiler.
+C_FLOORS = {"host/net": 1, "ina/switch": 2, "host/protocol": 3, "host/dpdk": 4, "ina/emulator": 4}
 
 SOURCES = sorted((ROOT / "ina").rglob("*.py"))
+MODULES = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
 
 
-def imported(path: Path) -> set[str]:
-    """First-level modules of ina that a file imports, wherever in the file."""
-    found = set()
-    room = path.relative_to(ROOT / "ina").parts[0].removesuffix(".py")
+def room(module: str) -> str:
+    """The room of a module, or of a folder of rooms."""
+    name = module.removeprefix("ina.")
+    while name not in FLOORS and "." in name:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def imported(path: Path, text: bool = True) -> set[str]:
+    """Modules of ina that a file needs, wherever in it: imports and, with `text`, names of modules in it (`-m`, importlib)."""
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level:
-            up = path.parent
-            for _ in range(node.level - 1):
-                up = up.parent
-            inside = up.relative_to(ROOT / "ina").parts
-            found.add(inside[0] if inside else (node.module or room).split(".")[0])
-        elif isinstance(node, ast.ImportFrom) and node.module == "ina":
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ina."):
-            found.add(node.module.split(".")[1])
+        if isinstance(node, ast.ImportFrom):
+            up = ".".join(path.relative_to(ROOT).parts[: -node.level]) if node.level else ""
+            base = ".".join(filter(None, (up, node.module)))
+            found |= {full if (full := f"{base}.{alias.name}") in MODULES or full in DOORS else base for alias in node.names}
         elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name.startswith("ina.")}
-    return found - {"__version__"}
+            found |= {alias.name for alias in node.names}
+        elif text and isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in MODULES:
+            found.add(node.value)
+    return {name for name in found if name.startswith("ina.")}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_point_downwards(path):
-    room = path.relative_to(ROOT / "ina").parts[0].removesuffix(".py")
-    if room == "__init__":
-        return
-    for other in imported(path) - {room}:
-        assert other in FLOORS, f"{path.name} imports ina.{other}, which has no floor in this test"
-        assert FLOORS[other] < FLOORS[room], f"{path.name} ({room}) imports ina.{other}, which is not below it"
-        assert DOORS.get(other, room) == room, f"{path.name} imports ina.{other}: expected ina.{DOORS[other]}"
-        assert room not in ONLY or other in ONLY[room], f"ina.{room} must not know ina.{other}"
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    own = room(module)
+    assert own in FLOORS or path.name == "__init__.py", f"{path}: no room of this test's FLOORS"
+    for other in imported(path):
+        theirs = room(other)
+        assert theirs in FLOORS, f"{path.name} imports {other}, which is in no room of this test"
+        if theirs != own and own in FLOORS:
+            assert FLOORS[theirs] < FLOORS[own], f"{path.name} ({own}) imports {other}, which is not below it"
+        assert DOORS.get(other, module) == module, f"{path.name} imports {other}: expected {DOORS[other]}"
+
+
+def test_the_ground_does_not_know_the_network():
+    """Pure data: what a network is, and where this package's files are."""
+    for name, others in (("topology", {"base", "topology"}), ("base", {"base", "_native"})):
+        for module, path in MODULES.items():
+            if room(module) == name:
+                assert {room(other) for other in imported(path)} <= others, module
+
+
+def test_a_topology_is_data():
+    """It is found by its name, like a switch program, and knows what a network is, and nothing else of ina."""
+    for path in (ROOT / "topologies").glob("*.py"):
+        assert all(name.startswith("ina.topology") for name in imported(path)), path
+
+
+def test_c_includes_point_downwards():
+    headers = {path.name: folder for folder in C_FLOORS for path in (ROOT / folder).glob("*.h")}
+    both = {"core.h"}  # of two rooms: each includes its own, as the compiler looks beside the file first
+    for folder, floor in C_FLOORS.items():
+        for path in [p for p in (ROOT / folder).iterdir() if p.suffix in (".c", ".h")]:
+            for name in re.findall(r'^#include "(.+)"', path.read_text(), re.MULTILINE):
+                where = folder if name in both else headers.get(name)
+                assert where is not None, f"{path}: {name}: no such header in {', '.join(C_FLOORS)}"
+                assert where == folder or C_FLOORS[where] < floor, f"{path}: {name} of {where} is not below it"
 
 
 # Circles that are meant: the tree and its types; an interpreter and the architectures that it runs and that run it.
@@ -87,21 +111,10 @@ CIRCLES = {"ina.compiler.ast", "ina.compiler.types", "ina.compiler.interpreter",
            "ina.compiler.reference.tna_objects"}  # fmt: skip
 
 
-def modules_imported(path: Path, known: set[str]) -> set[str]:
-    """Of `known`, wherever in the file: for type checkers, too."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            found |= {full if (full := f"{node.module}.{alias.name}") in known else node.module for alias in node.names}
-        elif isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-    return found & known
-
-
 def test_no_module_imports_one_that_imports_it():
     """Directly or by way of others."""
-    names = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in SOURCES}
-    graph = networkx.DiGraph((name, other) for name, path in names.items() for other in modules_imported(path, set(names)))
+    edges = ((name, other) for name, path in MODULES.items() for other in imported(path, text=False))
+    graph = networkx.DiGraph((name, other) for name, other in edges if other in MODULES)
     circles = [sorted(group) for group in networkx.strongly_connected_components(graph) if len(group) > 1]
     assert [circle for circle in circles if not CIRCLES.issuperset(circle)] == []
 
@@ -150,13 +163,14 @@ def test_a_missing_package_is_never_named_without_its_extra():
 
     code = (
         "import importlib, pkgutil, sys\n"
-        "import ina, topologies\n"
-        "from ina.extras import Missing\n"
+        "import ina\n"
+        "from ina.base.extras import Missing\n"
         "for name in ('matplotlib', 'scapy', 'grpc', 'google', 'sklearn', 'ray', 'torch'):\n"
         "    sys.modules[name] = None\n"
-        "for package in (ina, topologies):\n"
+        "for package in (ina,):\n"
         "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
-        "        if not module.name.startswith('ina.backend.') and module.name != 'ina.__main__':\n"  # torch imports those itself
+        # torch imports those itself
+        "        if not module.name.startswith('ina.backend.') and not module.name.endswith('__main__'):\n"
         "            try:\n"
         "                importlib.import_module(module.name)\n"
         "            except ImportError as error:\n"
@@ -189,7 +203,7 @@ def test_an_optional_import_in_a_function_names_its_extra(path):
 def test_every_extra_is_one_of_the_package():
     import tomllib
 
-    from ina.extras import PURPOSES
+    from ina.base.extras import PURPOSES
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert PURPOSES.keys() <= project["optional-dependencies"].keys()
@@ -204,4 +218,4 @@ def test_every_package_and_experiment_is_installed():
     for folder in ("p4", "experiments", "workloads", "host"):
         for path in (ROOT / folder).rglob("*"):
             if path.suffix in (".p4", ".toml", ".csv", ".c", ".h"):
-                assert path in carried, f"{path.relative_to(ROOT)} is not in DATA of ina/manifest.py"
+                assert path in carried, f"{path.relative_to(ROOT)} is not in DATA of ina/base/manifest.py"

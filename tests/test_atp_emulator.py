@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from capabilities import need
 
+from ina.base.native import ffi
 from ina.control.programs.atp import ATP
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Wire
 from ina.emulator.servers import Servers
 from ina.emulator.shared import Shared
-from ina.native import ffi
+from ina.net.ports import Address, Faults
+from ina.topology import load
 from ina.transport import Worker, WorkerConfig, protocols
 from ina.transport.config import ATP_SWITCH
-from ina.transport.ports import Address, Faults
-from topologies import load
 
 need("cc")
 
@@ -25,8 +25,8 @@ VALUES = 32
 
 @pytest.fixture(scope="module")
 def program():
+    from ina.base.paths import p4_dir
     from ina.compiler.build import compile_program
-    from ina.paths import p4_dir
     from ina.switch import Program
 
     programs = {}

@@ -9,7 +9,7 @@ import pytest
 from atp_network import JobSpec, Network
 from capabilities import need
 
-from ina import paths
+from ina.base import paths
 from ina.emulator.explorable import ServerMachine, SwitchMachine, WorkerMachine, tensors
 from ina.emulator.explorer import Budget, Explorer, Report
 from ina.switch import Program

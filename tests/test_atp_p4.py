@@ -22,9 +22,9 @@ from atp_targets import (
 from model_switch import ip_checksum
 from switchml_targets import check_cut_before_its_header
 
+from ina.net.ports import Address
 from ina.switch import Link
 from ina.switch.entities import as_int
-from ina.transport import Address
 from ina.transport.config import ATP_SWITCH, SERVER
 
 BIG = 2**31 - 1

@@ -12,7 +12,7 @@ import pytest
 from capabilities import need
 
 from bench import common, complete
-from ina.native import ffi
+from ina.base.native import ffi
 from ina.transport import Worker, WorkerConfig
 
 

@@ -16,7 +16,7 @@ from bmv2_target import Bmv2Error, Bmv2Target, compile_sample
 from capabilities import leave_out, need
 from differential import SHORTEST, by_port, prepare, scenario
 
-from ina import paths
+from ina.base import paths
 from ina.compiler import frontend, p4info
 from ina.compiler.build import compile_program
 from ina.compiler.errors import CompileError

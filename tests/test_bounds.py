@@ -10,14 +10,14 @@ import sys
 
 import pytest
 
-import topologies
 from ina import cli
-from ina.bounds import real, whole
+from ina import topology as topologies
+from ina.base.bounds import real, whole
 from ina.experiment.config import KINDS, Config, ConfigError, from_environment
 from ina.experiment.ranges import RANGES
-from topologies import TopologyError
-from topologies.model import MOST_LINKS, Link, Node, Topology
-from topologies.routes import tables
+from ina.topology import TopologyError
+from ina.topology.model import MOST_LINKS, Link, Node, Topology
+from ina.topology.routes import tables
 
 HUGE = 10**9
 NUMBERS = [(kind, field.name, field.type) for kind, keys in KINDS.items() for field in dataclasses.fields(keys)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from model_network import US, Network
 
-from ina.native import ffi
+from ina.base.native import ffi
 from ina.transport import Worker, WorkerConfig
 
 BURST = 16

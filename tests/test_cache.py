@@ -14,7 +14,8 @@ from v1_program import source
 
 need("cc")
 
-from ina.compiler import build, cache, cc  # noqa: E402
+from ina.base import cache, cc  # noqa: E402
+from ina.compiler import build  # noqa: E402
 from ina.compiler.load import load  # noqa: E402
 
 ROOT = Path(__file__).parent.parent

@@ -5,8 +5,8 @@ import subprocess
 import pytest
 from capabilities import need
 
-from ina import manifest
-from ina.paths import root
+from ina.base import manifest
+from ina.base.paths import root
 
 INCLUDES = [f"-I{root() / folder}" for folder in (".", *manifest.FOLDERS)]
 

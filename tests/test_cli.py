@@ -12,7 +12,8 @@ import pytest
 from capabilities import need
 from v1_program import source
 
-from ina import cli, manifest, paths
+from ina import cli
+from ina.base import manifest, paths
 
 
 def ina(*argv, before="pass", **options):
@@ -35,7 +36,7 @@ def test_an_extra_that_is_missing_is_named(argv, tmp_path):
 
 def test_a_compiled_part_of_other_sources_is_refused():
     """After `git pull` without `make`: what the older one lacks would show in the midst of a run."""
-    others = "from ina import paths; paths.native_sources = lambda: 'others'"
+    others = "from ina.base import paths; paths.native_sources = lambda: 'others'"
     done = ina("--version", before=others, capture_output=True)
     assert done.returncode == 1 and done.stdout == "" and len(done.stderr.splitlines()) == 1, done.stderr
     assert "_native" in done.stderr and "was built from other sources" in done.stderr and "run make build" in done.stderr
@@ -95,7 +96,7 @@ def test_what_no_command_can_help(raised, status, said, monkeypatch, capsys):
     assert capsys.readouterr().err == said
 
 
-@pytest.mark.parametrize("module", ["argparse", "numpy", "ina.native", "topologies.show"])
+@pytest.mark.parametrize("module", ["argparse", "numpy", "ina.base.native", "ina.cli.topo"])
 def test_ctrl_c_while_it_starts_is_one_line(module):
     """Half a second of imports: whichever it comes upon."""
     interrupted = f"""

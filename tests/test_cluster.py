@@ -11,10 +11,10 @@ import pytest
 from capabilities import need
 from rich.console import Console
 
+from ina.base.extras import Missing
 from ina.experiment import cluster, compare, plan, sweep
 from ina.experiment.config import AllReduce, ConfigError
 from ina.experiment.record import finished, sources
-from ina.extras import Missing
 
 SMALL = """about = "small"
 kind = "allreduce"

@@ -8,12 +8,12 @@ from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topologies
-from ina import paths
+from ina import topology as topologies
+from ina.base import paths
 from ina.emulator import collectives
 from ina.emulator.collectives import wire_bytes
 from ina.emulator.fabric import Fabric
-from ina.transport.ports import Faults
+from ina.net.ports import Faults
 
 need("cc")
 RATE, DELAY = 10e9, 1e-6

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from v1_program import data, source
 
-from ina import paths
+from ina.base import paths
+from ina.base.cc import BuildError
 from ina.compiler import build, frontend
-from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
 from ina.compiler.load import LoadError, load
 

@@ -9,7 +9,7 @@ import pytest
 from shadow import Shadowed
 from v1_program import source
 
-from ina import paths
+from ina.base import paths
 
 WORKERS = PARENT = 3
 SLOTS = 4

@@ -120,9 +120,9 @@ def run(name: str, packets: int) -> tuple[int, int, int]:
     """In a process that has the sanitizers: how many packets were sent, dropped, and entered again."""
     from cffi import FFI
 
-    from ina import paths
+    from ina.base import paths
+    from ina.base.native import ffi as native
     from ina.compiler import build
-    from ina.native import ffi as native
     from ina.switch import Switch
 
     with tempfile.TemporaryDirectory() as folder:

@@ -14,7 +14,7 @@ need("cc")
 
 import v1_program  # noqa: E402
 
-from ina import paths  # noqa: E402
+from ina.base import paths  # noqa: E402
 from ina.compiler import build, frontend, ir  # noqa: E402
 from ina.compiler.emit import c_string  # noqa: E402
 from ina.compiler.emit_names import accessors, c_comment  # noqa: E402

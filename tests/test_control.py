@@ -18,15 +18,15 @@ import pytest
 from fake_target import FakeTarget
 from waiting import until
 
-from ina import paths
+from ina.base import paths
 from ina.control import service as service_module
 from ina.control.channel import Channel, listen
 from ina.control.client import Client, ControlError, SwitchProcess, start_server
 from ina.control.ports import Plug, frames_for, open_switch_port, open_worker_port
 from ina.control.server import Server
-from ina.transport import SWITCH, Address, Endpoint, Worker, WorkerConfig, protocols, worker_address
-from ina.transport.ports import bound_port
-from topologies import load
+from ina.net.ports import Address, bound_port
+from ina.topology import load
+from ina.transport import SWITCH, Endpoint, Worker, WorkerConfig, protocols, worker_address
 
 
 class FakeHost(FakeTarget):

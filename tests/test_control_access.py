@@ -22,8 +22,9 @@ from rich.console import Console
 from test_control_attacks import lines, say
 from test_service import STRANGER, FakeNetwork, Someone, ask, joined
 
-import topologies
-from ina import cli, tokens
+from ina import cli
+from ina import topology as topologies
+from ina.base import tokens
 from ina.control.access import RULES, Access, Principal, Role, users
 from ina.control.channel import Channel, listen
 from ina.control.cli import add_arguments, counters_tables, jobs_table

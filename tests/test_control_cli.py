@@ -12,16 +12,17 @@ import numpy as np
 import pytest
 from capabilities import need
 
-from ina import cli, paths
+from ina import cli
 from ina.backend import launcher
+from ina.base import paths
 from ina.control import find
 from ina.control.cli import counters_tables, rates_between
 from ina.control.client import Client, start_server
 from ina.control.labels import labels
 from ina.control.ports import open_worker_port
 from ina.experiment import launch
+from ina.net import state
 from ina.transport import Endpoint, WorkerConfig
-from topologies import state
 
 
 @pytest.fixture(scope="module")

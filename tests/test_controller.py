@@ -7,14 +7,15 @@ from fake_target import FakeTarget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topologies
+from ina import topology as topologies
 from ina.control.controller import AdmissionError, Controller
 from ina.control.programs import Parent, recognise
 from ina.control.programs.atp import ATP
+from ina.net.ports import Address
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry
 from ina.switch.p4info import EntityError, P4Info
-from ina.transport import Address, worker_address
-from topologies.tree import Tree, aggregation_tree
+from ina.topology.tree import Tree, aggregation_tree
+from ina.transport import worker_address
 
 FAT_TREE = topologies.load("fat-tree", k=4)
 

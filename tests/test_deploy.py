@@ -21,13 +21,13 @@ from ina.cli import main  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
 from ina.experiment import plan as plans  # noqa: E402
 from ina.experiment.config import ConfigError  # noqa: E402
+from ina.net.namespaces import own_namespace  # noqa: E402
 from ina.p4runtime.device import Device as P4RuntimeDevice  # noqa: E402
 from ina.p4runtime.service import Server as P4RuntimeServer  # noqa: E402
 from ina.switch import Program, Switch  # noqa: E402
 from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, insert  # noqa: E402
 from ina.tofino import hosts  # noqa: E402
 from ina.tofino.experiment import read  # noqa: E402
-from ina.transport.namespaces import own_namespace  # noqa: E402
 
 PROGRAM = Path(__file__).parent / "p4" / "deployed.p4"
 FILE = """

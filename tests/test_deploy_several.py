@@ -13,7 +13,7 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from ina import paths  # noqa: E402
+from ina.base import paths  # noqa: E402
 from ina.bfrt.device import Device  # noqa: E402
 from ina.bfrt.rows import Row  # noqa: E402
 from ina.bfrt.service import Server  # noqa: E402

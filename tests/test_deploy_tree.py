@@ -17,7 +17,7 @@ need("cc", "p4runtime")
 from deployed_tree import Process, Tree, Workers  # noqa: E402
 from waiting import until  # noqa: E402
 
-from ina import paths  # noqa: E402
+from ina.base import paths  # noqa: E402
 from ina.control.client import Client, ControlError  # noqa: E402
 from ina.transport import PeerLost  # noqa: E402
 

@@ -14,7 +14,7 @@ from waiting import until
 
 from ina import cli
 from ina.experiment import links
-from ina.transport.namespaces import own_namespace
+from ina.net.namespaces import own_namespace
 
 ANSWER = [sys.executable, "-c", "from ina.experiment import links; links.answer(60)"]
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from capabilities import need
 
-from ina import documents
 from ina.backend.settings import Settings
+from ina.base import documents
 from ina.bfrt.info import Info
 from ina.control.description import Description
 from ina.control.state import StateError, StateFile
@@ -19,8 +19,8 @@ from ina.experiment import chakra, layers, plan, record
 from ina.experiment.config import ConfigError
 from ina.switch.p4info import EntityError
 from ina.tofino import experiment as tofino
-from topologies import TopologyError
-from topologies import file as topology
+from ina.topology import TopologyError
+from ina.topology import file as topology
 
 DEEP = 100_000 * "["
 LONG = 5000 * "1"

@@ -15,18 +15,9 @@ from capabilities import need
 from model_switch import Job, ModelSwitch, binary
 from test_switchml_worker import WORKER_SOURCES, run_c
 
-from ina.transport import (
-    Endpoint,
-    JobAborted,
-    JobError,
-    JobMismatch,
-    JobTimeout,
-    PeerLost,
-    WorkerConfig,
-    ports,
-    worker_address,
-)
-from ina.transport.ports import Port
+from ina.net import ports
+from ina.net.ports import Port
+from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost, WorkerConfig, worker_address
 
 
 class SwitchThread(threading.Thread):

@@ -13,10 +13,10 @@ from capabilities import need
 from twin_plants import PACKETS, PLANTS, copy_with, search
 
 from ina import cli
+from ina.base.paths import p4_dir
 from ina.compiler import frontend
 from ina.equal.mapping import SECTIONS, line_of, load, permutation
 from ina.equal.shapes import Shapes
-from ina.paths import p4_dir
 
 need("cc")
 

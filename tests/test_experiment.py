@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from capabilities import need
 
-import topologies
+from ina import topology as topologies
 from ina.experiment import allreduce, config, data, launch, model, plan, record, report, run
 from ina.experiment.places import described, server_host
 

@@ -9,12 +9,12 @@ import pytest
 from capabilities import need
 from plants.explored import STATES, find, plant
 
-from ina import paths
+from ina.base import paths
 from ina.compiler.build import compile_program
 from ina.emulator.explorable import job
 from ina.emulator.explorer import Budget, Explorer, Machine, Report
 from ina.switch.embedded import Program
-from topologies import Link, Node, Topology, load
+from ina.topology import Link, Node, Topology, load
 
 need("cc")
 

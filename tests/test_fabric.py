@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 from capabilities import need
 
-import topologies
-from ina import cli, paths
+from ina import cli
+from ina import topology as topologies
+from ina.base import paths
 from ina.compiler.build import compile_program
 from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, Star, Unbalanced
 from ina.emulator.network import Wire
+from ina.net.ports import Faults
 from ina.transport.config import ETHERNET_OVERHEAD
-from ina.transport.ports import Faults
 
 need("cc")
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topologies
 from ina import cli
-from topologies import Link, Node, Topology, TopologyError, draw
-from topologies.routes import route, tables
-from topologies.tree import Tree, aggregation_tree, striped_trees, tensors_per_link
+from ina import topology as topologies
+from ina.topology import Link, Node, Topology, TopologyError, draw
+from ina.topology.routes import route, tables
+from ina.topology.tree import Tree, aggregation_tree, striped_trees, tensors_per_link
 
 ROOT = Path(__file__).resolve().parent.parent
 

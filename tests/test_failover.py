@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina.native import ffi, lib
+from ina.base.native import ffi, lib
 from ina.transport import JobAborted
 from ina.transport.errors import event_from_c
 from ina.transport.failover import LEAST, Movable, MoveFailed, bounds_of, compare

@@ -9,8 +9,8 @@ from capabilities import need
 from real_networks import DEFINES, PROGRAM, alone, environment
 from test_testbed_switches import children
 
-from topologies import Node, load, routes
-from topologies.mininet import Network
+from ina.topology import Node, load, routes
+from ina.worlds.testbed.mininet import Network
 
 __all__ = ["alone"]  # a fixture
 

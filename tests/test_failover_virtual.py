@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from test_failover import move
 
-import topologies
-from ina import paths
+from ina import topology as topologies
+from ina.base import paths
 from ina.compiler.build import compile_program
 from ina.control.controller import AdmissionError
 from ina.emulator.fabric import Fabric

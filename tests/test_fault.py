@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina.native import ffi, lib
-from ina.transport import ports
-from ina.transport.ports import Faults
+from ina.base.native import ffi, lib
+from ina.net import ports
+from ina.net.ports import Faults
 
 US = 10**6  # picoseconds
 

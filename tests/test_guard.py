@@ -13,19 +13,20 @@ from capabilities import need
 from forger import LIE, addressed, contributions, results
 from model_switch import ip_checksum
 
-import topologies
-from ina import paths
+from ina import topology as topologies
+from ina.base import paths
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller, switch_address
 from ina.control.forwarding import GUARD, forwarding, guards
 from ina.control.programs import Parent, program_named
 from ina.control.remote import Reconnecting, SwitchesElsewhere
 from ina.control.repair import agree
+from ina.net.ports import Address
 from ina.switch import Program, Switch
 from ina.switch.entities import TableEntry, delete, insert, modify
-from ina.transport import SERVER, Address, Worker, WorkerConfig
+from ina.topology import routes
+from ina.transport import SERVER, Worker, WorkerConfig
 from ina.transport.parameter_server import ParameterServer, ServerConfig
-from topologies import routes
 
 TARGETS = [("switchml", name) for name in switchml_targets.TARGETS] + [("atp", name) for name in atp_targets.TARGETS]
 OWN, OTHER, SWITCH = ((node.mac, node.ip) for node in topologies.load("star", hosts=2).nodes[:2] + (topologies.Node("s1"),))

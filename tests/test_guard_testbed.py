@@ -8,8 +8,8 @@ import sys
 from real_networks import DEFINES, PROGRAM, ROOT, alone, environment, run_workers
 from waiting import until
 
-from topologies import load
-from topologies.mininet import Network
+from ina.topology import load
+from ina.worlds.testbed.mininet import Network
 
 __all__ = ["alone"]  # a fixture
 
@@ -22,7 +22,7 @@ sys.path.insert(0, "tests")
 from forger import results
 from ina.control.client import Client
 from ina.transport import Address, WorkerConfig
-from topologies.model import Node
+from ina.topology.model import Node
 name, count = sys.argv[1], int(sys.argv[2])
 client = Client(name)
 while not (jobs := client.ask("jobs")["jobs"]):

@@ -9,7 +9,7 @@ from c_program import INCLUDES
 from capabilities import X86_64_LEVELS, need
 from cffi import FFI
 
-from ina import manifest, native, paths
+from ina.base import manifest, native, paths
 
 SPECIAL = np.array(
     [0.0, -0.0, 2.0**-149, -(2.0**-149), 2.0**-126, -(2.0**-127), 0.5, -0.5, 1.5, 2.5, -2.5, 2.0**23 + 0.5, 1.0, -1.0,

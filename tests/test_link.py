@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina.native import ffi, lib
+from ina.base.native import ffi, lib
 
 NEVER = 2**64 - 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from capabilities import need
 
-from ina import manifest
+from ina.base import manifest
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -53,7 +53,7 @@ def test_the_key_is_made_of_that(checkout):
     code = ("import sys; from ina.compiler.build import toolchain_digest; import ina.compiler.build\n"
             "assert ina.compiler.build.__file__.startswith(sys.argv[1]), ina.compiler.build.__file__\n"
             "print(toolchain_digest(('cc',)))")  # fmt: skip
-    for name in ("__init__.py", "paths.py"):
+    for name in ("__init__.py", "base/__init__.py", "base/paths.py"):
         (checkout / name).write_bytes((ROOT / "ina" / name).read_bytes())
 
     def key() -> str:
@@ -83,10 +83,10 @@ def test_what_is_missing_or_empty_is_an_error(checkout, group):
 
 
 def test_the_command_lists_a_group_for_the_makefile():
-    done = subprocess.run([sys.executable, "ina/manifest.py", "native", "binding"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "ina/base/manifest.py", "native", "binding"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert {"host/protocol/codec.c", "ina/switch/switch.h", "ina/emulator/flow.c", "host/binding.py"} <= set(done.stdout.split())
-    done = subprocess.run([sys.executable, "ina/manifest.py", "all"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "ina/base/manifest.py", "all"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "all: expected one of headers, " in done.stderr
 
 

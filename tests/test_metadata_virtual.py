@@ -8,11 +8,11 @@ import pytest
 from capabilities import need
 from traffic import Datagram, Sender
 
-import topologies
-from ina import paths
+from ina import topology as topologies
+from ina.base import paths
 from ina.emulator.fabric import Fabric, Star
 from ina.emulator.network import Wire
-from ina.transport.ports import Faults
+from ina.net.ports import Faults
 
 need("cc")
 RATE, US = 800e6, 1_000_000  # 100 bytes last a microsecond, which is what the metadata counts in

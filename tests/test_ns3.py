@@ -13,10 +13,10 @@ import pytest
 from capabilities import need
 from traffic import Datagram, Sender
 
-import topologies
-from ina import paths
+from ina import topology as topologies
+from ina.base import paths
 from ina.emulator.fabric import Fabric
-from topologies import Link, Node, Topology, routes
+from ina.topology import Link, Node, Topology, routes
 
 need("ns3", "cc")
 SOURCE = Path(__file__).parent / "ns3" / "udp.cc"

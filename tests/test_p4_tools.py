@@ -14,7 +14,8 @@ import pytest
 from capabilities import need, tool
 from v1_program import check, data, source
 
-from ina import cli, paths
+from ina import cli
+from ina.base import paths
 from ina.compiler import p4info, p4info_files
 from ina.compiler.frontend import load
 from ina.p4 import explain, parser_graph, trace

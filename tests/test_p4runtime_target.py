@@ -10,9 +10,10 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from ina import paths  # noqa: E402
+from ina.base import paths  # noqa: E402
 from ina.compiler.build import compile_program  # noqa: E402
 from ina.control.controller import Controller  # noqa: E402
+from ina.net.ports import memory_pair  # noqa: E402
 from ina.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
 from ina.p4runtime.device import Device  # noqa: E402
 from ina.p4runtime.service import Server  # noqa: E402
@@ -38,7 +39,6 @@ from ina.switch import (  # noqa: E402
     modify,
 )
 from ina.transport import Endpoint, WorkerConfig  # noqa: E402
-from ina.transport.ports import memory_pair  # noqa: E402
 
 P4 = Path(__file__).parent / "p4"
 

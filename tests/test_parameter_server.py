@@ -9,14 +9,14 @@ import pytest
 from fake_target import FakeTarget
 from rich.console import Console
 
-from ina import paths
+from ina.base import paths
 from ina.control.cli import counters_tables
 from ina.control.client import Client, start_server
 from ina.control.controller import Controller
 from ina.control.programs.atp import ATP
 from ina.control.upstream import Upstream
+from ina.net.ports import memory_pair
 from ina.transport import SERVER, Endpoint, WorkerConfig, worker_address
-from ina.transport.ports import memory_pair
 from ina.transport.server import Server, ServerConfig
 
 

@@ -6,8 +6,8 @@ from capabilities import need
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import topologies
-from ina import paths
+from ina import topology as topologies
+from ina.base import paths
 from ina.compiler.build import compile_program
 from ina.control.programs.atp import ATP
 from ina.emulator.fabric import Fabric
@@ -16,8 +16,8 @@ from ina.emulator.servers import Servers
 from ina.emulator.shared import Shared
 from ina.experiment import allreduce, sharing, workload
 from ina.experiment.config import AllReduce, Sharing, Workload
+from ina.net.ports import Faults
 from ina.transport import protocols
-from ina.transport.ports import Faults
 
 need("cc")
 # What follows from values: sums that overflowed or are not finite, and the bytes that were compared or stored.

@@ -9,11 +9,11 @@ from fake_target import FakeTarget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topologies
+from ina import topology as topologies
 from ina.control.controller import AdmissionError, Controller
 from ina.control.placement import place
 from ina.switch.p4info import EntityError
-from topologies.tree import tensors_per_link
+from ina.topology.tree import tensors_per_link
 
 FAT_TREE = topologies.load("fat-tree", k=4)  # s1 to s8 edge, s9 to s16 aggregation, s17 to s20 core; two hosts at each edge
 ROOM = {switch.name: 4 for switch in FAT_TREE.switches}

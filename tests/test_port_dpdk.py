@@ -10,7 +10,7 @@ from c_program import INCLUDES, host_source
 from capabilities import need
 from test_switchml_worker import WORKER_SOURCES
 
-from ina.transport import dpdk
+from ina.net import dpdk
 
 ROOT = Path(__file__).resolve().parent.parent
 EAL = ["--no-huge", "-m", "128", "--no-pci", "--no-shconf", "--no-telemetry", "-l", "0", "--log-level", "error"]
@@ -89,7 +89,7 @@ def test_what_is_missing_is_said(monkeypatch):
 
 def test_headers_that_the_compiled_part_was_not_made_with_are_refused(monkeypatch):
     """Ports are called through structures of these headers: others would crash."""
-    monkeypatch.setattr("ina.paths.host_headers", lambda: "others")
+    monkeypatch.setattr("ina.base.paths.host_headers", lambda: "others")
     with pytest.raises(dpdk.DpdkError, match="made with other headers than those in .*/host: build it again"):
         dpdk.build()
 

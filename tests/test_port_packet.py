@@ -6,9 +6,9 @@ import time
 import pytest
 from capabilities import need
 
-from ina.native import ffi, lib
-from ina.transport import ports
-from ina.transport.namespaces import own_namespace
+from ina.base.native import ffi, lib
+from ina.net import ports
+from ina.net.namespaces import own_namespace
 
 PS = ports.PS
 

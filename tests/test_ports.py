@@ -15,9 +15,9 @@ from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ina.base.native import ffi, lib
 from ina.control.forwarder import Cable
-from ina.native import ffi, lib
-from ina.transport import ports
+from ina.net import ports
 
 ROOT = Path(__file__).resolve().parent.parent
 HOST = ports.Address("00:00:00:00:00:01", "10.0.0.1", 4000)

@@ -12,7 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ina import cli, paths
+from ina import cli
+from ina.base import headers, paths
+from ina.base.native import ffi
 from ina.compiler.build import compile_program
 from ina.control.client import Client, ControlError, start_server
 from ina.control.controller import Controller
@@ -21,9 +23,8 @@ from ina.emulator.explorable import SwitchMachine, Tensor, WorkerMachine
 from ina.emulator.explorer import Budget, Explorer
 from ina.experiment import sharing
 from ina.experiment.config import Sharing
-from ina.native import ffi
 from ina.switch.embedded import Switch
-from ina.transport import SWITCH, Endpoint, Worker, WorkerConfig, headers, protocols
+from ina.transport import SWITCH, Endpoint, Worker, WorkerConfig, protocols
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKSTEP = ROOT / "examples" / "lockstep"

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from ina.base.reasons import reason
 from ina.compiler.errors import CompileError, Span
 from ina.experiment.record import ERROR, reasoned
-from ina.reasons import reason
 
 WRONG = CompileError(Span("a.p4", 1, 1, 1), "expected an expression")
 

@@ -17,16 +17,16 @@ import pytest
 from capabilities import need
 from test_service import FakeNetwork, Someone
 
-import topologies
+from ina import topology as topologies
 from ina.control.client import Client, ControlError
 from ina.control.controller import switch_address
 from ina.control.programs import Parent
 from ina.control.service import Service
 from ina.control.state import StateError, StateFile
+from ina.net.ports import open_udp
 from ina.switch.entities import TableEntry
 from ina.switch.p4info import EntityError
 from ina.transport import Endpoint, WorkerConfig, worker_address
-from ina.transport.ports import open_udp
 
 ROOT = Path(__file__).parent.parent
 ADDRESS = switch_address("s1")

@@ -9,7 +9,7 @@ import pytest
 from atp_network import US, Faults, JobSpec, Network
 from capabilities import need
 
-from ina import paths
+from ina.base import paths
 from ina.cli import main
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
@@ -17,7 +17,7 @@ from ina.control.lives import Incarnations, Lives
 from ina.emulator.explorable import SwitchMachine
 from ina.emulator.restarts import ControllerMachine, jobs
 from ina.switch.embedded import Program
-from topologies import load
+from ina.topology import load
 
 need("cc")
 

@@ -18,7 +18,7 @@ need("cc", "p4runtime")
 from controlled import SOURCE, fails  # noqa: E402
 from v1_program import source  # noqa: E402
 
-from ina import paths  # noqa: E402
+from ina.base import paths  # noqa: E402
 from ina.compiler import build, confined  # noqa: E402
 from ina.compiler.confined import Limits, NotCompiled, compile_text  # noqa: E402
 from ina.compiler.preprocess import preprocess_text  # noqa: E402
@@ -99,7 +99,7 @@ def test_configs_that_cannot_be_realised(client, config, data, says):
 
 def test_objects_in_the_cache_that_are_no_programs_are_not_loaded(client, config, own_cache, tmp_path):
     """Protocols' workers lie there, too, and whatever earlier versions kept of what clients sent."""
-    from ina.compiler.cc import shared_object
+    from ina.base.cc import shared_object
 
     (tmp_path / "worker.c").write_text("int worker;\n")
     known = shared_object("worker", [], [tmp_path / "worker.c"])

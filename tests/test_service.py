@@ -17,7 +17,7 @@ from fake_target import FakeTarget
 from hypothesis import given
 from hypothesis import strategies as st
 
-import topologies
+from ina import topology as topologies
 from ina.control import http
 from ina.control.access import Access, Principal
 from ina.control.channel import listen

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from capabilities import need
 
+from ina.base.paths import p4_dir
 from ina.compiler.build import compile_program
 from ina.control.controller import Controller
-from ina.paths import p4_dir
 from ina.switch import CounterEntry, EntityError, MeterEntry, P4Info, Program, RegisterEntry, Switch, TableEntry, insert, modify
 from ina.switch.shards import ShardedSwitch, ShardKey, shard_key
 from ina.transport import Worker, WorkerConfig, worker_address

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ina import paths
+from ina.base import paths
 from ina.experiment import sharing
 from ina.experiment.allreduce import WrongSum
 from ina.experiment.config import ConfigError, Sharing

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from ina import signals
+from ina.base import signals
 
 # What runs where Python swallows exceptions: a destructor, the callback of a weak reference, one from C.
 LOSES = {
@@ -22,7 +22,7 @@ LOSES = {
 @pytest.mark.parametrize("where", LOSES)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_exception_that_was_lost_comes_again(where, number):
-    code = ("import os, time\nfrom ina import signals\n"
+    code = ("import os, time\nfrom ina.base import signals\n"
             f"asked = lambda: (os.kill(os.getpid(), {int(number)}), sum(()))\n"
             f"signals.raising(lambda number: SystemExit(40 + number), {int(number)})\n{LOSES[where]}"
             "print('goes on', flush=True)\ntime.sleep(20)\nprint('never asked')\n")  # fmt: skip

@@ -8,7 +8,8 @@ import pytest
 from capabilities import need
 from plants.simulated import find, plant, simulate
 
-from ina import cli, paths
+from ina import cli
+from ina.base import paths
 
 need("cc")
 pytestmark = pytest.mark.filterwarnings("ignore")

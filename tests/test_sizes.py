@@ -10,7 +10,8 @@ import tna_program
 import v1_program
 from capabilities import need, tool
 
-from ina import cli, paths
+from ina import cli
+from ina.base import paths
 from ina.compiler import frontend
 from ina.compiler.errors import CompileError
 from ina.experiment.config import AllReduce, ConfigError

@@ -15,6 +15,7 @@ from c_program import CC, ROOT, compiled
 from v1_program import data, source
 
 from ina.compiler.build import compile_program
+from ina.net.ports import memory_pair
 from ina.switch import (
     CloneSessionEntry,
     CounterEntry,
@@ -30,7 +31,6 @@ from ina.switch import (
     insert,
     modify,
 )
-from ina.transport.ports import memory_pair
 
 DROP, UNICAST, MULTICAST, RESUBMIT, CLONE, TABLE, DIGEST = range(7)
 PASS, EGRESS_DROP, RECIRCULATE, EGRESS_CLONE, PUSH, TRUNCATE, DEPTH = range(7)

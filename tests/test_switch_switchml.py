@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from ina import paths
+from ina.base import paths
 from ina.compiler.build import compile_program
+from ina.net.ports import Faults, memory_pair
 from ina.switch import Link, MulticastGroupEntry, Program, Replica, Switch, TableEntry, insert
 from ina.transport import Endpoint, WorkerConfig, worker_address
-from ina.transport.ports import Faults, memory_pair
 
 VALUES, SLOTS = 32, 16
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina.native import ffi, lib
+from ina.base.native import ffi, lib
 from ina.switch.entities import TableEntry
 from ina.switch.p4info import EntityError, P4Info
 from ina.switch.tables import Tables, words_of

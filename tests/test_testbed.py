@@ -16,9 +16,10 @@ from real_networks import DEFINES, PROGRAM, alone, environment, ina, left_behind
 
 from ina.control.client import ControlError
 from ina.experiment import testbed
+from ina.net import state
+from ina.topology import Topology, TopologyError, load
 from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
-from topologies import Topology, TopologyError, load, state
-from topologies.mininet import Network
+from ina.worlds.testbed.mininet import Network
 
 __all__ = ["alone"]  # a fixture
 
@@ -128,7 +129,7 @@ def test_admission_waits_until_all_workers_have_joined():
 
 def test_a_network_in_another_namespace_is_left_alone():
     code = (
-        "from topologies import load\nfrom topologies.mininet import Network\n"
+        "from ina.topology import load\nfrom ina.worlds.testbed.mininet import Network\n"
         f"Network(load('star'), {str(PROGRAM)!r}, {DEFINES!r}).start()"
     )
     with Network(star(hosts=2), PROGRAM, DEFINES) as network:
@@ -141,7 +142,7 @@ def test_a_network_in_another_namespace_is_left_alone():
 def test_a_killed_network_is_cleaned_up_by_the_next_start(kind, capsys):
     """The second one has interfaces between its switches, and a process for each. A run says what it found."""
     code = (
-        "import subprocess, sys, time\nfrom topologies import load\nfrom topologies.mininet import Network\n"
+        "import subprocess, sys, time\nfrom ina.topology import load\nfrom ina.worlds.testbed.mininet import Network\n"
         "network = Network(load('leaf-spine', leaves=2, spines=1, hosts=1), "
         f"{str(PROGRAM)!r}, {DEFINES!r}, kind={kind!r}).start()\n"
         "job = subprocess.Popen(network.command('h1', ['sleep', '100'])); network.adopt(job.pid)\n"

@@ -9,8 +9,8 @@ import pytest
 from capabilities import need, tool
 from real_networks import DEFINES, PROGRAM, ROOT, alone, environment, run_workers
 
-from topologies import load
-from topologies.mininet import Network
+from ina.topology import load
+from ina.worlds.testbed.mininet import Network
 
 __all__ = ["alone"]  # a fixture
 

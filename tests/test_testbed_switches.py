@@ -13,11 +13,12 @@ from capabilities import need
 from real_networks import DEFINES, PROGRAM, alone, environment, left_behind, run_workers
 
 from ina.control.client import ControlError
+from ina.net import state
+from ina.topology import Link, Node, Topology, TopologyError, load
+from ina.topology.tree import aggregation_tree
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
-from topologies import Link, Node, Topology, TopologyError, load, state
-from topologies.mininet import Network
-from topologies.tree import aggregation_tree
+from ina.worlds.testbed.mininet import Network
 
 __all__ = ["alone"]  # a fixture
 

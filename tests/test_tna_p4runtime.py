@@ -22,8 +22,8 @@ __all__ = ["probe"]  # fixtures
 
 def test_a_device_runs_a_tna_program(probe):
     messages = pytest.importorskip("ina.p4runtime.messages", reason="the P4Runtime server needs grpcio")
+    from ina.net.ports import memory_pair
     from ina.p4runtime.device import Device
-    from ina.transport.ports import memory_pair
 
     inside, outside = memory_pair()
     packets_in: list[bytes] = []

@@ -12,6 +12,7 @@ import pytest
 from capabilities import need
 
 from ina.compiler.build import compile_program
+from ina.net.ports import memory_pair
 from ina.switch import (
     CounterEntry,
     EntityError,
@@ -28,7 +29,6 @@ from ina.switch import (
     insert,
     modify,
 )
-from ina.transport.ports import memory_pair
 
 need("cc")
 

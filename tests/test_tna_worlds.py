@@ -10,7 +10,7 @@ from capabilities import need
 from real_networks import alone
 from switchml_targets import TnaTarget, World, close_targets, open_target
 
-from ina import paths
+from ina.base import paths
 from ina.cli import main
 from ina.compiler.build import compile_program
 from ina.control.client import ControlError
@@ -22,10 +22,10 @@ from ina.experiment.config import AllReduce, Config, ConfigError, Sharing, Workl
 from ina.switch import Link as PortLink
 from ina.switch.program import Program
 from ina.switch.tna_entities import front_panel
+from ina.topology import Topology, load
+from ina.topology.model import Link, Node
 from ina.transport import protocols
-from topologies import Topology, load
-from topologies.mininet import Network
-from topologies.model import Link, Node
+from ina.worlds.testbed.mininet import Network
 
 __all__ = ["alone"]  # a fixture
 TOFINO = paths.p4_dir() / "tofino"

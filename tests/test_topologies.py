@@ -7,11 +7,12 @@ import sys
 
 import pytest
 
-import topologies
+from ina import topology as topologies
 from ina.control.forwarding import BROADCAST, FLOOD_GROUP, forwarding
-from topologies import Link, Node, Topology, TopologyError, routes, state
-from topologies.points import host_list, points
-from topologies.tree import aggregation_tree
+from ina.net import state
+from ina.topology import Link, Node, Topology, TopologyError, routes
+from ina.topology.points import host_list, points
+from ina.topology.tree import aggregation_tree
 
 
 def test_the_star_is_what_its_names_say():

@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topologies
-from topologies import TopologyError
-from topologies.routes import route
-from topologies.topoopt import (
-    MODES,
-    Fabric,
-    Group,
-    Traffic,
-    as_topology,
-    coin_change,
-    find_topology,
-    most_hops,
-    read_traffic,
-    select_steps,
-    split_degree,
-    totients,
-)
+from ina import topology as topologies
+from ina.topology import TopologyError
+from ina.topology.routes import route
+
+topoopt = topologies.module("topoopt")
+MODES = topoopt.MODES
+Fabric = topoopt.Fabric
+Group = topoopt.Group
+Traffic = topoopt.Traffic
+as_topology = topoopt.as_topology
+coin_change = topoopt.coin_change
+find_topology = topoopt.find_topology
+most_hops = topoopt.most_hops
+read_traffic = topoopt.read_traffic
+select_steps = topoopt.select_steps
+split_degree = topoopt.split_degree
+totients = topoopt.totients
 
 modes = st.sampled_from(MODES)
 sizes = st.integers(3, 80)

@@ -8,11 +8,11 @@ from capabilities import need
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ina import paths
+from ina.base import paths
 from ina.emulator.fabric import Fabric, FabricJob
-from ina.transport.ports import Faults
+from ina.net.ports import Faults
+from ina.topology import load
 from ina.wire import layout
-from topologies import load
 
 need("cc")
 

@@ -8,13 +8,14 @@ from capabilities import need
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import topologies
-from ina import codec, paths
+from ina import codec
+from ina import topology as topologies
+from ina.base import paths
 from ina.emulator.fabric import Fabric
+from ina.net.ports import Faults
+from ina.topology.tree import tensors_per_link
 from ina.transport.config import ETHERNET_OVERHEAD, HEADERS
 from ina.transport.errors import JobMismatch
-from ina.transport.ports import Faults
-from topologies.tree import tensors_per_link
 
 need("cc")
 VALUES = 32

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from capabilities import need
 
+from ina.base.native import ffi
 from ina.compiler import build
-from ina.native import ffi
 from ina.switch.entities import TableEntry
 from ina.switch.program import Program
 from ina.switch.tables import Tables

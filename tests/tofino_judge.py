@@ -18,8 +18,7 @@ from typing import Any
 
 from capabilities import need
 
-from ina import paths
-from ina.compiler import cache
+from ina.base import cache, paths
 from ina.compiler.build import source_hash
 from ina.compiler.frontend import load
 from ina.compiler.preprocess import preprocess

@@ -10,8 +10,8 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
+from ina.base.native import ffi
 from ina.emulator.fabric import Fabric
-from ina.native import ffi
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
 

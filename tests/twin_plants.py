@@ -13,7 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina import cli, paths
+from ina import cli
+from ina.base import paths
 from ina.equal.search import Bounds, Outcome, Search
 from ina.equal.shrink import shrink
 from ina.equal.task import prepare

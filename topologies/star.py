@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topologies.model import Link, Node, Topology, check_sizes
+from ina.topology.model import Link, Node, Topology, check_sizes
 
 
 def topology(

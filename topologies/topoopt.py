@@ -25,8 +25,8 @@ from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 
-from topologies.model import Link, Node, Topology, TopologyError, check_size, check_sizes
-from topologies.routes import Tables, tables
+from ina.topology.model import Link, Node, Topology, TopologyError, check_size, check_sizes
+from ina.topology.routes import Tables, tables
 
 MODES = ("directed", "undirected")
 MOST_SERVERS = 1024
@@ -129,7 +129,7 @@ def _whole(size: object, where: str) -> None:
 def read_traffic(path: str | Path, servers: int) -> Traffic:
     """A TOML file: ``all_reduce = 1000000`` (bytes, all servers) or a list of ``{servers = [1, 2], bytes = 1000}``, and
     ``matrix``, a list of rows of bytes from server to server. Raises TopologyError with the file and the key."""
-    from topologies.file import parse
+    from ina.topology.file import parse
 
     raw = parse(Path(path))
     if unknown := set(raw) - {"all_reduce", "matrix"}:

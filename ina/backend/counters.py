@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from ina.backend.locks import Lock
 from ina.backend.sums import Sum
-from ina.native import ffi
+from ina.base.native import ffi
 
 PATIENCE = 60.0  # seconds for another thread that counts
 

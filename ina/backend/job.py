@@ -23,9 +23,10 @@ from ina.backend.moving import Keeper
 from ina.backend.settings import Settings
 from ina.control.client import Attachment, Client, ControlError
 from ina.control.ports import open_worker_port
-from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig, dpdk, protocols
+from ina.net import dpdk
+from ina.net.ports import Port
+from ina.transport import Endpoint, JobAborted, JobError, JobMismatch, PeerLost, WorkerConfig, protocols
 from ina.transport.failover import Movable, array_at
-from ina.transport.ports import Port
 
 LEFT_GRACE = 5.0  # seconds that an all-reduce goes on after a worker that it may need has left in peace
 PEER_NEWS = 2.0  # seconds to wait for the switch process's reason after its hang-up

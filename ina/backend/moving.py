@@ -19,8 +19,8 @@ from typing import Protocol
 import torch.distributed as dist
 
 from ina.backend.locks import Lock
+from ina.base.reasons import reason
 from ina.control.client import Client, ControlError
-from ina.reasons import reason
 from ina.transport import Endpoint
 from ina.transport.failover import Movable, MoveFailed
 

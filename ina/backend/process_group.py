@@ -36,7 +36,7 @@ from ina.backend.spans import open_trace, span
 from ina.backend.staging import staged
 from ina.backend.traffic import Traffic
 from ina.backend.work import GlooWork, LazyWork, SwitchWork
-from ina.native import lib
+from ina.base.native import lib
 from ina.transport import protocols
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ import shlex
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from ina import documents, paths
-from ina.transport import dpdk, protocols
-from ina.transport.ports import Faults
+from ina.base import documents, paths
+from ina.net import dpdk
+from ina.net.ports import Faults
+from ina.transport import protocols
 
 VALUES = (32, 64, 128, 256, 1024, 2048)
 FAULT_KEYS = {"loss": "loss", "dup": "duplicate", "reorder": "reorder", "corrupt": "corrupt", "seed": "seed",

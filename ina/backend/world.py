@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from ina import tokens
 from ina.backend.settings import Settings
+from ina.base import tokens
 from ina.control.channel import elsewhere
 from ina.control.client import Client, ControlError, SwitchProcess
 from ina.transport import protocols

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ina import documents
+from ina.base import documents
 from ina.switch.p4info import EntityError, find
 
 STORED = {"atcam": "exact", "dleft_hash": "exact"}  # words for how the hardware keeps a table: how its keys match

@@ -16,7 +16,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ina.extras import extra
+from ina.base.extras import extra
 
 with extra("p4runtime"):
     from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory

@@ -18,8 +18,8 @@ from concurrent import futures
 from dataclasses import dataclass, field
 from typing import Any
 
-from ina import documents
-from ina.extras import extra
+from ina.base import documents
+from ina.base.extras import extra
 
 with extra("p4runtime"):
     import grpc

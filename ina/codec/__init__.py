@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
 
 EXP_MIN: int = lib.INA_EXP_MIN
 EXP_MAX: int = lib.INA_EXP_MAX

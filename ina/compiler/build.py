@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ina import manifest, paths
-from ina.compiler import cache
+from ina.base import cache, manifest, paths
+from ina.base.cc import c_compiler, compile_to, toolchain
 from ina.compiler import p4info as p4info_of
-from ina.compiler.cc import c_compiler, compile_to, toolchain
 from ina.compiler.emit import c_file
 from ina.compiler.emit_names import Origins
 from ina.compiler.errors import CompileError, internal_errors, render

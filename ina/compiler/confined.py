@@ -20,10 +20,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ina import paths
-from ina.compiler import cache
+from ina.base import cache, paths
+from ina.base.cc import c_compiler
 from ina.compiler.build import CompiledProgram, key_of, toolchain_digest
-from ina.compiler.cc import c_compiler
 from ina.compiler.preprocess import P4INCLUDE, preprocess
 
 log = logging.getLogger(__name__)

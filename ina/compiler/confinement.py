@@ -20,9 +20,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ina import manifest
+from ina.base import manifest
+from ina.base.cc import BuildError
 from ina.compiler.build import compile_c, generate, source_hash
-from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError, render
 from ina.compiler.frontend import check, parse_text
 from ina.compiler.preprocess import preprocess_text

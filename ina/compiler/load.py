@@ -12,7 +12,7 @@ from typing import Any
 
 import cffi
 
-from ina import manifest
+from ina.base import manifest
 
 
 class LoadError(RuntimeError):

@@ -1,8 +1,8 @@
 """Access control at the control socket.
 
 A principal is fixed when its connection is accepted, and no message changes it: on a Unix socket it is the user whom the kernel
-names (SO_PEERCRED), over TCP who brings the socket's token (ina/tokens.py) in front of everything else, in a line ``ina TOKEN``
-or HTTP's ``Authorization: Bearer TOKEN``. What it may then do is the table ``RULES``, for every way to ask.
+names (SO_PEERCRED), over TCP who brings the socket's token (ina/base/tokens.py) in front of everything else, in a line ``ina
+TOKEN`` or HTTP's ``Authorization: Bearer TOKEN``. What it may then do is the table ``RULES``, for every way to ask.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ina import tokens
+from ina.base import tokens
 from ina.control import messages
 from ina.control.jobs import AdmissionError
 from ina.control.peers import user_id, user_name

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ina import paths
+from ina.base import paths
 from ina.compiler.build import compile_program
 from ina.control.description import Description, Trunk
 from ina.control.forwarder import Cable, PortedSwitch

@@ -18,7 +18,7 @@ import socket
 import struct
 import time
 
-from ina import tokens
+from ina.base import tokens
 from ina.control import descriptors
 from ina.control.messages import MAX_REPLY, decode
 from ina.control.peers import check_server, greeting
@@ -135,8 +135,8 @@ def new_socket(name: str) -> socket.socket:
 def connect(name: str, timeout: float, access: str = "") -> socket.socket:
     """A connection to the server at ``name``, which is who it should be; ``timeout`` in seconds, until it takes the connection.
 
-    ``access``: the socket's token, where it is TCP; default: ina/tokens.py finds it. Raises OSError that says where, ValueError
-    for what is no name, and where there is no token.
+    ``access``: the socket's token, where it is TCP; default: ina/base/tokens.py finds it. Raises OSError that says where,
+    ValueError for what is no name, and where there is no token.
     """
     sock = new_socket(name)
     try:

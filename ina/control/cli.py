@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ina.bounds import real, whole
+from ina.base.bounds import real, whole
 from ina.control.channel import shown
 from ina.control.client import Client, ControlError
 from ina.control.find import running

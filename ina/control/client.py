@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ina.control.channel import Channel, ChannelClosed, connect, listen, shown
 from ina.control.messages import Malformed, printable
-from ina.transport import Address
+from ina.net.ports import Address
 
 
 class ControlError(RuntimeError):
@@ -50,7 +50,7 @@ class Client:
 
     ``token``: the job's; all its workers bring the same. A job whose first worker brought none is its user's. ``host``: of the
     network, that this process is in, for a controller that cannot see it; default: INA_HOST. ``access``: the socket's token,
-    where that is TCP; default: ina/tokens.py finds it. Not thread-safe. Every call takes its time-out in seconds; a dead
+    where that is TCP; default: ina/base/tokens.py finds it. Not thread-safe. Every call takes its time-out in seconds; a dead
     switch process is a ControlError at once, and so is one of a user who is neither this one nor root (INA_SWITCH_USER names
     another).
     """

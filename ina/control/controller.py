@@ -25,11 +25,12 @@ from ina.control.programs import Child, JobProgram, Parent, program_named
 from ina.control.repair import absent, repair
 from ina.control.state import StateError, described, job_from_json, job_to_json
 from ina.control.writing import REFUSED, Change, SwitchTarget, WriteFailed, try_write, write
+from ina.net.ports import Address
 from ina.switch.entities import Entity, TableEntry, delete, insert, modify
 from ina.switch.p4info import EntityError
-from ina.transport import SWITCH, Address, protocols, worker_address
-from topologies.model import Node, Topology
-from topologies.tree import Tree
+from ina.topology.model import Node, Topology
+from ina.topology.tree import Tree
+from ina.transport import SWITCH, protocols, worker_address
 
 __all__ = ["AdmissionError", "Controller", "Job", "SwitchTarget", "switch_address"]
 

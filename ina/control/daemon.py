@@ -19,9 +19,9 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-import topologies
-from ina import signals, tokens
-from ina.bounds import whole
+from ina import topology as topologies
+from ina.base import signals, tokens
+from ina.base.bounds import whole
 from ina.control import access
 from ina.control.access import add_arguments as add_users
 from ina.control.channel import elsewhere, listen

@@ -1,6 +1,6 @@
 """What a network's process is told: the topology, where its hosts are, and what its switches and links are to be made of.
 
-It is a JSON file that topologies/mininet.py writes. All else (ports, routes) follows from the topology.
+It is a JSON file that ina/worlds/testbed/mininet.py writes. All else (ports, routes) follows from the topology.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from ina import documents
+from ina.base import documents
 from ina.control.forwarding import guards
+from ina.net.ports import Faults
 from ina.switch.embedded import Link as Egress
 from ina.switch.entities import Update
-from ina.transport.ports import Faults
-from topologies import routes
-from topologies.model import Link, Node, Topology
+from ina.topology import routes
+from ina.topology.model import Link, Node, Topology
 
 ETHERNET = 14  # bytes of a frame's header
 SEEDS = 10_000  # more than a network has links

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from topologies.state import run_dir
+from ina.net.state import run_dir
 
 STARTED = re.compile(r"@(ina-\d+-[0-9a-f]{12})")  # as client.SwitchProcess names them
 ROW = re.compile(r"\w+: \w+ \w+ (?P<flags>[0-9A-F]{8}) \w+ \w+ +\d+ (?P<name>.+)", re.ASCII)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 from ina.control.ports import Plug
 from ina.control.writing import SwitchTarget
-from ina.transport import Address
-from topologies.model import Topology
+from ina.net.ports import Address
+from ina.topology.model import Topology
 
 
 def plug_in(topology: Topology, host: str, port: int, switch_port: int) -> Plug:

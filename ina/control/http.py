@@ -33,7 +33,7 @@ from ina.control.messages import MAX_REQUEST
 from ina.control.service import NotYet, Service, Session, explain
 
 MAX_HEAD = 1 << 13  # bytes that are looked at of somebody who has not brought a token
-NO_TOKEN = "a token is needed: ina.token of the user who started this (ina/tokens.py), in Authorization: Bearer TOKEN"
+NO_TOKEN = "a token is needed: ina.token of the user who started this (ina/base/tokens.py), in Authorization: Bearer TOKEN"
 ROUTES = {"status": "ping", "jobs": "jobs", "switches": "switches", "counters": "counters"}
 STATUS = {
     "invalid": HTTPStatus.BAD_REQUEST, "internal": HTTPStatus.INTERNAL_SERVER_ERROR, "system": HTTPStatus.INTERNAL_SERVER_ERROR,

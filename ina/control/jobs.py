@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ina.control.programs import BITMAP, Child, Parent, Place
-from topologies.tree import Tree
+from ina.topology.tree import Tree
 
 
 class AdmissionError(Exception):

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from ina import paths
+from ina.base import paths
+from ina.base.extras import Missing
 from ina.compiler.build import compile_program
 from ina.control.description import Description, Trunk
 from ina.control.forwarder import Cable, EmbeddedForwarder, ForkedForwarder, Forwarder
-from ina.extras import Missing
 from ina.switch.p4info import P4Info
 from ina.switch.program import Program
 

@@ -20,12 +20,13 @@ import sys
 import time
 from collections.abc import Callable
 
-from ina import signals
+from ina.base import signals
+from ina.base.reasons import reason
 from ina.control.channel import Channel, ChannelClosed, connect
 from ina.control.messages import printable
 from ina.control.ports import open_offered_port
-from ina.reasons import reason
-from ina.transport import Address, protocols
+from ina.net.ports import Address
+from ina.transport import protocols
 from ina.transport.server import Server, ServerConfig
 
 CONNECTED = 10.0  # seconds to reach a controller elsewhere
@@ -82,7 +83,10 @@ def answer(server: Server, own: Address, switch: Address, call: dict, say: Calla
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
     """Add ``ina ps`` to the commands."""
-    parser = commands.add_parser("ps", help="run the parameter server of a switch process")
+    _add_options(commands.add_parser("ps", help="run the parameter server of a switch process"))
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--switch", required=True, help="socket of the switch process: an abstract name, a path with a '/', or "
                         "tcp:HOST:PORT")  # fmt: skip
     parser.add_argument("--host", default=os.environ.get("INA_HOST", ""),
@@ -109,7 +113,12 @@ def run(connection: Callable[[], socket.socket], port: str, say: Callable[[str],
 
 
 def main() -> int:
-    """As a child of the switch process: ``python -m ina.control.parameter_server CHANNEL-FD``."""
+    """``python -m ina.control.parameter_server``: as ``ina ps``; or, as a child of the switch process, with CHANNEL-FD alone."""
+    if len(sys.argv) != 2 or not sys.argv[1].isdecimal():
+        parser = argparse.ArgumentParser(prog="ina ps")
+        _add_options(parser)
+        args = parser.parse_args()
+        return args.main(args)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is meant for the job; this process ends with the switch's
     return run(lambda: socket.socket(fileno=int(sys.argv[1])), "shm", lambda text: None)
 

@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ina.control.jobs import AdmissionError
-from topologies.model import Topology, TopologyError
-from topologies.tree import Tree, aggregation_tree
+from ina.topology.model import Topology, TopologyError
+from ina.topology.tree import Tree, aggregation_tree
 
 NAMED = 8  # switches in an error
 

@@ -11,18 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ina.control.client import Attachment
+from ina.net.ports import Address, Faults, Port, adopt_udp, create_bells, create_segment, open_shared, open_udp, udp_pair
 from ina.transport import protocols
-from ina.transport.ports import (
-    Address,
-    Faults,
-    Port,
-    adopt_udp,
-    create_bells,
-    create_segment,
-    open_shared,
-    open_udp,
-    udp_pair,
-)
 
 SERVER_FRAMES = 1024  # per direction of a parameter server's port, which all jobs share
 

@@ -24,8 +24,8 @@ from ina.control.repair import agree
 from ina.rpc.connections import Access
 from ina.switch.entities import CounterEntry, E, Update
 from ina.switch.p4info import EntityError, P4Info
+from ina.topology.model import Topology, TopologyError
 from ina.transport import SERVER, protocols, worker_address
-from topologies.model import Topology, TopologyError
 
 CONNECTED = 2.0  # seconds to become a switch's primary controller
 NAMED = 32  # hosts in an error

@@ -30,9 +30,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina import signals, tokens
-from ina.bounds import whole
-from ina.compiler.cc import BuildError
+from ina.base import signals, tokens
+from ina.base.bounds import whole
+from ina.base.cc import BuildError
+from ina.base.documents import Unreadable
+from ina.base.reasons import reason
 from ina.compiler.errors import CompileError
 from ina.control import http
 from ina.control.access import Access, Principal, Role
@@ -43,8 +45,6 @@ from ina.control.peers import greeting, peer
 from ina.control.service import DEFAULT_SLOTS, Service, Session
 from ina.control.state import StateFile
 from ina.control.upstream import Upstream
-from ina.documents import Unreadable
-from ina.reasons import reason
 
 HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
 HEADROOM = 64  # descriptors that no connection gets: for ports of workers, the state file, switches
@@ -83,7 +83,7 @@ class Server:
                  failure: str = "", job_slots: int = DEFAULT_SLOTS, starts_server: bool = False, state: StateFile | None = None,
                  access: Access | None = None, token: str = ""):
         if listener.family != socket.AF_UNIX and not token:
-            raise ValueError("other machines reach this socket: it needs a token (ina/tokens.py)")
+            raise ValueError("other machines reach this socket: it needs a token (ina/base/tokens.py)")
         self.service = Service(host, failure, job_slots, state, access)
         self.listener, self.host, self._token = listener, host, token
         self.clients: dict[Connection, Client] = {}

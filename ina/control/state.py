@@ -13,11 +13,11 @@ import os
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from ina import documents
+from ina.base import documents
 from ina.control.jobs import Branch, Job
 from ina.control.programs import Child, Parent
-from ina.transport import Address
-from topologies.tree import Tree
+from ina.net.ports import Address
+from ina.topology.tree import Tree
 
 VERSION = 2
 AWAY = "move it away to begin without jobs"

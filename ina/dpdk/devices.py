@@ -7,10 +7,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ina.bounds import real, whole
-from ina.native import CData
-from ina.transport import dpdk
-from ina.transport.ports import Port
+from ina.base.bounds import real, whole
+from ina.base.native import CData
+from ina.net import dpdk
+from ina.net.ports import Port
 
 HELD = 1024  # mbufs of a port that are lent, staged or late
 CACHES = 4096  # mbufs in the caches of threads

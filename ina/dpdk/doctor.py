@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ina.transport import dpdk
+from ina.net import dpdk
 
 GOOD, WARNING, BAD, FACT = "good", "warning", "bad", "fact"
 ETHERNET = "0x0200"  # PCI class of network controllers that are Ethernet's

@@ -24,16 +24,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ina import signals, tokens
-from ina.bounds import SECONDS, real, whole
+from ina.base import signals, tokens
+from ina.base.bounds import SECONDS, real, whole
+from ina.base.extras import Missing
 from ina.control.access import add_arguments as add_users
 from ina.dpdk import devices
-from ina.extras import Missing
+from ina.net import dpdk
+from ina.net.dpdk import DpdkError
+from ina.net.ports import MAX_FRAME, MIN_FRAME
 from ina.rpc import connections as rpc
 from ina.switch.shards import ShardedSwitch, pinned, shard_key
-from ina.transport import dpdk
-from ina.transport.dpdk import DpdkError
-from ina.transport.ports import MAX_FRAME, MIN_FRAME
 
 log = logging.getLogger("ina.switch")
 
@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, told on standard error; 2: wrong arguments; 130: Ctrl-C
     before it served."""
-    from ina.compiler.cc import BuildError
+    from ina.base.cc import BuildError
     from ina.compiler.errors import CompileError
 
     eal, own = devices.halves(sys.argv[1:] if argv is None else argv)
@@ -131,7 +131,7 @@ def _check(args: argparse.Namespace, eal: list[str]) -> None:
 
 
 def _compiled(args: argparse.Namespace) -> Any:
-    from ina import paths
+    from ina.base import paths
     from ina.compiler.build import compile_program
     from ina.compiler.preprocess import macros
     from ina.switch import Program

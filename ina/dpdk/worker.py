@@ -25,11 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from ina import signals
-from ina.bounds import SECONDS, real, whole
+from ina.base import signals
+from ina.base.bounds import SECONDS, real, whole
 from ina.dpdk import devices
-from ina.transport import Endpoint, JobError, WorkerConfig, dpdk, protocols
-from ina.transport.dpdk import DpdkError
+from ina.net import dpdk
+from ina.net.dpdk import DpdkError
+from ina.transport import Endpoint, JobError, WorkerConfig, protocols
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 LARGEST = 1000  # of the numbers that are summed: exact in float32, whatever the order

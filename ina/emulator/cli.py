@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from ina.bounds import whole
+from ina.base.bounds import whole
 
 
 def add_arguments(subparsers: argparse._SubParsersAction) -> None:
@@ -72,9 +72,9 @@ def _check(args: argparse.Namespace) -> None:
 def main(args: argparse.Namespace) -> int:
     import numpy as np
 
-    from ina import paths
+    from ina.base import paths
+    from ina.base.cc import BuildError
     from ina.compiler.build import compile_program
-    from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.control.controller import AdmissionError
     from ina.control.programs import recognise
@@ -82,8 +82,8 @@ def main(args: argparse.Namespace) -> int:
     from ina.emulator.explorer import Budget
     from ina.emulator.restarts import jobs
     from ina.switch.program import Program
+    from ina.topology import TopologyError, specified
     from ina.transport import protocols
-    from topologies import TopologyError, specified
 
     try:
         _check(args)
@@ -128,9 +128,9 @@ def simulate_main(args: argparse.Namespace) -> int:
     import logging
     from collections import Counter
 
-    from ina import paths
+    from ina.base import paths
+    from ina.base.cc import BuildError
     from ina.compiler.build import compile_program
-    from ina.compiler.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.control.programs import program_named
     from ina.emulator.simulation import Simulation, macros

@@ -17,7 +17,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
 from ina.transport.config import ETHERNET_OVERHEAD
 
 SEND, ADD, COPY = lib.INA_SEND, lib.INA_ADD, lib.INA_COPY

@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ina.base.native import ffi, lib
 from ina.control.controller import Controller, switch_address
 from ina.emulator.explorer import Explorer, Machine, Sent
 from ina.emulator.fabric import Source
 from ina.emulator.samples import exact
-from ina.native import ffi, lib
 from ina.switch.embedded import Switch
+from ina.topology import Topology
+from ina.topology.tree import aggregation_tree
 from ina.transport import protocols
 from ina.transport.config import WorkerConfig
 from ina.transport.parameter_server import ParameterServer
 from ina.transport.worker import Worker
 from ina.wire import layout
-from topologies import Topology
-from topologies.tree import aggregation_tree
 
 
 class SwitchMachine(Machine):

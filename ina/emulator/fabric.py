@@ -22,20 +22,20 @@ from typing import Protocol, TypedDict, Unpack
 
 import numpy as np
 
+from ina.base.native import CData, ffi, lib
 from ina.control.controller import Controller, Job, switch_address
 from ina.control.forwarding import forwarding, guards
 from ina.control.programs import PUBLISHED, recognise
 from ina.emulator.collectives import IDEAL, Schedule
 from ina.emulator.network import Completion, End, Network, Wire
-from ina.native import CData, ffi, lib
+from ina.net.ports import PS, Address, Faults
 from ina.switch.embedded import Switch
 from ina.switch.program import Program
+from ina.topology import Node, Topology, load, routes
+from ina.topology.tree import Tree
 from ina.transport import protocols, worker_address
 from ina.transport.block import stats_dict
 from ina.transport.config import WorkerConfig
-from ina.transport.ports import PS, Address, Faults
-from topologies import Node, Topology, load, routes
-from topologies.tree import Tree
 
 COLLECTIVE_PORT = 5000  # UDP, and up
 ROOM = ("tail", "no_buffer", "back_pressure", "too_long", "reentries", "no_memory")  # drops for want of it

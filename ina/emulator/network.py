@@ -12,13 +12,13 @@ from typing import Self
 
 import numpy as np
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
+from ina.net.ports import PS, Faults
 from ina.switch.embedded import Switch
 from ina.transport import protocols
 from ina.transport.block import stats_dict
 from ina.transport.config import WorkerConfig, fill_tensor
 from ina.transport.errors import Event, event_from_c
-from ina.transport.ports import PS, Faults
 
 NEVER = 2**64 - 1
 

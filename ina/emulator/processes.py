@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import cast
 
+from ina.base.native import ffi, lib
 from ina.control.channel import Channel, ChannelClosed
 from ina.control.controller import Controller
 from ina.control.parameter_server import answer
@@ -19,7 +20,6 @@ from ina.control.ports import Plug
 from ina.control.upstream import Upstream
 from ina.emulator.fabric import Fabric
 from ina.emulator.servers import Server
-from ina.native import ffi, lib
 from ina.switch.embedded import Switch
 from ina.switch.entities import Entity, Update
 from ina.transport import server

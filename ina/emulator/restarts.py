@@ -26,10 +26,10 @@ from ina.emulator.explorer import Explorer, Machine, Sent
 from ina.emulator.fabric import Source
 from ina.switch.embedded import Switch
 from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, insert
+from ina.topology import Topology
+from ina.topology.tree import aggregation_tree
 from ina.transport.config import WorkerConfig
 from ina.transport.worker import Worker
-from topologies import Topology
-from topologies.tree import aggregation_tree
 
 NEXT, LOST, OLD, GONE = "next", "lost", "old", "gone"
 BETWEEN = {

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 
+from ina.base.native import ffi, lib
 from ina.control.controller import switch_address
 from ina.control.programs import Parent
 from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.network import Network
-from ina.native import ffi, lib
-from ina.transport import SERVER, Address
+from ina.net.ports import Address
+from ina.transport import SERVER
 from ina.transport.block import stats_dict
 from ina.transport.parameter_server import ServerConfig
 

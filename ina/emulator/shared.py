@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Unpack
 
+from ina.base.native import CData, ffi, lib
 from ina.control.controller import Controller, Job
 from ina.control.programs import JobProgram, Parent
 from ina.emulator.fabric import Fabric, Source, WorkerOptions
 from ina.emulator.network import Wire
-from ina.native import CData, ffi, lib
-from ina.transport import SERVER, SWITCH, Address, WorkerConfig
+from ina.net.ports import Address
+from ina.topology import Node, load
+from ina.transport import SERVER, SWITCH, WorkerConfig
 from ina.transport.block import stats_dict
 from ina.transport.parameter_server import ServerConfig
-from topologies import Node, load
 
 WORKER_PORT = 4000
 

@@ -38,9 +38,9 @@ from ina.emulator.applications import VALUES, Application, Violation
 from ina.emulator.fabric import Fabric, Source
 from ina.emulator.leaks import check_server, check_slots, check_switch
 from ina.emulator.processes import Calls, Fate, Killed, ServerProcess, Target
+from ina.net.ports import PS, Faults
+from ina.topology import Topology, load
 from ina.transport import protocols
-from ina.transport.ports import PS, Faults
-from topologies import Topology, load
 
 __all__ = ["Report", "Simulation", "macros"]
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ina.bounds import real, whole
+from ina.base.bounds import real, whole
 
 if TYPE_CHECKING:
     from ina.equal.search import Outcome
@@ -65,7 +65,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from ina.compiler.cc import BuildError
+    from ina.base.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.compiler.reference.expressions import InterpreterError
     from ina.compiler.reference.tables import TableError

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ina.base.native import lib
 from ina.compiler import stf
-from ina.native import lib
 from ina.p4.stf_target import PORTS
 from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, as_int
 from ina.switch.p4info import EntityError, P4Info

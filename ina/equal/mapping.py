@@ -40,11 +40,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ina import documents
+from ina.base import documents
+from ina.base.native import lib
 from ina.equal.control import Names
 from ina.equal.packets import Limits
 from ina.equal.shapes import Shapes, field_key, header_key
-from ina.native import lib
 from ina.switch.p4info import EntityError, P4Info, TableInfo
 
 SECTIONS = ("entries", "headers", "tables", "counters", "registers", "ports", "packets", "differences")

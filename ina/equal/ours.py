@@ -17,9 +17,10 @@ from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
 from ina.equal.control import Call, entities
 from ina.equal.packets import Limits, Packet, checksum
+from ina.net.ports import Address
 from ina.switch.entities import Entity, Match, MulticastGroupEntry, Replica, TableEntry, as_int
 from ina.switch.p4info import P4Info
-from ina.transport import Address, worker_address
+from ina.transport import worker_address
 from ina.transport.config import SERVER, SWITCH
 from ina.wire import layout
 

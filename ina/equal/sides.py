@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ina.base.native import ffi, lib
 from ina.compiler import ast, frontend, p4info
 from ina.compiler.build import compile_program
 from ina.compiler.interpreter import Interpreter
@@ -18,7 +19,6 @@ from ina.compiler.program import CheckedProgram
 from ina.compiler.reference.values import copy, leaves
 from ina.equal.control import Call, replay
 from ina.equal.syntax import nodes
-from ina.native import ffi, lib
 from ina.p4.stf_target import PERIOD, InterpreterTarget, SwitchTarget
 
 Sent = tuple[tuple[int, tuple[bytes, ...]], ...]  # by port, frames in order

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ina import paths
+from ina.base import paths
 from ina.compiler import ast, frontend, p4info
 from ina.compiler.errors import CompileError
 from ina.compiler.preprocess import macros

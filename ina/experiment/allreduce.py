@@ -17,7 +17,7 @@ from ina.experiment.networks import WrongSum
 from ina.experiment.oracle import expected
 from ina.experiment.record import Reduction
 from ina.experiment.timeline import Timeline
-from ina.transport.ports import PS
+from ina.net.ports import PS
 
 EVENTS_AT_ONCE = 100_000  # between two looks at Ctrl-C
 

@@ -24,7 +24,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from ina import documents
+from ina.base import documents
 from ina.experiment.config import ConfigError, trace_files
 
 HINT = "pip install --no-deps mlc-chakra protobuf (or 'ina[chakra]', with all that its converters need)"

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ina.bounds import whole
+from ina.base.bounds import whole
 from ina.experiment import plan
 from ina.experiment.config import KINDS, SWITCHES, ConfigError
 
@@ -125,7 +125,7 @@ def _pairs(items: list[str], flag: str) -> dict[str, str]:
 
 def _guarded(action: Callable[[], object], results: Path, then: str = "") -> int:
     """Runs it; everything that a user can do something about becomes one message and an exit status."""
-    from ina.compiler.cc import BuildError
+    from ina.base.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.control.client import ControlError
     from ina.control.jobs import AdmissionError
@@ -194,7 +194,7 @@ def _world(asked: str, switch: str | None) -> str:
     """What the command line asked for, or local, saying so, where this machine cannot make a testbed."""
     if asked == "local" or switch == "bmv2":  # BMv2 is nowhere else: why it cannot be, the testbed says
         return "local" if asked == "local" else "testbed"
-    from topologies.mininet import missing
+    from ina.worlds.testbed.mininet import missing
 
     if not (reason := missing()):
         return "testbed"

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from ina.base.extras import extra
 from ina.experiment import run
 from ina.experiment.config import ConfigError, Keys
 from ina.experiment.record import ERROR, sources
-from ina.extras import extra
 
 LAST = "metrics.json"  # by which a folder counts as finished: written when all else is there
 

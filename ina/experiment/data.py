@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ina.extras import Missing, extra
+from ina.base.extras import Missing, extra
 
 SYSTEM_FOLDERS = (Path("/usr/share/datasets/fashion-mnist"), Path("/usr/share/dataset-fashion-mnist"))
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")

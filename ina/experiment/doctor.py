@@ -20,14 +20,14 @@ from pathlib import Path
 import numpy as np
 
 from ina.backend.settings import Said, Settings
-from ina.bounds import SECONDS, real, whole
+from ina.base.bounds import SECONDS, real, whole
 from ina.control.client import Client, ControlError, SwitchProcess
 from ina.control.ports import open_worker_port
 from ina.dpdk import doctor as fast_path
 from ina.experiment import links
 from ina.transport import Endpoint, WorkerConfig, protocols
 from ina.transport.config import ETHERNET_OVERHEAD
-from topologies.mininet import missing
+from ina.worlds.testbed.mininet import missing
 
 GOOD, WARNING, BAD, FACT = "good", "warning", "bad", "fact"
 TORCH = (2, 7), (2, 15)  # oldest and newest release that the back end was tried with

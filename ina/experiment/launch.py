@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, AnyStr
 
-from ina import signals
+from ina.base import signals
 
 
 class JobFailed(RuntimeError):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ina.extras import extra
+from ina.base.extras import extra
 
 with extra("torch"):
     import torch

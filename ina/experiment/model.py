@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from ina.control.programs import program_named
+from ina.topology import routes
+from ina.topology.model import Topology
+from ina.topology.tree import aggregation_tree
 from ina.transport import protocols
 from ina.transport.config import ETHERNET_OVERHEAD
-from topologies import routes
-from topologies.model import Topology
-from topologies.tree import aggregation_tree
 
 ETHERNET = 14
 BMV2_FRAME, BMV2_VALUE, BMV2_FORWARD = 10e-6, 1e-6, 60e-6  # s: python -m bench bmv2, and a training of Gloo's

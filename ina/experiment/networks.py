@@ -4,13 +4,13 @@ links did."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-import topologies
-from ina import paths
+from ina import topology as topologies
+from ina.base import paths
 from ina.compiler.build import compile_program
 from ina.control.programs import program_named
 from ina.emulator import collectives
@@ -18,9 +18,9 @@ from ina.emulator.fabric import Fabric, FabricJob
 from ina.emulator.servers import Servers
 from ina.experiment.config import ConfigError, Virtual
 from ina.experiment.places import with_buffer
+from ina.net.ports import PS, Faults
+from ina.topology import Topology, TopologyError, routes
 from ina.transport import protocols
-from ina.transport.ports import PS, Faults
-from topologies import Topology, TopologyError, routes, topoopt
 
 LEAST_SLOTS = 512  # a program with more slots than the controller gives away is the same program, and compiled already
 CONGESTION = {"ideal": collectives.IDEAL, "dctcp": collectives.DCTCP}
@@ -75,7 +75,7 @@ def place(config: Virtual) -> Place:
         topology = with_buffer(topologies.load(name, **given), config.buffer)
         if name != "topoopt":
             return Place(topology)
-        connected: Callable[..., topoopt.Fabric] = topoopt.fabric  # of parameters that `parameters` has looked at
+        connected = topologies.module("topoopt").fabric  # of parameters that `parameters` has looked at
         fabric = connected(**given)
         everyone = next((group for group in fabric.groups if len(group.members) == fabric.servers), None)
         return Place(topology, fabric.tables(topology), tuple(map(tuple, everyone.cycles)) if everyone else ())

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-import topologies
+from ina import topology as topologies
 from ina.control.programs import program_named
-from topologies.points import host_list
+from ina.topology.points import host_list
 
 
 class Placed(Protocol):

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina import documents, paths
+from ina.base import documents, paths
 from ina.experiment.config import KINDS, ConfigError, Keys, convert, nearest
 
 MOST_POINTS = 1000

@@ -22,7 +22,7 @@ from ina.experiment.launch import JobFailed, Place, conditions, end, here, piped
 from ina.experiment.record import Reduction
 from ina.experiment.reducer import Specification
 from ina.transport import protocols
-from topologies.mininet import Network
+from ina.worlds.testbed.mininet import Network
 
 START = 90.0  # seconds for all workers to be there
 

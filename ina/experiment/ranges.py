@@ -6,7 +6,7 @@ what makes them (allreduce.py).
 
 from __future__ import annotations
 
-from ina.bounds import SECONDS
+from ina.base.bounds import SECONDS
 
 BYTES = 1 << 40
 PROBABILITY = (0, 1, "a probability")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ina.extras import extra
+from ina.base.extras import extra
 
 with extra("torch"):
     import torch

@@ -24,11 +24,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Protocol, TypedDict
 
-from ina import documents, manifest, paths
+from ina.base import documents, manifest, paths
+from ina.base.reasons import reason
 from ina.compiler.build import source_hash
 from ina.compiler.preprocess import preprocess
 from ina.experiment.config import ConfigError, Keys, from_dict
-from ina.reasons import reason
 
 SCHEMA = 2
 ERROR = "error.txt"

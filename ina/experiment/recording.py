@@ -18,7 +18,7 @@ import statistics
 import time
 from pathlib import Path
 
-from ina.extras import extra
+from ina.base.extras import extra
 
 with extra("torch"):
     import torch

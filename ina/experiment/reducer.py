@@ -17,8 +17,8 @@ from ina.control.ports import open_worker_port
 from ina.experiment.launch import die_with_parent, say_where_on_request
 from ina.experiment.networks import WrongSum
 from ina.experiment.oracle import asked, expected
+from ina.net.ports import Faults
 from ina.transport import Endpoint, WorkerConfig
-from ina.transport.ports import Faults
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from ina.experiment.config import ConfigError, Trace
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Replayed
 from ina.experiment.timeline import Timeline, covered, is_compute
-from ina.transport.ports import PS
+from ina.net.ports import PS
 
 EVENTS_AT_ONCE = 100_000
 SCHEDULES: dict[str, Callable[[int], collectives.Schedule]] = {

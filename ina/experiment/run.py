@@ -24,7 +24,7 @@ from ina.experiment.timeline import Timeline
 from ina.transport.errors import JobError
 
 if TYPE_CHECKING:
-    from topologies.mininet import Network
+    from ina.worlds.testbed.mininet import Network
 
 
 WHOLE: dict[type[Keys], Callable] = {

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ina import paths
+from ina.base import paths
 from ina.compiler.build import compile_program
 from ina.control.programs import JobProgram, program_named
 from ina.emulator.network import Completion, Wire
@@ -22,7 +22,7 @@ from ina.experiment.config import Sharing
 from ina.experiment.oracle import expected
 from ina.experiment.record import sums
 from ina.experiment.timeline import Timeline
-from ina.transport.ports import PS
+from ina.net.ports import PS
 
 
 @dataclass

@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import topologies
-from ina import paths, signals
+from ina import topology as topologies
+from ina.base import paths, signals
 from ina.experiment.config import Config, ConfigError
 from ina.experiment.launch import Place
 from ina.experiment.places import described, server_host
 from ina.experiment.record import Use
-from topologies.mininet import MininetMissing, Network, missing
-from topologies.state import Busy
+from ina.net.state import Busy
+from ina.worlds.testbed.mininet import MininetMissing, Network, missing
 
 __all__ = ["Meter", "defines", "missing", "opened", "place", "processor_times", "training"]
 
@@ -78,7 +78,7 @@ def _parameter_server(network: Network, host: str) -> subprocess.Popen | None:
     if not host:
         return None
     with tempfile.TemporaryFile() as log:
-        command = [sys.executable, "-m", "ina.cli", "ps", "--switch", network.socket, "--port", "udp"]
+        command = [sys.executable, "-m", "ina.control.parameter_server", "--switch", network.socket, "--port", "udp"]
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(paths.PACKAGE.parent), os.environ.get("PYTHONPATH", "")])}
         server = subprocess.Popen(network.command(host, command), stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                   env=environment)  # fmt: skip

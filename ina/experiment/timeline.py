@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import NEVER
 from ina.experiment import report
-from ina.transport.ports import PS
+from ina.net.ports import PS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -19,7 +19,7 @@ from ina.experiment.config import Workload
 from ina.experiment.networks import WrongSum
 from ina.experiment.record import Training
 from ina.experiment.timeline import Timeline, covered
-from ina.transport.ports import PS
+from ina.net.ports import PS
 
 EVENTS_AT_ONCE = 100_000
 

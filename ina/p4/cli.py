@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ina.bounds import whole
+from ina.base.bounds import whole
 
 PORT_BITS = 9  # of v1model and of a Tofino 1
 
@@ -74,7 +74,7 @@ def _preprocessing(command: argparse.ArgumentParser) -> None:
 
 def _folders(args: argparse.Namespace) -> list[Path]:
     """As wherever a protocol's program is compiled: what all protocols share is found without being asked for."""
-    from ina import paths
+    from ina.base import paths
 
     return [*args.include, paths.p4_dir()]
 
@@ -97,7 +97,7 @@ def _loaded(args: argparse.Namespace) -> Any:
 
 def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
     """Runs a command; what is wrong with its input goes to stderr as it is, with status 1."""
-    from ina.compiler.cc import BuildError
+    from ina.base.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.compiler.reference.expressions import InterpreterError
     from ina.compiler.reference.tables import TableError

@@ -12,14 +12,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from ina.base.cc import BuildError
+from ina.base.native import lib
 from ina.compiler import frontend, p4info, stf
 from ina.compiler.build import compile_program
-from ina.compiler.cc import BuildError
 from ina.compiler.errors import CompileError
 from ina.compiler.interpreter import Interpreter, InterpreterError
 from ina.compiler.preprocess import preprocess
 from ina.compiler.reference.tables import TableError
-from ina.native import lib
 from ina.p4.stf_target import PORTS, InterpreterTarget, SwitchTarget
 from ina.switch.p4info import EntityError
 

@@ -21,15 +21,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ina import documents
-from ina.compiler import cache
+from ina.base import cache, documents
+from ina.base.cc import BuildError
 from ina.compiler.build import source_hash
-from ina.compiler.cc import BuildError
 from ina.compiler.preprocess import preprocess
+from ina.net.namespaces import own_namespace
+from ina.net.ports import Port, open_packet
 from ina.p4runtime.target import RemoteSwitch
 from ina.switch.p4info import P4Info
-from ina.transport.namespaces import own_namespace
-from ina.transport.ports import Port, open_packet
 
 SWITCH = ("INA_SIMPLE_SWITCH_GRPC", "simple_switch_grpc")
 COMPILER = ("INA_P4C", "p4c-bm2-ss")

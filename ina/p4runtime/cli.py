@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ina.bounds import whole
+from ina.base.bounds import whole
 from ina.rpc import connections as rpc
 
 ETHERNET = 14  # bytes of header beyond the MTU
@@ -64,7 +64,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from ina.compiler.cc import BuildError
+    from ina.base.cc import BuildError
     from ina.compiler.errors import CompileError
 
     logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
@@ -92,7 +92,7 @@ def one_line(record: logging.LogRecord) -> bool:
 
 
 def _run(args: argparse.Namespace) -> None:
-    from ina import paths
+    from ina.base import paths
     from ina.compiler.build import compile_program
     from ina.compiler.preprocess import macros
     from ina.p4runtime.device import Device
@@ -176,8 +176,8 @@ def parse_interface(text: str) -> tuple[int, str | Udp]:
 
 def open_port(number: int, where: str | Udp) -> Any:
     """Raises OSError. What comes by UDP has the headers of worker `number` of the local world, job 0."""
+    from ina.net.ports import MAX_FRAME, open_packet, open_udp
     from ina.transport import SWITCH, worker_address
-    from ina.transport.ports import MAX_FRAME, open_packet, open_udp
 
     if isinstance(where, str):
         return open_packet(where, min(mtu_of(where) + ETHERNET, MAX_FRAME))

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ina.net.ports import Port, memory_pair
 from ina.p4runtime import pipeline as pipelines
 from ina.p4runtime.messages import p4
 from ina.p4runtime.packet_io import ControllerHeader
@@ -30,7 +31,6 @@ from ina.switch import (
     ValueSetEntry,
     modify,
 )
-from ina.transport.ports import Port, memory_pair
 
 log = logging.getLogger(__name__)
 

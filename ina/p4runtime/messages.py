@@ -15,7 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from ina.extras import Missing, extra
+from ina.base.extras import Missing, extra
 
 with extra("p4runtime"):
     from google.protobuf import any_pb2, descriptor_pool, message_factory

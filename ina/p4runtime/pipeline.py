@@ -24,11 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ina import documents
-from ina.compiler import cache
-from ina.compiler.cc import BuildError
+from ina.base import cache, documents
+from ina.base.cc import BuildError
+from ina.base.extras import extra
 from ina.compiler.confined import Busy, NotCompiled, compile_text
-from ina.extras import extra
 from ina.p4runtime.digests import DigestQueue
 from ina.p4runtime.messages import config as p4config
 from ina.p4runtime.messages import p4

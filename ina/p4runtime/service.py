@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ina.extras import extra
+from ina.base.extras import extra
 
 with extra("p4runtime"):
     import grpc

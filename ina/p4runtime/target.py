@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ina.extras import extra
+from ina.base.extras import extra
 
 with extra("p4runtime"):
     import grpc

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ina.extras import extra
+from ina.base.extras import extra
 from ina.rpc.folder import NAME, read
 
 AGE = datetime.timedelta(days=3650)

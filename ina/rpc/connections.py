@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ina.extras import extra
+from ina.base.extras import extra
 from ina.rpc import folder as folders
 
 OPTIONS = [

@@ -15,7 +15,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from ina import paths
+from ina.base import paths
 
 NAME = "ina-switch"
 FOR_CLIENTS = ("ca.crt", "client.crt", "client.key", "server.name")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ina.extras import extra
+from ina.base.extras import extra
 
 MESSAGE = 5 << 10  # bytes of an error as gRPC sends it; DETAILS and BRIEF together are as much
 BRIEF = 1 << 10  # of one that has details

@@ -6,7 +6,7 @@ import math
 import struct
 from typing import Any
 
-from ina.native import ffi, lib
+from ina.base.native import ffi, lib
 from ina.switch.entities import (
     CounterEntry,
     DirectCounterEntry,

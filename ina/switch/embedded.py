@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
 from ina.switch.cells import CELL_ENTRIES, Cells, Pipes, meter_configs
 from ina.switch.entities import (
     CloneSessionEntry,

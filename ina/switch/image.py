@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ina.native import ffi
+from ina.base.native import ffi
 
 EXACT, TERNARY, RANGE = 0, 1, 2
 KINDS = {"exact": EXACT, "lpm": TERNARY, "ternary": TERNARY, "optional": TERNARY, "range": RANGE}

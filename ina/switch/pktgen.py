@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-from ina.native import ffi, lib
+from ina.base.native import ffi, lib
 from ina.switch.p4info import EntityError
 
 TRIGGERS = {"one_shot": lib.INA_TNA_ONE_SHOT, "periodic": lib.INA_TNA_PERIODIC, "port_down": lib.INA_TNA_PORT_DOWN,

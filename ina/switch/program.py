@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
 from ina.switch.p4info import P4Info
 
 

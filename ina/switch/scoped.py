@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ina.native import ffi, lib
+from ina.base.native import ffi, lib
 from ina.switch.cells import Cells, Pipes
 from ina.switch.entities import TableEntry
 from ina.switch.tables import Tables

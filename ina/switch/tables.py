@@ -14,7 +14,7 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ina.native import CData, ffi
+from ina.base.native import CData, ffi
 from ina.switch.entities import (
     ProfileGroup,
     ProfileMember,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ina.native import ffi, lib
+from ina.base.native import ffi, lib
 from ina.switch.entities import CloneSessionEntry, MulticastGroupEntry, as_int
 from ina.switch.p4info import EntityError
 from ina.switch.tna_entities import (

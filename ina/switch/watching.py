@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from typing import Any
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
 from ina.switch.cells import Cells
 from ina.switch.observation import VERDICTS, Digest, TraceRecord
 from ina.switch.program import Program

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ina.bounds import SECONDS, real, whole
+from ina.base.bounds import SECONDS, real, whole
 from ina.control.access import add_arguments as add_users
 from ina.rpc import connections as rpc
 
@@ -104,7 +104,7 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _compile(args: argparse.Namespace) -> int:
-    from ina import paths
+    from ina.base import paths
     from ina.compiler.preprocess import macros
     from ina.tofino import compiler
 
@@ -123,7 +123,7 @@ def _compile(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from ina import paths
+    from ina.base import paths
     from ina.compiler.errors import CompileError
     from ina.compiler.frontend import load
     from ina.compiler.preprocess import macros

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ina import paths
+from ina.base import paths
 
 VARIABLE, NAMES = "P4C_TOFINO", ("bf-p4c", "p4c-barefoot")
 DEADLINE = 1800.0  # seconds for a program

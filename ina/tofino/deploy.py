@@ -9,7 +9,7 @@ from ina.control.forwarding import forwarding, guards, has_guard
 from ina.switch.p4info import EntityError, P4Info, find
 from ina.tofino.deployment import Deployable, DeploymentError, Step
 from ina.tofino.experiment import Deployment
-from topologies import routes
+from ina.topology import routes
 
 Plan = dict[str, list[Step]]  # by switch, in the order in which they are written
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ina.bounds import SECONDS, real, whole
+from ina.base.bounds import SECONDS, real, whole
 from ina.rpc import connections as rpc
 
 EPILOG = """
@@ -52,7 +52,7 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 
 def _main(args: argparse.Namespace) -> int:
-    from ina.compiler.cc import BuildError
+    from ina.base.cc import BuildError
     from ina.compiler.errors import CompileError
     from ina.experiment.config import ConfigError
     from ina.switch.p4info import EntityError
@@ -158,7 +158,7 @@ def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> I
 @contextmanager
 def _embedded(args: argparse.Namespace, d: Any, p4_name: str) -> Iterator[Any]:
     """A switch in this process that runs the TNA twin of the experiment's program, as something to deploy on."""
-    from ina import paths
+    from ina.base import paths
     from ina.bfrt.device import Device
     from ina.bfrt.service import Server
     from ina.bfrt.target import BfRuntimeTarget

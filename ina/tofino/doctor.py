@@ -16,7 +16,7 @@ from ina.tofino import deploy
 from ina.tofino.deployment import Bfrt, DeploymentError
 from ina.tofino.experiment import Deployment, Tofino
 from ina.tofino.host import ERRORS
-from topologies.tree import aggregation_tree
+from ina.topology.tree import aggregation_tree
 
 CABLE = "cable, optics, speed, FEC and autonegotiation at both ends"
 

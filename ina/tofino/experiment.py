@@ -47,12 +47,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ina import documents
+from ina.base import documents
 from ina.bfrt.ports import SPEEDS, PortConfig
 from ina.experiment import plan
 from ina.experiment.config import ConfigError, Keys
 from ina.tofino.keys import known, listed, made, ports, value
-from topologies.model import Link, Node, Topology, TopologyError
+from ina.topology.model import Link, Node, Topology, TopologyError
 
 MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")

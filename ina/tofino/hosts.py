@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from ina.tofino.deployment import DeploymentError
 from ina.tofino.experiment import Deployment, Server
-from topologies.model import Node
+from ina.topology.model import Node
 
 PEERS = 4  # of a host's own switch that its doctor asks; with those beyond, twice as many
 PATIENCE = 10.0  # seconds for one of iproute2's commands

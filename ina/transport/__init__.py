@@ -1,9 +1,10 @@
 """Transport: the host protocol over frames. ``Worker`` is the machine without I/O, ``Endpoint`` runs it on a port."""
 
+from ina.net.ports import Address
+
 from .config import SERVER, SWITCH, WorkerConfig, slots_for, worker_address
 from .endpoint import Endpoint
 from .errors import Event, JobAborted, JobError, JobMismatch, JobTimeout, PeerLost
-from .ports import Address
 from .worker import Worker
 
 __all__ = [

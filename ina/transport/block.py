@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ina.native import CData, ffi
+from ina.base.native import CData, ffi
 
 
 class Block:

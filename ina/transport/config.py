@@ -9,10 +9,10 @@ from ipaddress import IPv4Address
 
 import numpy as np
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
+from ina.net.ports import PS, Address
 
 from . import protocols
-from .ports import PS, Address
 
 VALUES = (32, 64, 128, 256, 1024, 2048)  # int32 per packet that there are size codes for
 HEADERS = 52  # bytes: Ethernet 14, IPv4 20, UDP 8, SwitchML 8, exponents 2

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
+from ina.net.ports import PS, Port
 
 from . import protocols
 from .block import stats_dict
 from .config import DTYPES, MAX_OPS, WorkerConfig, fill_tensor
 from .errors import Event, event_from_c
-from .ports import PS, Port
 
 _SLICE = 0.2  # seconds: signals (Ctrl-C) are seen this often while waiting
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ina.native import CData, lib
+from ina.base.native import CData, lib
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
+from ina.net.ports import Address
 
 from .block import Block
 from .config import ATP_SWITCH, MAX_SLOTS, SERVER, VALUES, fill_address, worker_address
-from .ports import Address
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,8 @@ import functools
 import os
 from pathlib import Path
 
-from ina import native, paths
-from ina.native import CData, ffi, lib
-from ina.transport import headers
+from ina.base import headers, native, paths
+from ina.base.native import CData, ffi, lib
 
 DEFAULT = "switchml"
 SUM, MAX, OWN = lib.INA_SUM, lib.INA_MAX, lib.INA_OWN
@@ -102,7 +101,7 @@ def _compile(worker: Path) -> Path:
     """The shared object, cached by what it depends on; it finds what host/ has in the package's compiled part.
 
     ValueError: it does not compile, or the compiled part was made with other headers than it would be."""
-    from ina.compiler.cc import BuildError, shared_object
+    from ina.base.cc import BuildError, shared_object
 
     try:
         made_with = headers.made_with()

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
+from ina.net.ports import Port
 
 from .block import stats_dict
 from .parameter_server import ServerConfig
-from .ports import Port
 
 __all__ = ["Server", "ServerConfig"]
 

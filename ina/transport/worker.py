@@ -10,7 +10,7 @@ import errno
 
 import numpy as np
 
-from ina.native import ffi, lib
+from ina.base.native import ffi, lib
 
 from . import protocols
 from .block import Block

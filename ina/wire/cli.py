@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ina.bounds import whole
+from ina.base.bounds import whole
 
 if TYPE_CHECKING:
     from ina.wire.layout import Field, Layout

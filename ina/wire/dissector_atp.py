@@ -7,9 +7,9 @@ Wireshark's own `atp` is AppleTalk's, so it is called `inatp` there.
 
 from __future__ import annotations
 
+from ina.base.paths import p4_dir
 from ina.compiler import frontend
 from ina.compiler.types import SerEnumType
-from ina.paths import p4_dir
 from ina.wire.dissector import add_lines, field_lines
 from ina.wire.layout import Layout
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ina.extras import extra
+from ina.base.extras import extra
 
 with extra("dev"):
     from scapy.fields import AnyField, BitField, Field, FieldListField

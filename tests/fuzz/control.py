@@ -70,7 +70,7 @@ def connection() -> tuple[Function, ...]:
     """
     from test_service import FakeNetwork
 
-    import topologies
+    from ina import topology as topologies
     from ina.control import server as serving
     from ina.control.access import Principal
 
@@ -117,7 +117,7 @@ def state() -> tuple[Any, ...]:
     """The state file that a controller begins with; what it then saves can be read again."""
     from test_service import FakeNetwork
 
-    import topologies
+    from ina import topology as topologies
     from ina.control.service import Service
     from ina.control.state import StateError, StateFile
 

@@ -36,7 +36,7 @@ def experiment() -> tuple[Any, ...]:
 
 def topology() -> tuple[Any, ...]:
     """A network, with its forwarding tables."""
-    from topologies import TopologyError, file, routes
+    from ina.topology import TopologyError, file, routes
 
     def read(path: Path) -> None:
         network = file.read(path)

@@ -9,7 +9,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from ina import manifest
+from ina.base import manifest
 
 from .registry import ROOT, Native
 

@@ -40,7 +40,7 @@ def _source(name: str, folder: Path) -> tuple[Path, dict[str, str] | None, Calla
     """Path, defines, and what writes entries."""
     import test_compile_fuzz
 
-    from ina.paths import p4_dir
+    from ina.base.paths import p4_dir
 
     if name == "switchml":
         return p4_dir() / "switchml.p4", DEFINES, _switchml
@@ -117,7 +117,7 @@ def _tna_switchml(switch: Any) -> None:
 
 
 def _tables(switch: Any, commands: list[dict[str, Any]]) -> str:
-    from ina.native import ffi, lib
+    from ina.base.native import ffi, lib
 
     lines = ['#include "switch.h"']
     for n, image in enumerate(switch._images):

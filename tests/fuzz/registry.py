@@ -109,8 +109,8 @@ NATIVE = (
     ),
 )
 
-CONTROL = ("ina.control", "ina.documents")
-CONFIG = ("ina.experiment.config", "ina.documents")
+CONTROL = ("ina.control", "ina.base.documents")
+CONFIG = ("ina.experiment.config", "ina.base.documents")
 
 MANAGED = (
     Managed(
@@ -152,11 +152,13 @@ MANAGED = (
         "P4Runtime's device configurations",
         "rpc",
         "device_config",
-        ("ina.p4runtime.pipeline", "ina.documents"),
+        ("ina.p4runtime.pipeline", "ina.base.documents"),
         needs=("cc", "p4runtime"),
     ),
-    Managed("bfrt-json", "tables that a BFRuntime server says it has", "rpc", "bfrt_json", ("ina.bfrt.info", "ina.documents")),
-    Managed("mapping", "mappings of `ina p4 equal`", "files", "mapping", ("ina.equal.mapping", "ina.documents"), longest=1000),
+    Managed("bfrt-json", "tables that a BFRuntime server says it has", "rpc", "bfrt_json",
+    ("ina.bfrt.info", "ina.base.documents")),
+    Managed("mapping", "mappings of `ina p4 equal`", "files", "mapping", ("ina.equal.mapping", "ina.base.documents"),
+    longest=1000),
     Managed("idx", "images and labels of data sets", "files", "idx", ("ina.experiment.data",)),
     Managed(
         "results",
@@ -172,7 +174,7 @@ MANAGED = (
         "Chakra traces and process groups",
         "files",
         "trace",
-        ("ina.experiment.chakra", "ina.documents"),
+        ("ina.experiment.chakra", "ina.base.documents"),
         needs=("chakra",),
     ),
     Managed(
@@ -198,7 +200,7 @@ MANAGED = (
         "stf",
         ("ina.compiler.stf", "ina.p4.stf_target"),
     ),
-    Managed("topology", "networks in TOML", "files", "topology", ("topologies", "ina.documents"), longest=1000),
+    Managed("topology", "networks in TOML", "files", "topology", ("topologies", "ina.base.documents"), longest=1000),
     Managed("deployment", "what is deployed to a Tofino", "files", "deployment", (*CONFIG, "ina.tofino"), longest=1500),
     Managed(
         "layers",
@@ -207,7 +209,7 @@ MANAGED = (
         "layers",
         ("ina.experiment.layers",),
     ),
-    Managed("settings", "ina.toml", "files", "settings", ("ina.backend.settings", "ina.documents"), needs=("torch",)),
+    Managed("settings", "ina.toml", "files", "settings", ("ina.backend.settings", "ina.base.documents"), needs=("torch",)),
 )
 
 TARGETS: dict[str, Target] = {target.name: target for target in (*NATIVE, *MANAGED)}

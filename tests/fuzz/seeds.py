@@ -115,7 +115,7 @@ def state() -> Iterator[bytes]:
 
     from test_service import FakeNetwork, Someone
 
-    import topologies
+    from ina import topology as topologies
     from ina.control.service import Service
     from ina.control.state import StateFile
 

@@ -13,7 +13,7 @@ from ina.emulator.explorable import job
 from ina.emulator.explorer import Explorer, Report
 from ina.emulator.restarts import jobs
 from ina.switch.embedded import Program
-from topologies import Link, Node, Topology, load
+from ina.topology import Link, Node, Topology, load
 
 from .planting import Plant, planted
 

@@ -22,10 +22,10 @@ from unittest.mock import patch
 
 from cffi import FFI
 
-from ina import manifest, native, paths
-from ina.compiler.cc import shared_object
+from ina.base import manifest, native, paths
+from ina.base.cc import shared_object
+from ina.base.native import ffi, lib
 from ina.emulator import servers
-from ina.native import ffi, lib
 from ina.transport import protocols
 
 FLAGS = ["-std=gnu11", "-O1", "-march=native"]
@@ -111,7 +111,7 @@ _SERVERS: list[_Server] = []  # never unloaded: what they have allocated they fr
 
 
 class _Server:
-    """The parameter server of a copy: what ``ina.native.lib`` has of it."""
+    """The parameter server of a copy: what ``ina.base.native.lib`` has of it."""
 
     INA_BITMAP_WORKERS = lib.INA_BITMAP_WORKERS
 

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ina.net.ports import Address
 from ina.switch.entities import Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
 from ina.switch.p4info import P4Info
-from ina.transport import SWITCH, Address
+from ina.transport import SWITCH
 
 BITMAP = 32  # bits of the programs' bitmaps
 

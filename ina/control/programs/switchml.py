@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ina.control.programs.base import Child, JobProgram, Place, Sizes, has_key, held_values
+from ina.net.ports import Address
 from ina.switch.entities import Entity, TableEntry, Value
 from ina.switch.p4info import EntityError, P4Info
-from ina.transport import Address
 
 
 class SwitchML(JobProgram):

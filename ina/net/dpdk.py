@@ -24,12 +24,10 @@ from typing import Any, Protocol
 
 from cffi import FFI
 
-from ina import manifest, paths
-from ina.native import CData
-from ina.native import ffi as native
-
-from . import headers
-from .ports import MAX_FRAME, MIN_FRAME, Port
+from ina.base import headers, manifest, paths
+from ina.base.native import CData
+from ina.base.native import ffi as native
+from ina.net.ports import MAX_FRAME, MIN_FRAME, Port
 
 INSTALL = "install DPDK 22.11 or newer with its headers (Debian and Ubuntu: apt install dpdk dpdk-dev libdpdk-dev pkg-config)"
 PCI = re.compile(r"^([0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](,|$)")
@@ -69,7 +67,7 @@ def sources() -> list[Path]:
 
 def build() -> Path:
     """The shared object, compiled unless it is in the cache. Raises DpdkError with what the compiler said."""
-    from ina.compiler.cc import BuildError, shared_object
+    from ina.base.cc import BuildError, shared_object
 
     if reason := missing():
         raise DpdkError(f"dpdk: {reason}")

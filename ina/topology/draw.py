@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from html import escape
 
-from topologies.model import Topology
-from topologies.tree import Tree
+from ina.topology.model import Topology
+from ina.topology.tree import Tree
 
 STYLE = """
 text{font:11px sans-serif;text-anchor:middle;dominant-baseline:central;fill:#222}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ina import paths
-from ina.native import ffi, lib
+from ina.base import paths
+from ina.base.native import ffi, lib
 
 
 def made_with() -> str:

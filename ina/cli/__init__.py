@@ -9,7 +9,7 @@ import os
 import sys
 
 from ina import __version__
-from ina.extras import Missing
+from ina.base.extras import Missing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 def parser() -> argparse.ArgumentParser:
     import argparse
 
+    from ina.cli import net as networks
+    from ina.cli import topo as show
     from ina.control import cli as control
     from ina.control import daemon, parameter_server
     from ina.emulator import cli as explore
@@ -30,8 +32,6 @@ def parser() -> argparse.ArgumentParser:
     from ina.tofino import cli as tofino
     from ina.tofino import deploy_cli as deploy
     from ina.wire import cli as wire
-    from topologies import cli as networks
-    from topologies import show
 
     top = argparse.ArgumentParser(
         prog="ina", description="In-network aggregation: P4 switch programs and real torch training."
@@ -78,6 +78,3 @@ def _say(what: object, status: int) -> int:
     print(f"ina: {what}", file=sys.stderr)
     return status
 
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 from ina.control.client import Client, SwitchProcess
 from ina.control.description import Description
 from ina.control.kinds import KINDS
+from ina.net.state import State, interface_exists, run_dir
+from ina.topology.model import Node, Topology, TopologyError, check_size
+from ina.topology.points import points
 from ina.transport import SWITCH
-from topologies.model import Node, Topology, TopologyError, check_size
-from topologies.points import points
-from topologies.state import State, interface_exists, run_dir
 
 if TYPE_CHECKING:
     from mininet.net import Mininet
@@ -109,7 +109,7 @@ class Network:
     """A topology that is up between ``start`` and ``stop`` (or as a context manager). One at a time on a machine.
 
     ``program`` and ``defines``: the P4 program of the switches. ``seed``: of the losses. ``capture``: a folder that gets pcap
-    files of what passes ``points`` (topologies/points.py). ``job_slots``: as the switch process's. ``kind`` of the switches:
+    files of what passes ``points`` (ina/topology/points.py). ``job_slots``: as the switch process's. ``kind`` of the switches:
     embedded (all in one process), process (each in one) or bmv2. ``cables`` between switches: memory or veth; default memory
     where the kind can, else veth.
     """

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ina.native import CData, ffi, lib
+from ina.base.native import CData, ffi, lib
 
 PS = 10**12  # picoseconds in a second
 MIN_FRAME: int = lib.INA_PORT_MIN_FRAME

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ina import paths
-from ina.extras import Missing
+from ina.base import paths
+from ina.base.extras import Missing
 
 BUILD = "run make build (or pip install -e .)"
 

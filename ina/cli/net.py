@@ -9,10 +9,10 @@ import sys
 import time
 from pathlib import Path
 
-import topologies
-from ina.bounds import whole
-from topologies import state
-from topologies.show import parameters
+from ina import topology as topologies
+from ina.base.bounds import whole
+from ina.cli.topo import parameters
+from ina.net import state
 
 PATIENCE = 10.0  # seconds for a network's own process to take it down
 
@@ -44,7 +44,7 @@ def _up(args: argparse.Namespace) -> int:
     from ina.control.client import ControlError
     from ina.transport import protocols
     from ina.transport.config import VALUES
-    from topologies.mininet import MininetMissing, Network
+    from ina.worlds.testbed.mininet import MininetMissing, Network
 
     signal.signal(signal.SIGTERM, _terminate)
     try:

@@ -12,7 +12,7 @@ import os
 import secrets
 from pathlib import Path
 
-from ina import paths
+from ina.base import paths
 
 LEAST = 16  # characters
 MOST = 255

@@ -1,40 +1,62 @@
-"""Networks as data: ``load("star", hosts=4, rate=100e6)`` gives a Topology; mininet.py makes it real."""
+"""Networks as data: ``load("star", hosts=4, rate=100e6)`` gives a Topology; ina/worlds/testbed makes it real.
+
+Each file of the folder ``topologies`` makes one, by its function ``topology``: they are found there by their names, as switch
+programs are in ``p4``.
+"""
 
 from __future__ import annotations
 
-import importlib
+import functools
 import inspect
-import pkgutil
+import sys
 from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
-from topologies.model import Link, Node, Topology, TopologyError
+from ina.base import paths
+from ina.topology.model import Link, Node, Topology, TopologyError
 
-__all__ = ["Link", "Node", "Topology", "TopologyError", "load", "maker", "names", "specified"]
-
-_TOOLS = {"cli", "draw", "file", "mininet", "model", "points", "routes", "show", "state", "tree"}
+__all__ = ["Link", "Node", "Topology", "TopologyError", "load", "maker", "module", "names", "specified"]
 
 
 def names() -> list[str]:
-    """The topologies that there are: modules of this package with a function ``topology``, with - for _."""
-    return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(__path__) if m.name not in _TOOLS)
+    """The topologies that there are: the files of ``topologies``, with - for _."""
+    return sorted(path.stem.replace("_", "-") for path in _folder().glob("*.py"))
+
+
+def _folder() -> Path:
+    return paths.root() / "topologies"
+
+
+@functools.cache
+def module(name: str) -> ModuleType:
+    """The file of topology ``name`` (``fat-tree`` or ``fat_tree``), executed once. Raises TopologyError: there is none."""
+    if name.replace("_", "-") not in names():
+        raise TopologyError(f"there is no topology {name!r}; there are: {', '.join(names())}, and files that end with .toml")
+    stem = name.replace("-", "_")
+    spec = spec_from_file_location(f"topologies.{stem}", _folder() / f"{stem}.py")
+    assert spec is not None and spec.loader is not None  # for a name that ends in .py there are
+    made = module_from_spec(spec)
+    sys.modules[spec.name] = made  # dataclasses look there
+    spec.loader.exec_module(made)
+    return made
 
 
 def maker(name: str) -> Callable[..., Topology]:
     """The function that makes topology ``name`` (``fat-tree`` or ``fat_tree``). Raises TopologyError: there is none."""
-    if name.replace("_", "-") not in names():
-        raise TopologyError(f"there is no topology {name!r}; there are: {', '.join(names())}, and files that end with .toml")
-    make: Callable[..., Topology] = importlib.import_module(f"topologies.{name.replace('-', '_')}").topology
+    make: Callable[..., Topology] = module(name).topology
     return make
 
 
 def _reader() -> Callable[..., Topology]:
-    from topologies.file import read
+    from ina.topology.file import read
 
     return read
 
 
 def load(name: str, **parameters: object) -> Topology:
-    """Topology ``name`` with the parameters of its module's ``topology`` function, or of a TOML file (topologies/file.py).
+    """Topology ``name`` with the parameters of its module's ``topology`` function, or of a TOML file (ina/topology/file.py).
 
     Raises TopologyError.
     """

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ina.compiler import cache
+from ina.base import cache
 
 CC_DEADLINE = 600  # seconds
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE = Path(__file__).resolve().parent.parent
 
 # Folders whose headers a compiled P4 program finds, and the ones that it includes.
 HOST = ("host/net", "host/protocol")  # of end hosts, in the compiled part; host/dpdk is compiled where it is used
@@ -50,10 +50,11 @@ GROUPS = {
     # what results call the worker's version
     "worker": tuple(f"{folder}/*{suffix}" for folder in HOST for suffix in (".c", ".h")),
     "native": tuple(f"{folder}/*{suffix}" for folder in FOLDERS for suffix in (".c", ".h")),
-    "binding": ("host/binding.py", "ina/manifest.py"),
+    "binding": ("host/binding.py", "ina/base/manifest.py"),
     "bound": BOUND,
     "program": PROGRAM_HEADERS,
-    "compiler": ("ina/compiler/**/*.py", "ina/compiler/*.h", "ina/compiler/p4include/*.p4", *(f"{d}/*.h" for d in INCLUDES)),
+    "compiler": ("ina/base/cc.py", "ina/base/cache.py", "ina/compiler/**/*.py", "ina/compiler/*.h",
+    "ina/compiler/p4include/*.p4", *(f"{d}/*.h" for d in INCLUDES)),
     "dpdk": ("host/dpdk/*.c",),
     "dpdk headers": ("host/dpdk/*.h",),
 }
@@ -68,6 +69,7 @@ DATA = {
     "host/protocol": ("*.c", "*.h"),
     "host/dpdk": ("*.c", "*.h"),
     "experiments": ("*.toml", "scale/*.toml"),
+    "topologies": ("*.py",),
     "workloads": ("*.csv",),
 }
 BESIDE = {"ina": ("py.typed",), "ina/compiler": ("*.h", "p4include/*.p4"), "ina/switch": ("*.h",)}

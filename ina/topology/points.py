@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from topologies.model import Topology, TopologyError
+from ina.topology.model import Topology, TopologyError
 
 
 def points(topology: Topology, names: Iterable[str]) -> list[str]:

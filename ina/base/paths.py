@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ina import manifest
+from ina.base import manifest
 
 PACKAGE = manifest.PACKAGE
 

@@ -8,9 +8,9 @@ import sys
 from collections import defaultdict
 from pathlib import Path
 
-import topologies
-from topologies import TopologyError
-from topologies.points import host_list
+from ina import topology as topologies
+from ina.topology import TopologyError
+from ina.topology.points import host_list
 
 
 def add_arguments(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -59,8 +59,8 @@ def _free(topology: topologies.Topology, signature: inspect.Signature, given: di
 
 
 def _show(args: argparse.Namespace) -> int:
-    from topologies import draw
-    from topologies.tree import aggregation_tree
+    from ina.topology import draw
+    from ina.topology.tree import aggregation_tree
 
     given = {key: getattr(args, key) for key in args.keys if getattr(args, key) is not None}
     try:
