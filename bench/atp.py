@@ -19,12 +19,12 @@ from bench import switch as switchml
 from bench.common import Measurement, declared
 from ina.base import paths
 from ina.base.native import CData, ffi, lib
-from ina.compiler.build import compile_program
 from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
 from ina.net.ports import Address
-from ina.switch import Switch
-from ina.switch.entities import insert
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Switch
+from ina.p4.runtime.entities import insert
 from ina.transport import SERVER, Worker, WorkerConfig, worker_address
 from ina.transport.config import ATP_SWITCH
 from ina.transport.parameter_server import ServerConfig

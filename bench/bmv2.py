@@ -21,13 +21,13 @@ from bench.common import Measurement, console
 from bench.switch import Native, compiled, header
 from ina.base import paths
 from ina.base.native import CData, ffi
-from ina.compiler.build import compile_program
 from ina.control.controller import Controller
 from ina.net.namespaces import own_namespace
 from ina.net.ports import Port, open_packet
-from ina.p4runtime import bmv2
-from ina.switch import Switch
-from ina.switch.target import SwitchTarget
+from ina.p4.compiler.build import compile_program
+from ina.p4.p4runtime import bmv2
+from ina.p4.runtime import Switch
+from ina.p4.runtime.target import SwitchTarget
 from ina.worlds.testbed.mininet import missing
 
 WORKERS, TURNS, SECONDS = 4, 5, 0.5

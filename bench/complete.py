@@ -19,10 +19,10 @@ from cffi import FFI
 from bench.common import Measurement, declared
 from ina.base import paths
 from ina.base.native import CData, ffi, lib
-from ina.compiler.build import compile_program
 from ina.control.controller import Controller
-from ina.switch import Switch
-from ina.switch.program import Program
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Switch
+from ina.p4.runtime.program import Program
 from ina.transport.config import HEADERS, MAX_OPS, WorkerConfig, fill_tensor, worker_address
 
 WORKERS, RUNS = 4, 5

@@ -16,9 +16,9 @@ from bench.common import Measurement
 from ina import topology as topologies
 from ina.base import paths
 from ina.base.native import lib
-from ina.compiler.build import compile_program
 from ina.emulator.fabric import Fabric, Star
 from ina.emulator.network import Wire
+from ina.p4.compiler.build import compile_program
 from ina.transport import protocols
 
 RUNS = 5

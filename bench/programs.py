@@ -25,11 +25,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ina.compiler import p4info_files
-from ina.compiler.build import generate
-from ina.compiler.errors import CompileError
-from ina.compiler.frontend import load
-from ina.compiler.interpreter import Interpreter
+from ina.p4.compiler.build import generate
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.frontend import load
+from ina.p4.compiler.p4info import files as p4info_files
+from ina.p4.compiler.reference.interpreter import Interpreter
 
 PINS = Path(__file__).with_name("programs.toml")
 MAIN = re.compile(r"\)\s*main\s*;")

@@ -18,9 +18,9 @@ from cffi import FFI
 from bench.common import Measurement, declared
 from ina.base import paths
 from ina.base.native import CData, ffi, lib
-from ina.compiler.build import compile_program
 from ina.control.controller import Controller, Job
-from ina.switch import Switch
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Switch
 from ina.transport.config import HEADERS, WorkerConfig
 from ina.transport.worker import Worker
 

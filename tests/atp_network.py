@@ -17,12 +17,12 @@ from capabilities import need
 from model_network import DELAY, US, Faults
 
 from ina.base.paths import p4_dir
-from ina.compiler import build
 from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
 from ina.net.ports import Address
-from ina.switch import Program, Switch
-from ina.switch.entities import TableEntry, insert, modify
+from ina.p4.compiler import build
+from ina.p4.runtime import Program, Switch
+from ina.p4.runtime.entities import TableEntry, insert, modify
 from ina.transport import Event, Worker, WorkerConfig, worker_address
 from ina.transport.config import ATP_SWITCH, SERVER
 from ina.transport.parameter_server import ParameterServer, ServerConfig

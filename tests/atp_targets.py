@@ -18,7 +18,7 @@ from ina.base.paths import p4_dir
 from ina.control.programs.atp import ATP
 from ina.control.programs.base import Child, Parent, Place
 from ina.net.ports import Address
-from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, as_int, insert
+from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, as_int, insert
 from ina.transport import worker_address
 from ina.transport.config import ATP_SWITCH, SERVER
 from ina.wire import layout

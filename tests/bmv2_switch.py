@@ -27,7 +27,7 @@ from pathlib import Path
 
 from capabilities import tool
 
-from ina.switch.entities import MulticastGroupEntry, TableEntry, Update, as_int, insert
+from ina.p4.runtime.entities import MulticastGroupEntry, TableEntry, Update, as_int, insert
 
 CLONE_NEWNET = 0x40000000
 SOL_PACKET, PACKET_AUXDATA = 263, 8

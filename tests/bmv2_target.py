@@ -1,4 +1,4 @@
-"""BMv2 as a target of STF commands (`ina.compiler.stf.Target`), through its command-line client."""
+"""BMv2 as a target of STF commands (`ina.p4.compiler.stf.Target`), through its command-line client."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from bmv2_switch import Bmv2, Bmv2Error
 from capabilities import tool
 
-from ina.switch.entities import MulticastGroupEntry, Replica, Update
+from ina.p4.runtime.entities import MulticastGroupEntry, Replica, Update
 
 PORTS = 8
 TOP = 1 << 20  # BMv2's smallest priority number wins, STF's largest

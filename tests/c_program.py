@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from ina.base import paths
-from ina.switch import Program
+from ina.p4.runtime import Program
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDES = [f"-I{folder}" for folder in paths.include_dirs()]

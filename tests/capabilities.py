@@ -30,8 +30,8 @@ def _command(variable: str, name: str) -> Callable[[], str]:
 
 def _p4runtime() -> str:
     try:
-        import ina.p4runtime.service
-        import ina.rpc.certificates  # noqa: F401
+        import ina.p4.p4runtime.service
+        import ina.p4.rpc.certificates  # noqa: F401
     except ImportError as error:
         return str(error)
     return ""
@@ -61,7 +61,7 @@ def _torch_users() -> str:
 
 
 def _tofino_compiler() -> str:
-    from ina.tofino import compiler
+    from ina.p4.tofino import compiler
 
     try:
         compiler.find()

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from p4runtime_client import Client, Failure, Names
 
-from ina.compiler.build import compile_program
 from ina.net.ports import memory_pair
-from ina.p4runtime import pipeline
-from ina.p4runtime.device import CODES, Device
-from ina.p4runtime.messages import p4
-from ina.p4runtime.service import Server
-from ina.switch import Program
+from ina.p4.compiler.build import compile_program
+from ina.p4.p4runtime import pipeline
+from ina.p4.p4runtime.device import CODES, Device
+from ina.p4.p4runtime.messages import p4
+from ina.p4.p4runtime.service import Server
+from ina.p4.runtime import Program
 
 SOURCE = Path(__file__).parent / "p4" / "controlled.p4"
 MAC = 0x0200_0000_0001

@@ -17,13 +17,13 @@ import numpy as np
 import tofino_file
 
 from ina.base import paths
-from ina.bfrt.device import Device
-from ina.bfrt.service import Server
-from ina.compiler.build import compile_program
 from ina.control.client import Client
 from ina.control.forwarder import NAP, Cable
 from ina.net.ports import Faults, Port, create_bells, create_segment, open_shared
-from ina.switch import Switch
+from ina.p4.bfrt.device import Device
+from ina.p4.bfrt.service import Server
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Switch
 from ina.transport import Endpoint, WorkerConfig
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,7 +7,7 @@ import random
 
 import ina.dpdk.switch
 from ina.control.controller import Controller, Job
-from ina.switch.target import SwitchTarget
+from ina.p4.runtime.target import SwitchTarget
 from ina.transport import worker_address
 
 SLOTS = 16

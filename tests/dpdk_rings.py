@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ina.compiler.build import compile_program
 from ina.control.controller import Controller
 from ina.net import dpdk
 from ina.net.ports import Faults, Port, memory_pair
-from ina.switch import Switch
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Switch
 from ina.transport import Endpoint, WorkerConfig, protocols, worker_address
 
 P4 = Path(__file__).resolve().parent.parent / "p4"

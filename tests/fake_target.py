@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ina.switch.entities import MulticastGroupEntry, TableEntry
-from ina.switch.p4info import EntityError
+from ina.p4.runtime.entities import MulticastGroupEntry, TableEntry
+from ina.p4.runtime.p4info import EntityError
 
 
 class FakeTarget:

@@ -64,7 +64,7 @@ def names() -> list[str]:
 
 
 def compiled(name: str) -> Any:
-    from ina.compiler.build import compile_program
+    from ina.p4.compiler.build import compile_program
 
     return compile_program(folder(name) / f"{name}.p4", include_dirs=[folder(""), folder(name)], cflags=["-O1"])
 
@@ -108,10 +108,10 @@ def client() -> Iterator[Path]:
 
 def run(name: str, made: Path, only: tuple[str, ...] = (), limit: int = 0) -> Iterator[dict[str, Any]]:
     """What each test of an example says as it ends: name, result (pass, fail, error, skip), why, seconds."""
-    from ina.bfrt.device import Device
-    from ina.bfrt.service import Server
-    from ina.rpc.connections import Access
-    from ina.switch import Program, Switch
+    from ina.p4.bfrt.device import Device
+    from ina.p4.bfrt.service import Server
+    from ina.p4.rpc.connections import Access
+    from ina.p4.runtime import Program, Switch
 
     limit = limit or LIMITS.get(name, LIMIT)
     with contextlib.ExitStack() as stack:

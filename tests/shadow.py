@@ -8,14 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ina.compiler import frontend
-from ina.compiler.build import compile_program
-from ina.compiler.interpreter import Interpreter
-from ina.compiler.reference.tables import BoundAction, Table
-from ina.compiler.reference.values import to_bits
-from ina.compiler.types import fixed_width
-from ina.switch import Switch
-from ina.switch.entities import (
+from ina.p4.compiler import frontend
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.compiler.reference.tables import BoundAction, Table
+from ina.p4.compiler.reference.values import to_bits
+from ina.p4.compiler.types import fixed_width
+from ina.p4.runtime import Switch
+from ina.p4.runtime.entities import (
     CloneSessionEntry,
     MeterConfig,
     MeterEntry,

@@ -26,8 +26,8 @@ VALUES = 32
 @pytest.fixture(scope="module")
 def program():
     from ina.base.paths import p4_dir
-    from ina.compiler.build import compile_program
-    from ina.switch import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime import Program
 
     programs = {}
 

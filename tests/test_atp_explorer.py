@@ -12,7 +12,7 @@ from capabilities import need
 from ina.base import paths
 from ina.emulator.explorable import ServerMachine, SwitchMachine, WorkerMachine, tensors
 from ina.emulator.explorer import Budget, Explorer, Report
-from ina.switch import Program
+from ina.p4.runtime import Program
 
 need("cc")
 
@@ -139,7 +139,7 @@ def test_blocks_that_go_again_as_floats():
 
 def spoiled(tmp_path, find: str, replace: str) -> Program:
     """The switch program with one change."""
-    from ina.compiler.build import compile_program
+    from ina.p4.compiler.build import compile_program
 
     shutil.copytree(paths.p4_dir(), tmp_path / "p4")
     file = tmp_path / "p4/include/atp_aggregator.p4"

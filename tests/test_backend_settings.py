@@ -72,7 +72,7 @@ import sys, torch
 import ina.backend.autoload as autoload
 autoload.register(); autoload.register()
 assert torch.distributed.Backend.INA == "ina" and torch.distributed.Backend.backend_list.count("ina") == 1
-heavy = {"ina._native", "ina.backend.process_group", "ina.compiler", "numpy.testing"} & set(sys.modules)
+heavy = {"ina._native", "ina.backend.process_group", "ina.p4.compiler", "numpy.testing"} & set(sys.modules)
 assert not heavy, heavy
 torch.distributed.Backend.backend_list.remove("ina")
 torch.distributed.Backend.register_backend = None

@@ -11,19 +11,19 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from ina.bfrt import absent  # noqa: E402
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.messages import bfrt  # noqa: E402
-from ina.bfrt.rows import Row, message_of  # noqa: E402
-from ina.bfrt.service import Server  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.switch import Switch  # noqa: E402
-from ina.switch.entities import ProfileGroup, ProfileMember, TableEntry, Update, delete, insert, modify  # noqa: E402
-from ina.switch.entry_table import EntryTable  # noqa: E402
-from ina.switch.p4info import EntityError  # noqa: E402
-from ina.switch.profiles import Profiles  # noqa: E402
-from ina.switch.tables import Tables  # noqa: E402
-from ina.switch.tna_entities import EntryScope, KeyMask  # noqa: E402
+from ina.p4.bfrt import absent  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.messages import bfrt  # noqa: E402
+from ina.p4.bfrt.rows import Row, message_of  # noqa: E402
+from ina.p4.bfrt.service import Server  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.runtime import Switch  # noqa: E402
+from ina.p4.runtime.entities import ProfileGroup, ProfileMember, TableEntry, Update, delete, insert, modify  # noqa: E402
+from ina.p4.runtime.entry_table import EntryTable  # noqa: E402
+from ina.p4.runtime.p4info import EntityError  # noqa: E402
+from ina.p4.runtime.profiles import Profiles  # noqa: E402
+from ina.p4.runtime.tables import Tables  # noqa: E402
+from ina.p4.runtime.tna_entities import EntryScope, KeyMask  # noqa: E402
 
 PROGRAMS = Path(__file__).parent / "p4"
 DST, KNOWN = "hdr.ethernet.dst", "meta.known"

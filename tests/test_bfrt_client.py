@@ -10,13 +10,13 @@ need("cc", "p4runtime", "bfrt-client")
 import bfrt_client  # noqa: E402
 from google.protobuf import descriptor_pb2  # noqa: E402
 
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.messages import _described  # noqa: E402
-from ina.bfrt.service import Server  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.rpc.connections import Access  # noqa: E402
-from ina.switch import Switch  # noqa: E402
-from ina.switch.entities import TableEntry  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.messages import _described  # noqa: E402
+from ina.p4.bfrt.service import Server  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.rpc.connections import Access  # noqa: E402
+from ina.p4.runtime import Switch  # noqa: E402
+from ina.p4.runtime.entities import TableEntry  # noqa: E402
 
 PLAIN = Access(insecure=True)  # all that the published client knows
 SESSION = r"""

@@ -15,14 +15,14 @@ from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from messages_drawn import messages  # noqa: E402
 
-from ina.bfrt.client import SERVICE, _details  # noqa: E402
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.messages import bfrt  # noqa: E402
-from ina.bfrt.service import Server  # noqa: E402
-from ina.bfrt.target import BfRuntimeTarget  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.switch import Switch  # noqa: E402
-from ina.switch.entities import RegisterEntry, modify  # noqa: E402
+from ina.p4.bfrt.client import SERVICE, _details  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.messages import bfrt  # noqa: E402
+from ina.p4.bfrt.service import Server  # noqa: E402
+from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.runtime import Switch  # noqa: E402
+from ina.p4.runtime.entities import RegisterEntry, modify  # noqa: E402
 
 KINDS = ("exact", "ternary", "lpm", "range", "optional")
 

@@ -12,10 +12,10 @@ from tna_program import data, source
 
 need("cc", "p4runtime")
 
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.rows import Row, Where, message_of, row_of  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.switch import EntityError, Switch  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.rows import Row, Where, message_of, row_of  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.runtime import EntityError, Switch  # noqa: E402
 
 PROGRAM = {
     "ingress_locals": """Hash<bit<32>>(HashAlgorithm_t.CRC32) h; Hash<bit<16>>(HashAlgorithm_t.XOR16) twice;

@@ -11,15 +11,15 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from ina.bfrt.client import Client  # noqa: E402
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.messages import bfrt  # noqa: E402
-from ina.bfrt.rows import Row, Where, message_of  # noqa: E402
-from ina.bfrt.service import Server  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.switch import EntityError, Switch  # noqa: E402
-from ina.switch.entities import MeterConfig, MeterEntry, RegisterEntry, TableEntry, delete, insert, modify  # noqa: E402
-from ina.switch.tna_entities import KeyMask  # noqa: E402
+from ina.p4.bfrt.client import Client  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.messages import bfrt  # noqa: E402
+from ina.p4.bfrt.rows import Row, Where, message_of  # noqa: E402
+from ina.p4.bfrt.service import Server  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.runtime import EntityError, Switch  # noqa: E402
+from ina.p4.runtime.entities import MeterConfig, MeterEntry, RegisterEntry, TableEntry, delete, insert, modify  # noqa: E402
+from ina.p4.runtime.tna_entities import KeyMask  # noqa: E402
 
 DST = 0x0200_0000_0001
 FRAME = DST.to_bytes(6, "big") + bytes(6) + b"\x88\xb5" + bytes(50)

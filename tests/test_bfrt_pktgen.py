@@ -9,11 +9,11 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.rows import EVERYWHERE, Row, Where, message_of, row_of  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.switch import EntityError, Switch  # noqa: E402
-from ina.switch.entities import TableEntry, insert, modify  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.rows import EVERYWHERE, Row, Where, message_of, row_of  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.runtime import EntityError, Switch  # noqa: E402
+from ina.p4.runtime.entities import TableEntry, insert, modify  # noqa: E402
 
 PACKET = bytes(range(1, 81))
 LASTS = (6 + len(PACKET) + 24) * 80  # ps of one packet at 100 Gb/s

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from tofino_judge import examples, loaded, taken_up
 
-from ina.bfrt.schema import bfrt_json
-from ina.compiler import p4info_files
-from ina.compiler.build import generate
+from ina.p4.bfrt.schema import bfrt_json
+from ina.p4.compiler.build import generate
+from ina.p4.compiler.p4info import files as p4info_files
 
 NOT_SERVED = {
     "SnapshotCfg": "snapshots", "SnapshotTrigger": "snapshots", "SnapshotData": "snapshots", "SnapshotLiveness": "snapshots",

@@ -18,12 +18,12 @@ need("cc", "p4runtime", "bfrt-client", "switchml-controller")
 
 from published_controller import IP, MAC, Controller  # noqa: E402
 
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.service import Server  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.rpc.connections import Access  # noqa: E402
-from ina.switch import Switch  # noqa: E402
-from ina.switch.entities import TableEntry, modify  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.service import Server  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.rpc.connections import Access  # noqa: E402
+from ina.p4.runtime import Switch  # noqa: E402
+from ina.p4.runtime.entities import TableEntry, modify  # noqa: E402
 
 PLAIN = Access(insecure=True)  # all that the published client knows
 PORTS = (0, 4, 8)  # front panel 1/0, 2/0, 3/0

@@ -9,14 +9,14 @@ from capabilities import need
 
 need("cc", "p4runtime")
 
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.ports import PortConfig  # noqa: E402
-from ina.bfrt.rows import Row  # noqa: E402
-from ina.bfrt.service import Server  # noqa: E402
-from ina.bfrt.target import BfRuntimeTarget, node_id  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.switch import EntityError, Switch  # noqa: E402
-from ina.switch.entities import (  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.ports import PortConfig  # noqa: E402
+from ina.p4.bfrt.rows import Row  # noqa: E402
+from ina.p4.bfrt.service import Server  # noqa: E402
+from ina.p4.bfrt.target import BfRuntimeTarget, node_id  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.runtime import EntityError, Switch  # noqa: E402
+from ina.p4.runtime.entities import (  # noqa: E402
     CloneSessionEntry,
     CounterEntry,
     DirectCounterEntry,

@@ -17,11 +17,12 @@ from capabilities import leave_out, need
 from differential import SHORTEST, by_port, prepare, scenario
 
 from ina.base import paths
-from ina.compiler import frontend, p4info
-from ina.compiler.build import compile_program
-from ina.compiler.errors import CompileError
-from ina.compiler.interpreter import Interpreter
-from ina.p4.stf_target import InterpreterTarget, SwitchTarget
+from ina.p4.compiler import frontend
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.p4info import p4info
+from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.tools.stf_target import InterpreterTarget, SwitchTarget
 
 need("cc", "p4c", "bmv2", "netns")
 

@@ -17,8 +17,8 @@ need("p4runtime", "simple_switch_grpc", "p4c")
 
 from ina.control.client import ControlError  # noqa: E402
 from ina.net import state  # noqa: E402
-from ina.p4runtime.target import RemoteSwitch  # noqa: E402
-from ina.switch import TableEntry  # noqa: E402
+from ina.p4.p4runtime.target import RemoteSwitch  # noqa: E402
+from ina.p4.runtime import TableEntry  # noqa: E402
 from ina.topology import Link, Node, Topology, load  # noqa: E402
 from ina.transport.config import ETHERNET_OVERHEAD, HEADERS  # noqa: E402
 from ina.worlds.testbed.mininet import MininetMissing, Network  # noqa: E402

@@ -15,8 +15,8 @@ from v1_program import source
 need("cc")
 
 from ina.base import cache, cc  # noqa: E402
-from ina.compiler import build  # noqa: E402
-from ina.compiler.load import load  # noqa: E402
+from ina.p4.compiler import build  # noqa: E402
+from ina.p4.compiler.load import load  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 STRANGER = 1002
@@ -76,7 +76,7 @@ def test_a_damaged_shared_object_is_made_again(tmp_path, place, how):
 @pytest.mark.parametrize("how", DAMAGE)
 def test_damaged_output_of_p4c_is_made_again(tmp_path, place, monkeypatch, how):
     need("p4runtime")
-    from ina.p4runtime import bmv2
+    from ina.p4.p4runtime import bmv2
 
     def p4c(arguments):
         for option, text in (("-o", '{"tables": []}'), ("--p4runtime-files", '{"pkgInfo": {"arch": "v1model"}}')):

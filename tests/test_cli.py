@@ -66,7 +66,7 @@ def test_sources_are_those_of_a_checkout(tmp_path, monkeypatch):
     before = paths.native_sources()
     monkeypatch.setattr(paths, "PACKAGE", tmp_path / "ina")
     assert paths.native_sources() == before
-    with (tmp_path / "ina" / "switch" / "switch.c").open("a") as source:
+    with (tmp_path / "ina/p4/runtime/c/switch.c").open("a") as source:
         source.write("\n")
     assert paths.native_sources() not in ("", before)
     (tmp_path / "host" / "binding.py").unlink()

@@ -21,8 +21,8 @@ RATE, DELAY = 10e9, 1e-6
 
 @pytest.fixture(scope="module")
 def program():
-    from ina.compiler.build import compile_program
-    from ina.switch.embedded import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime.embedded import Program
 
     built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})
     return Program(built.so_path)

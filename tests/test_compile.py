@@ -14,9 +14,9 @@ from v1_program import data, source
 
 from ina.base import paths
 from ina.base.cc import BuildError
-from ina.compiler import build, frontend
-from ina.compiler.errors import CompileError
-from ina.compiler.load import LoadError, load
+from ina.p4.compiler import build, frontend
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.load import LoadError, load
 
 HEADROOM = 128
 DROP, UNICAST, MULTICAST, RESUBMIT, RECIRCULATE = range(5)

@@ -80,7 +80,7 @@ def everything(folder: Path) -> Path:
 
 
 def entries() -> list:
-    from ina.switch import (
+    from ina.p4.runtime import (
         MeterConfig,
         MeterEntry,
         ProfileGroup,
@@ -122,8 +122,8 @@ def run(name: str, packets: int) -> tuple[int, int, int]:
 
     from ina.base import paths
     from ina.base.native import ffi as native
-    from ina.compiler import build
-    from ina.switch import Switch
+    from ina.p4.compiler import build
+    from ina.p4.runtime import Switch
 
     with tempfile.TemporaryDirectory() as folder:
         path = everything(Path(folder)) if name == "everything" else paths.p4_dir() / f"{name}.p4"
@@ -158,7 +158,7 @@ def run(name: str, packets: int) -> tuple[int, int, int]:
 
 def admit(switch) -> None:
     """Job 1 of three workers, job 2 of three below a switch at port 4, and the forwarding of one more address."""
-    from ina.switch import MulticastGroupEntry, Replica, TableEntry, insert
+    from ina.p4.runtime import MulticastGroupEntry, Replica, TableEntry, insert
 
     info = {a.name.split(".")[-1]: [p.name for p in a.params] for a in switch.p4info.actions.values()}
 
@@ -214,7 +214,7 @@ def atp_frame(rng: random.Random) -> bytes:
 
 
 def sanitized(name: str, packets: int, deadline: float) -> list[int]:
-    from ina.compiler import build
+    from ina.p4.compiler import build
 
     libraries = [
         subprocess.run(
@@ -246,7 +246,7 @@ def test_everything_at_once_agrees_with_the_interpreter(tmp_path: Path) -> None:
     """The same program and packets, result by result."""
     from shadow import Shadowed
 
-    from ina.compiler.interpreter import CloneSession
+    from ina.p4.compiler.reference.interpreter import CloneSession
 
     switch = Shadowed(everything(tmp_path), cflags=["-O1"], seed=3)
     switch.clone_sessions[1] = CloneSession(3, None)

@@ -15,11 +15,11 @@ need("cc")
 import v1_program  # noqa: E402
 
 from ina.base import paths  # noqa: E402
-from ina.compiler import build, frontend, ir  # noqa: E402
-from ina.compiler.emit import c_string  # noqa: E402
-from ina.compiler.emit_names import accessors, c_comment  # noqa: E402
-from ina.compiler.preprocess import preprocess  # noqa: E402
-from ina.switch import Switch  # noqa: E402
+from ina.p4.compiler import build, frontend, ir  # noqa: E402
+from ina.p4.compiler.emit.emit import c_string  # noqa: E402
+from ina.p4.compiler.emit.names import accessors, c_comment  # noqa: E402
+from ina.p4.compiler.front.preprocess import preprocess  # noqa: E402
+from ina.p4.runtime import Switch  # noqa: E402
 
 # Each as P4 writes it in a string; EVIL must not be among the tokens of the C code.
 HOSTILE = {

@@ -4,13 +4,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ina.compiler import ast, types
-from ina.compiler.check_const import wrap
-from ina.compiler.errors import CompileError
-from ina.compiler.frontend import check, parse_text
-from ina.compiler.lexer import tokenize
-from ina.compiler.preprocess import preprocess
-from ina.compiler.types import BitType
+from ina.p4.compiler import ast, types
+from ina.p4.compiler.check.const import wrap
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.front.lexer import tokenize
+from ina.p4.compiler.front.preprocess import preprocess
+from ina.p4.compiler.frontend import check, parse_text
+from ina.p4.compiler.types import BitType
 
 PRELUDE = """
 header h_t { bit<8> a; bit<16> b; int<8> s; bool f; }

@@ -7,11 +7,12 @@ import pytest
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.compiler import lower_v1model, p4info_files
-from ina.compiler.build import compile_program, generate
-from ina.compiler.errors import CompileError
-from ina.compiler.frontend import load, parse_text
-from ina.compiler.interpreter import Interpreter
+from ina.p4.compiler.arch import lower_v1model
+from ina.p4.compiler.build import compile_program, generate
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.frontend import load, parse_text
+from ina.p4.compiler.p4info import files as p4info_files
+from ina.p4.compiler.reference.interpreter import Interpreter
 
 BLOCKS = source().partition("V1Switch(")[0]
 MAIN = "V1Switch(P(), V(), I(), E(), C(), D()) main;"
@@ -199,6 +200,6 @@ def test_internal_errors_of_the_front_end(monkeypatch):
     def wrong(self, *args):
         raise KeyError("x")
 
-    monkeypatch.setattr("ina.compiler.parser.Parser.parse_program", wrong)
+    monkeypatch.setattr("ina.p4.compiler.front.parser.Parser.parse_program", wrong)
     with pytest.raises(CompileError, match="internal error of the compiler: KeyError"):
         parse_text("", "program.p4")

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from ina.compiler import ast, types
-from ina.compiler.errors import CompileError, render
-from ina.compiler.frontend import load, parse_text
-from ina.compiler.preprocess import preprocess
+from ina.p4.compiler import ast, types
+from ina.p4.compiler.errors import CompileError, render
+from ina.p4.compiler.front.preprocess import preprocess
+from ina.p4.compiler.frontend import load, parse_text
 
 PROGRAM = """
 #include <core.p4>

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ina.compiler import ast
-from ina.compiler.errors import CompileError
-from ina.compiler.frontend import parse_text
-from ina.compiler.lexer import integer, tokenize
+from ina.p4.compiler import ast
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.front.lexer import integer, tokenize
+from ina.p4.compiler.frontend import parse_text
 
 
 def declaration(text: str):

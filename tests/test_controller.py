@@ -12,8 +12,8 @@ from ina.control.controller import AdmissionError, Controller
 from ina.control.programs import Parent, recognise
 from ina.control.programs.atp import ATP
 from ina.net.ports import Address
-from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry
-from ina.switch.p4info import EntityError, P4Info
+from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry
+from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.topology.tree import Tree, aggregation_tree
 from ina.transport import worker_address
 

@@ -12,20 +12,20 @@ from capabilities import missing, need
 
 need("cc", "p4runtime")
 
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.ports import PortConfig  # noqa: E402
-from ina.bfrt.rows import Row  # noqa: E402
-from ina.bfrt.service import Server  # noqa: E402
-from ina.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.cli import main  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
 from ina.experiment import plan as plans  # noqa: E402
 from ina.experiment.config import ConfigError  # noqa: E402
 from ina.net.namespaces import own_namespace  # noqa: E402
-from ina.p4runtime.device import Device as P4RuntimeDevice  # noqa: E402
-from ina.p4runtime.service import Server as P4RuntimeServer  # noqa: E402
-from ina.switch import Program, Switch  # noqa: E402
-from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, insert  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.ports import PortConfig  # noqa: E402
+from ina.p4.bfrt.rows import Row  # noqa: E402
+from ina.p4.bfrt.service import Server  # noqa: E402
+from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.p4runtime.device import Device as P4RuntimeDevice  # noqa: E402
+from ina.p4.p4runtime.service import Server as P4RuntimeServer  # noqa: E402
+from ina.p4.runtime import Program, Switch  # noqa: E402
+from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, insert  # noqa: E402
 from ina.tofino import hosts  # noqa: E402
 from ina.tofino.experiment import read  # noqa: E402
 

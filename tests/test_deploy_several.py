@@ -14,14 +14,14 @@ from capabilities import need
 need("cc", "p4runtime")
 
 from ina.base import paths  # noqa: E402
-from ina.bfrt.device import Device  # noqa: E402
-from ina.bfrt.rows import Row  # noqa: E402
-from ina.bfrt.service import Server  # noqa: E402
-from ina.bfrt.target import BfRuntimeTarget  # noqa: E402
 from ina.cli import main  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
 from ina.experiment.config import ConfigError  # noqa: E402
-from ina.switch import Switch  # noqa: E402
+from ina.p4.bfrt.device import Device  # noqa: E402
+from ina.p4.bfrt.rows import Row  # noqa: E402
+from ina.p4.bfrt.service import Server  # noqa: E402
+from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.runtime import Switch  # noqa: E402
 from ina.tofino.experiment import read  # noqa: E402
 
 SWITCHES = "leaf1", "leaf2", "root"

@@ -11,13 +11,13 @@ from capabilities import need
 
 from ina.backend.settings import Settings
 from ina.base import documents
-from ina.bfrt.info import Info
 from ina.control.description import Description
 from ina.control.state import StateError, StateFile
-from ina.equal import mapping
 from ina.experiment import chakra, layers, plan, record
 from ina.experiment.config import ConfigError
-from ina.switch.p4info import EntityError
+from ina.p4.bfrt.info import Info
+from ina.p4.runtime.p4info import EntityError
+from ina.p4.tools.equal import mapping
 from ina.tofino import experiment as tofino
 from ina.topology import TopologyError
 from ina.topology import file as topology
@@ -78,7 +78,7 @@ def test_a_description_of_something_else_is_refused_by_name(wrong, tmp_path: Pat
 @pytest.mark.parametrize("text", [f"{{{DEEP}", f'{{"source": {DEEP}', f'{{"source": {LONG}}}', '{"source": NaN}'])
 def test_a_device_configuration_that_is_no_json_is_refused(text):
     need("p4runtime")
-    from ina.p4runtime import pipeline
+    from ina.p4.p4runtime import pipeline
 
     with pytest.raises(EntityError, match="^p4_device_config is not JSON: ") as refused:
         pipeline._program(text.encode(), {})
@@ -88,8 +88,8 @@ def test_a_device_configuration_that_is_no_json_is_refused(text):
 @pytest.mark.parametrize("text", [DEEP, LONG, '{"tables": [{"name": 1, "id": 1}]}', '{"tables": 5}'])
 def test_tables_to_verify_that_cannot_be_compared_are_refused(text):
     need("p4runtime")
-    from ina.bfrt.messages import bfrt
-    from ina.bfrt.service import Server
+    from ina.p4.bfrt.messages import bfrt
+    from ina.p4.bfrt.service import Server
 
     device = SimpleNamespace(name="x", program_json=b'{"tables": [{"name": "t", "id": 1}]}')
     with pytest.raises(EntityError, match="^VERIFY: ") as refused:

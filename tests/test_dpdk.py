@@ -87,8 +87,8 @@ def test_slots_are_spread_over_shards(tmp_path):
 def test_shards_over_p4runtime(tmp_path):
     """EAL's lcores say how many; what a P4Runtime client reads adds up, and registers are refused."""
     need("p4runtime")
-    from ina.p4runtime.target import RemoteSwitch
-    from ina.switch import CounterEntry, EntityError, RegisterEntry
+    from ina.p4.p4runtime.target import RemoteSwitch
+    from ina.p4.runtime import CounterEntry, EntityError, RegisterEntry
 
     eal = ["--no-huge", "-m", "128", "--no-shconf", "--no-pci", "--no-telemetry", "--lcores", "0@0,1@0", "--log-level", "error"]
     ports = [word for i in range(2) for word in ("--port", f"{i}=memif:{tmp_path}/ports.sock")]
@@ -268,8 +268,8 @@ def test_recorded_packets_get_the_answers_of_the_memory_port(tmp_path):
     from scapy.layers.l2 import Ether
     from scapy.utils import PcapReader, wrpcap
 
-    from ina.compiler.build import compile_program
-    from ina.switch import Switch as Embedded
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime import Switch as Embedded
     from ina.transport import Worker, WorkerConfig
 
     compiled = compile_program(P4 / "switchml.p4", defines={"VALUES": "64"}, include_dirs=[P4])

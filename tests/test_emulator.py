@@ -19,8 +19,8 @@ RTT = 5e-6
 
 @pytest.fixture(scope="module")
 def program():
-    from ina.compiler.build import compile_program
-    from ina.switch.embedded import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime.embedded import Program
 
     built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})
     return Program(built.so_path)
@@ -100,7 +100,7 @@ def test_float32_is_within_the_bound_and_equal_on_all_ranks(program, workers, ra
 
 def test_ten_million_elements(program):
     """10^7 and a few, in jumbo packets."""
-    from ina.compiler.build import compile_program
+    from ina.p4.compiler.build import compile_program
 
     built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "2048", "SLOTS": "64"})
     wire = Wire(rate=100e9, delay=1e-6, faults=faults(0.001))

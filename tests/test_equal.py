@@ -14,9 +14,9 @@ from twin_plants import PACKETS, PLANTS, copy_with, search
 
 from ina import cli
 from ina.base.paths import p4_dir
-from ina.compiler import frontend
-from ina.equal.mapping import SECTIONS, line_of, load, permutation
-from ina.equal.shapes import Shapes
+from ina.p4.compiler import frontend
+from ina.p4.tools.equal.mapping import SECTIONS, line_of, load, permutation
+from ina.p4.tools.equal.shapes import Shapes
 
 need("cc")
 

@@ -7,9 +7,9 @@ import pytest
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.compiler.build import compile_program
-from ina.compiler.errors import CompileError
-from ina.switch import Switch
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.errors import CompileError
+from ina.p4.runtime import Switch
 
 FUNCTIONS = """
 bit<8> next(inout bit<8> x) { x = x + 1; return x; }

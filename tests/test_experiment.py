@@ -268,7 +268,7 @@ def test_packets_and_window_follow_the_world(monkeypatch):
 @pytest.mark.parametrize("compiled", [True, False])
 def test_a_training_on_bmv2_is_small_and_says_how_long_it_takes(compiled, monkeypatch):
     need("p4runtime")
-    from ina.p4runtime import bmv2
+    from ina.p4.p4runtime import bmv2
 
     chosen = plan.load(None, {"world": "testbed", "switch": "bmv2"}).base
     assert (chosen.model, chosen.steps, chosen.slots) == ("small", 100, 8) and config.MODELS["small"] <= 50_000

@@ -10,10 +10,10 @@ from capabilities import need
 from plants.explored import STATES, find, plant
 
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.emulator.explorable import job
 from ina.emulator.explorer import Budget, Explorer, Machine, Report
-from ina.switch.embedded import Program
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.embedded import Program
 from ina.topology import Link, Node, Topology, load
 
 need("cc")

@@ -11,11 +11,11 @@ from capabilities import need
 from ina import cli
 from ina import topology as topologies
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, Star, Unbalanced
 from ina.emulator.network import Wire
 from ina.net.ports import Faults
+from ina.p4.compiler.build import compile_program
 from ina.transport.config import ETHERNET_OVERHEAD
 
 need("cc")
@@ -23,7 +23,7 @@ need("cc")
 
 @pytest.fixture(scope="module")
 def program():
-    from ina.switch.embedded import Program
+    from ina.p4.runtime.embedded import Program
 
     built = compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"})
     return Program(built.so_path)
@@ -54,7 +54,7 @@ import sys
 import numpy as np
 import topologies
 from ina.emulator.fabric import Fabric
-from ina.switch.program import Program
+from ina.p4.runtime.program import Program
 
 def resident():
     with open("/proc/self/statm") as f:

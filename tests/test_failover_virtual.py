@@ -8,10 +8,10 @@ from test_failover import move
 
 from ina import topology as topologies
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.control.controller import AdmissionError
 from ina.emulator.fabric import Fabric
-from ina.switch.entities import delete
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.entities import delete
 from ina.transport.failover import Movable
 
 HOSTS = ("h1", "h2", "h5", "h9")

@@ -15,15 +15,15 @@ from model_switch import ip_checksum
 
 from ina import topology as topologies
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.control.controller import Controller, switch_address
 from ina.control.forwarding import GUARD, forwarding, guards
 from ina.control.programs import Parent, program_named
 from ina.control.remote import Reconnecting, SwitchesElsewhere
 from ina.control.repair import agree
 from ina.net.ports import Address
-from ina.switch import Program, Switch
-from ina.switch.entities import TableEntry, delete, insert, modify
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Program, Switch
+from ina.p4.runtime.entities import TableEntry, delete, insert, modify
 from ina.topology import routes
 from ina.transport import SERVER, Worker, WorkerConfig
 from ina.transport.parameter_server import ParameterServer, ServerConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from v1_program import TABLE, data, interpret, result, sends
 
-from ina.compiler.reference.tables import TableError
+from ina.p4.compiler.reference.tables import TableError
 
 
 def test_exact_table_and_control_plane(tmp_path: Path):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from v1_program import PAYLOAD, TABLE, data, interpret, result, sends
 
-from ina.compiler.interpreter import CloneSession
-from ina.compiler.reference.hashes import crc16
-from ina.compiler.v1model import MAX_PASSES
+from ina.p4.compiler.arch.v1model import MAX_PASSES
+from ina.p4.compiler.reference.hashes import crc16
+from ina.p4.compiler.reference.interpreter import CloneSession
 
 
 def test_registers_counters_meters(tmp_path: Path):

@@ -7,9 +7,9 @@ import pytest
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.compiler.build import generate
-from ina.compiler.errors import CompileError
-from ina.compiler.frontend import load
+from ina.p4.compiler.build import generate
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.frontend import load
 
 MAIN = "V1Switch("
 COUNT = "bit<16> count(inout bit<16> n) { n = n + 1; return n; }"

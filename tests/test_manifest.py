@@ -44,14 +44,14 @@ def test_every_header_and_module_changes_the_compiler_s_key():
         ["git", "ls-files", "ina/compiler", *manifest.INCLUDES], cwd=ROOT, capture_output=True, text=True, check=True
     )
     wanted = {name for name in tracked.stdout.split()
-              if name.endswith(".h") and not name.startswith("host/dpdk/") or name.startswith("ina/compiler/")}  # fmt: skip
+              if name.endswith(".h") and not name.startswith("host/dpdk/") or name.startswith("ina/p4/compiler/")}  # fmt: skip
     assert wanted - {str(path.relative_to(ROOT)) for path in manifest.files("compiler")} == set()
 
 
 def test_the_key_is_made_of_that(checkout):
     """In a process that has the copy's compiler: a comment in a header, in a module of a folder further down."""
-    code = ("import sys; from ina.compiler.build import toolchain_digest; import ina.compiler.build\n"
-            "assert ina.compiler.build.__file__.startswith(sys.argv[1]), ina.compiler.build.__file__\n"
+    code = ("import sys; from ina.p4.compiler.build import toolchain_digest; import ina.p4.compiler.build\n"
+            "assert ina.p4.compiler.build.__file__.startswith(sys.argv[1]), ina.p4.compiler.build.__file__\n"
             "print(toolchain_digest(('cc',)))")  # fmt: skip
     for name in ("__init__.py", "base/__init__.py", "base/paths.py"):
         (checkout / name).write_bytes((ROOT / "ina" / name).read_bytes())
@@ -62,7 +62,8 @@ def test_the_key_is_made_of_that(checkout):
 
     before = key()
     assert before == key()
-    for name in ("compiler/emit.py", "compiler/reference/tables.py", "compiler/prelude.h", "switch/tna.h",
+    for name in ("p4/compiler/emit/emit.py", "p4/compiler/reference/tables.py", "p4/compiler/emit/prelude.h",
+        "p4/runtime/c/tna.h",
         "../host/net/packet.h"):
         with (checkout / name).open("a") as file:
             file.write("\n")
@@ -85,14 +86,15 @@ def test_what_is_missing_or_empty_is_an_error(checkout, group):
 def test_the_command_lists_a_group_for_the_makefile():
     done = subprocess.run([sys.executable, "ina/base/manifest.py", "native", "binding"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert {"host/protocol/codec.c", "ina/switch/switch.h", "ina/emulator/flow.c", "host/binding.py"} <= set(done.stdout.split())
+    assert {"host/protocol/codec.c", "ina/p4/runtime/c/switch.h", "ina/emulator/flow.c",
+        "host/binding.py"} <= set(done.stdout.split())
     done = subprocess.run([sys.executable, "ina/base/manifest.py", "all"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 2 and "all: expected one of headers, " in done.stderr
 
 
 def test_make_stops_where_sources_are_missing(checkout):
     (checkout.parent / "Makefile").write_bytes((ROOT / "Makefile").read_bytes())
-    (checkout / "switch" / "table.h").write_text("")
+    (checkout / "p4/runtime/c/table.h").write_text("")
     done = subprocess.run(["make", "help", f"PYTHON={sys.executable}"], cwd=checkout.parent, capture_output=True, text=True)
     assert done.returncode != 0 and "table.h is empty" in done.stderr and "the checkout is incomplete" in done.stderr
 
@@ -101,7 +103,7 @@ def test_a_package_carries_what_the_manifest_names():
     """Nothing but setup.py says what is shipped."""
     assert "packages" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"].get("setuptools", {})
     data = manifest.package_data()
-    assert data["ina.data.p4"] == ["*.p4"] and data["ina.compiler"] == ["*.h", "p4include/*.p4"]
+    assert data["ina.data.p4"] == ["*.p4"] and data["ina.p4.compiler"] == ["p4include/*.p4"]
     carried = {path for name, patterns in (manifest.DATA | manifest.BESIDE).items() for pattern in patterns
                for path in manifest.folder(name).glob(pattern)}  # fmt: skip
     for group in ("worker", "program", "dpdk", "dpdk headers"):

@@ -30,8 +30,8 @@ class Plain(Fabric):
 def stamps():
     from pathlib import Path
 
-    from ina.compiler.build import compile_program
-    from ina.switch.embedded import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime.embedded import Program
 
     return Program(compile_program(Path(__file__).parent / "programs" / "stamps.p4").so_path)
 
@@ -106,8 +106,8 @@ def test_a_packet_that_never_stops_recirculating_is_dropped_and_counted(stamps):
 
 @pytest.fixture(scope="module")
 def switchml():
-    from ina.compiler.build import compile_program
-    from ina.switch.embedded import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime.embedded import Program
 
     return Program(compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"}).so_path)
 

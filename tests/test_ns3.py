@@ -32,8 +32,8 @@ def ns3(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def program():
-    from ina.compiler.build import compile_program
-    from ina.switch.embedded import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime.embedded import Program
 
     return Program(compile_program(paths.p4_dir() / "switchml.p4", defines={"VALUES": "32", "SLOTS": "64"}).so_path)
 

@@ -16,9 +16,10 @@ from v1_program import check, data, source
 
 from ina import cli
 from ina.base import paths
-from ina.compiler import p4info, p4info_files
-from ina.compiler.frontend import load
-from ina.p4 import explain, parser_graph, trace
+from ina.p4.compiler.frontend import load
+from ina.p4.compiler.p4info import files as p4info_files
+from ina.p4.compiler.p4info import p4info
+from ina.p4.tools import explain, parser_graph, trace
 
 need("cc")
 
@@ -404,7 +405,7 @@ def test_digits_that_are_no_frame(program, capsys):
 
 def test_what_the_interpreter_tells_costs_nothing_when_nobody_listens(tmp_path):
     """The default observer takes every call: each hook exists."""
-    from ina.compiler.interpreter import Interpreter
+    from ina.p4.compiler.reference.interpreter import Interpreter
 
     switch = Interpreter(check(tmp_path, PROGRAM))
     assert switch.process(data(6, 1), 0) == []

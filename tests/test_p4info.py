@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from v1_program import check, source
 
-from ina.compiler import p4info
-from ina.compiler.errors import CompileError
-from ina.compiler.p4info import Symbols, field_ids, one_at_a_time, suffixes
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.p4info import p4info
+from ina.p4.compiler.p4info.p4info import Symbols, field_ids, one_at_a_time, suffixes
 
 
 def info_of(directory: Path, *args: str, **kwargs: str) -> dict:

@@ -18,16 +18,16 @@ need("cc", "p4runtime")
 
 from google.protobuf import json_format, text_format  # noqa: E402
 
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.compiler.confined import to_send  # noqa: E402
 from ina.net.ports import memory_pair  # noqa: E402
-from ina.p4runtime import pipeline  # noqa: E402
-from ina.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
-from ina.p4runtime.device import Device  # noqa: E402
-from ina.p4runtime.messages import config  # noqa: E402
-from ina.p4runtime.service import Server  # noqa: E402
-from ina.rpc.connections import Access  # noqa: E402
-from ina.switch import Program  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.compiler.confined import to_send  # noqa: E402
+from ina.p4.p4runtime import pipeline  # noqa: E402
+from ina.p4.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
+from ina.p4.p4runtime.device import Device  # noqa: E402
+from ina.p4.p4runtime.messages import config  # noqa: E402
+from ina.p4.p4runtime.service import Server  # noqa: E402
+from ina.p4.rpc.connections import Access  # noqa: E402
+from ina.p4.runtime import Program  # noqa: E402
 
 TESTS = Path(__file__).parent
 SOURCE = TESTS / "p4" / "controlled.p4"

@@ -16,12 +16,12 @@ from hypothesis import strategies as st  # noqa: E402
 from messages_drawn import messages  # noqa: E402
 from p4runtime_client import Client, Failure, Names, update  # noqa: E402
 
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.p4runtime import pipeline  # noqa: E402
-from ina.p4runtime.device import CODES, Device  # noqa: E402
-from ina.p4runtime.messages import p4  # noqa: E402
-from ina.p4runtime.service import Server  # noqa: E402
-from ina.switch import Program  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.p4runtime import pipeline  # noqa: E402
+from ina.p4.p4runtime.device import CODES, Device  # noqa: E402
+from ina.p4.p4runtime.messages import p4  # noqa: E402
+from ina.p4.p4runtime.service import Server  # noqa: E402
+from ina.p4.runtime import Program  # noqa: E402
 
 P4 = Path(__file__).parent / "p4"
 HEALTHY = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]  # messages are large
@@ -84,7 +84,7 @@ def running(name: str):
 @pytest.fixture(autouse=True)
 def quiet(caplog):
     """A traceback in the log is a failure, whatever the client was told."""
-    with caplog.at_level(logging.ERROR, "ina.p4runtime"):
+    with caplog.at_level(logging.ERROR, "ina.p4.p4runtime"):
         yield
     assert not [r for r in caplog.get_records("call") if r.exc_info], caplog.text
 

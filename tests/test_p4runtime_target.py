@@ -11,14 +11,14 @@ from capabilities import need
 need("cc", "p4runtime")
 
 from ina.base import paths  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
 from ina.control.controller import Controller  # noqa: E402
 from ina.net.ports import memory_pair  # noqa: E402
-from ina.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
-from ina.p4runtime.device import Device  # noqa: E402
-from ina.p4runtime.service import Server  # noqa: E402
-from ina.p4runtime.target import RemoteSwitch  # noqa: E402
-from ina.switch import (  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.p4runtime.bmv2 import Bmv2, compile_bmv2  # noqa: E402
+from ina.p4.p4runtime.device import Device  # noqa: E402
+from ina.p4.p4runtime.service import Server  # noqa: E402
+from ina.p4.p4runtime.target import RemoteSwitch  # noqa: E402
+from ina.p4.runtime import (  # noqa: E402
     CloneSessionEntry,
     CounterEntry,
     DirectCounterEntry,

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from ina import topology as topologies
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.control.programs.atp import ATP
 from ina.emulator.fabric import Fabric
 from ina.emulator.network import Wire
@@ -17,6 +16,7 @@ from ina.emulator.shared import Shared
 from ina.experiment import allreduce, sharing, workload
 from ina.experiment.config import AllReduce, Sharing, Workload
 from ina.net.ports import Faults
+from ina.p4.compiler.build import compile_program
 from ina.transport import protocols
 
 need("cc")

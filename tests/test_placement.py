@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ina import topology as topologies
 from ina.control.controller import AdmissionError, Controller
 from ina.control.placement import place
-from ina.switch.p4info import EntityError
+from ina.p4.runtime.p4info import EntityError
 from ina.topology.tree import tensors_per_link
 
 FAT_TREE = topologies.load("fat-tree", k=4)  # s1 to s8 edge, s9 to s16 aggregation, s17 to s20 core; two hosts at each edge

@@ -10,15 +10,15 @@ import pytest
 from capabilities import need
 from switchml_targets import Job, World
 
-from ina.compiler.build import compile_program
 from ina.control.controller import AdmissionError, Controller
 from ina.control.embedded import EmbeddedSwitch
 from ina.control.programs import recognise
 from ina.control.programs.published import PROGRAM
 from ina.experiment import allreduce, processes
 from ina.experiment.config import AllReduce
-from ina.switch import Switch
-from ina.switch.entities import TableEntry, modify
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Switch
+from ina.p4.runtime.entities import TableEntry, modify
 from ina.wire import layout
 
 VALUES = pytest.mark.parametrize("values", [64, 256])

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from ina.base.reasons import reason
-from ina.compiler.errors import CompileError, Span
 from ina.experiment.record import ERROR, reasoned
+from ina.p4.compiler.errors import CompileError, Span
 
 WRONG = CompileError(Span("a.p4", 1, 1, 1), "expected an expression")
 

@@ -24,8 +24,8 @@ from ina.control.programs import Parent
 from ina.control.service import Service
 from ina.control.state import StateError, StateFile
 from ina.net.ports import open_udp
-from ina.switch.entities import TableEntry
-from ina.switch.p4info import EntityError
+from ina.p4.runtime.entities import TableEntry
+from ina.p4.runtime.p4info import EntityError
 from ina.transport import Endpoint, WorkerConfig, worker_address
 
 ROOT = Path(__file__).parent.parent

@@ -11,12 +11,12 @@ from capabilities import need
 
 from ina.base import paths
 from ina.cli import main
-from ina.compiler.build import compile_program
 from ina.control.controller import Controller
 from ina.control.lives import Incarnations, Lives
 from ina.emulator.explorable import SwitchMachine
 from ina.emulator.restarts import ControllerMachine, jobs
-from ina.switch.embedded import Program
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.embedded import Program
 from ina.topology import load
 
 need("cc")

@@ -21,17 +21,17 @@ need("cc", "p4runtime")
 import grpc  # noqa: E402
 from waiting import until  # noqa: E402
 
-from ina.bfrt.device import Device as BfrtDevice  # noqa: E402
-from ina.bfrt.service import Server as BfrtServer  # noqa: E402
-from ina.bfrt.target import BfRuntimeTarget  # noqa: E402
-from ina.compiler.build import compile_program  # noqa: E402
-from ina.p4runtime.device import Device  # noqa: E402
-from ina.p4runtime.messages import p4  # noqa: E402
-from ina.p4runtime.service import Server  # noqa: E402
-from ina.p4runtime.target import RemoteSwitch  # noqa: E402
-from ina.rpc import certificates, folder  # noqa: E402
-from ina.rpc.connections import Access  # noqa: E402
-from ina.switch import EntityError, Switch  # noqa: E402
+from ina.p4.bfrt.device import Device as BfrtDevice  # noqa: E402
+from ina.p4.bfrt.service import Server as BfrtServer  # noqa: E402
+from ina.p4.bfrt.target import BfRuntimeTarget  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.p4runtime.device import Device  # noqa: E402
+from ina.p4.p4runtime.messages import p4  # noqa: E402
+from ina.p4.p4runtime.service import Server  # noqa: E402
+from ina.p4.p4runtime.target import RemoteSwitch  # noqa: E402
+from ina.p4.rpc import certificates, folder  # noqa: E402
+from ina.p4.rpc.connections import Access  # noqa: E402
+from ina.p4.runtime import EntityError, Switch  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 PROGRAM = ROOT / "tests" / "p4" / "controlled.p4"
@@ -229,8 +229,8 @@ import encodings.idna, encodings.latin_1, json, os, sys
 import grpc
 sys.path.insert(0, {tests!r})
 from p4runtime_client import Client, Failure
-from ina.p4runtime.messages import p4
-from ina.rpc.connections import Access
+from ina.p4.p4runtime.messages import p4
+from ina.p4.rpc.connections import Access
 os.setgroups([]); os.setresgid(1002, 1002, 1002); os.setresuid(1002, 1002, 1002)  # Python itself may be root's alone
 given = json.load(sys.stdin)
 client = Client(given["address"], Access(insecure=True))

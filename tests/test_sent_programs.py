@@ -19,11 +19,11 @@ from controlled import SOURCE, fails  # noqa: E402
 from v1_program import source  # noqa: E402
 
 from ina.base import paths  # noqa: E402
-from ina.compiler import build, confined  # noqa: E402
-from ina.compiler.confined import Limits, NotCompiled, compile_text  # noqa: E402
-from ina.compiler.preprocess import preprocess_text  # noqa: E402
-from ina.p4runtime.messages import p4  # noqa: E402
-from ina.switch import Program  # noqa: E402
+from ina.p4.compiler import build, confined  # noqa: E402
+from ina.p4.compiler.confined import Limits, NotCompiled, compile_text  # noqa: E402
+from ina.p4.compiler.front.preprocess import preprocess_text  # noqa: E402
+from ina.p4.p4runtime.messages import p4  # noqa: E402
+from ina.p4.runtime import Program  # noqa: E402
 
 pytest_plugins = ("controlled",)  # its fixtures
 

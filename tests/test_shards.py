@@ -7,10 +7,21 @@ import pytest
 from capabilities import need
 
 from ina.base.paths import p4_dir
-from ina.compiler.build import compile_program
 from ina.control.controller import Controller
-from ina.switch import CounterEntry, EntityError, MeterEntry, P4Info, Program, RegisterEntry, Switch, TableEntry, insert, modify
-from ina.switch.shards import ShardedSwitch, ShardKey, shard_key
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import (
+    CounterEntry,
+    EntityError,
+    MeterEntry,
+    P4Info,
+    Program,
+    RegisterEntry,
+    Switch,
+    TableEntry,
+    insert,
+    modify,
+)
+from ina.p4.runtime.shards import ShardedSwitch, ShardKey, shard_key
 from ina.transport import Worker, WorkerConfig, worker_address
 
 need("cc")

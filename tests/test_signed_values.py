@@ -9,8 +9,8 @@ import pytest
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.compiler.build import compile_program
-from ina.compiler.errors import CompileError
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.errors import CompileError
 
 
 def signed(value: int, width: int) -> int:

@@ -12,9 +12,9 @@ from capabilities import need, tool
 
 from ina import cli
 from ina.base import paths
-from ina.compiler import frontend
-from ina.compiler.errors import CompileError
 from ina.experiment.config import AllReduce, ConfigError
+from ina.p4.compiler import frontend
+from ina.p4.compiler.errors import CompileError
 
 V1MODEL = ["register<bit<32>>(%s) cells;", "counter(%s, CounterType.packets) cells;", "meter(%s, MeterType.bytes) cells;"]
 TNA = ["Register<bit<32>, bit<8>>(%s) cells;", "Register<bit<32>, bit<8>>(%s, 7) cells;", "Lpf<bit<8>, bit<8>>(%s) cells;",

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from v1_program import check, source
 
-from ina.compiler import p4info, stf
-from ina.compiler.build import compile_program
-from ina.compiler.interpreter import Interpreter
-from ina.p4.stf import ports as ports_of
-from ina.p4.stf_target import InterpreterTarget, SwitchTarget
+from ina.p4.compiler import stf
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.p4info import p4info
+from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.tools.stf import ports as ports_of
+from ina.p4.tools.stf_target import InterpreterTarget, SwitchTarget
 
 SWITCH = source(
     "t.apply(); u.apply(); c.count((bit<32>)hdr.data.d); r.read(hdr.data.b, 0); sm.mcast_grp = hdr.data.c;"

@@ -10,11 +10,12 @@ import pytest
 from bmv2_target import Bmv2Target, compile_sample
 from capabilities import need
 
-from ina.compiler import frontend, p4info, stf
-from ina.compiler.build import compile_program
-from ina.compiler.interpreter import Interpreter
-from ina.p4 import stf as folders
-from ina.p4.stf_target import InterpreterTarget, SwitchTarget
+from ina.p4.compiler import frontend, stf
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.p4info import p4info
+from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.tools import stf as folders
+from ina.p4.tools.stf_target import InterpreterTarget, SwitchTarget
 
 FOLDER = Path(__file__).with_name("stf")
 PROGRAMS = sorted(FOLDER.glob("*.p4"))

@@ -14,9 +14,9 @@ import pytest
 from c_program import CC, ROOT, compiled
 from v1_program import data, source
 
-from ina.compiler.build import compile_program
 from ina.net.ports import memory_pair
-from ina.switch import (
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import (
     CloneSessionEntry,
     CounterEntry,
     EntityError,
@@ -522,7 +522,7 @@ def test_a_switch_in_a_cycle_with_its_program(probe):
     """The collector may end the program before the switch: nothing the switch still needs may be gone by then."""
     code = f"""
 import gc
-from ina.switch import Program, Switch
+from ina.p4.runtime import Program, Switch
 class Owner: pass
 for _ in range(20):
     owner = Owner()

@@ -19,12 +19,13 @@ need("cc", "p4runtime")
 import grpc  # noqa: E402
 from p4runtime_client import Client, Names, update  # noqa: E402
 
-from ina.compiler.build import compile_program  # noqa: E402
+from ina.cli import switch as cli  # noqa: E402
 from ina.net.ports import open_packet  # noqa: E402
-from ina.p4runtime import cli, pipeline  # noqa: E402
-from ina.p4runtime.messages import p4  # noqa: E402
-from ina.rpc.connections import Access, check_address  # noqa: E402
-from ina.switch import Program  # noqa: E402
+from ina.p4.compiler.build import compile_program  # noqa: E402
+from ina.p4.p4runtime import pipeline  # noqa: E402
+from ina.p4.p4runtime.messages import p4  # noqa: E402
+from ina.p4.rpc.connections import Access, check_address  # noqa: E402
+from ina.p4.runtime import Program  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "tests" / "p4" / "controlled.p4"

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.net.ports import Faults, memory_pair
-from ina.switch import Link, MulticastGroupEntry, Program, Replica, Switch, TableEntry, insert
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Link, MulticastGroupEntry, Program, Replica, Switch, TableEntry, insert
 from ina.transport import Endpoint, WorkerConfig, worker_address
 
 VALUES, SLOTS = 32, 16

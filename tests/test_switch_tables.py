@@ -5,18 +5,8 @@ from __future__ import annotations
 import pytest
 from v1_program import source
 
-from ina.compiler.build import compile_program
-from ina.switch import (
-    DirectCounterEntry,
-    EntityError,
-    Program,
-    RegisterEntry,
-    Switch,
-    TableEntry,
-    delete,
-    insert,
-    modify,
-)
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import DirectCounterEntry, EntityError, Program, RegisterEntry, Switch, TableEntry, delete, insert, modify
 
 TEXT = source(
     ingress="route.apply(); if (hdr.data.e == 1) { history.write((bit<32>)hdr.data.d, hdr.data.b ++ hdr.data.a); }",

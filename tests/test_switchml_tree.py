@@ -23,7 +23,7 @@ from switchml_targets import SLOTS, TARGETS, World, close_targets, open_target
 
 from ina.control.controller import Controller, switch_address
 from ina.net.ports import Address
-from ina.switch.entities import TableEntry, as_int, delete, modify
+from ina.p4.runtime.entities import TableEntry, as_int, delete, modify
 from ina.topology import Link, Node, Topology
 from ina.topology.tree import Tree
 from ina.wire import layout

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ina.base.native import ffi, lib
-from ina.switch.entities import TableEntry
-from ina.switch.p4info import EntityError, P4Info
-from ina.switch.tables import Tables, words_of
+from ina.p4.runtime.entities import TableEntry
+from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.tables import Tables, words_of
 
 WIDTHS = [1, 7, 8, 16, 32, 48, 64, 65, 128]
 

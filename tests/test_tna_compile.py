@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from tna_program import DROP, RESUBMIT, UNICAST, data, pipe, pipes, source
 
-from ina.compiler import frontend
-from ina.compiler.errors import CompileError
-from ina.compiler.lower import lower
-from ina.switch.entities import TableEntry
+from ina.p4.compiler import frontend
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.lower.lower import lower
+from ina.p4.runtime.entities import TableEntry
 
 REST = b"payload of the packet"
 

@@ -19,13 +19,14 @@ import switchml_targets
 from capabilities import need
 from tna_program import HEADER, Pipe, data, pipes, source
 
-from ina.compiler import build, frontend, p4info
-from ina.compiler.errors import CompileError
-from ina.compiler.interpreter import Interpreter
-from ina.compiler.reference.values import leaves
-from ina.compiler.tna import egress_front, ingress_front
-from ina.switch import Switch
-from ina.switch.entities import TableEntry
+from ina.p4.compiler import build, frontend
+from ina.p4.compiler.arch.tna import egress_front, ingress_front
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.p4info import p4info
+from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.compiler.reference.values import leaves
+from ina.p4.runtime import Switch
+from ina.p4.runtime.entities import TableEntry
 
 UNSUPPORTED = {
     "t2na_counter_true_egress_accounting": "Tofino 2 .* is not supported",
@@ -246,7 +247,7 @@ import sys
 sys.path[:0] = {paths!r}
 from pathlib import Path
 import test_tna_differential as t
-from ina.compiler import build
+from ina.p4.compiler import build
 flags = ["-O1", "-g", "-march=native", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-sanitize=alignment"]
 plain = build.compile_program
 build.compile_program = lambda path, **options: plain(path, cflags=flags, **options)

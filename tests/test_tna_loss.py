@@ -14,7 +14,7 @@ import pytest
 import test_switchml_tree
 from switchml_targets import TnaTarget, World, close_targets, open_target
 
-from ina.switch import Link
+from ina.p4.runtime import Link
 
 RECIRCULATION = 68
 PHASES = 8

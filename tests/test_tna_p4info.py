@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tna_program import pipe
 
-from ina.compiler import p4info_files
-from ina.compiler.p4info import ACTION, COUNTER, TABLE, Symbols, one_at_a_time
+from ina.p4.compiler.p4info import files as p4info_files
+from ina.p4.compiler.p4info.p4info import ACTION, COUNTER, TABLE, Symbols, one_at_a_time
 
 PROGRAM = {
     "types": "struct pair_t { bit<32> first; bit<16> second; } struct seen_t { bit<32> a; bit<9> port; }",

@@ -10,20 +10,15 @@ import pytest
 from tna_probe import BYPASS, CPU, UCAST, frame, passed, probe
 from waiting import until
 
-from ina.switch import (
-    CounterEntry,
-    EntityError,
-    MeterConfig,
-    MeterEntry,
-)
+from ina.p4.runtime import CounterEntry, EntityError, MeterConfig, MeterEntry
 
 __all__ = ["probe"]  # fixtures
 
 
 def test_a_device_runs_a_tna_program(probe):
-    messages = pytest.importorskip("ina.p4runtime.messages", reason="the P4Runtime server needs grpcio")
+    messages = pytest.importorskip("ina.p4.p4runtime.messages", reason="the P4Runtime server needs grpcio")
     from ina.net.ports import memory_pair
-    from ina.p4runtime.device import Device
+    from ina.p4.p4runtime.device import Device
 
     inside, outside = memory_pair()
     packets_in: list[bytes] = []
@@ -59,15 +54,15 @@ def test_a_device_runs_a_tna_program(probe):
 
 
 def test_a_device_for_another_architecture_refuses_it(probe):
-    pytest.importorskip("ina.p4runtime.messages", reason="the P4Runtime server needs grpcio")
-    from ina.p4runtime.device import Device
+    pytest.importorskip("ina.p4.p4runtime.messages", reason="the P4Runtime server needs grpcio")
+    from ina.p4.p4runtime.device import Device
 
     with Device(1, arch="v1model") as device, pytest.raises(EntityError, match="for tna, and this switch takes v1model"):
         device.load(probe)
 
 
 def test_counters_of_all_pipes_are_one_and_meters_must_agree():
-    pipes = pytest.importorskip("ina.p4runtime.pipes", reason="the P4Runtime server needs grpcio")
+    pipes = pytest.importorskip("ina.p4.p4runtime.pipes", reason="the P4Runtime server needs grpcio")
     counted = [CounterEntry("c", i, 1 + i + 2 * pipe, 10 + i, pipe) for pipe in (0, 1) for i in (0, 1)]
     assert pipes.together(counted) == [CounterEntry("c", 0, 4, 20), CounterEntry("c", 1, 6, 22)]
     plain = [CounterEntry("c", 0, 1, 10), CounterEntry("c", 1, 1, 10)]

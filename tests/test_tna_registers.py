@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tna_program import source
 
-from ina.compiler import frontend
-from ina.compiler.errors import CompileError
-from ina.compiler.lower import lower
+from ina.p4.compiler import frontend
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.lower.lower import lower
 
 # A program is a list of: ("access", register), ("if", then, else), ("table", three bodies), ("exit",), ("return",).
 # Each choice is made by a bit of the packet of its own, so that every combination of choices is a way through it.

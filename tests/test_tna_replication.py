@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tna_probe import GROUP_A, HASH1, HASH2, PORTS, RID, XID1, XID2, drops, frame, ports_of, probe, step, switch
 
-from ina.switch import (
+from ina.p4.runtime import (
     EntityError,
     MirrorSession,
     MulticastEcmp,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from capabilities import need
 
-from ina.compiler.build import compile_program
 from ina.net.ports import memory_pair
-from ina.switch import (
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import (
     CounterEntry,
     EntityError,
     FilterEntry,
@@ -166,7 +166,7 @@ def test_a_switch_process_runs_it():
     with Process(str(SOURCE), "--arch", "tna", "--pipes", "2", *ports) as process:
         client = Client(process.address)
         assert client.stream().arbitrate(1).status.code == 0
-        from ina.p4runtime.messages import p4
+        from ina.p4.p4runtime.messages import p4
 
         asked = p4.GetForwardingPipelineConfigRequest(device_id=1)
         names = Names(client.call("GetForwardingPipelineConfig", asked).config.p4info)
@@ -208,8 +208,8 @@ def test_the_explorer_takes_all_pipes_back(program):
 
 def test_filters_have_tables_in_bfruntime(filters):
     need("p4runtime")
-    from ina.bfrt.device import Device
-    from ina.bfrt.rows import Row, Where
+    from ina.p4.bfrt.device import Device
+    from ina.p4.bfrt.rows import Row, Where
 
     with Switch(filters) as switch:
         device = Device(switch)

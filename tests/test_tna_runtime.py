@@ -34,7 +34,7 @@ from tna_probe import (
     switch,
 )
 
-from ina.switch import (
+from ina.p4.runtime import (
     CloneSessionEntry,
     CounterEntry,
     EntityError,

@@ -8,9 +8,9 @@ import pytest
 from tna_program import data, source
 
 from ina import cli
-from ina.compiler.build import compile_program
-from ina.switch import Switch
-from ina.switch.entities import TableEntry, insert
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Switch
+from ina.p4.runtime.entities import TableEntry, insert
 
 PROGRAM = {
     "types": """struct pair_t { bit<32> first; bit<32> second; } header bridge_h { bit<8> kind; @flexible bit<9> port; }

@@ -12,16 +12,16 @@ from switchml_targets import TnaTarget, World, close_targets, open_target
 
 from ina.base import paths
 from ina.cli import main
-from ina.compiler.build import compile_program
 from ina.control.client import ControlError
 from ina.control.embedded import EmbeddedSwitch
 from ina.control.kinds import KINDS
 from ina.emulator.explorable import job as explorable
 from ina.experiment import allreduce, processes, sharing
 from ina.experiment.config import AllReduce, Config, ConfigError, Sharing, Workload
-from ina.switch import Link as PortLink
-from ina.switch.program import Program
-from ina.switch.tna_entities import front_panel
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime import Link as PortLink
+from ina.p4.runtime.program import Program
+from ina.p4.runtime.tna_entities import front_panel
 from ina.topology import Topology, load
 from ina.topology.model import Link, Node
 from ina.transport import protocols

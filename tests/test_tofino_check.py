@@ -10,9 +10,9 @@ import pytest
 from capabilities import need
 
 from ina.cli import main
-from ina.compiler.frontend import load
-from ina.tofino.check import as_json, check, report_totals, text
-from ina.tofino.program import NotTna
+from ina.p4.compiler.frontend import load
+from ina.p4.tofino.check import as_json, check, report_totals, text
+from ina.p4.tofino.program import NotTna
 
 HEAD = """
 #include <core.p4>

@@ -10,7 +10,7 @@ import pytest
 from capabilities import need
 
 from ina.cli import main
-from ina.tofino import compiler
+from ina.p4.tofino import compiler
 
 STAGE = {
     "stage_number": 3, "logical_tables": {"size": 16, "ids": [{"id": 0, "table_name": "t"}]},

@@ -8,8 +8,8 @@ import pytest
 from capabilities import need
 from tofino_judge import examples, loaded, table, taken_up
 
-from ina.tofino.check import check, report_totals
-from ina.tofino.compare import taken
+from ina.p4.tofino.check import check, report_totals
+from ina.p4.tofino.compare import taken
 
 
 @pytest.mark.parametrize("program", examples() or [None], ids=lambda p: p.stem if p else "none")

@@ -10,8 +10,8 @@ from test_tofino_check import HEAD, TAIL
 from tofino_judge import judged
 from tofino_shapes import SHAPES
 
-from ina.compiler.frontend import load
-from ina.tofino.check import check
+from ina.p4.compiler.frontend import load
+from ina.p4.tofino.check import check
 
 TYPES = "struct mixed_t { int<32> first; bit<32> second; }\nstruct pairs_t { int<32> first; int<32> second; }\n"
 

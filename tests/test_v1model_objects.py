@@ -10,10 +10,10 @@ import pytest
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.compiler.build import compile_program
-from ina.compiler.interpreter import CloneSession
-from ina.switch import EntityError, MeterConfig, MeterEntry, Switch, TableEntry, Update, ValueSetEntry
-from ina.switch.entities import DirectMeterEntry, ProfileGroup, ProfileMember
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.reference.interpreter import CloneSession
+from ina.p4.runtime import EntityError, MeterConfig, MeterEntry, Switch, TableEntry, Update, ValueSetEntry
+from ina.p4.runtime.entities import DirectMeterEntry, ProfileGroup, ProfileMember
 
 O1 = ["-O1"]
 

@@ -9,12 +9,16 @@ import tna_program
 from shadow import Shadowed
 from v1_program import data, source
 
-from ina.compiler import elaborate, lower_expressions, p4info_files, places, preprocess
-from ina.compiler.build import generate
-from ina.compiler.errors import CompileError
-from ina.compiler.frontend import load
-from ina.switch.entities import TableEntry, insert
-from ina.switch.p4info import EntityError
+from ina.p4.compiler.build import generate
+from ina.p4.compiler.check import elaborate
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.front import preprocess
+from ina.p4.compiler.frontend import load
+from ina.p4.compiler.lower import expressions as lower_expressions
+from ina.p4.compiler.lower import places
+from ina.p4.compiler.p4info import files as p4info_files
+from ina.p4.runtime.entities import TableEntry, insert
+from ina.p4.runtime.p4info import EntityError
 
 
 def sent(tmp_path: Path, text: str, **packet: int) -> bytes:

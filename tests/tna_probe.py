@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from c_program import compiled
 
-from ina.switch import Program, Switch
+from ina.p4.runtime import Program, Switch
 
 (END, UCAST, GROUP_A, GROUP_B, HASH1, HASH2, XID1, XID2, RID, CPU, BYPASS, DROP_CTL, MIRROR, RESUBMIT, DIGEST, QID,
  PARSER_DROP, FAIL) = range(18)  # fmt: skip

@@ -10,10 +10,10 @@ import numpy as np
 from capabilities import need
 
 from ina.base.native import ffi
-from ina.compiler import build
-from ina.switch.entities import TableEntry
-from ina.switch.program import Program
-from ina.switch.tables import Tables
+from ina.p4.compiler import build
+from ina.p4.runtime.entities import TableEntry
+from ina.p4.runtime.program import Program
+from ina.p4.runtime.tables import Tables
 
 DROP, UNICAST, RESUBMIT = 0, 1, 3
 HEADROOM, TAILROOM = 96, 64

@@ -19,11 +19,11 @@ from typing import Any
 from capabilities import need
 
 from ina.base import cache, paths
-from ina.compiler.build import source_hash
-from ina.compiler.frontend import load
-from ina.compiler.preprocess import preprocess
-from ina.compiler.program import CheckedProgram
-from ina.tofino import compiler
+from ina.p4.compiler.build import source_hash
+from ina.p4.compiler.front.preprocess import preprocess
+from ina.p4.compiler.frontend import load
+from ina.p4.compiler.program import CheckedProgram
+from ina.p4.tofino import compiler
 
 DEADLINE = 900.0  # seconds for a program
 OTHERS = ("p4rt_utests", "t2na_counter_true_egress_accounting")  # of v1model, of Tofino 2
@@ -112,8 +112,8 @@ def loaded(program: Path) -> CheckedProgram:
 
 def table() -> list[str]:
     """Rows for docs/tofino.md: of every example, what `ina tofino check` estimates / what it takes."""
-    from ina.tofino.check import check, report_totals
-    from ina.tofino.compare import taken
+    from ina.p4.tofino.check import check, report_totals
+    from ina.p4.tofino.compare import taken
 
     rows = []
     for program in examples():

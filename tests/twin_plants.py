@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ina import cli
+from ina.aggregation import twins
 from ina.base import paths
-from ina.equal.search import Bounds, Outcome, Search
-from ina.equal.shrink import shrink
-from ina.equal.task import prepare
+from ina.p4.tools.equal.search import Bounds, Outcome, Search
+from ina.p4.tools.equal.shrink import shrink
+from ina.p4.tools.equal.task import prepare
 
 SEQUENCES, DEPTH = 1000, 4  # by then a defect must have shown
 PACKETS = 8  # that a counter-example has at most
@@ -222,7 +223,7 @@ def search(plant: Plant, seed: int = 1) -> Found | None:
         tree = copy_with(plant, Path(scratch) / "p4")
         programs = [str(tree / f"{plant.program}.p4"), str(tree / "tofino" / f"{plant.program}.p4")]
         args = cli.parser().parse_args(["p4", "equal", *programs, "--seed", str(seed)])
-        task = prepare(args)
+        task = prepare(args, twins)
         outcome = Search(task.twins, task.maker, Bounds(SEQUENCES, depth=DEPTH)).run(task.letters)
         if outcome.difference is None:
             return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ina.compiler import frontend
-from ina.compiler.interpreter import Interpreter
-from ina.compiler.program import CheckedProgram
+from ina.p4.compiler import frontend
+from ina.p4.compiler.program import CheckedProgram
+from ina.p4.compiler.reference.interpreter import Interpreter
 
 PAYLOAD = b"\xde\xad\xbe\xef"
 # a 32 | b 32 | c 16 | d 8 | e 8

@@ -6,8 +6,8 @@
 """
 
 from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key
-from ina.switch.entities import Entity, TableEntry
-from ina.switch.p4info import P4Info
+from ina.p4.runtime.entities import Entity, TableEntry
+from ina.p4.runtime.p4info import P4Info
 
 
 class Lockstep(JobProgram):

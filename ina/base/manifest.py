@@ -16,9 +16,9 @@ PACKAGE = Path(__file__).resolve().parent.parent
 
 # Folders whose headers a compiled P4 program finds, and the ones that it includes.
 HOST = ("host/net", "host/protocol")  # of end hosts, in the compiled part; host/dpdk is compiled where it is used
-INCLUDES = (*HOST, "ina/switch")
+INCLUDES = (*HOST, "ina/p4/runtime/c")
 FOLDERS = (*INCLUDES, "ina/emulator")  # of the compiled part
-PROGRAM_HEADERS = ("host/net/packet.h", "ina/switch/program.h", "ina/switch/table.h", "ina/switch/tna.h")
+PROGRAM_HEADERS = ("host/net/packet.h", "ina/p4/runtime/c/program.h", "ina/p4/runtime/c/table.h", "ina/p4/runtime/c/tna.h")
 
 # The headers whose declarations Python sees, each after those that it needs.
 BOUND = (
@@ -35,11 +35,11 @@ BOUND = (
     "host/protocol/ps_jobs.h",
     "host/protocol/ps_server.h",
     "host/protocol/endpoint.h",
-    "ina/switch/table.h",
-    "ina/switch/program.h",
-    "ina/switch/tna.h",
-    "ina/switch/switch.h",
-    "ina/switch/tna_switch.h",
+    "ina/p4/runtime/c/table.h",
+    "ina/p4/runtime/c/program.h",
+    "ina/p4/runtime/c/tna.h",
+    "ina/p4/runtime/c/switch.h",
+    "ina/p4/runtime/c/tna_switch.h",
     "ina/emulator/emulator.h",
     "ina/emulator/flow.h",
     "ina/emulator/collective.h",
@@ -53,8 +53,8 @@ GROUPS = {
     "binding": ("host/binding.py", "ina/base/manifest.py"),
     "bound": BOUND,
     "program": PROGRAM_HEADERS,
-    "compiler": ("ina/base/cc.py", "ina/base/cache.py", "ina/compiler/**/*.py", "ina/compiler/*.h",
-    "ina/compiler/p4include/*.p4", *(f"{d}/*.h" for d in INCLUDES)),
+    "compiler": ("ina/base/cc.py", "ina/base/cache.py", "ina/p4/compiler/**/*.py", "ina/p4/compiler/emit/*.h",
+        "ina/p4/compiler/p4include/*.p4", *(f"{d}/*.h" for d in INCLUDES)),
     "dpdk": ("host/dpdk/*.c",),
     "dpdk headers": ("host/dpdk/*.h",),
 }
@@ -72,7 +72,12 @@ DATA = {
     "topologies": ("*.py",),
     "workloads": ("*.csv",),
 }
-BESIDE = {"ina": ("py.typed",), "ina/compiler": ("*.h", "p4include/*.p4"), "ina/switch": ("*.h",)}
+BESIDE = {
+    "ina": ("py.typed",),
+    "ina/p4/compiler": ("p4include/*.p4",),
+    "ina/p4/compiler/emit": ("*.h",),
+    "ina/p4/runtime/c": ("*.h",),
+}
 
 
 class Incomplete(FileNotFoundError):

@@ -19,16 +19,14 @@ if TYPE_CHECKING:
 def parser() -> argparse.ArgumentParser:
     import argparse
 
+    from ina.cli import equal, p4, switch
     from ina.cli import net as networks
     from ina.cli import topo as show
     from ina.control import cli as control
     from ina.control import daemon, parameter_server
     from ina.emulator import cli as explore
-    from ina.equal import cli as equal
     from ina.experiment import cli as experiments
     from ina.experiment import doctor
-    from ina.p4 import cli as p4
-    from ina.p4runtime import cli as switch
     from ina.tofino import cli as tofino
     from ina.tofino import deploy_cli as deploy
     from ina.wire import cli as wire

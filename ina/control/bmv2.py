@@ -17,15 +17,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.control.description import Description, Trunk
 from ina.control.forwarder import Cable, PortedSwitch
 from ina.control.forwarding import forwarding
-from ina.p4runtime.bmv2 import Bmv2, Bmv2Program
-from ina.p4runtime.target import RemoteSwitch
-from ina.switch import EntityError
-from ina.switch.entities import CounterEntry, E, TableEntry, Update, insert
-from ina.switch.program import Program
+from ina.p4.compiler.build import compile_program
+from ina.p4.p4runtime.bmv2 import Bmv2, Bmv2Program
+from ina.p4.p4runtime.target import RemoteSwitch
+from ina.p4.runtime import EntityError
+from ina.p4.runtime.entities import CounterEntry, E, TableEntry, Update, insert
+from ina.p4.runtime.program import Program
 
 ENDING = 1.0  # s: from the end of a process's connections to its own
 INNER = 256  # port n of BMv2 is patched to port n by way of port n + 256; port numbers have 9 bits, the last is for drops

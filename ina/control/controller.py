@@ -26,8 +26,8 @@ from ina.control.repair import absent, repair
 from ina.control.state import StateError, described, job_from_json, job_to_json
 from ina.control.writing import REFUSED, Change, SwitchTarget, WriteFailed, try_write, write
 from ina.net.ports import Address
-from ina.switch.entities import Entity, TableEntry, delete, insert, modify
-from ina.switch.p4info import EntityError
+from ina.p4.runtime.entities import Entity, TableEntry, delete, insert, modify
+from ina.p4.runtime.p4info import EntityError
 from ina.topology.model import Node, Topology
 from ina.topology.tree import Tree
 from ina.transport import SWITCH, protocols, worker_address

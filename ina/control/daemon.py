@@ -32,8 +32,8 @@ from ina.control.server import Server
 from ina.control.service import DEFAULT_SLOTS, JOINING
 from ina.control.state import StateError, StateFile
 from ina.control.watch import CHECK
-from ina.rpc import connections as rpc
-from ina.switch.p4info import EntityError
+from ina.p4.rpc import connections as rpc
+from ina.p4.runtime.p4info import EntityError
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:

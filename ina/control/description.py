@@ -13,8 +13,8 @@ from pathlib import Path
 from ina.base import documents
 from ina.control.forwarding import guards
 from ina.net.ports import Faults
-from ina.switch.embedded import Link as Egress
-from ina.switch.entities import Update
+from ina.p4.runtime.embedded import Link as Egress
+from ina.p4.runtime.entities import Update
 from ina.topology import routes
 from ina.topology.model import Link, Node, Topology
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.control.making import make_switch
 from ina.control.ports import SERVER_FRAMES, Plug, frames_for, open_switch_port
 from ina.control.programs import JobProgram, Sizes, programs, recognise
 from ina.control.writing import SwitchTarget
 from ina.net.ports import Address, Port
-from ina.switch.embedded import Switch
-from ina.switch.p4info import P4Info
-from ina.switch.program import Program
-from ina.switch.tna_entities import front_panel
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.p4info import P4Info
+from ina.p4.runtime.program import Program
+from ina.p4.runtime.tna_entities import front_panel
 from ina.transport import SERVER, SWITCH, protocols, worker_address
 
 PORTS = 510  # the CPU port and the drop port are beyond

@@ -23,9 +23,9 @@ from typing import Any, Protocol
 from ina.control.description import Description, HostPort, Trunk, Wire
 from ina.control.forwarding import forwarding
 from ina.net.ports import Port, memory_pair, open_packet
-from ina.switch.embedded import Switch
-from ina.switch.entities import E, Update
-from ina.switch.tna_entities import front_panel
+from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.entities import E, Update
+from ina.p4.runtime.tna_entities import front_panel
 from ina.transport.config import ETHERNET_OVERHEAD
 
 NAP = 50e-6  # s: frames gather for so long; a wake-up for each would cost more than the frame

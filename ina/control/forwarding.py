@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ina.switch.entities import MulticastGroupEntry, Replica, TableEntry, Update, insert, modify
-from ina.switch.p4info import P4Info
+from ina.p4.runtime.entities import MulticastGroupEntry, Replica, TableEntry, Update, insert, modify
+from ina.p4.runtime.p4info import P4Info
 from ina.topology.model import Topology
 
 BROADCAST = "ff:ff:ff:ff:ff:ff"

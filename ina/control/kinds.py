@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from ina.base import paths
 from ina.base.extras import Missing
-from ina.compiler.build import compile_program
 from ina.control.description import Description, Trunk
 from ina.control.forwarder import Cable, EmbeddedForwarder, ForkedForwarder, Forwarder
-from ina.switch.p4info import P4Info
-from ina.switch.program import Program
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.p4info import P4Info
+from ina.p4.runtime.program import Program
 
 Cables = dict[Trunk, Cable] | None
 
@@ -96,7 +96,7 @@ def close(forwarders: Mapping[str, Forwarder]) -> None:
 
 
 def _bmv2_load(program: Path, defines: Mapping[str, str]) -> Loaded:
-    from ina.p4runtime.bmv2 import compile_bmv2
+    from ina.p4.p4runtime.bmv2 import compile_bmv2
 
     return compile_bmv2(program, defines)
 
@@ -109,7 +109,7 @@ def _bmv2(program: Any, description: Description) -> dict[str, Forwarder]:
 
 def _bmv2_missing() -> str:
     try:
-        from ina.p4runtime.bmv2 import missing
+        from ina.p4.p4runtime.bmv2 import missing
     except Missing as error:
         return str(error)
     return missing()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from ina.compiler import frontend
-from ina.compiler.errors import CompileError
+from ina.p4.compiler import frontend
+from ina.p4.compiler.errors import CompileError
 
 
 def labels(program: str, counter: str, cells: int) -> list[str]:

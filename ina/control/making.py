@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ina.control.programs import JobProgram
-from ina.switch.embedded import Switch
-from ina.switch.program import Program
+from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.program import Program
 
 
 def make_switch(loaded: Program, program: JobProgram | None, **options: Any) -> Switch:

@@ -21,9 +21,9 @@ from ina.control.lives import PACKET_LIFETIME
 from ina.control.ports import Plug
 from ina.control.programs import PUBLISHED, Sizes, program_named, recognise
 from ina.control.repair import agree
-from ina.rpc.connections import Access
-from ina.switch.entities import CounterEntry, E, Update
-from ina.switch.p4info import EntityError, P4Info
+from ina.p4.rpc.connections import Access
+from ina.p4.runtime.entities import CounterEntry, E, Update
+from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.topology.model import Topology, TopologyError
 from ina.transport import SERVER, protocols, worker_address
 
@@ -233,7 +233,7 @@ class RemoteTarget(Reconnecting):
         self.device_id, self.access = device_id, access
 
     def _connect(self) -> Any:
-        from ina.p4runtime.target import RemoteSwitch  # an extra's packages
+        from ina.p4.p4runtime.target import RemoteSwitch  # an extra's packages
 
         return RemoteSwitch(self.address, self.device_id, timeout=CONNECTED, access=self.access)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ina.control.programs import JobProgram
 from ina.control.writing import SwitchTarget
-from ina.switch.entities import Entity, Match, MulticastGroupEntry, TableEntry, Update, as_int, delete, insert, modify
+from ina.p4.runtime.entities import Entity, Match, MulticastGroupEntry, TableEntry, Update, as_int, delete, insert, modify
 
 WIDEST = 128  # bits of a match or parameter
 

@@ -35,7 +35,6 @@ from ina.base.bounds import whole
 from ina.base.cc import BuildError
 from ina.base.documents import Unreadable
 from ina.base.reasons import reason
-from ina.compiler.errors import CompileError
 from ina.control import http
 from ina.control.access import Access, Principal, Role
 from ina.control.channel import ChannelClosed, elsewhere, keep_alive, listen
@@ -45,6 +44,7 @@ from ina.control.peers import greeting, peer
 from ina.control.service import DEFAULT_SLOTS, Service, Session
 from ina.control.state import StateFile
 from ina.control.upstream import Upstream
+from ina.p4.compiler.errors import CompileError
 
 HTTP_PATIENCE = 5.0  # seconds for someone with HTTP to ask, and to take the answer
 HEADROOM = 64  # descriptors that no connection gets: for ports of workers, the state file, switches
@@ -55,7 +55,7 @@ WRONG_TOKEN = ("the token of this socket is needed: that of the user who started
                "(INA_TOKEN_FILE names another file)")
 PAUSE = 1.0  # seconds without taking connections, where the system has no means for one
 
-log = logging.getLogger("ina.switch")
+log = logging.getLogger("ina.p4.runtime")
 
 
 @dataclass(eq=False)

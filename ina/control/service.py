@@ -58,7 +58,7 @@ UNJOINED = 16  # such jobs of one user at a time
 JOBS = 64  # of a user who is not the switch's owner
 REMEMBERED = 1024  # refusals and failures by job, so that all workers of a job get the same answer
 
-log = logging.getLogger("ina.switch")
+log = logging.getLogger("ina.p4.runtime")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from ina.control.programs import Parent
 CALL = 20.0  # seconds for an answer
 END = 5.0  # seconds until a parameter server that was hung up on is killed
 
-log = logging.getLogger("ina.switch")
+log = logging.getLogger("ina.p4.runtime")
 
 
 class ServerGone(RuntimeError):

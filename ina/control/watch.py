@@ -19,7 +19,7 @@ COMING_BACK = 30.0  # seconds for workers to come back to a controller that has 
 CHECK = 2.0  # seconds between two looks at the switches of a network
 SILENCES = 3  # looks without an answer after which a switch is lost; one that nobody listens at is lost at once
 
-log = logging.getLogger("ina.switch")
+log = logging.getLogger("ina.p4.runtime")
 
 
 class Member(Protocol):

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ina.switch.entities import Entity, Update
-from ina.switch.p4info import EntityError
+from ina.p4.runtime.entities import Entity, Update
+from ina.p4.runtime.p4info import EntityError
 
 REFUSED = (EntityError, TimeoutError, OSError)  # what a target raises that does not do as it is told
 

@@ -19,7 +19,7 @@ SHARED, OWN, LONGEST = 0.0, 1e-3, 1e6  # seconds to spin: beside other threads, 
 YIELDS = 50  # then the processor is given away so often before a nap: that is spinning where nobody wants it
 ERRORS = ("rx_malformed", "rx_foreign", "tx_full", "tx_malformed", "errors")
 
-log = logging.getLogger("ina.switch")
+log = logging.getLogger("ina.p4.runtime")
 
 
 def halves(argv: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -32,10 +32,10 @@ from ina.dpdk import devices
 from ina.net import dpdk
 from ina.net.dpdk import DpdkError
 from ina.net.ports import MAX_FRAME, MIN_FRAME
-from ina.rpc import connections as rpc
-from ina.switch.shards import ShardedSwitch, pinned, shard_key
+from ina.p4.rpc import connections as rpc
+from ina.p4.runtime.shards import ShardedSwitch, pinned, shard_key
 
-log = logging.getLogger("ina.switch")
+log = logging.getLogger("ina.p4.runtime")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -74,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit status: 0 after Ctrl-C, SIGTERM or --duration; 1: an error, told on standard error; 2: wrong arguments; 130: Ctrl-C
     before it served."""
     from ina.base.cc import BuildError
-    from ina.compiler.errors import CompileError
+    from ina.p4.compiler.errors import CompileError
 
     eal, own = devices.halves(sys.argv[1:] if argv is None else argv)
     options = parser()
@@ -132,9 +132,9 @@ def _check(args: argparse.Namespace, eal: list[str]) -> None:
 
 def _compiled(args: argparse.Namespace) -> Any:
     from ina.base import paths
-    from ina.compiler.build import compile_program
-    from ina.compiler.preprocess import macros
-    from ina.switch import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.compiler.front.preprocess import macros
+    from ina.p4.runtime import Program
 
     if args.program.suffix != ".p4":
         return Program(args.program)
@@ -210,7 +210,7 @@ class Running:
             raise
 
     def _make(self, program: Any) -> None:
-        from ina.switch import Switch
+        from ina.p4.runtime import Switch
 
         args = self.args
 
@@ -219,8 +219,8 @@ class Running:
 
         options = {"spin": args.spin, "yields": devices.YIELDS, "batch": args.batch}
         if args.grpc:
-            from ina.p4runtime.device import Device
-            from ina.p4runtime.service import Server as P4Runtime
+            from ina.p4.p4runtime.device import Device
+            from ina.p4.p4runtime.service import Server as P4Runtime
 
             access = rpc.Access.of(args)
             for address in access.exposed(args.grpc):

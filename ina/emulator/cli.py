@@ -74,14 +74,14 @@ def main(args: argparse.Namespace) -> int:
 
     from ina.base import paths
     from ina.base.cc import BuildError
-    from ina.compiler.build import compile_program
-    from ina.compiler.errors import CompileError
     from ina.control.controller import AdmissionError
     from ina.control.programs import recognise
     from ina.emulator.explorable import job
     from ina.emulator.explorer import Budget
     from ina.emulator.restarts import jobs
-    from ina.switch.program import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.compiler.errors import CompileError
+    from ina.p4.runtime.program import Program
     from ina.topology import TopologyError, specified
     from ina.transport import protocols
 
@@ -130,14 +130,14 @@ def simulate_main(args: argparse.Namespace) -> int:
 
     from ina.base import paths
     from ina.base.cc import BuildError
-    from ina.compiler.build import compile_program
-    from ina.compiler.errors import CompileError
     from ina.control.programs import program_named
     from ina.emulator.simulation import Simulation, macros
-    from ina.switch.program import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.compiler.errors import CompileError
+    from ina.p4.runtime.program import Program
     from ina.transport import protocols
 
-    for name in ("ina.control", "ina.switch"):  # which warn of switches, and parameter servers, that do not answer
+    for name in ("ina.control", "ina.p4.runtime"):  # which warn of switches, and parameter servers, that do not answer
         logging.getLogger(name).setLevel(logging.ERROR)
     try:
         protocol = args.protocol or protocols.DEFAULT

@@ -16,7 +16,7 @@ from ina.control.controller import Controller, switch_address
 from ina.emulator.explorer import Explorer, Machine, Sent
 from ina.emulator.fabric import Source
 from ina.emulator.samples import exact
-from ina.switch.embedded import Switch
+from ina.p4.runtime.embedded import Switch
 from ina.topology import Topology
 from ina.topology.tree import aggregation_tree
 from ina.transport import protocols

@@ -29,8 +29,8 @@ from ina.control.programs import PUBLISHED, recognise
 from ina.emulator.collectives import IDEAL, Schedule
 from ina.emulator.network import Completion, End, Network, Wire
 from ina.net.ports import PS, Address, Faults
-from ina.switch.embedded import Switch
-from ina.switch.program import Program
+from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.program import Program
 from ina.topology import Node, Topology, load, routes
 from ina.topology.tree import Tree
 from ina.transport import protocols, worker_address
@@ -49,7 +49,7 @@ class Unbalanced(RuntimeError):
 
 
 class Compiled(Protocol):
-    """A program on disk (ina/compiler/build.py)."""
+    """A program on disk (ina/p4/compiler/build.py)."""
 
     @property
     def so_path(self) -> Path:

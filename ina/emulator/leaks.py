@@ -6,7 +6,7 @@ from ina.control.controller import Controller
 from ina.control.programs import JobProgram
 from ina.emulator.applications import Violation
 from ina.emulator.processes import ServerProcess, Target
-from ina.switch.entities import MulticastGroupEntry, TableEntry, as_int
+from ina.p4.runtime.entities import MulticastGroupEntry, TableEntry, as_int
 
 
 def check_switch(target: Target, controller: Controller, protocol: JobProgram) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ina.base.native import CData, ffi, lib
 from ina.net.ports import PS, Faults
-from ina.switch.embedded import Switch
+from ina.p4.runtime.embedded import Switch
 from ina.transport import protocols
 from ina.transport.block import stats_dict
 from ina.transport.config import WorkerConfig, fill_tensor

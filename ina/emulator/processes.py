@@ -20,8 +20,8 @@ from ina.control.ports import Plug
 from ina.control.upstream import Upstream
 from ina.emulator.fabric import Fabric
 from ina.emulator.servers import Server
-from ina.switch.embedded import Switch
-from ina.switch.entities import Entity, Update
+from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.entities import Entity, Update
 from ina.transport import server
 
 

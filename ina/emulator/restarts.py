@@ -24,8 +24,8 @@ from ina.control.programs.switchml import SwitchML
 from ina.emulator.explorable import SwitchMachine, WorkerMachine, describe, tensors
 from ina.emulator.explorer import Explorer, Machine, Sent
 from ina.emulator.fabric import Source
-from ina.switch.embedded import Switch
-from ina.switch.entities import Entity, MulticastGroupEntry, TableEntry, insert
+from ina.p4.runtime.embedded import Switch
+from ina.p4.runtime.entities import Entity, MulticastGroupEntry, TableEntry, insert
 from ina.topology import Topology
 from ina.topology.tree import aggregation_tree
 from ina.transport.config import WorkerConfig

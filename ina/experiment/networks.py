@@ -11,7 +11,6 @@ from typing import TypedDict
 
 from ina import topology as topologies
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.control.programs import program_named
 from ina.emulator import collectives
 from ina.emulator.fabric import Fabric, FabricJob
@@ -19,6 +18,7 @@ from ina.emulator.servers import Servers
 from ina.experiment.config import ConfigError, Virtual
 from ina.experiment.places import with_buffer
 from ina.net.ports import PS, Faults
+from ina.p4.compiler.build import compile_program
 from ina.topology import Topology, TopologyError, routes
 from ina.transport import protocols
 

@@ -26,9 +26,9 @@ from typing import Protocol, TypedDict
 
 from ina.base import documents, manifest, paths
 from ina.base.reasons import reason
-from ina.compiler.build import source_hash
-from ina.compiler.preprocess import preprocess
 from ina.experiment.config import ConfigError, Keys, from_dict
+from ina.p4.compiler.build import source_hash
+from ina.p4.compiler.front.preprocess import preprocess
 
 SCHEMA = 2
 ERROR = "error.txt"
@@ -93,7 +93,7 @@ def switch_versions(config: Keys) -> dict[str, dict[str, str]]:
     """Of switches that are not this project's."""
     if getattr(config, "switch", "") != "bmv2":
         return {}
-    from ina.p4runtime import bmv2
+    from ina.p4.p4runtime import bmv2
 
     return {} if bmv2.missing() else {"bmv2": bmv2.versions()}  # without it, the network says so
 

@@ -152,7 +152,7 @@ def _world(config: Config, console: Console) -> Iterator[Network | None]:
 def _forecast(config: Config) -> str:
     """How long BMv2 will take: who waits for minutes wants to know before."""
     from ina.experiment import testbed
-    from ina.p4runtime.bmv2 import is_compiled
+    from ina.p4.p4runtime.bmv2 import is_compiled
 
     parameters, topology = MODELS[config.model], described(config)
     hosts, cores = hosts_of(config, topology), len(os.sched_getaffinity(0))

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ina.base import paths
-from ina.compiler.build import compile_program
 from ina.control.programs import JobProgram, program_named
 from ina.emulator.network import Completion, Wire
 from ina.emulator.shared import Shared, SharedJob
@@ -23,6 +22,7 @@ from ina.experiment.oracle import expected
 from ina.experiment.record import sums
 from ina.experiment.timeline import Timeline
 from ina.net.ports import PS
+from ina.p4.compiler.build import compile_program
 
 
 @dataclass

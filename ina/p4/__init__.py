@@ -1,1 +1,1 @@
-"""Tools for people who write P4: `ina compile`, `ina stf`, `ina explain`, `ina trace`."""
+"""A P4 switch: compiler, runtime, its control planes, and tools for people who write P4. It knows nothing of aggregation."""

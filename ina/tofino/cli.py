@@ -10,7 +10,7 @@ from typing import Any
 
 from ina.base.bounds import SECONDS, real, whole
 from ina.control.access import add_arguments as add_users
-from ina.rpc import connections as rpc
+from ina.p4.rpc import connections as rpc
 
 
 def add_arguments(commands: argparse._SubParsersAction) -> None:
@@ -72,7 +72,7 @@ def _controller(args: argparse.Namespace) -> int:
     from ina.control import daemon
     from ina.control.state import StateError
     from ina.experiment.config import ConfigError
-    from ina.switch.p4info import EntityError
+    from ina.p4.runtime.p4info import EntityError
     from ina.tofino.experiment import read
     from ina.tofino.host import DeployedHost
 
@@ -105,8 +105,8 @@ def _doctor(args: argparse.Namespace) -> int:
 
 def _compile(args: argparse.Namespace) -> int:
     from ina.base import paths
-    from ina.compiler.preprocess import macros
-    from ina.tofino import compiler
+    from ina.p4.compiler.front.preprocess import macros
+    from ina.p4.tofino import compiler
 
     status = 0
     try:
@@ -124,11 +124,11 @@ def _compile(args: argparse.Namespace) -> int:
 
 def _check(args: argparse.Namespace) -> int:
     from ina.base import paths
-    from ina.compiler.errors import CompileError
-    from ina.compiler.frontend import load
-    from ina.compiler.preprocess import macros
-    from ina.tofino.check import as_json, check, text
-    from ina.tofino.program import NotTna
+    from ina.p4.compiler.errors import CompileError
+    from ina.p4.compiler.front.preprocess import macros
+    from ina.p4.compiler.frontend import load
+    from ina.p4.tofino.check import as_json, check, text
+    from ina.p4.tofino.program import NotTna
 
     try:
         folders = [*args.include, args.program.parent, paths.p4_dir()]
@@ -152,7 +152,7 @@ def _compare(report: Any, program: Path, defines: dict[str, str], include: list[
     """Whether the compiler takes the program, and that check was right about it."""
     import tempfile
 
-    from ina.tofino import compare, compiler
+    from ina.p4.tofino import compare, compiler
 
     try:
         with tempfile.TemporaryDirectory() as out:

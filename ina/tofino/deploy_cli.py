@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ina.base.bounds import SECONDS, real, whole
-from ina.rpc import connections as rpc
+from ina.p4.rpc import connections as rpc
 
 EPILOG = """
   ina deploy wedge.toml --dry-run                            # planned against the embedded switch
@@ -53,9 +53,9 @@ def add_arguments(commands: argparse._SubParsersAction) -> None:
 
 def _main(args: argparse.Namespace) -> int:
     from ina.base.cc import BuildError
-    from ina.compiler.errors import CompileError
     from ina.experiment.config import ConfigError
-    from ina.switch.p4info import EntityError
+    from ina.p4.compiler.errors import CompileError
+    from ina.p4.runtime.p4info import EntityError
     from ina.tofino.deployment import DeploymentError
 
     try:
@@ -124,7 +124,7 @@ def _show(args: argparse.Namespace, switches: dict[str, Any], plan: dict[str, li
 @contextmanager
 def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> Iterator[dict[str, Any]]:
     """Connections to all switches, by name; where there are no addresses, to embedded ones."""
-    from ina.switch.p4info import EntityError
+    from ina.p4.runtime.p4info import EntityError
     from ina.tofino.deployment import Bfrt, DeploymentError, P4Runtime
 
     switches: dict[str, Any] = {}
@@ -139,13 +139,13 @@ def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> I
         for name, address in addresses.items():
             try:
                 if args.api == "bfrt":
-                    from ina.bfrt.target import BfRuntimeTarget
+                    from ina.p4.bfrt.target import BfRuntimeTarget
 
                     name_there = d.switch(name).p4_name
                     switches[name] = Bfrt(BfRuntimeTarget(address, args.device_id or 0, name_there, timeout=args.timeout,
                                                           access=rpc.Access.of(args)))  # fmt: skip
                 else:
-                    from ina.p4runtime.target import RemoteSwitch
+                    from ina.p4.p4runtime.target import RemoteSwitch
 
                     device = 1 if args.device_id is None else args.device_id
                     switches[name] = P4Runtime(RemoteSwitch(address, device, timeout=args.timeout, access=rpc.Access.of(args)))
@@ -159,12 +159,12 @@ def _connected(args: argparse.Namespace, d: Any, addresses: dict[str, str]) -> I
 def _embedded(args: argparse.Namespace, d: Any, p4_name: str) -> Iterator[Any]:
     """A switch in this process that runs the TNA twin of the experiment's program, as something to deploy on."""
     from ina.base import paths
-    from ina.bfrt.device import Device
-    from ina.bfrt.service import Server
-    from ina.bfrt.target import BfRuntimeTarget
-    from ina.compiler.build import compile_program
     from ina.experiment.config import ConfigError
-    from ina.switch import Switch
+    from ina.p4.bfrt.device import Device
+    from ina.p4.bfrt.service import Server
+    from ina.p4.bfrt.target import BfRuntimeTarget
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime import Switch
     from ina.tofino.deployment import Bfrt
 
     if args.api != "bfrt":

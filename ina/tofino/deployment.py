@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ina.bfrt import ports
-from ina.bfrt.client import inverse
-from ina.bfrt.ports import PortConfig
-from ina.bfrt.rows import Row
-from ina.switch.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
-from ina.switch.p4info import EntityError, P4Info
+from ina.p4.bfrt import ports
+from ina.p4.bfrt.client import inverse
+from ina.p4.bfrt.ports import PortConfig
+from ina.p4.bfrt.rows import Row
+from ina.p4.runtime.entities import CloneSessionEntry, Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
+from ina.p4.runtime.p4info import EntityError, P4Info
 from ina.tofino.experiment import Mirror
 
 FIXED = ("$SPEED", "$FEC")  # of a port: another one is made in its place

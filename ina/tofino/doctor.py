@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from ina.bfrt.target import BfRuntimeTarget
 from ina.control.programs import recognise
 from ina.control.remote import is_refused
 from ina.experiment.doctor import BAD, FACT, GOOD, WARNING, Finding
-from ina.rpc.connections import Access
-from ina.switch.p4info import EntityError
+from ina.p4.bfrt.target import BfRuntimeTarget
+from ina.p4.rpc.connections import Access
+from ina.p4.runtime.p4info import EntityError
 from ina.tofino import deploy
 from ina.tofino.deployment import Bfrt, DeploymentError
 from ina.tofino.experiment import Deployment, Tofino

@@ -48,9 +48,9 @@ from pathlib import Path
 from typing import Any
 
 from ina.base import documents
-from ina.bfrt.ports import SPEEDS, PortConfig
 from ina.experiment import plan
 from ina.experiment.config import ConfigError, Keys
+from ina.p4.bfrt.ports import SPEEDS, PortConfig
 from ina.tofino.keys import known, listed, made, ports, value
 from ina.topology.model import Link, Node, Topology, TopologyError
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ina.bfrt.ports import PortConfig
 from ina.experiment.config import ConfigError, nearest
+from ina.p4.bfrt.ports import PortConfig
 
 
 def known(table: dict[str, Any], names: Any, where: str) -> None:

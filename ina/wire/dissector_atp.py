@@ -8,8 +8,8 @@ Wireshark's own `atp` is AppleTalk's, so it is called `inatp` there.
 from __future__ import annotations
 
 from ina.base.paths import p4_dir
-from ina.compiler import frontend
-from ina.compiler.types import SerEnumType
+from ina.p4.compiler import frontend
+from ina.p4.compiler.types import SerEnumType
 from ina.wire.dissector import add_lines, field_lines
 from ina.wire.layout import Layout
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ina.base.paths import p4_dir
-from ina.compiler import ast, frontend, types
+from ina.p4.compiler import ast, frontend, types
 
 VALUES = (32, 64, 128, 256, 1024, 2048)  # payload sizes, in integers, that p4/include/size.p4 knows
 HEAD = ("ethernet", "ipv4", "udp", "switchml", "exponents")

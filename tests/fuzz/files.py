@@ -77,7 +77,7 @@ def trace() -> tuple[Any, ...]:
 
 def capture() -> tuple[Any, ...]:
     """A pcap file, as `ina trace` reads it."""
-    from ina.p4 import trace
+    from ina.p4.tools import trace
 
     def read(path: Path) -> None:
         for seconds, frame in trace.packets(str(path), 100):
@@ -111,9 +111,9 @@ def mapping() -> tuple[Any, ...]:
     """`ina p4 equal`'s mapping, on a program and itself."""
     from v1_program import TABLE, check, source
 
-    from ina.compiler import p4info
-    from ina.equal import mapping
-    from ina.equal.shapes import Shapes
+    from ina.p4.compiler.p4info import p4info
+    from ina.p4.tools.equal import mapping
+    from ina.p4.tools.equal.shapes import Shapes
 
     with tempfile.TemporaryDirectory() as folder:
         cells = "counter(4, CounterType.packets) c; register<bit<8>>(4) r; "

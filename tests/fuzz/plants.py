@@ -60,7 +60,7 @@ PLANTS = (
     Planted(
         Plant(
             "generated code takes a varbit from beyond the frame",
-            "ina/compiler/lower_parser.py",
+            "ina/p4/compiler/lower/parser.py",
             'self.check_parser(ir.Op("le", (length, left), 1), self.error_index["PacketTooShort"], e)',
             "assert left",
             "ERROR: AddressSanitizer",
@@ -90,7 +90,7 @@ PLANTS = (
     Planted(
         Plant(
             "lengths of a trace's messages are believed",
-            "ina/p4/trace.py",
+            "ina/p4/tools/trace.py",
             "if at + 16 > len(data):",
             "if False:",
             "unpack_from requires",

@@ -14,8 +14,8 @@ SKIPPED = ("tables", "port", "link")  # of a command: pointers; tables are the i
 
 def generate(name: str, folder: Path) -> list[Path]:
     """The program's C files, made in `folder`."""
-    from ina.compiler.build import compile_program
-    from ina.switch import Switch
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime import Switch
 
     with tempfile.TemporaryDirectory() as scratch:
         path, defines, admit = _source(name, Path(scratch))
@@ -60,7 +60,7 @@ def _source(name: str, folder: Path) -> tuple[Path, dict[str, str] | None, Calla
 def _everything(switch: Any) -> None:
     from test_compile_fuzz import entries
 
-    from ina.switch import CloneSessionEntry, MulticastGroupEntry, Replica, insert
+    from ina.p4.runtime import CloneSessionEntry, MulticastGroupEntry, Replica, insert
 
     switch.write(entries())
     switch.write(
@@ -74,7 +74,7 @@ def _everything(switch: Any) -> None:
 
 def _guarded(switch: Any) -> None:
     """Frames from ports 1 to 4 are trusted, others checked."""
-    from ina.switch import TableEntry, insert, modify
+    from ina.p4.runtime import TableEntry, insert, modify
     from ina.transport import worker_address
 
     one = worker_address(0, 1)

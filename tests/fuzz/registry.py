@@ -59,7 +59,7 @@ HOST = ("host/protocol/codec.c", "host/protocol/frame.c", "host/protocol/atp_fra
 WORKER = (*HOST, "host/protocol/switchml.c", "host/protocol/atp.c", "host/protocol/tensors.c", "host/protocol/rto.c",
     "host/protocol/protocols.c")
 SERVER = ("host/protocol/ps.c", "host/protocol/ps_jobs.c")
-SWITCH = ("ina/switch/[!dl]*.c", "host/net/link.c", "host/net/pool.c", "host/net/port.c", "host/net/bell.c")
+SWITCH = ("ina/p4/runtime/c/[!dl]*.c", "host/net/link.c", "host/net/pool.c", "host/net/port.c", "host/net/bell.c")
 
 NATIVE = (
     Native("frames", "parsers of received frames: SwitchML, ATP, the parameter server", "frames.c", (*HOST, *SERVER)),
@@ -139,10 +139,11 @@ MANAGED = (
         "messages of P4Runtime",
         "rpc",
         "p4runtime",
-        ("ina.p4runtime", "ina.rpc", "ina.switch"),
+        ("ina.p4.p4runtime", "ina.p4.rpc", "ina.p4.runtime"),
         needs=("cc", "p4runtime"),
     ),
-    Managed("bfrt", "messages of BFRuntime", "rpc", "bfrt", ("ina.bfrt", "ina.rpc", "ina.switch"), needs=("cc", "p4runtime")),
+    Managed("bfrt", "messages of BFRuntime", "rpc", "bfrt", ("ina.p4.bfrt", "ina.p4.rpc", "ina.p4.runtime"),
+    needs=("cc", "p4runtime")),
     Managed(
         "experiment", "experiments and sweeps in TOML", "files", "experiment", (*CONFIG, "ina.experiment.plan"), longest=1000
     ),
@@ -152,12 +153,12 @@ MANAGED = (
         "P4Runtime's device configurations",
         "rpc",
         "device_config",
-        ("ina.p4runtime.pipeline", "ina.base.documents"),
+        ("ina.p4.p4runtime.pipeline", "ina.base.documents"),
         needs=("cc", "p4runtime"),
     ),
     Managed("bfrt-json", "tables that a BFRuntime server says it has", "rpc", "bfrt_json",
-    ("ina.bfrt.info", "ina.base.documents")),
-    Managed("mapping", "mappings of `ina p4 equal`", "files", "mapping", ("ina.equal.mapping", "ina.base.documents"),
+    ("ina.p4.bfrt.info", "ina.base.documents")),
+    Managed("mapping", "mappings of `ina p4 equal`", "files", "mapping", ("ina.p4.tools.equal.mapping", "ina.base.documents"),
     longest=1000),
     Managed("idx", "images and labels of data sets", "files", "idx", ("ina.experiment.data",)),
     Managed(
@@ -182,14 +183,14 @@ MANAGED = (
         "pcap files",
         "files",
         "capture",
-        ("ina.p4.trace",),
+        ("ina.p4.tools.trace",),
     ),
     Managed(
         "p4-source",
         "P4 programs: preprocessor, parser, checker, code",
         "sources",
         "p4",
-        ("ina.compiler",),
+        ("ina.p4.compiler",),
         longest=3000,
         patience=20,
     ),
@@ -198,7 +199,7 @@ MANAGED = (
         "STF commands",
         "sources",
         "stf",
-        ("ina.compiler.stf", "ina.p4.stf_target"),
+        ("ina.p4.compiler.stf", "ina.p4.tools.stf_target"),
     ),
     Managed("topology", "networks in TOML", "files", "topology", ("topologies", "ina.base.documents"), longest=1000),
     Managed("deployment", "what is deployed to a Tofino", "files", "deployment", (*CONFIG, "ina.tofino"), longest=1500),

@@ -67,12 +67,12 @@ def p4runtime() -> tuple[Any, ...]:
     from google.protobuf.message import DecodeError
     from test_p4runtime_fuzz import P4
 
-    from ina.compiler.build import compile_program
-    from ina.p4runtime import service as serving
-    from ina.p4runtime.arbitration import Arbitration
-    from ina.p4runtime.device import Device
-    from ina.p4runtime.messages import p4
-    from ina.switch import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.p4runtime import service as serving
+    from ina.p4.p4runtime.arbitration import Arbitration
+    from ina.p4.p4runtime.device import Device
+    from ina.p4.p4runtime.messages import p4
+    from ina.p4.runtime import Program
 
     ours = Ours()
     program = Program(compile_program(P4 / "controlled.p4").so_path)
@@ -104,11 +104,11 @@ def bfrt() -> tuple[Any, ...]:
     from google.protobuf.message import DecodeError
     from test_p4runtime_fuzz import P4
 
-    from ina.bfrt import service as serving
-    from ina.bfrt.device import Device
-    from ina.bfrt.messages import bfrt
-    from ina.compiler.build import compile_program
-    from ina.switch import Switch
+    from ina.p4.bfrt import service as serving
+    from ina.p4.bfrt.device import Device
+    from ina.p4.bfrt.messages import bfrt
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime import Switch
 
     ours = Ours()
     switch = Switch(compile_program(P4 / "bfrt.p4"))
@@ -133,8 +133,8 @@ def bfrt() -> tuple[Any, ...]:
 
 def bfrt_json() -> tuple[Any, ...]:
     """The bfrt.json that a switch sends to a client: the program's, then the fixed tables'."""
-    from ina.bfrt.info import Info
-    from ina.switch.p4info import EntityError
+    from ina.p4.bfrt.info import Info
+    from ina.p4.runtime.p4info import EntityError
 
     def read(data: bytes) -> None:
         for parts in ((data, None), (b"{}", data)):
@@ -147,8 +147,8 @@ def bfrt_json() -> tuple[Any, ...]:
 
 def device_config() -> tuple[Any, ...]:
     """P4Runtime's p4_device_config, up to the program that would be compiled (target p4-source)."""
-    from ina.p4runtime import pipeline
-    from ina.switch import EntityError
+    from ina.p4.p4runtime import pipeline
+    from ina.p4.runtime import EntityError
 
     def compiled(source: str, name: str, defines: dict[str, str]) -> None:
         assert isinstance(source, str) and isinstance(name, str) and isinstance(defines, dict)

@@ -153,10 +153,10 @@ def p4runtime() -> Iterator[bytes]:
     from p4runtime_client import Names
     from test_p4runtime_fuzz import P4
 
-    from ina.compiler.build import compile_program
-    from ina.p4runtime import pipeline
-    from ina.p4runtime.messages import p4
-    from ina.switch import Program
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.p4runtime import pipeline
+    from ina.p4.p4runtime.messages import p4
+    from ina.p4.runtime import Program
 
     message = pipeline.message_of(Program(compile_program(P4 / "controlled.p4").so_path))
     names = Names(message)
@@ -213,10 +213,10 @@ def bfrt() -> Iterator[bytes]:
     from test_bfrt_fuzz import entry
     from test_p4runtime_fuzz import P4
 
-    from ina.bfrt.device import Device
-    from ina.bfrt.messages import bfrt
-    from ina.compiler.build import compile_program
-    from ina.switch import Switch
+    from ina.p4.bfrt.device import Device
+    from ina.p4.bfrt.messages import bfrt
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.runtime import Switch
 
     rng = random.Random(1)
     with Switch(compile_program(P4 / "bfrt.p4")) as switch:

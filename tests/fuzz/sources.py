@@ -9,8 +9,8 @@ from typing import Any
 
 def p4() -> tuple[Any, ...]:
     """Preprocessor, parser, checker; of a small program that is right, code, too."""
-    from ina.compiler import build, frontend
-    from ina.compiler.errors import CompileError, InternalError
+    from ina.p4.compiler import build, frontend
+    from ina.p4.compiler.errors import CompileError, InternalError
 
     folder = tempfile.TemporaryDirectory()
     path = Path(folder.name) / "program.p4"
@@ -30,11 +30,12 @@ def stf() -> tuple[Any, ...]:
     """STF commands on a small program."""
     from v1_program import TABLE, check, source
 
-    from ina.compiler import p4info, stf
-    from ina.compiler.interpreter import Interpreter, InterpreterError
-    from ina.compiler.reference.tables import TableError
-    from ina.p4.stf_target import InterpreterTarget
-    from ina.switch.p4info import EntityError
+    from ina.p4.compiler import stf
+    from ina.p4.compiler.p4info import p4info
+    from ina.p4.compiler.reference.interpreter import Interpreter, InterpreterError
+    from ina.p4.compiler.reference.tables import TableError
+    from ina.p4.runtime.p4info import EntityError
+    from ina.p4.tools.stf_target import InterpreterTarget
 
     with tempfile.TemporaryDirectory() as folder:
         program = check(

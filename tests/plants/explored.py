@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ina.compiler.build import compile_program
 from ina.emulator.explorable import job
 from ina.emulator.explorer import Explorer, Report
 from ina.emulator.restarts import jobs
-from ina.switch.embedded import Program
+from ina.p4.compiler.build import compile_program
+from ina.p4.runtime.embedded import Program
 from ina.topology import Link, Node, Topology, load
 
 from .planting import Plant, planted

@@ -30,7 +30,7 @@ class Verdict:
 
 def judge(program: tree.Program, folder: Path) -> Verdict:
     """Compiles and runs `program` with its entries and packets. Writes `folder/program.p4`."""
-    from ina.compiler.errors import CompileError
+    from ina.p4.compiler.errors import CompileError
 
     path = folder / "program.p4"
     try:
@@ -43,12 +43,12 @@ def judge(program: tree.Program, folder: Path) -> Verdict:
 
 
 def _run(program: tree.Program, path: Path) -> Verdict:
-    from ina.compiler import frontend
-    from ina.compiler.build import compile_program
-    from ina.compiler.interpreter import CloneSession, Interpreter
-    from ina.compiler.reference.values import to_bits
-    from ina.switch import Switch
-    from ina.switch.entities import CloneSessionEntry, MeterConfig, MeterEntry, MulticastGroupEntry, Replica, insert, modify
+    from ina.p4.compiler import frontend
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
+    from ina.p4.compiler.reference.values import to_bits
+    from ina.p4.runtime import Switch
+    from ina.p4.runtime.entities import CloneSessionEntry, MeterConfig, MeterEntry, MulticastGroupEntry, Replica, insert, modify
 
     oracle, interpreter = Oracle(program), Interpreter(frontend.load(path))
     interpreter.clone_sessions[1] = CloneSession(CLONE_PORT, None)
@@ -151,7 +151,7 @@ def group_or_member(
 
 
 def _updates(program: tree.Program, reached: set[str]) -> list:
-    from ina.switch.entities import ProfileGroup, ProfileMember, TableEntry, Update, ValueSetEntry, insert
+    from ina.p4.runtime.entities import ProfileGroup, ProfileMember, TableEntry, Update, ValueSetEntry, insert
 
     actions = {a.name: a for a in program.actions}
     entries: list = []

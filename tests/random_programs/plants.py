@@ -33,7 +33,7 @@ class Plant:
 PLANTS = (
     Plant(
         "concatenations lose their sign",
-        "ina/compiler/lower_expressions.py",
+        "ina/p4/compiler/lower/expressions.py",
         "fold.cast(fold.concat([a, b]), a.width + b.width, a.signed)",
         "fold.concat([a, b])",
         "compiled",
@@ -41,7 +41,7 @@ PLANTS = (
     ),
     Plant(
         "signed right shifts fill with zeros",
-        "ina/compiler/emit_expressions.py",
+        "ina/p4/compiler/emit/expressions.py",
         'if e.op == "shr" and e.signed:\n            limited',
         "if False:\n            limited",
         "compiled",
@@ -49,7 +49,7 @@ PLANTS = (
     ),
     Plant(
         "a shift by the width or more is a shift by less",
-        "ina/compiler/emit_expressions.py",
+        "ina/p4/compiler/emit/expressions.py",
         'limited = f"({by} < {width}u ? {by} : {width - 1}u)"',
         'limited = f"({by} & {width - 1}u)"',
         "compiled",
@@ -57,7 +57,7 @@ PLANTS = (
     ),
     Plant(
         "signed differences saturate on the wrong side",
-        "ina/compiler/prelude.h",
+        "ina/p4/compiler/emit/prelude.h",
         "ina_saturate(a, s, (a ^ b) & (a ^ s), w)",
         "ina_saturate(b, s, (a ^ b) & (a ^ s), w)",
         "compiled",
@@ -65,7 +65,7 @@ PLANTS = (
     ),
     Plant(
         "resubmitted packets bring no metadata along",
-        "ina/compiler/lower_v1model.py",
+        "ina/p4/compiler/arch/lower_v1model.py",
         '("INA_RESUBMITTED", "INA_RECIRCULATED")',
         '("INA_RECIRCULATED",)',
         "compiled",
@@ -73,7 +73,7 @@ PLANTS = (
     ),
     Plant(
         "the Internet checksum forgets a carry",
-        "ina/compiler/prelude.h",
+        "ina/p4/compiler/emit/prelude.h",
         "half += half << 16 | half >> 16;",
         "half += half << 16;",
         "compiled",
@@ -81,7 +81,7 @@ PLANTS = (
     ),
     Plant(
         "popped elements stay valid",
-        "ina/compiler/lower_calls.py",
+        "ina/p4/compiler/lower/calls.py",
         'for i in range(count) if e.method == "push_front" else range(size - count, size):',
         'for i in range(count) if e.method == "push_front" else range(0):',
         "compiled",
@@ -89,7 +89,7 @@ PLANTS = (
     ),
     Plant(
         "headers of a union stay valid beside another",
-        "ina/compiler/lower_expressions.py",
+        "ina/p4/compiler/lower/expressions.py",
         "if header.union is not None:",
         "if False:",
         "compiled",
@@ -97,7 +97,7 @@ PLANTS = (
     ),
     Plant(
         "a yellow packet takes nothing from the peak bucket",
-        "ina/compiler/prelude.h",
+        "ina/p4/compiler/emit/prelude.h",
         "    m->peak_tokens -= amount;\n    if (m->committed_tokens < amount)\n        return YELLOW;\n",
         "    if (m->committed_tokens < amount)\n        return YELLOW;\n    m->peak_tokens -= amount;\n",
         "compiled",
@@ -105,7 +105,7 @@ PLANTS = (
     ),
     Plant(
         "ranges leave out their upper end",
-        "ina/compiler/reference/tables.py",
+        "ina/p4/compiler/reference/tables.py",
         "return low <= value <= high",
         "return low <= value < high",
         "interpreted",
@@ -113,7 +113,7 @@ PLANTS = (
     ),
     Plant(
         "the shortest prefix wins",
-        "ina/compiler/reference/tables.py",
+        "ina/p4/compiler/reference/tables.py",
         "(e.priority, self._prefix(e), -e.handle)",
         "(e.priority, -self._prefix(e), -e.handle)",
         "interpreted",
@@ -121,7 +121,7 @@ PLANTS = (
     ),
     Plant(
         "results are copied out from right to left",
-        "ina/compiler/reference/calls.py",
+        "ina/p4/compiler/reference/calls.py",
         "for place, param in results:",
         "for place, param in reversed(results):",
         "interpreted",
@@ -129,7 +129,7 @@ PLANTS = (
     ),
     Plant(
         "what follows the headers of a clone of egress begins with them",
-        "ina/compiler/lower_v1model.py",
+        "ina/p4/compiler/arch/lower_v1model.py",
         "self.emit(ir.Assign(self.cursor, self.payload_at))",
         "self.emit(ir.Assign(self.cursor, fold.const(0, 32)))",
         "compiled",
@@ -137,7 +137,7 @@ PLANTS = (
     ),
     Plant(
         "a clone of egress shares its headers with the packet",
-        "ina/compiler/v1model.py",
+        "ina/p4/compiler/arch/v1model.py",
         "clone = replace(item, headers=copy(headers),",
         "clone = replace(item, headers=headers,",
         "interpreted",
@@ -145,7 +145,7 @@ PLANTS = (
     ),
     Plant(
         "all digests are the first that the program has",
-        "ina/compiler/lower_externs.py",
+        "ina/p4/compiler/lower/externs.py",
         'self.emit(ir.Assign(self.flag("digest"), fold.const(number, 32)))',
         'self.emit(ir.Assign(self.flag("digest"), fold.const(1, 32)))',
         "compiled",
@@ -153,7 +153,7 @@ PLANTS = (
     ),
     Plant(
         "the first digest of a packet wins",
-        "ina/compiler/v1model.py",
+        "ina/p4/compiler/arch/v1model.py",
         "self._requests.digest = Digest(",
         "self._requests.digest = self._requests.digest or Digest(",
         "interpreted",
@@ -161,7 +161,7 @@ PLANTS = (
     ),
     Plant(
         "entries that name a member do as the profile's first",
-        "ina/compiler/reference/tables.py",
+        "ina/p4/compiler/reference/tables.py",
         "return self.profile.members[entry.member], entry",
         "return self.profile.members[0], entry",
         "interpreted",
@@ -169,7 +169,7 @@ PLANTS = (
     ),
     Plant(
         "all groups have the members of the first",
-        "ina/switch/entry_table.py",
+        "ina/p4/runtime/entry_table.py",
         "members = profiles.group_members(self.info.profile, row.group)",
         "members = profiles.group_members(self.info.profile, 1)",
         "compiled",

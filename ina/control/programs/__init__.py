@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ina.control.programs.base import BITMAP, Child, Identity, JobProgram, Parent, Place, Sizes
 from ina.control.programs.published import PROGRAM as PUBLISHED
-from ina.switch.p4info import P4Info
+from ina.p4.runtime.p4info import P4Info
 from ina.transport import protocols
 
 __all__ = ["BITMAP", "PUBLISHED", "Child", "Identity", "JobProgram", "Parent", "Place", "Sizes", "program_named", "programs",

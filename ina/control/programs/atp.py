@@ -18,8 +18,8 @@ import numpy as np
 
 from ina.control.programs.base import Child, JobProgram, Place, Sizes, bits, has_key, held_values
 from ina.net.ports import Address
-from ina.switch.entities import Entity, TableEntry, Value
-from ina.switch.p4info import EntityError, P4Info
+from ina.p4.runtime.entities import Entity, TableEntry, Value
+from ina.p4.runtime.p4info import EntityError, P4Info
 
 
 class ATP(JobProgram):

@@ -1,7 +1,7 @@
 """What the controller asks of a protocol: the entries that make a switch's program serve a job.
 
 The controller knows jobs, slots, trees and ports; which tables and actions a program has, a JobProgram knows. Both speak
-P4Runtime's terms (ina/switch/entities.py). Of our programs registers are never written: rows have the
+P4Runtime's terms (ina/p4/runtime/entities.py). Of our programs registers are never written: rows have the
 job's incarnation, and packets its life.
 """
 
@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ina.net.ports import Address
-from ina.switch.entities import Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
-from ina.switch.p4info import P4Info
+from ina.p4.runtime.entities import Entity, MulticastGroupEntry, Replica, TableEntry, Update, as_int
+from ina.p4.runtime.p4info import P4Info
 from ina.transport import SWITCH
 
 BITMAP = 32  # bits of the programs' bitmaps

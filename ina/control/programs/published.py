@@ -15,8 +15,8 @@ workers agree on the exponents of floats, it does not know: integers only.
 from __future__ import annotations
 
 from ina.control.programs.base import Child, JobProgram, Place, Sizes
-from ina.switch.entities import Entity, Match, RegisterEntry, TableEntry, Update, insert, modify
-from ina.switch.p4info import P4Info
+from ina.p4.runtime.entities import Entity, Match, RegisterEntry, TableEntry, Update, insert, modify
+from ina.p4.runtime.p4info import P4Info
 from ina.transport import SWITCH
 
 UDP = 1  # worker_type

@@ -1,0 +1,190 @@
+"""`ina compile`, `ina stf`, `ina explain`, `ina trace`: their arguments, and what they print when something is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ina.base.bounds import whole
+
+PORT_BITS = 9  # of v1model and of a Tofino 1
+
+
+def add_arguments(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands to `ina`; each sets `main`, a function of the parsed arguments."""
+    compile_ = _command(subparsers, "compile", _compile, "compile a P4_16 program to a native switch program")
+    _program(compile_)
+    compile_.add_argument("-o", dest="output", type=Path, metavar="FILE.so", help="copy the shared object there")
+    compile_.add_argument("--c", dest="c", type=Path, metavar="FILE.c", help="copy the generated C there")
+    compile_.add_argument(
+        "--p4info", action="append", default=[], type=Path, metavar="FILE", help="P4Info as .json, .txtpb or .bin"
+    )
+    compile_.add_argument(
+        "--device-config", type=Path, metavar="FILE",
+        help="what a P4Runtime controller sends to have an embedded switch run it: the source, with all that it includes",
+    )
+
+    stf = _command(subparsers, "stf", _stf, "run p4c's STF tests: what goes in, what must come out")
+    stf.add_argument("program", type=Path, help="PROGRAM.p4, or a folder of programs with tests of the same names")
+    stf.add_argument("test", type=Path, nargs="?", help="TEST.stf (default: the program's name with .stf)")
+    stf.add_argument(
+        "--target", choices=("compiled", "interpreter", "both"), default="both", help="who is judged (default: both)"
+    )
+    _preprocessing(stf)
+
+    explain = _command(subparsers, "explain", _explain, "what a program is: headers, parser, tables, memory, loops")
+    _program(explain)
+    explain.add_argument("--svg", type=Path, metavar="FILE.svg", help="draw the parser's states")
+
+    trace = _command(subparsers, "trace", _trace, "what a program does to each packet: states, tables, registers")
+    _program(trace)
+    trace.add_argument("packets", help="a pcap file, or one frame in hexadecimal digits")
+    trace.add_argument("--entries", type=Path, metavar="FILE.stf", help="table entries, groups and sessions as in STF")
+    trace.add_argument("--port", type=whole(0, 511), default=0, help="where the frames come in (default: 0)")
+    trace.add_argument("--limit", type=whole(1, 10**9), default=100, help="packets to show (default: 100)")
+
+
+def _command(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser], name: str, run: Callable[[argparse.Namespace], int],
+    text: str,
+) -> argparse.ArgumentParser:
+    command = subparsers.add_parser(name, help=text)
+    command.set_defaults(main=lambda args: _reported(run, args))
+    return command
+
+
+def _program(command: argparse.ArgumentParser) -> None:
+    command.add_argument("program", type=Path)
+    _preprocessing(command)
+
+
+def _preprocessing(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro"
+    )
+    command.add_argument(
+        "-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER",
+        help="include folder; after them, that of the package's own programs is searched",
+    )
+
+
+def _folders(args: argparse.Namespace) -> list[Path]:
+    """As wherever a protocol's program is compiled: what all protocols share is found without being asked for."""
+    from ina.base import paths
+
+    return [*args.include, paths.p4_dir()]
+
+
+def _defines(args: argparse.Namespace) -> dict[str, str]:
+    from ina.p4.compiler.front.preprocess import macros
+
+    return macros(args.define)
+
+
+def _loaded(args: argparse.Namespace) -> Any:
+    """The checked program; its warnings go to stderr."""
+    from ina.p4.compiler import errors, frontend
+
+    program = frontend.load(args.program, defines=_defines(args), include_dirs=_folders(args))
+    if program.warnings:
+        print(errors.render(program.warnings, program.sources, "warning"), file=sys.stderr)
+    return program
+
+
+def _reported(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+    """Runs a command; what is wrong with its input goes to stderr as it is, with status 1."""
+    from ina.base.cc import BuildError
+    from ina.p4.compiler.errors import CompileError
+    from ina.p4.compiler.reference.expressions import InterpreterError
+    from ina.p4.compiler.reference.tables import TableError
+    from ina.p4.compiler.stf import StfError
+
+    try:
+        return run(args)
+    except CompileError as error:
+        print(error, file=sys.stderr)
+    except (BuildError, StfError, InterpreterError, TableError, ValueError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+    except BrokenPipeError:
+        raise  # not of a file
+    except OSError as error:
+        print(f"ina: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
+    return 1
+
+
+def _compile(args: argparse.Namespace) -> int:
+    """Prints the shared object's path; warnings and the summary go to stderr."""
+    from ina.p4.compiler import build, confined
+    from ina.p4.compiler.p4info import files as p4info_files
+    from ina.p4.tools import explain
+
+    for path in args.p4info:
+        p4info_files.check_name(path)
+    started = time.perf_counter()
+    compiled = build.compile_program(args.program, defines=_defines(args), include_dirs=_folders(args))
+    seconds = time.perf_counter() - started
+    for path in args.p4info:
+        p4info_files.write(compiled.p4info, path)
+    if args.device_config:
+        args.device_config.write_bytes(confined.to_send(args.program, defines=_defines(args), include_dirs=_folders(args)))
+    if args.c:
+        _copy(compiled.c_path, args.c)
+    if args.output:
+        _copy(compiled.so_path, args.output)
+    if compiled.warnings:
+        print(compiled.warnings, file=sys.stderr)
+    print("\n".join(explain.summary(compiled, seconds)), file=sys.stderr)
+    print(args.output or compiled.so_path)
+    return 0
+
+
+def _copy(made: Path, target: Path) -> None:
+    """Raises OSError about `target`: what is copied has just been written."""
+    import shutil
+
+    try:
+        shutil.copyfile(made, target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(target)) from error
+
+
+def _stf(args: argparse.Namespace) -> int:
+    from ina.p4.tools import stf
+
+    targets = ("compiled", "interpreter") if args.target == "both" else (args.target,)
+    if args.program.is_dir():
+        if args.test is not None:
+            raise ValueError(f"{args.program} is a folder: its tests are the .stf files beside the programs")
+        tests = stf.tests_in(args.program)
+    else:
+        tests = [(args.program, args.test or args.program.with_suffix(".stf"))]
+        for path in tests[0]:
+            path.stat()  # what is not there is said before a table begins
+    return stf.report(tests, targets, _defines(args), _folders(args))
+
+
+def _explain(args: argparse.Namespace) -> int:
+    from ina.p4.tools import explain, parser_graph
+
+    program = _loaded(args)
+    print("\n".join(explain.lines(program)))
+    if args.svg:
+        args.svg.write_text(parser_graph.svg(parser_graph.graphs(explain.parser_of(program))), encoding="utf-8")
+    return 0
+
+
+def _trace(args: argparse.Namespace) -> int:
+    from ina.p4.tools import trace
+
+    program = _loaded(args)
+    entries = args.entries.read_text(encoding="utf-8") if args.entries else ""
+    if not 0 <= args.port < 1 << PORT_BITS:
+        raise ValueError(f"--port {args.port}: expected 0 to {(1 << PORT_BITS) - 1}: programs have {PORT_BITS} bits for it")
+    tracer = trace.Tracer(program, entries)
+    for number, (seconds, frame) in enumerate(trace.packets(args.packets, args.limit), start=1):
+        print("\n".join(tracer.packet(number, frame, args.port, seconds)))
+    return 0

@@ -1,0 +1,198 @@
+"""`ina switch run`: one embedded switch on network interfaces or UDP ports, driven over P4Runtime."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import logging
+import signal
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+from ina.base.bounds import whole
+from ina.p4.rpc import connections as rpc
+
+ETHERNET = 14  # bytes of header beyond the MTU
+SIOCGIFMTU = 0x8921
+NAP = 50e-6  # s: frames from sockets gather for so long, because each wake-up costs more than a frame
+# BMv2's names of levels
+LEVELS = {
+    "trace": logging.DEBUG, "debug": logging.DEBUG, "info": logging.INFO, "warn": logging.WARNING, "error": logging.ERROR,
+    "off": logging.CRITICAL + 1,
+}  # fmt: skip
+
+
+def add_arguments(commands: argparse._SubParsersAction) -> None:
+    """Add the command to `ina`; it sets `main`, a function of the parsed arguments."""
+    switch = commands.add_parser("switch", help="run an embedded switch with a P4Runtime server")
+    verbs = switch.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    run = verbs.add_parser("run", help="run a P4 program on interfaces, until Ctrl-C", description=__doc__)
+    what = run.add_mutually_exclusive_group(required=True)
+    what.add_argument("program", nargs="?", type=Path, help="a P4 source, or a compiled program (.so)")
+    what.add_argument("--no-p4", action="store_true", help="wait for a controller to bring the program")
+    run.add_argument("-D", dest="define", action="append", default=[], metavar="NAME[=VALUE]", help="preprocessor macro")
+    run.add_argument("-I", dest="include", action="append", default=[], type=Path, metavar="FOLDER", help="include folder")
+    run.add_argument(
+        "-i", "--interface", action="append", default=[], metavar="PORT@WHERE",
+        help="port number and network interface (1@veth0), or UDP addresses, its own and the one peer's that is heard "
+        "(1@udp:127.0.0.1:5001,127.0.0.1:6001)",
+    )  # fmt: skip
+    run.add_argument(
+        "--grpc", "--grpc-server-addr", default="127.0.0.1:9559", metavar="HOST:PORT",
+        help="where P4Runtime is served (default: %(default)s), also unix:PATH, which its user alone can open",
+    )  # fmt: skip
+    run.add_argument(
+        "--bfrt", default="", metavar="HOST:PORT", help="serve BFRuntime there, too, as Tofino's driver does at port 50052"
+    )  # fmt: skip
+    rpc.add_arguments(run, server=True)
+    run.add_argument("--device-id", type=whole(0, 2**64 - 1), default=1, metavar="N",
+                     help="P4Runtime's device id (default: %(default)s)")
+    run.add_argument("--arch", choices=("v1model", "tna"), help="refuse programs of another architecture")
+    run.add_argument("--pipes", type=whole(0, 4), default=0, metavar="N",
+                     help="of a TNA program: 1 to 4, of 128 ports each (default: 2)")
+    run.add_argument(
+        "--cpu-port", type=whole(0, 511), default=510, metavar="N",
+        help="port of packet-in and packet-out (default: %(default)s; of a TNA program the CPU's, 192 of two pipes); 0: none",
+    )  # fmt: skip
+    run.add_argument("--pcap", nargs="?", const=Path("."), type=Path, metavar="FOLDER", help="capture each port's frames there")
+    run.add_argument("-L", "--log-level", choices=LEVELS, default="info", help="how much to tell (default: %(default)s)")
+    run.set_defaults(main=_main)
+
+
+def _main(args: argparse.Namespace) -> int:
+    from ina.base.cc import BuildError
+    from ina.p4.compiler.errors import CompileError
+
+    logging.basicConfig(level=LEVELS[args.log_level], format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("grpc._common").addFilter(one_line)
+    try:
+        _run(args)
+    except CompileError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except (BuildError, ValueError) as error:
+        print(f"ina: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"ina: {error.filename + ': ' if error.filename else ''}{error.strerror or error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def one_line(record: logging.LogRecord) -> bool:
+    """gRPC logs a traceback for every message that is none; what any client can send is worth a line."""
+    if record.exc_info:
+        record.msg, record.args = f"{record.getMessage()} {record.exc_info[1]}", ()
+        record.exc_info = record.exc_text = None
+    return True
+
+
+def _run(args: argparse.Namespace) -> None:
+    from ina.base import paths
+    from ina.p4.compiler.build import compile_program
+    from ina.p4.compiler.front.preprocess import macros
+    from ina.p4.p4runtime.device import Device
+    from ina.p4.p4runtime.service import Server
+    from ina.p4.runtime import Program
+
+    ports = dict(parse_interface(text) for text in args.interface)
+    if len(ports) != len(args.interface):
+        raise ValueError("-i: a port number is given twice")
+    if args.cpu_port and args.cpu_port in ports:
+        raise ValueError(f"-i {args.cpu_port}@{ports[args.cpu_port]}: this port is for packet-in and packet-out; "
+                         "another number, or --cpu-port")
+    if not 0 <= args.pipes <= 4:
+        raise ValueError(f"--pipes {args.pipes}: expected 1 to 4")
+    if not 0 <= args.device_id < 1 << 64:
+        raise ValueError(f"--device-id {args.device_id}: expected 0 to 2^64 - 1, as in P4Runtime's messages")
+    rpc.check_address(args.grpc)
+    if args.bfrt:
+        rpc.check_address(args.bfrt, "--bfrt")
+    access = rpc.Access.of(args)
+    with contextlib.ExitStack() as stack:
+        device = stack.enter_context(
+            Device(args.device_id, args.cpu_port or None, arch=args.arch, pipes=args.pipes, yields=0, nap=NAP)
+        )
+        if args.program is not None and args.program.suffix == ".p4":
+            folders = [*args.include, paths.p4_dir()]
+            path = compile_program(args.program, defines=macros(args.define), include_dirs=folders).so_path
+            device.load(Program(path))
+        elif args.program is not None:
+            device.load(Program(args.program))
+        names = []
+        opened = contextlib.ExitStack()
+        stack.callback(opened.close)
+        for number, where in ports.items():
+            port = open_port(number, where)
+            opened.callback(port.close)
+            names.append(f"{number}@{port.name}")
+            if args.pcap is not None:
+                args.pcap.mkdir(parents=True, exist_ok=True)
+                name = where if isinstance(where, str) else f"port{number}"
+                port.with_capture(args.pcap / f"{name}.pcap")
+            device.add_port(number, port)
+            stack.callback(device.remove_port, number)  # before it is closed
+        server = stack.enter_context(Server(device, args.grpc, access))
+        for address in access.exposed(args.grpc, args.bfrt):
+            logging.warning("whoever reaches %s can drive this switch, and send it programs (--insecure)", address)
+        stopped = [signal.SIGINT, signal.SIGTERM]
+        signal.pthread_sigmask(signal.SIG_BLOCK, stopped)
+        stack.callback(signal.pthread_sigmask, signal.SIG_UNBLOCK, stopped)
+        if args.bfrt:
+            from ina.p4.bfrt.device import following
+            from ina.p4.bfrt.service import Server as BfrtServer
+
+            other = stack.enter_context(BfrtServer(following(lambda: device.switch), args.bfrt, access))
+            print(f"BFRuntime: {other.address}, device 0; {access.described(args.bfrt)}", flush=True)
+        print(f"P4Runtime: {server.address}, device {args.device_id}; ports: {', '.join(names) or 'none'}; "
+              f"{access.described(args.grpc)}", flush=True)
+        signal.sigwait(stopped)
+
+
+Udp = tuple[tuple[str, int], tuple[str, int]]
+
+
+def parse_interface(text: str) -> tuple[int, str | Udp]:
+    """`PORT@WHERE` as the port's number and an interface's name, or UDP addresses to bind and of the peer."""
+    number, at, where = text.partition("@")
+    if not at or not number.isdigit() or not where or int(number) >= 511:
+        raise ValueError(f"-i {text}: expected PORT@INTERFACE or PORT@udp:HOST:PORT,HOST:PORT, with a port of 0..510")
+    if not where.startswith("udp:"):
+        return int(number), where
+    ends = []
+    for end in where.removeprefix("udp:").split(","):
+        host, _, udp_port = end.rpartition(":")
+        if not host or not udp_port.isdigit():
+            raise ValueError(f"-i {text}: {end!r} is no HOST:PORT")
+        ends.append((host, int(udp_port)))
+    if len(ends) != 2:
+        raise ValueError(f"-i {text}: expected two addresses, the port's own and its peer's: udp:HOST:PORT,HOST:PORT")
+    return int(number), (ends[0], ends[1])
+
+
+def open_port(number: int, where: str | Udp) -> Any:
+    """Raises OSError. What comes by UDP has the headers of worker `number` of the local world, job 0."""
+    from ina.net.ports import MAX_FRAME, open_packet, open_udp
+    from ina.transport import SWITCH, worker_address
+
+    if isinstance(where, str):
+        return open_packet(where, min(mtu_of(where) + ETHERNET, MAX_FRAME))
+    if number > 253:
+        raise ValueError(f"port {number}: UDP ports have numbers 0..253, from which the worker's address is made")
+    bind, peer = where
+    return open_udp(bind, peer, source=worker_address(0, number), destination=SWITCH, max_frame=min(9216, MAX_FRAME))
+
+
+def mtu_of(interface: str) -> int:
+    """Of an interface in this thread's network namespace (netdevice(7), SIOCGIFMTU). Raises OSError."""
+    request = struct.pack("16si12x", interface.encode()[:15], 0)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            answer = fcntl.ioctl(any_socket, SIOCGIFMTU, request)
+        except OSError as error:
+            raise OSError(error.errno, f"network interface {interface}: {error.strerror}") from None
+    return struct.unpack("16si12x", answer)[1]

@@ -1,0 +1,288 @@
+"""Calls of a BFRuntime server: subscribe, write and read rows of a program.
+
+Every request names its program, so the client binds to none: Intel's driver lets one client bind to a program, and any number
+name it (open-p4studio, bf_rt_server_impl.cpp, Write and Read). So `ina deploy` can come while a controller is at work.
+
+A batch of rows is one Write; the server makes each row that it can and says what was wrong with the others. `write` then takes
+back what was made (rows that were inserted are deleted, others put back as they were read before) and raises the first
+failure, so that all is made or nothing, whatever the server knows of transactions.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ina.base.extras import extra
+
+with extra("p4runtime"):
+    import grpc
+
+from ina.p4.bfrt.entities import of_row
+from ina.p4.bfrt.info import Info
+from ina.p4.bfrt.messages import PACKAGE, SERVICE, Status, bfrt
+from ina.p4.bfrt.program_info import MATCH_TABLES
+from ina.p4.bfrt.rows import Row, message_of, row_of
+from ina.p4.rpc.connections import Access
+from ina.p4.runtime.entities import TableEntry
+from ina.p4.runtime.p4info import EntityError
+
+ALL_PIPES = 0xFFFF
+ANY = 0xFF  # direction and parser
+CODES = {
+    0: "OK", 1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 4: "DEADLINE_EXCEEDED", 5: "NOT_FOUND", 6: "ALREADY_EXISTS",
+    7: "PERMISSION_DENIED", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 10: "ABORTED", 11: "OUT_OF_RANGE",
+    12: "UNIMPLEMENTED", 13: "INTERNAL", 14: "UNAVAILABLE",
+}  # fmt: skip
+BATCH = 1000  # rows a Write
+MANY = 16  # rows of a table that are read one by one
+
+Change = tuple[str, Row]  # INSERT, MODIFY, DELETE or INSERT_OR_MODIFY
+
+
+class WriteFailed(EntityError):
+    """`update`: which of the changes was refused first; `failed`: why, of all that were."""
+
+    def __init__(self, changes: Sequence[Change], failed: dict[int, tuple[str, str]]):
+        first = min(failed)
+        code, message = failed[first]
+        type_, row = changes[first]
+        super().__init__(f"{type_.lower()} {row}: {message or code}", code, first)
+        self.failed = failed
+
+
+class Client:
+    """A connection to the server at `address` (HOST:PORT) for the program `program` (default: the first that the device runs).
+    `client_id` may be used by one connection at a time, which a driver believes to be there until it hears of its end; default:
+    a number of its own.
+
+    Raises TimeoutError: no server within `timeout` s; EntityError: it refuses; OSError: there are no certificates (`access`).
+    """
+
+    def __init__(self, address: str, client_id: int | None = None, device_id: int = 0, program: str = "", *,
+                 timeout: float = 10.0, access: Access | None = None):  # fmt: skip
+        self.address, self.device_id, self.timeout = address, device_id, timeout
+        self.client_id = secrets.randbelow(1 << 31) + 1 if client_id is None else client_id
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._access = access or Access()
+        self._channel = self._access.connect(address, [
+            ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1), ("grpc.max_metadata_size", 1 << 24),
+        ])  # fmt: skip
+        try:
+            self._connect()
+            self._subscribe()
+            self.program, self.info = self._programs(program)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """The connection has not been lost, as far as is known."""
+        return self._stream.is_active()
+
+    def close(self) -> None:
+        self._requests.put(None)
+        self._channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- session
+
+    def _connect(self) -> None:
+        try:
+            grpc.channel_ready_future(self._channel).result(self.timeout)
+        except grpc.FutureTimeoutError:
+            raise TimeoutError(
+                f"no BFRuntime server answers at {self.address} within {self.timeout:g} s: is the driver "
+                f"(bf_switchd) or `ina switch run --bfrt` up, and the port reachable?{self._access.hint(self.address)}"
+            ) from None
+
+    def _subscribe(self) -> None:
+        call = self._channel.stream_stream(f"{SERVICE}StreamChannel", bfrt.StreamMessageRequest.SerializeToString,
+                                           bfrt.StreamMessageResponse.FromString)  # fmt: skip
+        request = bfrt.StreamMessageRequest(client_id=self.client_id)
+        request.subscribe.device_id = self.device_id
+        self._requests.put(request)
+        self._stream = call(iter(self._requests.get, None))
+        try:
+            # The stream lives as long as the connection, so its deadline is not gRPC's.
+            status = self._first(self._stream).subscribe.status
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+        if status.code:
+            raise EntityError(
+                f"{self.address}: client {self.client_id} cannot subscribe: {status.message}", CODES.get(status.code, "UNKNOWN")
+            )
+
+    def _first(self, stream: Any) -> Any:
+        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def receive() -> None:
+            try:
+                answer.put(next(stream))
+                for _ in stream:  # notifications, which are nobody's: none are enabled
+                    pass
+            except (grpc.RpcError, StopIteration) as error:
+                answer.put(error)
+
+        threading.Thread(target=receive, name="bfrt-stream", daemon=True).start()
+        try:
+            got = answer.get(timeout=self.timeout)
+        except queue.Empty:
+            raise TimeoutError(f"{self.address} does not answer a subscription within {self.timeout:g} s") from None
+        if isinstance(got, StopIteration):
+            raise EntityError(f"{self.address} ended the stream of client {self.client_id}", "UNAVAILABLE")
+        if isinstance(got, Exception):
+            raise got
+        return got
+
+    def _programs(self, wanted: str) -> tuple[str, Info]:
+        request = bfrt.GetForwardingPipelineConfigRequest(device_id=self.device_id, client_id=self.client_id)
+        response = self._call("GetForwardingPipelineConfig", request)
+        names = [c.p4_name for c in response.config]
+        for config in response.config:
+            if wanted in ("", config.p4_name):
+                return config.p4_name, Info(config.bfruntime_info, response.non_p4_config.bfruntime_info)
+        if not names:
+            raise EntityError(f"{self.address}: device {self.device_id} runs no program", "FAILED_PRECONDITION")
+        raise EntityError(
+            f"{self.address}: device {self.device_id} does not run {wanted!r}; it runs {', '.join(names)}", "NOT_FOUND"
+        )
+
+    # ---- rows
+
+    def write(self, changes: Iterable[Change], undo: bool = True) -> None:
+        """Makes all changes in order, or none. Raises WriteFailed, EntityError, TimeoutError.
+
+        Rows of a device that keeps no entries (`undo` False) are not read before and not taken back.
+        """
+        changes = list(changes)
+        before = self._before(changes) if undo else [None] * len(changes)
+        made: list[int] = []
+        try:
+            for at in range(0, len(changes), BATCH):
+                failed = self._write(changes[at : at + BATCH])
+                made += [at + i for i in range(len(changes[at : at + BATCH])) if i not in failed]
+                if failed:
+                    raise WriteFailed(changes, {at + i: why for i, why in failed.items()})
+        except (EntityError, TimeoutError):
+            if undo:
+                with suppress(EntityError, TimeoutError):  # the first error is the one to tell
+                    self._write([back for i in reversed(made) if (back := inverse(changes[i], before[i])) is not None])
+            raise
+
+    def _write(self, changes: Sequence[Change]) -> dict[int, tuple[str, str]]:
+        """Which were refused, and why."""
+        if not changes:
+            return {}
+        request = bfrt.WriteRequest(client_id=self.client_id, p4_name=self.program, target=self._target())
+        for i, (type_, row) in enumerate(changes):
+            update = request.updates.add(type=bfrt.Update.Type.Value(type_))
+            try:
+                update.entity.table_entry.CopyFrom(message_of(row, self.info))
+            except EntityError as error:
+                raise EntityError(str(error), error.code, i) from None
+        try:
+            self._method("Write")(request, timeout=self.timeout)
+        except grpc.RpcError as error:
+            failed = _details(error)
+            if failed:
+                return failed
+            raise self._failure(error) from None
+        return {}
+
+    def _before(self, changes: Sequence[Change]) -> list[Row | None]:
+        """What each change replaces. Of a table with many, all rows are read at once."""
+        counts = Counter(row.table for type_, row in changes if type_ != "INSERT" and not row.is_default)
+        known: dict[str, dict[Any, Row]] = {}
+        for name, count in counts.items():
+            if count > MANY and self.info.table(name).kind in MATCH_TABLES:
+                known[name] = {self._signature(row): row for row in self.read([Row(name)])}
+        return [
+            known[row.table].get(self._signature(row)) if row.table in known and type_ != "INSERT" and not row.is_default
+            else self._found((type_, row)) for type_, row in changes
+        ]  # fmt: skip
+
+    def _signature(self, row: Row) -> Any:
+        """Equal for rows of one key, however they are written."""
+        entry = of_row(row_of(message_of(Row(row.table, row.key), self.info), self.info), self.info)
+        assert isinstance(entry, TableEntry)  # MATCH_TABLES have no others
+        return frozenset(entry.match.items()), entry.priority
+
+    def _found(self, change: Change) -> Row | None:
+        type_, row = change
+        if type_ == "INSERT":
+            return None
+        try:
+            return next(iter(self.read([Row(row.table, row.key, is_default=row.is_default)])), None)
+        except EntityError:
+            return None
+
+    def read(self, patterns: Sequence[Row], hardware: bool = True) -> list[Row]:
+        """Of each pattern: with a key its row, without one all of the table (or the default). Raises EntityError."""
+        request = bfrt.ReadRequest(client_id=self.client_id, p4_name=self.program, target=self._target())
+        for pattern in patterns:
+            message = message_of(Row(pattern.table, pattern.key, is_default=pattern.is_default), self.info)
+            message.table_flags.from_hw = hardware
+            request.entities.add().table_entry.CopyFrom(message)
+        call = self._channel.unary_stream(f"{SERVICE}Read", bfrt.ReadRequest.SerializeToString, bfrt.ReadResponse.FromString)
+        try:
+            return [
+                row_of(e.table_entry, self.info) for response in call(request, timeout=self.timeout) for e in response.entities
+            ]
+        except grpc.RpcError as error:
+            failed = _details(error)
+            if failed:
+                i, (code, message) = min(failed.items())
+                raise EntityError(f"{patterns[i].table}: {message or code}", code, i) from None
+            raise self._failure(error) from None
+
+    def _target(self) -> Any:
+        return bfrt.TargetDevice(device_id=self.device_id, pipe_id=ALL_PIPES, direction=ANY, prsr_id=ANY)
+
+    # ---- calls
+
+    def _method(self, name: str) -> Callable[..., Any]:
+        return self._channel.unary_unary(SERVICE + name, getattr(bfrt, f"{name}Request").SerializeToString,
+                                         getattr(bfrt, f"{name}Response").FromString)  # fmt: skip
+
+    def _call(self, name: str, request: Any) -> Any:
+        try:
+            return self._method(name)(request, timeout=self.timeout)
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: Any) -> Exception:
+        code, text = error.code(), f"{self.address}: {error.details()}"
+        return TimeoutError(text) if code is grpc.StatusCode.DEADLINE_EXCEEDED else EntityError(text, code.name)
+
+
+def inverse(change: Change, found: Row | None) -> Change | None:
+    """What takes a change back; `found`: what it replaced; None: nothing does."""
+    type_, row = change
+    if found is None:
+        return ("DELETE", Row(row.table, row.key, is_default=row.is_default)) if type_ in ("INSERT", "INSERT_OR_MODIFY") else None
+    return ("INSERT" if type_ == "DELETE" and not row.is_default else "MODIFY", found)
+
+
+def _details(error: Any) -> dict[int, tuple[str, str]]:
+    """The failures of a batch, by number: code and message."""
+    packed = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+    failed = {}
+    for i, item in enumerate(Status.FromString(packed).details if packed else ()):
+        one = bfrt.Error()
+        if item.TypeName() == f"{PACKAGE}.Error":
+            one.ParseFromString(item.value)
+            if one.canonical_code:
+                failed[i] = (CODES.get(one.canonical_code, "UNKNOWN"), one.message)
+    return failed

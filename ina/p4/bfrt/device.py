@@ -1,0 +1,458 @@
+"""BFRuntime's tables before an embedded switch: rows in, entities of the switch out, and back.
+
+Which part serves a table its type says: the program's tables here, ports in ports_table.py, replication and mirroring in
+replication.py. A part has `write(type, table, row, where)` and `read(table, row, where)`; without a key a row means all of the
+table. Every refusal is an EntityError.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from ina.p4.bfrt import entities
+from ina.p4.bfrt.attributes import Attributes
+from ina.p4.bfrt.direct import DirectCells, register_of
+from ina.p4.bfrt.entities import BYTES, INDEX, MEMBER, PACKETS, STATUS
+from ina.p4.bfrt.filters import FilterTables
+from ina.p4.bfrt.fixed import fixed_tables
+from ina.p4.bfrt.hashes import HashTables
+from ina.p4.bfrt.idle import Idle
+from ina.p4.bfrt.info import Info, Table
+from ina.p4.bfrt.pktgen import PktgenTables
+from ina.p4.bfrt.ports_table import PortTables
+from ina.p4.bfrt.program_info import MATCH_TABLES, own_name
+from ina.p4.bfrt.replication import Replication
+from ina.p4.bfrt.rows import EVERYWHERE, Row, Where
+from ina.p4.bfrt.schema import bfrt_json
+from ina.p4.bfrt.value_sets import ValueSetTables
+from ina.p4.runtime.entities import (
+    DirectCounterEntry,
+    DirectMeterEntry,
+    ProfileGroup,
+    ProfileMember,
+    RegisterEntry,
+    TableEntry,
+    Update,
+)
+from ina.p4.runtime.p4info import EntityError
+
+SIZE = "$MAX_GROUP_SIZE"
+DEFAULT_HANDLE = 1  # of what a table does when nothing matches
+PIPE_BITS = 28  # of a handle, above which the pipe is
+TYPES = ("INSERT", "MODIFY", "MODIFY_INC", "MODIFY_DEC", "DELETE", "INSERT_OR_MODIFY", "RESET")  # DEC: MODIFY_INC that takes away
+
+
+class Device:
+    """The tables of `switch` (ina.p4.runtime.embedded.Switch), whose program is called `name` (default: its file's). `clock`: s,
+    for what happens by itself."""
+
+    def __init__(self, switch: Any, name: str = "", device_id: int = 0, clock: Callable[[], float] = time.monotonic):
+        self.switch, self.device_id, self.clock = switch, device_id, clock
+        self.name = name or switch.program.name.removesuffix(".p4")
+        self.pipes = switch.pipes or 1
+        layout = {**switch.program.layout, "port_metadata": [m for m in switch.program.port_metadata if m["name"]]}
+        pipelines = max(1, len(switch.program.pipelines))
+        self.program_json = json.dumps(bfrt_json(switch.p4info.message, layout, pipelines)).encode()
+        self.fixed_json = json.dumps(fixed_tables()).encode()
+        self.info = Info(self.program_json, self.fixed_json)
+        self._parts: dict[str, Any] = {}
+        self.replication, self.idle, self.attributes = Replication(self), Idle(self), Attributes(self)
+        self.ports = PortTables(self)
+        parts = (ProgramTables, ValueSetTables, HashTables, PktgenTables, FilterTables)
+        for part in (*(made(self) for made in parts), self.ports, self.replication):
+            self._parts |= dict.fromkeys(part.kinds, part)
+
+    def _part(self, table: Table) -> Any:
+        try:
+            return self._parts[table.kind]
+        except KeyError:
+            raise EntityError(f"table {table.name} of type {table.kind} is not served by this switch", "UNIMPLEMENTED") from None
+
+    def write(self, type_: str, row: Row, where: Where = EVERYWHERE) -> None:
+        """One update. `where`: of state that each pipe has its own of, of entries whose scope is not all pipes. Raises
+        EntityError."""
+        if type_ not in TYPES:
+            raise EntityError(f"an update of type {type_}: expected one of {', '.join(TYPES)}")
+        table = self.info.table(row.table)
+        for name in row.data:
+            field = table.field(name, table.action(row.action) if row.action else None)
+            if field.read_only:
+                raise EntityError(f"table {table.name}: {name} can only be read", "PERMISSION_DENIED")
+        where = self._checked(where)
+        self.attributes.check(table, where)
+        self._part(table).write(type_, table, row, where)
+
+    def write_entities(self, updates: Iterable[Update]) -> None:
+        """To the switch; an error does not number what a client did not number."""
+        try:
+            self.switch.write(list(updates))
+        except EntityError as error:
+            text = str(error).partition(": ")[2] if error.update is not None else str(error)
+            raise EntityError(text, error.code) from None
+
+    def operate(self, table: Table, operation: str) -> None:
+        """A table's operation: reads always look at the data plane, so most have nothing to do."""
+        if operation not in table.operations:
+            has = ", ".join(table.operations) or "none"
+            raise EntityError(f"table {table.name} has no operation {operation!r}; it has: {has}")
+        if operation == "UpdateHitState":
+            self.idle.update(table)
+
+    def read(self, row: Row, where: Where = EVERYWHERE) -> list[Row]:
+        table = self.info.table(row.table)
+        return self._part(table).read(table, row, self._checked(where))
+
+    def usage(self, table: Table, where: Where = EVERYWHERE) -> int:
+        part = self._part(table)
+        return part.usage(table, where.pipe) if table.kind in MATCH_TABLES else len(self.read(Row(table.name), where))
+
+    def handle(self, row: Row, where: Where = EVERYWHERE) -> int:
+        """By which an entry can be read too: its number, and above it the pipe that it is in."""
+        table = self.info.table(row.table)
+        return self._match_tables(table).handle(table, row, self._checked(where))
+
+    def read_handle(self, table: Table, handle: int, where: Where = EVERYWHERE) -> list[Row]:
+        return self._match_tables(table).read_handle(table, handle, self._checked(where))
+
+    def _match_tables(self, table: Table) -> ProgramTables:
+        if table.kind not in MATCH_TABLES:
+            raise EntityError(f"table {table.name} of type {table.kind}: its entries have no handles", "UNIMPLEMENTED")
+        return self._part(table)
+
+    def inverse(self, type_: str, row: Row, where: Where = EVERYWHERE) -> list[tuple[str, Row]]:
+        """What would take the update back, seen before it is made."""
+        found = self.read(Row(row.table, row.key, is_default=row.is_default), where) if type_ != "INSERT" else []
+        if type_ == "INSERT" or (type_ == "INSERT_OR_MODIFY" and not found):
+            return [("DELETE", Row(row.table, row.key))]
+        return [("INSERT" if type_ == "DELETE" and not r.is_default else "MODIFY", r) for r in found]
+
+    def _checked(self, where: Where) -> Where:
+        if where.pipe is None or (not self.switch.pipes and where.pipe == 0):
+            return replace(where, pipe=None)
+        if where.pipe >= self.pipes:
+            raise EntityError(f"pipe {where.pipe}: this switch has pipes 0..{self.pipes - 1}")
+        return where
+
+
+def following(switch: Callable[[], Any]) -> Callable[[], Device | None]:
+    """The Device of the switch that `switch` gives, which may be another one each time, or None."""
+    made: list[Device] = []
+
+    def current() -> Device | None:
+        now = switch()
+        if now is None:
+            return None
+        if not made or made[0].switch is not now:
+            made[:] = [Device(now)]
+        return made[0]
+
+    return current
+
+
+class ProgramTables:
+    """Tables that the program declares."""
+
+    kinds = (*MATCH_TABLES, "Action", "Selector", "Counter", "Meter", "Register", "RegisterParam")
+
+    def __init__(self, device: Device):
+        self.device, self.switch = device, device.switch
+        self.direct = DirectCells(device)
+        self._groups: dict[tuple[str, int], dict[str, Any]] = {}  # what was said of selectors' groups
+
+    @property
+    def info(self) -> Info:
+        return self.device.info
+
+    def write(self, type_: str, table: Table, row: Row, where: Where) -> None:
+        pipe = where.pipe
+        if table.kind in ("Action", "Selector"):
+            used = [t for t in self.info.of_kind(*MATCH_TABLES) if table.id in t.depends_on]
+            if table.kind == "Selector" and pipe is not None and not any(self._groups_of(t) for t in used):
+                raise EntityError(f"table {table.name}: pipe {pipe}: all pipes have the same groups (the tables' entry scope)")
+            pipe = None  # what a profile has every pipe has
+        if table.kind in ("Register", "RegisterParam"):
+            self._registers(type_, table, row, pipe)
+        elif table.kind in INDEX:
+            self._cells(type_, table, row, pipe)
+        elif type_ in ("DELETE", "RESET") and not row.key and not row.is_default:
+            self._clear(table, pipe)
+        elif row.is_default:
+            self._default(type_, table, row, pipe)
+        else:
+            self._entry(type_, table, row, pipe)
+
+    def _write(self, updates: Iterable[Update]) -> None:
+        self.device.write_entities(updates)
+
+    # ---- match-action tables and profiles
+
+    def _entry(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
+        found = self._found(table, row, pipe) if type_ in ("MODIFY", "INSERT_OR_MODIFY") else []
+        if type_ == "INSERT_OR_MODIFY":
+            type_ = "MODIFY" if found else "INSERT"
+        if type_ in ("MODIFY_INC", "MODIFY_DEC"):
+            raise EntityError(f"table {table.name}: MODIFY_INC is for lists; use MODIFY", "UNIMPLEMENTED")
+        if type_ == "MODIFY" and found and table.kind != "Selector":
+            keep = row.action in ("", found[0].action)
+            data = (dict(found[0].data) if keep else {}) | dict(row.data)
+            row = Row(row.table, row.key, data, row.action or found[0].action)
+        elif type_ == "MODIFY" and found:
+            row = Row(row.table, row.key, dict(found[0].data) | dict(row.data))
+        if table.kind == "Selector" and type_ != "DELETE":
+            row = self._group(table, row, type_ == "INSERT")
+        if type_ == "INSERT" and entities.GROUP in row.data:
+            self._not_empty(table, row.data[entities.GROUP])
+        entity = self._of_pipe(entities.of_row(row, self.info), pipe)
+        direct = self._direct(table, row, entity) if type_ != "DELETE" and isinstance(entity, TableEntry) else []
+        self._write([Update(type_, entity), *direct])
+        if table.kind == "Selector":
+            self._groups[table.name, entity.group_id] = dict(row.data) if type_ != "DELETE" else {}
+        if self.device.idle.has(table) and type_ != "DELETE":
+            self.device.idle.written(table, entity, row, type_ == "INSERT")
+
+    def _groups_of(self, table: Table) -> tuple[tuple[int, ...], ...]:
+        return self.switch.entry_scope(own_name(table.name)).groups
+
+    def _found(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
+        """What is there with this key, without what is counted beside it."""
+        return [entities.to_row(e, self.info) for e in self._matching(table, Row(row.table, self._whole(table, row.key)), pipe)]
+
+    @staticmethod
+    def _whole(table: Table, key: Any) -> dict[str, Any]:
+        """The key with what it leaves out: fields that match anything, the first priority."""
+        full = {}
+        for k in table.keys:
+            mask = (1 << k.width) - 1
+            wild = {"exact": 0, "ternary": (0, 0), "lpm": (0, 0), "range": (0, mask), "optional": None}[k.match]
+            full[k.name] = key.get(k.name, wild)
+        return full
+
+    def _direct(self, table: Table, row: Row, entity: TableEntry) -> list[Update]:
+        """Direct counters, meters, registers and filters that a row gives values of."""
+        made: list[Update] = []
+        if PACKETS in row.data or BYTES in row.data:
+            made.append(
+                Update(
+                    "MODIFY",
+                    DirectCounterEntry(entity, entities.total(row.data.get(PACKETS)), entities.total(row.data.get(BYTES))),
+                )
+            )
+        if any(name.startswith("$METER_SPEC") for name in row.data):
+            made.append(Update("MODIFY", DirectMeterEntry(entity, entities.meter_config(table, row.data))))
+        return made + self.direct.write(table, row, entity)
+
+    def _not_empty(self, table: Table, number: int) -> None:
+        """An entry names a group that has members, as the published driver wants it."""
+        profile = own_name(self.info.table(self.info.table(table.depends_on[0]).depends_on[0]).name)
+        if any(g.group_id == number and not g.members for g in self.switch.read([ProfileGroup(profile, number)])):
+            raise EntityError(f"table {table.name}: group {number} has no members", "FAILED_PRECONDITION")
+
+    def _group(self, table: Table, row: Row, new: bool) -> Row:
+        """With what it leaves out of its size; EntityError: it has more members, or room for more than a group may have."""
+        number = row.key.get("$SELECTOR_GROUP_ID", 0)
+        profile = self.switch.p4info.profile(own_name(self.info.table(table.depends_on[0]).name))
+        said = {} if new else self._groups.get((table.name, number), {})
+        limit = row.data.get(SIZE) or said.get(SIZE) or profile.max_group_size
+        if profile.max_group_size and limit > profile.max_group_size:
+            raise EntityError(f"table {table.name}: {SIZE} {limit}: at most {profile.max_group_size}")
+        if limit and len(row.data.get(MEMBER) or ()) > limit:
+            raise EntityError(f"table {table.name}: {len(row.data[MEMBER])} members, the group has room for {limit}",
+                              "RESOURCE_EXHAUSTED")  # fmt: skip
+        active = row.data.get(STATUS) or [True] * len(row.data.get(MEMBER) or ())
+        if not new and not any(active):
+            entries = (e for t in profile.tables for e in self.switch.read([TableEntry(t)]))
+            if any(e.group == number for e in entries):
+                raise EntityError(f"table {table.name}: group {number} is in use: an active member stays", "FAILED_PRECONDITION")
+        return Row(row.table, row.key, dict(row.data) | {SIZE: limit}, row.action)
+
+    def _default(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
+        if type_ in ("DELETE", "RESET"):
+            if not table.const_default:  # one that the program fixes is what it was: published controllers reset every table
+                self._write([Update("MODIFY", TableEntry(own_name(table.name), is_default=True, pipe=pipe))])
+        elif type_ in ("MODIFY", "INSERT", "INSERT_OR_MODIFY"):
+            self._write([Update("MODIFY", self._of_pipe(entities.of_row(row, self.info), pipe))])
+        else:
+            raise EntityError(f"table {table.name}: the default entry takes MODIFY and DELETE, not {type_}")
+
+    def _clear(self, table: Table, pipe: int | None) -> None:
+        self._write([Update("DELETE", e) for e in self._entities(table, pipe) if not getattr(e, "is_const", False)])
+
+    def _matching(self, table: Table, row: Row, pipe: int | None) -> list[Any]:
+        """Entities with the row's key; without one all of the table."""
+        if row.key and table.kind in MATCH_TABLES:
+            if pipe is None and self.switch.entry_scope(own_name(table.name)).groups:
+                raise EntityError(f"table {table.name}: pipes have entries of their own: name one", "NOT_FOUND")
+            pattern = self._of_pipe(entities.of_row(Row(row.table, row.key), self.info), pipe)
+            if pattern.match:  # the switch finds it; an entry that matches everything it takes for a pattern of all
+                return self.switch.read([pattern])
+        wanted = self._whole(table, row.key) if row.key else None
+        number = next(iter(row.key.values()), 0) if table.kind in ("Action", "Selector") else 0
+        said = ((e, entities.to_row(e, self.info)) for e in self._entities(table, pipe, number))
+        return [e for e, r in said if wanted in (None, self._whole(table, r.key))]
+
+    def usage(self, table: Table, pipe: int | None) -> int:
+        return len(self._entities(table, pipe if self.switch.entry_scope(own_name(table.name)).groups else None))
+
+    def _entities(self, table: Table, pipe: int | None, number: int = 0) -> list[Any]:
+        """`number`: of one member or group; 0: all, of which 0 may be one."""
+        name = own_name(table.name)
+        if table.kind == "Action":
+            return self.switch.read([ProfileMember(name, number)])
+        if table.kind == "Selector":
+            return self.switch.read([ProfileGroup(own_name(self.info.table(table.depends_on[0]).name), number)])
+        return self.switch.read([TableEntry(name, pipe=pipe)])
+
+    # ---- handles
+
+    @staticmethod
+    def _kept_at(groups: tuple[tuple[int, ...], ...], pipe: int | None) -> bool:
+        """Whether a driver's copy of the entries is found there: it is kept for the first pipe of a scope, or for all."""
+        return pipe is None or any(pipe == group[0] for group in groups)
+
+    def handle(self, table: Table, row: Row, where: Where) -> int:
+        scoped = self.switch.entry_scope(own_name(table.name)).groups
+        found = self._matching(table, row, where.pipe if scoped else None) if row.key else []
+        if not found:
+            raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
+        pipe, number = self.switch.entry_number(found[0])
+        return (pipe or 0) << PIPE_BITS | number + DEFAULT_HANDLE + 1
+
+    def read_handle(self, table: Table, handle: int, where: Where) -> list[Row]:
+        if handle == DEFAULT_HANDLE:
+            return [replace(row, is_default=False) for row in self.read(table, Row(table.name, is_default=True), where)]
+        groups = self.switch.entry_scope(own_name(table.name)).groups
+        pipe, number = handle >> PIPE_BITS, (handle & (1 << PIPE_BITS) - 1) - DEFAULT_HANDLE - 1
+        other = where.pipe is not None and not any(pipe in g and where.pipe in g for g in groups)
+        if not where.fresh and (other or not self._kept_at(groups, where.pipe)):
+            raise EntityError(f"table {table.name}: handle {handle}: pipe {where.pipe} has no such entry", "NOT_FOUND")
+        if groups and other:
+            raise EntityError(f"table {table.name}: handle {handle} is not of pipe {where.pipe}")
+        for entity in self._entities(table, pipe if groups else None):
+            if self.switch.entry_number(entity) == (pipe if groups else None, number):
+                return [self._row(table, entity, entities.to_row(entity, self.info), where)]
+        raise EntityError(f"table {table.name}: no entry has handle {handle}", "INVALID_ARGUMENT" if where.fresh else "NOT_FOUND")
+
+    # ---- cells
+
+    def _cells(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
+        if type_ in ("DELETE", "RESET"):
+            row = Row(table.name, row.key, {} if table.kind == "Meter" else {f.name: 0 for f in table.data})
+        entity = entities.of_row(row, self.info)
+        if getattr(entity, "index", None) is None and type_ not in ("DELETE", "RESET"):
+            raise EntityError(f"table {table.name}: which cell? {INDEX[table.kind]} is missing")
+        self._write([Update("MODIFY", self._of_pipe(entity, pipe))])
+
+    def _registers(self, type_: str, table: Table, row: Row, pipe: int | None) -> None:
+        """Each field of a cell is a register of the switch. Deleted, a cell has its first value again."""
+        index = 0 if table.kind == "RegisterParam" else row.key.get(INDEX["Register"])
+        if index is None and type_ not in ("DELETE", "RESET"):
+            raise EntityError(f"table {table.name}: which cell? {INDEX['Register']} is missing")
+        updates = []
+        for f in table.data:
+            if type_ in ("DELETE", "RESET"):
+                value = self._first_value(register_of(f.name, table)) & ((1 << max(1, f.width)) - 1)
+            elif f.name in row.data:
+                value = row.data[f.name]
+            else:
+                continue
+            together = [(p, value) for p in self._together(table, pipe)]
+            for number, one in enumerate(value) if isinstance(value, tuple) else together:
+                cell = RegisterEntry(register_of(f.name, table), index, int(one))
+                updates.append(Update("MODIFY", self._of_pipe(cell, number)))
+        self._write(updates)
+
+    def _together(self, table: Table, pipe: int | None) -> tuple[int | None, ...]:
+        """Pipes that the table's entry scope has written with `pipe`."""
+        return next((g for g in self.device.attributes.groups(table) if pipe in g), (pipe,))
+
+    def _first_value(self, register: str) -> int:
+        initial = next((r.get("initial") for r in self.switch.program.layout["registers"] if r["name"] == register), 0)
+        return int(initial or 0)
+
+    @staticmethod
+    def _of_pipe(entity: Any, pipe: int | None) -> Any:
+        if pipe is None:
+            return entity
+        return replace(entity, pipe=pipe)
+
+    # ---- reading
+
+    def read(self, table: Table, row: Row, where: Where) -> list[Row]:
+        pipe, its = where.pipe, where.pipe
+        if table.kind in ("Register", "RegisterParam"):
+            return self._read_registers(table, row, pipe)
+        if table.kind in INDEX:
+            return self._read_cells(table, row, pipe)
+        scoped = self.switch.entry_scope(own_name(table.name)).groups if table.kind in MATCH_TABLES else ()
+        if not scoped:  # any pipe has the entries of all; what is beside them it has its own of
+            its = None
+        if row.is_default:
+            if scoped and pipe is None:
+                raise EntityError(f"table {table.name}: pipes have defaults of their own: name one")
+            (default,) = self.switch.read([TableEntry(own_name(table.name), is_default=True, pipe=its)])
+            return [entities.to_row(default, self.info)] if default.action else []
+        if table.kind in MATCH_TABLES and not where.fresh and not self._kept_at(scoped, pipe):
+            if row.key:
+                raise EntityError(f"table {table.name}: pipe {pipe} is not the first of its scope", "NOT_FOUND")
+            return []
+        rows = [self._row(table, e, entities.to_row(e, self.info), where) for e in self._matching(table, row, its)]
+        if row.key and not rows:
+            raise EntityError(f"table {table.name}: there is no such entry", "NOT_FOUND")
+        return rows
+
+    def _row(self, table: Table, entity: Any, row: Row, where: Where) -> Row:
+        data = dict(row.data)
+        names = {f.name for f in table.data}
+        if isinstance(entity, TableEntry):
+            if names & {PACKETS, BYTES}:
+                counts = self.switch.read([DirectCounterEntry(entity, pipe=where.pipe)])
+                octets, packets = sum(c.bytes for c in counts), sum(c.packets for c in counts)
+                data |= {n: v for n, v in ((BYTES, octets), (PACKETS, packets)) if n in names}
+            if any(n.startswith("$METER_SPEC") for n in names):
+                meter, *_ = self.switch.read([DirectMeterEntry(entity)])
+                data |= entities.to_row(meter, self.info).data
+            data |= self.direct.read(table, entity, where.pipe)
+            if self.device.idle.has(table):
+                said = self.device.idle.data(table, entity, where.fresh)
+                data |= {n: v for n, v in said.items() if n in names}
+        elif isinstance(entity, ProfileGroup):
+            said = self._groups.get((table.name, entity.group_id), {})
+            if said and entities.of_row(Row(row.table, row.key, said), self.info) == entity:
+                data |= said  # members that stand in it several times, in the order in which they were given
+            data.setdefault(MEMBER, [])
+            data.setdefault(STATUS, [])
+        return Row(row.table, self._whole(table, row.key), data, row.action)
+
+    def _read_registers(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
+        """A value for each pipe of each field."""
+        param = table.kind == "RegisterParam"
+        index = 0 if param else row.key.get(INDEX["Register"])
+        found: dict[int, dict[str, Any]] = {}
+        for f in table.data:
+            pattern = self._of_pipe(RegisterEntry(register_of(f.name, table), index), pipe)
+            for cell in self.switch.read([pattern]):
+                value = bool(cell.value) if f.type == "bool" else cell.value
+                data = found.setdefault(cell.index, {})
+                data[f.name] = (*data.get(f.name, ()), value)
+        return [Row(table.name, {} if param else {INDEX["Register"]: i},
+                    {name: v if len(v) > 1 and not param else v[0] for name, v in data.items()}, is_default=param)
+                for i, data in found.items()]  # fmt: skip
+
+    def _read_cells(self, table: Table, row: Row, pipe: int | None) -> list[Row]:
+        pattern = self._of_pipe(entities.of_row(Row(row.table, row.key), self.info), pipe)
+        by_index: dict[int, list[Any]] = {}
+        for cell in self.switch.read([pattern]):
+            by_index.setdefault(cell.index, []).append(cell)
+        return [self._cell(table, index, cells) for index, cells in by_index.items()]
+
+    def _cell(self, table: Table, index: int, cells: list[Any]) -> Row:
+        """Counters are summed up, meters are the same in all pipes."""
+        rows = [entities.to_row(c, self.info) for c in cells]
+        data = dict(rows[0].data)
+        if table.kind == "Counter":
+            data = {name: sum(r.data[name] for r in rows) for name in data}
+        return Row(table.name, {INDEX[table.kind]: index}, data)

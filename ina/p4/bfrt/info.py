@@ -1,0 +1,154 @@
+"""A bfrt.json as Python values: the tables of a switch with the names, ids and types of their fields.
+
+A table has key fields, data fields of its own, and actions with theirs. Objects are found by their full name or any
+suffix of it (after a dot) that only one of them has: `pipe.SwitchIngress.forward` is `SwitchIngress.forward` and `forward`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from ina.base import documents
+from ina.p4.runtime.p4info import EntityError, find
+
+STORED = {"atcam": "exact", "dleft_hash": "exact"}  # words for how the hardware keeps a table: how its keys match
+WIDTHS = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "int8": 8, "int16": 16, "int32": 32, "int64": 64}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """`type`: int (of `width` bits), bool, string, float, or container, whose fields are `items`.
+    `match`: of a key field, exact, ternary, lpm, range or optional."""
+
+    id: int
+    name: str
+    type: str
+    width: int = 0
+    match: str = ""
+    repeated: bool = False
+    read_only: bool = False
+    mandatory: bool = False
+    choices: tuple[str, ...] = ()
+    items: tuple[Field, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return (self.width + 7) // 8
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """`scope`: TableAndDefault, TableOnly or DefaultOnly."""
+
+    id: int
+    name: str
+    scope: str
+    fields: tuple[Field, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`kind`: BFRuntime's table type, MatchAction_Direct, Register, PortConfigure, ..."""
+
+    id: int
+    name: str
+    kind: str
+    size: int
+    keys: tuple[Field, ...]
+    actions: tuple[Action, ...]
+    data: tuple[Field, ...]
+    attributes: tuple[str, ...] = ()
+    operations: tuple[str, ...] = ()
+    const_default: bool = False
+    depends_on: tuple[int, ...] = ()
+
+    def key(self, name: str | int) -> Field:
+        return self._find("key field", self.keys, name)
+
+    def action(self, name: str | int) -> Action:
+        return self._find("action", self.actions, name)
+
+    def field(self, name: str | int, action: Action | None = None) -> Field:
+        """A data field: the action's own come first, then the table's."""
+        return self._find(f"data field of action {action.name}" if action else "data field",
+                          [*(action.fields if action else ()), *self.data], name)  # fmt: skip
+
+    def _find(self, kind: str, items: Iterable[Any], name: str | int) -> Any:
+        try:
+            return find(kind, items, name)
+        except EntityError as error:
+            raise EntityError(f"table {self.name}: {error}", error.code) from None
+
+
+def _text(said: dict[str, Any], key: str) -> str:
+    text = said[key]
+    if not isinstance(text, str):
+        raise TypeError(f"{key} is {text!r:.100}, expected a text")
+    return text
+
+
+def _field(said: dict[str, Any], match: str = "", read_only: bool = False, mandatory: bool = False) -> Field:
+    kind = said.get("type") or {"type": "container"}
+    name = kind["type"]
+    items = tuple(_field(item["singleton"]) for item in said.get("container", ()))
+    width = int(kind.get("width", 0)) if name == "bytes" else WIDTHS.get(name, 0)
+    blob = name == "bytes" and bool(said.get("repeated"))  # bytes, as many as there are
+    return Field(int(said["id"]), _text(said, "name"), name if blob else "int" if width else name, width,
+                 STORED.get(match.lower(), match.lower()),
+                 bool(said.get("repeated")), read_only or bool(said.get("read_only")), mandatory,
+                 tuple(kind.get("choices", ())), items)  # fmt: skip
+
+
+def _action(said: dict[str, Any]) -> Action:
+    fields = tuple(map(_field, said.get("data", ())))
+    return Action(int(said["id"]), _text(said, "name"), said.get("action_scope", "TableAndDefault"), fields)
+
+
+def _table(said: dict[str, Any]) -> Table:
+    data: list[Field] = []
+    for item in said.get("data", ()):
+        for one in [item["singleton"]] if "singleton" in item else item["oneof"]:
+            data.append(_field(one, read_only=bool(item.get("read_only")), mandatory=bool(item.get("mandatory"))))
+    return Table(
+        int(said["id"]), _text(said, "name"), _text(said, "table_type"), int(said.get("size", 0)),
+        tuple(_field(k, k["match_type"], mandatory=bool(k.get("mandatory"))) for k in said["key"]),
+        tuple(map(_action, said.get("action_specs", ()))),
+        tuple(data), tuple(said.get("attributes", ())), tuple(said.get("supported_operations", ())),
+        bool(said.get("has_const_default_action")), tuple(said.get("depends_on", ())),
+    )  # fmt: skip
+
+
+class Info:
+    """Of one program and of the fixed tables: the two parts that a server gives, each a bfrt.json (bytes or its value).
+
+    Raises EntityError: one is no bfrt.json."""
+
+    def __init__(self, program: bytes | dict[str, Any], fixed: bytes | dict[str, Any] | None = None):
+        self.tables: dict[str, Table] = {}
+        self.learns: dict[str, Action] = {}  # digests: an "action" with the fields that come
+        for name, part in (("program", program), ("fixed tables", fixed)):
+            try:
+                self._add(documents.json_text(part) if isinstance(part, (bytes, str)) and part else part or {})
+            except documents.Unreadable as error:
+                raise EntityError(f"bfrt.json of the {name}: {error}") from None
+            except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+                raise EntityError(f"bfrt.json of the {name}: not as BFRuntime defines it: {error!r}"[:500]) from None
+        self._by_id = {t.id: t for t in self.tables.values()}
+
+    def _add(self, part: dict[str, Any]) -> None:
+        for item in part.get("tables", ()):
+            table = _table(item)
+            self.tables[table.name] = table
+        for item in part.get("learn_filters", ()):
+            name = _text(item, "name")
+            self.learns[name] = Action(int(item["id"]), name, "", tuple(_field(f) for f in item["fields"]))
+
+    def table(self, name: str | int) -> Table:
+        """Raises EntityError (NOT_FOUND) with the nearest name."""
+        found = self.tables.get(name) if isinstance(name, str) else self._by_id.get(name)
+        return found or find("table", self.tables.values(), name)
+
+    def of_kind(self, *kinds: str) -> list[Table]:
+        return [t for t in self.tables.values() if t.kind in kinds]

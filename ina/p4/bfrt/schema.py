@@ -1,0 +1,333 @@
+"""A program's bfrt.json, from its P4Info: what a driver of Tofino would say of it to clients.
+
+Form, table types, names and ids are those of p4c's Tofino back end (control-plane/bfruntime.cpp, bfruntime_ext.cpp): the id of
+a table is the P4Info's with Tofino's own byte for its kind before it. The name of every object that is in a pipeline begins with
+the pipeline's: "pipe." where the program has one. `Info` reads the result (info.py); what is not served is not in it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ina.p4.bfrt.filters import FIELDS as FILTER_FIELDS
+from ina.p4.bfrt.filters import INDEX as FILTER_INDEX
+from ina.p4.bfrt.hash_schema import hash_tables
+from ina.p4.bfrt.program_info import PIPE
+from ina.p4.compiler.p4info.p4info import one_at_a_time
+
+SCHEMA = "1.0.0"
+FIRST = 1 << 16  # ids of fields with a dollar are FIRST + 1 and up, in this order; "": names that have other fields' ids too
+_SHARED = (
+    "$MATCH_PRIORITY", "$ACTION", "$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID", "", "", "$ENTRY_TTL", "$ENTRY_HIT_STATE",
+    "$METER_SPEC_CIR_KBPS", "$METER_SPEC_PIR_KBPS", "$METER_SPEC_CBS_KBITS", "$METER_SPEC_PBS_KBITS", "$METER_SPEC_CIR_PPS",
+    "$METER_SPEC_PIR_PPS", "$METER_SPEC_CBS_PKTS", "$METER_SPEC_PBS_PKTS", "$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS",
+    "$METER_INDEX", "$COUNTER_INDEX", "$REGISTER_INDEX",
+)  # fmt: skip
+_OF_TOFINO = (
+    "", "", *FILTER_INDEX.values(), "", "", "$ACTION_MEMBER_STATUS", "$MAX_GROUP_SIZE", "$ADT_OFFSET",
+    *(name for fields in FILTER_FIELDS.values() for name, _ in fields), "ig_intr_md.ingress_port", "$DEFAULT_FIELD",
+    "rotate", "seed", "msb", "extend", "pre_defined", "user_defined", "hash_value", "start_bit", "length", "order",
+)  # fmt: skip
+DOLLARS = {name: FIRST + n for n, name in enumerate((*_SHARED, *_OF_TOFINO), 1) if name}
+# The same names have ids of Tofino's own in tables that ask which member a hash chooses.
+CHOSEN = {"$SELECTOR_GROUP_ID": DOLLARS["$ACTION_MEMBER_STATUS"] - 1, "$ACTION_MEMBER_ID": DOLLARS["$ACTION_MEMBER_STATUS"] - 2,
+          "hash_value": DOLLARS["hash_value"]}  # fmt: skip
+# The first byte of ids by the type of table, where it is not the P4Info's (control-plane/proto/barefoot/p4info.proto).
+ID_BYTES = {"Action": 0x81, "Selector": 0x82, "Counter": 0x83, "Meter": 0x85, "Wred": 0x87, "Lpf": 0x89, "Register": 0x8B,
+            "RegisterParam": 0x8D, "PortMetadata": 0x90, "ParserValueSet": 0xFE, "DynHashConfigure": 0x95, "DynHashCompute": 0x96,
+            "DynHashAlgorithm": 0x97, "SelectorGetMember": 0x9A}  # fmt: skip
+DIGEST_BYTE = 0x8E
+SCOPES = {"TABLE_AND_DEFAULT": "TableAndDefault", "TABLE_ONLY": "TableOnly", "DEFAULT_ONLY": "DefaultOnly"}
+MATCHES = {"EXACT": "Exact", "TERNARY": "Ternary", "LPM": "LPM", "RANGE": "Range", "OPTIONAL": "Optional"}
+WRITTEN = {"atcam_partition_index": "ATCAM", "dleft_hash": "DLEFT_HASH"}  # keys that the program has in another way
+PORTS = 288  # entries of a table of ports: four pipes of 72
+
+
+def bfrt_json(p4info: dict[str, Any], layout: dict[str, Any] | None = None, pipelines: int = 1) -> dict[str, Any]:
+    """`p4info`: protobuf's JSON mapping; `layout`: the compiled program's, which says what P4Info has no place for."""
+    return _Schema(p4info, layout or {}, PIPE if pipelines == 1 else "").made()
+
+
+def id_of(byte: int, message: dict[str, Any]) -> int:
+    """The P4Info's with another first byte; 0: as it is."""
+    number = int(message["preamble"]["id"])
+    return byte << 24 | number & 0xFFFFFF if byte else number
+
+
+def key_name(name: str) -> str:
+    """Of a match field in BFRuntime: a header's validity is `hdr.h.$valid$` in P4Info, `hdr.h.$valid` here; an element of a stack
+    is `hdr.h$0`."""
+    return re.sub(r"\[(\d+)\]", r"$\1", name.removesuffix("$") if name.endswith("$valid$") else name)
+
+
+def notes(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """Annotations of a P4Info message, as p4c puts them: each one's text is its name."""
+    return [{"name": text} for text in message.get("annotations", ())]
+
+
+def _typed(kind: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, **more}
+
+
+def _field(number: int, name: str, kind: dict[str, Any], repeated: bool = False) -> dict[str, Any]:
+    return {"id": number, "name": name, "repeated": repeated, "annotations": [], "type": kind}
+
+
+def _dollar(name: str, kind: dict[str, Any], repeated: bool = False) -> dict[str, Any]:
+    return _field(DOLLARS[name], name, kind, repeated)
+
+
+def _single(field: dict[str, Any], mandatory: bool = False) -> dict[str, Any]:
+    return {"mandatory": mandatory, "read_only": False, "singleton": field}
+
+
+def _key(field: dict[str, Any], match: str = "Exact", mandatory: bool = True) -> dict[str, Any]:
+    return {**field, "mandatory": mandatory, "match_type": match}
+
+
+def _bytes(width: Any) -> dict[str, Any]:
+    return _typed("bytes", width=int(width or 1))
+
+
+class _Schema:
+    def __init__(self, p4info: dict[str, Any], layout: dict[str, Any], prefix: str):
+        self.p4info, self.layout, self.prefix = p4info, layout, prefix
+        self.actions = {int(a["preamble"]["id"]): a for a in p4info.get("actions", ())}
+        self.tables: list[dict[str, Any]] = []
+
+    def made(self) -> dict[str, Any]:
+        info = self.p4info
+        for table in info.get("tables", ()):
+            self._match_table(table)
+        for profile in info.get("actionProfiles", ()):
+            self._profile(profile)
+        for counter in info.get("counters", ()):
+            self._add(counter, "Counter", [_key(_dollar("$COUNTER_INDEX", _typed("uint32")))], self._counts(counter), ["Sync"])
+        for meter in info.get("meters", ()):
+            self._add(meter, "Meter", [_key(_dollar("$METER_INDEX", _typed("uint32")))], self._rates(meter),
+                      attributes=["MeterByteCountAdjust"])  # fmt: skip
+        for register in info.get("registers", ()):
+            name = register["preamble"]["name"]
+            said = [r for r in self.layout.get("registers", ()) if name in (r["name"], r["name"].rpartition(".")[0])]
+            if any(r.get("table") for r in said):  # a direct one: a field of its table's entries
+                continue
+            if any(r.get("param") for r in said):
+                value = self._member(1, "value", register.get("typeSpec", {}))
+                value["type"]["default_value"] = int(said[0]["initial"])
+                self._add(register, "RegisterParam", [], [_single(value, True)])
+                continue
+            data = self._cells(name, register.get("typeSpec", {}))
+            self._add(register, "Register", [_key(_dollar("$REGISTER_INDEX", _typed("uint32")))], data, ["Sync"])
+        for cells in self.layout.get("filters", ()):
+            if cells["table"] is None:  # a direct one is in its table's entries
+                self._filter(cells)
+        for values in info.get("valueSets", ()):
+            keys = [_key(_field(int(m["id"]), m.get("name", f"f{m['id']}"), _bytes(m.get("bitwidth"))), "Ternary", False)
+                    for m in values.get("match", ())]  # fmt: skip
+            self._add(values, "ParserValueSet", keys, [], attributes=["EntryScope"])
+        for metadata in self.layout.get("port_metadata", ()):
+            self._port_metadata(metadata)
+        self.tables += hash_tables(self.layout.get("hashes", ()), self.prefix, self._hashed, DOLLARS)
+        digests = [{"name": self.prefix + d["preamble"]["name"], "id": id_of(DIGEST_BYTE, d),
+                    "annotations": notes(d["preamble"]),
+                    "fields": [self._member(n, *m) for n, m in enumerate(self._members(d.get("typeSpec", {})), 1)]}
+                   for d in info.get("digests", ())]  # fmt: skip
+        return {"schema_version": SCHEMA, "tables": self.tables, "learn_filters": digests}
+
+    def _add(self, message: dict[str, Any], kind: str, keys: list[Any], data: list[Any], operations: Any = (),
+             attributes: Any = (), depends_on: Any = (), **more: Any) -> None:  # fmt: skip
+        preamble = message["preamble"]
+        self.tables.append({
+            "name": self.prefix + preamble["name"], "id": id_of(ID_BYTES.get(kind, 0), message), "table_type": kind,
+            "size": int(message.get("size", 0)), "annotations": notes(preamble), "depends_on": list(depends_on), "key": keys,
+            "data": data,
+            "supported_operations": list(operations), "attributes": list(attributes), **more,
+        })  # fmt: skip
+
+    def _match_table(self, table: dict[str, Any]) -> None:
+        keys = []
+        said = [t["keys"] for t in self.layout.get("tables", ()) if t["name"] == table["preamble"]["name"]]
+        written = {k["name"]: k["written"] for keys in said for k in keys if "written" in k}
+        for m in table.get("matchFields", ()):
+            match = MATCHES[m.get("matchType", "EXACT")]
+            field = _field(int(m["id"]), key_name(m["name"]), _bytes(m.get("bitwidth")))
+            field["annotations"] = notes(m)
+            if re.search(r"\[\d+:\d+\]", m["name"]):
+                field["annotations"].append({"name": "isFieldSlice", "value": "true"})
+            if match == "Exact" and (mask := re.search(r"\s*&\s*(0x[0-9a-fA-F]+)", m["name"])):
+                field["type"]["mask"] = mask[1]
+            keys.append(_key(field, WRITTEN.get(written.get(m["name"], ""), match), False))
+        if any(k["match_type"] in ("Ternary", "Range", "Optional") for k in keys):
+            keys.append(_key(_dollar("$MATCH_PRIORITY", _typed("uint32")), mandatory=False))
+        profile = int(table.get("implementationId", 0))
+        selector = profile and any(int(p["preamble"]["id"]) == profile and p.get("withSelector")
+                                   for p in self.p4info.get("actionProfiles", ()))  # fmt: skip
+        data, operations, attributes = [], [], []
+        more: dict[str, Any] = {"has_const_default_action": bool(int(table.get("constDefaultActionId", 0)))}
+        if selector:
+            member, group = (_dollar(n, _typed("uint32")) for n in ("$ACTION_MEMBER_ID", "$SELECTOR_GROUP_ID"))
+            data.append({"mandatory": True, "read_only": False, "oneof": [member, group]})
+        elif profile:
+            data.append(_single(_dollar("$ACTION_MEMBER_ID", _typed("uint32")), True))
+        else:
+            more["action_specs"] = self._actions(table)
+        direct = {int(i) for i in table.get("directResourceIds", ())}
+        for counter in self.p4info.get("directCounters", ()):
+            if int(counter["preamble"]["id"]) in direct:
+                data += self._counts(counter)
+                operations.append("SyncCounters")
+        for meter in self.p4info.get("directMeters", ()):
+            if int(meter["preamble"]["id"]) in direct:
+                data += self._rates(meter)
+                attributes.append("MeterByteCountAdjust")
+        actions = [self.actions[int(r["id"])] for r in table.get("actionRefs", ())]
+        params = max((int(p["id"]) for a in actions for p in a.get("params", ())), default=0)
+        data += self._direct_objects(table["preamble"]["name"], params, operations)
+        attributes.append("EntryScope")
+        if any(t["name"] == table["preamble"]["name"] and t.get("key_mask") for t in self.layout.get("tables", ())):
+            attributes.append("DynamicKeyMask")
+        if table.get("isConstTable"):
+            attributes.append("ConstTable")
+        if any(t["name"] == table["preamble"]["name"] and t.get("hits") is not None for t in self.layout.get("tables", ())):
+            data.append(_single(_dollar("$ENTRY_HIT_STATE", _typed("string", choices=["ENTRY_IDLE", "ENTRY_ACTIVE"]))))
+            if "@idletime_precision(1)" not in table["preamble"].get("annotations", ()):  # which is asked, and tells nobody
+                data.append(_single(_dollar("$ENTRY_TTL", _typed("uint32", default_value=0))))
+            operations.append("UpdateHitState")
+            attributes.append("IdleTimeout")
+        kind = "MatchAction_Indirect_Selector" if selector else "MatchAction_Indirect" if profile else "MatchAction_Direct"
+        depends = [self._selector_id(profile)] if selector else []
+        depends += [ID_BYTES["Action"] << 24 | profile & 0xFFFFFF] if profile else []
+        self._add(table, kind, keys, data, operations, attributes, depends, **more)
+
+    def _direct_objects(self, name: str, params: int, operations: list[str]) -> list[dict[str, Any]]:
+        """Fields of a table's direct registers, whose ids follow those of parameters, and of its direct filters."""
+        data = []
+        for register in self.p4info.get("registers", ()):
+            own = register["preamble"]["name"]
+            if any(r.get("table") == name and own in (r["name"], r["name"].rpartition(".")[0])
+                   for r in self.layout.get("registers", ())):  # fmt: skip
+                for cell in self._cells(own, register.get("typeSpec", {})):
+                    field = {**cell["singleton"], "id": params + cell["singleton"]["id"]}
+                    data.append({**cell, "mandatory": True, "singleton": field})
+                operations.append("SyncRegisters")
+        for cells in self.layout.get("filters", ()):
+            if cells["table"] == name:
+                data += self._filter_fields(cells["type"].capitalize())
+        return data
+
+    def _actions(self, table: dict[str, Any]) -> list[dict[str, Any]]:
+        made = []
+        for reference in table.get("actionRefs", ()):
+            action = self.actions[int(reference["id"])]
+            data = [{**_field(int(p["id"]), p["name"], _bytes(p.get("bitwidth"))), "annotations": notes(p), "mandatory": True,
+                     "read_only": False} for p in action.get("params", ())]  # fmt: skip
+            made.append({"id": int(reference["id"]), "name": action["preamble"]["name"], "annotations": notes(reference),
+                         "data": data, "action_scope": SCOPES[reference.get("scope", "TABLE_AND_DEFAULT")]})  # fmt: skip
+        return made
+
+    def _profile(self, profile: dict[str, Any]) -> None:
+        number = int(profile["preamble"]["id"])
+        used = [t for t in self.p4info.get("tables", ()) if int(t.get("implementationId", 0)) == number]
+        key = _key(_dollar("$ACTION_MEMBER_ID", _typed("uint32")))
+        self._add(profile, "Action", [key], [], action_specs=self._actions(used[0]) if used else [])
+        if not profile.get("withSelector"):
+            return
+        most = _typed("uint32", default_value=int(profile.get("maxGroupSize", 0)))
+        data = [_single(_dollar("$ACTION_MEMBER_ID", _typed("uint32"), True)),
+                _single(_dollar("$ACTION_MEMBER_STATUS", _typed("bool"), True)),
+                _single(_dollar("$MAX_GROUP_SIZE", most)),
+                _single(_dollar("$ADT_OFFSET", _typed("uint32", default_value=0xDEADBEEF)))]  # fmt: skip
+        name, groups = self._selector(profile["preamble"]["name"])
+        selector = {"preamble": {"id": self._selector_id(number), "name": name}, "size": groups}
+        self._add(selector, "Selector", [_key(_dollar("$SELECTOR_GROUP_ID", _typed("uint32")))], data,
+                  depends_on=[id_of(ID_BYTES["Action"], profile)])  # fmt: skip
+        chosen = {"preamble": {"id": self._hashed("SelectorGetMember", name), "name": f"{name}_get_member"}, "size": 1}
+        group, member, value = (_field(number, name, _typed("uint64")) for name, number in CHOSEN.items())
+        self._add(chosen, "SelectorGetMember", [_key(group), _key(value)], [_single(member)],
+                  depends_on=[self._selector_id(number)])  # fmt: skip
+
+    def _selector(self, profile: str) -> tuple[str, int]:
+        """The selector's own name and the number of its groups, which P4Info does not have."""
+        name, groups = self.layout.get("selectors", {}).get(profile, (profile, 0))
+        return (name, groups) if name != profile else (f"{profile}_sel", groups)
+
+    def _selector_id(self, profile: int) -> int:
+        found = next(p for p in self.p4info["actionProfiles"] if int(p["preamble"]["id"]) == profile)
+        return self._hashed("Selector", self._selector(found["preamble"]["name"])[0])
+
+    def _hashed(self, kind: str, name: str) -> int:
+        """The id of what is not in P4Info."""
+        return ID_BYTES[kind] << 24 | one_at_a_time(self.prefix + name) & 0xFFFFFF
+
+    @staticmethod
+    def _counts(counter: dict[str, Any]) -> list[dict[str, Any]]:
+        unit = counter.get("spec", {}).get("unit", "BOTH")
+        names = {"BYTES": ["$COUNTER_SPEC_BYTES"], "PACKETS": ["$COUNTER_SPEC_PKTS"]}
+        return [_single(_dollar(n, _typed("uint64", default_value=0)))
+                for n in names.get(unit, ["$COUNTER_SPEC_BYTES", "$COUNTER_SPEC_PKTS"])]  # fmt: skip
+
+    @staticmethod
+    def _rates(meter: dict[str, Any]) -> list[dict[str, Any]]:
+        units = ("CIR_PPS", "PIR_PPS", "CBS_PKTS", "PBS_PKTS")
+        if meter.get("spec", {}).get("unit") == "BYTES":
+            units = ("CIR_KBPS", "PIR_KBPS", "CBS_KBITS", "PBS_KBITS")
+        return [_single(_dollar(f"$METER_SPEC_{u}", _typed("uint64", default_value=(1 << 64) - 1))) for u in units]
+
+    def _cells(self, name: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
+        members = [self._member(n, f"{name}.{member}", kind) for n, (member, kind) in enumerate(self._members(spec), 1)]
+        # What has one value for each pipe: clients make a list of them
+        return [_single(m | {"annotations": [{"name": "$bfrt_field_class", "value": "register_data"}]}, True) for m in members]
+
+    def _member(self, number: int, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        if "bool" in spec:
+            return _field(number, name, _typed("bool", default_value=True))
+        return _field(number, name, _bytes(self._width(spec)))
+
+    def _width(self, spec: dict[str, Any]) -> int:
+        """Of a value; what a declared type is, the P4Info's type_info says."""
+        if "bitstring" in spec or "bit" in spec:
+            bits = spec.get("bitstring", spec)
+            return int(bits.get("bit", bits.get("int", {})).get("bitwidth", 1))
+        types = self.p4info.get("typeInfo", {})
+        if "serializableEnum" in spec:
+            return int(types["serializableEnums"][spec["serializableEnum"]["name"]]["underlyingType"]["bitwidth"])
+        declared = types["newTypes"][spec["newType"]["name"]]
+        if "originalType" in declared:
+            return self._width(declared["originalType"])
+        return int(declared["translatedType"]["sdnBitwidth"])
+
+    def _members(self, spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+        """Names and types of a struct's members; of a plain value one, called f1."""
+        info = self.p4info.get("typeInfo", {})
+        for kind, where in (("struct", "structs"), ("header", "headers")):
+            if kind in spec:
+                members = info[where][spec[kind]["name"]].get("members", ())
+                return [(m["name"], m["typeSpec"]) for m in members]
+        if "tuple" in spec:
+            return [(f"f{n}", m) for n, m in enumerate(spec["tuple"].get("members", ()), 1)]
+        return [("f1", spec)]
+
+    def _filter(self, cells: dict[str, Any]) -> None:
+        kind = cells["type"].capitalize()
+        data = self._filter_fields(kind)
+        message = {"preamble": {"id": self._hashed(kind, cells["name"]), "name": cells["name"]}, "size": cells["size"]}
+        self._add(message, kind, [_key(_dollar(FILTER_INDEX[kind], _typed("uint32")))], data)
+
+    @staticmethod
+    def _filter_fields(kind: str) -> list[dict[str, Any]]:
+        data = []
+        for name, said in FILTER_FIELDS[kind]:
+            choices = said.split("|")
+            data.append(_single(_dollar(name, _typed("string", choices=choices) if len(choices) > 1 else _typed(said)), True))
+        return data
+
+    def _port_metadata(self, metadata: dict[str, Any]) -> None:
+        """`metadata`: the table's name ("SwitchIngressParser.$PORT_METADATA") and its fields, as the layout has them."""
+        fields = [(f["name"], f["width"]) for f in metadata["fields"] if metadata.get("unpacked", True)]
+        data = [_single(_field(i, name, _bytes(width)), True) for i, (name, width) in enumerate(fields, 1)]
+        # A header that the parser extracts has no names in the table.
+        data = data or [_single(_dollar("$DEFAULT_FIELD", _bytes(64)))]
+        message = {"preamble": {"id": self._hashed("PortMetadata", metadata["name"]), "name": metadata["name"]}, "size": PORTS}
+        key = _field(DOLLARS["ig_intr_md.ingress_port"], metadata.get("key", "ig_intr_md.ingress_port"), _bytes(9))
+        self._add(message, "PortMetadata", [_key(key)], data)

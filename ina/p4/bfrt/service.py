@@ -1,0 +1,539 @@
+"""The gRPC server of BFRuntime before an embedded switch (Device).
+
+A client subscribes on a stream of its own, then binds to the program; reads and writes of one that has not must name the program.
+One client can be bound at a time. A batch that fails ends with UNKNOWN and one bfrt_proto.Error for each item in the trailers, as
+the published clients expect. Digests and time-outs go to clients that asked for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.base import documents
+from ina.base.extras import extra
+
+with extra("p4runtime"):
+    import grpc
+
+from ina.p4.bfrt.absent import Absent
+from ina.p4.bfrt.client import ALL_PIPES, ANY, CODES
+from ina.p4.bfrt.device import Device
+from ina.p4.bfrt.info import Action
+from ina.p4.bfrt.messages import PACKAGE, Status, bfrt
+from ina.p4.bfrt.rows import Row, Where, message_of, row_of
+from ina.p4.rpc import enums
+from ina.p4.rpc.connections import OPTIONS, Access
+from ina.p4.rpc.refusals import abort
+from ina.p4.runtime.p4info import EntityError
+
+log = logging.getLogger(__name__)
+
+NUMBERS = {name: number for number, name in CODES.items()}
+ENTITIES = 1000  # of a response
+STREAMS = 64
+PERIOD = 0.01  # s between looks for what there is to tell
+WAITS = 100  # updates, or reads, between looks whether the client still waits for the answer
+WAITING = 10_000  # messages for a client that does not read
+
+
+@dataclass(eq=False)
+class Stream:
+    """One client's: what is to be sent to it, None ends it; what it wants to be told (Subscribe.Notifications)."""
+
+    client: int
+    wants: Any
+    messages: queue.Queue[Any] = field(default_factory=lambda: queue.Queue(WAITING))
+
+    def offer(self, message: Any) -> None:
+        try:
+            self.messages.put_nowait(message)
+        except queue.Full:
+            log.warning("client %d reads too slowly: a message was dropped", self.client)
+
+    def end(self) -> None:
+        """At once: what waits for a client that does not read is not waited for."""
+        while True:
+            try:
+                self.messages.put_nowait(None)
+                return
+            except queue.Full:
+                with contextlib.suppress(queue.Empty):
+                    self.messages.get_nowait()
+
+
+class Server:
+    """Serves `device` (Device) at `address` (HOST:PORT, port 0: any that is free; unix:PATH), for whom `access` says. `device`
+    may be a function of no arguments that gives the device of the moment, or None while no program runs."""
+
+    def __init__(self, device: Device | Callable[[], Device | None], address: str = "127.0.0.1:0", access: Access | None = None):
+        self._device = device if callable(device) else lambda: device
+        self._lock = threading.RLock()
+        self._streams: dict[int, Stream] = {}
+        self._bound: dict[int, str] = {}
+        self._opening = 0  # streams whose clients have not subscribed yet
+        self._lists = 0
+        self._closed = threading.Event()
+        self._server = grpc.server(futures.ThreadPoolExecutor(STREAMS + 8, thread_name_prefix="bfrt"),
+                                   options=[("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1),
+                                            *OPTIONS])  # fmt: skip
+        unary, answers, streams = (grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler,
+                                   grpc.stream_stream_rpc_method_handler)  # fmt: skip
+        handlers = {
+            name: kind(call, getattr(bfrt, f"{message}Request").FromString, getattr(bfrt, f"{message}Response").SerializeToString)
+            for name, message, kind, call in (
+                ("Write", "Write", unary, self._write), ("Read", "Read", answers, self._read),
+                ("SetForwardingPipelineConfig", "SetForwardingPipelineConfig", unary, self._set_pipeline),
+                ("GetForwardingPipelineConfig", "GetForwardingPipelineConfig", unary, self._get_pipeline),
+                ("StreamChannel", "StreamMessage", streams, self._stream),
+            )
+        }  # fmt: skip
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(f"{PACKAGE}.BfRuntime", handlers),))
+        self.address = (access or Access()).serve(self._server, address)
+        self._server.start()
+        self._watcher = threading.Thread(target=self._watch, name="bfrt-digests", daemon=True)
+        self._watcher.start()
+
+    def stop(self) -> None:
+        self._closed.set()
+        with self._lock:
+            for stream in self._streams.values():
+                stream.end()
+        self._server.stop(1).wait(5)
+        self._watcher.join(5)
+
+    def __enter__(self) -> Server:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ---- calls
+
+    def _current(self, device_id: int = 0) -> Device:
+        device = self._device()
+        if device is None:
+            raise EntityError("the device runs no program", "FAILED_PRECONDITION")
+        if device_id != device.device_id:
+            raise EntityError(f"no device {device_id}: this is device {device.device_id}", "NOT_FOUND")
+        return device
+
+    def _named(self, request: Any) -> Device:
+        """The device, for a client that is bound to its program or names it."""
+        device = self._current(request.target.device_id)
+        with self._lock:
+            name = request.p4_name or self._bound.get(request.client_id, "")
+        if not name:
+            raise EntityError(f"client {request.client_id} is bound to no program: bind it with SetForwardingPipelineConfig, or "
+                              "give p4_name", "FAILED_PRECONDITION")  # fmt: skip
+        if name != device.name:
+            raise EntityError(f"program {name!r} does not run here: it is {device.name!r}", "NOT_FOUND")
+        return device
+
+    def _guarded(self, context: Any, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except EntityError as error:
+            abort(context, error.code, str(error))
+        except TimeoutError as error:
+            abort(context, "DEADLINE_EXCEEDED", str(error))
+        except Exception as error:
+            log.exception("a call failed")
+            abort(context, "INTERNAL", f"{type(error).__name__}: {error}")
+
+    def _write(self, request: Any, context: Any) -> Any:
+        device = self._guarded(context, lambda: self._named(request))
+        self._guarded(context, lambda: enums.check(request, skip="updates"))
+        atomic = request.atomicity != bfrt.WriteRequest.CONTINUE_ON_ERROR
+        metadata = dict(context.invocation_metadata() or ())
+        waits = self._waits(context, metadata)
+        with device.switch.batch():
+            errors = self._updates(device, request, atomic, metadata.get("ignore_not_found") == "1", waits)
+        if len(errors) < len(request.updates) and not any(e.canonical_code for e in errors):
+            context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{len(errors)} of {len(request.updates)} updates were made in time")
+        if any(e.canonical_code for e in errors):  # whatever the metadata say: clients look for the failure there
+            _abort(context, errors)
+        return bfrt.WriteResponse(status=errors if {"error_in_resp", "ignore_not_found"} & metadata.keys() else ())
+
+    @staticmethod
+    def _of_ports(device: Device, update: Any) -> bool:
+        """Of $PORT, of which the published driver has nothing to tell then."""
+        return device.info.table(update.entity.table_entry.table_id).kind == "PortConfigure"
+
+    @classmethod
+    def _waits(cls, context: Any, metadata: dict[str, str]) -> Callable[[], bool]:
+        """Whether the client still waits for the answer."""
+        limit = cls._limit(metadata)
+        return lambda: context.is_active() and (limit is None or time.monotonic() < limit)
+
+    @staticmethod
+    def _limit(metadata: dict[str, str]) -> float | None:
+        """When a client wants to have its answer, if it says so: in seconds and nanoseconds from now, as published clients do."""
+        try:
+            said = float(metadata.get("deadline_sec", 0)) + float(metadata.get("deadline_nsec", 0)) / 1e9
+        except ValueError:
+            return None
+        return time.monotonic() + said if said else None
+
+    def _updates(
+        self, device: Device, request: Any, atomic: bool, ignore_not_found: bool, waits: Callable[[], bool]
+    ) -> list[Any]:
+        """Makes them in order while the client waits; what became of each."""
+        errors: list[Any] = []
+        undo: list[tuple[str, Row, Where]] = []
+        for number, update in enumerate(request.updates):
+            if number % WAITS == 0 and not waits():
+                break
+            try:
+                with self._lock:
+                    errors.append(self._update(device, update, request.target, undo if atomic else None))
+            except EntityError as error:
+                errors.append(_error(error.code, str(error)))
+            except Exception as error:  # one item's, whatever a stranger sent: the others get their answers
+                errors.append(_internal(error))
+            if ignore_not_found and errors[-1].canonical_code == NUMBERS["NOT_FOUND"]:  # then `code` tells of it
+                told = 0 if self._of_ports(device, update) else NUMBERS["NOT_FOUND"]
+                errors[-1] = bfrt.Error(code=told, message=errors[-1].message)
+            if atomic and errors[-1].canonical_code:
+                for type_, row, where in reversed(undo):
+                    try:
+                        device.write(type_, row, where)
+                    except EntityError as error:  # the rest is taken back all the same
+                        log.warning("an update could not be taken back: %s", error)
+                break  # those after it have no status, those before it have theirs: as the published server tells it
+        return errors
+
+    def _update(self, device: Device, update: Any, target: Any, undo: list[tuple[str, Row, Where]] | None) -> Any:
+        """Makes one; its bfrt.Error, whose `code` may say how."""
+        enums.check(update)
+        kind = update.entity.WhichOneof("entity")
+        if kind == "table_operation":
+            operation = update.entity.table_operation
+            device.operate(device.info.table(operation.table_id), operation.table_operations_type)
+            return bfrt.Error()
+        if kind == "table_attribute":
+            device.attributes.write(update.entity.table_attribute, _where(None, target))
+            return bfrt.Error()
+        if kind != "table_entry":
+            raise EntityError(f"{kind or 'an empty entity'} cannot be written", "UNIMPLEMENTED")
+        entry = update.entity.table_entry
+        type_ = bfrt.Update.Type.Name(update.type)
+        row = row_of(entry, device.info)
+        values = {name: value if isinstance(value, tuple) else (value,) for name, value in row.data.items()}
+        if empty := next((name for name, given in values.items() if None in given), ""):
+            raise EntityError(f"table {row.table}, field {empty}: without a value: only a Read asks so")
+        if type_ == "MODIFY_INC" and (entry.table_flags.mod_del or entry.table_mod_inc_flag.type):
+            type_ = "MODIFY_DEC"
+        where = _where(entry, target)
+        back = [(*made, where) for made in device.inverse(type_, row, where)] if undo is not None else []
+        modified = False
+        try:
+            device.write("INSERT" if type_ == "INSERT_OR_MODIFY" else type_, row, where)
+        except EntityError as error:
+            if type_ != "INSERT_OR_MODIFY" or error.code != "ALREADY_EXISTS":
+                raise
+            device.write(type_, row, where)
+            modified = True
+        if undo is not None:
+            undo += back
+        return bfrt.Error(code=NUMBERS["ALREADY_EXISTS"], message="it was there, and is modified") if modified else bfrt.Error()
+
+    def _read(self, request: Any, context: Any) -> Iterator[Any]:
+        device = self._guarded(context, lambda: self._named(request))
+        found: list[Any] = []
+        errors: list[Any] = []
+        absent = Absent(device, _where(None, request.target))
+        waits = self._waits(context, dict(context.invocation_metadata() or ()))
+        for number, entity in enumerate(request.entities):
+            if number % WAITS == 0 and not waits():
+                context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, f"{number} of {len(request.entities)} reads were made in time")
+            if entity.HasField("table_entry") and (error := absent.error(entity.table_entry)) is not None:
+                errors.append(error)
+                continue
+            try:
+                found += self._answers(device, entity, request.target)
+                errors.append(bfrt.Error())
+            except EntityError as error:
+                errors.append(_error(error.code, str(error)))
+            except Exception as error:  # one item's, whatever a stranger sent: the others get their answers
+                errors.append(_internal(error))
+        in_response = dict(context.invocation_metadata() or ()).get("error_in_resp") == "1"
+        failed = any(e.canonical_code for e in errors)
+        for at in range(0, len(found), ENTITIES):
+            yield bfrt.ReadResponse(entities=found[at : at + ENTITIES])
+        if failed and not in_response:
+            _abort(context, errors)
+        elif in_response:
+            yield bfrt.ReadResponse(status=errors)
+
+    def _answers(self, device: Device, entity: Any, target: Any) -> list[Any]:
+        enums.check(entity)
+        kind = entity.WhichOneof("entity")
+        if kind == "table_entry":
+            entry = entity.table_entry
+            asked = row_of(entry, device.info)
+            table = device.info.table(asked.table)
+            wanted = {
+                table.field(f.field_id, table.action(asked.action) if asked.action else None).name for f in entry.data.fields
+            }
+            made = []
+            fresh = entry.table_flags.from_hw or entry.table_read_flag.from_hw
+            where = _where(entry, target, fresh)
+            if entry.WhichOneof("value") == "handle_id":
+                rows = device.read_handle(table, entry.handle_id, where)
+            else:
+                rows = device.read(Row(asked.table, asked.key, is_default=asked.is_default), where)
+            if asked.action and not asked.is_default:  # only entries of this action
+                rows, every = [row for row in rows if row.action in ("", asked.action)], rows
+                if every and not rows and (asked.key or entry.handle_id):
+                    raise EntityError(f"table {table.name}: the entry's action is {every[0].action}, not {asked.action}")
+            for row in rows:
+                data = {k: v for k, v in row.data.items() if not wanted or k in wanted}
+                made.append(
+                    bfrt.Entity(table_entry=message_of(Row(row.table, row.key, data, row.action, row.is_default), device.info))
+                )
+            return made
+        if kind == "table_usage":
+            table = device.info.table(entity.table_usage.table_id)
+            return [bfrt.Entity(table_usage=bfrt.TableUsage(table_id=table.id, usage=device.usage(table)))]
+        if kind == "table_attribute":
+            return [device.attributes.read(entity.table_attribute, _where(None, target))]
+        if kind == "handle":
+            table = device.info.table(entity.handle.table_id)
+            row = row_of(bfrt.TableEntry(table_id=table.id, key=entity.handle.key), device.info)
+            found = bfrt.HandleId(table_id=table.id, handle_id=device.handle(row, _where(None, target)))
+            return [bfrt.Entity(handle=found)]
+        if kind == "object_id":
+            return [_object_id(device, entity.object_id)]
+        raise EntityError(f"{kind or 'an empty entity'} cannot be read", "UNIMPLEMENTED")
+
+    # ---- pipelines
+
+    def _set_pipeline(self, request: Any, context: Any) -> Any:
+        def set_pipeline() -> Any:
+            enums.check(request)
+            device = self._current(request.device_id)
+            action = bfrt.SetForwardingPipelineConfigRequest.Action.Name(request.action)
+            if action not in ("BIND", "VERIFY"):
+                raise EntityError(f"{action}: this switch is started with its program, which is not replaced while it runs: it "
+                                  "takes BIND and VERIFY", "UNIMPLEMENTED")  # fmt: skip
+            if len(request.config) != 1:
+                raise EntityError(f"{action} with {len(request.config)} programs: expected one")
+            if request.config[0].p4_name != device.name:
+                raise EntityError(f"program {request.config[0].p4_name!r} does not run here: it is {device.name!r}", "NOT_FOUND")
+            if action == "VERIFY":
+                self._verify(device, request.config[0])
+                return bfrt.SetForwardingPipelineConfigResponse()
+            with self._lock:
+                if request.client_id not in self._streams:
+                    raise EntityError(
+                        f"client {request.client_id} has not subscribed: open a StreamChannel first", "FAILED_PRECONDITION"
+                    )
+                owner = next((client for client in self._bound if client != request.client_id), None)
+                if owner is not None:
+                    raise EntityError(f"client {request.client_id}: client {owner} owns this program already: name it in each "
+                                      "request (p4_name) instead", "ALREADY_EXISTS")  # fmt: skip
+                self._bound[request.client_id] = device.name
+            return bfrt.SetForwardingPipelineConfigResponse()
+
+        return self._guarded(context, set_pipeline)
+
+    @staticmethod
+    def _verify(device: Device, config: Any) -> None:
+        """Whether the tables that a client has in mind are those of the program that runs."""
+        try:
+            said = {str(t["name"]): t["id"] for t in documents.json_text(config.bfruntime_info or b"{}")["tables"]}
+        except documents.Unreadable as error:
+            raise EntityError(f"VERIFY: bfruntime_info: {error}") from None
+        except (KeyError, TypeError):
+            raise EntityError("VERIFY: bfruntime_info is no bfrt.json with tables") from None
+        here = {t["name"]: t["id"] for t in json.loads(device.program_json)["tables"]}
+        other = sorted(name for name in said.keys() | here.keys() if said.get(name) != here.get(name))
+        if other:
+            raise EntityError(f"VERIFY: table {other[0]} is not as it is in {device.name}, which runs here")
+
+    def _get_pipeline(self, request: Any, context: Any) -> Any:
+        def get_pipeline() -> Any:
+            device = self._current(request.device_id)
+            response = bfrt.GetForwardingPipelineConfigResponse()
+            response.config.add(p4_name=device.name, bfruntime_info=device.program_json)
+            response.non_p4_config.bfruntime_info = device.fixed_json
+            return response
+
+        return self._guarded(context, get_pipeline)
+
+    # ---- streams
+
+    def _stream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
+        with self._lock:
+            full = len(self._streams) + self._opening >= STREAMS
+            self._opening += not full
+        if full:  # each holds a thread, whether its client has subscribed or says nothing
+            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{STREAMS} streams are open, the most that are served")
+        stream, answer = None, None
+        try:
+            for request in requests:  # one that is refused may ask again: published clients do, five times
+                if request.WhichOneof("update") != "subscribe":
+                    break
+                stream, answer = self._subscribed(request)
+                if stream is not None:
+                    break
+                yield answer
+        finally:
+            with self._lock:
+                self._opening -= 1
+        if stream is None:
+            if answer is not None:
+                return  # its client has given up
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a stream begins with a subscription")
+            return  # unreached: abort raises
+        if not context.add_callback(stream.end):
+            stream.end()
+        threading.Thread(target=self._receive, args=(stream, requests, answer), name="bfrt-stream", daemon=True).start()
+        try:
+            yield answer
+            yield from iter(stream.messages.get, None)
+        finally:
+            with self._lock:
+                self._streams.pop(stream.client, None)
+                self._bound.pop(stream.client, None)
+
+    def _subscribed(self, request: Any) -> tuple[Stream | None, Any]:
+        """The client's stream (None: it gets none), and what is answered."""
+        stream = Stream(request.client_id, request.subscribe.notifications)
+        answer = bfrt.StreamMessageResponse(subscribe=request.subscribe)
+        device = self._device()
+        with self._lock:
+            if device is not None and request.subscribe.device_id != device.device_id:
+                answer.subscribe.status.code = NUMBERS["NOT_FOUND"]
+                answer.subscribe.status.message = f"no device {request.subscribe.device_id}: this is device {device.device_id}"
+            elif request.client_id in self._streams:
+                answer.subscribe.status.code = NUMBERS["INVALID_ARGUMENT"]
+                answer.subscribe.status.message = f"client id {request.client_id} is in use"
+            else:
+                self._streams[request.client_id] = stream
+                return stream, answer
+        return None, answer
+
+    @staticmethod
+    def _receive(stream: Stream, requests: Iterator[Any], answer: Any) -> None:
+        try:
+            for request in requests:
+                if request.WhichOneof("update") == "subscribe":  # again: a client that waited too short for the answer
+                    stream.wants = request.subscribe.notifications
+                    stream.offer(answer)
+        except Exception as error:  # gRPC ends the requests of a call that is over with a plain Exception
+            log.debug("client %d: %s", stream.client, error)
+        stream.end()
+
+    def _watch(self) -> None:
+        """The thread that brings to the clients what happens by itself."""
+        while not self._closed.wait(PERIOD):
+            device = self._device()
+            if device is None:
+                continue
+            try:
+                self._tell_digests(device)
+                self._tell_idle(device)
+            except RuntimeError:  # the switch is closing
+                continue
+
+    def _tell(self, wanted: str, message: Any) -> None:
+        with self._lock:
+            streams = [s for s in self._streams.values() if getattr(s.wants, f"enable_{wanted}_notifications")]
+        for stream in streams:
+            stream.offer(message)
+
+    def _tell_digests(self, device: Device) -> None:
+        with self._lock:
+            wanted = any(s.wants.enable_learn_notifications for s in self._streams.values())
+        if not wanted or not device.info.learns:
+            return
+        digests, lost = device.switch.digests()
+        if lost:
+            log.warning("%d digests were overwritten before they were read", lost)
+        for digest in digests:
+            self._tell("learn", self._digest(device, digest))
+
+    def _tell_idle(self, device: Device) -> None:
+        with self._lock:
+            notices = list(device.idle.sweep(device.clock()))
+        for notice in notices:
+            message = bfrt.StreamMessageResponse()
+            said = message.idle_timeout_notification
+            said.target.device_id, said.target.prsr_id, said.target.direction = device.device_id, ANY, ANY
+            said.target.pipe_id = ALL_PIPES if notice.pipe is None else notice.pipe
+            said.table_entry.CopyFrom(message_of(Row(notice.row.table, notice.row.key), device.info))
+            said.type = said.ENTRY_ACTIVE if notice.active else said.ENTRY_IDLE
+            self._tell("entry_active" if notice.active else "idletimeout", message)
+
+    def _digest(self, device: Device, digest: Any) -> Any:
+        learn: Action = next(a for a in device.info.learns.values() if a.name.endswith(digest.name))
+        self._lists += 1
+        message = bfrt.DigestList(digest_id=learn.id, list_id=self._lists)
+        message.target.pipe_id = digest.ingress_port >> 7
+        data = message.data.add()
+        for f in learn.fields:
+            to, value = data.fields.add(field_id=f.id), digest.fields[f.name]
+            if f.type == "bool":
+                to.bool_val = bool(value)
+            else:
+                to.stream = value.to_bytes(f.bytes, "big")
+        return bfrt.StreamMessageResponse(digest=message)
+
+
+def _where(entry: Any, target: Any, fresh: bool = True) -> Where:
+    if entry is not None and entry.HasField("entry_tgt"):
+        target = entry.entry_tgt
+    pipe, direction, parser = target.pipe_id, target.direction, target.prsr_id
+    all_but = ((pipe, ALL_PIPES - 1), (direction, 1), (parser, ANY - 1))
+    pipe, direction, parser = (None if said > last else said for said, last in all_but)
+    return Where(pipe, direction, parser, fresh)
+
+
+def _object_id(device: Device, asked: Any) -> Any:
+    if asked.WhichOneof("object") != "table_object":
+        learn = device.info.learns.get(asked.learn_object.learn_name)
+        if learn is None:
+            raise EntityError(f"no digest {asked.learn_object.learn_name!r}", "NOT_FOUND")
+        return bfrt.Entity(object_id=bfrt.ObjectId(id=learn.id))
+    said = asked.table_object
+    table = device.info.table(said.table_name)
+    kind = said.WhichOneof("names")
+    if kind == "action_name":
+        number = table.action(said.action_name.action).id
+    elif kind == "key_field_name":
+        number = table.key(said.key_field_name.field).id
+    elif kind == "data_field_name":
+        action = table.action(said.data_field_name.action) if said.data_field_name.action else None
+        number = table.field(said.data_field_name.field, action).id
+    else:
+        number = table.id
+    return bfrt.Entity(object_id=bfrt.ObjectId(id=number))
+
+
+def _internal(error: Exception) -> Any:
+    if not isinstance(error, (OSError, TimeoutError)):
+        log.exception("an item of a call failed")
+    return _error("INTERNAL", f"{type(error).__name__}: {error}")
+
+
+def _error(code: str, message: str) -> Any:
+    return bfrt.Error(canonical_code=NUMBERS[code], message=message, space="ina")
+
+
+def _abort(context: Any, errors: list[Any]) -> None:
+    failed = [i for i, e in enumerate(errors) if e.canonical_code not in (0, NUMBERS["ABORTED"])]
+    first = failed[0]
+    status = Status(code=NUMBERS["UNKNOWN"])
+    for error in errors:
+        status.details.add().Pack(bfrt.Error(canonical_code=error.canonical_code, message=error.message[:400], space=error.space))
+    abort(context, "UNKNOWN", f"number {first} of {len(errors)}: {errors[first].message}", status)

@@ -1,0 +1,176 @@
+"""Lowering of TNA's Hash: which function, over which bits.
+
+The fields are one number, the first in its most significant bits; a CRC runs over its bytes from the top, zeros filling the
+first one. A result of more bits than the hash has is zero-extended, unless a polynomial says `extended`; one of fewer
+bits takes the low ones, or the high ones where it says `msb` (Tofino Native Architecture, section 7.8).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ina.p4.compiler import ast, fold, ir, types
+from ina.p4.compiler.instances import symmetric_places
+from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower.pipeline import Pipelines
+from ina.p4.compiler.program import Instance
+
+
+@dataclass(frozen=True, slots=True)
+class Crc:
+    """`poly` without its top bit; `reversed`: bits enter least significant first. `init` is what the register holds."""
+
+    width: int
+    poly: int
+    reversed: bool
+    init: int
+    xor: int
+
+
+STANDARD = {
+    "CRC8": Crc(8, 0x07, False, 0, 0),
+    "CRC16": Crc(16, 0x8005, True, 0, 0),
+    "CRC32": Crc(32, 0x04C11DB7, True, 0xFFFFFFFF, 0xFFFFFFFF),
+    "CRC64": Crc(64, 0x42F0E1EBA9EA3693, False, 0, 0),
+    # Any fixed function: which one is the compiler's choice.
+    "RANDOM": Crc(64, 0xAD93D23594C935A9, True, 0xFFFFFFFFFFFFFFFF, 0),
+}
+HEAD = 8  # words of a changed hash before those of its bits
+XOR = {"XOR8": 8, "XOR16": 16, "XOR32": 32}
+
+
+class Hashes(Pipelines):
+    hashes: dict[int, ir.DynamicHash]
+
+    def dynamic(self, instance: Instance, call: ast.Call, static: ir.Expr) -> ir.Expr:
+        """The hash as the control plane may have changed it, if it has one call with a list of fields; otherwise `static`."""
+        known = self.hashes.get(id(instance))
+        if known is not None and known.call is not call:
+            known.call = None  # several calls: it has no tables
+            return static
+        data = call.args[0]
+        values = data.values if isinstance(data, ast.ListExpr) else ()
+        parts = [self.read(self.value(v)) for v in values]
+        if not parts or static.width > 64 or not all(isinstance(p, ir.Expr) for p in parts):
+            return static
+        if known is None:
+            fields, constants = [], 0
+            for value, part in zip(values, parts, strict=True):
+                name, constant = ast.source_text(value), value.const is not None
+                if constant:
+                    name, constants = f"constant{constants}_{part.width}_{value.const}", constants + 1
+                fields.append((name, part.width, constant))
+            words = HEAD + sum(width for _, width, _ in fields)
+            cells = ir.Register(f"{instance.name}.$configure", 64, words)
+            pairs = [list(pair) for pair in symmetric_places(instance, data)]
+            initial = self._as_written(instance, call) | {"symmetric": pairs}
+            used = min(static.width, self.sliced.get(id(call), static.width))
+            known = self.hashes[id(instance)] = ir.DynamicHash(instance.name, static.width, used, fields, cells, initial, call)
+        found = self.temp(static.width, name="hash")
+        self.emit(ir.Extern("dynamic_hash", [found], [static, *parts], known))
+        return found
+
+    def _as_written(self, instance: Instance, node: ast.Node) -> dict[str, Any]:
+        """What the program says: "crc" with the polynomial's parameters, "identity" or "xor"."""
+        algorithm = instance.args["algo"]
+        if algorithm == "IDENTITY" or algorithm in XOR:
+            return {"kind": "identity"} if algorithm == "IDENTITY" else {"kind": "xor", "width": XOR[algorithm]}
+        crc, extended, msb = STANDARD.get(algorithm), False, False
+        if crc is None:
+            crc, extended, msb = self._custom(instance.args["poly"], node)
+        numbers = {"poly": str(crc.poly), "init": str(crc.init), "xor": str(crc.xor)}
+        return {"kind": "crc", "width": crc.width, "reversed": crc.reversed, "extend": extended, "msb": msb} | numbers
+
+    def symmetric(self, instance: Instance, data: ast.Expr) -> list[Any]:
+        """The values to hash. Hashes are linear: of two fields that may change places both are replaced by their exclusive
+        or, which is what the hardware makes of them."""
+        pairs = symmetric_places(instance, data)
+        value = self.read(self.value(data))
+        if not pairs:
+            return [value]
+        values = places.members(value)
+        for i, j in pairs:
+            a, b = self.read(values[i]), self.read(values[j])
+            if not isinstance(a, ir.Expr) or not isinstance(b, ir.Expr) or a.width != b.width:
+                raise self.unsupported(data, "symmetric fields of different widths")
+            values[i] = values[j] = ir.Op("xor", (fold.cast(a, a.width), fold.cast(b, b.width)), a.width)
+        return values
+
+    def tna_hash(self, instance: Instance, data: list[Any], node: ast.Node, width: int | None = None) -> ir.Expr:
+        """What the Hash `instance` gives for the values `data`, in `width` bits (None: its own)."""
+        if width is None:
+            shape = places.scalar_shape(instance.type.args[0])
+            if shape is None:
+                raise self.unsupported(node, f"a hash of type {instance.type.args[0]}")
+            width = shape[0]
+        algorithm = instance.args["algo"]
+        parts = [part for value in data for part in self._parts(self.read(value))]
+        if algorithm == "IDENTITY":
+            return self._low_bits(self._flat(parts), width)
+        if algorithm in XOR:
+            return self._folded(self._flat(parts), XOR[algorithm], width)
+        extended = msb = False
+        if algorithm == "CUSTOM":
+            polynomial = instance.args.get("poly")
+            if not isinstance(polynomial, Instance):
+                raise self.unsupported(node, "HashAlgorithm_t.CUSTOM without a CRCPolynomial")
+            crc, extended, msb = self._custom(polynomial, node)
+        else:
+            crc = STANDARD[algorithm]
+        hashed: ir.Expr = self.hash_of(crc, self._padded(parts))
+        if width > crc.width and extended:
+            hashed = fold.concat([hashed] * -(-width // crc.width))
+        if width < crc.width and msb:
+            return fold.slice_bits(hashed, crc.width - 1, crc.width - width)
+        return fold.cast(hashed, width)
+
+    def _custom(self, polynomial: Instance, node: ast.Node) -> tuple[Crc, bool, bool]:
+        given = polynomial.args
+        shape = places.scalar_shape(polynomial.type.args[0])
+        if shape is None:
+            raise self.unsupported(node, f"a polynomial of type {polynomial.type.args[0]}")
+        width = shape[0] - 1 if shape[0] % 8 == 1 else shape[0]  # bit<33> has room for the top bit of a CRC of 32
+        if width > 64 or width < 8:
+            raise self.unsupported(node, f"a CRC of {width} bits")
+        mask = (1 << width) - 1
+        crc = Crc(width, given["coeff"] & mask, given["reversed"], given["init"] & mask, given["xor"] & mask)
+        return crc, given["extended"], given["msb"]
+
+    def _flat(self, parts: list[Any]) -> list[ir.Expr]:
+        return [self.read(leaf) for part in parts for leaf in places.scalars(part)]
+
+    def _padded(self, parts: list[Any]) -> list[Any]:
+        bits = sum(types.fixed_width(p.type) or 0 if isinstance(p, places.Header) else p.width for p in parts)
+        return [fold.const(0, -bits % 8), *parts] if bits % 8 else parts
+
+    def _low_bits(self, parts: list[ir.Expr], width: int) -> ir.Expr:
+        taken: list[ir.Expr] = []
+        left = width
+        for part in reversed(parts):
+            if left <= 0:
+                break
+            taken.insert(0, fold.slice_bits(part, min(left, part.width) - 1, 0))
+            left -= part.width
+        return fold.cast(fold.concat(taken), width) if taken else fold.const(0, width)
+
+    def _folded(self, parts: list[ir.Expr], size: int, width: int) -> ir.Expr:
+        """All words of `size` bits XORed, counted from the top; zeros fill the last one."""
+        words: dict[int, list[ir.Expr]] = {}
+        at = -sum(part.width for part in parts) % size
+        for part in reversed(parts):
+            low = 0
+            while low < part.width:
+                room = size - (at + low) % size
+                high = min(part.width, low + room)
+                piece = fold.cast(fold.slice_bits(part, high - 1, low), size)
+                shift = (at + low) % size
+                if shift:
+                    piece = ir.Op("shl", (piece, fold.const(shift, 32)), size)
+                words.setdefault((at + low) // size, []).append(piece)
+                low = high
+            at += part.width
+        result: ir.Expr = fold.const(0, size)
+        for piece in (p for pieces in words.values() for p in pieces):
+            result = ir.Op("xor", (result, piece), size)
+        return fold.cast(result, width)

@@ -1,0 +1,61 @@
+"""A packet reaches each Register at most once in a pass: that is all that a Tofino's stateful ALU can do.
+
+Checked on the lowered program, where every way through a phase is explicit: two accesses on one way are an error, in
+branches that exclude each other they are not. Conditions are not compared: `if (a) ... if (!a) ...` is two ways too many.
+"""
+
+from __future__ import annotations
+
+from ina.p4.compiler import ir
+from ina.p4.compiler.errors import CompileError, Note, Span
+
+Seen = dict[int, Span]
+"""The register accesses on some way to a place, by id of the register."""
+
+
+def check_accesses(body: list[ir.Stmt]) -> None:
+    """Raises CompileError for two accesses to one Register on one way through `body`; drops the notes of accesses."""
+    if not any(isinstance(s, ir.Extern) and s.op == "access" for s in ir.walk(body)):
+        return
+    waiting: dict[str, Seen] = {}
+    _walk(body, {}, waiting)
+    _drop(body)
+
+
+def _walk(body: list[ir.Stmt], seen: Seen | None, waiting: dict[str, Seen]) -> Seen | None:
+    """What has been accessed behind `body`; None: it does not go on there. Registers are not accessed in parsers, the only
+    place of jumps backward."""
+    for stmt in body:
+        match stmt:
+            case ir.Label():
+                jumped = waiting.pop(stmt.label, None)
+                if jumped is not None:
+                    seen = jumped | (seen or {})
+            case ir.Goto():
+                if seen is not None:
+                    waiting[stmt.label] = waiting.get(stmt.label, {}) | seen
+                seen = None
+            case ir.Extern(op="access") if seen is not None:
+                register, span = stmt.data
+                if id(register) in seen:
+                    raise CompileError(
+                        span,
+                        f"register '{register.name}' is accessed twice in one pass of a packet",
+                        [
+                            Note("the other access on this way through the program", seen[id(register)]),
+                            "a Tofino does one access: move the second to exclusive branches, or recirculate",
+                        ],
+                    )
+                seen = {**seen, id(register): span}
+            case ir.If() | ir.Switch():
+                ends = [_walk(block, seen, waiting) for block in ir.blocks(stmt)]
+                ways = [way for way in ends if way is not None]
+                seen = {k: v for way in ways for k, v in way.items()} if ways else None
+    return seen
+
+
+def _drop(body: list[ir.Stmt]) -> None:
+    body[:] = [s for s in body if not (isinstance(s, ir.Extern) and s.op == "access")]
+    for stmt in body:
+        for inner in ir.blocks(stmt):
+            _drop(inner)

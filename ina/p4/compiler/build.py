@@ -1,0 +1,167 @@
+"""P4 file in, shared object out.
+
+The object is cached under a key of everything that it depends on: the preprocessed source, the compiler's own files,
+the C compiler with its flags and the processor (`-march=native`). It is used only if it is as it was made (cache.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ina.base import cache, manifest, paths
+from ina.base.cc import c_compiler, compile_to, toolchain
+from ina.p4.compiler.emit.emit import c_file
+from ina.p4.compiler.emit.names import Origins
+from ina.p4.compiler.errors import CompileError, internal_errors, render
+from ina.p4.compiler.front.preprocess import preprocess
+from ina.p4.compiler.frontend import check, deep_recursion, parse_text
+from ina.p4.compiler.lower.lower import lower
+from ina.p4.compiler.optimise.optimise import optimise
+from ina.p4.compiler.p4info import p4info as p4info_of
+
+UNROLLED_LINES = 6000  # of C, from which on -O3 takes long and gains nothing (measured: -O1 is as fast on such code)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProgram:
+    """A program on disk. `p4info` is P4Info (JSON mapping), `layouts` what `layout.describe` says of each pipeline: one, but
+    for a TNA `Switch` of several. `warnings` is the text of what is legal but doubtful, such as literals that are cut.
+    """
+
+    so_path: Path
+    c_path: Path
+    p4info: dict[str, Any]
+    layouts: list[dict[str, Any]]
+    source_hash: str
+    name: str
+    warnings: str = ""
+
+    @property
+    def layout(self) -> dict[str, Any]:
+        """The only pipeline's, or the first one's."""
+        return self.layouts[0]
+
+
+@functools.cache
+def toolchain_digest(command: tuple[str, ...]) -> str:
+    """What identifies compiler, processor and our own code generation."""
+    return hashlib.sha256((toolchain(command) + manifest.digest("compiler")).encode()).hexdigest()
+
+
+def source_hash(text: str) -> str:
+    """SHA-256 of preprocessed source without line markers and blank lines."""
+    lines = (line.rstrip() for line in text.splitlines())
+    return hashlib.sha256("\n".join(x for x in lines if x and not x.lstrip().startswith("#")).encode()).hexdigest()
+
+
+def compile_program(
+    path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = (),
+    cflags: Sequence[str] | None = None,
+) -> CompiledProgram:  # fmt: skip
+    """Compiles the v1model or TNA program at `path`, or finds it in the cache.
+
+    `cflags` replace the optimisation flags (default: -O3 -march=native; -O1 for very long code). Raises CompileError
+    (the P4 program), BuildError (no or failing C compiler), OSError (unreadable source, cache not writable).
+    """
+    command = c_compiler()
+    folder = cache.folder()
+    asked = [toolchain_digest(tuple(command)), str(Path(path).absolute()), *(str(Path(d).absolute()) for d in include_dirs)]
+    asked += [f"-D{k}={v}" for k, v in sorted((defines or {}).items())]
+    asked.append("\0".join(cflags) if cflags is not None else "default")
+    known = folder / f"{Path(path).stem}-{key_of(asked)}.known.json"
+    if (found := _unchanged(known)) is not None:
+        return found
+    text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
+    digest = source_hash(text)
+    key = key_of([digest, _lines(path, sources), Path(path).name, asked[0], asked[-1]])
+    stem = f"{Path(path).stem}-{key}"
+    found = _described(folder, stem, Path(path).name)
+    if found is None:
+        so, c = folder / f"{stem}.so", folder / f"{stem}.c"
+        try:
+            program = check(parse_text(text, str(path), sources))
+            program.sources = sources
+            c_text, p4info, layouts = generate(program, digest)
+        except CompileError as error:
+            error.sources.update(sources)
+            raise
+        warnings = render(program.warnings, sources, "warning")
+        with cache.problems(folder):
+            cache.write(c, c_text.encode())
+            compile_c(command, c, so, cflags)
+            described = {"p4info": p4info, "layouts": layouts, "source_hash": digest, "warnings": warnings}
+            cache.write_record(folder / f"{stem}.json", described, [so, c])
+        found = CompiledProgram(so, c, p4info, layouts, digest, Path(path).name, warnings)
+    files = {str(Path(f).absolute()): cache.digest(Path(f)) for f in sources}
+    with cache.problems(folder):
+        cache.write_record(known, {"stem": stem, "name": Path(path).name, "sources": files})
+    return found
+
+
+def key_of(parts: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
+
+
+def _lines(path: str | Path, sources: Mapping[str, str]) -> str:
+    """Digest of all that comments in the C text repeat: the files as they are, named as seen from the program's."""
+    origins = Origins(str(path), {})
+    return key_of([f"{origins.file(file)}\0{text}" for file, text in sources.items()])
+
+
+def _described(folder: Path, stem: str, name: str) -> CompiledProgram | None:
+    """The cached program, or None if it is not there whole: damaged files are made again."""
+    described = cache.read_record(folder / f"{stem}.json")
+    return CompiledProgram(folder / f"{stem}.so", folder / f"{stem}.c", name=name, **described) if described else None
+
+
+def _unchanged(known: Path) -> CompiledProgram | None:
+    """The program of an earlier call with the same arguments, if all files that it read then are the same now.
+
+    A file that now hides one of those (earlier on the include path) goes unnoticed: include directories are the
+    caller's.
+    """
+    record = cache.read_record(known)
+    if record is None or any(cache.digest(Path(f)) != wanted for f, wanted in record["sources"].items()):
+        return None
+    return _described(known.parent, record["stem"], record["name"])
+
+
+def generate(program: Any, digest: str = "") -> tuple[str, dict[str, Any], list[dict[str, Any]]]:
+    """(C text, P4Info, layout of each pipeline) of a checked program. Raises CompileError for what is not supported."""
+    with internal_errors(program.filename), deep_recursion():
+        modules = lower(program)
+        for module in modules:
+            optimise(module)
+        info = p4info_of.build(program)
+        c_text, layouts = c_file(modules, digest, info, program.sources)
+    return c_text, info, layouts
+
+
+def compile_c(
+    command: list[str], source: Path, target: Path, cflags: Sequence[str] | None = None, headers: Sequence[Path] | None = None
+) -> None:
+    """The shared object of C text; `headers`: folders of those that it includes. Raises BuildError."""
+    if cflags is None:
+        with source.open("rb") as f:
+            long = sum(1 for _ in f) > UNROLLED_LINES
+        cflags = ["-O1" if long else "-O3", "-march=native"]
+    includes = [f"-I{directory}" for directory in headers or paths.include_dirs()]
+    call = [
+        *command,
+        "-std=gnu11",
+        "-shared",
+        "-fPIC",
+        "-fvisibility=hidden",
+        "-Wall",
+        "-Wextra",
+        "-ffp-contract=off",  # meters: every processor rounds alike
+        *cflags,
+        *includes,
+        str(source),
+    ]
+    compile_to(target, call)

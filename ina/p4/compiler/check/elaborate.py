@@ -1,0 +1,222 @@
+"""Evaluation of a checked program's declarations: instances, constructor arguments, control-plane names (§16,
+§18.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ina.p4.compiler import ast, types
+from ina.p4.compiler.arch.architecture import architecture_of
+from ina.p4.compiler.check.const import fold_binary, fold_cast, fold_concat, fold_slice, fold_unary
+from ina.p4.compiler.errors import CompileError, Note
+from ina.p4.compiler.instances import instances_of, tables_of
+from ina.p4.compiler.program import CheckedProgram, Instance
+
+MOST_OBJECTS = 100_000  # of a program: two in each of two in each of ... are soon too many
+
+
+class Environment(dict[ast.Node, Any]):
+    """Values of constructor parameters and instances of the enclosing objects, by declaration. `made`: how many objects there
+    are, in all copies."""
+
+    def __init__(self, outer: Environment | None = None) -> None:
+        super().__init__(outer or {})
+        self.made: list[int] = outer.made if outer is not None else [0]
+
+
+INDEXED = {"register", "counter", "meter", "Register", "Counter", "Meter", "Lpf", "Wred"}
+"""Externs of both architectures that are arrays of as many cells as their parameter `size` says"""
+
+MOST_CELLS = 2**31 - 1  # p4c's largest
+
+
+def elaborate(program: CheckedProgram) -> None:
+    """Fills `program.main` and `program.globals`."""
+    environment = Environment()
+    packages: list[Instance] = []  # beside main: what is only in them never runs
+    for d in program.declarations:
+        if not isinstance(d, ast.Instantiation):
+            continue
+        instance = _instance(d.type, d.params, d.args, d.cp_name.removeprefix("."), environment, d)
+        environment[d] = instance
+        if d.name == "main":
+            if not isinstance(d.type, types.PackageType):
+                raise CompileError(d.span, f"'main' must be a package, not {d.type}")
+            program.main = instance
+        elif isinstance(d.type, types.PackageType):
+            packages.append(instance)
+        else:
+            program.globals[d.name] = instance
+    _name_pipelines(program)
+    _check_names([*program.globals.values(), *([program.main] if program.main else packages)])
+    if architecture_of(program) is not None:
+        _check_sizes(program)
+
+
+def _instance(
+    t: types.Type, params: list[types.Parameter], args: Iterable[ast.Expr | None], name: str, environment:
+    Environment, site: ast.Instantiation | None,
+) -> Instance:  # fmt: skip
+    assert isinstance(t, types.CallableType)
+    made = Instance(name, t.decl, t, site=site)
+    environment.made[0] += 1
+    if environment.made[0] > MOST_OBJECTS:
+        raise CompileError(site.span if site else t.decl.span, f"the program has more than {MOST_OBJECTS:,} objects")
+    made.args |= _arguments(params, args, environment)
+    if isinstance(t.decl, (ast.ParserDecl, ast.ControlDecl)):
+        inner = Environment(environment)
+        for param in t.decl.ctor_params:
+            inner[param] = made.args[param.name]
+        _body(made, t.decl.locals, inner)
+    elif site is not None and site.body:
+        _body(made, site.body, Environment(environment))
+    return made
+
+
+def _arguments(
+    params: list[types.Parameter], args: Iterable[ast.Expr | None], environment: Environment
+) -> dict[str, Any]:
+    return {
+        p.name: None if arg is None else _evaluate(arg, environment) for p, arg in zip(params, args, strict=True)
+    }
+
+
+def _name_pipelines(program: CheckedProgram) -> None:
+    """Where the main package holds several packages (pipelines), all that is in one is named after it."""
+    held = program.main.args.values() if program.main is not None else ()
+    pipelines = [a for a in held if isinstance(a, Instance) and isinstance(a.type, types.PackageType)]
+    if len(pipelines) > 1:
+        known = {id(i) for i in program.globals.values()}
+        for pipeline in pipelines:
+            for block in pipeline.args.values():
+                _prefix(block, pipeline.name, known)
+
+
+def _prefix(instance: object, name: str, known: set[int]) -> None:
+    if not isinstance(instance, Instance) or id(instance) in known:
+        return
+    known.add(id(instance))
+    instance.name = f"{name}.{instance.name}"
+    instance.cp_names = {key: f"{name}.{value}" for key, value in instance.cp_names.items()}
+    for inner in [*instance.children.values(), *instance.args.values()]:
+        _prefix(inner, name, known)
+
+
+def _check_names(instances: Iterable[Instance]) -> None:
+    """The control plane tells objects of a kind apart by their full names.
+
+    Actions may share one through `@name(".drop")` if they take the same parameters: to the control plane they are one.
+    """
+    seen: dict[tuple[type, str], tuple[ast.Declaration, Instance]] = {}
+    visited: set[int] = set()
+
+    def visit(instance: Instance) -> None:
+        if id(instance) in visited:
+            return
+        visited.add(id(instance))
+        tables = tables_of(instance) if isinstance(instance.decl, ast.ControlDecl) else []
+        for d in getattr(instance.decl, "locals", ()):
+            if isinstance(d, ast.TableDecl) and d not in tables:
+                continue
+            if isinstance(d, ast.Declaration) and d.name in instance.cp_names:
+                take(d, instance.cp_names[d.name], instance)
+        for child in [*instance.children.values(), *(a for a in instance.args.values() if isinstance(a, Instance))]:
+            if child.site is not None and isinstance(child.type, types.ExternType):
+                take(child.site, child.name, child)
+            visit(child)
+
+    def take(d: ast.Declaration, name: str, owner: Instance) -> None:
+        if (type(d), name) not in seen:
+            seen[type(d), name] = d, owner
+            return
+        first, first_owner = seen[type(d), name]
+        if first is d and first_owner is owner:
+            return
+        if isinstance(d, ast.ActionDecl) and isinstance(first, ast.ActionDecl):
+            if [(p.name, p.type) for p in d.params] == [(p.name, p.type) for p in first.params]:
+                return
+        why = Note("first used here", first.span) if first is not d else Note("what it is in is instantiated twice")
+        raise CompileError(d.span, f"control-plane name '{name}' is used twice", [why])
+
+    for instance in instances:
+        visit(instance)
+
+
+def _check_sizes(program: CheckedProgram) -> None:
+    """Of arrays of cells. A negative size has become a large one on its way into a bit<32>."""
+    for instance in instances_of(program):
+        if instance.decl.name in INDEXED and not 0 < (size := instance.args["size"]) <= MOST_CELLS:
+            site = instance.site or program.package.site
+            assert site is not None
+            spans = (a.span for p, a in zip(site.params, site.args, strict=True) if p.name == "size" and a is not None)
+            what = f"the size of the {instance.decl.name} '{instance.name}' is {size}"
+            raise CompileError(next(spans, site.span), f"{what}: expected 1 to {MOST_CELLS}")
+
+
+def _body(owner: Instance, nodes: list[ast.Node], environment: Environment) -> None:
+    for d in nodes:
+        if isinstance(d, ast.Instantiation):
+            child = _instance(d.type, d.params, d.args, full_name(owner.name, d), environment, d)
+            owner.children[d.name] = environment[d] = child
+        elif isinstance(d, (ast.TableDecl, ast.ActionDecl, ast.ValueSetDecl)):
+            owner.cp_names[d.name] = full_name(owner.name, d)
+            if isinstance(d, ast.TableDecl) and d.size is None and d.size_expr is not None:
+                owner.sizes[d.name] = _evaluate(d.size_expr, environment)
+                if owner.sizes[d.name] < 0:
+                    raise CompileError(d.size_expr.span, "the size of a table cannot be negative")
+            for prop in d.properties.values() if isinstance(d, ast.TableDecl) else ():
+                if isinstance(prop.value, ast.Call) and prop.value.kind == "constructor":
+                    owner.properties[prop] = _arguments(prop.value.params, prop.value.args, environment)
+
+
+def full_name(owner: str, d: ast.Declaration) -> str:
+    """Control-plane name of `d` inside the object named `owner`; an `@name` with a leading dot stands alone
+    (§18.3.2).
+    """
+    name = d.cp_name
+    return name[1:] if name.startswith(".") else f"{owner}.{name}"
+
+
+def _evaluate(e: ast.Expr, environment: Environment) -> Any:
+    """Value of a static expression: a const as in `Expr.const`, or an Instance."""
+    if e.const is not None:
+        return e.const
+    if isinstance(e, ast.Call) and e.kind == "constructor":
+        assert isinstance(e.type, types.CallableType)
+        return _instance(e.type, e.params, e.args, e.type.name, environment, None)
+    if isinstance(e, ast.Name) and e.decl in environment:
+        return environment[e.decl]
+    if isinstance(e, (ast.ListExpr, ast.StructInit)):
+        values = [_evaluate(v, environment) for v in e.values]
+        plain = types.strip_new(e.type)
+        return dict(zip(plain.fields, values, strict=True)) if isinstance(plain, types.RecordType) else values
+    if isinstance(e, ast.Cast):
+        return fold_cast(_evaluate(e.operand, environment), e.type)
+    if isinstance(e, ast.Unary):
+        return fold_unary(e.op, _evaluate(e.operand, environment), e.type)
+    if isinstance(e, ast.Ternary):
+        return _evaluate(e.then if _evaluate(e.condition, environment) else e.otherwise, environment)
+    if isinstance(e, ast.Binary):
+        return _binary(e, _evaluate(e.left, environment), _evaluate(e.right, environment))
+    if isinstance(e, ast.Slice):
+        return fold_slice(_evaluate(e.base, environment), e.hi_bit, e.lo_bit)
+    if isinstance(e, ast.Member):
+        return _evaluate(e.base, environment)[e.member]
+    if isinstance(e, ast.Index):
+        return _evaluate(e.base, environment)[_evaluate(e.index, environment)]
+    raise CompileError(e.span, f"'{ast.source_text(e)}' is not known when the program is instantiated")
+
+
+def _binary(e: ast.Binary, left: Any, right: Any) -> Any:
+    if e.op != "++":
+        try:
+            return fold_binary(e.op, left, right, e.left.type)
+        except ValueError as error:
+            raise CompileError(e.span, str(error)) from None
+    a, b = types.underlying(e.left.type), types.underlying(e.right.type)
+    if isinstance(a, types.BitType) and isinstance(b, types.BitType):
+        assert isinstance(e.type, types.BitType)
+        return fold_concat(left, a.width, right, b.width, e.type)
+    return left + right

@@ -1,0 +1,150 @@
+"""Programs whose source somebody else sent, compiled by a process that cannot do harm with it (confinement.py).
+
+The text may include what ships with the project, by name, and nothing else: no file is opened that it names. What comes back is
+kept in the cache of this process's user under the hash of all that it was made from.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ina.base import cache, paths
+from ina.base.cc import c_compiler
+from ina.p4.compiler.build import CompiledProgram, key_of, toolchain_digest
+from ina.p4.compiler.front.preprocess import P4INCLUDE, preprocess
+
+log = logging.getLogger(__name__)
+
+LONGEST = 16 << 20  # bytes of source
+TAIL = 4096  # bytes of the child's standard error that go to the log
+SHIPPED = {"/p4include": P4INCLUDE, "/p4": None}  # as messages name them; None: paths.p4_dir()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of one compilation. `seconds`: wall-clock time, and processor time of each process; `memory`: bytes of address space
+    of each process; `output`: bytes of each file."""
+
+    seconds: int = 300
+    memory: int = 4 << 30
+    output: int = 64 << 20
+
+
+class NotCompiled(Exception):
+    """The source does not compile, or not within the limits; the message is for who sent it."""
+
+
+class Busy(NotCompiled):
+    """Another source is being compiled, and was not ready in time."""
+
+
+_one = threading.Lock()  # strangers get one processor, however many they are
+
+
+def compile_text(
+    text: str, name: str = "program.p4", defines: Mapping[str, str] | None = None, limits: Limits | None = None
+) -> CompiledProgram:
+    """Compiles P4 text that goes by `name`, or finds it in the cache. Raises NotCompiled, BuildError (there is no C compiler) and
+    OSError (the cache)."""
+    limits, defines = limits or Limits(), dict(defines or {})
+    if len(text) > LONGEST:
+        raise NotCompiled(f"{len(text)} characters of source: expected {LONGEST} at most")
+    if not re.fullmatch(r"[\w.-]{1,100}\.p4", name, re.ASCII):
+        raise NotCompiled(f"name {name[:100]!r}: expected letters, digits, '_', '-' and '.', with .p4 behind them")
+    for macro, value in defines.items():
+        if not re.fullmatch(r"[A-Za-z_]\w*", macro, re.ASCII) or not isinstance(value, str) or not value.isprintable():
+            raise NotCompiled(f"macro {macro[:100]!r}: expected a name of letters, digits and _, and a value of one line of text")
+    command, shipped = c_compiler(), _shipped()
+    request = {"text": text, "name": name, "defines": defines, "files": shipped, "folders": list(SHIPPED), "command": command}
+    said = json.dumps(request, sort_keys=True)
+    stem = f"sent-{Path(name).stem}-{key_of([toolchain_digest(tuple(command)), said])}"
+    folder = cache.folder()
+    so, c, record = folder / f"{stem}.so", folder / f"{stem}.c", folder / f"{stem}.json"
+    described = cache.read_record(record)
+    if described is None:
+        if not _one.acquire(timeout=limits.seconds):
+            raise Busy(f"another program is being compiled for more than {limits.seconds} s: try again")
+        try:
+            described, c_text, code = _run(said, limits)
+        finally:
+            _one.release()
+        with cache.problems(folder):
+            cache.write(c, c_text.encode())
+            cache.write(so, code)
+            cache.write_record(record, described, [so, c])
+    return CompiledProgram(so, c, name=name, **described)
+
+
+def to_send(path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()) -> bytes:
+    """Make the p4_device_config that a P4Runtime controller sends: JSON with the preprocessed source.
+
+    Raises CompileError and OSError."""
+    text, _ = preprocess(path, defines=defines, include_dirs=include_dirs)
+    return json.dumps({"source": text, "name": Path(path).name}).encode()
+
+
+def _shipped() -> dict[str, str]:
+    """Text by absolute path, as the child will know it."""
+    found = {}
+    for shown, folder in SHIPPED.items():
+        folder = folder or paths.p4_dir()
+        for path in sorted(folder.rglob("*.p4")):
+            found[f"{shown}/{path.relative_to(folder)}"] = path.read_text(encoding="utf-8")
+    return found
+
+
+def _run(request: str, limits: Limits) -> tuple[dict[str, Any], str, bytes]:
+    """Compile in a child process; return the program's description, its C text and its shared object. Raises NotCompiled."""
+    with tempfile.TemporaryDirectory(prefix="ina-compile-") as folder, tempfile.TemporaryFile() as given, \
+            tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as errors:  # fmt: skip
+        given.write(request.encode())
+        given.seek(0)
+        command = [sys.executable, "-m", "ina.p4.compiler.confinement", folder, json.dumps(asdict(limits))]
+        environment = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+                       "LANG": "C.UTF-8", "HOME": ".", "TMPDIR": ".", "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
+        child = subprocess.Popen(command, stdin=given, stdout=answer, stderr=errors, cwd="/", env=environment,
+                                 start_new_session=True)  # fmt: skip
+        try:
+            status = child.wait(limits.seconds)
+        except subprocess.TimeoutExpired:
+            raise NotCompiled(f"the program was not compiled within {limits.seconds} s") from None
+        finally:
+            _end(child)
+        errors.seek(max(0, errors.seek(0, os.SEEK_END) - TAIL))
+        if said := errors.read().decode(errors="replace").strip():
+            log.warning("compiling a program that was sent:\n%s", said)
+        answer.seek(0)
+        return _understood(answer.read(), status)
+
+
+def _end(child: subprocess.Popen) -> None:
+    """With all that it has started."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
+
+
+def _understood(answer: bytes, status: int) -> tuple[dict[str, Any], str, bytes]:
+    head, _, code = answer.partition(b"\n")
+    try:
+        said = json.loads(head)
+        if error := said.get("error"):
+            raise NotCompiled(str(error))
+        known = {key: said[key] for key in ("p4info", "layouts", "source_hash", "warnings")}
+        return known, str(said["c"]), code
+    except (ValueError, KeyError, AttributeError, RecursionError):
+        raise NotCompiled(f"the compiler has failed on this program (status {status}): the switch's log says more") from None

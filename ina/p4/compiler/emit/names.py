@@ -1,0 +1,113 @@
+"""What makes the C text readable: names of the P4 source, and comments with the lines that a piece of it comes from."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from ina.p4.compiler import ir
+from ina.p4.compiler.errors import Span
+
+COMMENT_WIDTH = 90  # characters of a source line that a comment repeats
+
+_KEYWORDS = (
+    "auto break case char const continue default do double else enum extern float for goto if inline int long register "
+    "restrict return short signed sizeof static struct switch typedef union unsigned void volatile while asm typeof bool "
+    "true false linux unix NULL main"
+)
+_OURS = (
+    "state tables pkt data meta now verdict rest start push at bytes sum bits whole key t e i m n o ingress egress init "
+    "memcpy memmove memset"
+)
+_RESERVED = frozenset((_KEYWORDS + " " + _OURS).split())
+_TAKEN_FORMS = re.compile(r"ina_|INA_|_|reg_|.*_t$|.*_room$|(move|scratch|r|b|p)\d+$")
+
+
+class Names:
+    """C identifiers: what the program says, with a number behind it where that is taken."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.kept: dict[int, ir.Storage] = {}
+        self.taken: dict[str, int] = {}
+
+    def name(self, v: ir.Storage) -> str:
+        found = self.names.get(id(v))
+        if found is None:
+            found = self.names[id(v)] = self.unique(v.name)
+            self.kept[id(v)] = v  # keeps ids unique
+        return found
+
+    def unique(self, wanted: str) -> str:
+        clean = "".join(c if c.isalnum() and c.isascii() else "_" for c in wanted)
+        if clean in _RESERVED or _TAKEN_FORMS.match(clean) or not clean or clean[0].isdigit():
+            clean = f"x_{clean}"
+        while True:
+            count = self.taken[clean] = self.taken.get(clean, 0) + 1
+            if count == 1:
+                return clean
+            if (numbered := f"{clean}_{count}") not in self.taken:
+                self.taken[numbered] = 1
+                return numbered
+
+
+def accessors(registers: Iterable[ir.Register]) -> dict[int, str]:
+    """The macro of each register, by id: the last part of its name, with those before it where that is ambiguous, and a number
+    behind it where the whole name is taken: `x_a` and `x.a` read alike in C."""
+    parts = {id(r): re.sub(r"[^A-Za-z0-9.]", "_", r.name).split(".") for r in registers}
+    names: dict[int, str] = {}
+    taken: set[str] = set()
+    length = 1
+    while parts:
+        by_name: dict[str, list[int]] = {}
+        for register, words in parts.items():
+            by_name.setdefault("_".join(words[-length:]), []).append(register)
+        for name, members in by_name.items():
+            if not all(length >= len(parts[m]) for m in members) and (len(members) > 1 or f"reg_{name}" in taken):
+                continue
+            for member in members:
+                macro = f"reg_{name}"
+                number = 1
+                while macro in taken:
+                    number += 1
+                    macro = f"reg_{name}_{number}"
+                names[member] = macro
+                taken.add(macro)
+        parts = {r: words for r, words in parts.items() if r not in names}
+        length += 1
+    return names
+
+
+def c_comment(text: str) -> str:
+    """A C comment of one line, whatever the text says: programs choose names, and may come from strangers."""
+    line = "".join(c if c.isprintable() else " " for c in text).replace("*/", "* /").replace("/*", "/ *")
+    return f"/* {line} */"
+
+
+class Origins:
+    """Comments `/* file:line: text */`; files are named as seen from the program's folder."""
+
+    def __init__(self, program: str, sources: Mapping[str, str]) -> None:
+        self.folder = os.path.dirname(program)
+        self.lines = {file: text.splitlines() for file, text in sources.items()}
+        self.shown: tuple[str, int] | None = None
+
+    def comment(self, origin: Span | None, end: Span | None = None) -> str | None:
+        """None where there is nothing new to say."""
+        if origin is None or not origin.line or (origin.file, origin.line) == self.shown:
+            return None
+        self.shown = origin.file, origin.line
+        where = f"{self.file(origin.file)}:{origin.line}"
+        if end is not None and end.file == origin.file and end.line > origin.line:
+            where += f"-{end.line}"
+        lines = self.lines.get(origin.file, [])
+        text = lines[origin.line - 1].strip() if origin.line <= len(lines) else ""
+        if len(text) > COMMENT_WIDTH:
+            text = text[: COMMENT_WIDTH - 3] + "..."
+        return c_comment(f"{where}: {text}" if text else where)
+
+    def file(self, name: str) -> str:
+        relative = os.path.relpath(name, self.folder or ".")
+        return Path(name).name if relative.startswith("..") else relative

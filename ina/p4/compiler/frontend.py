@@ -1,0 +1,89 @@
+"""The front end in one call: preprocess, lex, parse, check, elaborate.
+
+`load()` is what everything else uses. The result is a `CheckedProgram`; see the docstring of `ast.py` for what the
+checker leaves on the tree.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from ina.p4.compiler import ast
+from ina.p4.compiler.check.check import check_program
+from ina.p4.compiler.errors import CompileError, internal_errors
+from ina.p4.compiler.front.lexer import tokenize
+from ina.p4.compiler.front.parser import Parser
+from ina.p4.compiler.front.preprocess import preprocess
+from ina.p4.compiler.program import CheckedProgram, Instance
+
+_P4_14 = re.compile(r"^\s*(header_type\s+\w+\s*\{|parser\s+start\s*\{|control\s+ingress\s*\{)", re.MULTILINE)
+__all__ = ["CheckedProgram", "Instance", "check", "deep_recursion", "load", "parse_text"]
+
+
+@contextmanager
+def deep_recursion(frames_per_level: int = 12) -> Iterator[None]:
+    """Room on Python's stack for a recursive pass over trees that are `ast.MAX_DEPTH` deep."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, 1000 + frames_per_level * ast.MAX_DEPTH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def load(
+    path: str | Path, *, defines: Mapping[str, str] | None = None, include_dirs: Sequence[str | Path] = ()
+) -> CheckedProgram:
+    """Compile the file at `path` up to a checked tree.
+
+    `defines` are preprocessor macros, `include_dirs` are searched after the file's own directory and before the
+    compiler's own `p4include`. Raises CompileError with every error found, OSError when `path` cannot be read.
+    """
+    with _without_garbage_collection():
+        text, sources = preprocess(path, defines=defines, include_dirs=include_dirs)
+        try:
+            program = check(parse_text(text, str(path), sources))
+        except CompileError as error:
+            error.sources.update(sources)
+            raise
+    program.sources = sources
+    return program
+
+
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Everything made here stays until the end: the collector would only walk it again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def parse_text(text: str, filename: str, sources: dict[str, str] | None = None) -> ast.Program:
+    """Lex and parse preprocessed text (line markers allowed). Raises CompileError at the first syntax error.
+
+    `sources` is the text of the files that line markers name, for columns and messages.
+    """
+    try:
+        with internal_errors(filename), deep_recursion():
+            return Parser(tokenize(text, filename, sources)).parse_program(filename)
+    except CompileError as error:
+        if _P4_14.search(text):
+            notes = ["translate it once, with p4c: p4test --std p4-14 --pp NEW.p4 OLD.p4"]
+            error = CompileError(error.span, "this is a P4_14 program: the compiler takes P4_16", notes)
+        error.sources.update(sources or {filename: text})
+        raise error from None
+
+
+def check(program: ast.Program) -> CheckedProgram:
+    """Resolve and check a parsed program, annotating its tree in place. Raises CompileError with every error found."""
+    with internal_errors(program.filename), deep_recursion():
+        return check_program(program)

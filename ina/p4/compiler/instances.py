@@ -1,0 +1,230 @@
+"""Walks over the running program: its instances, the extern objects of table properties, the calls in a body."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import Any
+
+from ina.p4.compiler import ast
+from ina.p4.compiler.arch.architecture import architecture_of
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.program import CheckedProgram, Instance
+from ina.p4.compiler.types import CallableType, RecordType, SerEnumType, StructType, TupleType, Type, strip_new
+
+
+def instances_of(program: CheckedProgram) -> Iterator[Instance]:
+    """Every instance of the running program, each once: global ones first, then main's in order of declaration."""
+    seen: set[Instance] = set()
+    for instance in program.globals.values():
+        yield from instances_below(instance, seen)
+    if program.main is not None:
+        yield from instances_below(program.main, seen)
+
+
+def instances_below(instance: object, seen: set[Instance] | None = None) -> Iterator[Instance]:
+    """An instance and all that its arguments and its body hold, each once; those in `seen` not again."""
+    seen = set() if seen is None else seen
+    if isinstance(instance, Instance) and instance not in seen:
+        seen.add(instance)
+        yield instance
+        for inner in [*instance.args.values(), *instance.children.values()]:
+            yield from instances_below(inner, seen)
+
+
+def property_instance(program: CheckedProgram, owner: Instance, table: str, prop: ast.Property) -> Instance:
+    """The extern object that a table property (`implementation`, `counters`, ...) names or constructs.
+
+    `owner` is the control, `table` the table's full name. A constructed object is a new Instance at each call,
+    named by the property's `@name` as it stands, else `<table>.<property>`.
+    """
+    value = prop.value
+    if isinstance(value, ast.Name):
+        return owner.children[value.name] if value.name in owner.children else program.globals[value.name]
+    assert isinstance(value.type, CallableType)
+    return Instance(property_instance_name(table, prop), value.type.decl, value.type, dict(owner.properties[prop]))
+
+
+def property_instance_name(table: str, prop: ast.Property) -> str:
+    note = next((a.string for a in prop.annotations if a.name == "name"), None)
+    return f"{table}.{prop.name}" if note is None else note.removeprefix(".")
+
+
+def table_size(program: CheckedProgram, owner: Instance, decl: ast.TableDecl) -> int:
+    """`size` of a table of `owner`, else what p4c takes: 1024, its Tofino back end `min_size` or 512."""
+    if size := decl.size or owner.sizes.get(decl.name):
+        return size
+    if architecture_of(program) != "tna":
+        return 1024
+    least = decl.properties.get("min_size")
+    return least.value.const if least is not None and isinstance(least.value.const, int) else 512
+
+
+def only_pipeline(program: CheckedProgram) -> str:
+    """The name of a TNA program's pipeline, where it has one; empty: names begin with their pipelines' anyway."""
+    if architecture_of(program) != "tna":
+        return ""
+    pipelines = [a for a in program.package.args.values() if isinstance(a, Instance)]
+    if len(pipelines) != 1:
+        return ""
+    return pipelines[0].site.name if pipelines[0].site is not None else "pipe"
+
+
+def abstract_method(instance: Instance, name: str) -> ast.FunctionDecl:
+    """What the program gives an abstract method of an extern object, in the braces behind it."""
+    body = instance.site.body if instance.site is not None else None
+    return next(f for f in body or () if isinstance(f, ast.FunctionDecl) and f.name == name)
+
+
+def action_name(owner: Instance, decl: ast.ActionDecl) -> str:
+    """Full control-plane name of an action that a table of `owner` lists: of the control's own, or a top-level one."""
+    if any(node is decl for node in owner.decl.locals):
+        return owner.cp_names[decl.name]
+    return decl.cp_name.removeprefix(".")
+
+
+def tables_of(instance: Instance) -> list[ast.TableDecl]:
+    """The tables of a control, but for those that share another one's name and that its constructor's arguments rule out:
+    `if (is_ternary) { a.apply(); } else { b.apply(); }` with a bool parameter.
+    """
+    found = [d for d in instance.decl.locals if isinstance(d, ast.TableDecl)]
+    names = [instance.cp_names.get(d.name, d.name) for d in found]
+    if len(set(names)) == len(names):
+        return found
+    live = {call.decl for part in _live(instance.decl.body, instance) for call in calls_in(part) if call.kind == "table_apply"}
+    return [d for d, name in zip(found, names, strict=True) if names.count(name) == 1 or d in live]
+
+
+def _live(node: ast.Node | None, instance: Instance) -> Iterator[ast.Node]:
+    """The statements, and the conditions, that an instance can reach."""
+    if isinstance(node, ast.Block):
+        for inner in node.statements:
+            yield from _live(inner, instance)
+    elif isinstance(node, ast.If):
+        known = decided(node.condition, instance)
+        if known is None:
+            yield node.condition
+        yield from () if known is False else _live(node.then, instance)
+        yield from () if known is True else _live(node.otherwise, instance)
+    elif node is not None:
+        yield node
+
+
+def decided(condition: ast.Expr, instance: Instance) -> bool | None:
+    """A condition that is a constructor parameter of `instance`, or not one; None: another, which only a packet decides."""
+    if isinstance(condition, ast.Unary) and condition.op == "!":
+        known = decided(condition.operand, instance)
+        return None if known is None else not known
+    if isinstance(condition, ast.Name) and condition.decl is not None and condition.decl in instance.decl.ctor_params:
+        known = instance.args.get(condition.name)
+        return known if isinstance(known, bool) else None
+    return None
+
+
+def symmetric_places(instance: Instance, data: ast.Expr | None) -> list[tuple[int, int]]:
+    """Which two fields of the list `data` each `@symmetric("a", "b")` of a Hash makes exchangeable (TNA).
+
+    Raises CompileError for a name that is not in the list, and where there is no list.
+    """
+    found = []
+    for note in instance.site.annotations if instance.site is not None else ():
+        if note.name != "symmetric":
+            continue
+        names = [e.value for e in note.exprs if isinstance(e, ast.StringLiteral)]
+        items = [ast.source_text(v) for v in getattr(data, "values", ())]
+        if len(names) != 2 or len(note.exprs) != 2:
+            raise CompileError(note.span, 'expected two names of fields, as in @symmetric("hdr.ipv4.src", "hdr.ipv4.dst")')
+        for name in names:
+            if name not in items:
+                where = f"the fields are {', '.join(items)}" if items else "give them to get() as a list in braces"
+                raise CompileError(note.span, f"@symmetric: '{name}' is none of the fields that are hashed", [where])
+        found.append((items.index(names[0]), items.index(names[1])))
+    return found
+
+
+def calls_in(node: object) -> Iterator[ast.Call]:
+    """All calls below a node, in order of the text. Only the parser's fields are followed, not the checker's."""
+    if isinstance(node, ast.Call):
+        yield node
+    if isinstance(node, list | tuple):
+        for item in node:
+            yield from calls_in(item)
+    elif isinstance(node, ast.Node):
+        for f in fields(node):
+            if f.init and f.name != "annotations":
+                yield from calls_in(getattr(node, f.name))
+
+
+def entry_priorities(decl: ast.TableDecl) -> list[int]:
+    """Priorities of the entries in the program, higher wins (§14.2.1.4); 0 in tables with exact and lpm keys only.
+
+    `@priority(n)`, which p4c and BMv2 know, puts an entry of a constant table in the n-th place instead of its own.
+    """
+    places = [_annotated_place(entry) for entry in decl.entries]
+    if any(place is not None for place in places):
+        return [len(places) - (i + 1 if place is None else place) for i, place in enumerate(places)]
+    largest = decl.properties.get("largest_priority_wins")
+    sign = -1 if largest is not None and largest.value.const is False else 1
+    return [sign * (entry.priority or 0) for entry in decl.entries]
+
+
+def _annotated_place(entry: ast.TableEntry) -> int | None:
+    note = next((a for a in entry.annotations if a.name == "priority" and a.exprs), None)
+    if note is None:
+        return None
+    e = note.exprs[0]
+    if not isinstance(e, ast.IntLiteral):
+        raise CompileError(e.span, "expected the number of a place, as in @priority(1)")
+    return e.value
+
+
+def annotation_constant(program: CheckedProgram, e: ast.Expr) -> Any:
+    """The value of an expression in an annotation's body, which the checker leaves alone.
+
+    A literal, a top-level constant, or a member of a serialisable enum; None for anything else.
+    """
+    if e.const is not None:
+        return e.const
+    if isinstance(e, ast.IntLiteral | ast.StringLiteral | ast.BoolLiteral):
+        return e.value
+    if isinstance(e, ast.Name):
+        found = (d for d in program.declarations if isinstance(d, ast.ConstDecl) and d.name == e.name)
+        return next((d.value.const for d in found), None)
+    if isinstance(e, ast.Member) and isinstance(e.base, ast.Name):
+        t = program.types.get(e.base.name)
+        return t.members.get(e.member) if isinstance(t, SerEnumType) else None
+    return None
+
+
+def field_list(program: CheckedProgram, t: RecordType, index: int) -> list[tuple[str, ...]]:
+    """Paths of the fields of metadata `t` that `@field_list(..., index, ...)` marks (v1model.p4)."""
+    paths: list[tuple[str, ...]] = []
+    for name, f in t.fields.items():
+        annotation = f.decl.annotation("field_list") if f.decl is not None else None
+        if annotation is not None and index in [annotation_constant(program, e) for e in annotation.exprs]:
+            paths.append((name,))
+        elif isinstance(f.type, RecordType):
+            paths += [(name, *path) for path in field_list(program, f.type, index)]
+    return paths
+
+
+def value_set_kind(program: CheckedProgram) -> str:
+    """How fields without `@match` are matched: a Tofino's parsers match under masks."""
+    return "ternary" if architecture_of(program) == "tna" else "exact"
+
+
+def value_set_fields(t: Type, kind: str, name: str = "") -> list[tuple[str, Type, str]]:
+    """(name, type, match kind) of the scalars of a value set's type. `kind`: of those without `@match`."""
+    t = strip_new(t)
+    found: list[tuple[str, Type, str]] = []
+    if isinstance(t, StructType):
+        for f in t.fields.values():
+            note = f.decl.annotation("match") if f.decl is not None else None
+            inner = kind if note is None else "".join(note.tokens)
+            found += value_set_fields(f.type, inner, f"{name}.{f.name}" if name else f.name)
+    elif isinstance(t, TupleType):
+        for i, element in enumerate(t.elements):
+            found += value_set_fields(element, kind, f"{name}.f{i}" if name else f"f{i}")
+    else:
+        found.append((name or "value", t, kind))
+    return found

@@ -1,0 +1,497 @@
+"""The intermediate representation between the checked tree and C.
+
+Everything is a scalar: structs and headers have been flattened, actions, functions, sub-controls and sub-parsers
+inlined. A program is two lists of statements (ingress and egress phase) over shared variables.
+
+**Values** are bit patterns: a value of width w is an unsigned integer below 2^w whatever its sign; `signed` says how
+comparisons, widening casts, right shifts and saturating operations read it. bool is one bit.
+
+**Storage** of a value is a `Var` (a C variable), or an `Elem`: one element of an `Array`. Arrays are what loops can run
+over: consecutive fields of one width in a header that stays in wire order (`Region`), or in a metadata struct.
+
+Statements are structured except for forward and backward `Goto`s (parser states, `return`, `exit`, loops of the
+language).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ina.p4.compiler.errors import Span
+
+
+class Expr:
+    """`width` in bits, `signed`."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:  # most have fields, an element has its array's
+
+        @property
+        def width(self) -> int: ...
+
+        @property
+        def signed(self) -> bool: ...
+
+
+@dataclass(eq=False, slots=True)
+class Const(Expr):
+    """`value` is the bit pattern: 0 <= value < 2^width."""
+
+    value: int
+    width: int
+    signed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Var(Expr):
+    """A variable; compared by identity. `name` is a hint for the C text only."""
+
+    name: str
+    width: int
+    signed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Region:
+    """A header kept in wire order, `size` bytes. In C it is a pointer: to zeros at first, into the frame once
+    extracted.
+
+    Fields are loaded and stored where they lie, so a header that the program does not move costs the deparser nothing.
+    `own_buffer`: the metadata has room for it, because it may come to life without being extracted, or because the
+    frame's bytes are needed again (`in_place` is False: extracting copies it there).
+    """
+
+    name: str
+    size: int
+    valid: Var
+    own_buffer: bool = False
+    in_place: bool = True
+
+
+@dataclass(eq=False, slots=True)
+class Array:
+    """`count` values of `width` bits. With `region`: from bit `offset` (from the region's start) in wire order; else
+    local. `fields`: what the program calls the elements.
+    """
+
+    name: str
+    width: int
+    count: int
+    signed: bool = False
+    region: Region | None = None
+    offset: int = 0
+    fields: tuple[str, ...] = ()
+
+
+Storage = Var | Array | Region
+"""What has memory of its own"""
+
+
+@dataclass(eq=False, slots=True)
+class Elem(Expr):
+    """Element `index` of `array`; within a `Roll`, element `index + step * i`."""
+
+    array: Array
+    index: int
+    step: int = 0
+
+    @property
+    def width(self) -> int:
+        return self.array.width
+
+    @property
+    def signed(self) -> bool:
+        return self.array.signed
+
+
+@dataclass(eq=False, slots=True)
+class Wire(Expr):
+    """`width` bits of the frame from bit `bit` after byte `pos`; the caller has checked the length."""
+
+    pos: Expr
+    bit: int
+    width: int
+    signed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Native(Expr):
+    """A C expression of the run-time environment (descriptor field, clock, action parameter)."""
+
+    text: str
+    width: int
+    signed: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Op(Expr):
+    """An operation without side effects.
+
+    Arithmetic: add sub mul div mod satadd satsub neg; bits: and or xor not shl shr concat; eq ne lt le gt ge land lor
+    lnot (one bit); cond (condition, then, else); cast (to `width`; sign-extends when the operand is signed). Operands
+    of arithmetic, bit operations and comparisons have one width and sign, except shift amounts, concat and cast.
+    """
+
+    op: str
+    args: tuple[Expr, ...]
+    width: int
+    signed: bool = False
+
+
+# --- stateful objects -----------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Register:
+    """`size` cells of `width` bits. After layout: cell i lies at `offset + i * stride` of the state block, `bytes`
+    wide. `initial`: what they hold at first. `table`: cell i belongs to that table's entry i. `part`: which
+    scalar of the program's register it is. `param`: the program only reads it (TNA's RegisterParam).
+    """
+
+    name: str
+    width: int
+    size: int
+    signed: bool = False
+    offset: int = 0
+    stride: int = 0
+    bytes: int = 0
+    group: int = -1
+    initial: int = 0
+    table: str | None = None
+    part: int = 0
+    param: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Counter:
+    """`kind`: packets, bytes or packets_and_bytes. Cell i: uint64 packets, uint64 bytes at `offset + 16 * i` of the
+    statistics. `table`: cell i counts that table's entry i, at each hit unless the program counts (`explicit`).
+    """
+
+    name: str
+    kind: str
+    size: int
+    table: str | None = None
+    offset: int = 0
+    explicit: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Meter:
+    """`kind`: packets or bytes. Cell i: `struct ina_meter` (prelude.h) at `offset + 64 * i` of the state block. `table`,
+    `explicit` as of counters. `adjust`: what the control plane adds to the bytes of a packet instead of what the program takes
+    from them: twice the number, and 1 where it says one at all (TNA).
+    """
+
+    name: str
+    kind: str
+    size: int
+    table: str | None = None
+    offset: int = 0
+    explicit: bool = False
+    adjust: Register | None = None
+
+
+@dataclass(eq=False, slots=True)
+class DynamicHash:
+    """A hash that the control plane can change: over `fields` (name, width, whether it is a constant), `width` bits, of which the
+    program uses the low `used`. `configure`: the words that say what it is now (prelude_tna.h), `initial` what it is at first.
+    """
+
+    name: str
+    width: int
+    used: int
+    fields: list[tuple[str, int, bool]]
+    configure: Register
+    initial: dict[str, Any]
+    call: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class Filter:
+    """`kind`: lpf (low-pass filter) or wred (weighted random early drop). Cell i: `struct ina_filter` (filter.h) at
+    `offset + 64 * i` of the state block.
+    """
+
+    name: str
+    kind: str
+    size: int
+    table: str | None = None
+    offset: int = 0
+
+
+@dataclass(eq=False, slots=True)
+class Table:
+    """`index`: place in `struct ina_tables`, -1 when everything about it is constant. See `layout.py` for the JSON
+    form. `profile`: its action profile; `value_set`: it is a parser's value set, without actions. `hits`: where its bytes lie in
+    the state block, one for each entry, which a hit makes 1 (TNA's idle time-outs); None: it has none, 0: not placed yet.
+    `chained`: its constant entries are comparisons in the code, not rows to look up.
+    `key_mask`: what the words of a key are masked with before they are looked up (TNA's dynamic key masks).
+    """
+
+    name: str
+    index: int
+    kind: str
+    keys: list[dict[str, Any]]
+    key_words: int
+    actions: list[dict[str, Any]]
+    default_action: int
+    default_params: list[int]
+    const_default: bool
+    const_entries: bool
+    entries: list[dict[str, Any]]
+    size: int
+    param_words: int = 0
+    counter: Counter | None = None
+    meter: Meter | None = None
+    profile: str | None = None
+    value_set: bool = False
+    hits: int | None = None
+    key_mask: Register | None = None
+    chained: bool = False
+
+
+# --- statements -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False, slots=True)
+class Stmt:
+    """`origin`: the statement, state or entry of the program that it comes from; only the C text's comments tell it."""
+
+    origin: Span | None = field(default=None, init=False, repr=False)
+
+
+@dataclass(eq=False, slots=True)
+class Assign(Stmt):
+    target: Var | Elem
+    value: Expr
+
+
+@dataclass(eq=False, slots=True)
+class RegRead(Stmt):
+    """Out of range: 0. Within a `Roll`: cell `index` of the register `step * i` bytes further on in the row. `inside`: the
+    index is known to be in range.
+    """
+
+    target: Var | Elem
+    register: Register
+    index: Expr
+    step: int = 0
+    inside: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class RegWrite(Stmt):
+    """Out of range: nothing happens."""
+
+    register: Register
+    index: Expr
+    value: Expr
+    step: int = 0
+    inside: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class If(Stmt):
+    """`likely`: whether the condition mostly holds, None: nobody knows."""
+
+    condition: Expr
+    then: list[Stmt]
+    otherwise: list[Stmt] = field(default_factory=list)
+    likely: bool | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Switch(Stmt):
+    """`cases` by value, each without fall-through; `default` for the others. `names`: what the values mean."""
+
+    subject: Expr
+    cases: list[tuple[int, list[Stmt]]]
+    default: list[Stmt] = field(default_factory=list)
+    names: dict[int, str] = field(default_factory=dict)
+
+
+@dataclass(eq=False, slots=True)
+class Goto(Stmt):
+    label: str
+
+
+@dataclass(eq=False, slots=True)
+class Label(Stmt):
+    label: str
+
+
+NO_ENTRY = 0xFFFFFFFF
+
+
+@dataclass(eq=False, slots=True)
+class Lookup(Stmt):
+    """Looks `keys` (64-bit words) up in `table`: sets `hit`, `action` and `cursor` (number of the C variables that hold
+    entry and parameters for `Native` expressions), and `color` if the table has a direct meter that runs on every hit.
+    `selector`: the hash that chooses a group's member. `entry`: the id of the entry that was hit, NO_ENTRY for none.
+    """
+
+    table: Table
+    keys: list[Expr]
+    hit: Var
+    action: Var
+    cursor: int
+    color: Var | None = None
+    selector: Var | None = None
+    entry: Var | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Extern(Stmt):
+    """An operation of the architecture, named by `op`; `targets` are written, `args` read, `data` is constant."""
+
+    op: str
+    targets: list[Var | Elem]
+    args: list[Expr]
+    data: Any = None
+
+    @property
+    def target(self) -> Var:
+        """The first of `targets`: a variable, whatever loops make of others."""
+        target = self.targets[0]
+        assert isinstance(target, Var)
+        return target
+
+
+@dataclass(eq=False, slots=True)
+class Roll(Stmt):
+    """`body` for i = 0 .. count - 1. `independent`: no iteration touches memory that another one writes. `end`: where the
+    program has the last iteration.
+    """
+
+    count: int
+    body: list[Stmt]
+    independent: bool
+    end: Span | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Phase:
+    """`reject`: the label of packets that the parser rejects. `usual`: for packets that take none of the ways that the program
+    calls unlikely (optimise_usual.py); None: there is no such version.
+    """
+
+    body: list[Stmt] = field(default_factory=list)
+    reject: str = ""
+    usual: list[Stmt] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Module:
+    """A whole program, or one pipeline of a TNA `Switch`. `fields`: places by P4 path of the top-level values, for tools.
+    `preserved`: field list -> variables. `messages`: text, place and counter of each log_msg. `filters`: low-pass filters
+    and random early drops. TNA: `pipeline` is its name, `keep_ingress` says that ingress may mirror or resubmit,
+    `selectors` has the action selector's name and its number of groups by action profile, `port_metadata` is its table's name and
+    what the parser makes of the 64 bits: (field, bits, first bit), by `port_metadata_unpack` or as a header; last is what it
+    calls the port.
+    """
+
+    name: str
+    ingress: Phase
+    egress: Phase
+    registers: list[Register]
+    counters: list[Counter]
+    tables: list[Table]
+    regions: list[Region]
+    max_grow: int
+    errors: list[str]
+    uses_random: bool = False
+    preserved: dict[int, list[Var | Elem]] = field(default_factory=dict)
+    digests: list[dict[str, Any]] = field(default_factory=list)
+    fields: dict[str, Var | Elem] = field(default_factory=dict)
+    layout: dict[str, Any] = field(default_factory=dict)
+    meters: list[Meter] = field(default_factory=list)
+    messages: list[tuple[str, str, Counter]] = field(default_factory=list)
+    filters: list[Filter] = field(default_factory=list)
+    architecture: str = "v1model"
+    pipeline: str = ""
+    keep_ingress: bool = False
+    port_metadata: tuple[str, list[tuple[str, int, int]], bool, str] = ("", [], False, "")
+    selectors: dict[str, tuple[str, int]] = field(default_factory=dict)
+    hashes: list[DynamicHash] = field(default_factory=list)
+
+
+# --- traversal ------------------------------------------------------------------------------------------------------
+
+
+def blocks(stmt: Stmt) -> list[list[Stmt]]:
+    """The statement lists inside a statement."""
+    match stmt:
+        case If():
+            return [stmt.then, stmt.otherwise]
+        case Switch():
+            return [body for _, body in stmt.cases] + [stmt.default]
+        case Roll():
+            return [stmt.body]
+        case _:
+            return []
+
+
+def walk(body: list[Stmt]) -> Iterator[Stmt]:
+    """Every statement, outer ones first."""
+    stack = [iter(body)]
+    while stack:
+        for stmt in stack[-1]:
+            yield stmt
+            inner = blocks(stmt)
+            if inner:
+                stack.extend(iter(b) for b in reversed(inner))
+                break
+        else:
+            stack.pop()
+
+
+def reads(stmt: Stmt) -> Sequence[Expr]:
+    """The expressions that a statement itself evaluates."""
+    match stmt:
+        case Assign():
+            return (stmt.value,)
+        case RegRead():
+            return (stmt.index,)
+        case RegWrite():
+            return (stmt.index, stmt.value)
+        case If():
+            return (stmt.condition,)
+        case Switch():
+            return (stmt.subject,)
+        case Lookup():
+            return stmt.keys if stmt.selector is None else [*stmt.keys, stmt.selector]
+        case Extern():
+            return stmt.args
+        case _:
+            return ()
+
+
+def writes(stmt: Stmt) -> Sequence[Var | Elem]:
+    """The variables and elements that a statement itself writes."""
+    match stmt:
+        case Assign() | RegRead():
+            return (stmt.target,)
+        case Lookup():
+            return [v for v in (stmt.hit, stmt.action, stmt.color, stmt.entry) if v is not None]
+        case Extern():
+            return stmt.targets
+        case _:
+            return ()
+
+
+def leaves(expr: Expr) -> Iterator[Expr]:
+    """The leaves of an expression, left to right."""
+    stack = [expr]
+    while stack:
+        e = stack.pop()
+        if isinstance(e, Op):
+            stack.extend(reversed(e.args))
+        elif isinstance(e, Wire):
+            stack.append(e.pos)
+            yield e
+        else:
+            yield e

@@ -1,0 +1,237 @@
+"""Where things lie in memory: registers and counters in the state block, carried values in the packet's metadata.
+
+State:  [random seed 64] register groups, each 64-byte aligned | meters and filters, 64 bytes each | statistics: counters,
+        16 bytes each (packets, bytes).
+        Registers of one size that the program indexes by the same value form a group: row i holds cell i of each of
+        them, small ones first, then (cache-line aligned) long runs; rows are padded to the cache line. A register
+        alone is an array; arrays are set apart so that equal indices do not fall into one cache set.
+Meta:   [struct ina_tna] carried variables, largest first | digests | preserved fields | headers in their own buffers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.p4.compiler import ir
+from ina.p4.compiler.emit.expressions import cell_bytes
+
+LINE = 64
+TNA_BYTES = 128  # struct ina_tna, rounded up
+Offsets = dict[int | tuple[int, str], int]
+
+
+def align(n: int, to: int) -> int:
+    return -(-n // to) * to
+
+
+def place_state(module: ir.Module, groups: list[list[ir.Register]], bulk: set[int]) -> None:
+    """Sets offset, stride, bytes and group of all registers and the offsets of counters; fills `module.layout`.
+
+    `bulk`: ids of the registers that loops run over; they keep their order and start on a cache line.
+    """
+    at = 0
+    if module.uses_random:
+        module.layout["random_offset"] = 0
+        at = LINE
+    for number, group in enumerate(groups):
+        for register in group:
+            register.bytes = cell_bytes(register.width)
+            register.group = number
+        at = _place_group(group, at, bulk)
+    states: list[ir.Meter | ir.Filter] = [*module.meters, *module.filters]
+    for cells in states:
+        cells.offset = at = align(at, LINE)
+        at += LINE * cells.size
+    for table in module.tables:
+        if table.hits is not None:
+            table.hits = at = align(at, LINE)
+            at += table.size
+    module.layout["stats_offset"] = at = align(at, LINE)
+    for counter in (*module.counters, *(counter for *_, counter in module.messages)):
+        counter.offset = at
+        at += 16 * counter.size
+    module.layout["state_size"] = align(max(at, 1), LINE)
+
+
+def _place_group(group: list[ir.Register], at: int, bulk: set[int]) -> int:
+    at = align(at, LINE)
+    if len(group) == 1:
+        register = group[0]
+        register.offset, register.stride = at, register.bytes
+        # One line more than a multiple of the page keeps arrays of power-of-two size out of each other's sets.
+        return at + align(register.bytes * register.size, LINE) + LINE
+    offset = 0
+    for chosen in (False, True):
+        members = [r for r in group if (id(r) in bulk) == chosen]
+        for size in sorted({r.bytes for r in members}, reverse=True):
+            offset = align(offset, LINE) if chosen else offset
+            for register in members:
+                if register.bytes == size:
+                    register.offset, offset = at + offset, offset + size
+    # Small rows need not own a line, but must not straddle two.
+    stride = align(offset, LINE) if offset > LINE // 2 else 1 << max(0, offset - 1).bit_length()
+    for register in group:
+        register.stride = stride
+    return at + stride * group[0].size
+
+
+def place_meta(module: ir.Module, carried: list[ir.Storage]) -> Offsets:
+    """Offsets in the metadata by id of variable, array or region's own buffer; a region's place: (id of valid,
+    "place").
+    """
+    offsets: Offsets = {}
+    at = TNA_BYTES if module.architecture == "tna" else 0
+
+    def put(item: Any, size: int, alignment: int) -> None:
+        nonlocal at
+        if id(item) in offsets:
+            return
+        at = align(at, alignment)
+        offsets[id(item)] = at
+        at += size
+
+    kept = list(carried)
+    kept += [f["var"] for digest in module.digests for f in digest["fields"]]
+    kept += [v.array if isinstance(v, ir.Elem) else v for values in module.preserved.values() for v in values]
+    variables = [v for v in kept if isinstance(v, ir.Var)]
+    for v in variables:
+        if cell_bytes(v.width) > 4:
+            put(v, cell_bytes(v.width), cell_bytes(v.width))
+    for region in (item for item in carried if isinstance(item, ir.Region)):
+        at = align(at, 4)
+        offsets[id(region.valid), "place"] = at
+        at += 4
+    for v in sorted(variables, key=lambda v: -cell_bytes(v.width)):
+        put(v, cell_bytes(v.width), cell_bytes(v.width))
+    for array in kept:
+        if isinstance(array, ir.Array):
+            put(array, array.count * array.width // 8, LINE)
+    for region in module.regions:
+        if region.own_buffer:
+            put(region, region.size, LINE if region.size > LINE else 8)
+    module.layout["meta_size"] = align(max(at, 1), LINE)
+    return offsets
+
+
+def describe(module: ir.Module, meta: Offsets) -> dict[str, Any]:
+    """The layout that the program publishes as JSON.
+
+    Sizes, strides and offsets are bytes, widths bits, `word`s 64-bit words. Offsets of registers and counters count
+    from the state's start, of metadata and digest fields from `pkt->meta`. Entries are in the order in which they win;
+    64-bit numbers are decimal strings.
+    """
+
+    def entry(t: ir.Table, i: int) -> dict[str, Any]:
+        e = t.entries[i]
+        names = [("low", "high") if k["match"] == "range" else ("value", "mask") for k in t.keys]
+        keys = [{a: str(v), b: str(m)} for (a, b), (v, m) in zip(names, e["keys"], strict=True)]
+        return {
+            "keys": keys,
+            "action": e["action"],
+            "params": [str(w) for w in e["params"]],
+            "const": e["const"],
+            "priority": len(t.entries) - i,
+        }
+
+    def table(t: ir.Table) -> dict[str, Any]:
+        return {
+            "name": t.name,
+            "index": t.index,
+            "kind": t.kind,
+            "key_words": t.key_words,
+            "keys": t.keys,
+            "param_words": t.param_words,
+            "size": t.size,
+            "const_entries": t.const_entries,
+            "chained": t.chained,
+            "default_action": t.default_action,
+            "default_params": [str(w) for w in t.default_params],
+            "const_default": t.const_default,
+            "direct_counter": t.counter.name if t.counter else None,
+            "direct_meter": t.meter.name if t.meter else None,
+            "profile": t.profile,
+            "hits": t.hits,
+            "key_mask": t.key_mask.name if t.key_mask else None,
+            "actions": [{"name": a["name"], "params": a["params"]} for a in t.actions],
+            "entries": [entry(t, i) for i in range(len(t.entries))],
+        }
+
+    return {
+        "state": {"size": module.layout["state_size"], "stats_offset": module.layout["stats_offset"], "align": LINE},
+        "meta": {"size": module.layout["meta_size"], "align": LINE},
+        "registers": [
+            {
+                "name": r.name,
+                "width": r.width,
+                "signed": r.signed,
+                "size": r.size,
+                "offset": r.offset,
+                "stride": r.stride,
+                "bytes": r.bytes,
+                "initial": str(r.initial),
+                "table": r.table,
+                "param": r.param,
+            }
+            for r in module.registers
+        ],
+        "counters": [
+            {"name": c.name, "type": c.kind, "size": c.size, "offset": c.offset, "stride": 16, "table": c.table}
+            for c in module.counters
+        ],
+        "meters": [
+            {"name": m.name, "type": m.kind, "size": m.size, "offset": m.offset, "table": m.table}
+            for m in module.meters
+        ],
+        "filters": [
+            {"name": f.name, "type": f.kind, "size": f.size, "offset": f.offset, "table": f.table} for f in module.filters
+        ],
+        "hashes": [
+            {
+                "name": h.name,
+                "width": h.width,
+                "used": h.used,
+                "fields": [{"name": name, "width": width, "constant": constant} for name, width, constant in h.fields],
+                "configure": h.configure.name,
+                "initial": h.initial,
+            }
+            for h in module.hashes
+            if h.call is not None
+        ],
+        "pipeline": module.pipeline,
+        "selectors": {name: list(selector) for name, selector in module.selectors.items()},
+        "port_metadata": {
+            "name": module.port_metadata[0],
+            "unpacked": module.port_metadata[2],
+            "key": module.port_metadata[3],
+            "fields": [{"name": name, "width": width, "bit": bit} for name, width, bit in module.port_metadata[1]],
+        },
+        "messages": [{"text": text, "where": where, "offset": c.offset} for text, where, c in module.messages],
+        "tables": [table(t) for t in module.tables if not t.value_set],
+        "value_sets": [
+            {"name": t.name, "index": t.index, "key_words": t.key_words, "keys": t.keys, "size": t.size}
+            for t in module.tables
+            if t.value_set
+        ],
+        "digests": [
+            {
+                "name": d["name"],
+                "number": d["number"],
+                "fields": [
+                    {
+                        "name": f["name"],
+                        "width": f["width"],
+                        "offset": meta[id(f["var"])],
+                        "bytes": cell_bytes(f["width"]),
+                    }
+                    for f in d["fields"]
+                ],
+            }
+            for d in module.digests
+        ],
+        "metadata": [
+            {"name": name, "width": place.width, "offset": meta[id(place)], "bytes": cell_bytes(place.width)}
+            for name, place in module.fields.items()
+            if isinstance(place, ir.Var) and id(place) in meta
+        ],
+        "errors": module.errors,
+    }

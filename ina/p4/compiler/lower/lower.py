@@ -1,0 +1,16 @@
+"""Lowering by architecture: a checked program to one module, or one for each pipeline of a TNA `Switch`."""
+
+from __future__ import annotations
+
+from ina.p4.compiler import ir
+from ina.p4.compiler.arch.architecture import supported_architecture
+from ina.p4.compiler.arch.lower_tna import lower_switch
+from ina.p4.compiler.arch.lower_v1model import V1Model
+from ina.p4.compiler.program import CheckedProgram
+
+
+def lower(program: CheckedProgram) -> list[ir.Module]:
+    """Raises CompileError for what this back end does not support."""
+    if supported_architecture(program) == "v1model":
+        return [V1Model(program).lower()]
+    return lower_switch(program)

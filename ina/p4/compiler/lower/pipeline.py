@@ -1,0 +1,99 @@
+"""What architectures share when they lower a pipeline: the state of lowering, applying a block, the deparser's end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ina.p4.compiler import ast, fold, ir
+from ina.p4.compiler.lower import places
+from ina.p4.compiler.lower.externs import Externs
+from ina.p4.compiler.lower.loops import loop_limit
+from ina.p4.compiler.lower.parser import CALL
+from ina.p4.compiler.lower.places import Record
+from ina.p4.compiler.program import CheckedProgram, Instance
+
+
+class Pipelines(Externs):
+    def __init__(self, program: CheckedProgram) -> None:
+        self.program = program
+        self.storage = places.Storage()
+        self.scope: dict[int, Any] = {}
+        self.out: list[ir.Stmt] = []
+        self.frames: list[Any] = []
+        self.loops: list[tuple[str, str]] = []
+        self.settled_calls: list[ast.Call] = []
+        self.repeating = 0
+        self.limit = loop_limit(program)
+        self.around: int | None = 1
+        self.labels = self.statements = 0
+        self.cursors = 0
+        self.exit_label = ""
+        self.reject_label = ""
+        self.error_index = {name: i for i, name in enumerate(program.errors)}
+        self.tables: dict[tuple[int, int], ir.Table] = {}
+        self.registers: dict[int, list[ir.Register]] = {}
+        self.sliced: dict[int, int] = {}  # calls of which the program takes so many low bits
+        self.counters: dict[int, ir.Counter] = {}
+        self.meters: dict[int, ir.Meter] = {}
+        self.colors: dict[int, ir.Var] = {}
+        self.direct_colors: dict[int, ir.Var] = {}
+        self.algorithms: dict[int, Any] = {}
+        self.direct: dict[int, list[Instance]] = {}
+        self.entries: dict[int, ir.Expr] = {}
+        self.messages: list[tuple[str, str, ir.Counter]] = []
+        self.cursor = ir.Var("cursor", 32)
+        self.out_length = ir.Var("out_length", 32)
+        self.emitted: list[tuple[places.Header, ir.Var]] = []
+        self.flags: dict[str, ir.Var] = {}
+        self.digests: list[dict[str, Any]] = []
+        self.uses_random = False
+        self.used: set[str] = set()
+        self.created: dict[int, places.Header] = {}
+        self.preserved: dict[int, list[Any]] = {}
+        self.lists_with_headers: dict[int, int] = {}
+        self.payload_at = ir.Var("payload_at", 32)
+        self.length = ir.Var("cloned_length", 32)
+        self.needs_original = False
+        self.in_egress = False
+
+    def control(self, instance: Instance, values: list[Any]) -> None:
+        outer, self.exit_label = self.exit_label, self.new_label("exit")
+        params = instance.decl.params
+        assert len(params) == len(values)
+        self.enter_control(instance, values, CALL)
+        self.emit(ir.Label(self.exit_label))
+        self.exit_label = outer
+
+    def name_fields(self, fields: dict[str, Any], name: str, place: Any) -> None:
+        if isinstance(place, places.Header):
+            fields[f"{name}.$valid$"] = place.valid
+        if isinstance(place, Record | places.Header | places.Union):
+            for key, part in place.fields.items():
+                self.name_fields(fields, f"{name}.{key}", part)
+        elif isinstance(place, places.Stack | places.Sequence):
+            for i, part in enumerate(place.items):
+                self.name_fields(fields, f"{name}[{i}]", part)
+        else:
+            fields[name] = place
+
+    def deparse(self, deparser: Instance, values: list[Any]) -> None:
+        """Notes what the deparser emits."""
+        self.emit(ir.Assign(self.out_length, fold.const(0, 32)))
+        self.out += self.emitted_as_they_are(self.block(lambda: self.control(deparser, values)))
+
+    def write_frame(self) -> None:
+        """The frame gets its new headers."""
+        args: list[ir.Expr] = [self.cursor, self.out_length, *(place for _, place in self.emitted)]
+        self.emit(ir.Extern("deparse", [], args, [(h, place) for h, place in self.emitted]))
+
+    def max_grow(self) -> int:
+        """Bytes: headers that came out of this frame do not make it longer, those that came to life otherwise do."""
+        seen: set[int] = set()
+        total = 0
+        for header, _ in self.emitted:
+            if id(header) in self.created or id(header) in seen:
+                total += places.fixed_bits(header.type)
+            varbit = places.varbit(header.type)
+            total += varbit.max_width if varbit else 0
+            seen.add(id(header))
+        return total // 8

@@ -1,0 +1,292 @@
+"""Where values live while lowering: trees of scalars in the shape of the P4 type.
+
+A *place* can be written; its leaves are `ir.Var` or `ir.Elem`. A *value* has the same shape with any `ir.Expr` as
+leaves (a place is a value). Slices of scalars and elements selected at run time are places of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.p4.compiler import ir, types
+from ina.p4.compiler.errors import NO_SPAN, CompileError, Span
+
+BULK_FIELDS = 8  # from so many consecutive fields of one machine width on, a header or struct is kept as an array
+MACHINE_WIDTHS = (8, 16, 32, 64)
+MOST_PLACES = 200_000  # a protocol with 2048 values in a packet makes 6,000
+
+
+@dataclass(eq=False, slots=True)
+class Record:
+    """A struct (or an anonymous one)."""
+
+    type: types.Type
+    fields: dict[str, Any]
+
+
+@dataclass(eq=False, slots=True)
+class Header:
+    """`valid`: a Var, or as a value any one-bit expression. `region`: kept in wire order, its leaves are Elems of
+    it.
+    """
+
+    type: types.HeaderType
+    fields: dict[str, Any]
+    valid: ir.Expr
+    region: ir.Region | None = None
+    union: Union | None = None
+
+    @property
+    def flag(self) -> ir.Var:
+        """`valid` of a place."""
+        assert isinstance(self.valid, ir.Var)
+        return self.valid
+
+
+@dataclass(eq=False, slots=True)
+class Union:
+    type: types.UnionType
+    fields: dict[str, Header]
+
+
+@dataclass(eq=False, slots=True)
+class Stack:
+    """A header stack, or an array of something else, which has no `next`: index of the next element to extract."""
+
+    type: types.StackType
+    items: list[Any]
+    next: ir.Var | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Sequence:
+    """A tuple."""
+
+    type: types.Type
+    items: list[Any]
+
+
+@dataclass(eq=False, slots=True)
+class Varbit:
+    """`size` bits are in use, a multiple of 8; they are the low ones of `bits`, the others are zero."""
+
+    type: types.VarbitType
+    bits: ir.Expr
+    size: ir.Expr
+
+
+@dataclass(eq=False, slots=True)
+class Choice:
+    """One of `items` (of one shape), selected at run time by `index`; out of range there is none."""
+
+    index: ir.Expr
+    items: list[Any]
+
+
+@dataclass(eq=False, slots=True)
+class SliceOf:
+    base: Any
+    hi: int
+    lo: int
+
+
+COMPOSITE = Record | Header | Union | Stack | Sequence | Varbit
+
+
+def varbit(t: types.HeaderType) -> types.VarbitType | None:
+    """The type of a header's varbit field."""
+    found = (types.strip_new(f.type) for f in t.fields.values())
+    return next((f for f in found if isinstance(f, types.VarbitType)), None)
+
+
+def fixed_bits(t: types.HeaderType) -> int:
+    """Bits of a header without its varbit field."""
+    return sum(types.fixed_width(f.type) or 0 for f in t.fields.values()) + sum(t.padding().values())
+
+
+def scalar_shape(t: types.Type) -> tuple[int, bool] | None:
+    """(width, signed) of a type that is one scalar, else None."""
+    t = types.underlying(t)
+    match t:
+        case types.BitType():
+            return t.width, t.signed
+        case types.BoolType():
+            return 1, False
+        case types.ErrorType() | types.EnumType() | types.ActionRunType():
+            return 32, False
+    return None
+
+
+def span(f: types.Field) -> Span:
+    """Where a field is declared."""
+    return f.decl.span if f.decl is not None else NO_SPAN
+
+
+def members(value: Any) -> list[Any]:
+    """The parts of a composite, without validity."""
+    match value:
+        case Record() | Header() | Union():
+            return list(value.fields.values())
+        case Stack() | Sequence():
+            return value.items
+        case Varbit():
+            return [value.bits, value.size]
+    raise TypeError(type(value).__name__)
+
+
+def scalars(value: Any) -> Iterator[Any]:
+    """All scalar leaves of a value in order of declaration, validity left out."""
+    if isinstance(value, COMPOSITE):
+        for part in members(value):
+            yield from scalars(part)
+    else:
+        yield value
+
+
+def on_the_wire(value: Any) -> Iterator[Any]:
+    """The scalars of a value as they follow each other in a packet: with zeros behind `@flexible` fields."""
+    if not isinstance(value, COMPOSITE):
+        yield value
+        return
+    padding = value.type.padding() if isinstance(value, Header) else {}
+    named = value.fields.items() if isinstance(value, Record | Header | Union) else ((None, part) for part in members(value))
+    for name, part in named:
+        yield from on_the_wire(part)
+        if name in padding:
+            yield ir.Const(0, padding[name])
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """All variables of a place: scalars, validity, stack indices."""
+    if isinstance(value, Header):
+        yield value.valid
+    if isinstance(value, Stack) and value.next is not None:
+        yield value.next
+    if isinstance(value, COMPOSITE):
+        for part in members(value):
+            yield from leaves(part)
+    else:
+        yield value
+
+
+def headers(value: Any) -> Iterator[Header]:
+    """All headers of a value."""
+    if isinstance(value, Header):
+        yield value
+    elif isinstance(value, Record | Union | Stack | Sequence):
+        for part in members(value):
+            yield from headers(part)
+
+
+@dataclass(slots=True)
+class Storage:
+    """Makes places and keeps what the program's memory layout needs to know of them."""
+
+    regions: list[ir.Region] = field(default_factory=list)
+    arrays: list[ir.Array] = field(default_factory=list)
+    made: int = 0
+
+    def place(self, t: types.Type, name: str, in_packet: bool = False, where: Span = NO_SPAN) -> Any:
+        """A place for a variable of type `t`. `in_packet`: headers in it stay in the packet's buffer."""
+        t = types.strip_new(t)
+        self.made += 1
+        if self.made > MOST_PLACES:
+            at = where if where.line else getattr(getattr(t, "decl", None), "span", where)
+            raise CompileError(at, f"the program's variables have more than {MOST_PLACES:,} parts (fields, elements)")
+        shape = scalar_shape(t)
+        if shape:
+            return ir.Var(name, *shape)
+        match t:
+            case types.HeaderType():
+                return self._header(t, name, in_packet)
+            case types.UnionType():
+                union = Union(
+                    t, {f.name: self.place(f.type, f"{name}_{f.name}", in_packet, span(f)) for f in t.fields.values()}
+                )
+                for header in union.fields.values():
+                    header.union = union
+                return union
+            case types.RecordType():
+                return Record(t, self._fields(t, name, in_packet))
+            case types.StackType():
+                items = [self.place(t.element, f"{name}_{i}", in_packet, where) for i in range(t.size)]
+                is_header = isinstance(t.element, types.HeaderType | types.UnionType)
+                return Stack(t, items, ir.Var(f"{name}_next", 32) if is_header else None)
+            case types.TupleType():
+                return Sequence(t, [self.place(e, f"{name}_{i}", in_packet, where) for i, e in enumerate(t.elements)])
+            case types.VarbitType():
+                return Varbit(t, ir.Var(name, max(1, t.max_width)), ir.Var(f"{name}_size", 32))
+        raise CompileError(where, f"variables of type {t} are not supported by this back end")
+
+    def _runs(self, t: types.RecordType) -> list[tuple[list[types.Field], tuple[int, bool] | None]]:
+        """The fields of a record, consecutive ones of one machine width together."""
+        runs: list[tuple[list[types.Field], tuple[int, bool] | None]] = []
+        for f in t.fields.values():
+            shape = scalar_shape(f.type)
+            if shape and shape[0] in MACHINE_WIDTHS and runs and runs[-1][1] == shape:
+                runs[-1][0].append(f)
+            else:
+                runs.append(([f], shape))
+        return runs
+
+    def _fields(self, t: types.RecordType, name: str, in_packet: bool) -> dict[str, Any]:
+        fields: dict[str, Any] = {}
+        for run, shape in self._runs(t):
+            if shape and len(run) >= BULK_FIELDS and shape[0] in MACHINE_WIDTHS:
+                array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1])
+                self.arrays.append(array)
+                fields |= {f.name: ir.Elem(array, i) for i, f in enumerate(run)}
+            else:
+                fields |= {f.name: self.place(f.type, f"{name}_{f.name}", in_packet, span(f)) for f in run}
+        return fields
+
+    def _header(self, t: types.HeaderType, name: str, in_packet: bool) -> Header:
+        valid = ir.Var(f"{name}_valid", 1)
+        runs = self._runs(t)
+        bulk = any(len(run) >= BULK_FIELDS and shape for run, shape in runs)
+        width = types.fixed_width(t)
+        if not (bulk or in_packet) or width is None or width % 8:
+            return Header(
+                t, {f.name: self.place(f.type, f"{name}_{f.name}", where=span(f)) for f in t.fields.values()}, valid
+            )
+        region = ir.Region(name, width // 8, valid)
+        region.in_place = in_packet
+        region.own_buffer = not in_packet
+        self.regions.append(region)
+        fields: dict[str, Any] = {}
+        padding = t.padding()
+        offset = 0
+        for run, shape in runs:
+            if shape and shape[0] in MACHINE_WIDTHS and offset % 8 == 0 and not padding:
+                names = tuple(f.name for f in run)
+                array = ir.Array(f"{name}_{run[0].name}", shape[0], len(run), shape[1], region, offset, names)
+                fields |= {f.name: ir.Elem(array, i) for i, f in enumerate(run)}
+                offset += shape[0] * len(run)
+                continue
+            for f in run:
+                inner = scalar_shape(f.type)
+                if inner is None:  # a struct inside a header: its scalars in wire order
+                    place = self.place(f.type, f"{name}_{f.name}", where=span(f))
+                    fields[f.name], offset = self._wire_struct(place, region, offset)
+                    offset += padding.get(f.name, 0)
+                    continue
+                array = ir.Array(f"{name}_{f.name}", inner[0], 1, inner[1], region, offset, (f.name,))
+                fields[f.name] = ir.Elem(array, 0)
+                offset += inner[0] + padding.get(f.name, 0)
+        return Header(t, fields, valid, region)
+
+    def _wire_struct(self, place: Any, region: ir.Region, offset: int) -> tuple[Any, int]:
+        if isinstance(place, Stack):
+            for i, part in enumerate(place.items):
+                place.items[i], offset = self._wire_struct(part, region, offset)
+            return place, offset
+        if isinstance(place, Record):
+            for name, part in place.fields.items():
+                place.fields[name], offset = self._wire_struct(part, region, offset)
+            return place, offset
+        name = place.name if isinstance(place, ir.Var) else place.array.name
+        field = name.removeprefix(f"{region.name}_")
+        array = ir.Array(name, place.width, 1, place.signed, region, offset, (field,))
+        return ir.Elem(array, 0), offset + place.width

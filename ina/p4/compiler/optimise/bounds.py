@@ -1,0 +1,132 @@
+"""One look at a register index for all that uses it, instead of one at each access.
+
+Statements that use one index which does not change among them come in two copies: in the first every access is inside, in the
+second every read gives 0 and no write does anything (BMv2's rule), so it hardly has anything left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+
+from ina.p4.compiler import fold, ir
+from ina.p4.compiler.optimise.rows import key
+
+MIN_ACCESSES = 2
+Index = tuple[int, object]  # size of the registers, key of the index
+
+
+def split(module: ir.Module) -> None:
+    """Rewrites both phases in place."""
+    for phase in (module.ingress, module.egress):
+        _block(phase.body)
+
+
+def in_range(register: ir.Register, index: ir.Expr) -> bool:
+    """Whether the index is inside by its value or its width."""
+    if isinstance(index, ir.Const):
+        return index.value < register.size
+    return index.width < 32 and (1 << index.width) <= register.size
+
+
+def _accesses(body: list[ir.Stmt]) -> Iterator[ir.RegRead | ir.RegWrite]:
+    for stmt in ir.walk(body):
+        if isinstance(stmt, ir.RegRead | ir.RegWrite) and not stmt.inside and not in_range(stmt.register, stmt.index):
+            yield stmt
+
+
+def _index(stmt: ir.RegRead | ir.RegWrite) -> Index:
+    return stmt.register.size, key(stmt.index)
+
+
+def _block(body: list[ir.Stmt]) -> None:
+    tried: set[Index] = set()
+    while True:
+        tally = Tally(_index(access) for access in _accesses(body))
+        if not tally:
+            return
+        wanted = next((i for i, n in tally.most_common() if n >= MIN_ACCESSES and i not in tried), None)
+        if wanted is None:
+            break
+        tried.add(wanted)
+        _split_at(body, wanted)
+    for stmt in body:
+        for inner in ir.blocks(stmt):
+            if not isinstance(stmt, ir.Roll):
+                _block(inner)
+
+
+def _split_at(body: list[ir.Stmt], wanted: Index) -> None:
+    """From the first statement of the block that uses the index to the last one, if there are several."""
+    users = [n for n, stmt in enumerate(body) if any(_index(a) == wanted for a in _accesses([stmt]))]
+    first, last = users[0], users[-1] + 1
+    part = body[first:last]
+    index = next(a.index for a in _accesses(part) if _index(a) == wanted)
+    if len(users) == 1 or any(isinstance(s, ir.Label) for s in ir.walk(part)) or not _is_fixed(index, part):
+        return
+    inside = ir.Op("lt", (index, fold.const(wanted[0], index.width)), 1)
+    chosen = ir.If(inside, _copy(part, wanted, True), _copy(part, wanted, False), likely=True)
+    chosen.origin = part[0].origin
+    body[first:last] = [chosen]
+
+
+def _is_fixed(index: ir.Expr, part: list[ir.Stmt]) -> bool:
+    """Whether no statement changes what the index is made of."""
+    leaves = list(ir.leaves(index))
+    if not all(isinstance(leaf, ir.Var | ir.Const) for leaf in leaves):
+        return False
+    read = {id(leaf) for leaf in leaves}
+    return not any(id(target) in read for stmt in ir.walk(part) for target in ir.writes(stmt))
+
+
+def copied(body: list[ir.Stmt]) -> list[ir.Stmt]:
+    """The same statements once more."""
+    return _copy(body, (-1, None), True)
+
+
+def _copy(body: list[ir.Stmt], index: Index, inside: bool) -> list[ir.Stmt]:
+    return [made for stmt in body for made in _copied(stmt, index, inside)]
+
+
+def _copied(stmt: ir.Stmt, index: Index, inside: bool) -> list[ir.Stmt]:
+    def inner(body: list[ir.Stmt]) -> list[ir.Stmt]:
+        return _copy(body, index, inside)
+
+    made: ir.Stmt
+    match stmt:
+        case ir.RegRead():
+            here = _index(stmt) == index
+            made = ir.RegRead(stmt.target, stmt.register, stmt.index, stmt.step, stmt.inside or here)
+            if here and not inside:
+                made = ir.Assign(stmt.target, fold.const(0, stmt.target.width, stmt.target.signed))
+        case ir.RegWrite():
+            here = _index(stmt) == index
+            if here and not inside:
+                return []
+            made = ir.RegWrite(stmt.register, stmt.index, stmt.value, stmt.step, stmt.inside or here)
+        case ir.Assign():
+            made = ir.Assign(stmt.target, stmt.value)
+        case ir.If():
+            made = ir.If(stmt.condition, inner(stmt.then), inner(stmt.otherwise), stmt.likely)
+            if not made.then and not made.otherwise:
+                return []
+        case ir.Switch():
+            made = ir.Switch(stmt.subject, [(v, inner(b)) for v, b in stmt.cases], inner(stmt.default), stmt.names)
+        case ir.Roll():
+            made = ir.Roll(stmt.count, inner(stmt.body), stmt.independent, stmt.end)
+            if not made.body:
+                return []
+        case ir.Goto():
+            made = ir.Goto(stmt.label)
+        case ir.Label():
+            made = ir.Label(stmt.label)
+        case ir.Lookup():
+            made = ir.Lookup(
+                stmt.table, list(stmt.keys), stmt.hit, stmt.action, stmt.cursor, stmt.color, stmt.selector, stmt.entry
+            )
+        case ir.Extern():
+            made = ir.Extern(stmt.op, stmt.targets, stmt.args, stmt.data)
+        case _:
+            raise TypeError(type(stmt).__name__)
+    made.origin = stmt.origin
+    return [made]

@@ -1,0 +1,117 @@
+"""Tables with the same constant entries and the same keys decide alike: the first one's decision serves the others.
+
+A constant table is an if-chain that gives its action variable a constant. Programs that treat each value of a packet in a
+control of its own have one such chain for each; what is left of them afterwards are runs that `optimise_roll` makes loops of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ina.p4.compiler import ir
+from ina.p4.compiler.optimise.rows import key
+
+
+@dataclass(slots=True)
+class Decision:
+    variable: ir.Var
+    read: set[int]  # ids of the variables that it depends on, itself included
+    block: list[ir.Stmt]
+    at: ir.Stmt  # the first of its two statements
+    served: bool = False
+
+
+def decide_once(body: list[ir.Stmt]) -> bool:
+    """Rewrites the statements of a phase in place. Whether a decision served another place."""
+    return _block(body, {})
+
+
+def _block(body: list[ir.Stmt], known: dict[object, Decision]) -> bool:
+    changed = False
+    mine: list[Decision] = []
+    i = 0
+    while i < len(body):
+        stmt = body[i]
+        found = _decision(body, i)
+        if found is not None:
+            what, variable, read = found
+            earlier = known.get(what)
+            _forget(known, {id(variable)})
+            if earlier is not None and earlier.variable is not variable:
+                copy = ir.Assign(variable, earlier.variable)
+                copy.origin = stmt.origin
+                body[i : i + 2] = [copy]
+                earlier.served = changed = True
+                i += 1
+                continue
+            known[what] = decision = Decision(variable, read, body, stmt)
+            mine.append(decision)
+            i += 2
+            continue
+        for inner in ir.blocks(stmt):
+            changed |= _block(inner, dict(known))
+        if known and any(isinstance(s, ir.Label) for s in ir.walk([stmt])):
+            known.clear()
+        if known:
+            _forget(known, {id(t) for s in ir.walk([stmt]) for t in ir.writes(s)})
+        i += 1
+    for decision in mine:
+        if decision.served:
+            _raise(decision)
+    return changed
+
+
+def _forget(known: dict[object, Decision], written: set[int]) -> None:
+    for what in [w for w, d in known.items() if d.read & written]:
+        del known[what]
+
+
+def _decision(body: list[ir.Stmt], i: int) -> tuple[object, ir.Var, set[int]] | None:
+    """(what tells it from others, its variable, what it depends on) of a default and an if-chain at body[i], body[i + 1]."""
+    first = body[i]
+    if not isinstance(first, ir.Assign) or not isinstance(first.target, ir.Var) or not isinstance(first.value, ir.Const):
+        return None
+    second = body[i + 1] if i + 1 < len(body) else None
+    if not isinstance(second, ir.If):
+        return None
+    read = {id(first.target)}
+    chain = _chain(second, first.target, read)
+    return None if chain is None else ((first.value.value, chain), first.target, read)
+
+
+def _chain(stmt: ir.If, variable: ir.Var, read: set[int]) -> object:
+    for leaf in ir.leaves(stmt.condition):
+        if leaf is variable or not isinstance(leaf, ir.Var | ir.Const):
+            return None
+        read.add(id(leaf))
+    parts: list[object] = [key(stmt.condition)]
+    for block in (stmt.then, stmt.otherwise):
+        match block:
+            case []:
+                parts.append(None)
+            case [ir.Assign(target=target, value=ir.Const() as value)] if target is variable:
+                parts.append(value.value)
+            case [ir.If() as inner]:
+                found = _chain(inner, variable, read)
+                if found is None:
+                    return None
+                parts.append(found)
+            case _:
+                return None
+    return tuple(parts)
+
+
+def _raise(decision: Decision) -> None:
+    """Before the assignments that it does not depend on, so that what surrounds it is like what surrounds those it serves."""
+    body = decision.block
+    at = next(i for i, stmt in enumerate(body) if stmt is decision.at)
+    to = at
+    while to:
+        before = body[to - 1]
+        if not isinstance(before, ir.Assign):
+            break
+        touched = {id(leaf) for leaf in ir.leaves(before.value)}
+        if id(before.target) in decision.read or id(decision.variable) in touched:
+            break
+        to -= 1
+    body[to : at + 2] = [*body[at : at + 2], *body[to:at]]

@@ -1,0 +1,401 @@
+"""Re-rolling: runs of statements that differ only in which element they touch become loops.
+
+Programs write one statement per payload value, through macros, actions or sub-controls. After inlining these are runs
+of one *shape* (structure, operators, constants, widths; no names). If the k-th iteration's references to array
+elements and registers lie k steps from the first one's, executing the run is executing a loop over them: same
+statements, same order, so nothing else has to be shown. Variables that are the same in all iterations stay; those that
+differ are one variable of the loop if each of them lives within its iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.p4.compiler import ir
+from ina.p4.compiler.lower import places
+from ina.p4.compiler.optimise.bounds import copied
+
+MIN_COUNT = 4
+MAX_PERIOD = 512
+MAX_CANDIDATES = 8
+MAX_PERIODS_TRIED = 64
+
+
+@dataclass(slots=True)
+class Reference:
+    """A place in a shape where iterations may differ. `path`: which nested block it stands in."""
+
+    item: Any
+    path: tuple[int, ...]
+    write: bool
+
+
+@dataclass(slots=True)
+class Shape:
+    """`key` is equal for statements of one shape; None: cannot be in a loop."""
+
+    key: object
+    references: list[Reference] = field(default_factory=list)
+
+
+def roll(module: ir.Module) -> list[list[ir.Var]]:
+    """Rewrites both phases in place. The result: variables that would have to be elements of one array for more loops."""
+    uses = _uses(module)
+    wishes: list[list[ir.Var]] = []
+    for phase in (module.ingress, module.egress):
+        _block(phase.body, uses, wishes)
+    return wishes
+
+
+def _uses(module: ir.Module) -> dict[int, int]:
+    """How often each variable appears in the whole module (what is known by other ways counts as often enough to
+    keep it).
+    """
+    uses: dict[int, int] = {}
+
+    def add(e: Any) -> None:
+        if isinstance(e, ir.Var):
+            uses[id(e)] = uses.get(id(e), 0) + 1
+
+    for phase in (module.ingress, module.egress):
+        for stmt in ir.walk(phase.body):
+            for e in (*ir.reads(stmt), *ir.writes(stmt)):
+                for leaf in ir.leaves(e):
+                    add(leaf)
+            if isinstance(stmt, ir.Extern) and stmt.op == "deparse":
+                for header, _ in stmt.data:
+                    for leaf in places.leaves(header):
+                        for part in ir.leaves(leaf):
+                            add(part)
+    for values in module.preserved.values():
+        for v in values:
+            add(v)
+    for digest in module.digests:
+        for f in digest["fields"]:
+            add(f["var"])
+    return uses
+
+
+# --- shapes ---------------------------------------------------------------------------------------------------------
+
+
+def _shape(stmt: ir.Stmt, path: tuple[int, ...], out: list[Reference]) -> object:
+    match stmt:
+        case ir.Assign():
+            value = _expr_shape(stmt.value, path, out)
+            return value and ("=", value, _target_shape(stmt.target, path, out))
+        case ir.RegRead():
+            index = _expr_shape(stmt.index, path, out)
+            out.append(Reference(stmt.register, path, False))
+            return index and ("read", index, _register_shape(stmt.register), _target_shape(stmt.target, path, out))
+        case ir.RegWrite():
+            index, value = _expr_shape(stmt.index, path, out), _expr_shape(stmt.value, path, out)
+            out.append(Reference(stmt.register, path, True))
+            return index and value and ("write", index, value, _register_shape(stmt.register))
+        case ir.If():
+            parts: list[object] = [_expr_shape(stmt.condition, path, out)]
+            for number, block in enumerate((stmt.then, stmt.otherwise)):
+                parts.append(len(block) + 1)
+                parts += [_shape(inner, (*path, id(stmt), number), out) for inner in block]
+            return ("if", *parts) if all(parts) else None
+        case ir.Switch():
+            parts = [_expr_shape(stmt.subject, path, out)]
+            for number, block in enumerate(ir.blocks(stmt)):
+                parts += [("case", stmt.cases[number][0] if number < len(stmt.cases) else "default", len(block))]
+                parts += [_shape(inner, (*path, id(stmt), number), out) for inner in block]
+            return ("switch", *parts) if all(parts) else None
+    return None
+
+
+def _register_shape(r: ir.Register) -> tuple[int, ...]:
+    return r.width, r.bytes, r.size, r.stride, r.group
+
+
+def _target_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> tuple[object, ...]:
+    out.append(Reference(e, path, True))
+    return ("e", id(e.array)) if isinstance(e, ir.Elem) else ("v", e.width, e.signed)
+
+
+def _expr_shape(e: ir.Expr, path: tuple[int, ...], out: list[Reference]) -> object:
+    match e:
+        case ir.Const():
+            return ("c", e.value, e.width, e.signed)
+        case ir.Var():
+            out.append(Reference(e, path, False))
+            return ("v", e.width, e.signed)
+        case ir.Elem():
+            out.append(Reference(e, path, False))
+            return ("e", id(e.array))
+        case ir.Op():
+            args = tuple(_expr_shape(a, path, out) for a in e.args)
+            return (e.op, e.width, e.signed, args) if all(args) else None
+        case ir.Native():
+            return ("n", e.text, e.width)
+    return None
+
+
+# --- finding runs ---------------------------------------------------------------------------------------------------
+
+
+def _block(body: list[ir.Stmt], uses: dict[int, int], wishes: list[list[ir.Var]]) -> None:
+    if len(body) >= MIN_COUNT:
+        finder = _Finder(body, uses)
+        body[:] = finder.run()
+        wishes += finder.wishes
+    for stmt in body:
+        if not isinstance(stmt, ir.Roll):
+            for inner in ir.blocks(stmt):
+                _block(inner, uses, wishes)
+
+
+class _Finder:
+    def __init__(self, body: list[ir.Stmt], uses: dict[int, int]) -> None:
+        self.body, self.uses = body, uses
+        self.wishes: list[list[ir.Var]] = []
+        self.wished = 0  # how far statements have been looked at for wishes
+        self.shapes: list[Shape] = []
+        self.ids: list[int] = []
+        numbers: dict[object, int] = {}
+        for i, stmt in enumerate(body):
+            references: list[Reference] = []
+            key = _shape(stmt, (), references)
+            self.shapes.append(Shape(key, references))
+            self.ids.append(numbers.setdefault(key, len(numbers)) if key is not None else -1 - i)
+        self.next_same = [0] * len(body)
+        last: dict[int, int] = {}
+        for i in reversed(range(len(body))):
+            self.next_same[i] = last.get(self.ids[i], 0)
+            last[self.ids[i]] = i
+        self.matches: dict[int, list[int]] = {}
+
+    def run(self) -> list[ir.Stmt]:
+        out: list[ir.Stmt] = []
+        i = 0
+        while i < len(self.body):
+            rolled = self._at(i)
+            if rolled is None:
+                out.append(self.body[i])
+                i += 1
+            else:
+                statement, used = rolled
+                out.append(_unswitched(statement))
+                i += used
+        return out
+
+    def _match_length(self, period: int, at: int) -> int:
+        """How many statements from `at` on have the shape of the one `period` later."""
+        found = self.matches.get(period)
+        if found is None:
+            if len(self.matches) >= MAX_PERIODS_TRIED:
+                return 0
+            ids, n = self.ids, len(self.ids)
+            found = self.matches[period] = [0] * (n + 1)
+            for i in reversed(range(n - period)):
+                if ids[i] == ids[i + period]:
+                    found[i] = found[i + 1] + 1
+        return found[at]
+
+    def _at(self, i: int) -> tuple[Any, int] | None:
+        j = i
+        for _ in range(MAX_CANDIDATES):
+            j = self.next_same[j]
+            period = j - i
+            if not j or period > MAX_PERIOD:
+                return None
+            count = self._match_length(period, i) // period + 1
+            if count >= MIN_COUNT:
+                rolled = self._verify(i, period, count)
+                if rolled:
+                    return rolled, rolled.count * period
+        return None
+
+    def _references(self, start: int, period: int) -> list[Reference]:
+        return [r for shape in self.shapes[start : start + period] for r in shape.references]
+
+    def _verify(self, start: int, period: int, count: int) -> ir.Roll | None:
+        first = self._references(start, period)
+        second = self._references(start + period, period)
+        steps = [_step(a.item, b.item) for a, b in zip(first, second, strict=True)]
+        private = [isinstance(a.item, ir.Var) and a.item is not b.item for a, b in zip(first, second, strict=True)]
+        if not any(steps):
+            return None
+        good = 1
+        for m in range(1, count):
+            other = self._references(start + m * period, period)
+            if not self._consistent(first, other, steps, private, m):
+                break
+            good += 1
+        if good < MIN_COUNT or not (any(private) is False or self._own(first, private)):
+            self._wish(start, period, count, steps, private)
+            return None
+        statements = self.body[start : start + period]
+        if not _hoistable(statements):
+            return None
+        pending = iter(steps)
+        body = [_rebuild(s, pending) for s in statements]
+        rolled = ir.Roll(good, body, _independent(first, steps, good), self.body[start + good * period - 1].origin)
+        rolled.origin = statements[0].origin
+        return rolled
+
+    def _consistent(
+        self, first: list[Reference], other: list[Reference], steps: list[Any], private: list[bool], m: int
+    ) -> bool:
+        renamed: dict[int, int] = {}
+        for a, b, step, own in zip(first, other, steps, private, strict=True):
+            if isinstance(a.item, ir.Var):
+                if not own:
+                    if a.item is not b.item:
+                        return False
+                elif a.item is b.item or renamed.setdefault(id(a.item), id(b.item)) != id(b.item):
+                    return False
+            elif _distance(a.item, b.item) != step * m:
+                return False
+        if len(set(renamed.values())) != len(renamed):
+            return False
+        return not renamed or self._own(other, private)
+
+    def _wish(self, start: int, period: int, count: int, steps: list[Any], private: list[bool]) -> None:
+        """Notes the variables at each place where iterations have their own, if that is all that is in the way."""
+        if start < self.wished:
+            return
+        first = self._references(start, period)
+        taken: list[list[Any]] = [[r.item] for r in first]
+        for m in range(1, count):
+            other = self._references(start + m * period, period)
+            for a, b, step, own in zip(first, other, steps, private, strict=True):
+                if isinstance(a.item, ir.Var):
+                    if not own and a.item is not b.item:
+                        return
+                elif _distance(a.item, b.item) != step * m:
+                    return
+            for items, reference in zip(taken, other, strict=True):
+                items.append(reference.item)
+        self.wishes += [items for items, own in zip(taken, private, strict=True) if own]
+        self.wished = start + count * period
+
+    def _own(self, references: list[Reference], private: list[bool]) -> bool:
+        """Whether the private variables of one iteration are written first and used nowhere else."""
+        seen: dict[int, tuple[int, tuple[int, ...]]] = {}
+        for r, own in zip(references, private, strict=True):
+            if not own:
+                continue
+            count, path = seen.get(id(r.item), (0, r.path))
+            if count == 0 and not r.write or r.path[: len(path)] != path:
+                return False
+            seen[id(r.item)] = (count + 1, path)
+        return all(self.uses[v] == count for v, (count, _) in seen.items())
+
+
+def _distance(a: Any, b: Any) -> int:
+    if isinstance(a, ir.Elem):
+        return b.index - a.index
+    return b.offset - a.offset
+
+
+def _step(a: Any, b: Any) -> int:
+    return 0 if isinstance(a, ir.Var) else _distance(a, b)
+
+
+# --- making the loop ------------------------------------------------------------------------------------------------
+
+
+def _hoistable(statements: list[ir.Stmt]) -> bool:
+    """Register indices must not change in the loop: they are worked out before it."""
+    written: set[int] = set()
+    fixed: set[int] = set()
+    for stmt in ir.walk(statements):
+        for target in ir.writes(stmt):
+            written.add(id(target.array) if isinstance(target, ir.Elem) else id(target))
+        if isinstance(stmt, ir.RegRead | ir.RegWrite):
+            for leaf in ir.leaves(stmt.index):
+                fixed.add(id(leaf.array) if isinstance(leaf, ir.Elem) else id(leaf))
+    return not written & fixed
+
+
+def _independent(references: list[Reference], steps: list[int], count: int) -> bool:
+    """Whether no iteration writes memory that another one touches."""
+    spans: dict[object, list[tuple[int, int, int, int, bool]]] = {}
+    for r, step in zip(references, steps, strict=True):
+        if isinstance(r.item, ir.Elem):
+            place, size, owner = r.item.index, 1, ("array", id(r.item.array))
+        elif isinstance(r.item, ir.Register):
+            place, size, owner = r.item.offset, r.item.bytes, ("group", r.item.group)
+        else:
+            continue
+        low, high = sorted((place, place + step * (count - 1)))
+        spans.setdefault(owner, []).append((place, step, low, high + size, r.write))
+    for group in spans.values():
+        writers = [s for s in group if s[4]]
+        for place, step, low, high, _ in writers:
+            for other_place, other_step, other_low, other_high, _ in group:
+                if (place, step) == (other_place, other_step):
+                    if step == 0:
+                        return False
+                elif low < other_high and other_low < high:
+                    return False
+    return True
+
+
+def _unswitched(loop: ir.Roll) -> ir.Stmt:
+    """A choice that is the same in all iterations is made once, before the loop."""
+    at = next((i for i, s in enumerate(loop.body) if isinstance(s, ir.Switch)), None)
+    if at is None:
+        return loop
+    choice = loop.body[at]
+    if not isinstance(choice, ir.Switch) or not isinstance(choice.subject, ir.Var):
+        return loop
+    if any(target is choice.subject for stmt in ir.walk(loop.body) for target in ir.writes(stmt)):
+        return loop
+
+    def way(body: list[ir.Stmt]) -> list[ir.Stmt]:
+        whole = [*copied(loop.body[:at]), *body, *copied(loop.body[at + 1 :])]
+        made = ir.Roll(loop.count, whole, loop.independent, loop.end)
+        made.origin = loop.origin
+        return [_unswitched(made)] if whole else []
+
+    made = ir.Switch(choice.subject, [(value, way(body)) for value, body in choice.cases], way(choice.default), choice.names)
+    made.origin = loop.origin
+    return made
+
+
+def _rebuild(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
+    """The statement of the loop: references get their steps, in the order in which `_shape` met them."""
+    made = _rebuilt(stmt, steps)
+    made.origin = stmt.origin
+    return made
+
+
+def _rebuilt(stmt: ir.Stmt, steps: Iterator[int]) -> ir.Stmt:
+    match stmt:
+        case ir.Assign():
+            value = _rebuild_expr(stmt.value, steps)
+            return ir.Assign(_rebuild_expr(stmt.target, steps), value)
+        case ir.RegRead():
+            index = _rebuild_expr(stmt.index, steps)
+            step = next(steps)
+            return ir.RegRead(_rebuild_expr(stmt.target, steps), stmt.register, index, step)
+        case ir.RegWrite():
+            index, value = _rebuild_expr(stmt.index, steps), _rebuild_expr(stmt.value, steps)
+            return ir.RegWrite(stmt.register, index, value, next(steps))
+        case ir.If():
+            condition = _rebuild_expr(stmt.condition, steps)
+            then = [_rebuild(s, steps) for s in stmt.then]
+            return ir.If(condition, then, [_rebuild(s, steps) for s in stmt.otherwise], stmt.likely)
+        case ir.Switch():
+            subject = _rebuild_expr(stmt.subject, steps)
+            cases = [(value, [_rebuild(s, steps) for s in body]) for value, body in stmt.cases]
+            return ir.Switch(subject, cases, [_rebuild(s, steps) for s in stmt.default], stmt.names)
+    raise TypeError(type(stmt).__name__)
+
+
+def _rebuild_expr(e: Any, steps: Iterator[int]) -> Any:
+    match e:
+        case ir.Var():
+            next(steps)
+        case ir.Elem():
+            return ir.Elem(e.array, e.index, next(steps))
+        case ir.Op():
+            return ir.Op(e.op, tuple(_rebuild_expr(a, steps) for a in e.args), e.width, e.signed)
+    return e

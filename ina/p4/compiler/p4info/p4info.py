@@ -1,0 +1,517 @@
+"""P4Info: what a control plane can see of a program (p4.config.v1.P4Info, P4Runtime specification §6).
+
+`build(checked)` returns the message in protobuf's JSON mapping, ready for `google.protobuf.json_format.ParseDict`
+or `json.dumps`. Names, aliases and ids are those of p4c: an id is the type's prefix byte and the low 24 bits of
+Jenkins' one-at-a-time hash of the name, probing linearly where taken; `@id` is honoured.
+Of TNA programs they are those of p4c's Tofino back end with `--p4runtime-force-std-externs`: what is in a pipeline is hashed with
+the pipeline's name before it ("pipe."), which the names themselves do not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from ina.p4.compiler import ast
+from ina.p4.compiler.arch.architecture import architecture_of
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.instances import (
+    action_name,
+    calls_in,
+    instances_of,
+    only_pipeline,
+    property_instance,
+    table_size,
+    tables_of,
+    value_set_kind,
+)
+from ina.p4.compiler.p4info.files import FIELDS
+from ina.p4.compiler.p4info.types import Json, TypeInfo, annotate, bitwidth, bytes_json, constant_of, explicit_id, put
+from ina.p4.compiler.program import CheckedProgram, Instance
+from ina.p4.compiler.types import (
+    BitType,
+    BoolType,
+    Field,
+    HeaderType,
+    NewType,
+    RecordType,
+    SerEnumType,
+    StructType,
+    TupleType,
+    Type,
+    strip_new,
+)
+
+SELECTOR_GROUP_SIZE = 120  # p4c's, of TNA's ActionSelector that is given a size only
+
+ACTION, TABLE, VALUE_SET, CONTROLLER_HEADER = 0x01, 0x02, 0x03, 0x04
+ACTION_PROFILE, COUNTER, DIRECT_COUNTER, METER, DIRECT_METER, REGISTER, DIGEST = range(0x11, 0x18)
+WRED, DIRECT_WRED, LPF, DIRECT_LPF = range(0x87, 0x8B)  # extern instances (P4Runtime §6.4.10), as p4c's Tofino back end
+
+MATCH_TYPES = {"exact": "EXACT", "lpm": "LPM", "ternary": "TERNARY", "range": "RANGE", "optional": "OPTIONAL"}
+OTHER_NAMES = {"dleft_hash": "exact", "atcam_partition_index": "exact"}  # TNA's: how the hardware stores the table
+UNITS = {"packets": "PACKETS", "bytes": "BYTES", "packets_and_bytes": "BOTH"}
+# Annotations that have fields of their own in P4Info.
+SHOWN_ELSEWHERE = ("max_group_size", "selector_size_semantics", "max_member_weight")
+EXTERN_PREFIXES = {
+    "counter": COUNTER,
+    "direct_counter": DIRECT_COUNTER,
+    "meter": METER,
+    "direct_meter": DIRECT_METER,
+    "register": REGISTER,
+    "action_profile": ACTION_PROFILE,
+    "action_selector": ACTION_PROFILE,
+    # TNA
+    "Counter": COUNTER,
+    "DirectCounter": DIRECT_COUNTER,
+    "Meter": METER,
+    "DirectMeter": DIRECT_METER,
+    "Register": REGISTER,
+    "DirectRegister": REGISTER,  # as many cells as its table has entries
+    "RegisterParam": REGISTER,  # one cell
+    "ActionProfile": ACTION_PROFILE,
+    "ActionSelector": ACTION_PROFILE,
+    "Digest": DIGEST,
+    "Lpf": LPF,
+    "DirectLpf": DIRECT_LPF,
+    "Wred": WRED,
+    "DirectWred": DIRECT_WRED,
+}
+DIRECT = ("direct_counter", "direct_meter", "DirectCounter", "DirectMeter")
+TABLE_OBJECTS = ("counters", "meters", "registers", "filters")
+
+
+def build(checked: CheckedProgram) -> Json:
+    """The P4Info of a program with a `main`.
+
+    Raises ValueError for duplicate `@id`s and for types that P4Info cannot express.
+    """
+    return _Builder(checked).build()
+
+
+def one_at_a_time(name: str) -> int:
+    """Jenkins' one-at-a-time hash, 32 bits."""
+    h = 0
+    for byte in name.encode():
+        h = (h + byte) * 1025 & 0xFFFFFFFF
+        h ^= h >> 6
+    h = h * 9 & 0xFFFFFFFF
+    h ^= h >> 11
+    return h * 32769 & 0xFFFFFFFF
+
+
+class Symbols:
+    """Names of objects by type prefix, with their ids and aliases."""
+
+    def __init__(self, pipeline: str = "") -> None:
+        """`pipeline`: with which the names of all but actions are hashed."""
+        self._pipeline = f"{pipeline}." if pipeline else ""
+        self._explicit: dict[tuple[int, str], int | None] = {}
+        self._ids: dict[tuple[int, str], int] = {}
+        self._suffixes: Counter[str] = Counter()
+
+    def add(self, prefix: int, name: str, wanted: int | None = None) -> bool:
+        """Register an object; False if it was there already. Raises ValueError for an `@id` that cannot be."""
+        if (prefix, name) in self._explicit:
+            return False
+        if wanted is not None:
+            if wanted >> 24 not in (0, prefix):
+                raise ValueError(f"@id({wanted:#x}) of {name} has the wrong prefix byte, expected {prefix:#04x}")
+            wanted |= prefix << 24
+            if wanted in self._explicit.values():
+                raise ValueError(f"@id({wanted:#x}) of {name} is used twice")
+        if name not in {n for _, n in self._explicit}:
+            self._suffixes.update(suffixes(name))
+        self._explicit[prefix, name] = wanted
+        return True
+
+    def assign(self) -> None:
+        """Give everything an id: explicit ones first, then by prefix and name, so that probing is deterministic."""
+        taken = {i for i in self._explicit.values() if i is not None}
+        for (prefix, name), wanted in sorted(self._explicit.items(), key=lambda item: item[0]):
+            value = one_at_a_time(name if prefix == ACTION else self._pipeline + name)
+            while wanted is None or (wanted in taken and self._explicit[prefix, name] is None):
+                wanted = prefix << 24 | value & 0xFFFFFF
+                value += 1
+            taken.add(wanted)
+            self._ids[prefix, name] = wanted
+
+    def id(self, prefix: int, name: str) -> int:
+        return self._ids[prefix, name]
+
+    def preamble(self, prefix: int, name: str, annotations: list[ast.Annotation], alias: str | None = None) -> Json:
+        alias = alias or next(s for s in suffixes(name) if self._suffixes[s] == 1 or s == name)
+        return annotate({"id": self.id(prefix, name), "name": name, "alias": alias}, annotations, SHOWN_ELSEWHERE)
+
+
+def suffixes(name: str) -> Iterator[str]:
+    """ "a.b.c": "c", "b.c", "a.b.c"."""
+    parts = name.split(".")
+    for i in range(len(parts) - 1, -1, -1):
+        yield ".".join(parts[i:])
+
+
+def field_ids(annotated: list[list[ast.Annotation]]) -> list[int]:
+    """Ids of match fields, parameters, ...: `@id`, else their place from 1, passing over the ids that are taken."""
+    ids = [explicit_id(a) for a in annotated]
+    taken = {i for i in ids if i is not None}
+    if len(taken) != sum(i is not None for i in ids):
+        raise ValueError(f"an @id is used twice: {[i for i in ids if i is not None]}")
+    index = 1
+    found: list[int] = []
+    for given in ids:
+        if given is not None:
+            index += 1
+            found.append(given)
+            continue
+        while index in taken:
+            index += 1
+        found.append(index)
+        taken.add(index)
+    return found
+
+
+class _Builder:
+    def __init__(self, checked: CheckedProgram) -> None:
+        if checked.main is None:
+            raise ValueError(f"{checked.filename}: no main package, so no P4Info")
+        self.program = checked
+        self.symbols = Symbols(only_pipeline(checked))
+        self.types = TypeInfo(checked.errors)
+        self.info: Json = {}
+        self.direct_tables: dict[Instance, str] = {}
+        self.direct_sizes: dict[Instance, int] = {}
+        self.selectors: dict[Instance, Instance] = {}  # of action profiles
+        self.profile_tables: dict[Instance, list[str]] = {}
+        self.later: list[Callable[[], None]] = []  # messages, once all ids are known
+
+    def build(self) -> Json:
+        self._package()
+        for instance in instances_of(self.program):
+            if isinstance(instance.decl, ast.ControlDecl):
+                self._control(instance)
+            elif isinstance(instance.decl, ast.ParserDecl):
+                self._parser(instance)
+            elif isinstance(instance.decl, ast.ExternDecl):
+                self._extern(instance)
+        for decl in self.program.declarations:
+            if (
+                isinstance(decl, ast.RecordDecl)
+                and (note := decl.annotation("controller_header"))
+                and isinstance(decl.type, HeaderType)
+            ):
+                self._controller_header(decl, decl.type, note.string)
+        self.symbols.assign()
+        for emit in self.later:
+            emit()
+        return {**self.info, "typeInfo": self.types.message}
+
+    def _add(self, section: str, message: Json) -> None:
+        self.info.setdefault(section, []).append(message)
+
+    def _package(self) -> None:
+        """PkgInfo: `@pkginfo` on the main instance, and the architecture's name (P4Runtime §6.2.1)."""
+        main = self.program.package
+        info: Json = {"arch": architecture_of(self.program) or main.decl.name}
+        annotations = main.site.annotations if main.site is not None else []
+        for a in annotations:
+            if a.name == "pkginfo":
+                info.update(pairs_of(a, "PkgInfo"))
+            elif a.name == "platform_property":
+                info["platformProperties"] = pairs_of(a, "PlatformProperties")
+        own = [a for a in annotations if a.name not in ("pkginfo", "platform_property")]
+        self.info["pkgInfo"] = annotate(info, own)
+
+    # --- controls and tables --------------------------------------------------------------------------------------
+
+    def _control(self, instance: Instance) -> None:
+        for node in tables_of(instance):
+            if not node.annotation("hidden"):
+                self._table(instance, node)
+        for call in calls_in(instance.decl):
+            if call.kind == "extern_function" and call.decl.name == "digest":
+                self._digest(call)
+        for call in calls_in(instance.decl.body):  # what only other actions call is no action of its own
+            if call.kind == "action":
+                self._action(instance, call.decl, called=True)
+
+    def _action(self, instance: Instance, decl: ast.ActionDecl, called: bool = False) -> str:
+        """Actions of tables, and with `called` those that only the program calls: they have no parameters to set."""
+        name = action_name(instance, decl)
+        if self.symbols.add(ACTION, name, explicit_id(decl.annotations)):
+            self.later.append(lambda: self._emit_action(name, decl, called))
+        return name
+
+    def _emit_action(self, name: str, decl: ast.ActionDecl, called: bool) -> None:
+        params = [] if called else [p for p in decl.params if p.direction == ""]
+        ids = field_ids([p.annotations for p in params])
+        out = []
+        for p, number in zip(params, ids, strict=True):
+            param = put({}, id=number, name=p.cp_name, bitwidth=bitwidth(p.type), typeName=self.types.named(p.type))
+            out.append(annotate(param, p.annotations))
+        self._add("actions", put({"preamble": self.symbols.preamble(ACTION, name, decl.annotations)}, params=out))
+
+    def _table(self, instance: Instance, decl: ast.TableDecl) -> None:
+        name = instance.cp_names[decl.name]
+        self.symbols.add(TABLE, name, explicit_id(decl.annotations))
+        refs = [(self._action(instance, ref.decl), ref.annotations, False) for ref in decl.actions]
+        if all(ref.decl is not decl.default_action.decl for ref in decl.actions):
+            refs.append((self._action(instance, decl.default_action.decl), [], True))
+        implementation = self._property_object(instance, name, decl, "implementation")
+        direct = [self._property_object(instance, name, decl, p) for p in TABLE_OBJECTS]
+        if implementation is not None:
+            self.profile_tables.setdefault(implementation, []).append(name)
+        for resource in direct:
+            if resource is not None:
+                self.direct_tables[resource] = name
+                self.direct_sizes[resource] = table_size(self.program, instance, decl)
+        self.later.append(lambda: self._emit_table(instance, name, decl, refs, implementation, direct))
+
+    def _property_object(self, instance: Instance, table: str, decl: ast.TableDecl, prop_name: str) -> Instance | None:
+        prop = decl.properties.get(prop_name)
+        if prop is None:
+            return None
+        found = property_instance(self.program, instance, table, prop)
+        if found.decl.name not in EXTERN_PREFIXES:  # TNA's Alpm and Atcam: how the hardware stores the table
+            return None
+        profile = found.args.get("action_profile")
+        if isinstance(profile, Instance):
+            self.selectors[profile] = found
+            found = profile
+        self._extern(found, prop.annotations)
+        return found
+
+    def _emit_table(
+        self,
+        instance: Instance,
+        name: str,
+        decl: ast.TableDecl,
+        refs: list[tuple[str, list[ast.Annotation], bool]],
+        implementation: Instance | None,
+        direct: list[Instance | None],
+    ) -> None:
+        table: Json = {"preamble": self.symbols.preamble(TABLE, name, decl.annotations)}
+        put(table, matchFields=self._match_fields(decl))
+        table["actionRefs"] = []
+        for action, notes, implicit in refs:
+            ref = annotate({"id": self.symbols.id(ACTION, action)}, notes)
+            if implicit:
+                ref["annotations"] = ["@defaultonly"]
+            names = {a.name for a in notes} | ({"defaultonly"} if implicit else set())
+            scope = "TABLE_ONLY" if "tableonly" in names else "DEFAULT_ONLY" if "defaultonly" in names else None
+            table["actionRefs"].append(put(ref, scope=scope))
+        default = self.symbols.id(ACTION, action_name(instance, decl.default_action.decl))
+        if decl.const_default:
+            table["constDefaultActionId"] = default
+        table["initialDefaultAction"] = put(
+            {"actionId": default}, arguments=self._default_arguments(decl.default_action)
+        )
+        if implementation is not None:
+            table["implementationId"] = self.symbols.id(ACTION_PROFILE, implementation.name)
+        resources = [
+            self.symbols.id(EXTERN_PREFIXES[r.decl.name], r.name) for r in direct if r is not None and r.decl.name in DIRECT
+        ]
+        timeout = decl.properties.get("support_timeout") or decl.properties.get("idle_timeout")
+        put(
+            table,
+            directResourceIds=resources,
+            size=str(table_size(self.program, instance, decl)),
+            idleTimeoutBehavior="NOTIFY_CONTROL" if timeout is not None and timeout.value.const else None,
+            isConstTable=decl.const_entries,
+            hasInitialEntries=bool(decl.entries),
+        )
+        self._add("tables", table)
+
+    def _default_arguments(self, ref: ast.ActionRef) -> list[Json]:
+        out = []
+        params = ref.decl.params
+        for param, number, arg in zip(params, field_ids([p.annotations for p in params]), ref.args, strict=True):
+            if arg is not None and isinstance(arg.const, int) and bitwidth(param.type):
+                out.append({"paramId": number, "value": bytes_json(int(arg.const), bitwidth(param.type))})
+        return out
+
+    def _match_fields(self, decl: ast.TableDecl) -> list[Json]:
+        out = []
+        for key, number in zip(decl.keys, field_ids([k.annotations for k in decl.keys]), strict=True):
+            if key.match_kind == "selector":
+                continue
+            t = key.expr.type
+            message = put({}, id=number, name=key.cp_name, bitwidth=bitwidth(t), typeName=self.types.named(t))
+            out.append(annotate({**message, **match_kind(key.match_kind)}, key.annotations))
+        return out
+
+    # --- externs --------------------------------------------------------------------------------------------------
+
+    def _extern(self, instance: Instance, annotations: Sequence[ast.Annotation] = ()) -> None:
+        prefix = EXTERN_PREFIXES.get(instance.decl.name)
+        if prefix is None or isinstance(instance.args.get("action_profile"), Instance):
+            return
+        annotations = list(annotations) if instance.site is None else instance.site.annotations
+        if self.symbols.add(prefix, instance.name, explicit_id(annotations)):
+            self.later.append(lambda: self._emit_extern(prefix, instance, annotations))
+
+    def _emit_extern(self, prefix: int, instance: Instance, annotations: list[ast.Annotation]) -> None:
+        message: Json = {"preamble": self.symbols.preamble(prefix, instance.name, annotations)}
+        args = instance.args
+        size = args.get("size", self.direct_sizes.get(instance, 1 if instance.decl.name == "RegisterParam" else 0))
+        spec = put({}, unit=UNITS.get(str(args.get("type")).lower()))
+        match prefix:
+            case 0x12 | 0x14:  # counter, meter
+                index = self._index_type(instance.type.args, 1 if instance.decl.name == "Counter" else 0)
+                self._add(
+                    "counters" if prefix == COUNTER else "meters",
+                    put(message, spec=spec, size=str(size), indexTypeName=index),
+                )
+            case 0x13 | 0x15:  # direct ones: only where a table uses them
+                if instance in self.direct_tables:
+                    table = self.symbols.id(TABLE, self.direct_tables[instance])
+                    section = "directCounters" if prefix == DIRECT_COUNTER else "directMeters"
+                    self._add(section, put(message, spec=spec, directTableId=table))
+            case 0x16:
+                t, index = instance.type.args[0], self._index_type(instance.type.args, 1)
+                self._add("registers", put(message, typeSpec=self.types.spec(t), size=size, indexTypeName=index))
+            case 0x11:
+                self._add("actionProfiles", self._profile(message, instance, annotations))
+            case 0x17:
+                self._add("digests", put(message, typeSpec=self.types.spec(instance.type.args[0])))
+            case 0x87 | 0x88 | 0x89 | 0x8A:
+                name = instance.decl.name
+                externs = self.info.setdefault("externs", [])
+                found = next((e for e in externs if e["externTypeId"] == prefix), None)
+                if found is None:
+                    externs.append(found := {"externTypeId": prefix, "externTypeName": name, "instances": []})
+                found["instances"].append(message)
+
+    def _index_type(self, args: tuple[Type, ...], place: int) -> Json | None:
+        t = args[place] if place < len(args) else None
+        return self.types.named(t) if isinstance(t, NewType) else None
+
+    def _profile(self, message: Json, instance: Instance, annotations: list[ast.Annotation]) -> Json:
+        tables = [self.symbols.id(TABLE, t) for t in self.profile_tables.get(instance, [])]
+        notes = {a.name: a for a in reversed(annotations)}
+        attached = self.selectors.get(instance)
+        selector = attached is not None or instance.decl.name in ("action_selector", "ActionSelector")
+        size = instance.args["size"]
+        put(message, tableIds=tables, withSelector=selector, size=str(size) if size else None)
+        if not selector:
+            return message
+        if attached is not None:
+            put(message, maxGroupSize=int(attached.args["max_group_size"]))
+        elif instance.decl.name == "ActionSelector":
+            put(message, maxGroupSize=SELECTOR_GROUP_SIZE)
+        if "max_group_size" in notes:
+            message["maxGroupSize"] = int(constant_of(notes["max_group_size"].exprs[0]))
+        if notes.get("selector_size_semantics") and notes["selector_size_semantics"].string == "sum_of_members":
+            weight = notes.get("max_member_weight")
+            message["sumOfMembers"] = put({}, maxMemberWeight=int(constant_of(weight.exprs[0])) if weight else 0)
+        elif "selector_size_semantics" in notes:
+            message["sumOfWeights"] = {}
+        return message
+
+    # --- parsers, digests, packet I/O -----------------------------------------------------------------------------
+
+    def _parser(self, instance: Instance) -> None:
+        transitions = [s.transition for s in instance.decl.states.values() if s.transition is not None]
+        used = {k.name for t in transitions for case in t.cases for k in case.keys if isinstance(k, ast.Name)}
+        for node in instance.decl.locals:
+            if isinstance(node, ast.ValueSetDecl) and node.name in used:  # p4c drops those that no state asks
+                name = instance.cp_names.get(node.name, node.cp_name)
+                if self.symbols.add(VALUE_SET, name, explicit_id(node.annotations)):
+                    self.later.append(partial(self._emit_value_set, name, node))
+
+    def _emit_value_set(self, name: str, decl: ast.ValueSetDecl) -> None:
+        message: Json = {"preamble": self.symbols.preamble(VALUE_SET, name, decl.annotations)}
+        t = strip_new(getattr(decl.type, "element", decl.type))
+        match: list[Json] = []
+        plain = value_set_kind(self.program)
+        if isinstance(t, StructType):
+            members = list(t.fields.values())
+            notes = [f.decl.annotations if f.decl is not None else [] for f in members]
+            for f, annotations, number in zip(members, notes, field_ids(notes), strict=True):
+                kind = next(("".join(a.tokens) for a in annotations if a.name == "match"), plain)
+                entry = {"id": number, "name": f.name, "bitwidth": bitwidth(f.type), **match_kind(kind)}
+                match.append(annotate(entry, annotations, ("match",)))
+        elif isinstance(t, TupleType):
+            match += [{"id": i, "bitwidth": bitwidth(e), **match_kind(plain)} for i, e in enumerate(t.elements, 1)]
+        elif isinstance(t, BitType | SerEnumType | BoolType):
+            match.append({"id": 1, "bitwidth": bitwidth(t), **match_kind(plain)})
+        else:
+            raise ValueError(f"{decl.span}: a value set of {t} cannot be shown to a control plane")
+        self._add("valueSets", put(message, match=match, size=decl.size.const))
+
+    def _digest(self, call: ast.Call) -> None:
+        """A digest is named after its struct type (v1model.p4, `digest`)."""
+        t = call.given(1).type
+        count = sum(1 for prefix, _ in self.symbols._explicit if prefix == DIGEST)
+        name = t.name if isinstance(t, StructType) and t.name else f"digest_{count}"
+        if self.symbols.add(DIGEST, name):
+            self.later.append(
+                lambda: self._add(
+                    "digests", {"preamble": self.symbols.preamble(DIGEST, name, []), "typeSpec": self.types.spec(t)}
+                )
+            )
+
+    def _controller_header(self, decl: ast.RecordDecl, header: HeaderType, title: str | None) -> None:
+        """`@controller_header("packet_in")`: fields that go before packet-in and packet-out payloads (P4Runtime
+        §6.4.6)."""
+        self.symbols.add(CONTROLLER_HEADER, decl.cp_name, explicit_id(decl.annotations))
+
+        def emit() -> None:
+            preamble = self.symbols.preamble(CONTROLLER_HEADER, decl.cp_name, decl.annotations, title)
+            preamble["name"] = title
+            members = list(flat_fields(header))
+            notes = [f.decl.annotations if f.decl is not None else [] for _, f in members]
+            metadata = []
+            for (name, f), noted, number in zip(members, notes, field_ids(notes), strict=True):
+                entry = put({}, id=number, name=name, bitwidth=bitwidth(f.type), typeName=self.types.named(f.type))
+                metadata.append(annotate(entry, noted))
+            self._add("controllerPacketMetadata", put({"preamble": preamble}, metadata=metadata))
+
+        self.later.append(emit)
+
+
+def match_kind(kind: str) -> Json:
+    kind = OTHER_NAMES.get(kind, kind)
+    return {"matchType": MATCH_TYPES[kind]} if kind in MATCH_TYPES else {"otherMatchType": kind}
+
+
+def flat_fields(t: RecordType, prefix: str = "") -> Iterator[tuple[str, Field]]:
+    """The fields of a header that are no structs, with dotted names."""
+    for name, f in t.fields.items():
+        if isinstance(f.type, RecordType):
+            yield from flat_fields(f.type, f"{prefix}{name}.")
+        else:
+            yield prefix + name, f
+
+
+def pairs_of(annotation: ast.Annotation, message: str) -> Json:
+    """`name = value` pairs of a structured annotation, or of one in parentheses as `@pkginfo(...)` is written, as fields of
+    `message` (p4info_files.py). Raises CompileError for other names and types."""
+    if annotation.pairs:
+        pairs = {key: constant_of(e) for key, e in annotation.pairs.items()}
+    else:
+        found = re.findall(r'(\w+)\s*=\s*("(?:[^"\\]|\\.)*"|\w+)', " ".join(annotation.tokens))
+        pairs = {key: _pair_value(value) for key, value in found}
+    fields = {f.name: f for f in FIELDS[message] if f.type in ("string", "int") and not f.kind}
+    out: Json = {}
+    for key, value in pairs.items():
+        if key not in fields:
+            raise CompileError(annotation.span, f"@{annotation.name} has no '{key}': expected {', '.join(fields)}")
+        wanted = {"string": str, "int": int}[fields[key].type]
+        if type(value) is not wanted:
+            example = f'a string, as in {key} = "1.0"' if wanted is str else f"an integer, as in {key} = 64"
+            raise CompileError(annotation.span, f"@{annotation.name}: '{key}' takes {example}")
+        out[fields[key].json_name] = value
+    return out
+
+
+def _pair_value(text: str) -> str | int | None:
+    """None: neither a string nor an integer."""
+    if text.startswith('"'):
+        return text[1:-1]
+    try:
+        return int(text, 0)
+    except ValueError:
+        return None

@@ -1,0 +1,104 @@
+"""State of v1model's extern objects: registers, counters, meters (v1model.p4; BMv2 for what it leaves open)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.p4.compiler.reference.values import copy, default_value
+from ina.p4.compiler.types import Type
+
+GREEN, YELLOW, RED = 0, 1, 2
+
+
+class RegisterArray:
+    """`register<T>(size)`: all zero at first. Reads beyond the end give T's default value, writes there do nothing."""
+
+    def __init__(self, name: str, t: Type, size: int) -> None:
+        self.name, self.type = name, t
+        self.values = [default_value(t) for _ in range(size)]
+
+    def read(self, index: int) -> Any:
+        return copy(self.values[index]) if 0 <= index < len(self.values) else default_value(self.type)
+
+    def write(self, index: int, value: Any) -> None:
+        if 0 <= index < len(self.values):
+            self.values[index] = copy(value)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.values[index]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.values[index] = value
+
+
+@dataclass
+class CounterArray:
+    """`counter(size, type)`: keeps packets and octets whatever `type` exposes; nothing is counted beyond the end."""
+
+    name: str
+    size: int
+    unit: str
+    packets: list[int] = field(init=False)
+    octets: list[int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.packets, self.octets = [0] * self.size, [0] * self.size
+
+    def count(self, index: int, octets: int) -> None:
+        if 0 <= index < self.size:
+            self.packets[index] += 1
+            self.octets[index] += octets
+
+
+@dataclass
+class MeterState:
+    """One two-rate three-colour marker, colour-blind (RFC 2698 §3). Rates in units per second, bursts in units."""
+
+    peak_rate: float
+    peak_burst: int
+    committed_rate: float
+    committed_burst: int
+    peak_tokens: float = field(init=False)
+    committed_tokens: float = field(init=False)
+    last_ps: int = 0
+
+    def __post_init__(self) -> None:
+        self.peak_tokens, self.committed_tokens = float(self.peak_burst), float(self.committed_burst)
+
+    def mark(self, amount: int, now_ps: int) -> int:
+        elapsed = max(now_ps - self.last_ps, 0) / 1e12
+        self.last_ps = max(now_ps, self.last_ps)
+        self.peak_tokens = min(self.peak_tokens + elapsed * self.peak_rate, self.peak_burst)
+        self.committed_tokens = min(self.committed_tokens + elapsed * self.committed_rate, self.committed_burst)
+        if self.peak_tokens < amount:
+            return RED
+        self.peak_tokens -= amount
+        if self.committed_tokens < amount:
+            return YELLOW
+        self.committed_tokens -= amount
+        return GREEN
+
+
+class MeterArray:
+    """`meter(size, type)`: everything is green until the control plane configures an index."""
+
+    def __init__(self, name: str, size: int, unit: str) -> None:
+        self.name, self.size, self.unit = name, size, unit
+        self.states: dict[int, MeterState] = {}
+
+    def configure(
+        self, index: int, committed_rate: float, committed_burst: int, peak_rate: float, peak_burst: int
+    ) -> None:
+        """Rates per second and bursts, in packets or bytes as the meter counts. Raises IndexError."""
+        if not 0 <= index < self.size:
+            raise IndexError(f"meter {self.name} has no index {index}, only 0..{self.size - 1}")
+        self.states[index] = MeterState(peak_rate, peak_burst, committed_rate, committed_burst)
+
+    def execute(self, index: int, octets: int, now_ps: int) -> int:
+        """Out of range: green, no state changes."""
+        state = self.states.get(index)
+        return GREEN if state is None else state.mark(1 if self.unit == "packets" else octets, now_ps)

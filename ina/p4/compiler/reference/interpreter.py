@@ -1,0 +1,216 @@
+"""The reference interpreter: the slow, obvious definition of what a P4 program does, to hold compiled switches against.
+
+It walks the checked tree and nothing else. Each construct reads like its clause in the P4_16 v1.2.5 specification:
+    reference/values.py        values, validity, copying, bits (§7, §8.18-§8.20)
+    reference/expressions.py   expressions and lvalues (§6.6, §8)
+    reference/calls.py         calls with copy-in and copy-out (§6.7)
+    reference/statements.py    statements, parsers, controls, table application (§12-§14)
+    reference/tables.py        match kinds, priorities, profiles, value sets, and their control plane
+    reference/packet.py        packet_in, packet_out (§13.8, §16)
+    v1model.py, tna.py         the architectures: pipeline, replication, externs
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from ina.p4.compiler import ast
+from ina.p4.compiler.arch.architecture import supported_architecture
+from ina.p4.compiler.arch.tna import Tna
+from ina.p4.compiler.arch.v1model import CloneSession, Output, V1Model, WorkItem
+from ina.p4.compiler.frontend import deep_recursion
+from ina.p4.compiler.instances import (
+    action_name,
+    entry_priorities,
+    instances_of,
+    property_instance,
+    tables_of,
+    value_set_fields,
+    value_set_kind,
+)
+from ina.p4.compiler.lower.loops import loop_limit
+from ina.p4.compiler.program import CheckedProgram, Instance
+from ina.p4.compiler.reference.expressions import Frame, InterpreterError, PacketFailed
+from ina.p4.compiler.reference.externs import CounterArray, MeterArray, RegisterArray
+from ina.p4.compiler.reference.statements import Statements
+from ina.p4.compiler.reference.tables import ActionProfile, BoundAction, Entry, Table, ValueSet, canonical
+from ina.p4.compiler.types import Type, fixed_width
+
+T = TypeVar("T")
+TABLE_OBJECTS = ("implementation", "counters", "meters", "registers", "filters")
+
+
+class NameMap(Mapping[str, T], Generic[T]):
+    """Objects by control-plane name, or by any suffix after a dot that is unique. Unknown names raise KeyError."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._objects: dict[str, T] = {}
+
+    def add(self, name: str, value: T) -> None:
+        self._objects[name] = value
+
+    def __getitem__(self, name: str) -> T:
+        if name in self._objects:
+            return self._objects[name]
+        found = [n for n in self._objects if n.endswith("." + name)]
+        if len(found) != 1:
+            raise KeyError(
+                f"{self._what} '{name}' is {'ambiguous' if found else 'unknown'}; there are: {', '.join(self._objects)}"
+            )
+        return self._objects[found[0]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._objects)
+
+    def __len__(self) -> int:
+        return len(self._objects)
+
+
+class Interpreter(Statements):
+    """A v1model or TNA switch that runs `checked`; `seed` starts its random numbers.
+
+    Control plane: `tables`, `profiles`, `value_sets`, `registers`, `counters`, `meters` (by name),
+    `multicast_groups` (group -> [(port, rid)]), `clone_sessions` (session -> CloneSession).
+    What happened besides output: `digests`, `log`, `drops` (by reason). Raises CompileError for other architectures.
+    """
+
+    def __init__(self, checked: CheckedProgram, seed: int = 0) -> None:
+        super().__init__()
+        architecture = supported_architecture(checked)
+        self.program = checked
+        self.limit = loop_limit(checked)
+        self.tables: NameMap[Table] = NameMap("table")
+        self.profiles: NameMap[ActionProfile] = NameMap("action profile")
+        self.value_sets: NameMap[ValueSet] = NameMap("value set")
+        self.registers: NameMap[RegisterArray] = NameMap("register")
+        self.counters: NameMap[CounterArray] = NameMap("counter")
+        self.meters: NameMap[MeterArray] = NameMap("meter")
+        self._tables: dict[tuple[Instance | None, ast.TableDecl], Table] = {}
+        self._value_sets: dict[tuple[Instance | None, ast.ValueSetDecl], ValueSet] = {}
+        self.architecture: V1Model | Tna = Tna(self, seed) if architecture == "tna" else V1Model(self, seed)
+        instances = list(instances_of(checked))
+        for instance in instances:
+            self._create_object(instance)
+        for instance in instances:
+            self._create_tables(instance)
+        self.multicast_groups = self.architecture.multicast_groups
+        self.clone_sessions = self.architecture.clone_sessions
+        self.digests, self.log, self.drops = self.architecture.digests, self.architecture.log, self.architecture.drops
+
+    # --- data plane -----------------------------------------------------------------------------------------------
+
+    def ingress(self, frame: bytes, port: int, now_ps: int = 0) -> list[WorkItem]:
+        """One pass of ingress: the items that go on to egress (or, resubmitted, to ingress again)."""
+        return self.step(self.architecture.item(frame, port, now_ps))
+
+    def process(self, frame: bytes, port: int, now_ps: int = 0) -> list[tuple[int, bytes]]:
+        """The whole switch: every (port, frame) that leaves because of this frame, first in first out."""
+        queue: deque[Any] = deque([self.architecture.item(frame, port, now_ps)])
+        sent = []
+        while queue:
+            for result in self.step(queue.popleft()):
+                if isinstance(result, Output):
+                    sent.append((result.port, result.frame))
+                else:
+                    queue.append(result)
+        return sent
+
+    def step(self, item: Any) -> list[Any]:
+        """One pass of whatever comes next for `item`: ingress or egress."""
+        self.start_pass()
+        try:
+            with deep_recursion():
+                return self.architecture.ingress(item) if item.stage == "ingress" else self.architecture.egress(item)
+        except PacketFailed as failed:
+            self.drops[failed.reason] += 1
+            self.log.append(str(failed))
+            return []
+
+    # --- construction ---------------------------------------------------------------------------------------------
+
+    def table_of(self, instance: Instance | None, decl: ast.TableDecl) -> Table:
+        return self._tables[instance, decl]
+
+    def value_set_of(self, instance: Instance | None, decl: ast.ValueSetDecl) -> ValueSet:
+        key = (instance, decl) if (instance, decl) in self._value_sets else (None, decl)
+        return self._value_sets[key]
+
+    def _create_object(self, instance: Instance) -> None:
+        if not isinstance(instance.decl, ast.ExternDecl) or instance in self.architecture.objects:
+            return
+        self._publish(instance, self.architecture.create(instance))
+
+    def _publish(self, instance: Instance, state: Any) -> None:
+        match state:
+            case RegisterArray():
+                self.registers.add(state.name, state)
+            case CounterArray():
+                self.counters.add(state.name, state)
+            case MeterArray():
+                self.meters.add(state.name, state)
+            case ActionProfile():
+                self.profiles.add(state.name, state)
+
+    def _create_tables(self, instance: Instance) -> None:
+        if isinstance(instance.decl, ast.ControlDecl):
+            for table in tables_of(instance):
+                self._create_table(instance, table)
+        elif isinstance(instance.decl, ast.ParserDecl):
+            for node in instance.decl.locals:
+                if isinstance(node, ast.ValueSetDecl):
+                    self._create_value_set(instance, node)
+
+    def _create_table(self, instance: Instance, decl: ast.TableDecl) -> None:
+        actions = {action_name(instance, ref.decl): ref for ref in [decl.default_action, *decl.actions]}
+        table = Table(instance.cp_names[decl.name], decl, actions)
+        for name in TABLE_OBJECTS:
+            if name in decl.properties:
+                extern = property_instance(self.program, instance, table.name, decl.properties[name])
+                self._create_object(extern)
+                self.architecture.attach(table, name, extern)
+        self._tables[instance, decl] = table
+        self.tables.add(table.name, table)
+        frame = Frame(instance)
+        for entry, priority in zip(decl.entries, entry_priorities(decl), strict=True):
+            match = [
+                canonical(kind, self._entry_match(kind, key, t, frame), t, table.name)
+                for kind, key, t in zip(table.kinds, entry.keys, table.key_types, strict=True)
+            ]
+            table.append(
+                Entry(match, BoundAction(entry.action, []), priority, is_const=entry.is_const or decl.const_entries)
+            )
+
+    def _entry_match(self, kind: str, key: ast.Expr, t: Type, frame: Frame) -> Any:
+        """A key of an entry in the program (§14.2.1.4) as a match."""
+        width = fixed_width(t) or 0
+        if isinstance(key, ast.DontCare):
+            return None
+        if isinstance(key, ast.Mask):
+            value, mask = self.evaluate(key.value, frame), self.evaluate(key.mask, frame)
+            if kind == "lpm":
+                return value, (mask & ((1 << width) - 1)).bit_count()
+            return value, mask
+        if isinstance(key, ast.Range):
+            return self.evaluate(key.lo, frame), self.evaluate(key.hi, frame)
+        value = self.evaluate(key, frame)
+        if isinstance(value, str):  # of an enum or error: all of it, whatever the match kind
+            return value
+        if kind == "ternary":
+            return value, (1 << width) - 1
+        if kind == "lpm":
+            return value, width
+        return (value, value) if kind == "range" else value
+
+    def _create_value_set(self, instance: Instance, decl: ast.ValueSetDecl) -> None:
+        """Elements of a struct or tuple are matched one by one: `@match(kind)` on a field, else exact (§13.11)."""
+        fields = value_set_fields(getattr(decl.type, "element", decl.type), value_set_kind(self.program))
+        types, kinds = [t for _, t, _ in fields], [kind for *_, kind in fields]
+        value_set = ValueSet(instance.cp_names.get(decl.name, decl.cp_name), decl, types, kinds)
+        self._value_sets[instance, decl] = value_set
+        self.value_sets.add(value_set.name, value_set)
+
+
+__all__ = ["CloneSession", "Interpreter", "InterpreterError", "NameMap", "Output", "Table", "WorkItem"]

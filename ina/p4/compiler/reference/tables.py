@@ -1,0 +1,360 @@
+"""Match-action tables, action profiles, selectors and value sets with their control-plane side.
+
+Matches as the control plane gives them, by match kind of the key:
+    exact      value
+    ternary    (value, mask)
+    lpm        (value, prefix length)
+    range      (low, high), both inclusive
+    optional   value, or None for "any"
+Keys left out match anything, which exact keys do not allow. `selector` keys are no match: they feed the hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.p4.compiler import ast
+from ina.p4.compiler.program import Instance
+from ina.p4.compiler.reference.externs import MeterArray
+from ina.p4.compiler.reference.hashes import ALGORITHMS
+from ina.p4.compiler.reference.values import is_aggregate, pack, parts, to_bits, unpack_leaf
+from ina.p4.compiler.types import Type, fixed_width
+
+EXACT = ("exact", "dleft_hash", "atcam_partition_index")  # the others are TNA's: how the hardware stores the table
+
+
+class TableError(Exception):
+    """A control-plane request that the table refuses; the message names the table and what it expected."""
+
+
+@dataclass
+class BoundAction:
+    """An action as a table lists it (`ref`), with values for its directionless parameters in order."""
+
+    ref: ast.ActionRef
+    args: list[Any]
+
+
+@dataclass(eq=False)
+class Entry:
+    """`match` has one item per key (see the module docstring); higher `priority` wins.
+
+    Exactly one of `action`, `member`, `group` is set; the latter two are handles of the table's action profile.
+    """
+
+    match: list[Any]
+    action: BoundAction | None
+    priority: int = 0
+    member: int | None = None
+    group: int | None = None
+    handle: int = 0
+    is_const: bool = False
+    packets: int = 0
+    octets: int = 0
+
+
+class ActionProfile:
+    """v1model's action_profile and action_selector: members (bound actions) and groups of members."""
+
+    def __init__(self, name: str, size: int, algorithm: str | None, draw: Callable[[], int]) -> None:
+        """`draw`: the numbers of the algorithm "random". A selector's outputWidth means nothing, as in BMv2."""
+        self.name, self.size, self.algorithm, self.draw = name, size, algorithm, draw
+        self.members: dict[int, BoundAction] = {}
+        self.groups: dict[int, list[int]] = {}
+        self.tables: list[Table] = []
+
+    def add_member(self, action: str, args: dict[str, Any] | list[Any] | None = None) -> int:
+        """A new member; the action must be one of the tables' that use this profile. Returns its handle."""
+        if not self.tables:
+            raise TableError(f"{self.name}: no table uses this action profile")
+        handle = max(self.members, default=-1) + 1
+        self.members[handle] = self.tables[0].bind(action, args)
+        return handle
+
+    def add_group(self, members: list[int]) -> int:
+        for member in members:
+            if member not in self.members:
+                raise TableError(f"{self.name}: no member {member}")
+        handle = max(self.groups, default=-1) + 1
+        self.groups[handle] = sorted(members)
+        return handle
+
+    def select(self, group: int, width: int, bits: int) -> BoundAction | None:
+        """The member whose place is the hash of the selector keys, `width` bits, modulo the group's size."""
+        members = self.groups[group]
+        if not members:
+            return None
+        pad = -width % 8
+        selector = (bits << pad).to_bytes((width + pad) // 8, "big")
+        digest = self.draw() if self.algorithm == "random" else ALGORITHMS[self.algorithm or "crc32"](selector)
+        return self.members[members[digest % len(members)]]
+
+
+class Table:
+    """One table of one control instance.
+
+    `entries` are all of them; `lookup` takes the one that matches with the highest priority, where the table has an
+    lpm key and priorities are equal (entries without priority) the one with the longest prefix, and else the one
+    inserted first.
+    """
+
+    def __init__(self, name: str, decl: ast.TableDecl, actions: dict[str, ast.ActionRef]) -> None:
+        self.name, self.decl, self.actions = name, decl, actions
+        self.key_names = [key.cp_name for key in decl.keys]
+        self.kinds = ["exact" if key.match_kind in EXACT else key.match_kind for key in decl.keys]
+        self.key_types: list[Type] = [key.expr.type for key in decl.keys]
+        self.needs_priority = any(kind in ("ternary", "range", "optional") for kind in self.kinds)
+        self.entries: list[Entry] = []
+        self.default: BoundAction = BoundAction(decl.default_action, [])
+        self.profile: ActionProfile | None = None
+        self.direct_counter: Instance | None = None
+        self.direct_meter: Instance | None = None
+        self.meter_states: MeterArray | None = None
+        self.attached: list[Instance] = []  # direct objects that its actions use
+        self._next_handle = 1
+
+    # --- data plane -----------------------------------------------------------------------------------------------
+
+    def lookup(self, values: list[Any]) -> tuple[BoundAction, Entry | None]:
+        """The action to run and the entry that matched, if any. A table without keys always misses (§14.2.3)."""
+        entry = self.find(values)
+        if entry is None:
+            return self.default, None
+        if entry.action is not None:
+            return entry.action, entry
+        assert self.profile is not None
+        if entry.member is not None:
+            return self.profile.members[entry.member], entry
+        assert entry.group is not None
+        width = bits = 0
+        for value, kind, t in zip(values, self.kinds, self.key_types, strict=True):
+            if kind == "selector":
+                w, b = pack(value, t)
+                width, bits = width + w, bits << w | b
+        chosen = self.profile.select(entry.group, width, bits)
+        return (self.default, None) if chosen is None else (chosen, entry)
+
+    def find(self, values: list[Any]) -> Entry | None:
+        if not self.kinds:
+            return None
+        matching = [e for e in self.entries if self._hits(e, values)]
+        return max(matching, key=lambda e: (e.priority, self._prefix(e), -e.handle), default=None)
+
+    def _hits(self, entry: Entry, values: list[Any]) -> bool:
+        return all(
+            hits(kind, match, value, t)
+            for kind, match, value, t in zip(self.kinds, entry.match, values, self.key_types, strict=True)
+        )
+
+    def _prefix(self, entry: Entry) -> int:
+        lpm = (m for kind, m in zip(self.kinds, entry.match, strict=True) if kind == "lpm" and m is not None)
+        return sum(1 if isinstance(m, str) else m[1] for m in lpm)  # an enum or error matches as a whole or not at all
+
+    # --- control plane --------------------------------------------------------------------------------------------
+
+    def insert(
+        self,
+        match: dict[str, Any],
+        action: str | None = None,
+        args: dict[str, Any] | list[Any] | None = None,
+        priority: int = 0,
+        *,
+        member: int | None = None,
+        group: int | None = None,
+    ) -> int:
+        """Add an entry and return its handle. `match` maps key names (any suffix that is unique) to matches.
+
+        `priority` only counts in tables with a ternary, range or optional key.
+        Raises TableError for unknown names, values that do not fit, an entry that exists already, or a table that
+        is constant.
+        """
+        if self.decl.const_entries:
+            raise TableError(f"{self.name}: its entries are constant")
+        if not self.kinds:
+            raise TableError(f"{self.name}: it has no keys, so only a default action")
+        bound = self._target(action, args, member, group)
+        if not self.needs_priority:
+            priority = 0
+        entry = Entry(self._match(match), bound, priority, member, group)
+        if any(e.match == entry.match and e.priority == priority for e in self.entries):
+            raise TableError(f"{self.name}: there is already an entry for {match}")
+        return self.append(entry)
+
+    def append(self, entry: Entry) -> int:
+        entry.handle, self._next_handle = self._next_handle, self._next_handle + 1
+        self.entries.append(entry)
+        return entry.handle
+
+    def modify(self, handle: int, action: str, args: dict[str, Any] | list[Any] | None = None) -> None:
+        self.entry(handle).action = self.bind(action, args)
+
+    def delete(self, handle: int) -> None:
+        self.entries.remove(self.entry(handle))
+
+    def clear(self) -> None:
+        """Remove all entries that are not constant."""
+        self.entries = [e for e in self.entries if e.is_const]
+
+    def set_default(self, action: str, args: dict[str, Any] | list[Any] | None = None) -> None:
+        if self.decl.const_default:
+            raise TableError(f"{self.name}: its default action is constant")
+        self.default = self.bind(action, args, as_default=True)
+
+    def bind(
+        self, action: str, args: dict[str, Any] | list[Any] | None = None, *, as_default: bool = False
+    ) -> BoundAction:
+        """An action of this table with arguments, by name or in order. Raises TableError.
+
+        `@defaultonly` actions, and the default action if the table does not list it, are for the default entry only,
+        `@tableonly` ones for the others (§14.2.1.2).
+        """
+        ref = self.actions[unique_suffix(action, self.actions, f"{self.name}: action")]
+        notes = {a.name for a in ref.annotations} | ({"defaultonly"} if ref not in self.decl.actions else set())
+        if ("tableonly" if as_default else "defaultonly") in notes:
+            raise TableError(
+                f"{self.name}: action {action} is {'not ' if as_default else 'only '}for the default entry"
+            )
+        given = ref.args or [None] * len(ref.decl.params)
+        params = [p for p, bound in zip(ref.decl.params, given, strict=True) if bound is None]
+        if isinstance(args, dict):
+            unknown = set(args) - {p.cp_name for p in params}
+            if unknown:
+                raise TableError(f"{self.name}: action {action} has no parameter {', '.join(sorted(unknown))}")
+            args = [args[p.cp_name] for p in params if p.cp_name in args]
+        args = list(args or [])
+        if len(args) != len(params):
+            names = ", ".join(p.cp_name for p in params)
+            raise TableError(f"{self.name}: action {action} takes ({names}), {len(args)} given")
+        values = []
+        for p, value in zip(params, args, strict=True):
+            checked(value, p.type, f"{self.name}: {action}.{p.cp_name}")
+            values.append(value if isinstance(value, str) else unpack_leaf(to_bits(value, p.type)[1], p.type))
+        return BoundAction(ref, values)
+
+    def _target(self, action: str | None, args: Any, member: int | None, group: int | None) -> BoundAction | None:
+        if sum(x is not None for x in (action, member, group)) != 1:
+            raise TableError(f"{self.name}: an entry has one of action, member, group")
+        if action is not None:
+            return self.bind(action, args)
+        if self.profile is None:
+            raise TableError(f"{self.name} has no action profile")
+        if (member if member is not None else group) not in (
+            self.profile.members if group is None else self.profile.groups
+        ):
+            raise TableError(f"{self.profile.name} has no such member or group")
+        return None
+
+    def _match(self, match: dict[str, Any]) -> list[Any]:
+        out: list[Any] = [None] * len(self.kinds)
+        for name, value in match.items():
+            out[self.key_names.index(unique_suffix(name, self.key_names, f"{self.name}: key"))] = value
+        return [
+            canonical(kind, m, t, f"{self.name}: {name}")
+            for kind, m, t, name in zip(self.kinds, out, self.key_types, self.key_names, strict=True)
+        ]
+
+    def entry(self, handle: int) -> Entry:
+        for entry in self.entries:
+            if entry.handle == handle:
+                return entry
+        raise TableError(f"{self.name}: no entry with handle {handle}")
+
+
+def hits(kind: str, match: Any, value: Any, t: Type) -> bool:
+    """Does `value` match? `match` is in canonical form, None matches anything (§14.2.1, v1model)."""
+    if match is None or kind == "selector":
+        return True
+    if isinstance(value, str):
+        return match == value
+    if kind in ("exact", "optional"):
+        return to_bits(value, t)[1] == match
+    low, high = match
+    if kind == "range":
+        return low <= value <= high
+    width, bits = to_bits(value, t)
+    if kind == "lpm":
+        return bits >> (width - high) == low >> (width - high)
+    return (bits ^ low) & high == 0
+
+
+def canonical(kind: str, match: Any, t: Type, what: str) -> Any:
+    """A match as `hits` wants it; raises TableError."""
+    if kind == "selector":
+        return None
+    if match is None:
+        if kind == "exact":
+            raise TableError(f"{what}: an exact key needs a value")
+        return None
+    if isinstance(match, str):
+        return match
+    width = fixed_width(t)
+    if kind in ("exact", "optional"):
+        return to_bits(checked(match, t, what), t)[1]
+    try:
+        low, high = match
+    except TypeError:
+        raise TableError(f"{what}: a {kind} key takes a pair, not {match!r}") from None
+    if kind == "range":
+        return low, high
+    low = to_bits(checked(low, t, what), t)[1]
+    if kind == "lpm":
+        if not 0 <= high <= width:
+            raise TableError(f"{what}: prefix length {high} is not in 0..{width}")
+        return low >> (width - high) << (width - high), high
+    high = to_bits(checked(high, t, what), t)[1]
+    return low & high, high
+
+
+def checked(value: Any, t: Type, what: str) -> Any:
+    """`value` if it fits type `t`."""
+    width = fixed_width(t)
+    if isinstance(value, int) and width is not None and not -(1 << width - 1 if width else 0) <= value < 1 << width:
+        raise TableError(f"{what}: {value} does not fit in {width} bits")
+    return value
+
+
+def unique_suffix(name: str, names: Any, what: str) -> str:
+    """The one of `names` that is `name` or ends in `.name`. Raises TableError when there is none, or more than one."""
+    if name in names:
+        return name
+    found = [n for n in names if n.endswith("." + name)]
+    if len(found) != 1:
+        problem = "is ambiguous" if found else "is unknown"
+        raise TableError(f"{what} '{name}' {problem}; there are: {', '.join(sorted(names))}")
+    return found[0]
+
+
+def flat(value: Any) -> list[Any]:
+    """The leaves of a value."""
+    return [leaf for part in parts(value) for leaf in flat(part)] if is_aggregate(value) else [value]
+
+
+@dataclass
+class ValueSet:
+    """A parser value set (§13.11): members are lists of matches, one per element of its type, kinds from `@match`."""
+
+    name: str
+    decl: ast.ValueSetDecl
+    types: list[Type]
+    kinds: list[str]
+    members: list[list[Any]] = field(default_factory=list)
+
+    def insert(self, *match: Any) -> None:
+        """Add a member: one match per element (see the module docstring). Raises TableError."""
+        if len(match) != len(self.types):
+            raise TableError(f"value set {self.name} takes {len(self.types)} matches, {len(match)} given")
+        self.members.append(
+            [
+                canonical(k, m, t, f"value set {self.name}")
+                for k, m, t in zip(self.kinds, match, self.types, strict=True)
+            ]
+        )
+
+    def contains(self, value: Any) -> bool:
+        values = flat(value)
+        return any(
+            all(hits(k, m, v, t) for k, m, v, t in zip(self.kinds, member, values, self.types, strict=True))
+            for member in self.members
+        )

@@ -1,0 +1,478 @@
+"""TNA's objects and functions in the reference interpreter: registers, hashes, checksums, meters, filters."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ina.p4.compiler import ast
+from ina.p4.compiler.arch.tna_math import math_unit
+from ina.p4.compiler.instances import abstract_method, symmetric_places
+from ina.p4.compiler.program import Instance
+from ina.p4.compiler.reference.expressions import Frame, InterpreterError
+from ina.p4.compiler.reference.externs import CounterArray, MeterArray, MeterState, RegisterArray
+from ina.p4.compiler.reference.hashes import SplitMix64, csum16, to_bytes
+from ina.p4.compiler.reference.packet import ParserError
+from ina.p4.compiler.reference.tables import ActionProfile, BoundAction, Entry
+from ina.p4.compiler.reference.values import Record, copy, default_value, from_const, pack, wrap
+from ina.p4.compiler.types import Type, fixed_width, underlying
+
+if TYPE_CHECKING:
+    from ina.p4.compiler.reference.interpreter import Interpreter
+
+MASK32 = (1 << 32) - 1
+COLORS = (0, 1, 3)  # MeterColor_t of green, yellow, red
+STANDARD_CRCS = {  # width, polynomial, reflected, initial value, final xor
+    "CRC8": (8, 0x07, False, 0, 0),
+    "CRC16": (16, 0x8005, True, 0, 0),
+    "CRC32": (32, 0x04C11DB7, True, MASK32, MASK32),
+    "CRC64": (64, 0x42F0E1EBA9EA3693, False, 0, 0),
+    "RANDOM": (64, 0xAD93D23594C935A9, True, (1 << 64) - 1, 0),
+}
+
+
+class Unset(int):
+    """The value of an intrinsic metadata field that is invalid: never written (then zero), or invalidated."""
+
+
+class Nothing(Unset):
+    """Such a value in a deparser: it equals nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
+
+
+class SelectorProfile(ActionProfile):
+    """An action profile whose groups are chosen from by a Hash."""
+
+    def __init__(self, name: str, size: int, architecture: ObjectMethods) -> None:
+        super().__init__(name, size, None, lambda: 0)
+        self.architecture = architecture
+        self.hash: Instance | None = None  # the ActionSelector's
+
+    def select(self, group: int, width: int, bits: int) -> BoundAction | None:
+        members = self.groups[group]
+        if not members:
+            return None
+        assert self.hash is not None
+        return self.members[members[self.architecture.hash_bits(self.hash, width, bits) % len(members)]]
+
+
+class Filter:
+    """Cells of an Lpf or Wred: (mode, rise, fall, out, low, high) once configured, times in ns; the average and its time."""
+
+    def __init__(self, name: str, size: int) -> None:
+        self.name, self.size = name, size
+        self.cells: dict[int, tuple[int, float, float, float, float, float]] = {}
+        self.averages: dict[int, tuple[float, int]] = {}
+
+    def average(self, index: int, sample: int, now_ps: int) -> float:
+        mode, rise, fall = self.cells[index][:3]
+        before, last = self.averages.get(index, (0.0, 0))
+        constant = rise if sample > before else fall
+        kept = math.exp(-max(now_ps - last, 0) / 1e3 / constant) if constant > 0 else 0.0
+        after = before * kept + sample if mode == 2 else sample + (before - sample) * kept
+        self.averages[index] = (after, max(now_ps, last))
+        return after
+
+
+@dataclass
+class Phase:
+    """The packet at work."""
+
+    egress: bool
+    octets: int
+    now_ps: int
+    wishes: dict[str, int] = field(default_factory=dict)
+    mirror: bytes | None = None
+    resubmit: bytes | None = None
+    digest: tuple[int, tuple[Any, ...]] | None = None
+    sums: dict[Instance, int] = field(default_factory=dict)
+    deposits: list[tuple[Instance, Any]] = field(default_factory=list)
+    counters: dict[Instance, int] = field(default_factory=dict)
+    entries: dict[Instance, Entry | None] = field(default_factory=dict)
+
+
+def _register(architecture: ObjectMethods, instance: Instance) -> RegisterArray:
+    t = instance.type.args[0]
+    size = 1 if instance.decl.name == "RegisterParam" else instance.args.get("size", 0)
+    made = RegisterArray(instance.name, t, size)
+    initial = instance.args.get("initial_value")
+    if initial is not None:
+        made.values = [from_const(initial, t) for _ in range(size)]
+    return made
+
+
+def _profile(architecture: ObjectMethods, instance: Instance) -> SelectorProfile:
+    return SelectorProfile(instance.name, instance.args["size"], architecture)
+
+
+def _selector(architecture: ObjectMethods, instance: Instance) -> SelectorProfile:
+    profile = instance.args.get("action_profile")
+    found = architecture.objects.get(profile) if isinstance(profile, Instance) else None
+    if found is None:
+        found = architecture.create(profile) if isinstance(profile, Instance) else _profile(architecture, instance)
+    found.hash = instance.args["hash"]
+    return found
+
+
+OBJECTS: dict[str, Callable[[Any, Instance], Any]] = {
+    "Register": _register,
+    "RegisterParam": _register,
+    "DirectRegister": lambda a, i: {},
+    "Counter": lambda a, i: CounterArray(i.name, i.args["size"], i.args["type"].lower()),
+    "DirectCounter": lambda a, i: i.args["type"].lower(),
+    "Meter": lambda a, i: MeterArray(i.name, i.args["size"], i.args["type"].lower()),
+    "DirectMeter": lambda a, i: MeterArray(i.name, 1 << 32, i.args["type"].lower()),
+    "Lpf": lambda a, i: Filter(i.name, i.args["size"]),
+    "Wred": lambda a, i: Filter(i.name, i.args["size"]),
+    "DirectLpf": lambda a, i: Filter(i.name, 1 << 32),
+    "DirectWred": lambda a, i: Filter(i.name, 1 << 32),
+    "ActionProfile": _profile,
+    "ActionSelector": _selector,
+}
+
+
+class ObjectMethods:
+    """What objects and functions do. The packet's way is the subclass's."""
+
+    phase: Phase
+    random: SplitMix64
+
+    def __init__(self, interpreter: Interpreter) -> None:
+        self.interpreter = interpreter
+        self.objects: dict[Instance, Any] = {}
+        self.this: Instance | None = None  # whose abstract method runs
+        self._logs: dict[Instance, int] = {}
+
+    def create(self, instance: Instance) -> Any:
+        raise TypeError("defined in tna")
+
+    def header_bytes(self, value: Any, t: Type) -> bytes:
+        raise TypeError("defined in tna")
+
+    def packed(self, call: ast.Call, instance: Instance, data: Any) -> None:
+        raise TypeError("defined in tna")
+
+    def call_method(self, instance: Instance, method: str, call: ast.Call, args: list[Any], frame: Frame) -> Any:
+        state: Any = self.objects.get(instance)
+        self.interpreter.observer.method_called(instance, method, args, state)
+        given = {p.name: a for p, a in zip(call.params, args, strict=True) if a is not None}
+        match instance.decl.name, method:
+            case "Register", "read":
+                return state.read(given["index"])
+            case "Register", "write":
+                old = state.read(given["index"])
+                state.write(given["index"], given["value"])
+                return old
+            case "RegisterParam", "read":
+                return state.read(0)
+            case "RegisterAction", "execute":
+                return self._execute(instance, self.objects[instance.args["reg"]], given["index"], call, frame)
+            case "RegisterAction", "execute_log":
+                register = self.objects[instance.args["reg"]]
+                at = self._logs.get(instance.args["reg"], 0)
+                self._logs[instance.args["reg"]] = (at + 1) % len(register)
+                return self._execute(instance, register, at, call, frame)
+            case "DirectRegisterAction", "execute":
+                return self._execute_direct(instance, call, frame)
+            case "RegisterAction" | "DirectRegisterAction", "predicate":
+                return wrap(1 << (2 * bool(given.get("cmphi")) + bool(given.get("cmplo"))), underlying(call.type))
+            case "MathUnit", "execute":
+                return wrap(approximate(instance, given["x"], call), underlying(call.type))
+            case "Counter", "count":
+                state.count(given["index"], self._octets(given))
+            case "DirectCounter", "count":
+                entry = self._entry(instance, call)
+                if entry is not None:
+                    entry.packets, entry.octets = entry.packets + 1, entry.octets + self._octets(given)
+            case "Meter", "execute":
+                return self._meter(instance, state, given["index"], given)
+            case "DirectMeter", "execute":
+                entry = self._entry(instance, call)
+                return self._meter(instance, state, -1 if entry is None else entry.handle, given)
+            case "Lpf" | "Wred", "execute":
+                return self._filter(instance, state, given["index"], given["val"])
+            case "DirectLpf" | "DirectWred", "execute":
+                entry = self._entry(instance, call)
+                return self._filter(instance, state, -1 if entry is None else entry.handle, given["val"])
+            case "Hash", "get":
+                data = copy(args[0])
+                for i, j in symmetric_places(instance, call.args[0]):
+                    _exchangeable(data, i, j, call.given(0))
+                return wrap(self.hash_bits(instance, *pack(data, call.given(0).type)), underlying(call.type))
+            case "Random", "get":
+                return wrap(self.random.between(0, (1 << (fixed_width(call.type) or 0)) - 1), underlying(call.type))
+            case _:
+                return self._packet_method(instance, method, call, given, args)
+        return None
+
+    def _entry(self, instance: Instance, call: ast.Call) -> Any:
+        if instance not in self.phase.entries:
+            raise InterpreterError(call, f"{instance.name} outside of the actions of its table")
+        return self.phase.entries[instance]
+
+    def _octets(self, given: dict[str, Any]) -> int:
+        return self.phase.octets - given.get("adjust_byte_count", 0) & MASK32
+
+    # --- registers --------------------------------------------------------------------------------------------------
+
+    def _execute(self, action: Instance, register: RegisterArray, index: int, call: ast.Call, frame: Frame) -> Any:
+        value = register.read(index)
+        after, result = self._apply(action, value, call, frame)
+        register.write(index, after)
+        if 0 <= index < len(register):
+            self.interpreter.observer.register_changed(action.args["reg"], index, value, after)
+        return result
+
+    def _execute_direct(self, action: Instance, call: ast.Call, frame: Frame) -> Any:
+        register = action.args["reg"]
+        entry = self._entry(register, call)
+        t, cells = register.type.args[0], self.objects[register]
+        initial = register.args.get("initial_value")
+        fresh = default_value(t) if initial is None else from_const(initial, t)
+        if entry is None:
+            return self._apply(action, default_value(t), call, frame)[1]
+        value, result = self._apply(action, copy(cells.get(entry.handle, fresh)), call, frame)
+        cells[entry.handle] = value
+        return result
+
+    def _apply(self, action: Instance, value: Any, call: ast.Call, frame: Frame) -> tuple[Any, Any]:
+        """The body that the program gave `apply`, in the scope of its control: (new value, result)."""
+        body = abstract_method(action, "apply")
+        callee = Frame(frame.instance, frame.outer or frame)
+        callee.vars[body.params[0]] = copy(value)
+        result = None
+        if len(body.params) > 1:
+            callee.vars[body.params[1]] = default_value(body.params[1].type)
+        elif str(call.type) != "void":
+            result = default_value(call.type)
+        before, self.this = self.this, action
+        self.interpreter.run_body(body.body, callee)
+        self.this = before
+        if len(body.params) > 1:
+            result = callee.vars[body.params[1]]
+        return callee.vars[body.params[0]], result
+
+    # --- meters and filters -------------------------------------------------------------------------------------------
+
+    def _meter(self, instance: Instance, meter: MeterArray, index: int, given: dict[str, Any]) -> int:
+        before = {0: 0, 1: 1, 3: 2}.get(given.get("color", 0), given.get("color", 0))
+        state: MeterState | None = meter.states.get(index)
+        color = before
+        if state is not None:
+            color = aware(state, 1 if meter.unit == "packets" else self._octets(given), self.phase.now_ps, before)
+        named = [instance.args.get(name, value) for name, value in zip(("green", "yellow", "red"), COLORS, strict=True)]
+        return named[min(color, 2)]
+
+    def _filter(self, instance: Instance, state: Filter, index: int, sample: int) -> int:
+        if instance.decl.name.endswith("Lpf"):
+            if index not in state.cells:
+                return sample
+            return min(MASK32, int(state.average(index, sample, self.phase.now_ps) * state.cells[index][3]))
+        drop = self._early_drop(state, index, sample)
+        return instance.args["drop_value"] if drop else instance.args["no_drop_value"]
+
+    def _early_drop(self, state: Filter, index: int, sample: int) -> bool:
+        if not 0 <= index < state.size:
+            return False
+        drawn = self.random.next()
+        if index not in state.cells:
+            return False
+        average = state.average(index, sample, self.phase.now_ps)
+        *_, out, low, high = state.cells[index]
+        if average < low or average >= high:
+            return average >= high
+        return (drawn >> 11) * 2.0**-53 < out * (average - low) / (high - low)
+
+    # --- hashes -----------------------------------------------------------------------------------------------------
+
+    def hash_bits(self, instance: Instance, width: int, bits: int) -> int:
+        """Of a number of `width` bits (Tofino Native Architecture, section 7.8)."""
+        algorithm, wanted = instance.args["algo"], fixed_width(instance.type.args[0]) or 0
+        if algorithm == "IDENTITY":
+            return bits & (1 << wanted) - 1
+        if algorithm.startswith("XOR"):
+            size = int(algorithm[3:])
+            bits <<= -width % size
+            found = 0
+            while bits:
+                found, bits = found ^ bits & (1 << size) - 1, bits >> size
+            return found & (1 << wanted) - 1
+        extended = msb = False
+        if algorithm == "CUSTOM":
+            polynomial = instance.args["poly"].args
+            size = fixed_width(instance.args["poly"].type.args[0]) or 0
+            size -= size % 8 == 1
+            full = (1 << size) - 1
+            parameters = (
+                size, polynomial["coeff"] & full, polynomial["reversed"], polynomial["init"] & full, polynomial["xor"] & full
+            )  # fmt: skip
+            extended, msb = polynomial["extended"], polynomial["msb"]
+        else:
+            parameters = STANDARD_CRCS[algorithm]
+        found, size = crc(*parameters, bits.to_bytes((width + 7) // 8, "big")), parameters[0]
+        if extended:
+            found = sum(found << at for at in range(0, wanted, size))
+        elif msb and wanted < size:
+            found >>= size - wanted
+        return found & (1 << wanted) - 1
+
+    # --- parsers and deparsers ----------------------------------------------------------------------------------------
+
+    def _packet_method(self, instance: Instance, method: str, call: ast.Call, given: dict[str, Any], args: list[Any]) -> Any:
+        phase = self.phase
+        match instance.decl.name, method:
+            case "Checksum", "add":
+                added = ~csum16(to_bytes(args[0], call.given(0).type)) & 0xFFFF
+                phase.sums[instance] = phase.sums.get(instance, 0) + added
+            case "Checksum", "subtract":
+                phase.sums[instance] = phase.sums.get(instance, 0) + csum16(to_bytes(args[0], call.given(0).type))
+            case "Checksum", "get":
+                return folded(phase.sums.get(instance, 0))
+            case "Checksum", "verify":
+                return folded(phase.sums.get(instance, 0)) != 0xFFFF
+            case "Checksum", "subtract_all_and_deposit":
+                phase.deposits.append((instance, args[0]))
+            case "Checksum", "update":
+                found = csum16(to_bytes(args[0], call.given(0).type))
+                return 0xFFFF if found == 0 and given.get("zeros_as_ones") else found
+            case "ParserCounter", _:
+                return self._counter(instance, method, given, call)
+            case "ParserPriority", "set":
+                return None
+            case "Mirror", "emit":
+                phase.mirror = self.header_bytes(given["hdr"], call.params[-1].type) if "hdr" in given else b""
+                phase.wishes |= {"mirror": 1, "mirror_session": given["session_id"], "mirror_len": len(phase.mirror)}
+            case "Resubmit", "emit":
+                data = self.header_bytes(given["hdr"], call.params[-1].type) if "hdr" in given else b""
+                phase.resubmit = data.ljust(8, b"\0")
+            case "Digest", "pack":
+                self.packed(call, instance, args[0])
+            case kind, _:
+                raise InterpreterError(call, f"TNA has no method '{kind}.{method}'")
+        return None
+
+    def deposit(self, payload: bytes) -> None:
+        for instance, place in self.phase.deposits:
+            place.set(folded(self.phase.sums.get(instance, 0) + (~csum16(payload) & 0xFFFF)))
+
+    def _counter(self, instance: Instance, method: str, given: dict[str, Any], call: ast.Call) -> Any:
+        counters = self.phase.counters
+        value = counters.get(instance, 0)
+        match method:
+            case "is_zero":
+                return value == 0
+            case "is_negative":
+                return value < 0
+            case "increment" | "decrement":
+                value += given["value"] if method == "increment" else -given["value"]
+            case "set" if "value" in given:
+                value = given["value"]
+            case _:
+                field = given["field"] & 255
+                if field > given["max"]:
+                    raise ParserError("CounterRange")
+                turn = given["rotate"] % 8
+                value = ((field >> turn | field << 8 - turn) & 255 & (1 << given["mask"] + 1) - 1) + given["add"]
+        counters[instance] = (value + 128) % 256 - 128
+        return None
+
+    # --- functions ----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def x_max(call: ast.Call, frame: Frame, a: int, b: int) -> int:
+        return max(a, b)
+
+    @staticmethod
+    def x_min(call: ast.Call, frame: Frame, a: int, b: int) -> int:
+        return min(a, b)
+
+    @staticmethod
+    def x_funnel_shift_right(call: ast.Call, frame: Frame, target: Any, high: int, low: int, amount: int) -> None:
+        t = underlying(call.params[0].type)
+        width = fixed_width(t) or 0
+        mask = (1 << width) - 1
+        target.set(wrap(((high & mask) << width | low & mask) >> amount, t))
+
+    def x_invalidate(self, call: ast.Call, frame: Frame, value: Any) -> None:
+        place = self.interpreter.lvalue(call.given(0), frame)
+        place.container[place.key] = Unset(value)
+
+    @staticmethod
+    def x_is_validated(call: ast.Call, frame: Frame, value: Any) -> bool:
+        return not isinstance(value, Unset)
+
+    @staticmethod
+    def x_sizeInBits(call: ast.Call, frame: Frame, value: Any) -> int:
+        return fixed_width(call.given(0).type) or 0
+
+    @staticmethod
+    def x_sizeInBytes(call: ast.Call, frame: Frame, value: Any) -> int:
+        return ((fixed_width(call.given(0).type) or 0) + 7) // 8
+
+    @staticmethod
+    def x_port_metadata_unpack(call: ast.Call, frame: Frame, packet: Any) -> Any:
+        packet.need(64)
+        value = packet.lookahead(call.type)
+        packet.advance(64)
+        return value
+
+
+def _exchangeable(data: Any, i: int, j: int, written: ast.Expr) -> None:
+    """Puts the exclusive or of two values of a list into the place of both."""
+    assert isinstance(written, ast.ListExpr | ast.StructInit)
+    mask = (1 << (fixed_width(written.values[i].type) or 0)) - 1
+    places: list[Any] = list(data.fields) if isinstance(data, Record) else list(range(len(data.items)))
+    container = data.fields if isinstance(data, Record) else data.items
+    container[places[i]] = container[places[j]] = (container[places[i]] ^ container[places[j]]) & mask
+
+
+def crc(width: int, poly: int, reflected: bool, init: int, xor: int, text: bytes) -> int:
+    """Bit by bit; `init` is what the register holds."""
+    register, mask = init, (1 << width) - 1
+    mirrored = int(f"{poly:0{width}b}"[::-1], 2)
+    for byte in text:
+        for bit in range(8):
+            if reflected:
+                feedback = (register ^ byte >> bit) & 1
+                register = register >> 1 ^ (mirrored if feedback else 0)
+            else:
+                feedback = (register >> (width - 1) ^ byte >> (7 - bit)) & 1
+                register = (register << 1 ^ (poly if feedback else 0)) & mask
+    return register ^ xor
+
+
+def folded(total: int) -> int:
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+def aware(state: MeterState, amount: int, now_ps: int, before: int) -> int:
+    """RFC 2698 section 3, colour-aware: 0 green, 1 yellow, 2 red."""
+    if before == 0:
+        return state.mark(amount, now_ps)
+    elapsed = max(now_ps - state.last_ps, 0) / 1e12
+    committed = min(state.committed_tokens + elapsed * state.committed_rate, state.committed_burst)
+    color = state.mark(amount if before == 1 else 0, now_ps)
+    state.committed_tokens = committed
+    return 2 if before == 2 or color == 2 else 1
+
+
+def approximate(instance: Instance, x: int, call: ast.Call) -> int:
+    """A MathUnit's answer (tna_math.py)."""
+    unit = math_unit(instance, call.span)
+    width = fixed_width(call.type) or 0
+    x &= (1 << width) - 1
+    e = max(0, x.bit_length() - 4)
+    if unit.shift < 0:
+        e += e & 1
+    power = e >> 1 if unit.shift < 0 else e << unit.shift
+    power = unit.scale + (-power if unit.invert else power)
+    found = unit.table[x >> e]
+    return min((1 << width) - 1, found >> -power if power < 0 else found << power)

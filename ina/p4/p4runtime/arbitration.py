@@ -1,0 +1,135 @@
+"""Which controller may write (P4Runtime §5): for each role the live one with the highest election id ever seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.p4.p4runtime.messages import p4
+
+OK, NOT_FOUND, ALREADY_EXISTS = 0, 5, 6  # google.rpc.Code
+CONTROLLERS = 16  # live ones for each role
+
+
+class Refused(Exception):
+    """An RPC or stream that ends with canonical status `code` (its name)."""
+
+    def __init__(self, code: str, message: str):
+        super().__init__(message)
+        self.code = code
+
+
+def election_of(message: Any) -> int | None:
+    """None where it is unset, which is less than 0 (§15.3.1)."""
+    if not message.HasField("election_id"):
+        return None
+    return message.election_id.high << 64 | message.election_id.low
+
+
+@dataclass(eq=False)
+class Controller:
+    """A stream. `send` takes a StreamMessageResponse and never blocks."""
+
+    send: Callable[[Any], None]
+    role: str | None = None  # None: it has not said yet
+    election: int | None = None
+
+
+@dataclass
+class Role:
+    controllers: list[Controller] = field(default_factory=list)
+    highest: int | None = None
+
+    @property
+    def primary(self) -> Controller | None:
+        return next((c for c in self.controllers if c.election is not None and c.election == self.highest), None)
+
+
+class Arbitration:
+    """Not thread-safe: its owner serialises calls with writes, so that a new primary waits for writes under way."""
+
+    def __init__(self, device_id: int):
+        self.device_id = device_id
+        self.roles: dict[str, Role] = {}
+
+    def update(self, controller: Controller, message: Any) -> None:
+        """A MasterArbitrationUpdate of `controller`; tells everyone concerned. Raises Refused: the stream must end."""
+        first = controller.role is None
+        name = message.role.name if message.HasField("role") else ""
+        if message.device_id != self.device_id:
+            code = "NOT_FOUND" if first else "FAILED_PRECONDITION"
+            raise Refused(code, f"no device {message.device_id}: this is device {self.device_id}")
+        if not first and controller.role != name:
+            raise Refused("FAILED_PRECONDITION", f"this stream has role {controller.role!r}: open another for {name!r}")
+        if message.role.HasField("config"):
+            raise Refused("INVALID_ARGUMENT", "role.config: no scheme is agreed upon; every role sees the whole pipeline")
+        election = election_of(message)
+        role = self.roles.get(name) or Role()
+        if election is not None and any(c.election == election for c in role.controllers if c is not controller):
+            raise Refused("INVALID_ARGUMENT", f"election id {election} belongs to another live controller")
+        if first and len(role.controllers) >= CONTROLLERS:
+            raise Refused("RESOURCE_EXHAUSTED", f"role {name!r} has {CONTROLLERS} controllers, the most that are served")
+        self.roles[name] = role
+        was_primary = role.primary is controller
+        if first:
+            controller.role = name
+            role.controllers.append(controller)
+        controller.election = election
+        if election is not None and (role.highest is None or election >= role.highest):
+            role.highest = election
+            self._notify(name, role.controllers)
+        else:
+            self._notify(name, role.controllers if was_primary else [controller])
+
+    def leave(self, controller: Controller) -> None:
+        """The stream has ended."""
+        role = self.roles.get(controller.role or "")
+        if role is None or controller not in role.controllers:
+            return
+        was_primary = role.primary is controller
+        role.controllers.remove(controller)
+        if was_primary:
+            self._notify(controller.role or "", role.controllers)
+
+    def check(self, request: Any) -> None:
+        """A request that changes something: Refused unless it is of a primary (§13, §14)."""
+        if request.device_id != self.device_id:
+            raise Refused("NOT_FOUND", f"no device {request.device_id}: this is device {self.device_id}")
+        if request.role and request.role not in self.roles:
+            raise Refused("NOT_FOUND", f"no role {request.role!r}: no controller has arbitrated for it")
+        role = self.roles.get(request.role)
+        if role is None or role.primary is None:
+            raise Refused("PERMISSION_DENIED", f"role {request.role!r} has no primary: open a stream and arbitrate first")
+        if election_of(request) != role.highest:
+            raise Refused("PERMISSION_DENIED", f"not the primary: its election id is {role.highest}")
+
+    def is_primary(self, controller: Controller) -> bool:
+        return controller.role is not None and self.roles[controller.role].primary is controller
+
+    def primaries(self) -> list[Controller]:
+        """One for each role that has one."""
+        return [role.primary for role in self.roles.values() if role.primary is not None]
+
+    def _notify(self, name: str, controllers: list[Controller]) -> None:
+        """The primary last (§5.3)."""
+        role = self.roles[name]
+        primary = role.primary
+        for controller in sorted(controllers, key=lambda c: c is primary):
+            response = p4.StreamMessageResponse()
+            message = response.arbitration
+            message.device_id = self.device_id
+            if name:
+                message.role.name = name
+            if role.highest is not None:
+                message.election_id.high, message.election_id.low = role.highest >> 64, role.highest & (1 << 64) - 1
+            if controller is primary:
+                message.status.code = OK
+                message.status.message = "you are the primary"
+            elif primary is not None:
+                message.status.code = ALREADY_EXISTS
+                message.status.message = "another controller is the primary"
+            else:
+                message.status.code = NOT_FOUND
+                message.status.message = "there is no primary"
+            controller.send(response)

@@ -1,0 +1,424 @@
+"""One P4Runtime device: its ports, the pipeline that runs and the one that is saved, batches of updates, packet I/O."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ina.net.ports import Port, memory_pair
+from ina.p4.p4runtime import pipeline as pipelines
+from ina.p4.p4runtime.messages import p4
+from ina.p4.p4runtime.packet_io import ControllerHeader
+from ina.p4.p4runtime.pipeline import Pipeline
+from ina.p4.p4runtime.reading import Reader
+from ina.p4.rpc import enums
+from ina.p4.runtime import (
+    CloneSessionEntry,
+    DirectCounterEntry,
+    DirectMeterEntry,
+    EntityError,
+    Link,
+    MulticastGroupEntry,
+    MulticastPort,
+    ProfileGroup,
+    ProfileMember,
+    Program,
+    TableEntry,
+    Update,
+    ValueSetEntry,
+    modify,
+)
+
+log = logging.getLogger(__name__)
+
+CPU_PORT = 510
+DIGEST_PERIOD = 0.01  # seconds between looks for digests, while any is enabled
+IDLE_PERIOD = 0.2
+CPU_FRAMES = 256
+PIPELINE_ACTIONS = ("VERIFY", "VERIFY_AND_SAVE", "VERIFY_AND_COMMIT", "COMMIT", "RECONCILE_AND_COMMIT")
+
+
+def cpu_port_of(pipes: int) -> int:
+    """Of a TNA switch: its PCI Express port, of a switch with one pipe its Ethernet one (Tofino Native Architecture 12.1)."""
+    return {1: 64, 2: 192}.get(pipes, 320)
+
+
+def number_in(switch: Any, number: int) -> int:
+    """A port's number in that switch: CPU_PORT stands for a TNA switch's own."""
+    return cpu_port_of(switch.pipes) if switch.pipes and number == CPU_PORT else number
+
+
+class BatchError(Exception):
+    """Some items of a request failed: one p4.v1.Error for each item, OK ones too."""
+
+    def __init__(self, errors: list[Any]):
+        first = next(i for i, e in enumerate(errors) if e.canonical_code)
+        super().__init__(f"{sum(e.canonical_code != 0 for e in errors)} of {len(errors)} failed; "
+                         f"the first is number {first}: {errors[first].message}")
+        self.errors = errors
+
+
+# google.rpc.Code
+CODES = {
+    "OK": 0, "CANCELLED": 1, "UNKNOWN": 2, "INVALID_ARGUMENT": 3, "DEADLINE_EXCEEDED": 4, "NOT_FOUND": 5,
+    "ALREADY_EXISTS": 6, "PERMISSION_DENIED": 7, "RESOURCE_EXHAUSTED": 8, "FAILED_PRECONDITION": 9, "ABORTED": 10,
+    "OUT_OF_RANGE": 11, "UNIMPLEMENTED": 12, "INTERNAL": 13, "UNAVAILABLE": 14,
+}  # fmt: skip
+
+
+def error_of(code: str = "OK", message: str = "") -> Any:
+    return p4.Error(canonical_code=CODES[code], message=message, space="ina" if message else "")
+
+
+class Device:
+    """`on_packet_in` and `on_digests` get a PacketIn or a DigestList, in a thread of the device's.
+
+    `arch` ("v1model", "tna"): pipelines of another architecture are refused. `pipes`: of TNA programs, as for `Switch`.
+    `make`: the switch of a program, if it is not to be a `Switch`. `start`: options of its `start`.
+
+    A TNA program has no port 510: there CPU_PORT means the switch's own (`cpu_port_of`), to which copy_to_cpu goes.
+    """
+
+    def __init__(self, device_id: int = 0, cpu_port: int | None = CPU_PORT,
+                 max_frame: int = 9216, arch: str | None = None, pipes: int = 0,
+                 make: Callable[[Program], Any] | None = None, **start: Any):
+        self.device_id = device_id
+        self.on_packet_in: Callable[[Any], None] = lambda message: None
+        self.on_digests: Callable[[Any], None] = lambda message: None
+        self._wanted = pipelines.Wanted(arch, pipes, make)
+        self._start = start
+        self._lock = threading.RLock()
+        self._committed: Pipeline | None = None
+        self._saved: Pipeline | None = None
+        self._ports: dict[int, tuple[Any, Link | None]] = {}
+        self._cpu: Port | None = None
+        self._cpu_number = cpu_port
+        self._cpu_sending = threading.Lock()
+        self._closed = threading.Event()
+        if cpu_port is not None:
+            self._open_cpu(cpu_port, max_frame)
+        self._observer = threading.Thread(target=self._observe, name="p4runtime-observer", daemon=True)
+        self._observer.start()
+
+    def _open_cpu(self, number: int, max_frame: int) -> None:
+        self._cpu_inside, self._cpu = memory_pair(CPU_FRAMES, max_frame)
+        self.add_port(number, self._cpu_inside)
+
+    def close(self) -> None:
+        """Stops the switch; ports are their owners' again, except the CPU port."""
+        self._closed.set()
+        self._observer.join()
+        with self._lock:
+            for pipeline in (self._committed, self._saved):
+                if pipeline is not None:
+                    pipeline.switch.close()
+            self._committed = self._saved = None
+            self._ports.clear()
+            if self._cpu is not None:
+                self._cpu.close()
+                self._cpu_inside.close()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- ports
+
+    def add_port(self, number: int, port: Any, link: Link | None = None) -> None:
+        """As `Switch.add_port`; the port stays through changes of the pipeline."""
+        with self._lock:
+            if number in self._ports:
+                raise ValueError(f"port {number} is there already: remove it first")
+            if self._committed is not None:
+                self._committed.switch.add_port(number_in(self._committed.switch, number), port, link)
+            self._ports[number] = (port, link)
+
+    def remove_port(self, number: int) -> None:
+        with self._lock:
+            if self._committed is not None:
+                self._committed.switch.remove_port(number_in(self._committed.switch, number))
+            del self._ports[number]
+
+    # ---- pipelines
+
+    @property
+    def switch(self) -> Any:
+        """The switch that runs, or None."""
+        return self._committed.switch if self._committed else None
+
+    def load(self, program: Program) -> None:
+        """Runs a program without any controller having asked for it."""
+        with self._lock:
+            self._commit(pipelines.from_program(program, self._wanted))
+
+    def verify(self, given: Any) -> Pipeline:
+        """A pipeline that could be saved or committed. May take as long as a C compiler. Raises EntityError."""
+        return pipelines.from_config(given, self._wanted)
+
+    def set_pipeline(self, action: str, pipeline: Pipeline | None) -> None:
+        """Carries out one of PIPELINE_ACTIONS with what `verify` returned. Raises EntityError."""
+        with self._lock:
+            if action == "COMMIT":
+                if self._saved is None:
+                    raise EntityError("no config is saved: VERIFY_AND_SAVE one first", "NOT_FOUND")
+                self._commit(self._saved)
+                return
+            assert pipeline is not None
+            if action == "VERIFY":
+                pipeline.switch.close()
+            elif action == "VERIFY_AND_SAVE":
+                if self._saved is not None:
+                    self._saved.switch.close()
+                self._saved = pipeline
+            else:
+                if action == "RECONCILE_AND_COMMIT" and self._committed is not None:
+                    self._reconcile(self._committed, pipeline)
+                self._commit(pipeline)
+
+    def _commit(self, pipeline: Pipeline) -> None:
+        """Moves the ports to another switch; the former one's state is gone."""
+        old = self._committed
+        if old is not None:
+            old.switch.stop()
+            for number in self._ports:
+                old.switch.remove_port(number_in(old.switch, number))
+        for number, (port, link) in self._ports.items():
+            pipeline.switch.add_port(number_in(pipeline.switch, number), port, link)
+        if pipeline.switch.pipes and self._cpu_number in self._ports:
+            cpu = number_in(pipeline.switch, self._cpu_number)
+            pipeline.switch.write(modify(MulticastPort(cpu, copy_to_cpu=True)))
+        pipeline.switch.start(**self._start)
+        self._packet_in = ControllerHeader(pipeline.message, "packet_in")
+        self._packet_out = ControllerHeader(pipeline.message, "packet_out")
+        self._committed = pipeline
+        if self._saved is not None and self._saved is not pipeline:
+            self._saved.switch.close()
+        self._saved = None
+        if old is not None:
+            old.switch.close()
+        log.info("runs %s with ports %s", pipeline.switch.program.name, pipeline.switch.ports)
+
+    @staticmethod
+    def _reconcile(old: Pipeline, new: Pipeline) -> None:
+        """Writes what is in the old switch into the new one, by name; counters, registers and meters too if both have the
+        same source. EntityError: something has no place there."""
+        info = old.switch.p4info
+        rows = [r for r in old.switch.read([TableEntry("")]) if not r.is_const]
+        defaults = [r for r in old.switch.read([TableEntry("", is_default=True)]) if not r.is_const]
+        profiles = [ProfileMember(name, 0) for name in info.profiles] + [ProfileGroup(name, 0) for name in info.profiles]
+        objects = old.switch.read([*profiles, MulticastGroupEntry(0), CloneSessionEntry(0)])
+        sets = [v for v in old.switch.read([ValueSetEntry(name) for name in info.value_sets]) if v.members]
+        there = [r for r in new.switch.read([TableEntry("")]) if not r.is_const]
+        updates = [Update("DELETE", r) for r in there]  # the program's own, which may have been changed or deleted
+        updates += [Update("INSERT", e) for e in (*objects, *rows)]
+        updates += [Update("MODIFY", e) for e in (*sets, *defaults)]
+        try:
+            new.switch.write(updates)
+        except EntityError as error:
+            new.switch.close()
+            raise EntityError(f"the forwarding state cannot be kept: {error}") from None
+        if old.switch.program.source_hash == new.switch.program.source_hash:
+            new.switch.restore(old.switch.snapshot())
+            # Entries may have other cells of direct counters and meters now.
+            cells: list[Any] = []
+            for row in rows:
+                number = info.tables[str(row.table)].id
+                if number in old.translator.counted:
+                    cells += old.switch.read([DirectCounterEntry(row)])
+                if old.translator.objects.is_metered(number):
+                    cells += old.switch.read([DirectMeterEntry(row)])
+            new.switch.write([Update("MODIFY", cell) for cell in cells])
+        new.translator.inherit(old.translator)
+        if {d.preamble.id for d in old.message.digests} <= {d.preamble.id for d in new.message.digests}:
+            new.digests.configure(old.digests.configs())
+
+    def given_config(self) -> Any | None:
+        """The ForwardingPipelineConfig of the pipeline that requests refer to."""
+        with self._lock:
+            pipeline = self._saved or self._committed
+            return pipeline.given if pipeline is not None else None
+
+    def _current(self) -> Pipeline:
+        pipeline = self._saved or self._committed
+        if pipeline is None:
+            raise EntityError("no forwarding pipeline has been set", "FAILED_PRECONDITION")
+        return pipeline
+
+    # ---- updates
+
+    def write(self, updates: Iterable[Any], atomic: bool) -> None:
+        """Carries out p4.v1.Update messages in order; `atomic`: all between two bursts of packets, or none.
+
+        Otherwise each that can be carried out is. Raises BatchError, and EntityError without a pipeline.
+        """
+        with self._lock:
+            batch = _Batch(self._current(), list(updates))
+            if atomic:
+                batch.all_or_none()
+            else:
+                batch.each()
+            if any(e.canonical_code for e in batch.errors):
+                raise BatchError(batch.errors)
+
+    def read(self, patterns: Iterable[Any]) -> tuple[list[Any], BatchError | None]:
+        """Entities that the patterns mean, and what went wrong with some of them. EntityError without a pipeline."""
+        found: list[Any] = []
+        errors = []
+        with self._lock:
+            pipeline = self._current()
+            reader = Reader(pipeline.switch, pipeline.translator, pipeline.digests.configs())
+            for pattern in patterns:
+                try:
+                    enums.check(pattern)
+                    found += reader.read(pattern)
+                    errors.append(error_of())
+                except EntityError as error:
+                    errors.append(error_of(error.code, str(error)))
+                except (OSError, TimeoutError) as error:
+                    errors.append(error_of("INTERNAL", str(error)))
+        failed = any(e.canonical_code for e in errors)
+        return found, BatchError(errors) if failed else None
+
+    # ---- packets and digests
+
+    def packet_out(self, packet: Any) -> None:
+        """Hands a PacketOut to the pipeline, on the CPU port. Raises EntityError."""
+        with self._lock:
+            if self._committed is None:
+                raise EntityError("no forwarding pipeline has been set", "FAILED_PRECONDITION")
+            header = self._packet_out
+        if self._cpu is None:
+            raise EntityError("this switch has no CPU port", "FAILED_PRECONDITION")
+        frame = header.pack(packet)
+        if not 0 < len(frame) <= self._cpu.max_frame:
+            raise EntityError(f"packet_out: {len(frame)} bytes with its header: expected 1..{self._cpu.max_frame}")
+        with self._cpu_sending:
+            if not self._cpu.send([frame]):
+                raise EntityError("the CPU port is full: the packet was dropped", "RESOURCE_EXHAUSTED")
+
+    def acknowledge(self, digest_id: int, list_id: int) -> None:
+        """A DigestListAck. Raises EntityError."""
+        with self._lock:
+            self._current()
+            if self._committed is not None:
+                self._committed.digests.acknowledge(digest_id, list_id)
+
+    def new_primary(self) -> None:
+        with self._lock:
+            if self._committed is not None:
+                self._committed.digests.clear()
+
+    def _observe(self) -> None:
+        """The thread that brings packet-ins and digests to the controller."""
+        while not self._closed.is_set():
+            enabled = self._committed is not None and self._committed.digests.enabled
+            period = DIGEST_PERIOD if enabled else IDLE_PERIOD
+            if self._cpu is None:
+                self._closed.wait(period)
+            elif self._cpu.wait(period):
+                self._packets_in()
+            if enabled:
+                self._digests()
+
+    def _packets_in(self) -> None:
+        assert self._cpu is not None
+        for frame in self._cpu.receive():
+            with self._lock:
+                packet = self._packet_in.unpack(frame) if self._committed else None
+            if packet is None:
+                log.warning("a frame of %d bytes on the CPU port is shorter than the packet_in header", len(frame))
+            else:
+                self.on_packet_in(packet)
+
+    def _digests(self) -> None:
+        with self._lock:
+            if self._committed is None:
+                return
+            digests, lost = self._committed.switch.digests()
+            lists = self._committed.digests.add(digests, time.time_ns())
+        if lost:
+            log.warning("%d digests were overwritten before they were read", lost)
+        for message in lists:
+            self.on_digests(message)
+
+
+class _Batch:
+    """Updates of one Write: each becomes none or more of the switch's, or another set of digests."""
+
+    def __init__(self, pipeline: Pipeline, updates: list[Any]):
+        self.pipeline = pipeline
+        self.updates = updates
+        self.errors = [error_of() for _ in updates]
+        self.digests = pipeline.digests.configs()
+        pipeline.translator.action_sets.begin()
+
+    def _translated(self, i: int) -> list[Update] | None:
+        """None: it is wrong, and its error says why."""
+        update = self.updates[i]
+        try:
+            enums.check(update)
+            if update.entity.WhichOneof("entity") == "digest_entry":
+                type_ = p4.Update.Type.Name(update.type)
+                if type_ == "UNSPECIFIED":
+                    raise EntityError("the update has no type: INSERT, MODIFY or DELETE")
+                self.digests = self.pipeline.digests.configured(self.digests, type_, update.entity.digest_entry)
+                return []
+            return self.pipeline.translator.updates(update)
+        except EntityError as error:
+            self.errors[i] = error_of(error.code, str(error))
+            return None
+
+    def _write(self, items: list[tuple[int, list[Update]]]) -> int | None:
+        """Writes all items at once; the number in `items` of the one that failed, its error being set."""
+        flat = [(n, u) for n, (_, updates) in enumerate(items) for u in updates]
+        try:
+            self.pipeline.switch.write([u for _, u in flat])
+        except EntityError as error:
+            if error.update is None and len(items) > 1:
+                return -1
+            n = flat[error.update][0] if error.update is not None else 0
+            _, _, text = str(error).partition(": ") if error.update is not None else ("", "", str(error))
+            self.errors[items[n][0]] = error_of(error.code, text)
+            return n
+        except (OSError, TimeoutError) as error:
+            for i, _ in items:
+                self.errors[i] = error_of("INTERNAL", str(error))
+            return None
+        for i, _ in items:
+            self.pipeline.translator.written(self.updates[i])
+        return None
+
+    def each(self) -> None:
+        """CONTINUE_ON_ERROR. As long as nothing fails, all updates are one change of the switch."""
+        todo = [(i, t) for i in range(len(self.updates)) if (t := self._translated(i)) is not None]
+        self.pipeline.digests.configure(self.digests)
+        while todo:
+            failed = self._write(todo)
+            if failed is None:
+                return
+            if failed < 0:  # the whole did not fit, for no fault of one: one after the other
+                for item in todo:
+                    self._write([item])
+                return
+            if failed:
+                self._write(todo[:failed])
+            todo = todo[failed + 1 :]
+
+    def all_or_none(self) -> None:
+        """ROLLBACK_ON_ERROR and DATAPLANE_ATOMIC."""
+        items = [(i, t) for i in range(len(self.updates)) if (t := self._translated(i)) is not None]
+        if len(items) == len(self.updates):
+            failed = self._write(items)
+            if failed is not None and failed < 0:
+                self.errors[0] = error_of("RESOURCE_EXHAUSTED", "the batch as a whole does not fit the switch")
+        if not any(e.canonical_code for e in self.errors):
+            self.pipeline.digests.configure(self.digests)
+            return
+        for i, error in enumerate(self.errors):
+            if not error.canonical_code:
+                self.errors[i] = error_of("ABORTED", "not made: another update of this batch failed")

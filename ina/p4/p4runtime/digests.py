@@ -1,0 +1,129 @@
+"""Digests on their way to the primary: collected into lists, and not repeated until acknowledged (P4Runtime §9.10).
+
+A state machine without a clock: `now` is in nanoseconds, of any origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.p4.p4runtime.messages import p4
+from ina.p4.p4runtime.values import structure
+from ina.p4.runtime import Digest, EntityError
+
+MAX_LIST = 1000  # where the controller sets no limit
+
+
+@dataclass
+class _Kind:
+    """One digest that is enabled."""
+
+    config: Any
+    waiting: dict[tuple, Any] = field(default_factory=dict)  # values -> P4Data, oldest first
+    since: int = 0
+    unacknowledged: dict[int, tuple[int, set[tuple]]] = field(default_factory=dict)  # list id -> (sent, values)
+
+    def forget(self, now: int) -> None:
+        for number, (sent, _) in list(self.unacknowledged.items()):
+            if now - sent >= self.config.ack_timeout_ns:
+                del self.unacknowledged[number]
+
+    def knows(self, values: tuple) -> bool:
+        return values in self.waiting or any(values in sent for _, sent in self.unacknowledged.values())
+
+
+class DigestQueue:
+    """`message`: P4Info; `layout`: of the program, whose digests have the names and fields."""
+
+    def __init__(self, message: Any, layout: dict[str, Any]):
+        self._types = message.type_info
+        self._infos = {d.preamble.id: d for d in message.digests}
+        self._ids = {d.preamble.name: d.preamble.id for d in message.digests}
+        self._widths = {
+            d["name"]: [(f["name"], f["width"]) for f in d["fields"]] for d in layout.get("digests", ())
+        }
+        self._kinds: dict[int, _Kind] = {}
+        self._next_list = 1
+
+    @property
+    def enabled(self) -> bool:
+        return bool(self._kinds)
+
+    def configs(self) -> dict[int, Any]:
+        """DigestEntry.Config by digest id, of those that are enabled."""
+        return {i: kind.config for i, kind in self._kinds.items()}
+
+    def configured(self, configs: dict[int, Any], type_: str, entry: Any) -> dict[int, Any]:
+        """`configs` after INSERT, MODIFY or DELETE of a DigestEntry. Raises EntityError."""
+        number, config = entry.digest_id, entry.config
+        if number not in self._infos:
+            raise EntityError(f"no digest {number:#x}; there are: {', '.join(self._ids) or 'none'}")
+        name = self._infos[number].preamble.name
+        if type_ == "INSERT" and number in configs:
+            raise EntityError(f"digest {name} is enabled already", "ALREADY_EXISTS")
+        if type_ != "INSERT" and number not in configs:
+            raise EntityError(f"digest {name} is not enabled", "NOT_FOUND")
+        if type_ == "DELETE":
+            return {i: c for i, c in configs.items() if i != number}
+        if min(config.max_timeout_ns, config.max_list_size, config.ack_timeout_ns) < 0:
+            raise EntityError(f"digest {name}: times and sizes must not be negative")
+        kept = p4.DigestEntry.Config()
+        kept.CopyFrom(config)
+        return configs | {number: kept}
+
+    def configure(self, configs: dict[int, Any]) -> None:
+        """Takes what `configured` has checked."""
+        kinds = {}
+        for i, config in configs.items():
+            kinds[i] = self._kinds.get(i) or _Kind(config)
+            kinds[i].config = config
+        self._kinds = kinds
+
+    def acknowledge(self, digest_id: int, list_id: int) -> None:
+        if digest_id not in self._infos:
+            raise EntityError(f"no digest {digest_id:#x}; there are: {', '.join(self._ids) or 'none'}")
+        if digest_id in self._kinds:
+            self._kinds[digest_id].unacknowledged.pop(list_id, None)
+
+    def clear(self) -> None:
+        """Another primary: what was sent to the former one may be sent again."""
+        for kind in self._kinds.values():
+            kind.unacknowledged.clear()
+
+    def add(self, digests: Sequence[Digest], now: int) -> list[Any]:
+        """What the data plane has learnt; returns the DigestLists that are due."""
+        due = []
+        for digest in digests:
+            number = self._ids.get(digest.name, 0)
+            kind = self._kinds.get(number)
+            if kind is None:
+                continue
+            kind.forget(now)
+            values = tuple(digest.fields.values())
+            if kind.knows(values):
+                continue
+            if not kind.waiting:
+                kind.since = now
+            leaves = [(digest.fields[name], width) for name, width in self._widths[digest.name]]
+            kind.waiting[values] = structure(self._infos[number].type_spec, iter(leaves), self._types)
+            if len(kind.waiting) >= (kind.config.max_list_size or MAX_LIST):
+                due.append(self._list(number, kind, now))
+        return due + self.poll(now)
+
+    def poll(self, now: int) -> list[Any]:
+        """Lists whose first digest has waited for long enough."""
+        return [
+            self._list(number, kind, now)
+            for number, kind in self._kinds.items()
+            if kind.waiting and now - kind.since >= kind.config.max_timeout_ns
+        ]
+
+    def _list(self, number: int, kind: _Kind, now: int) -> Any:
+        message = p4.DigestList(digest_id=number, list_id=self._next_list, data=kind.waiting.values(), timestamp=now)
+        self._next_list += 1
+        if kind.config.ack_timeout_ns:
+            kind.unacknowledged[message.list_id] = (now, set(kind.waiting))
+        kind.waiting = {}
+        return message

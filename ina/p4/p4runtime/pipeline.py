@@ -1,0 +1,200 @@
+"""A forwarding-pipeline config (P4Runtime §7) made into a switch.
+
+`p4_device_config` says which program, in one of these forms:
+
+    the text of a P4 source     compiled here, by a process that cannot do harm with it (ina/p4/compiler/confined.py)
+    {"source": text, "defines": {"NAME": "VALUE"}, "name": "program.p4"}        the same with preprocessor macros
+    {"compiled": hash}          a program that this switch has compiled already: SHA-256 of its shared object, in hex
+    a compiled program          the bytes of the shared object; only their hash is looked at, as above
+
+No file is opened and no code is loaded that a client brings or names: a source includes what ships with the project, or has in
+it what it includes, as `ina compile --device-config` writes it. The P4Info that comes with it must describe that program: ids,
+names and widths, not annotations or order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ina.base import cache, documents
+from ina.base.cc import BuildError
+from ina.base.extras import extra
+from ina.p4.compiler.confined import Busy, NotCompiled, compile_text
+from ina.p4.p4runtime.digests import DigestQueue
+from ina.p4.p4runtime.messages import config as p4config
+from ina.p4.p4runtime.messages import p4
+from ina.p4.p4runtime.translate import Translator
+from ina.p4.runtime import EntityError, Program, Switch
+
+with extra("p4runtime"):
+    from google.protobuf import json_format
+
+log = logging.getLogger(__name__)
+
+ELF = b"\x7fELF"
+HASH = re.compile("[0-9a-f]{64}")
+# What P4Info may say or leave out without describing another program: comments, and what some compilers add.
+UNESSENTIAL = {
+    "annotations", "annotation_locations", "structured_annotations", "structured_annotation_locations", "doc",
+    "documentation", "alias", "initial_default_action", "has_initial_entries", "type_name", "index_type_name",
+}  # fmt: skip
+
+
+@dataclass(eq=False)
+class Pipeline:
+    """A switch with its program, and what P4Runtime keeps beside it. `given`: the ForwardingPipelineConfig as it came."""
+
+    switch: Switch
+    given: Any
+    message: Any  # the program's own P4Info, as p4.config.v1.P4Info
+    translator: Translator = field(init=False)
+    digests: DigestQueue = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.translator = Translator(self.switch.p4info, self.message, self.switch.program.layout)
+        self.digests = DigestQueue(self.message, self.switch.program.layout)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Restricts the programs that a device accepts. `arch`: "v1model", "tna" or None (both). `pipes`: of TNA programs, as for
+    `Switch`. `own`: paths of the programs that its owner has loaded, by SHA-256.
+    """
+
+    arch: str | None = None
+    pipes: int = 0
+    make: Callable[[Program], Any] | None = None  # another switch than `Switch`
+    own: dict[str, str] = field(default_factory=dict)
+
+    def switch(self, program: Program) -> Any:
+        if self.arch not in (None, program.architecture):
+            raise EntityError(f"{program.name} is a program for {program.architecture}, and this switch takes {self.arch}")
+        if self.make is not None:
+            return self.make(program)
+        return Switch(program, pipes=self.pipes if program.architecture == "tna" else 0)
+
+
+def from_config(given: Any, wanted: Wanted) -> Pipeline:
+    """The pipeline of a ForwardingPipelineConfig. EntityError (INVALID_ARGUMENT): it cannot be realised, and why."""
+    if not given.p4_device_config:
+        raise EntityError("p4_device_config is empty: it says which program to load (a P4 source)")
+    program = _program(given.p4_device_config, wanted.own)
+    message = message_of(program)
+    difference = compare(given.p4info, message)
+    if difference:
+        raise EntityError(f"the P4Info does not describe {program.name}: {difference}")
+    kept = p4.ForwardingPipelineConfig()
+    kept.CopyFrom(given)
+    return Pipeline(wanted.switch(program), kept, message)
+
+
+def from_program(program: Program, wanted: Wanted) -> Pipeline:
+    """The pipeline of a program that the switch was started with: it has no cookie."""
+    message, code = message_of(program), hashlib.sha256(Path(program.path).read_bytes()).hexdigest()
+    wanted.own[code] = os.path.abspath(program.path)
+    given = p4.ForwardingPipelineConfig(p4info=message, p4_device_config=json.dumps({"compiled": code}).encode())
+    return Pipeline(wanted.switch(program), given, message)
+
+
+def message_of(program: Program) -> Any:
+    return json_format.ParseDict(program.p4info.message, p4config.P4Info())
+
+
+def _program(data: bytes, own: Mapping[str, str]) -> Program:
+    """`own`: paths of the programs that the switch's owner has loaded, by hash."""
+    if data.startswith(ELF):
+        return _compiled_before(hashlib.sha256(data).hexdigest(), own)
+    try:
+        text = data.decode()
+        said = documents.json_text(text) if text.lstrip().startswith("{") else {"source": text}
+    except UnicodeDecodeError:
+        raise EntityError("p4_device_config is neither P4 source (UTF-8), nor JSON, nor a compiled program (ELF)") from None
+    except documents.Unreadable as error:
+        raise EntityError(f"p4_device_config is not JSON: {error}") from None
+    if said.keys() == {"compiled"} and isinstance(said["compiled"], str):
+        return _compiled_before(said["compiled"], own)
+    source, defines, name = said.get("source"), said.get("defines", {}), said.get("name", "program.p4")
+    if said.keys() - {"source", "defines", "name"} or not (
+        isinstance(source, str) and isinstance(defines, dict) and isinstance(name, str)
+    ):
+        raise EntityError(
+            "p4_device_config is JSON, and not of this switch's kind: expected {\"source\": text of a P4 program, \"defines\": "
+            "{\"NAME\": \"VALUE\"}, \"name\": \"program.p4\"}, or {\"compiled\": hash}. For output of p4c-bm2-ss, give the "
+            "source that it was made of"
+        )
+    if source.strip().endswith((".p4", ".so")) and len(source.split()) == 1:
+        raise EntityError(f"p4_device_config is {source.strip()[:200]!r}: a switch opens no file that a client names. Give the "
+                          "source itself, as `ina compile --device-config` writes it")  # fmt: skip
+    return _sent(source, name, defines)
+
+
+def _sent(source: str, name: str, defines: dict[str, str]) -> Program:
+    try:
+        return Program(compile_text(source, name, defines).so_path)
+    except Busy as error:
+        raise EntityError(f"p4_device_config: {error}", "RESOURCE_EXHAUSTED") from None
+    except NotCompiled as error:
+        raise EntityError(f"the program does not compile: {error}") from None
+    except (BuildError, OSError) as error:  # of this machine, and what it says may name its files
+        log.error("a program that was sent: %s", error)
+        raise EntityError("this switch cannot compile programs: its log says why", "FAILED_PRECONDITION") from None
+
+
+def _compiled_before(wanted: str, own: Mapping[str, str]) -> Program:
+    path = own.get(wanted) or (cache.find(wanted, "p4info") if HASH.fullmatch(wanted) else None)
+    if path is None:
+        raise EntityError("compiled programs are code, and this switch runs none but what it has compiled itself, which this is "
+                          f"not: no program here has the SHA-256 {wanted[:64]}. Give the P4 source, as `ina compile "
+                          "--device-config` writes it")  # fmt: skip
+    return Program(path)
+
+
+def compare(given: Any, own: Any) -> str:
+    """What differs between two P4Infos, in words; empty: they describe the same program."""
+    for section in own.DESCRIPTOR.fields:
+        if section.name in ("pkg_info", "type_info"):
+            continue
+        theirs = {m.preamble.id: _essence(m) for m in getattr(given, section.name)}
+        for message in getattr(own, section.name):
+            name = f"{section.name} {message.preamble.name} ({message.preamble.id:#x})"
+            other = theirs.pop(message.preamble.id, None)
+            if other is None:
+                return f"{name} is missing"
+            mine = _essence(message)
+            if mine != other:
+                differing = [f.name for f in message.DESCRIPTOR.fields if getattr(mine, f.name) != getattr(other, f.name)]
+                return f"{name} differs in {', '.join(differing)}"
+        if theirs:
+            extra = next(iter(theirs.values()))
+            return f"{section.name} {extra.preamble.name} ({extra.preamble.id:#x}) is not in the program"
+    return ""
+
+
+def _essence(message: Any) -> Any:
+    copy = type(message)()
+    copy.CopyFrom(message)
+    _strip(copy)
+    return copy
+
+
+def _strip(message: Any) -> None:
+    for field_, value in message.ListFields():
+        if field_.name in UNESSENTIAL:
+            message.ClearField(field_.name)
+        elif field_.message_type is None or field_.message_type.GetOptions().map_entry:
+            continue
+        else:
+            for inner in value if _repeated(field_) else [value]:
+                _strip(inner)
+
+
+def _repeated(field_: Any) -> bool:
+    return field_.is_repeated if hasattr(field_, "is_repeated") else field_.label == field_.LABEL_REPEATED

@@ -1,0 +1,230 @@
+"""A switch at the other end of P4Runtime, behind the interface that the embedded one has too."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from ina.base.extras import extra
+
+with extra("p4runtime"):
+    import grpc
+    from google.protobuf import json_format
+
+from ina.p4.p4runtime.device import CODES
+from ina.p4.p4runtime.messages import Status, p4
+from ina.p4.p4runtime.remote_entities import RemoteEntities
+from ina.p4.rpc.connections import Access
+from ina.p4.runtime import (
+    CloneSessionEntry,
+    EntityError,
+    MulticastGroupEntry,
+    P4Info,
+    ProfileGroup,
+    ProfileMember,
+    SwitchTarget,
+    TableEntry,
+    Update,
+)
+from ina.p4.runtime.entities import E, Entity
+
+SERVICE = "/p4.v1.P4Runtime/"
+NAMES = {number: name for name, number in CODES.items()}
+KEPT = (TableEntry, MulticastGroupEntry, CloneSessionEntry, ProfileMember, ProfileGroup)
+METADATA = 1 << 20  # bytes of error details that are taken
+
+
+class RemoteSwitch(SwitchTarget):
+    """The primary controller of device `device_id` at `address`, with `election_id`; None: one that only reads.
+
+    Raises EntityError: the switch refuses (PERMISSION_DENIED: there is a primary with a higher id); TimeoutError: it does
+    not answer within `timeout` seconds; OSError: there are no certificates (`access`). Of a server that does not know
+    ROLLBACK_ON_ERROR (BMv2's says UNIMPLEMENTED), what was made of a batch that failed is taken back from here.
+    """
+
+    def __init__(
+        self, address: str, device_id: int = 1, election_id: int | None = 1, *, timeout: float = 10.0,
+        access: Access | None = None,
+    ):  # fmt: skip
+        self.address = address
+        self.device_id = device_id
+        self._election = None
+        self._rollback = True  # the server knows ROLLBACK_ON_ERROR, as far as is known
+        self._access = access or Access()
+        options = [("grpc.max_receive_message_length", -1), ("grpc.max_metadata_size", METADATA)]
+        self._channel = self._access.connect(address, options)
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._entities: RemoteEntities | None = None
+        try:
+            self._connect(timeout)
+            if election_id is not None:
+                self._arbitrate(p4.Uint128(high=election_id >> 64, low=election_id & ((1 << 64) - 1)))
+        except BaseException:
+            self.close()
+            raise
+
+    def _connect(self, timeout: float) -> None:
+        try:
+            grpc.channel_ready_future(self._channel).result(timeout)
+        except grpc.FutureTimeoutError:
+            hint = self._access.hint(self.address)
+            raise TimeoutError(f"no P4Runtime server answers at {self.address} within {timeout} s{hint}") from None
+
+    def _arbitrate(self, election: Any) -> None:
+        self._election = election
+        method = self._channel.stream_stream(
+            SERVICE + "StreamChannel", p4.StreamMessageRequest.SerializeToString, p4.StreamMessageResponse.FromString
+        )
+        self._stream = method(iter(self._requests.get, None))
+        update = p4.MasterArbitrationUpdate(device_id=self.device_id, election_id=self._election)
+        self._requests.put(p4.StreamMessageRequest(arbitration=update))
+        try:
+            status = next(self._stream).arbitration.status
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+        if status.code:
+            raise EntityError(f"{self.address}: not the primary: {status.message}", "PERMISSION_DENIED")
+
+    @property
+    def alive(self) -> bool:
+        """The connection has not been lost, as far as is known."""
+        return self._election is None or self._stream.is_active()
+
+    def close(self) -> None:
+        """Gives up being the primary."""
+        self._requests.put(None)
+        self._channel.close()
+
+    def __enter__(self) -> RemoteSwitch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- pipeline
+
+    def set_pipeline(self, p4info: dict[str, Any], device_config: bytes, timeout: float = 600.0) -> None:
+        """Loads a program; `p4info` in protobuf's JSON mapping, `device_config` as the switch wants it."""
+        request = p4.SetForwardingPipelineConfigRequest(
+            device_id=self.device_id, election_id=self._election,
+            action=p4.SetForwardingPipelineConfigRequest.VERIFY_AND_COMMIT,
+        )  # fmt: skip
+        json_format.ParseDict(p4info, request.config.p4info)
+        request.config.p4_device_config = device_config
+        self._call("SetForwardingPipelineConfig", request, timeout)
+        self._entities = None
+
+    @property
+    def entities(self) -> RemoteEntities:
+        """For the program that the switch has: asked for once. EntityError (FAILED_PRECONDITION) if it has none."""
+        if self._entities is None:
+            request = p4.GetForwardingPipelineConfigRequest(
+                device_id=self.device_id, response_type=p4.GetForwardingPipelineConfigRequest.P4INFO_AND_COOKIE
+            )
+            response = self._call("GetForwardingPipelineConfig", request, 10.0)
+            if not response.HasField("config"):
+                raise EntityError(f"{self.address}: no program is loaded", "FAILED_PRECONDITION")
+            message = response.config.p4info
+            self._entities = RemoteEntities(P4Info(json_format.MessageToDict(message)), message)
+        return self._entities
+
+    @property
+    def p4info(self) -> P4Info:
+        return self.entities.info
+
+    # ---- entities
+
+    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
+        updates = list(updates)
+        if self._rollback:
+            try:
+                self._write(updates, p4.WriteRequest.ROLLBACK_ON_ERROR, timeout)
+                return
+            except EntityError as error:
+                if error.code != "UNIMPLEMENTED" or error.update is not None:
+                    raise
+                self._rollback = False
+        before = [self._found(update) for update in updates]
+        try:
+            self._write(updates, p4.WriteRequest.CONTINUE_ON_ERROR, timeout)
+        except _BatchFailed as failed:
+            made = [pair for i, pair in enumerate(zip(updates, before, strict=True)) if i not in failed.updates]
+            undo = [back for update, found in reversed(made) if (back := _inverse(update, found)) is not None]
+            with suppress(_BatchFailed):  # what cannot be taken back stays, and the first error is the one to tell
+                self._write(undo, p4.WriteRequest.CONTINUE_ON_ERROR, timeout)
+            raise
+
+    def _write(self, updates: list[Update], atomicity: Any, timeout: float) -> None:
+        request = p4.WriteRequest(device_id=self.device_id, election_id=self._election, atomicity=atomicity)
+        for i, update in enumerate(updates):
+            try:
+                request.updates.add(type=update.type, entity=self.entities.message(update.entity))
+            except EntityError as error:
+                raise EntityError(f"update {i}: {error}", error.code, i) from None
+        if updates:
+            self._call("Write", request, timeout)
+
+    def _found(self, update: Update) -> Entity | None:
+        """What a MODIFY or DELETE replaces, where that can be put back; None: nothing, or nothing is known of it."""
+        if update.type == "INSERT" or not isinstance(update.entity, KEPT):
+            return None
+        try:
+            return next(iter(self.read([update.entity])), None)
+        except EntityError:
+            return None
+
+    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
+        request = p4.ReadRequest(device_id=self.device_id, entities=[self.entities.message(e) for e in entities])
+        method = self._channel.unary_stream(
+            SERVICE + "Read", p4.ReadRequest.SerializeToString, p4.ReadResponse.FromString
+        )
+        found: list[Any] = []
+        try:
+            for response in method(request, timeout=timeout):
+                found += map(self.entities.entity, response.entities)
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+        return found
+
+    # ---- calls
+
+    def _call(self, name: str, request: Any, timeout: float) -> Any:
+        method = self._channel.unary_unary(
+            SERVICE + name, type(request).SerializeToString, getattr(p4, f"{name}Response").FromString
+        )
+        try:
+            return method(request, timeout=timeout)
+        except grpc.RpcError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: Any) -> Exception:
+        """What an RPC's status says, of a batch its first error."""
+        code, text = error.code(), f"{self.address}: {error.details()}"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return TimeoutError(text)
+        details = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin")
+        failed: dict[int, Any] = {}
+        for i, packed in enumerate(Status.FromString(details).details if details else ()):
+            item = p4.Error()
+            if packed.Unpack(item) and item.canonical_code not in (CODES["OK"], CODES["ABORTED"]):
+                failed[i] = item
+        return _BatchFailed(failed) if failed else EntityError(text, code.name)
+
+
+class _BatchFailed(EntityError):
+    """`updates`: numbers of those that failed; its text, code and number are the first's."""
+
+    def __init__(self, failed: dict[int, Any]):
+        first = min(failed)
+        code = NAMES.get(failed[first].canonical_code, "UNKNOWN")
+        super().__init__(f"update {first}: {failed[first].message}", code, first)
+        self.updates = set(failed)
+
+
+def _inverse(update: Update, found: Entity | None) -> Update | None:
+    """What takes an update back; `found`: what it replaced."""
+    if update.type == "INSERT":
+        return Update("DELETE", update.entity)
+    return Update("INSERT" if update.type == "DELETE" else "MODIFY", found) if found is not None else None

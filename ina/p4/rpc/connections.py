@@ -1,0 +1,155 @@
+"""Servers' ports and clients' channels, and what may be said of them on a command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ina.base.extras import extra
+from ina.p4.rpc import folder as folders
+
+OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 5000),  # strangers who say nothing hold a descriptor each; gRPC gives them two minutes
+]
+"""Of servers."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """How a server knows its clients, and they it: mutual TLS, with the certificates in `folder` (default:
+    `default_folder`); not at all, where `insecure` says so; at a Unix socket, by who may open its file.
+    """
+
+    folder: Path | None = None
+    insecure: bool = False
+
+    @classmethod
+    def of(cls, args: argparse.Namespace) -> Access:
+        """Read --tls and --insecure."""
+        return cls(args.tls, args.insecure)
+
+    @property
+    def certificates(self) -> Path:
+        return self.folder or folders.default_folder()
+
+    def serve(self, server: Any, address: str) -> str:
+        """Has a gRPC server listen at "HOST:PORT" (port 0: any that is free) or "unix:PATH"; the address as clients write it.
+
+        A socket's file can be opened by its user alone. Raises OSError: nobody can listen there, or the certificates cannot be
+        read or made.
+        """
+        with extra("p4runtime"):
+            import grpc
+        unix = _path(address)
+        try:
+            if unix is not None:
+                before = os.umask(0o111 if self.insecure else 0o177)
+                try:
+                    server.add_insecure_port(address)
+                finally:
+                    os.umask(before)
+                return address
+            if self.insecure:
+                port = server.add_insecure_port(address)
+            else:
+                from ina.p4.rpc import certificates  # needs a package that clients do not
+
+                key, certificate, authority = certificates.of_server(self.certificates, _host(address))
+                credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
+                port = server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise OSError(f"{address}: nothing can be served there: is the port taken, or the address another machine's? "
+                          f"({error})") from None  # fmt: skip
+        return address if address.startswith("unix") else f"{address.rpartition(':')[0]}:{port}"
+
+    def connect(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> Any:
+        """A channel to a server. Raises OSError: there are no certificates, or the socket is not this user's or root's."""
+        with extra("p4runtime"):
+            import grpc
+        unix = _path(address)
+        if unix is not None or self.insecure:
+            if unix is not None and not self.insecure:
+                _check_owner(unix)
+            return grpc.insecure_channel(address, options=options)
+        folder = self.certificates
+        try:
+            authority, certificate, key = folders.read(folder, "ca.crt", "client.crt", "client.key")
+        except FileNotFoundError:
+            files = ", ".join(folders.FOR_CLIENTS)
+            raise FileNotFoundError(
+                f"{folder}: no certificates for {address}: copy {files} from the switch's folder, name another folder "
+                "with --tls or INA_TLS, or say --insecure if the server uses none"
+            ) from None
+        if name := folders.server_name(folder):
+            options = [*options, ("grpc.ssl_target_name_override", name)]
+        return grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, certificate), options=options)
+
+    def described(self, address: str) -> str:
+        """For a server's greeting."""
+        if (unix := _path(address)) is not None:
+            return f"for whoever may open {unix}"
+        if self.insecure:
+            return "for whoever reaches it (--insecure)"
+        return f"for clients with the certificates in {self.certificates}"
+
+    def hint(self, address: str) -> str:
+        """Behind an error about a server that does not answer."""
+        if _path(address) is not None:
+            return ""
+        if self.insecure:
+            return " (if the server needs certificates, leave out --insecure)"
+        return (f" (if the server refuses the certificates in {self.certificates}, copy them anew from the switch's folder; if "
+                "it uses none, say --insecure)")  # fmt: skip
+
+    def exposed(self, *addresses: str) -> list[str]:
+        """Those of the addresses at which nobody is asked who he is."""
+        return [address for address in addresses if address and self.insecure and _path(address) is None]
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, server: bool = False) -> None:
+    """--tls and --insecure; `Access.of` understands them."""
+    who = parser.add_mutually_exclusive_group()
+    whose = "made where it is missing" if server else "copied from the switch's"
+    who.add_argument(
+        "--tls", type=Path, metavar="FOLDER",
+        help=f"certificates of servers and clients, {whose} (default: INA_TLS, else ~/.config/ina/tls)",
+    )  # fmt: skip
+    what = "let whoever reaches it drive the switch, without encryption" if server else "without certificates and encryption"
+    who.add_argument("--insecure", action="store_true", help=what)
+
+
+def check_address(address: str, option: str = "--grpc") -> None:
+    """Raises ValueError: gRPC takes a port of more than 16 bits modulo 65536, and one that is missing as 443."""
+    if address.startswith("unix"):
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ValueError(
+            f"{option} {address}: expected HOST:PORT, with a port of 0..65535 (0: any that is free), or unix:PATH"
+        )
+
+
+def _path(address: str) -> Path | None:
+    """The file of a Unix socket; None for other addresses. Abstract sockets have no file, and no owner."""
+    return Path(address.removeprefix("unix:").removeprefix("//")) if address.startswith("unix:") else None
+
+
+def _host(address: str) -> str:
+    return "" if address.startswith("unix") else address.rpartition(":")[0].strip("[]")
+
+
+def _check_owner(path: Path) -> None:
+    """Anyone may bind a socket in a folder that all can write to."""
+    try:
+        found = path.stat()
+    except OSError:
+        return  # it may come yet
+    if stat.S_ISSOCK(found.st_mode) and found.st_uid not in (os.geteuid(), 0):
+        raise PermissionError(f"{path}: this socket is user {found.st_uid}'s, not user {os.geteuid()}'s or root's: say "
+                              "--insecure to connect all the same")  # fmt: skip

@@ -1,0 +1,161 @@
+"""Cells of counters, meters and registers in a program's state block: where they lie, what is written there."""
+
+from __future__ import annotations
+
+import math
+import struct
+from typing import Any
+
+from ina.base.native import ffi, lib
+from ina.p4.runtime.entities import (
+    CounterEntry,
+    DirectCounterEntry,
+    DirectMeterEntry,
+    MeterConfig,
+    MeterEntry,
+    RegisterEntry,
+    TableEntry,
+    as_int,
+)
+from ina.p4.runtime.filters import Filters
+from ina.p4.runtime.p4info import EntityError
+from ina.p4.runtime.program import Program
+from ina.p4.runtime.tables import Tables
+from ina.p4.runtime.tna_entities import FilterEntry
+
+CELL_ENTRIES = (CounterEntry, DirectCounterEntry, RegisterEntry, MeterEntry, DirectMeterEntry, FilterEntry)
+Pipes = int | tuple[int, ...] | None
+CELL_BYTES = {"counter": 16, "meter": 64, "filter": 64, "hits": 1}
+_METER = struct.Struct("<Q6dQ")  # struct ina_meter of the compiled program (prelude.h)
+
+
+class Cells:
+    """`pipes` of a switch, `stride` bytes of state apart (a program without pipes: one)."""
+
+    def __init__(self, program: Program, pipes: int = 1, stride: int = 0) -> None:
+        self.program = program
+        self.pipes = pipes
+        self.stride = stride
+        self.filters = Filters(tuple(program.layout.get("filters", ())))
+
+    def layout(self, kind: str, name: str | int) -> dict[str, Any]:
+        """Of a counter, meter, register or filter; of a register of pairs, by "name.member" one of the two words."""
+        if kind == "filter":
+            return self.filters.layout(str(name))
+        if kind == "hits":
+            table = next((t for t in self.program.layout["tables"] if t["name"] == name and t.get("hits") is not None), None)
+            if table is None:
+                raise EntityError(f"table {name} has no idle time-outs", "NOT_FOUND")
+            return {**table, "offset": table["hits"]}
+        for layout in self.program.layout.get(f"{kind}s", ()):
+            if layout["name"] == name:
+                return layout
+        info = getattr(self.program.p4info, kind)(name)
+        for layout in self.program.layout.get(f"{kind}s", ()):
+            if layout["name"] == info.name:
+                return layout
+        raise EntityError(f"{kind} {info.name}: the program declares it and never uses it", "NOT_FOUND")
+
+    def pipes_of(self, layout: dict[str, Any], pipe: Pipes) -> list[int]:
+        """Pipes that run the pipeline of what `layout` is of: `pipe`, those of several, or (None) all of them."""
+        pipelines = len(self.program.pipelines)
+        found = [p for p in range(self.pipes) if p % pipelines == layout.get("pipeline", 0)]
+        if pipe is None:
+            return found
+        if isinstance(pipe, tuple):
+            return [p for p in found if p in pipe]
+        if pipe not in found:
+            raise EntityError(f"{layout['name']}: pipe {pipe}: it is in {', '.join(map(str, found))}")
+        return [pipe]
+
+    def places(self, kind: str, name: str | int, index: int | None, pipe: Pipes = None) -> dict[int, dict[str, int]]:
+        """By pipe: cell `index` of an array, None: all cells, as a command's offset, stride, size and count."""
+        layout = self.layout(kind, name)
+        size = CELL_BYTES.get(kind) or layout["bytes"]
+        stride = layout["stride"] if kind == "register" else size
+        offset, count = layout["offset"], layout["size"]
+        if index is not None:
+            if not 0 <= index < layout["size"]:
+                raise EntityError(f"{kind} {layout['name']}: index {index}: expected 0..{layout['size'] - 1}")
+            offset, count = offset + index * stride, 1
+        return {
+            p: {"offset": offset + p * self.stride, "stride": stride, "size": size, "count": count}
+            for p in self.pipes_of(layout, pipe)
+        }
+
+    def fill(
+        self, kind: str, name: str | int, index: int | None, pipe: Pipes, cell: bytes, keep: list[Any]
+    ) -> list[dict[str, Any]]:
+        commands = []
+        for where in self.places(kind, name, index, pipe).values():
+            data = ffi.new("uint8_t[]", cell * where["count"])
+            keep.append(data)
+            commands.append({"op": lib.INA_WRITE_STATE, "data": data, **where})
+        return commands
+
+    def clear(self, kind: str, name: str, index: int, pipes: Pipes, keep: list[Any]) -> list[dict[str, Any]]:
+        """A direct one of an entry that goes makes room for that of another: as it is at first."""
+        if kind != "register":
+            return self.fill(kind, name, index, pipes, bytes(CELL_BYTES[kind]), keep)
+        layout = self.layout(kind, name)
+        size = layout["bytes"]
+        return self.fill(kind, name, index, pipes, (int(layout["initial"]) % (1 << 8 * size)).to_bytes(size, "little"), keep)
+
+    @staticmethod
+    def register_index(layout: dict[str, Any], entry: TableEntry, tables: Tables) -> int:
+        """Of the cell of an entry."""
+        if layout.get("table") != tables.p4info.table(entry.table).name:
+            raise EntityError(f"register {layout['name']}: it is not a direct one of table {entry.table}")
+        return tables.row_id(entry)
+
+    @staticmethod
+    def direct_pipes(entity: Any, tables: Tables) -> Pipes:
+        """Where the cell of an entry is: `pipe`, or (None) wherever the entry is."""
+        entry = getattr(entity, "entry", None)
+        return tables.pipes(entry) if entity.pipe is None and entry is not None else entity.pipe
+
+    def write(self, entity: Any, tables: Tables, keep: list[Any]) -> list[dict[str, Any]]:
+        """The commands that an entry asks for; `keep` gets the memory that they point to."""
+        if isinstance(entity, RegisterEntry):
+            layout = self.layout("register", entity.register)
+            value = as_int(entity.value, layout["width"], f"register {layout['name']}")
+            cell = value.to_bytes(layout["bytes"], "little")
+            index = entity.index if entity.entry is None else self.register_index(layout, entity.entry, tables)
+            return self.fill("register", layout["name"], index, self.direct_pipes(entity, tables), cell, keep)
+        if isinstance(entity, (MeterEntry, DirectMeterEntry)):
+            cell = meter_cell(entity.config)
+            if isinstance(entity, MeterEntry):
+                return self.fill("meter", entity.meter, entity.index, entity.pipe, cell, keep)
+            return self.fill("meter", *tables.direct_meter(entity.entry), self.direct_pipes(entity, tables), cell, keep)
+        if isinstance(entity, FilterEntry):
+            index = self.filters.index(entity, tables)
+            return self.fill("filter", entity.filter, index, self.direct_pipes(entity, tables), self.filters.cell(entity), keep)
+        counts = (entity.packets, entity.bytes)
+        cell = b"".join(as_int(n, 64, "counter").to_bytes(8, "little") for n in counts)
+        direct = isinstance(entity, DirectCounterEntry)
+        name, index = tables.direct_counter(entity.entry) if direct else (entity.counter, entity.index)
+        if entity.pipe is not None:
+            return self.fill("counter", name, index, entity.pipe, cell, keep)
+        pipes = self.direct_pipes(entity, tables) if direct else None
+        first, *others = self.pipes_of(self.layout("counter", name), pipes)
+        commands = self.fill("counter", name, index, first, cell, keep)
+        for pipe in others:
+            commands += self.fill("counter", name, index, pipe, bytes(len(cell)), keep)
+        return commands
+
+
+def meter_cell(config: MeterConfig | None) -> bytes:
+    """A meter with full buckets; None: one that is green whatever comes."""
+    if config is None:
+        return bytes(_METER.size)
+    rates = (config.peak_rate, config.peak_burst, config.committed_rate, config.committed_burst)
+    if not all(math.isfinite(r) and r >= 0 for r in rates):
+        raise EntityError(f"{config}: rates and bursts are finite and not negative")
+    return _METER.pack(1, *map(float, rates), float(config.peak_burst), float(config.committed_burst), 0)
+
+
+def meter_configs(raw: bytes) -> list[MeterConfig | None]:
+    found: list[MeterConfig | None] = []
+    for configured, pir, pburst, cir, cburst, _, _, _ in _METER.iter_unpack(raw):
+        found.append(MeterConfig(cir, int(cburst), pir, int(pburst)) if configured else None)
+    return found

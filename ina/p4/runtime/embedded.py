@@ -1,0 +1,597 @@
+"""The embedded switch: a compiled program run in this process, by a native thread or step by step.
+
+    switch = Switch("program.so")
+    switch.add_port(0, port)                     # a struct ina_port *, lent until remove_port or close
+    switch.write(insert(TableEntry("l2", {"hdr.ethernet.dst": "00:00:00:00:00:01"}, "forward", {"port": 0})))
+    switch.start()                               # or switch.step(frame, port=0, now=0) -> [(port, frame), ...]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ina.base.native import CData, ffi, lib
+from ina.p4.runtime.cells import CELL_ENTRIES, Cells, Pipes, meter_configs
+from ina.p4.runtime.entities import (
+    CloneSessionEntry,
+    CounterEntry,
+    DirectCounterEntry,
+    DirectMeterEntry,
+    E,
+    MeterEntry,
+    MulticastGroupEntry,
+    ProfileGroup,
+    ProfileMember,
+    RegisterEntry,
+    TableEntry,
+    Update,
+    ValueSetEntry,
+    as_int,
+)
+from ina.p4.runtime.observation import DROP_REASONS, PortStats
+from ina.p4.runtime.p4info import EntityError, P4Info
+from ina.p4.runtime.pktgen import Generators
+from ina.p4.runtime.program import Program
+from ina.p4.runtime.scoped import Scoped
+from ina.p4.runtime.tables import TableImage, Tables
+from ina.p4.runtime.target import SwitchTarget
+from ina.p4.runtime.tna_entities import EntryScope, FilterEntry, KeyMask, TnaEntity
+from ina.p4.runtime.traffic_manager import TrafficManager
+from ina.p4.runtime.watching import Watched
+
+PS = 10**12
+_GROUPS = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Egress of a port: `rate` bit/s (0: infinite), `delay` s, `queue` and `ecn` bytes (0: no limit, never mark)."""
+
+    rate: float = 0
+    delay: float = 0.0
+    queue: int = 0
+    ecn: int = 0
+
+
+class Switch(Watched, Scoped, Generators, SwitchTarget):
+    """One switch. Methods may be called from any thread; stepping and a running data plane exclude each other.
+
+    `program`: path of a compiled program, a `Program`, or anything with an `so_path`. `buffer`: bytes that may wait in the
+    queues of all ports together (0: no limit), counted with Ethernet's overhead as in a link's `queue`. `reentries`: frames
+    that may be about to enter again at once (resubmitted, recirculated, clones; 0: 1024). `max_frame`: bytes. `seed`: of the
+    program's random numbers. `pipes`, of a TNA program: 1 to 4, of 128 ports each; 0: 2, or as many as it has pipelines.
+    """
+
+    def __init__(
+        self,
+        program: Any,
+        *,
+        buffer: int = 0,
+        reentries: int = 0,
+        max_frame: int = 0,
+        max_passes: int = 0,
+        seed: int = 0,
+        pipes: int = 0,
+    ):
+        if not isinstance(program, Program):
+            program = Program(getattr(program, "so_path", program))
+        self.program: Program = program
+        self._tables = Tables(program.p4info, program.layout)
+        self._images: list[TableImage] = [self._tables.image(n) for n in range(len(program.pipelines))]
+        self._groups: dict[int, MulticastGroupEntry] = {}
+        self._sessions: dict[int, CloneSessionEntry] = {}
+        self._ports: dict[int, Any] = {}
+        self._batched = self._stale = False
+        self._lock = threading.RLock()
+        self._dataplane: CData | None = None
+        self._process = os.getpid()
+        config = ffi.new(
+            "struct ina_switch_config *",
+            {
+                "buffer": buffer, "reentries": reentries, "max_frame": max_frame, "max_passes": max_passes, "seed": seed,
+                "pipes": pipes,
+            },
+        )
+        next_tables = ffi.new("struct ina_tables *[]", [image.pointer for image in self._images[1:]] or 1)
+        config.next_tables = next_tables
+        if program.architecture != "tna" and pipes:
+            raise ValueError(f"{program.name}: a v1model program has no pipes")
+        self.pointer = lib.ina_switch_create(program.pointer, self._images[0].pointer, config)
+        if self.pointer == ffi.NULL:
+            raise OSError(
+                ffi.errno,
+                f"cannot create a switch for {program.path}: {os.strerror(ffi.errno)} "
+                f"({program.pointer.table_count} tables in the program, {self._images[0].pointer.count} in its layout"
+                f"{f'; {len(program.pipelines)} pipelines for {pipes} pipes' if pipes else ''})",
+            )
+        self.pipes = int(lib.ina_switch_pipes(self.pointer))
+        self._cells = Cells(program, max(1, self.pipes), lib.ina_switch_state_stride(self.pointer))
+        self._manager = TrafficManager(self.pipes, program.port_metadata) if self.pipes else None
+        self._recirculating = set(range(1, self.pipes, 2)) if self.pipes > 2 else set()  # pipes whose ports 64 to 67 do
+        self._collector = ffi.gc(ffi.new("struct ina_collector *"), lib.ina_collector_free)
+        lib.ina_switch_set_output(self.pointer, lib.ina_collect, self._collector)
+
+    @property
+    def p4info(self) -> P4Info:
+        return self.program.p4info
+
+    # ---- life
+
+    def start(self, *, spin: float = 0.0, yields: int = 10, batch: int = 0, poll: float = 50e-6,
+              nap: float = 0.0) -> None:
+        """Starts the data plane thread.
+
+        Idle, it looks at the ports for `spin` seconds (for machines with a processor to spare), then gives the
+        processor away up to `yields` times (not beside threads that compute: host/net/idle.h), then sleeps until it is
+        woken; ports without a descriptor are looked at every `poll` seconds. `batch`: frames per burst, at most 64,
+        0: 32. `nap`: after frames it sleeps so many seconds, whatever comes, so that the next ones come together: for
+        ports whose wake-up costs more than a frame (sockets).
+        """
+        with self._lock:
+            self._need(running=False)
+            config = ffi.new(
+                "struct ina_dataplane_config *",
+                {"spin_ps": round(spin * PS), "yields": yields, "batch": batch, "poll_ps": round(poll * PS),
+                 "nap_ps": round(nap * PS)},
+            )
+            dataplane = lib.ina_dataplane_start(self.pointer, config)
+            if dataplane == ffi.NULL:
+                raise OSError(ffi.errno, f"cannot start the data plane: {os.strerror(ffi.errno)}")
+            self._dataplane = dataplane
+
+    def stop(self, timeout: float = 5.0) -> None:
+        """Ends the thread; the switch keeps its state and can be stepped or started again."""
+        with self._lock:
+            if self._dataplane is None:
+                return
+            error = lib.ina_dataplane_stop(self._dataplane, round(timeout * PS))
+            if error:
+                raise TimeoutError(f"the data plane thread did not end within {timeout} s: {os.strerror(-error)}")
+            self._dataplane = None
+
+    def close(self) -> None:
+        """Stops and frees everything; ports are their owners' again. Closing twice is fine."""
+        with self._lock:
+            self.stop()
+            lib.ina_switch_destroy(self.pointer)
+            self.pointer = ffi.NULL
+            self._ports.clear()
+
+    def __enter__(self) -> Switch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # The thread runs code of an object that would be unloaded; in a forked child there is no thread to stop.
+        if getattr(self, "pointer", None) and self._process == os.getpid():
+            self.close()
+
+    @property
+    def running(self) -> bool:
+        return self._dataplane is not None
+
+    def _need(self, running: bool) -> None:
+        if self.pointer == ffi.NULL:
+            raise RuntimeError("the switch is closed")
+        if self.running != running:
+            raise RuntimeError(f"the data plane {'runs: stop() it first' if self.running else 'does not run'}")
+
+    def _execute(self, commands: list[dict[str, Any]], timeout: float = 5.0) -> CData:
+        """Runs commands in order, all or (from the first error on) not; returns them (a cffi array: its items
+        live as long as it does) with their results."""
+        if self.pointer == ffi.NULL:
+            raise RuntimeError("the switch is closed")
+        array = ffi.new("struct ina_command[]", commands)
+        if self._dataplane is None:
+            lib.ina_switch_execute_all(self.pointer, array, len(commands), 1)
+        else:
+            error = lib.ina_dataplane_call(self._dataplane, array, len(commands), 1, round(timeout * PS))
+            if error:
+                raise TimeoutError(
+                    f"the data plane did not run {len(commands)} commands within {timeout} s: {os.strerror(-error)}"
+                )
+        for i in range(len(commands)):
+            if array[i].result:
+                raise OSError(-array[i].result, f"command {i} ({commands[i]['op']}): {os.strerror(-array[i].result)}")
+        return array
+
+    # ---- ports
+
+    def add_port(self, number: int, port: Any = None, link: Link | None = None, loopback: bool = False) -> None:
+        """Makes `port` (a `struct ina_port *`, or an object that has one as `handle`) port `number`, 0..510.
+
+        The switch drives it from now on and never closes it. None: frames come and go through `step`. What goes through
+        a port is captured by wrapping it first (`Port.with_capture`). `loopback` (TNA): what leaves by it enters by it
+        again; ports that `recirculates` tells do so without being added (with a `link`, at its rate, once they are).
+        """
+        handle = ffi.NULL if port is None else getattr(port, "handle", port)
+        config = ffi.NULL
+        if link is not None:
+            config = ffi.new(
+                "struct ina_link_config *",
+                {
+                    "rate_bps": round(link.rate),
+                    "delay_ps": round(link.delay * PS),
+                    "queue_bytes": link.queue,
+                    "ecn_bytes": link.ecn,
+                },
+            )
+        if not 0 <= number < lib.INA_DROP_PORT:
+            raise ValueError(f"port {number}: expected 0..{lib.INA_DROP_PORT - 1}")
+        with self._lock:
+            if number in self._ports:
+                raise ValueError(f"port {number} is there already: remove it first")
+            if self.pipes and number >= self.pipes * lib.INA_TNA_PIPE_PORTS:
+                raise ValueError(f"port {number}: expected 0..{self.pipes * lib.INA_TNA_PIPE_PORTS - 1}: "
+                                 f"this switch has pipes of {lib.INA_TNA_PIPE_PORTS} ports, {self.pipes} of them")
+            if loopback and (not self.pipes or port is not None):
+                raise ValueError(f"port {number}: a loopback port is TNA's, and has no memory of its own")
+            commands: list[dict[str, Any]] = [{"op": lib.INA_ADD_PORT, "id": number, "port": handle, "link": config}]
+            if loopback:
+                commands.append({"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": 1})
+            if self.recirculates(number):
+                commands.insert(0, {"op": lib.INA_REMOVE_PORT, "id": number})
+            self._execute(commands)
+            self._ports[number] = port
+
+    def remove_port(self, number: int) -> Any:
+        """Takes the port back out; what waits for it is dropped. Returns what was given to add_port."""
+        with self._lock:
+            if number not in self._ports:
+                raise ValueError(f"port {number} is not there; there are: {sorted(self._ports)}")
+            self._execute([{"op": lib.INA_REMOVE_PORT, "id": number}, *self._looping(number, self.recirculates(number))])
+            return self._ports.pop(number)
+
+    @staticmethod
+    def _looping(number: int, on: bool = True) -> list[dict[str, Any]]:
+        """What makes a port that is not there recirculate."""
+        added = {"op": lib.INA_ADD_PORT, "id": number, "port": ffi.NULL, "link": ffi.NULL}
+        return [added, {"op": lib.INA_TNA_SET_LOOPBACK, "id": number, "count": 1}] if on else []
+
+    def recirculates(self, number: int) -> bool:
+        """Whether a TNA switch's port loops back unless it is added otherwise: ports 68 to 71 of each pipe do, and ports 64 to
+        67 of pipes that have no CPU: 1 and 3 of four, until `recirculate` says otherwise."""
+        pipe, local = divmod(number, lib.INA_TNA_PIPE_PORTS)
+        recirculating = pipe < self.pipes and (local >= lib.INA_TNA_LOOPBACK or pipe in self._recirculating)
+        return recirculating and lib.INA_TNA_CPU <= local < lib.INA_TNA_LOOPBACK + 4
+
+    def recirculate(self, pipe: int, on: bool) -> None:
+        """Ports 64 to 67 of a pipe, none of which is added. Raises ValueError."""
+        with self._lock:
+            first = pipe * lib.INA_TNA_PIPE_PORTS + lib.INA_TNA_CPU
+            ports = range(first, first + lib.INA_TNA_LOOPBACK - lib.INA_TNA_CPU)
+            if not 0 <= pipe < self.pipes:
+                raise ValueError(f"pipe {pipe}: expected 0..{self.pipes - 1}")
+            if on == (pipe in self._recirculating):
+                return
+            if there := [number for number in ports if number in self._ports]:
+                raise ValueError(f"port {there[0]} is there: ports {first} to {ports[-1]} change together, while none of them is")
+            removed = [{"op": lib.INA_REMOVE_PORT, "id": number} for number in ports]
+            self._execute([c for number in ports for c in self._looping(number)] if on else removed)
+            self._recirculating ^= {pipe}
+
+    def set_port(self, number: int, loopback: bool | None = None, up: bool | None = None) -> None:
+        """Of a TNA switch: makes a port that has no memory of its own a loopback port, or one that goes to `step` again; a
+        port that is not `up` neither takes nor sends frames, which are dropped as if it were not there."""
+        with self._lock:
+            if not self.pipes:
+                raise ValueError(f"{self.program.name}: loopback ports and port states are TNA's")
+            if loopback and self._ports.get(number) is not None:
+                raise ValueError(f"port {number} has memory of its own, and cannot loop back")
+            asked = ((lib.INA_TNA_SET_LOOPBACK, loopback), (lib.INA_TNA_SET_ENABLED, up))
+            self._execute([{"op": op, "id": number, "count": int(on)} for op, on in asked if on is not None])
+
+    @property
+    def ports(self) -> list[int]:
+        return sorted(self._ports)
+
+    def port_stats(self, number: int) -> PortStats:
+        raw = ffi.new("struct ina_switch_port_stats *")
+        with self._lock:
+            self._execute([{"op": lib.INA_READ_PORT, "id": number, "data": raw}])
+        return PortStats(
+            raw.rx_packets, raw.rx_bytes, raw.tx_packets, raw.tx_bytes, raw.ecn_marks, raw.recirculated,
+            dict(zip(DROP_REASONS, raw.drops, strict=True)),
+        )  # fmt: skip
+
+    # ---- control plane
+
+    def write(self, updates: Iterable[Update], timeout: float = 5.0) -> None:
+        """Makes all updates between two bursts of packets, in order, or none of them."""
+        updates = list(updates)
+        with self._lock:
+            tables, groups, sessions = self._tables, dict(self._groups), dict(self._sessions)
+            manager = self._manager.copy() if self._manager else None
+            # One change of a table, of many to come, is made in place: it is made or not as a whole
+            alone = self._batched and len(updates) == 1
+            alone = alone and isinstance(updates[0].entity, (TableEntry, ProfileMember, ProfileGroup))
+            if alone:
+                tables.forget_reused()
+            commands: list[dict[str, Any]] = []
+            keep: list[Any] = []  # memory that commands point to
+            for i, update in enumerate(updates):
+                entity = update.entity
+                try:
+                    if update.type not in ("INSERT", "MODIFY", "DELETE"):
+                        raise EntityError(f"{update.type!r}: expected INSERT, MODIFY or DELETE")
+                    if isinstance(entity, TableEntry):
+                        if tables is self._tables and not alone:
+                            tables = tables.copy()
+                        tables.apply(update.type, entity)
+                    elif manager and type(entity) in manager.KINDS:
+                        manager.apply(update.type, entity, keep)
+                        commands += manager.commands(keep)
+                    elif isinstance(entity, MulticastGroupEntry):
+                        what = f"multicast group {entity.group_id}"
+                        commands.append(self._members(update.type, entity.group_id, entity, groups, what, keep))
+                    elif isinstance(entity, CloneSessionEntry):
+                        what = f"clone session {entity.session_id}"
+                        commands.append(self._members(update.type, entity.session_id, entity, sessions, what, keep))
+                    elif isinstance(entity, (ProfileMember, ProfileGroup, ValueSetEntry)):
+                        if tables is self._tables and not alone:
+                            tables = tables.copy()
+                        if isinstance(entity, ValueSetEntry):
+                            tables.apply_value_set(update.type, entity)
+                        else:
+                            tables.apply_profile(update.type, entity)
+                    elif isinstance(entity, EntryScope) and self.pipes:
+                        if update.type != "MODIFY":
+                            raise EntityError("an entry scope: only MODIFY is possible")
+                        tables = tables.copy() if tables is self._tables else tables
+                        tables.apply_scope(entity, self.pipes)
+                    elif isinstance(entity, KeyMask) and self.pipes:
+                        tables = tables.copy() if tables is self._tables else tables
+                        name, words = tables.apply_key_mask(entity)
+                        for number, word in enumerate(words):
+                            commands += self._cells.write(RegisterEntry(name, number, word), tables, keep)
+                    elif isinstance(entity, CELL_ENTRIES):
+                        if update.type != "MODIFY":
+                            raise EntityError(f"{type(entity).__name__}: only MODIFY is possible")
+                        commands += self._cells.write(entity, tables, keep)
+                    elif isinstance(entity, TnaEntity):
+                        raise EntityError(f"{type(entity).__name__}: {self.program.name} is no TNA program", "UNIMPLEMENTED")
+                    else:
+                        raise EntityError(f"{entity!r} is no entity of this switch")
+                except EntityError as error:
+                    raise EntityError(f"update {i}: {error}", error.code, i) from None
+            images = self._images
+            changed = alone or tables is not self._tables
+            if changed:
+                if not self._batched:
+                    images, setting = self._built(tables)
+                    commands[0:0] = setting
+                commands[0:0] = [
+                    c for kind, n, i, pipes in tables.reused() for c in self._cells.clear(kind, n, i, pipes, keep)
+                ]
+            if commands:
+                self._execute(commands, timeout)
+            self._stale |= self._batched and changed
+            self._tables, self._images, self._groups, self._sessions = tables, images, groups, sessions
+            self._manager = manager
+
+    def _built(self, tables: Tables) -> tuple[list[TableImage], list[dict[str, Any]]]:
+        """Images of all pipelines, and the commands that put them in place."""
+        pipelines = len(self.program.pipelines)
+        images = [tables.image(n) for n in range(pipelines)]
+        commands = [{"op": lib.INA_SET_TABLES, "id": n, "tables": image.pointer} for n, image in enumerate(images)]
+        for pipe in range(self.pipes if tables.by_pipe else 0):
+            for parser in (None, *tables.value_sets.parsers(pipe)):
+                images.append(tables.image(pipe % pipelines, pipe, parser))
+                count = 0 if parser is None else parser + 1
+                commands.append({"op": lib.INA_TNA_SET_PIPE_TABLES, "id": pipe, "tables": images[-1].pointer, "count": count})
+        return images, commands
+
+    @contextlib.contextmanager
+    def batch(self, timeout: float = 5.0) -> Iterator[None]:
+        """Entries that are written within reach the data plane together when it ends: for many writes of few entries."""
+        with self._lock:
+            if self._batched:
+                yield
+                return
+            self._batched = True
+            try:
+                yield
+            finally:
+                self._batched = False
+                if self._stale:
+                    self._stale = False
+                    images, commands = self._built(self._tables)
+                    self._execute(commands, timeout)
+                    self._images = images
+
+    @staticmethod
+    def _members(
+        type_: str, number: int, entity: Any, known: dict[int, Any], what: str, keep: list[Any]
+    ) -> dict[str, Any]:
+        if not 1 <= number <= _GROUPS:
+            raise EntityError(f"{what}: expected 1..{_GROUPS}")
+        if type_ == "INSERT" and number in known:
+            raise EntityError(f"{what} is there already", "ALREADY_EXISTS")
+        if type_ != "INSERT" and number not in known:
+            raise EntityError(f"{what} is not there", "NOT_FOUND")
+        op = lib.INA_SET_GROUP if isinstance(entity, MulticastGroupEntry) else lib.INA_SET_SESSION
+        if type_ == "DELETE":
+            del known[number]
+            return {"op": op, "id": number}
+        pairs = []
+        for r in entity.replicas:
+            pairs.append((as_int(r.port, 9, f"{what}: port"), as_int(r.rid, 16, f"{what}: replication id")))
+        if len(set(pairs)) != len(pairs):
+            raise EntityError(f"{what}: two replicas have the same port and replication id")
+        if len(pairs) > _GROUPS:
+            raise EntityError(f"{what}: {len(pairs)} replicas, at most {_GROUPS} are possible", "RESOURCE_EXHAUSTED")
+        known[number] = entity
+        if not pairs:  # an empty group sends nothing: to the data plane it is one that goes nowhere
+            pairs = [(lib.INA_DROP_PORT, 0)]
+        data = ffi.new("struct ina_replica[]", pairs)
+        keep.append(data)
+        return {
+            "op": op, "id": number, "count": len(pairs), "data": data, "size": getattr(entity, "packet_length", 0),
+        }  # fmt: skip
+
+    def counter(
+        self, name: str | int, index: int | None = None, timeout: float = 5.0, pipe: int | None = None
+    ) -> np.ndarray:
+        """Cells of a counter as (n, 2) uint64: packets, bytes; of one pipe or of all together."""
+        places = self._cells.places("counter", name, index, pipe).values()
+        raw = [np.frombuffer(self._read_cells(where, timeout), "<u8").reshape(-1, 2) for where in places]
+        return sum(raw[1:], raw[0])
+
+    def counters(self) -> dict[str, np.ndarray]:
+        """All counters that the program uses, by full name."""
+        return {c["name"]: self.counter(c["name"]) for c in self.program.layout["counters"]}
+
+    def register(
+        self, name: str | int, index: int | None = None, timeout: float = 5.0, pipe: int | None = None
+    ) -> np.ndarray:
+        """Cells of a register: (n,) unsigned integers, or Python integers (dtype object) if wider than 64 bits.
+
+        Of a TNA program: those of `pipe`, or of all pipes that have the register, (pipes, n).
+        """
+        layout = self._cells.layout("register", name)
+        size = layout["bytes"]
+        found = []
+        for where in self._cells.places("register", name, index, pipe).values():
+            raw = self._read_cells(where, timeout)
+            if size <= 8:
+                found.append(np.frombuffer(raw, f"<u{size}"))
+            else:
+                cells = [int.from_bytes(raw[i : i + size], "little") for i in range(0, len(raw), size)]
+                found.append(np.array(cells, object))
+        return found[0] if pipe is not None or not self.pipes else np.stack(found)
+
+    def _read_by_pipe(self, kind: str, name: str, index: int | None, pipe: Pipes, timeout: float) -> list[tuple[Any, bytes]]:
+        """(pipe, bytes of the cells); pipe None: the program has no pipes."""
+        places = self._cells.places(kind, name, index, pipe)
+        return [(p if self.pipes else None, self._read_cells(where, timeout)) for p, where in places.items()]
+
+    def read(self, entities: Sequence[E], timeout: float = 5.0) -> list[E]:
+        """What is there: of a TableEntry's table (with a match: that entry), of a group or session (id 0: all), of a
+        counter's, meter's or register's cell (index None: all), of an entry's direct counter or meter, of a profile's
+        member or group (id 0: all of the profile), of a value set."""
+        found: list[Any] = []
+        with self._lock:
+            for e in entities:
+                if isinstance(e, TableEntry):
+                    if e.match and not e.is_default and e.table:
+                        known = self._tables.find(e)
+                        if known is not None:
+                            found += known
+                            continue
+                    rows = self._tables.entries(e.table or None, e.pipe)
+                    if e.is_default and e.table:
+                        rows = [self._tables.default_entry(e.table, e.pipe)]
+                    found += [
+                        r
+                        for r in rows
+                        if r.is_default == e.is_default
+                        and (not e.match or (r.match == e.match and r.priority == e.priority))
+                    ]
+                elif self._manager and type(e) in self._manager.KINDS:
+                    found += self._manager.read(e)
+                elif isinstance(e, MulticastGroupEntry):
+                    found += [g for i, g in self._groups.items() if e.group_id in (0, i)]
+                elif isinstance(e, CloneSessionEntry):
+                    found += [s for i, s in self._sessions.items() if e.session_id in (0, i)]
+                elif isinstance(e, (CounterEntry, DirectCounterEntry)):
+                    entry = e.entry if isinstance(e, DirectCounterEntry) else None
+                    if isinstance(e, CounterEntry):
+                        name, index = self.p4info.counter(e.counter).name, e.index
+                    else:
+                        name, index = self._tables.direct_counter(e.entry)
+                    pipes = self._cells.direct_pipes(e, self._tables)
+                    for pipe, raw in self._read_by_pipe("counter", name, index, pipes, timeout):
+                        cells = np.frombuffer(raw, "<u8").reshape(-1, 2).tolist()
+                        if entry is not None:
+                            found.append(DirectCounterEntry(entry, cells[0][0], cells[0][1], pipe))
+                        else:
+                            found += [CounterEntry(name, (index or 0) + i, n, size, pipe) for i, (n, size) in enumerate(cells)]
+                elif isinstance(e, RegisterEntry):
+                    layout = self._cells.layout("register", e.register)
+                    name, index = layout["name"], e.index
+                    if e.entry is not None:
+                        index = self._cells.register_index(layout, e.entry, self._tables)
+                    for pipe in self._cells.places("register", name, index, self._cells.direct_pipes(e, self._tables)):
+                        values = self.register(name, index, timeout, pipe).tolist()
+                        number = pipe if self.pipes else None
+                        found += [RegisterEntry(name, (index or 0) + i, v, number, e.entry) for i, v in enumerate(values)]
+                elif isinstance(e, (MeterEntry, DirectMeterEntry)):
+                    entry = e.entry if isinstance(e, DirectMeterEntry) else None
+                    if isinstance(e, MeterEntry):
+                        name, index = self.p4info.meter(e.meter).name, e.index
+                    else:
+                        name, index = self._tables.direct_meter(e.entry)
+                    pipes = self._cells.direct_pipes(e, self._tables)
+                    for pipe, raw in self._read_by_pipe("meter", name, index, pipes, timeout):
+                        configs = meter_configs(raw)
+                        if entry is not None:
+                            found.append(DirectMeterEntry(entry, configs[0], pipe))
+                        else:
+                            found += [MeterEntry(name, (index or 0) + i, c, pipe) for i, c in enumerate(configs)]
+                elif isinstance(e, FilterEntry):
+                    index = self._cells.filters.index(e, self._tables)
+                    pipes = self._cells.direct_pipes(e, self._tables)
+                    for pipe, raw in self._read_by_pipe("filter", e.filter, index, pipes, timeout):
+                        filters = self._cells.filters.configs(e.filter, raw)
+                        name = self._cells.layout("filter", e.filter)["name"]
+                        found += [
+                            FilterEntry(name, None if e.entry else (index or 0) + i, c, pipe, e.entry)
+                            for i, c in enumerate(filters)
+                        ]
+                elif isinstance(e, (ProfileMember, ProfileGroup)):
+                    found += self._tables.profiles.read(e)
+                elif isinstance(e, ValueSetEntry):
+                    found += self._tables.value_sets.read(e)
+                else:
+                    raise EntityError(f"{e!r} is no entity of this switch")
+        return found
+
+    # ---- stepped
+
+    def step(self, frame: bytes, port: int, now: int = 0) -> list[tuple[int, bytes]]:
+        """One frame in at `now` (ps): the frames that ports without a `struct ina_port` send at that time."""
+        with self._lock:
+            self._need(running=False)
+            if port not in self._ports:
+                raise ValueError(f"port {port} is not there; there are: {sorted(self._ports)}")
+            error = lib.ina_switch_input_frame(self.pointer, frame, len(frame), port, now)
+            if error:
+                raise ValueError(f"frame of {len(frame)} bytes: {os.strerror(-error)}")
+            return self._collect()
+
+    def poll(self, now: int) -> list[tuple[int, bytes]]:
+        """Frames that leave queues and links by `now` (ps)."""
+        with self._lock:
+            self._need(running=False)
+            lib.ina_switch_poll(self.pointer, now)
+            return self._collect()
+
+    def next_due(self) -> int | None:
+        """When `poll` has something to do (ps); None: nothing waits."""
+        with self._lock:
+            self._need(running=False)
+            due = lib.ina_switch_next_due(self.pointer)
+            return None if due == 2**64 - 1 else due
+
+    def _collect(self) -> list[tuple[int, bytes]]:
+        c = self._collector
+        frames, at = [], 0
+        data = memoryview(ffi.buffer(c.data, c.used))
+        while at < c.used:
+            head = ffi.cast("struct ina_collected *", c.data + at)
+            at += ffi.sizeof("struct ina_collected")
+            frames.append((head.port, bytes(data[at : at + head.len])))
+            at += (head.len + 7) & ~7
+        lost, c.used, c.lost = c.lost, 0, 0
+        if lost:
+            raise MemoryError(f"one step sent {lost} frames more than {c.size} bytes hold, and there is no memory for them")
+        return frames

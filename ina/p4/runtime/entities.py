@@ -1,0 +1,284 @@
+"""What a control plane writes into a switch and reads from it, with the meaning and names of P4Runtime's entities.
+
+Values of match fields and parameters are non-negative integers; `bytes` (big endian), MAC addresses
+("00:00:00:00:00:01") and IPv4 addresses ("10.0.0.1") are taken too. What a match says depends on its kind:
+
+    exact       value
+    ternary     value, or (value, mask)
+    lpm         value, or (value, prefix length)
+    range       value, or (low, high), both included
+    optional    value
+
+A field that is left out matches anything, except an exact one, which must be there.
+
+Counters, meters and registers of a TNA program are there once for each pipe: `pipe` says which, None all of them (what is
+read comes as one entity for each; what is written goes to each, but a count to one: together they have counted so much).
+Other programs have no pipes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ina.p4.runtime.p4info import EntityError, MatchField, Param
+
+Value = int | bytes | str
+Match = Value | tuple[Value, Value]
+
+
+class Entity:
+    """What can be written into a switch and read from it: those below, and those of tna_entities.py."""
+
+    __slots__ = ()
+
+
+E = TypeVar("E", bound=Entity)
+
+
+@dataclass(frozen=True, slots=True)
+class TableEntry(Entity):
+    """An entry of `table`, or (`is_default`) what it does when none matches. Higher `priority` wins.
+
+    `action` None with `is_default` restores the program's own default; in a MODIFY of another entry it keeps the action.
+    In a table with an action profile an entry names a `member` or a `group` of it instead of an action. `metadata` and
+    `controller_metadata` are the controller's own: kept and given back. `is_const`, of entries that were read: the
+    program does not let them be changed. `pipe`: of a table whose pipes do not all have the same entries (EntryScope), the
+    one that it is in, of several that share their entries the first; any of them may be given.
+    """
+
+    table: str | int
+    match: Mapping[str, Match] = field(default_factory=dict)
+    action: str | int | None = None
+    params: Mapping[str, Value] = field(default_factory=dict)
+    priority: int = 0
+    is_default: bool = False
+    metadata: bytes = b""
+    controller_metadata: int = 0
+    is_const: bool = False
+    member: int | None = None
+    group: int | None = None
+    pipe: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileMember(Entity):
+    """An action with its parameters that entries of the profile's tables can name by `member_id`."""
+
+    profile: str | int
+    member_id: int
+    action: str | int = ""
+    params: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileGroup(Entity):
+    """(member, weight) of an action selector's group: the selector's hash chooses one of them for each packet; one of weight
+    0 belongs to the group and is not active.
+    """
+
+    profile: str | int
+    group_id: int
+    members: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ValueSetEntry(Entity):
+    """All members of a parser's value set: each a match by field, or the match itself where there is one field. `pipe`: as of a
+    TableEntry; `parser` 0..17 of it likewise, where each has members of its own."""
+
+    value_set: str | int
+    members: tuple[Mapping[str, Match] | Match, ...] = ()
+    pipe: int | None = None
+    parser: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeterConfig:
+    """Two rates and three colours (RFC 2698): rates in packets or bytes per second, bursts in packets or bytes."""
+
+    committed_rate: float
+    committed_burst: int
+    peak_rate: float
+    peak_burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class MeterEntry(Entity):
+    """Cell `index` of a meter; None: all of them. Without `config` everything is green."""
+
+    meter: str | int
+    index: int | None = None
+    config: MeterConfig | None = None
+    pipe: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DirectMeterEntry(Entity):
+    """The direct meter of one entry of a table."""
+
+    entry: TableEntry
+    config: MeterConfig | None = None
+    pipe: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A copy to `port`; the program sees `rid` as the copy's replication id."""
+
+    port: int
+    rid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MulticastGroupEntry(Entity):
+    """Group 1..65535. `metadata` is the controller's own."""
+
+    group_id: int
+    replicas: tuple[Replica, ...] = ()
+    metadata: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class CloneSessionEntry(Entity):
+    """Session 1..65535; `packet_length` cuts clones to so many bytes, 0: whole."""
+
+    session_id: int
+    replicas: tuple[Replica, ...] = ()
+    packet_length: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CounterEntry(Entity):
+    """Cell `index` of an indirect counter; None: all of them (reading only)."""
+
+    counter: str | int
+    index: int | None = None
+    packets: int = 0
+    bytes: int = 0
+    pipe: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DirectCounterEntry(Entity):
+    """The direct counter of one entry of a table."""
+
+    entry: TableEntry
+    packets: int = 0
+    bytes: int = 0
+    pipe: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterEntry(Entity):
+    """Cell `index` of a register, of a direct one that of `entry`; None: all of them."""
+
+    register: str | int
+    index: int | None = None
+    value: int = 0
+    pipe: int | None = None
+    entry: TableEntry | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """`type`: INSERT, MODIFY or DELETE (P4Runtime §12)."""
+
+    type: str
+    entity: Entity
+
+
+def insert(*entities: Entity) -> list[Update]:
+    return [Update("INSERT", e) for e in entities]
+
+
+def modify(*entities: Entity) -> list[Update]:
+    return [Update("MODIFY", e) for e in entities]
+
+
+def delete(*entities: Entity) -> list[Update]:
+    return [Update("DELETE", e) for e in entities]
+
+
+def as_int(value: Match, width: int, what: str) -> int:
+    """`value` as an integer of `width` bits; EntityError names `what` when it is not one, but a pair, say."""
+    try:
+        if isinstance(value, str):
+            parts = value.split(":")
+            is_mac = len(parts) == 6
+            number = int("".join(p.zfill(2) for p in parts), 16) if is_mac else int(ipaddress.IPv4Address(value))
+        elif isinstance(value, (bytes, bytearray)):
+            number = int.from_bytes(value, "big")
+        elif isinstance(value, tuple):
+            raise ValueError
+        else:
+            number = value.__index__()
+    except (ValueError, AttributeError):
+        raise EntityError(
+            f"{what}: {value!r} is not a value: expected an integer, bytes, a MAC or an IPv4 address"
+        ) from None
+    if number < 0 or number >> width:
+        raise EntityError(f"{what}: {value!r} does not fit {width} bits: expected 0..{(1 << width) - 1}")
+    return number
+
+
+def _pair(value: Match, second: int | None, what: str, form: str) -> tuple[Value, Value]:
+    """`second`: of a value alone; None: that value."""
+    if not isinstance(value, (tuple, list)):
+        return value, value if second is None else second
+    if len(value) != 2:
+        raise EntityError(f"{what}: {value!r}: expected a value or {form}")
+    return value[0], value[1]
+
+
+def as_match(value: Match, info: MatchField, what: str) -> tuple[int, int]:
+    """A match as (value, mask), for range as (low, high); masked-out bits of the value must be 0 (P4Runtime §9.1.1)."""
+    width = info.width
+    full = (1 << width) - 1
+    if info.match in ("exact", "optional"):
+        return as_int(value, width, what), full
+    if info.match == "range":
+        low, high = (as_int(v, width, what) for v in _pair(value, None, what, "(low, high)"))
+        if low > high:
+            raise EntityError(f"{what}: empty range {low}..{high}: low must not exceed high")
+        return low, high
+    if info.match == "lpm":
+        base, length = _pair(value, width, what, "(value, prefix length)")
+        if not isinstance(length, int) or not 0 <= length <= width:
+            raise EntityError(f"{what}: prefix length {length!r}: expected 0..{width}")
+        mask = full & ~((1 << (width - length)) - 1)
+    elif info.match == "ternary":
+        base, bits = _pair(value, full, what, "(value, mask)")
+        mask = as_int(bits, width, f"{what} (mask)")
+    else:
+        raise EntityError(f"{what}: match kind {info.match!r} is not supported")
+    number = as_int(base, width, what)
+    if number & ~mask:
+        raise EntityError(f"{what}: value {number:#x} has bits outside its mask {mask:#x}: clear them")
+    return number, mask
+
+
+def as_given(pair: tuple[int, int], info: MatchField) -> Match | None:
+    """The reverse of `as_match`; None for a field that matches anything."""
+    value, mask = pair
+    full = (1 << info.width) - 1
+    if info.match == "exact":
+        return value
+    if info.match == "range":
+        return None if pair == (0, full) else pair
+    if not mask:
+        return None
+    return (value, mask.bit_count()) if info.match == "lpm" else value if info.match == "optional" else pair
+
+
+def as_params(params: Mapping[str, Value], infos: tuple[Param, ...], what: str) -> dict[str, int]:
+    """All parameters of an action, by name."""
+    unknown = sorted(set(params) - {p.name for p in infos})
+    if unknown:
+        raise EntityError(f"{what}: no parameter {unknown[0]!r}; it has: {', '.join(p.name for p in infos) or 'none'}")
+    missing = [p.name for p in infos if p.name not in params]
+    if missing:
+        raise EntityError(f"{what}: parameter {missing[0]!r} is missing")
+    return {p.name: as_int(params[p.name], p.width, f"{what}({p.name})") for p in infos}

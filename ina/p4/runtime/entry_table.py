@@ -1,0 +1,208 @@
+"""One match-action table of the control plane's copy: its entries, what it does when none matches, its image."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ina.p4.runtime.entities import TableEntry, as_match, as_params
+from ina.p4.runtime.image import DEFAULT_PARAM_WORDS, EXACT, KINDS, Bound, ImageRow, build, words_of
+from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
+from ina.p4.runtime.profiles import Profiles
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A checked entry: key fields as (value, mask or high) in the program's order, parameters by name; `member` or
+    `group` of the table's action profile instead of an action.
+    """
+
+    entry: TableEntry
+    key: tuple[tuple[int, int], ...]
+    action: str
+    params: dict[str, int]
+    priority: int
+    id: int
+    member: int | None = None
+    group: int | None = None
+
+
+class EntryTable:
+    """One table of the image: its layout, its rows by identity (key and priority), its default."""
+
+    def __init__(self, info: TableInfo, p4info: P4Info, layout: dict[str, Any]):
+        self.info = info
+        self.p4info = p4info
+        self.layout = layout
+        self.kind = max((KINDS[k["match"]] for k in layout["keys"]), default=EXACT)
+        self.key_words: int = layout["key_words"]
+        self.actions = {a["name"]: (i, a) for i, a in enumerate(layout["actions"])}
+        self.param_words = max(
+            (p["word"] + len(words_of(0, p["width"])) for a in layout["actions"] for p in a["params"]), default=0
+        )
+        if info.profile:
+            self.param_words = max(1, self.param_words)  # room for the place of a group
+        self.rows: dict[tuple, Row] = {}
+        self.named: Counter[tuple[int | None, int | None]] = Counter()  # how many rows name a member, or a group
+        self.default: TableEntry | None = None
+        self.free_ids: list[int] = []
+        self.next_id = 0
+        self.reused: list[int] = []  # ids whose direct counter must start from zero again
+        self.bytes: Any = None
+        self.masks: dict[str, int] = {}  # of fields that do not count whole
+        for k in layout["keys"]:
+            if k["match"] == "range" and k["width"] > 64:
+                raise EntityError(f"table {info.name}: field {k['name']}: ranges wider than 64 bits are not supported")
+
+    # ---- changes
+
+    def check(self, entry: TableEntry) -> tuple[tuple[tuple[int, int], ...], str | None, dict[str, int]]:
+        info, where = self.info, f"table {self.info.name}"
+        names = {f.name for f in info.fields}
+        for given in entry.match:
+            if given not in names:
+                raise EntityError(f"{where}: no match field {given!r}; it has: {', '.join(sorted(names)) or 'none'}")
+        key = []
+        for f in info.fields:
+            if f.name in entry.match:
+                key.append(as_match(entry.match[f.name], f, f"{where}: field {f.name}"))
+            elif f.match == "exact":
+                raise EntityError(f"{where}: exact match field {f.name!r} ({f.width} bits) is missing")
+            else:
+                key.append((0, (1 << f.width) - 1 if f.match == "range" else 0))
+        if info.needs_priority and entry.priority <= 0:
+            raise EntityError(f"{where}: priority {entry.priority}: expected a positive one, entries may overlap")
+        if not info.needs_priority and entry.priority:
+            raise EntityError(f"{where}: priority {entry.priority}: expected none, its entries cannot tie")
+        if self.masks:
+            key = [(v & self.masks.get(f.name, m), m) for f, (v, m) in zip(info.fields, key, strict=True)]
+        if entry.action is None:
+            return tuple(key), None, {}
+        action = self.p4info.action(info, entry.action)
+        return tuple(key), action.name, as_params(entry.params, action.params, f"{where}: action {action.name}")
+
+    def emptied(self) -> EntryTable:
+        """The same with the program's own entries only; numbers that it gave out before count as taken over when used again."""
+        twin = self.copy()
+        twin.rows = {key: row for key, row in self.rows.items() if row.entry.is_const}
+        twin.named = Counter((row.member, row.group) for row in twin.rows.values())
+        kept = {row.id for row in twin.rows.values()}
+        twin.free_ids = [number for number in reversed(range(self.next_id)) if number not in kept]
+        twin.bytes = None
+        return twin
+
+    def set_default(self, entry: TableEntry | None) -> None:
+        where = f"table {self.info.name}: default"
+        if self.info.const_default:
+            raise EntityError(f"{where}: the program declares it const", "PERMISSION_DENIED")
+        if entry is not None:
+            if entry.member is not None or entry.group is not None:
+                raise EntityError(f"{where}: members and groups of an action profile are not supported there", "UNIMPLEMENTED")
+            if entry.match or entry.priority:
+                raise EntityError(f"{where}: it has no match fields and no priority")
+            if entry.action is None:
+                entry = None
+            else:
+                action = self.p4info.action(self.info, entry.action, default=True)
+                params = as_params(entry.params, action.params, f"{where}: action {action.name}")
+                entry = replace(entry, table=self.info.name, action=action.name, params=params)
+        self.default = entry
+        self.bytes = None
+
+    def apply(self, type_: str, entry: TableEntry) -> None:
+        where = f"table {self.info.name}"
+        if self.info.is_const:
+            raise EntityError(f"{where}: its entries are const", "PERMISSION_DENIED")
+        key, action, params = self.check(entry)
+        identity = (key, entry.priority)
+        old = self.rows.get(identity)
+        if type_ == "INSERT" and old:
+            raise EntityError(f"{where}: an entry with this match and priority is there: {old.entry}", "ALREADY_EXISTS")
+        if type_ != "INSERT" and not old:
+            raise EntityError(f"{where}: no entry with match {entry.match} and priority {entry.priority}", "NOT_FOUND")
+        if old and old.entry.is_const:
+            raise EntityError(f"{where}: the program declares this entry const", "PERMISSION_DENIED")
+        self.bytes = None
+        if type_ == "DELETE":
+            self.free_ids.append(old.id)  # type: ignore[union-attr]
+            self._name(old, -1)
+            del self.rows[identity]
+            return
+        if old and all(x is None for x in (action, entry.member, entry.group)):
+            action, params = old.action or None, old.params
+            entry = replace(entry, member=old.member, group=old.group)
+        given = sum(x is not None for x in (action, entry.member, entry.group))
+        if given != 1:
+            wanted = "an action, or a member or group of its action profile" if self.info.profile else "an action"
+            actions = ", ".join(self.info.entry_actions)
+            raise EntityError(f"{where}: an entry needs {wanted}: {actions}")
+        if old:
+            number = old.id
+        elif self.info.size and len(self.rows) >= self.info.size:
+            raise EntityError(f"{where}: full with {self.info.size} entries", "RESOURCE_EXHAUSTED")
+        elif self.free_ids:
+            number = self.free_ids.pop()
+            self.reused.append(number)
+        else:
+            number, self.next_id = self.next_id, self.next_id + 1
+        match = dict(entry.match)
+        if self.masks:
+            match = {f.name: v for f, (v, _) in zip(self.info.fields, key, strict=True)}
+        entry = replace(entry, table=self.info.name, match=match, action=action, params=dict(params))
+        self._name(old, -1)
+        self.rows[identity] = Row(entry, key, action or "", params, entry.priority, number, entry.member, entry.group)
+        self._name(self.rows[identity], 1)
+
+    def _name(self, row: Row | None, count: int) -> None:
+        if row is not None and self.info.profile:
+            self.named[row.member, row.group] += count
+
+    def copy(self) -> EntryTable:
+        twin = object.__new__(EntryTable)
+        twin.__dict__.update(self.__dict__)
+        twin.rows, twin.named, twin.free_ids, twin.reused = dict(self.rows), Counter(self.named), list(self.free_ids), []
+        return twin
+
+    # ---- image
+
+    def _params(self, action: str, params: dict[str, int]) -> list[int]:
+        words = [0] * self.param_words
+        for p in self.actions[action][1]["params"]:
+            value = words_of(params[p["name"]], p["width"])
+            words[p["word"] : p["word"] + len(value)] = value
+        return words
+
+    def _ordered(self) -> list[Row]:
+        """Highest priority first; among equals the longest prefixes, then the oldest."""
+        rows = list(self.rows.values())
+        if self.kind != EXACT:
+            rows.sort(key=lambda r: (-r.priority, -sum(m.bit_count() for _, m in r.key)))
+        return rows
+
+    def _bound(self, action: str, params: dict[str, int]) -> Bound:
+        return self.actions[action][0], self._params(action, params)
+
+    def build(self, profiles: Profiles) -> Any:
+        """The image's bytes as cffi-owned 64-bit words."""
+        order = {f.name: i for i, f in enumerate(self.info.fields)}
+        groups: dict[int, list[Bound]] = {}
+        rows = []
+        for row in self._ordered():
+            key = tuple(row.key[order[k["name"]]] for k in self.layout["keys"])
+            group = None
+            if row.group is not None:
+                if row.group not in groups:
+                    members = profiles.group_members(self.info.profile, row.group)
+                    groups[row.group] = [self._bound(*member) for member in members]
+                group = groups[row.group]
+            action = profiles.member(self.info.profile, row.member) if row.member is not None else (row.action, row.params)
+            rows.append(ImageRow(key, row.id, self._bound(*action) if group is None else None, group))
+        default_action, default_words = self.layout["default_action"], [int(w) for w in self.layout["default_params"]]
+        if self.default is not None:
+            default_action, default_words = self._bound(self.default.action, self.default.params)  # type: ignore[arg-type]
+        if len(default_words) > DEFAULT_PARAM_WORDS:
+            limit = DEFAULT_PARAM_WORDS
+            raise EntityError(f"table {self.info.name}: default action with more than {limit} parameter words")
+        default = (default_action, default_words)
+        return build(self.layout["keys"], self.key_words, self.param_words, rows, default)

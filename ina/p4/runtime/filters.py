@@ -1,0 +1,74 @@
+"""Cells of Lpf and Wred (struct ina_filter of a compiled TNA program, prelude_tna.h) as what the control plane says of them."""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from ina.p4.runtime.p4info import EntityError, find
+from ina.p4.runtime.tna_entities import FilterEntry, LpfConfig, WredConfig
+
+CELL = struct.Struct("<Q6dQ")  # configured, rise, fall, out, low, high, average, last
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Of a program's layout: `filters` by name."""
+
+    layouts: tuple[dict[str, Any], ...]
+
+    def layout(self, name: str) -> dict[str, Any]:
+        """By full name, or a suffix that only one has."""
+        known = [SimpleNamespace(name=f["name"], id=None, layout=f) for f in self.layouts]
+        return find("filter", known, name).layout
+
+    def index(self, entity: FilterEntry, tables: Any) -> int | None:
+        """Which cell; None: all of them."""
+        layout = self.layout(entity.filter)
+        if layout["table"] is None:
+            if entity.entry is not None:
+                raise EntityError(f"{layout['name']}: not a direct one: it has an index, and no entry")
+            return entity.index
+        if entity.entry is None:
+            raise EntityError(f"{layout['name']}: a direct one: name an entry of table {layout['table']}")
+        if tables.p4info.table(entity.entry.table).name != layout["table"]:
+            raise EntityError(f"{layout['name']}: it belongs to table {layout['table']}, not to {entity.entry.table}")
+        return tables.row_id(entity.entry)
+
+    def cell(self, entity: FilterEntry) -> bytes:
+        """Bytes of a cell that has just been configured. Raises EntityError."""
+        layout, config = self.layout(entity.filter), entity.config
+        if config is None:
+            return bytes(CELL.size)
+        what = f"{layout['name']}: {config}"
+        if not isinstance(config, LpfConfig if layout["type"] == "lpf" else WredConfig):
+            raise EntityError(f"{what}: it is a {layout['type']}")
+        if isinstance(config, LpfConfig):
+            values: tuple[float, ...] = (config.rise, config.fall, 0.0, 0.0, 0.0)
+            if not 0 <= config.scale_down <= 31:
+                raise EntityError(f"{what}: scale_down: expected 0..31")
+            packed = (2 if config.rate else 1, config.rise, config.fall, 2.0**-config.scale_down, 0.0, 0.0)
+        else:
+            values = (config.time_constant, config.low, config.high, config.probability)
+            if config.probability > 1 or config.low > config.high:
+                raise EntityError(f"{what}: expected a probability of 0 to 1, and low not above high")
+            packed = (1, config.time_constant, config.time_constant, config.probability, config.low, config.high)
+        if not all(math.isfinite(v) and v >= 0 for v in values):
+            raise EntityError(f"{what}: times and thresholds are finite and not negative")
+        return CELL.pack(*packed, 0.0, 0)
+
+    def configs(self, name: str, raw: bytes) -> list[LpfConfig | WredConfig | None]:
+        """What cells are configured to do."""
+        found: list[LpfConfig | WredConfig | None] = []
+        is_lpf = self.layout(name)["type"] == "lpf"
+        for configured, rise, fall, out, low, high, _, _ in CELL.iter_unpack(raw):
+            if not configured:
+                found.append(None)
+            elif is_lpf:
+                found.append(LpfConfig(rise, fall, configured == 2, round(-math.log2(out))))
+            else:
+                found.append(WredConfig(rise, low, high, out))
+        return found

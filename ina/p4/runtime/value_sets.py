@@ -1,0 +1,130 @@
+"""Parser value sets: what `select` compares with and the control plane fills (P4Runtime §9.7)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ina.p4.runtime.entities import ValueSetEntry, as_match
+from ina.p4.runtime.image import ImageRow, Key, build
+from ina.p4.runtime.p4info import EntityError, MatchField, P4Info
+from ina.p4.runtime.tna_entities import EntryScope
+
+Group = tuple[tuple[int, ...] | None, int | None]  # pipes that have the same members, parser in them; None: all
+PARSERS = 18  # of a pipe
+
+
+class ValueSets:
+    """`layouts` say, for each set, its `name`, `index` among the table images, `key_words`, `keys` and `size`."""
+
+    def __init__(self, p4info: P4Info, layouts: Any) -> None:
+        self.p4info = p4info
+        self.layouts = {v["name"]: v for v in layouts}
+        self.scopes: dict[str, EntryScope] = {}  # of those that not all pipes and parsers have alike
+        self.members: dict[tuple[str, Group], ValueSetEntry] = {}
+        self.keys: dict[tuple[str, Group], tuple[Key, ...]] = {}
+        self._images: dict[tuple[str, Group], Any] = {}
+
+    def copy(self) -> ValueSets:
+        twin = ValueSets(self.p4info, self.layouts.values())
+        twin.members, twin.keys, twin._images = dict(self.members), dict(self.keys), dict(self._images)
+        twin.scopes = dict(self.scopes)
+        return twin
+
+    def set_scope(self, name: str, scope: EntryScope) -> None:
+        """As Tables.apply_scope."""
+        scope = replace(scope, table=name)
+        if self.scopes.get(name, EntryScope(name)) == scope:
+            return
+        if any(entry.members for (known, _), entry in self.members.items() if known == name):
+            raise EntityError(f"value set {name}: it has members: its entry scope cannot change", "FAILED_PRECONDITION")
+        self.scopes.pop(name, None)
+        if scope != EntryScope(name):
+            self.scopes[name] = scope
+
+    def _group(self, name: str, pipe: int | None, parser: int | None) -> Group:
+        scope, what = self.scopes.get(name, EntryScope(name)), f"value set {name}"
+        for one, several, given in (("pipe", bool(scope.groups), pipe), ("parser", scope.parsers, parser)):
+            if not several and given is not None:
+                raise EntityError(f"{what}: {one} {given}: every {one} has the same members (its entry scope)")
+            if several and given is None:
+                raise EntityError(f"{what}: every {one} has members of its own (its entry scope): of which {one}?")
+        if parser is not None and not 0 <= parser < PARSERS:
+            raise EntityError(f"{what}: parser {parser}: expected 0..{PARSERS - 1}")
+        if pipe is None:
+            return None, parser
+        for group in scope.groups:
+            if pipe in group:
+                return group, parser
+        raise EntityError(f"{what}: pipe {pipe} is in none of its scopes: {', '.join(map(str, scope.groups))}")
+
+    def read(self, entity: ValueSetEntry) -> list[ValueSetEntry]:
+        """What a pattern asks for: where pipes or parsers differ and it does not name one, of each that has members."""
+        name = self.p4info.value_set(entity.value_set)
+        if name not in self.scopes:
+            return [self.members.get((name, self._group(name, entity.pipe, entity.parser)), ValueSetEntry(name))]
+        return [e for (known, (pipes, parser)), e in self.members.items()
+                if known == name and e.members and (entity.pipe is None or pipes is None or entity.pipe in pipes)
+                and (None in (entity.parser, parser) or entity.parser == parser)]  # fmt: skip
+
+    def apply(self, type_: str, entity: ValueSetEntry) -> None:
+        name = self.p4info.value_set(entity.value_set)
+        what = f"value set {name}"
+        if type_ != "MODIFY":
+            raise EntityError(f"{what}: only MODIFY is possible: it replaces all members")
+        layout = self.layouts.get(name)
+        if layout is None:
+            raise EntityError(f"{what}: the program declares it and never uses it", "NOT_FOUND")
+        if len(entity.members) > layout["size"]:
+            raise EntityError(
+                f"{what}: {len(entity.members)} members, it has room for {layout['size']}", "RESOURCE_EXHAUSTED"
+            )
+        group = self._group(name, entity.pipe, entity.parser)
+        place = name, group
+        pipe = group[0][0] if group[0] else None
+        self.members[place] = replace(entity, value_set=name, members=tuple(entity.members), pipe=pipe)
+        self.keys[place] = tuple(self._key(layout["keys"], member, what) for member in entity.members)
+        self._images.pop(place, None)
+
+    @staticmethod
+    def _key(keys: list[dict[str, Any]], member: Any, what: str) -> Key:
+        if not isinstance(member, dict):
+            if len(keys) != 1:
+                raise EntityError(f"{what}: a member has {len(keys)} fields: {', '.join(k['name'] for k in keys)}")
+            member = {keys[0]["name"]: member}
+        unknown = sorted(set(member) - {k["name"] for k in keys})
+        if unknown:
+            raise EntityError(f"{what}: no field {unknown[0]!r}; it has: {', '.join(k['name'] for k in keys)}")
+        key = []
+        for i, k in enumerate(keys):
+            full = (1 << k["width"]) - 1
+            if k["name"] in member:
+                where = f"{what}: field {k['name']}"
+                key.append(as_match(member[k["name"]], MatchField(i + 1, k["name"], k["width"], k["match"]), where))
+            elif k["match"] == "exact":
+                raise EntityError(f"{what}: exact field {k['name']!r} is missing")
+            else:
+                key.append((0, full if k["match"] == "range" else 0))
+        return tuple(key)
+
+    def parsers(self, pipe: int) -> list[int]:
+        """Those of a pipe that have members of their own."""
+        found = {parser for (name, (pipes, parser)), e in self.members.items()
+                 if parser is not None and e.members and name in self.scopes and (pipes is None or pipe in pipes)}  # fmt: skip
+        return sorted(found)
+
+    def images(self, pipeline: int = 0, pipe: int | None = None, parser: int | None = None) -> dict[int, Any]:
+        """Those of a pipeline by index, as a parser of `pipe` has them."""
+        found = {}
+        for name, layout in self.layouts.items():
+            if layout.get("pipeline", 0) != pipeline:
+                continue
+            scope = self.scopes.get(name, EntryScope(name))
+            group = next((g for g in scope.groups if pipe in g), None)
+            place = name, (group, parser if scope.parsers else None)
+            if place not in self._images:
+                keys = self.keys.get(place, ())
+                rows = [ImageRow(key, i, None) for i, key in enumerate(dict.fromkeys(keys))]
+                self._images[place] = build(layout["keys"], layout["key_words"], 0, rows, (0, []))
+            found[layout["index"]] = self._images[place]
+        return found

@@ -1,0 +1,139 @@
+"""Which fields an expression of a checked program reads, and an lvalue is: paths from a control's parameters, with bits.
+
+A `Ref` is (path, low bit, high bit). Headers and structs count as all their fields; a header's validity is the field
+`$valid`. What an argument of a sub-control or an action stands for is kept in a `Scope`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.p4.compiler import ast, types
+
+Ref = tuple[str, int, int]
+VALID = "$valid"
+
+
+def width_of(t: Any) -> int:
+    plain = types.strip_new(t)
+    if isinstance(plain, types.BoolType):
+        return 1
+    return types.fixed_width(plain) or 0
+
+
+def leaves(path: str, t: Any) -> Iterator[Ref]:
+    """All fields of a value of type `t` that is at `path`."""
+    plain = types.strip_new(t)
+    if isinstance(plain, types.StackType):
+        for i in range(plain.size):
+            yield from leaves(f"{path}[{i}]", plain.element)
+    elif isinstance(plain, types.RecordType):
+        if isinstance(plain, types.HeaderType):
+            yield f"{path}.{VALID}", 0, 0
+        for f in plain.fields.values():
+            yield from leaves(f"{path}.{f.name}", f.type)
+    elif width := width_of(plain):
+        yield path, 0, width - 1
+
+
+@dataclass
+class Scope:
+    """`paths`: where what a declaration names is, or the fields that a value was computed from. `instance`: whose body it is."""
+
+    instance: Any
+    paths: dict[Any, str | frozenset[Ref]] = field(default_factory=dict)
+
+    def inner(self, instance: Any = None) -> Scope:
+        return Scope(instance or self.instance, dict(self.paths))
+
+    def bind(self, param: Any, argument: Any, caller: Scope) -> None:
+        """`param` stands for `argument`; None: a value from the control plane."""
+        if argument is None:
+            self.paths[param] = frozenset()
+            return
+        path = caller.path(argument)
+        self.paths[param] = path if path is not None else frozenset(caller.reads(argument))
+
+    def path(self, e: Any) -> str | None:
+        """Of an lvalue or a part of one; None: it is computed."""
+        if isinstance(e, ast.Name):
+            known = self.paths.get(e.decl)
+            if known is None and isinstance(e.decl, ast.VarDecl):
+                return f"{self.instance.name}.{e.name}"
+            return known if isinstance(known, str) else None
+        if isinstance(e, ast.Member) and e.kind == "field":
+            base = self.path(e.base)
+            return None if base is None else f"{base}.{e.member}"
+        if isinstance(e, ast.Index):
+            base = self.path(e.base)
+            index = e.index.const if isinstance(e.index.const, int) else "*"
+            return None if base is None else f"{base}[{index}]"
+        if isinstance(e, ast.Cast) and width_of(e.type) == width_of(e.operand.type):
+            return self.path(e.operand)
+        return None
+
+    def refs(self, e: Any) -> list[Ref]:
+        """Of an lvalue."""
+        if isinstance(e, ast.Slice):
+            base = self.refs(e.base)
+            return [(base[0][0], base[0][1] + e.lo_bit, base[0][1] + e.hi_bit)] if len(base) == 1 else base
+        path = self.path(e)
+        if path is not None:
+            return list(leaves(path, e.type))
+        if isinstance(e, ast.Name) and isinstance(known := self.paths.get(e.decl), frozenset):
+            return list(known)
+        return []
+
+    def reads(self, e: Any) -> list[Ref]:
+        """Everything that the value of `e` depends on."""
+        if e is None or e.const is not None:
+            return []
+        if isinstance(e, (ast.Name, ast.Slice)) or (
+            isinstance(e, (ast.Member, ast.Index)) and getattr(e, "kind", "field") == "field"
+        ):
+            found = self.refs(e)
+            if found or isinstance(e, ast.Name):
+                return found
+            return self.reads(e.base)
+        if isinstance(e, ast.Call):
+            if e.kind == "header_method" and e.method == "isValid":
+                path = self.path(e.receiver)
+                return [(f"{path}.{VALID}", 0, 0)] if path else []
+            return [r for a in e.args for r in self.reads(a)]
+        found = []
+        for part in parts(e):
+            found += self.reads(part)
+        return found
+
+
+def parts(e: Any) -> list[Any]:
+    """Expressions directly inside `e`."""
+    if isinstance(e, ast.Binary):
+        return [e.left, e.right]
+    if isinstance(e, (ast.Unary, ast.Cast)):
+        return [e.operand]
+    if isinstance(e, ast.Ternary):
+        return [e.condition, e.then, e.otherwise]
+    if isinstance(e, (ast.ListExpr, ast.StructInit)):
+        return list(e.values)
+    if isinstance(e, (ast.Member, ast.Slice)):
+        return [e.base]
+    if isinstance(e, ast.Index):
+        return [e.base, e.index]
+    if isinstance(e, ast.Call):
+        return [*([e.receiver] if e.receiver is not None else []), *(a for a in e.args if a is not None)]
+    if isinstance(e, ast.Mask):
+        return [e.value, e.mask]
+    return []
+
+
+def calls(e: Any) -> Iterator[Any]:
+    """Calls in an expression, those inside others' arguments first."""
+    if e is None or (isinstance(e, ast.Expr) and e.const is not None):
+        return
+    for part in parts(e):
+        yield from calls(part)
+    if isinstance(e, ast.Call):
+        yield e

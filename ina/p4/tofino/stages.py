@@ -1,0 +1,211 @@
+"""What must wait for what: a lower bound on the match-action stages of a control.
+
+After Jose, Yan, Varghese and McKeown, "Compiling Packet Programs to Reconfigurable Switches" (NSDI'15 §4): a table that
+matches on, or whose action uses or overwrites, what another table's action wrote, is in a later stage (match and action
+dependencies); one that overwrites what another reads, or that is conditional on another's result, may be in the same one. All
+users of a register are in one stage. Each stage has four stateful ALUs and 16 tables, whatever the order.
+
+A compiler may still need more stages, for memory, crossbars, containers; never fewer, but for code that it finds to do nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.p4.tofino.fields import Ref
+from ina.p4.tofino.units import Branch, Unit, flat
+
+STAGES, ALUS, TABLES = 12, 4, 16
+ROUNDS = 100
+METERS = ("Meter", "Lpf", "Wred")  # which take a stateful ALU
+NOTHING: tuple[int, Any, str] = (0, None, "")
+
+
+def _stage(reason: tuple[int, Any, str]) -> int:
+    return reason[0]
+
+
+@dataclass(eq=False)
+class Placed:
+    """The earliest stage of a unit (from 0), and what put it there: another unit and the field, or a register they share."""
+
+    unit: Unit
+    stage: int = 0
+    cause: Placed | None = None
+    why: str = ""
+
+
+@dataclass
+class Fields:
+    """Of each field: from which stage on it can be read, who wrote it, and the last stage that reads it."""
+
+    ready: dict[str, list[tuple[int, int, int, Placed | None]]] = field(default_factory=dict)
+    read: dict[str, tuple[int, Placed | None, str]] = field(default_factory=dict)
+
+    def copy(self) -> Fields:
+        return Fields({k: list(v) for k, v in self.ready.items()}, dict(self.read))
+
+    def when(self, refs: list[Ref]) -> tuple[int, Placed | None, str]:
+        """The stage at which all are there, the last one's writer, and its name."""
+        best: tuple[int, Placed | None, str] = NOTHING
+        for path, low, high in refs:
+            for from_, to, stage, by in self.ready.get(path, ()):
+                if from_ <= high and low <= to and stage > best[0]:
+                    best = (stage, by, path)
+        return best
+
+    def write(self, ref: Ref, stage: int, by: Placed | None) -> None:
+        path, low, high = ref
+        kept = [(a, b, s, w) for a, b, s, w in self.ready.get(path, ()) if not low <= a <= b <= high]
+        self.ready[path] = [*kept, (low, high, stage, by)]
+
+    def merge(self, ways: list[Fields]) -> None:
+        self.ready, self.read = {}, {}
+        for way in ways:
+            for path, entries in way.ready.items():
+                self.ready[path] = list(dict.fromkeys([*self.ready.get(path, ()), *entries]))
+            for path, reader in way.read.items():
+                self.read[path] = max(reader, self.read.get(path, reader), key=_stage)
+
+
+@dataclass
+class Bound:
+    """`placed`: every unit at its earliest stage. `stages`: at least so many; `why`: by the chain of dependencies, or by the
+    number of registers or tables."""
+
+    placed: list[Placed]
+    stages: int
+    chain: list[Placed]
+
+
+class _Pass:
+    """One walk over the units, registers being where the walk before put them."""
+
+    def __init__(self, registers: dict[Any, tuple[int, Placed | None]]):
+        self.registers = registers
+        self.placed: list[Placed] = []
+
+    def walk(self, items: list[Any], fields: Fields, guard: tuple[int, Placed | None, str] | None) -> None:
+        """`guard`: when what the items are conditional on is known; None: they are not."""
+        for item in items:
+            if isinstance(item, Unit):
+                self._unit(item, fields, guard)
+            else:
+                self._branch(item, fields, guard)
+
+    def _branch(self, branch: Branch, fields: Fields, guard: tuple[int, Placed | None, str] | None) -> None:
+        inner = max(guard or NOTHING, fields.when(branch.condition), key=_stage)
+        if branch.after is not None:
+            table = next(p for p in reversed(self.placed) if p.unit is branch.after)
+            inner = max(inner, (table.stage, table, "its result"), key=_stage)
+        made = []
+        for way in branch.ways:
+            own = fields.copy()
+            self.walk(way, own, inner)
+            made.append(own)
+        fields.merge(made)
+
+    def _unit(self, unit: Unit, fields: Fields, guard: tuple[int, Placed | None, str] | None) -> None:
+        reads, writes = [*unit.matched, *unit.all("reads")], unit.all("writes")
+        if unit.copy and (guard is None or unit.local):
+            stage, by, _ = fields.when(reads)
+            for ref in writes:
+                fields.write(ref, stage, by)
+            return
+        best = max(guard or NOTHING, fields.when(reads), key=_stage)
+        best = max(best, fields.when(writes), key=_stage)
+        late = max((fields.read[w[0]] for w in writes if w[0] in fields.read), default=NOTHING, key=_stage)
+        best = max(best, late, key=_stage)
+        placed = Placed(unit, *best)
+        for access in unit.all("accesses"):
+            stage, user = self.registers.get(access.register, (0, None))
+            if stage > placed.stage:
+                placed.stage, placed.cause, placed.why = stage, user, f"register {access.register.name}"
+        for access in unit.all("accesses"):
+            if placed.stage > self.registers.get(access.register, (0, None))[0]:
+                self.registers[access.register] = (placed.stage, placed)
+        for path, *_ in reads:
+            reader = (placed.stage, placed, f"{path}, which it must still read")
+            fields.read[path] = max(reader, fields.read.get(path, reader), key=_stage)
+        for ref in writes:
+            fields.write(ref, placed.stage + 1, placed)
+        self.placed.append(placed)
+
+
+def lower_bound(items: list[Any]) -> Bound:
+    """Of one control's units."""
+    registers: dict[Any, tuple[int, Placed | None]] = {}
+    for _ in range(ROUNDS):
+        before = {r: s for r, (s, _) in registers.items()}
+        walk = _Pass(registers)
+        walk.walk(items, Fields(), None)
+        if {r: s for r, (s, _) in registers.items()} == before:
+            break
+    last = max(walk.placed, key=lambda p: p.stage, default=None)
+    chain: list[Placed] = []
+    at = last
+    while at is not None and at not in chain:
+        chain.append(at)
+        at = at.cause
+    return Bound(walk.placed, last.stage + 1 if last else 0, chain[::-1])
+
+
+def crowded(bounds: list[Bound]) -> tuple[int, str]:
+    """Stages that registers and tables of all controls need together, which share the stages: those that cannot be before stage k
+    need stages from k on. With the reason; 0: there are none."""
+    registers: dict[Any, int] = {}
+    tables: list[int] = []
+    for bound in bounds:
+        for placed in bound.placed:
+            tables.append(placed.stage)
+            users = [a.register for a in placed.unit.all("accesses")]
+            users += [i for i, _ in placed.unit.all("objects") if i.decl.name.removeprefix("Direct") in METERS]
+            for user in users:
+                registers[user] = max(placed.stage, registers.get(user, 0))
+    best = (0, "")
+    for what, stages, each in (("registers and meters", list(registers.values()), ALUS), ("tables", tables, TABLES)):
+        for k in range(max(stages, default=-1) + 1):
+            after = sum(s >= k for s in stages)
+            need = k + math.ceil(after / each)
+            if need > best[0]:
+                best = (
+                    need,
+                    f"{after} {what}" + (f" that come after {k} stages of others" if k else "") + f", {each} in each stage",
+                )
+    return best
+
+
+def accesses_per_pass(items: list[Any]) -> dict[Any, list[Any]]:
+    """Of each register, the most accesses that one packet can make in one pass."""
+    most: dict[Any, list[Any]] = {}
+
+    def add(to: dict[Any, list[Any]], what: dict[Any, list[Any]]) -> None:
+        for register, accesses in what.items():
+            to[register] = [*to.get(register, ()), *accesses]
+
+    def either(ways: list[dict[Any, list[Any]]]) -> dict[Any, list[Any]]:
+        found: dict[Any, list[Any]] = {}
+        for way in ways:
+            for register, accesses in way.items():
+                if len(accesses) > len(found.get(register, ())):
+                    found[register] = accesses
+        return found
+
+    for item in items:
+        if isinstance(item, Unit):
+            ways = []
+            for effect in item.effects:
+                own: dict[Any, list[Any]] = {}
+                for access in effect.accesses:
+                    own.setdefault(access.register, []).append(access)
+                ways.append(own)
+            add(most, either(ways))
+        else:
+            add(most, either([accesses_per_pass(way) for way in item.ways]))
+    return most
+
+
+def tables_of(items: list[Any]) -> list[Unit]:
+    return [u for u in flat(items) if u.table is not None]

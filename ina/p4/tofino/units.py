@@ -1,0 +1,364 @@
+"""What a control does, in order: tables and statements, and what they are conditional on.
+
+A `Unit` is what the compiler puts into one match-action table: a table of the program, or a statement outside of any (which
+becomes a table without a key). A `Branch` is a condition with the units of either way. Sub-controls, actions and functions
+are inlined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ina.p4.compiler import ast, types
+from ina.p4.compiler.errors import Span
+from ina.p4.compiler.instances import decided
+from ina.p4.compiler.program import Instance
+from ina.p4.tofino.fields import VALID, Ref, Scope, calls, leaves, parts
+
+STATEFUL = ("RegisterAction", "RegisterAction2", "RegisterAction3", "RegisterAction4", "DirectRegisterAction", "LearnAction",
+            "MinMaxAction", "SelectorAction")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Access:
+    """One packet's visit to a register: `action` is the RegisterAction, or the register itself (read, write). `index`: the field
+    of the packet that says which cell, or empty: an entry or the program does."""
+
+    register: Instance
+    action: Instance
+    span: Span
+    index: str = ""
+
+
+@dataclass
+class Effect:
+    """Of one action, or of a statement. `matched`: what must be there before the table looks (keys, indices, hash inputs)."""
+
+    matched: list[Ref] = field(default_factory=list)
+    reads: list[Ref] = field(default_factory=list)
+    writes: list[Ref] = field(default_factory=list)
+    accesses: list[Access] = field(default_factory=list)
+    objects: list[tuple[Instance, Span]] = field(default_factory=list)  # counters, meters, hashes, ...
+    deep: list[Any] = field(default_factory=list)  # expressions of more than one operation
+    conditions: list[Any] = field(default_factory=list)  # of an `if` in an action
+    folded: list[Any] = field(default_factory=list)  # values that earlier ones of the same action go into
+
+
+@dataclass
+class Unit:
+    name: str
+    span: Span
+    keys: list[Ref]
+    effects: list[Effect]
+    table: Any = None  # the TableDecl
+    owner: Any = None  # the control's Instance
+    copy: bool = False  # a plain copy, a constant, or a condition, which a compiler may put where it is used
+    local: bool = False  # of a variable that is declared here, so that nobody elsewhere sees it
+
+    def all(self, what: str) -> list[Any]:
+        return [x for effect in self.effects for x in getattr(effect, what)]
+
+    @property
+    def matched(self) -> list[Ref]:
+        return [*self.keys, *self.all("matched")]
+
+
+@dataclass
+class Branch:
+    """`condition`: fields that it reads; `after`: the table whose hit, miss or action decides, or None. `compared`: comparisons
+    of two fields by size, which a gateway cannot make."""
+
+    span: Span
+    condition: list[Ref]
+    after: Unit | None
+    ways: list[list[Any]]
+    compared: list[Any]
+
+
+def units_of(control: Instance) -> list[Any]:
+    """Units and Branches of a control's `apply`."""
+    scope = Scope(control)
+    for param in control.decl.params:
+        scope.paths[param] = param.name
+    return list(_Walk(scope).block(control.decl.body))
+
+
+def without(items: list[Any], prefixes: tuple[str, ...]) -> None:
+    """Takes out fields whose path begins so: those of headers that are never valid, which a compiler leaves out."""
+
+    def rest(refs: list[Ref]) -> list[Ref]:
+        return [r for r in refs if not r[0].startswith(prefixes)]
+
+    for branch in branches(items):
+        branch.condition = rest(branch.condition)
+    for unit in flat(items):
+        unit.keys = rest(unit.keys)
+        for effect in unit.effects:
+            effect.matched, effect.reads, effect.writes = rest(effect.matched), rest(effect.reads), rest(effect.writes)
+
+
+def flat(items: list[Any]) -> Iterator[Unit]:
+    for item in items:
+        if isinstance(item, Unit):
+            yield item
+        else:
+            yield from (u for way in item.ways for u in flat(way))
+
+
+def branches(items: list[Any]) -> Iterator[Branch]:
+    for item in items:
+        if isinstance(item, Branch):
+            yield item
+            yield from (b for way in item.ways for b in branches(way))
+
+
+class _Walk:
+    def __init__(self, scope: Scope):
+        self.scope = scope
+
+    def block(self, block: Any) -> Iterator[Any]:
+        for statement in block.statements:
+            yield from self.statement(statement)
+
+    def statement(self, s: Any) -> Iterator[Any]:
+        if isinstance(s, ast.Block):
+            yield from self.block(s)
+        elif isinstance(s, ast.If):
+            yield from self._if(s)
+        elif isinstance(s, ast.Switch):
+            yield from self._switch(s)
+        elif isinstance(s, (ast.ForC, ast.ForIn)):
+            yield from self.statement(s.body)
+        elif isinstance(s, ast.CallStatement) and s.call.kind == "control_apply":
+            yield from self._control(s.call)
+        elif isinstance(s, ast.CallStatement) and s.call.kind == "table_apply":
+            yield self._table(s.call)
+        elif isinstance(s, ast.CallStatement) and s.call.kind in ("action", "function"):
+            effect = Effect()
+            _Effects(self.scope, effect).call(s.call)
+            yield Unit(f"{s.call.decl.name}()", s.span, [], [effect], owner=self.scope.instance)
+        elif isinstance(s, (ast.Assign, ast.CallStatement, ast.VarDecl)):
+            yield from self._plain(s)
+
+    def _plain(self, s: Any) -> Iterator[Unit]:
+        if isinstance(s, ast.VarDecl) and s.init is None:
+            return
+        effect = Effect()
+        _Effects(self.scope, effect).statement(s)
+        value = s.value if isinstance(s, ast.Assign) else s.init if isinstance(s, ast.VarDecl) else None
+        plain = value is not None and getattr(s, "op", "=") == "=" and not effect.accesses and (
+            value.const is not None or self.scope.path(value) is not None
+            or _computed(value) or _is_condition(value))  # fmt: skip
+        if effect.writes or effect.accesses or effect.objects:
+            yield Unit(_text(s), s.span, [], [effect], owner=self.scope.instance, copy=plain, local=isinstance(s, ast.VarDecl))
+
+    def _if(self, s: ast.If) -> Iterator[Any]:
+        known = decided(s.condition, self.scope.instance)
+        if known is not None:
+            way = s.then if known else s.otherwise
+            yield from self.statement(way) if way is not None else ()
+            return
+        after, made = None, []
+        for call in calls(s.condition):
+            if call.kind == "table_apply":
+                after = self._table(call)
+                made.append(after)
+        yield from made
+        ways = [list(self.statement(s.then)), list(self.statement(s.otherwise)) if s.otherwise is not None else []]
+        yield Branch(s.condition.span, [] if after else self.scope.reads(s.condition), after, ways, list(_compared(s.condition)))
+
+    def _switch(self, s: ast.Switch) -> Iterator[Any]:
+        after = None
+        for call in calls(s.subject):
+            if call.kind == "table_apply":
+                after = self._table(call)
+                yield after
+        ways = [list(self.block(case.body)) for case in s.cases if case.body is not None]
+        yield Branch(s.subject.span, [] if after else self.scope.reads(s.subject), after, [*ways, []], [])
+
+    def _control(self, call: Any) -> Iterator[Any]:
+        instance = self.scope.instance.children[call.receiver.name]
+        inner = Scope(instance)
+        for param, argument in zip(call.decl.params, call.args, strict=True):
+            inner.bind(param, argument, self.scope)
+        yield from _Walk(inner).block(call.decl.body)
+
+    def _table(self, call: Any) -> Unit:
+        table = call.decl
+        keys = [r for k in table.keys for r in self.scope.reads(k.expr)]
+        effects = []
+        for reference in table.actions:
+            inner = self.scope.inner()
+            for param, argument in zip(reference.decl.params, reference.args or [None] * len(reference.decl.params), strict=True):
+                inner.bind(param, argument, self.scope)
+            effect = Effect()
+            _Effects(inner, effect).block(reference.decl.body)
+            effects.append(effect)
+        owner = self.scope.instance
+        return Unit(owner.cp_names.get(table.name, table.name), table.span, keys, effects, table, owner)
+
+
+class _Effects:
+    """Collects what statements of an action do, all at once as the hardware does: what was written before is not read."""
+
+    def __init__(self, scope: Scope, effect: Effect):
+        self.scope, self.effect = scope, effect
+        self.local: set[str] = set()
+        self.costs: dict[str, int] = {}  # operations that went into what was written
+
+    def block(self, block: Any) -> None:
+        for statement in block.statements:
+            self.statement(statement)
+
+    def statement(self, s: Any) -> None:
+        if isinstance(s, ast.Block):
+            self.block(s)
+        elif isinstance(s, ast.Assign):
+            self.value(s.value)
+            if s.op != "=":
+                self._read(self.scope.refs(s.target))
+            if _operations(s.value) + (s.op != "=") > 1:
+                self.effect.deep.append(s)
+            self._cost(s)
+            self._write(self.scope.refs(s.target))
+        elif isinstance(s, ast.VarDecl):
+            if s.init is not None:
+                self.value(s.init)
+                self._write(list(leaves(f"{self.scope.instance.name}.{s.name}", s.type)))
+        elif isinstance(s, ast.CallStatement):
+            self.call(s.call)
+        elif isinstance(s, ast.If):
+            self.effect.conditions.append(s)
+            self.value(s.condition)
+            self.statement(s.then)
+            if s.otherwise is not None:
+                self.statement(s.otherwise)
+
+    def value(self, e: Any) -> None:
+        for call in calls(e):
+            self.call(call)
+        self._read([r for r in self.scope.reads(e)])
+
+    def _cost(self, s: ast.Assign) -> None:
+        """A compiler puts what was written before into the value: `x = ~a; x = x & b` is one expression."""
+        own = _operations(s.value) + (s.op != "=")
+        read = {r[0] for r in (*self.scope.reads(s.value), *(self.scope.refs(s.target) if s.op != "=" else ()))}
+        before = sum(self.costs.get(path, 0) for path in read)
+        if own == 1 and before:
+            self.effect.folded.append(s)
+        for path, *_ in self.scope.refs(s.target):
+            self.costs[path] = own + before
+
+    def _read(self, refs: list[Ref]) -> None:
+        self.effect.reads += [r for r in refs if r[0] not in self.local]
+
+    def _write(self, refs: list[Ref]) -> None:
+        self.effect.writes += refs
+        self.local |= {r[0] for r in refs}
+
+    def call(self, call: Any) -> None:
+        if call.kind in ("action", "function"):
+            inner = self.scope.inner()
+            for param, argument in zip(call.decl.params, call.args, strict=True):
+                inner.bind(param, argument, self.scope)
+            effects = _Effects(inner, self.effect)
+            effects.local = self.local
+            effects.block(call.decl.body)
+        elif call.kind == "header_method" and call.method in ("setValid", "setInvalid"):
+            path = self.scope.path(call.receiver)
+            self._write([(f"{path}.{VALID}", 0, 0)] if path else [])
+        elif call.kind == "method":
+            self._method(call)
+        elif call.kind == "extern_function":
+            for argument, param in zip(call.args, call.params, strict=True):
+                if argument is not None and param.direction in ("out", "inout"):
+                    self._write(self.scope.refs(argument))
+                else:
+                    self._read(self.scope.reads(argument))
+
+    def _method(self, call: Any) -> None:
+        instance = self._instance(call.receiver)
+        if instance is None:
+            return
+        kind = instance.decl.name
+        refs = [r for a in call.args for r in self.scope.reads(a)]
+        self.effect.matched += refs
+        if kind in STATEFUL:
+            register = instance.args.get("reg")
+            if isinstance(register, Instance):
+                self.effect.accesses.append(Access(register, instance, call.span, self._index(call)))
+                self.effect.matched += register_inputs(instance, self.scope)
+        elif kind in ("Register", "DirectRegister"):
+            self.effect.accesses.append(Access(instance, instance, call.span, self._index(call)))
+        else:
+            self.effect.objects.append((instance, call.span))
+        for argument, param in zip(call.args, call.params, strict=True):
+            if argument is not None and param.direction in ("out", "inout"):
+                self._write(self.scope.refs(argument))
+
+    def _index(self, call: Any) -> str:
+        indices = [a for a, p in zip(call.args, call.params, strict=True) if a is not None and p.name == "index"]
+        return next((r[0] for a in indices for r in self.scope.reads(a)), "")
+
+    def _instance(self, receiver: Any) -> Instance | None:
+        return self.scope.instance.children.get(receiver.name) if isinstance(receiver, ast.Name) else None
+
+
+def body_of(action: Instance) -> Any:
+    """The `apply` of a RegisterAction; None: it has none."""
+    for node in (action.site.body if action.site is not None else None) or ():
+        if isinstance(node, ast.FunctionDecl) and node.name == "apply":
+            return node
+    return None
+
+
+def register_inputs(action: Instance, scope: Scope) -> list[Ref]:
+    """Fields of the packet that a RegisterAction computes with."""
+    body = body_of(action)
+    found: list[Ref] = []
+    if body is not None:
+        inner = scope.inner()
+        effect = Effect()
+        for param in body.params:
+            inner.paths[param] = f"{action.name}.{param.name}"
+        _Effects(inner, effect).block(body.body)
+        found = [r for r in effect.reads if not r[0].startswith(f"{action.name}.")]
+    return found
+
+
+def _computed(e: Any) -> bool:
+    return isinstance(e, ast.Call) and e.kind == "method" and e.method == "get" and bool(e.args)
+
+
+def _is_condition(e: Any) -> bool:
+    """A truth value: a gateway can decide it in the place of the variable that it is kept in."""
+    return isinstance(types.strip_new(e.type), types.BoolType) and not any(c.kind != "header_method" for c in calls(e))
+
+
+def _operations(e: Any) -> int:
+    """Operators that cost something: not casts, slices or negated constants."""
+    if e is None or e.const is not None or isinstance(e, ast.Call):
+        return 0
+    own = isinstance(e, ast.Binary) and e.op != "++" or isinstance(e, ast.Unary) and e.op != "+"
+    inner = parts(e)
+    if isinstance(e, ast.Binary) and e.op in ("&", "|", "^"):  # the ALU inverts an operand of these on the way
+        inner = [p.operand if isinstance(p, ast.Unary) and p.op == "~" else p for p in inner]
+    return own + sum(_operations(p) for p in inner)
+
+
+def _compared(e: Any) -> Iterator[Any]:
+    if isinstance(e, ast.Binary) and e.op in ("<", "<=", ">", ">=") and e.left.const is None and e.right.const is None:
+        yield e
+    for part in parts(e):
+        yield from _compared(part)
+
+
+def _text(s: Any) -> str:
+    if isinstance(s, ast.Assign):
+        return f"{ast.source_text(s.target)} {s.op if s.op == '=' else s.op + '='} ..."
+    if isinstance(s, ast.VarDecl):
+        return f"{s.name} = ..."
+    call = s.call
+    return f"{ast.source_text(call.callee)}()"

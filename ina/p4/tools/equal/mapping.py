@@ -1,0 +1,259 @@
+"""The mapping of one program to its twin: a TOML file, for programs whose names are not the same.
+
+    [entries]                      # STF files, by their paths from this file: control planes, and packets to begin with
+    both = "jobs.stf"              # written by the names of A
+    a = "only-a.stf"               # beside them, of one program alone
+    b = "only-b.stf"
+
+    [headers]                      # a header, or one field, of A: as B has it
+    "hdr.agg" = "hdr.packet"
+    "hdr.agg.version" = "hdr.packet.set"
+
+    [tables]                       # a table of A: B's; keys, actions and parameters where they are called otherwise
+    "Ingress.job" = "SwitchIngress.jobs"
+    "Ingress.acl" = { table = "SwitchIngress.filter", keys = { "hdr.ip.src" = "meta.source" }, actions = { deny = "drop" } }
+
+    [counters]                     # compared after each sequence: packets of each cell
+    "Ingress.drops" = "SwitchIngress.drops"
+
+    [registers]                    # likewise; of a TNA program's in pipe 0
+    "Ingress.sums" = "SwitchIngress.sums"
+
+    [ports]                        # of A: B's. Also in 9-bit keys and parameters of entries; here A's 128 is B's 1
+    "1" = 128
+
+    [packets]                      # that are not sent
+    largest = { "hdr.atp.sequence" = 2147483647 }       # values of fields
+    whole = true                   # none that is shorter than its IPv4 header says
+
+    [differences]                  # that are meant
+    ignore = ["hdr.ipv4.identification"]      # headers or fields of frames that leave
+    order = "any"                  # of frames that leave by one port because of one packet; default: "same"
+    digests = false                # only one of them has digests
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from ina.base import documents
+from ina.base.native import lib
+from ina.p4.runtime.p4info import EntityError, P4Info, TableInfo
+from ina.p4.tools.equal.control import Names
+from ina.p4.tools.equal.packets import Limits
+from ina.p4.tools.equal.shapes import Shapes, field_key, header_key
+
+SECTIONS = ("entries", "headers", "tables", "counters", "registers", "ports", "packets", "differences")
+KEYS = {"entries": ("both", "a", "b"), "differences": ("ignore", "order", "digests"), "packets": ("largest", "whole")}
+TABLE = ("table", "keys", "actions", "params")
+
+
+class MappingError(ValueError):
+    """The message has file, line and key."""
+
+
+@dataclass
+class Mapping:
+    """`path` None: no file, all names are alike."""
+
+    path: Path | None = None
+    text: str = ""
+    sections: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def get(self, section: str) -> dict[str, Any]:
+        return self.sections.get(section, {})
+
+    def fail(self, section: str, key: str, message: str) -> NoReturn:
+        raise MappingError(f"{self.path}:{line_of(self.text, section, key)}: [{section}] {key}: {message}")
+
+    def entries(self, which: str) -> Path | None:
+        """An STF file; `which`: both, a or b."""
+        name = self.get("entries").get(which)
+        return None if name is None or self.path is None else self.path.parent / name
+
+    def ports(self) -> dict[int, int]:
+        return {int(key): value for key, value in self.get("ports").items()}
+
+    @property
+    def any_order(self) -> bool:
+        return self.get("differences").get("order") == "any"
+
+    @property
+    def digests(self) -> bool:
+        return self.get("differences").get("digests", True)
+
+    # --- against the programs
+
+    def names(self, a: dict[str, Any], b: dict[str, Any], shapes: Shapes) -> Names:
+        headers = {mine: other for other, mine in self.fields(shapes).items()}
+        ours, theirs, names = P4Info(a), P4Info(b), Names(ports=permutation(self.ports()), headers=headers)
+        for key, value in self.get("tables").items():
+            said: dict[str, Any] = {"table": value} if isinstance(value, str) else value
+            table = self._found("tables", key, ours.table, key, "A")
+            twin = self._found("tables", key, theirs.table, said.get("table", table.name.rpartition(".")[2]), "B")
+            names.tables[table.name] = twin.name
+            keys, theirs_too = {f.name for f in table.fields}, {f.name for f in twin.fields}
+            for mine, other in said.get("keys", {}).items():
+                self._among("tables", key, mine, keys, "A's table has no key")
+                self._among("tables", key, other, theirs_too, "B's table has no key")
+            for mine, other in said.get("actions", {}).items():
+                self._action(key, ours, table, mine, "A")
+                self._action(key, theirs, twin, other, "B")
+            names.keys[table.name] = said.get("keys", {})
+            names.actions[table.name] = said.get("actions", {})
+            names.params[table.name] = said.get("params", {})
+        names.registers.update(self.pairs("registers", a, b))
+        return names
+
+    def pairs(self, section: str, a: dict[str, Any], b: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+        """Counters or registers that are compared."""
+        found = []
+        for key, value in self.get(section).items():
+            mine, other = (self._found(section, key, getattr(P4Info(info), section[:-1]), name, which)
+                           for info, name, which in ((a, key, "A"), (b, value, "B")))  # fmt: skip
+            if mine.size != other.size:
+                self.fail(section, key, f"A's has {mine.size} cells, B's {other.size}")
+            found.append((mine.name, other.name))
+        return tuple(found)
+
+    def fields(self, shapes: Shapes) -> dict[str, str]:
+        """Headers and fields of B by their keys (ina/p4/tools/equal/shapes.py): A's."""
+        known, renamed = shapes.fields(), {}
+        headers = {key.partition(".")[0] for key in known}
+        for key, value in self.get("headers").items():
+            if header_key(key) in headers:
+                renamed[header_key(value)] = header_key(key)
+            elif field_key(key) in known:
+                renamed[field_key(value)] = field_key(key)
+            else:
+                self.fail("headers", key, f"A's parser extracts no such header{_near(header_key(key), headers | set(known))}")
+        return renamed
+
+    def limits(self, shapes: Shapes) -> Limits:
+        """Packets that are not sent."""
+        said, known = self.get("packets"), shapes.fields()
+        for name in said.get("largest", {}):
+            if field_key(name) not in known:
+                self.fail("packets", "largest", f"A's parser extracts no {name!r}{_near(name, known)}")
+        return Limits({field_key(name): value for name, value in said.get("largest", {}).items()}, said.get("whole", False))
+
+    def ignored(self, shapes: Shapes) -> frozenset[str]:
+        known, found = shapes.fields(), set()
+        headers = {key.partition(".")[0] for key in known}
+        for name in self.get("differences").get("ignore", []):
+            key = header_key(name) if header_key(name) in headers else field_key(name)
+            if key not in headers and key not in known:
+                self.fail("differences", "ignore", f"A's parser extracts no {name!r}{_near(name, headers | set(known))}")
+            found.add(key)
+        return frozenset(found)
+
+    def _found(self, section: str, key: str, find: Any, name: str, which: str) -> Any:
+        try:
+            return find(name)
+        except EntityError as error:
+            self.fail(section, key, f"{which}: {error}")
+
+    def _action(self, key: str, info: P4Info, table: TableInfo, name: str, which: str) -> None:
+        names = {n.rpartition(".")[2] for n in table.default_actions} | set(table.default_actions)
+        self._found("tables", key, lambda name: info.action(table, name, name in names), name, which)
+
+    def _among(self, section: str, key: str, name: str, names: set[str], message: str) -> None:
+        if name not in names:
+            self.fail(section, key, f"{message} {name!r}; it has: {', '.join(sorted(names))}")
+
+
+def load(path: Path) -> Mapping:
+    """Raises MappingError, OSError."""
+    data = path.read_bytes()
+    try:
+        text = data.decode()
+        sections = documents.toml_text(text)
+    except UnicodeDecodeError as error:
+        raise MappingError(f"{path}: byte {error.start} is not UTF-8") from None
+    except documents.Unreadable as error:
+        line = re.search(r"at line (\d+)", str(error))
+        end = f":{text.count(chr(10)) + 1}" if "end of document" in str(error) else ""
+        raise MappingError(f"{path}{f':{line[1]}' if line else end}: {error}") from None
+    mapping = Mapping(path, text, sections)
+    for section, content in sections.items():
+        if section not in SECTIONS:
+            raise MappingError(f"{path}:{line_of(text, section, '')}: [{section}]: unknown section{_near(section, SECTIONS)}")
+        if not isinstance(content, dict):
+            raise MappingError(f"{path}:{line_of(text, '', section)}: {section}: expected a section [{section}]")
+        for key, value in content.items():
+            _check(mapping, section, key, value)
+    if len(set(mapping.ports().values())) != len(mapping.ports()):
+        key = next(k for k, v in mapping.get("ports").items() if list(mapping.ports().values()).count(v) > 1)
+        mapping.fail("ports", key, "two ports of A are one of B")
+    return mapping
+
+
+def _check(mapping: Mapping, section: str, key: str, value: Any) -> None:
+    if section in KEYS and key not in KEYS[section]:
+        mapping.fail(section, key, f"unknown key{_near(key, KEYS[section])}")
+    if section == "ports":
+        for number in (key, value):
+            digits = re.fullmatch(r"[0-9]{1,9}", str(number))
+            if not digits or isinstance(number, bool) or int(number) >= lib.INA_DROP_PORT:
+                mapping.fail(section, key, f"{number!r}: expected a port, 0 to {lib.INA_DROP_PORT - 1}")
+        if not isinstance(value, int):
+            mapping.fail(section, key, f"{value!r}: expected a number")
+    elif key == "ignore":
+        if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+            mapping.fail(section, key, f"{value!r}: expected a list of headers and fields")
+    elif key == "order":
+        if value not in ("same", "any"):
+            mapping.fail(section, key, f'{value!r}: expected "same" or "any"')
+    elif key == "largest" and section == "packets":
+        if not isinstance(value, dict) or not all(type(v) is int and v >= 0 for v in value.values()):
+            mapping.fail(section, key, f"{value!r}: expected numbers by fields")
+    elif (section, key) in (("differences", "digests"), ("packets", "whole")):
+        if not isinstance(value, bool):
+            mapping.fail(section, key, f"{value!r}: expected true or false")
+    elif section == "tables" and isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in TABLE:
+                mapping.fail(section, key, f"unknown key {name!r}{_near(name, TABLE)}")
+            texts = [inner] if name == "table" else list(inner.values()) if isinstance(inner, dict) else [None]
+            if not all(isinstance(text, str) for text in texts):
+                mapping.fail(section, key, f"{name} = {inner!r}: expected {'a name' if name == 'table' else 'names by names'}")
+    elif not isinstance(value, str):
+        mapping.fail(section, key, f"{value!r}: expected a name")
+
+
+def permutation(ports: dict[int, int]) -> dict[int, int]:
+    """The same, with a port of B for each number of B's that is a port of A, too: no port of either stands for two."""
+    back, full = {theirs: ours for ours, theirs in ports.items()}, dict(ports)
+    for number in back.keys() - ports.keys():
+        theirs = number
+        while theirs in back:
+            theirs = back[theirs]
+        full[number] = theirs
+    return full
+
+
+def line_of(text: str, section: str, key: str) -> int:
+    """Where a key of a section is, or without a key the section; 1 if it is written in a way that is not found."""
+    here, first = "", 1
+    for number, line in enumerate(text.splitlines(), 1):
+        head = re.match(r"\s*\[+\s*([^\]]+?)\s*\]", line)
+        if head:
+            here = head[1].replace('"', "").replace("'", "")
+            if here == section or here.startswith(section + ".") and section:
+                first = number
+                if not key or here == f"{section}.{key}":
+                    return number
+            continue
+        name = re.match(r"\s*(\"[^\"]*\"|'[^']*'|[^=#\s]+)\s*=", line)
+        if name and here == section and name[1].strip("\"'") == key:
+            return number
+    return first
+
+
+def _near(name: str, names: Any) -> str:
+    close = difflib.get_close_matches(name, sorted(names), 1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are: {', '.join(sorted(names))}"

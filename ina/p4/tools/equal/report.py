@@ -1,0 +1,117 @@
+"""What `ina p4 equal` prints of a counter-example, and the STF files with which `ina stf` repeats it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from ina.p4.tools.equal import control
+from ina.p4.tools.equal.control import Call
+from ina.p4.tools.equal.packets import Packet
+from ina.p4.tools.equal.shapes import Header
+from ina.p4.tools.equal.sides import Answer
+from ina.p4.tools.equal.twins import Difference, Twins
+from ina.p4.tools.explain import runs
+
+ROW = 32  # bytes of a frame in a line
+
+
+def lines(twins: Twins, packets: Sequence[Packet], difference: Difference) -> Iterator[str]:
+    """Each packet with its fields, what each program answered, and what differs first."""
+    twins.reset()
+    for number, packet in enumerate(packets):
+        a, b = twins.send(packet)
+        yield f"packet {number + 1} into port {packet.port}, {len(packet.frame)} bytes"
+        yield from (f"    {line}" for line in shown(packet.frame, twins.shapes.walk(packet.frame)))
+        if twins.differ(packet, a, b) is None:
+            yield f"  A and B: {'; '.join(_brief(a)) or 'nothing'}"
+        else:
+            yield from _answer("A", twins, packet, a)
+            yield from _answer("B", twins, packet, b)
+    yield f"first difference: packet {difference.packet + 1}: {difference.text}"
+
+
+def _brief(answer: Answer) -> Iterator[str]:
+    for port, frames in answer.sent:
+        yield from (f"port {port}, {len(frame)} bytes" for frame in frames)
+    yield from (f"digest {name}{values}" for name, values in answer.digests)
+
+
+def _answer(name: str, twins: Twins, packet: Packet, answer: Answer) -> Iterator[str]:
+    if not any(_brief(answer)):
+        yield f"  {name}: nothing"
+    for port, frames in answer.sent:
+        for frame in frames:
+            yield f"  {name}: port {port}, {len(frame)} bytes"
+            yield from (f"    {line}" for line in shown(frame, twins.headers(frame, packet)))
+    yield from (f"  {name}: digest {digest}{values}" for digest, values in answer.digests)
+
+
+def shown(frame: bytes, headers: Iterable[Header]) -> Iterator[str]:
+    """A frame in hexadecimal digits, lines like the one before as one `*`; then its fields."""
+    before, starred = "", False
+    for row in (frame[at : at + ROW].hex() for at in range(0, len(frame), ROW)):
+        if row != before:
+            yield row
+        elif not starred:
+            yield "*"
+        before, starred = row, row == before
+    yield from fields(headers, frame)
+
+
+def fields(headers: Iterable[Header], frame: bytes) -> Iterator[str]:
+    """Headers with their fields that are not 0; of numbered neighbours with the same value one for all."""
+    end = 0
+    for header in headers:
+        end = header.offset + header.width
+        shown = []
+        for run in runs([(f.name, f.get(frame)) for f in header.fields]):
+            name, value = run[0]
+            if value:
+                shown.append(f"{name if len(run) == 1 else f'{name}..{run[-1][0]}'}={value:#x}")
+        yield f"{header.path}: {' '.join(shown) or 'all 0'}"
+    if rest := frame[end // 8 :]:
+        yield f"payload: {rest[:ROW].hex()}{f' ... {len(rest) - ROW} more' if len(rest) > ROW else ''}"
+
+
+def stf(calls: Iterable[Call], p4info: dict[str, Any], twins: Twins, packets: Sequence[Packet], *, first: bool,
+        difference: Difference) -> str:  # fmt: skip
+    """A test of one of the programs that expects what the first one answers: `first`, by the first one's port numbers."""
+    ports = {} if first else twins.rules.ports
+    out = [*control.lines(calls, p4info), ""]
+    twins.reset()
+    named = set()
+    for number, packet in enumerate(packets):
+        a, b = twins.send(packet)
+        out += [f"# packet {number + 1}", f"packet {ports.get(packet.port, packet.port)} {packet.frame.hex()}"]
+        for port, sent in a.sent:
+            out += [f"expect {ports.get(port, port)} {frame.hex()} $" for frame in sent]
+        if twins.rules.digests:
+            out += [f"expect_digest {_called(name, p4info)} {' '.join(map(str, values))}" for name, values in a.digests]
+        named |= {port for answer in (a, b) for port, _ in answer.sent}
+    out += [f"no_packet {ports.get(port, port)}  # but what is expected" for port in sorted(named)]
+    kind, _, name = difference.kind.partition(" ")
+    pair = next((p for p in twins.rules.counters if kind == "counter" and p[0].rpartition(".")[2] == name), None)
+    if pair is not None:
+        ours, theirs = twins.a.counter(pair[0]), twins.b.counter(pair[1])
+        out += [f"check_counter {pair[0 if first else 1]}({i}) packets == {n}" for i, n in enumerate(ours)
+                if i < len(theirs) and n != theirs[i]]  # fmt: skip
+    pair = next((p for p in twins.rules.registers if kind == "register" and p[0].rpartition(".")[2] == name), None)
+    if pair is not None:
+        out.append(f"# the cells that differ are printed by:  register_read {pair[0 if first else 1]} INDEX")
+    return "\n".join(out) + "\n"
+
+
+def _called(digest: str, p4info: dict[str, Any]) -> str:
+    """A digest of the first program in either: by its name, or the only one that there is."""
+    names = [d["preamble"]["name"] for d in p4info.get("digests", [])]
+    last = [n for n in names if n.rpartition(".")[2] == digest.rpartition(".")[2]]
+    return digest if digest in names else (last or names or [digest])[0]
+
+
+def command(program: Path, test: Path, defines: dict[str, str], includes: Sequence[Path]) -> str:
+    more = [f"-D {shlex.quote(f'{name}={value}')}" for name, value in defines.items()]
+    more += [f"-I {shlex.quote(str(folder))}" for folder in includes]
+    return " ".join([f"ina stf {shlex.quote(str(program))} {shlex.quote(str(test))}", *more])

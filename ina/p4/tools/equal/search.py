@@ -1,0 +1,190 @@
+"""The search for packets that the twins answer otherwise: every short sequence of a few packets, then long random ones."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from ina.p4.tools.equal.packets import Maker, Packet
+from ina.p4.tools.equal.twins import Difference, Twins
+
+SENDERS = 3  # of an alphabet that nobody has chosen
+CHUNK = 100  # random sequences, after which one is looked for
+
+
+@dataclass
+class Bounds:
+    """`states`: that the systematic part goes on from. `seconds`: of all together."""
+
+    sequences: int = 2000
+    length: int = 30
+    depth: int = 4
+    states: int = 3000
+    seconds: float = 600.0
+    letters: int = 16  # of an alphabet that nobody has chosen
+
+
+@dataclass
+class Outcome:
+    """`depth`: all sequences of so many letters were sent (those that lead to states which are known already once)."""
+
+    packets: list[Packet] = field(default_factory=list)
+    difference: Difference | None = None
+    sequences: int = 0
+    states: int = 0
+    letters: int = 0
+    depth: int = 0
+    sent: int = 0
+    answered: int = 0  # of these, frames left because of them
+    over: bool = False  # the time was, before anything else
+    seconds: float = 0.0
+    ways: int = 0  # that packets went through the programs
+    notes: list[str] = field(default_factory=list)  # what a bound left out
+
+
+class Search:
+    """`say`: hears of progress."""
+
+    def __init__(self, twins: Twins, maker: Maker, bounds: Bounds, say: Callable[[str], None] = lambda _: None) -> None:
+        self.twins, self.maker, self.bounds, self._say = twins, maker, bounds, say
+        self.outcome = Outcome()
+        self._begin = self._last = time.monotonic()
+
+    def run(self, letters: Sequence[Packet]) -> Outcome:
+        out, bounds = self.outcome, self.bounds
+        if letters and bounds.depth:
+            out.difference = self._systematic(letters)
+        elif bounds.depth:
+            out.difference = self._both()
+        if out.difference is None:
+            out.difference = self._random(bounds.sequences)
+        out.sent, out.answered = self.twins.steps, self.twins.answered
+        out.seconds, out.ways = time.monotonic() - self._begin, len(self.maker.corpus)
+        return out
+
+    def _over(self) -> bool:
+        now = time.monotonic()
+        if now - self._last > 5:
+            self._last = now
+            out = self.outcome
+            self._say(f"{now - self._begin:.0f} s: {out.states} states, {out.sequences} sequences, {self.twins.steps:,} packets")
+        self.outcome.over = now - self._begin > self.bounds.seconds
+        return self.outcome.over
+
+    def _both(self) -> Difference | None:
+        """Random sequences, until there is a packet that does more than those before: then systematic ones of it and its like."""
+        most = 0
+        while self.outcome.sequences < self.bounds.sequences and not self._over():
+            found = self._random(min(self.outcome.sequences + CHUNK, self.bounds.sequences))
+            if found is not None:
+                return found
+            kept = [packet for packets in self.maker.corpus.values() for packet in packets]
+            does, number = max(((self._does(packet), -i) for i, packet in enumerate(kept) if not self._over()), default=(0, 0))
+            if does > most:
+                most, letters = does, self._alphabet(kept[-number])
+                self.maker.seeds = [*self.maker.seeds, *letters]
+                found = self._systematic(letters)
+                if found is not None:
+                    return found
+        return None
+
+    def _alphabet(self, first: Packet) -> list[Packet]:
+        """A packet that does something at the start; the same of other senders; and those with the next number in some field, if
+        that makes a difference behind it."""
+        twins, maker = self.twins, self.maker
+        senders = [first, *(packet for packet in maker.siblings(first) if self._does(packet))]
+        if len(senders) > SENDERS:
+            self._note(f"of {len(senders)} senders whose packets change registers, systematic sequences have {SENDERS}")
+        senders = senders[:SENDERS]
+        letters = dict.fromkeys(senders)
+        for both in (pair for many in zip(*map(maker.successors, senders), strict=False) for pair in many):
+            twins.reset()
+            twins.send(first)
+            before = self._key(0)
+            a, _ = twins.send(both[0])
+            if a.sent or self._key(0) != before:
+                letters |= dict.fromkeys(both)
+        if len(letters) > (most := self.bounds.letters):
+            self._note(f"of {len(letters)} packets that change registers, systematic sequences have {most} (--letters)")
+        return [*letters][:most]
+
+    def _note(self, text: str) -> None:
+        if text not in self.outcome.notes:
+            self.outcome.notes.append(text)
+
+    def _does(self, packet: Packet) -> int:
+        """How many objects of the first program it changes at the start, if any of its registers is among them."""
+        self.twins.reset()
+        before = self._key(0)
+        self.twins.send(packet)
+        return 1 + len(self.twins.a.changed()) if self._key(0) != before else 0
+
+    def _random(self, sequences: int) -> Difference | None:
+        twins, maker = self.twins, self.maker
+        while self.outcome.sequences < sequences and not self._over():
+            packets = maker.sequence(self.bounds.length)
+            twins.reset()
+            found, number = None, -1
+            for number, packet in enumerate(packets):  # noqa: B007
+                a, b = twins.send(packet)
+                found = twins.differ(packet, a, b)
+                if found is not None:
+                    break
+                way = twins.a.changed(), twins.b.changed(), tuple((port, *map(len, frames)) for port, frames in a.sent)
+                if any(way):
+                    maker.learn(packet, way)
+                if self._over():
+                    break
+            self.outcome.sequences += 1
+            found = found or twins.state()
+            if found is not None:
+                self.outcome.packets = packets[: number + 1]
+                return Difference(number, *found)
+        return None
+
+    def _systematic(self, letters: Sequence[Packet]) -> Difference | None:
+        """Breadth first over states: of sequences that lead to the same registers on both sides one is gone on with."""
+        out, twins = self.outcome, self.twins
+        out.letters = len(letters)
+        timed = twins.a.reads_clock or twins.b.reads_clock
+        twins.reset()
+        known = {self._key(0)}
+        level: list[tuple[int, ...]] = [()]
+        for depth in range(1, self.bounds.depth + 1):
+            following: list[tuple[int, ...]] = []
+            for path in level:
+                if out.states >= self.bounds.states:
+                    self._note(f"the systematic part ended after {out.states} states (--states)")
+                    return None
+                if self._over():
+                    return None
+                out.states += 1
+                twins.reset()
+                for letter in path:
+                    twins.send(letters[letter])
+                (_, a), (_, b) = twins.a.save(), twins.b.save()
+                for number, packet in enumerate(letters):
+                    if self._over():
+                        return None
+                    twins.a.restore(a)
+                    twins.b.restore(b)
+                    found = twins.differ(packet, *twins.send(packet)) or twins.state()
+                    if found is not None:
+                        out.packets = [letters[i] for i in (*path, number)]
+                        return Difference(depth - 1, *found)
+                    key = self._key(depth if timed else 0)
+                    if key not in known:
+                        known.add(key)
+                        following.append((*path, number))
+            out.depth, level = depth, following
+            if not level:
+                out.depth = self.bounds.depth  # nothing new can come
+                break
+        return None
+
+    def _key(self, time_: int) -> bytes:
+        digest = hashlib.blake2b(self.twins.a.save()[0], digest_size=16, key=b"%d" % time_)
+        digest.update(self.twins.b.save()[0])
+        return digest.digest()

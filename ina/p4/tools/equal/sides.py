@@ -1,0 +1,240 @@
+"""The two sides: a program each, compiled on the embedded switch or on the interpreter, that can go back to any earlier state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy as _same
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ina.base.native import ffi, lib
+from ina.p4.compiler import ast, frontend
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.p4info import p4info
+from ina.p4.compiler.program import CheckedProgram
+from ina.p4.compiler.reference.interpreter import Interpreter
+from ina.p4.compiler.reference.values import copy, leaves
+from ina.p4.tools.equal.control import Call, replay
+from ina.p4.tools.equal.syntax import nodes
+from ina.p4.tools.stf_target import PERIOD, InterpreterTarget, SwitchTarget
+
+Sent = tuple[tuple[int, tuple[bytes, ...]], ...]  # by port, frames in order
+Digests = tuple[tuple[str, tuple[int, ...]], ...]
+CLOCKS = ("timestamp", "tstamp", "timedelta")  # in names of intrinsic metadata
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came because of one packet."""
+
+    sent: Sent
+    digests: Digests = ()
+
+
+class Side(ABC):
+    """`calls`: the control plane, written once."""
+
+    def __init__(self, program: CheckedProgram) -> None:
+        self.program = program
+        self.p4info: dict[str, Any] = p4info.build(program)
+        self.now = 0  # packets since the start
+
+    def open(self, ports: Iterable[int]) -> None:  # noqa: B027
+        """Has these ports. The interpreter has all."""
+
+    @abstractmethod
+    def write(self, calls: Iterable[Call]) -> None:
+        """The control plane; then this is the start."""
+
+    @abstractmethod
+    def reset(self) -> None: ...
+
+    @abstractmethod
+    def send(self, port: int, frame: bytes) -> Answer:
+        """One millisecond after the packet before, as `ina stf` sends them."""
+
+    @abstractmethod
+    def save(self) -> tuple[bytes, Any]:
+        """What decides what it does from now on, and what `restore` takes."""
+
+    @abstractmethod
+    def restore(self, saved: Any) -> None: ...
+
+    @abstractmethod
+    def counter(self, name: str) -> list[int]:
+        """Packets, of all pipes together."""
+
+    @abstractmethod
+    def register(self, name: str) -> list[int]:
+        """Cells; of a TNA program those of pipe 0."""
+
+    def changed(self) -> tuple[int, ...]:
+        """Objects of the program whose cells the last packet changed, by number: where it went in the program."""
+        return ()
+
+    @property
+    def reads_clock(self) -> bool:
+        """Time may decide what it does: of two states that are equal at different times only one may be looked at."""
+        return bool(self.p4info.get("meters") or self.p4info.get("directMeters")) or any(
+            isinstance(n, ast.Member) and any(clock in n.member for clock in CLOCKS) for n in nodes(self.program)
+        )
+
+    @property
+    def draws(self) -> bool:
+        """Random numbers."""
+        return any(
+            (isinstance(n, ast.Call) and n.kind == "extern_function" and ast.source_text(n.callee) == "random")
+            or (isinstance(n, ast.Instantiation) and getattr(n.type, "name", "") == "Random")
+            for n in nodes(self.program)
+        )
+
+
+def _different(now: np.ndarray, then: np.ndarray) -> np.ndarray:
+    """Places of the bytes that differ; words are compared first, since states are large and most of them stays as it is."""
+    whole = len(now) // 8 * 8
+    words = np.flatnonzero(now[:whole].view(np.uint64) != then[:whole].view(np.uint64))
+    near = np.concatenate(((8 * words[:, None] + np.arange(8)).ravel(), np.arange(whole, len(now))))
+    return near[now[near] != then[near]]
+
+
+def _by_port(frames: Iterable[tuple[int, bytes]]) -> Sent:
+    ports: dict[int, list[bytes]] = {}
+    for port, frame in frames:
+        ports.setdefault(port, []).append(frame)
+    return tuple((port, tuple(ports[port])) for port in sorted(ports))
+
+
+class Compiled(Side):
+    def __init__(self, path: Path, program: CheckedProgram, defines: Mapping[str, str], includes: Sequence[Path]) -> None:
+        super().__init__(program)
+        self._target = SwitchTarget(compile_program(path, defines=defines, include_dirs=includes), ())
+        switch = self._target.switch
+        self._state = ffi.buffer(lib.ina_switch_state(switch.pointer), lib.ina_switch_state_size(switch.pointer))
+        pipelines, stride = switch.program.pipelines, lib.ina_switch_state_stride(switch.pointer)
+        self._heads = [slice(p * stride, p * stride + pipelines[p % len(pipelines)].stats_offset)
+                       for p in range(max(1, switch.pipes))]  # fmt: skip
+        self._objects = self._owners(switch, stride)
+        self._before = b""
+
+    def _owners(self, switch: Any, stride: int) -> np.ndarray:
+        """Of each byte of the state the object that it belongs to: a register, or a counter's cell."""
+        owners = np.zeros(len(self._state), np.int32)
+        number = 0
+        for pipe in range(max(1, switch.pipes)):
+            for register in switch.program.layout.get("registers", ()):
+                number += 1
+                cells = owners[pipe * stride + register["offset"] :]
+                shape, strides = (register["size"], register["bytes"]), (register["stride"] * owners.itemsize, owners.itemsize)
+                np.lib.stride_tricks.as_strided(cells, shape, strides)[:] = number
+            for counter in switch.program.layout.get("counters", ()):
+                at = pipe * stride + counter["offset"]
+                cells = np.arange(counter["size"], dtype=np.int32) % 16
+                owners[at : at + 16 * counter["size"]] = np.repeat(number + 1 + cells, 16)
+                number += 16
+        return owners
+
+    def open(self, ports: Iterable[int]) -> None:
+        for port in sorted(set(ports).difference(self._target.switch.ports)):
+            self._target.switch.add_port(port)
+
+    def write(self, calls: Iterable[Call]) -> None:
+        replay(calls, self._target)
+        self._start = bytes(self._state)
+        self.reset()
+
+    def reset(self) -> None:
+        self._state[:] = self._start
+        self.now = 0
+
+    def send(self, port: int, frame: bytes) -> Answer:
+        self._before = bytes(self._state)
+        self.now += 1
+        self._target.now = (self.now - 1) * PERIOD
+        sent = self._target.send(port, frame)
+        return Answer(_by_port(sent), tuple(self._target.digests()))
+
+    def changed(self) -> tuple[int, ...]:
+        at = _different(np.frombuffer(memoryview(self._state), np.uint8), np.frombuffer(self._before, np.uint8))
+        return tuple(np.unique(self._objects[at]).tolist()) if len(at) else ()
+
+    def save(self) -> tuple[bytes, Any]:
+        whole = bytes(self._state)
+        now, start = np.frombuffer(whole, np.uint8), np.frombuffer(self._start, np.uint8)
+        key = b""
+        for head in self._heads:  # what differs from the start says all, and is little
+            at = _different(now[head], start[head])
+            key += len(at).to_bytes(8, "big") + at.tobytes() + now[head][at].tobytes()
+        return key, (whole, self.now)
+
+    def restore(self, saved: Any) -> None:
+        self._state[:], self.now = saved
+
+    def counter(self, name: str) -> list[int]:
+        return self._target.switch.counter(name)[:, 0].tolist()
+
+    def register(self, name: str) -> list[int]:
+        switch = self._target.switch
+        return switch.register(name, pipe=0 if switch.pipes else None).tolist()
+
+    def close(self) -> None:
+        self._target.switch.close()
+
+
+class Interpreted(Side):
+    def __init__(self, program: CheckedProgram) -> None:
+        super().__init__(program)
+        self._interpreter = Interpreter(program)
+        self._target = InterpreterTarget(self._interpreter, self.p4info)
+
+    def write(self, calls: Iterable[Call]) -> None:
+        replay(calls, self._target)
+        _, self._start = self.save()
+
+    def reset(self) -> None:
+        self.restore(self._start)
+
+    def send(self, port: int, frame: bytes) -> Answer:
+        self.now += 1
+        self._interpreter.digests.clear()
+        sent = self._interpreter.process(frame, port, self.now * PERIOD)
+        return Answer(_by_port(sent), tuple(self._target.digests()))
+
+    def save(self) -> tuple[bytes, Any]:
+        i = self._interpreter
+        registers = {name: [copy(value) for value in array.values] for name, array in i.registers.items()}
+        meters = {name: {n: _same(s) for n, s in array.states.items()} for name, array in i.meters.items()}
+        counters = {name: (list(c.packets), list(c.octets)) for name, c in i.counters.items()}
+        key = repr([self.register(name) for name in registers]).encode()
+        return key, (registers, meters, counters, self.now)
+
+    def restore(self, saved: Any) -> None:
+        registers, meters, counters, self.now = saved
+        i = self._interpreter
+        for name, values in registers.items():
+            i.registers[name].values = [copy(value) for value in values]
+        for name, states in meters.items():
+            i.meters[name].states = {n: _same(s) for n, s in states.items()}
+        for name, (packets, octets) in counters.items():
+            i.counters[name].packets[:], i.counters[name].octets[:] = packets, octets
+
+    def counter(self, name: str) -> list[int]:
+        return list(self._interpreter.counters[name].packets)
+
+    def register(self, name: str) -> list[int]:
+        array = self._interpreter.registers[name]
+        return [int(value) for cell in array.values for value, _ in leaves(cell, array.type)]
+
+    def close(self) -> None:
+        pass
+
+
+def side(
+    path: Path, defines: Mapping[str, str], includes: Sequence[Path], interpreter: bool, program: CheckedProgram | None = None
+) -> Side:
+    """`program`: that of `path`, where it was checked before. Raises CompileError, BuildError, OSError."""
+    program = program or frontend.load(path, defines=defines, include_dirs=includes)
+    return Interpreted(program) if interpreter else Compiled(path, program, defines, includes)

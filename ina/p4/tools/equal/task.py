@@ -1,0 +1,174 @@
+"""What `ina p4 equal` compares, from its arguments: the programs, what is written into both, and what packets are made of."""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ina.base import paths
+from ina.p4.compiler import ast, frontend
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.front.preprocess import macros
+from ina.p4.compiler.p4info import p4info
+from ina.p4.runtime.p4info import P4Info
+from ina.p4.tools.equal import control, sides, values
+from ina.p4.tools.equal.control import Call, Recorder
+from ina.p4.tools.equal.mapping import Mapping, load
+from ina.p4.tools.equal.packets import Maker, Packet
+from ina.p4.tools.equal.shapes import Shapes
+from ina.p4.tools.equal.sides import Side
+from ina.p4.tools.equal.syntax import nodes
+from ina.p4.tools.equal.twins import Rules, Twins
+from ina.p4.tools.equal.world import NOTHING, Known, World
+
+FEW = 8  # ports of programs of which nobody says others
+GROUPS = ("mcast_grp", "mcast_grp_a", "mcast_grp_b")  # intrinsic metadata that names a multicast group
+
+
+@dataclass
+class Task:
+    """`calls`: for A, for B. `letters` of the systematic part; none: chosen from what random packets show. `notes`: what is not
+    tried, or not compared."""
+
+    twins: Twins
+    calls: tuple[list[Call], list[Call]]
+    maker: Maker
+    letters: Sequence[Packet]
+    defines: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+
+
+def prepare(args: argparse.Namespace, known: Known) -> Task:
+    """Both programs with their entries, and what makes packets: of `known` programs their own. Raises what compiling and reading
+    raise."""
+    mapping = load(args.mapping) if args.mapping else Mapping()
+    files = {"both": args.entries or mapping.entries("both"), "a": mapping.entries("a"), "b": mapping.entries("b")}
+    texts = {which: _text(path) for which, path in files.items() if path}
+    a, b, defines, world_of = _programs(args, known)
+    world = world_of(a.p4info) if world_of is not None and "both" not in texts else NOTHING
+    shapes = Shapes(a.program, args.paths, args.visits)
+    written = {which: control.recorded(text, (b if which == "b" else a).p4info, str(files[which]))
+               for which, text in texts.items()}  # fmt: skip
+    names = mapping.names(a.p4info, b.p4info, shapes)
+    calls = _calls(names, (a, b), world, written)
+    seeds = [*world.packets, *(Packet(*p) for which in ("both", "a") if which in written for p in written[which].packets)]
+    pool = _values(mapping, names, (a, b), shapes, calls[0])
+    usable = _ports(mapping, world, (a, b), seeds, pool)
+    for side, own in zip((a, b), calls, strict=True):
+        side.open({*usable, *map(names.port, usable), *control.ports(own, side.p4info)})
+        side.write(own)
+    limits = mapping.limits(shapes) if mapping.get("packets") else world.limits
+    maker = Maker(shapes, pool, usable, seeds, random.Random(args.seed), limits)
+    rules = _rules(mapping, names.ports, world.counters, shapes, a.p4info, b.p4info)
+    notes = [*shapes.notes, *_not_compared(mapping, (a, b), calls)]
+    letters = world.letters or seeds[: args.letters]
+    if not world.letters and len(seeds) > len(letters):
+        notes.append(f"of {len(seeds)} packets in files the systematic part has the first {len(letters)} (--letters)")
+    return Task(Twins(a, b, shapes, rules), calls, maker, letters, defines, notes)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: byte {error.start} is not UTF-8") from None
+
+
+# ---- the programs
+
+
+def _programs(args: argparse.Namespace, known: Known) -> tuple[Side, Side, dict[str, str],
+    Callable[[dict[str, Any]], World] | None]:
+    """A, B, their macros, and what makes the world of A (None: it is not known)."""
+    includes, defines = [*args.include, paths.p4_dir()], macros(args.define)
+    try:
+        checked = frontend.load(args.a, defines=known.DEFINES | defines, include_dirs=includes)
+    except CompileError:  # those may be macros of its own
+        checked = frontend.load(args.a, defines=defines, include_dirs=includes)
+    world_of = known.world_of(p4info.build(checked), args.a)
+    if world_of is not None:
+        defines = known.DEFINES | defines
+    a = sides.side(args.a, defines, includes, args.interpreter, checked if world_of is not None else None)
+    return a, sides.side(args.b, defines, includes, args.interpreter), defines, world_of
+
+
+# ---- what is written into them
+
+
+def _calls(
+    names: control.Names, both: tuple[Side, Side], world: World, written: dict[str, Recorder]
+) -> tuple[list[Call], list[Call]]:
+    shared = [*world.calls, *(written["both"].calls if "both" in written else ())]
+    own = [written[which].calls if which in written else [] for which in "ab"]
+    return [*shared, *own[0]], [*control.Translator(names, *(side.p4info for side in both)).calls(shared), *own[1]]
+
+
+# ---- what packets are made of
+
+
+def _values(
+    mapping: Mapping, names: control.Names, both: tuple[Side, Side], shapes: Shapes, calls: Iterable[Call]
+) -> values.Values:
+    a, b = both
+    pool = values.Values()
+    values.collect(pool, a.program, shapes, {}, {})
+    values.collect(pool, b.program, shapes, mapping.fields(shapes), {there: here for here, there in names.ports.items()})
+    values.collect_entries(pool, calls, a.p4info, shapes)
+    return pool
+
+
+def _ports(
+    mapping: Mapping, world: World, both: tuple[Side, Side], seeds: Iterable[Packet], pool: values.Values
+) -> list[int]:
+    """Those that packets come by, by A's numbers."""
+    if world.ports:
+        return list(world.ports)
+    usable = {*mapping.ports(), *(p.port for p in seeds)} or {*range(FEW)}
+    if not mapping.ports():
+        usable |= {p for p in pool.wanted_ports() if all(control.takes(p, side.p4info) for side in both)}
+    return sorted(usable)
+
+
+# ---- what is compared
+
+
+def _rules(
+    mapping: Mapping, ports: dict[int, int], counters: Sequence[str], shapes: Any, a: dict[str, Any], b: dict[str, Any]
+) -> Rules:
+    mine, theirs = P4Info(a), P4Info(b)
+    names = _digests(a), _digests(b)
+    alike = tuple((mine.counter(c).name, theirs.counter(c).name) for c in counters)
+    return Rules(
+        ports=ports,
+        ignored=mapping.ignored(shapes),
+        any_order=mapping.any_order,
+        digests=mapping.digests and all(names),
+        digest_names=names[0] == names[1],
+        counters=(*alike, *mapping.pairs("counters", a, b)),
+        registers=mapping.pairs("registers", a, b),
+    )
+
+
+def _digests(info: dict[str, Any]) -> set[str]:
+    return {d["preamble"]["name"] for d in info.get("digests", [])}
+
+
+def _not_compared(mapping: Mapping, both: tuple[Side, Side], calls: tuple[list[Call], list[Call]]) -> Iterable[str]:
+    with_digests = [bool(_digests(side.p4info)) for side in both]
+    if mapping.digests and with_digests[0] != with_digests[1]:
+        yield f"only {'A' if with_digests[0] else 'B'} has digests: they are not compared"
+    for which, side, own in zip("AB", both, calls, strict=True):
+        if side.draws:
+            yield f"{which} draws random numbers: what depends on them may differ"
+        if _multicasts(side) and not any(call.method == "set_multicast_group" for call in own):
+            yield (f"{which} sends to multicast groups, and no file has one: what it multicasts goes nowhere, and is not "
+                   "compared (mc_mgrp_create and mc_node_associate, --entries)")  # fmt: skip
+
+
+def _multicasts(side: Side) -> bool:
+    return any(isinstance(n, ast.Assign) and isinstance(n.target, ast.Member) and n.target.member in GROUPS
+               for n in nodes(side.program))  # fmt: skip

@@ -1,0 +1,44 @@
+"""What may be known of a program beforehand: which entries a controller writes, and packets that its hosts send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from ina.p4.tools.equal.control import Call
+from ina.p4.tools.equal.packets import Limits, Packet
+
+
+@dataclass(frozen=True)
+class World:
+    """`letters`: packets for the systematic part. `counters` are compared."""
+
+    calls: tuple[Call, ...]
+    packets: tuple[Packet, ...] = ()
+    letters: tuple[Packet, ...] = ()
+    ports: tuple[int, ...] = ()
+    counters: tuple[str, ...] = ()
+    limits: Limits = field(default_factory=Limits)
+
+
+NOTHING = World(calls=())
+
+
+class Known(Protocol):
+    """Worlds of known programs. `DEFINES`: macros that they are compiled with, where nobody says others."""
+
+    DEFINES: dict[str, str]
+
+    def world_of(self, p4info: dict[str, Any], path: Path) -> Callable[[dict[str, Any]], World] | None:
+        """What makes the world of a program, from its P4Info with those macros; None: it is not known."""
+
+
+class Unknown:
+    """No program is known."""
+
+    DEFINES: dict[str, str] = {}
+
+    def world_of(self, p4info: dict[str, Any], path: Path) -> None:
+        return None

@@ -1,0 +1,103 @@
+"""`ina stf`: STF tests of one program or of a folder, on the compiled switch and on the interpreter, as a table.
+
+A test passes, fails (a packet or counter is not what the file expects), is refused (the program does not compile: a
+located error of the compiler), or cannot be run (the file asks for what the target does not have, or cannot be read).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from ina.base.cc import BuildError
+from ina.base.native import lib
+from ina.p4.compiler import frontend, stf
+from ina.p4.compiler.build import compile_program
+from ina.p4.compiler.errors import CompileError
+from ina.p4.compiler.front.preprocess import preprocess
+from ina.p4.compiler.p4info import p4info
+from ina.p4.compiler.reference.interpreter import Interpreter, InterpreterError
+from ina.p4.compiler.reference.tables import TableError
+from ina.p4.runtime.p4info import EntityError
+from ina.p4.tools.stf_target import PORTS, InterpreterTarget, SwitchTarget
+
+DROP_PORT = lib.INA_DROP_PORT
+Outcome = tuple[str, str]  # "pass", "FAIL", "refused" or "no run"; why
+
+
+def tests_in(folder: Path) -> list[tuple[Path, Path]]:
+    """The programs of a folder that have a test of the same name, links to nothing too. Raises ValueError when there is none."""
+    tests = [(p, p.with_suffix(".stf")) for p in sorted(folder.glob("*.p4")) if os.path.lexists(p.with_suffix(".stf"))]
+    found = [(p, t) for p, t in tests if is_ours(p)]
+    if not found:
+        raise ValueError(f"{folder}: no v1model or TNA program (*.p4) with a test (*.stf) of the same name")
+    return found
+
+
+def is_ours(program: Path) -> bool:
+    """Whether it includes v1model.p4 or tna.p4, maybe through other files. Those for other architectures include what is not
+    there. A program that cannot be read may be one.
+    """
+    try:
+        return any(Path(source).name in ("v1model.p4", "tna.p4") for source in preprocess(program)[1])
+    except CompileError:
+        return False
+    except OSError:
+        return True
+
+
+def run(program: Path, test: Path, target: str, defines: Mapping[str, str], includes: Sequence[Path]) -> Outcome:
+    """Judge `target` ("compiled" or "interpreter") by a test."""
+    try:
+        text = test.read_text(encoding="utf-8")
+        if target == "interpreter":
+            checked = frontend.load(program, defines=defines, include_dirs=includes)
+            result = stf.run(text, InterpreterTarget(Interpreter(checked), p4info.build(checked)))
+        else:
+            compiled = SwitchTarget(compile_program(program, defines=defines, include_dirs=includes), ports(text))
+            with compiled.switch:
+                result = stf.run(text, compiled)
+    except CompileError as error:
+        first = error.diagnostics[0]
+        return "refused", f"{first.span}: {first.message}"
+    except OSError as error:
+        return "no run", f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except UnicodeDecodeError as error:
+        return "no run", f"{test}: not UTF-8: {error.reason} at byte {error.start}"
+    except (BuildError, stf.StfError, InterpreterError, TableError, EntityError) as error:
+        return "no run", str(error).splitlines()[0]
+    return ("pass", "") if result.passed else ("FAIL", result.failures[0])
+
+
+def ports(text: str) -> set[int]:
+    """Those of every switch, and those that a test names beyond them."""
+    named = {c.text.partition(" ")[0] for c in stf.parse(text) if c.name in ("packet", "expect", "no_packet")}
+    return set(range(PORTS)) | {int(port) for port in named if re.fullmatch("[0-9]{1,9}", port) and int(port) < DROP_PORT}
+
+
+def rows(
+    tests: Sequence[tuple[Path, Path]], targets: Sequence[str], defines: Mapping[str, str], includes: Sequence[Path]
+) -> Iterator[tuple[str, list[Outcome]]]:
+    for program, test in tests:
+        yield test.stem, [run(program, test, target, defines, includes) for target in targets]
+
+
+def report(
+    tests: Sequence[tuple[Path, Path]], targets: Sequence[str], defines: Mapping[str, str], includes: Sequence[Path]
+) -> int:
+    """Prints a line for each test, reasons below it, and the sums. Returns 0 when everything passed, else 1."""
+    width = max(len(test.stem) for _, test in tests)
+    sums: dict[str, Counter[str]] = {target: Counter() for target in targets}
+    print(f"{'':{width}}  " + "  ".join(f"{target:11}" for target in targets))
+    for name, outcomes in rows(tests, targets, defines, includes):
+        print(f"{name:{width}}  " + "  ".join(f"{verdict:11}" for verdict, _ in outcomes).rstrip(), flush=True)
+        for target, (verdict, why) in zip(targets, outcomes, strict=True):
+            sums[target][verdict] += 1
+            if why:
+                print(f"    {target}: {why}")
+    for target, verdicts in sums.items():
+        print(f"{target}: " + ", ".join(f"{count} {verdict}" for verdict, count in verdicts.items()))
+    return int(any(verdict != "pass" for verdicts in sums.values() for verdict in verdicts))

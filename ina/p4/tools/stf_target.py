@@ -1,0 +1,210 @@
+"""Targets of STF files: the compiled switch and the reference interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ina.p4.compiler.build import CompiledProgram
+from ina.p4.compiler.reference.interpreter import CloneSession, Interpreter
+from ina.p4.runtime import Switch
+from ina.p4.runtime.entities import (
+    CloneSessionEntry,
+    DirectCounterEntry,
+    DirectMeterEntry,
+    MeterConfig,
+    MeterEntry,
+    MulticastGroupEntry,
+    ProfileGroup,
+    ProfileMember,
+    RegisterEntry,
+    Replica,
+    TableEntry,
+    Update,
+    ValueSetEntry,
+)
+
+PORTS = 32
+PERIOD = 1_000_000_000  # ps from one packet to the next
+NEEDS_PRIORITY = {"TERNARY", "RANGE", "OPTIONAL"}
+
+
+class SwitchTarget:
+    """`ina.p4.compiler.stf.Target` on an embedded switch that is stepped. Clones go out by replication id 0."""
+
+    def __init__(self, compiled: CompiledProgram, ports: Iterable[int] = range(PORTS)) -> None:
+        self.p4info: dict[str, Any] = compiled.p4info
+        self.switch = Switch(compiled.so_path)
+        for port in ports:
+            self.switch.add_port(port)
+        self.now = 0
+        self.entries: list[TableEntry] = []
+        self.groups: dict[int, list[tuple[int, int]]] = {}
+        self.sessions: set[int] = set()
+        self.members: dict[str, int] = {}
+        self.member_groups: dict[str, int] = {}
+
+    def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> TableEntry:
+        entry = TableEntry(table, match, action, dict(args), self._priority(table, priority))
+        self.switch.write([Update("INSERT", entry)])
+        self.entries.append(entry)
+        return entry
+
+    def _priority(self, table: str, priority: int) -> int:
+        """STF counts priorities from 0, P4Runtime from 1 and only where a table needs them."""
+        (info,) = (t for t in self.p4info["tables"] if t["preamble"]["name"] == table)
+        ranked = any(f.get("matchType") in NEEDS_PRIORITY for f in info.get("matchFields", []))
+        return priority + 1 if ranked else 0
+
+    def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
+        self.switch.write([Update("MODIFY", TableEntry(table, {}, action, dict(args), is_default=True))])
+
+    def clear_tables(self) -> None:
+        self.switch.write([Update("DELETE", entry) for entry in self.entries])
+        self.entries.clear()
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        self.now += PERIOD
+        return self.switch.step(frame, port, self.now)
+
+    def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
+        if group is None:
+            assert port is not None
+            replicas = [(port, 0)]
+        else:
+            replicas = self.groups[group]
+        entry = CloneSessionEntry(session, tuple(Replica(p, rid) for p, rid in replicas))
+        self.switch.write([Update("MODIFY" if session in self.sessions else "INSERT", entry)])
+        self.sessions.add(session)
+
+    def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
+        entry = MulticastGroupEntry(group, tuple(Replica(p, rid) for p, rid in replicas))
+        self.switch.write([Update("MODIFY" if group in self.groups else "INSERT", entry)])
+        self.groups[group] = list(replicas)
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        packets, octets = self.switch.counter(name)[index]
+        return int(packets), int(octets)
+
+    def read_direct_counter(self, table: str, entry: TableEntry) -> tuple[int, int]:
+        (found,) = self.switch.read([DirectCounterEntry(entry)])
+        assert isinstance(found, DirectCounterEntry)
+        return found.packets, found.bytes
+
+    def read_register(self, name: str, index: int) -> int:
+        return int(self.switch.register(name)[index])
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        self.switch.write([Update("MODIFY", RegisterEntry(name, index, value))])
+
+    def register_size(self, name: str) -> int:
+        return len(self.switch.register(name))
+
+    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
+        (committed, committed_burst), (peak, peak_burst) = rates
+        config = MeterConfig(committed, committed_burst, peak, peak_burst)
+        self.switch.write([Update("MODIFY", MeterEntry(name, index, config))])
+
+    def configure_direct_meter(self, table: str, entry: TableEntry, rates: list[tuple[float, int]]) -> None:
+        (committed, committed_burst), (peak, peak_burst) = rates
+        config = MeterConfig(committed, committed_burst, peak, peak_burst)
+        self.switch.write([Update("MODIFY", DirectMeterEntry(entry, config))])
+
+    def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
+        """Members and groups count from 0, as BMv2 and the interpreter number theirs."""
+        number = self.members[profile] = self.members.get(profile, -1) + 1
+        self.switch.write([Update("INSERT", ProfileMember(profile, number, action, dict(args)))])
+        return number
+
+    def add_group(self, profile: str, members: list[int]) -> int:
+        number = self.member_groups[profile] = self.member_groups.get(profile, -1) + 1
+        self.switch.write([Update("INSERT", ProfileGroup(profile, number, tuple((m, 1) for m in members)))])
+        return number
+
+    def point(
+        self, table: str, match: dict[str, Any], *, member: int | None = None, group: int | None = None, priority: int = 0
+    ) -> TableEntry:
+        entry = TableEntry(table, match, priority=self._priority(table, priority), member=member, group=group)
+        self.switch.write([Update("INSERT", entry)])
+        self.entries.append(entry)
+        return entry
+
+    def fill_value_set(self, name: str, members: list[int]) -> None:
+        self.switch.write([Update("MODIFY", ValueSetEntry(name, tuple(members)))])
+
+    def digests(self) -> list[tuple[str, tuple[int, ...]]]:
+        return [(d.name, tuple(d.fields.values())) for d in self.switch.digests()[0]]
+
+
+class InterpreterTarget:
+    """`ina.p4.compiler.stf.Target` on the reference interpreter."""
+
+    def __init__(self, interpreter: Interpreter, p4info: dict[str, Any]) -> None:
+        self.interpreter, self.p4info = interpreter, p4info
+        self.now = 0
+
+    def insert(self, table: str, match: dict[str, Any], action: str, args: dict[str, int], priority: int) -> Any:
+        return self.interpreter.tables[table].insert(match, action, args, priority)
+
+    def set_default(self, table: str, action: str, args: dict[str, int]) -> None:
+        self.interpreter.tables[table].set_default(action, args)
+
+    def clear_tables(self) -> None:
+        for table in self.interpreter.tables.values():
+            table.clear()
+
+    def send(self, port: int, frame: bytes) -> list[tuple[int, bytes]]:
+        self.now += PERIOD
+        return self.interpreter.process(frame, port, self.now)
+
+    def set_clone_session(self, session: int, port: int | None, group: int | None) -> None:
+        self.interpreter.clone_sessions[session] = CloneSession(port, group)
+
+    def set_multicast_group(self, group: int, replicas: list[tuple[int, int]]) -> None:
+        self.interpreter.multicast_groups[group] = list(replicas)
+
+    def read_counter(self, name: str, index: int) -> tuple[int, int]:
+        counter = self.interpreter.counters[name]
+        return counter.packets[index], counter.octets[index]
+
+    def read_direct_counter(self, table: str, entry: Any) -> tuple[int, int]:
+        found = self.interpreter.tables[table].entry(entry)
+        return found.packets, found.octets
+
+    def read_register(self, name: str, index: int) -> int:
+        value: int = self.interpreter.registers[name][index]
+        return value
+
+    def write_register(self, name: str, index: int, value: int) -> None:
+        self.interpreter.registers[name][index] = value
+
+    def configure_meter(self, name: str, index: int, rates: list[tuple[float, int]]) -> None:
+        (committed_rate, committed_burst), (peak_rate, peak_burst) = rates
+        self.interpreter.meters[name].configure(index, committed_rate, committed_burst, peak_rate, peak_burst)
+
+    def register_size(self, name: str) -> int:
+        return len(self.interpreter.registers[name])
+
+    def configure_direct_meter(self, table: str, entry: int, rates: list[tuple[float, int]]) -> None:
+        (committed, committed_burst), (peak, peak_burst) = rates
+        states = self.interpreter.tables[table].meter_states
+        assert states is not None
+        states.configure(entry, committed, committed_burst, peak, peak_burst)
+
+    def add_member(self, profile: str, action: str, args: dict[str, int]) -> int:
+        return self.interpreter.profiles[profile].add_member(action, args)
+
+    def add_group(self, profile: str, members: list[int]) -> int:
+        return self.interpreter.profiles[profile].add_group(members)
+
+    def point(
+        self, table: str, match: dict[str, Any], *, member: int | None = None, group: int | None = None, priority: int = 0
+    ) -> int:
+        return self.interpreter.tables[table].insert(match, priority=priority, member=member, group=group)
+
+    def fill_value_set(self, name: str, members: list[int]) -> None:
+        for member in members:
+            self.interpreter.value_sets[name].insert(member)
+
+    def digests(self) -> list[tuple[str, tuple[int, ...]]]:
+        return [(d.name, tuple(d.values)) for d in self.interpreter.digests]

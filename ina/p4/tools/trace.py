@@ -1,0 +1,204 @@
+"""`ina trace`: what a program does to each packet, told by the reference interpreter."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from string import hexdigits
+from typing import Any
+
+from ina.p4.compiler import stf
+from ina.p4.compiler.p4info import p4info
+from ina.p4.compiler.program import CheckedProgram, Instance
+from ina.p4.compiler.reference.expressions import PacketFailed
+from ina.p4.compiler.reference.interpreter import Interpreter, Output
+from ina.p4.compiler.reference.observer import Observer
+from ina.p4.compiler.reference.packet import ParserError
+from ina.p4.compiler.reference.tables import BoundAction, Entry, Table
+from ina.p4.compiler.reference.values import leaves
+from ina.p4.compiler.types import RecordType, strip_new
+from ina.p4.tools.explain import runs
+from ina.p4.tools.stf_target import InterpreterTarget
+
+SHOWN = 64  # bytes of a frame that leaves
+SILENT = ("verify_checksum", "update_checksum", "verify_checksum_with_payload", "update_checksum_with_payload")
+PCAP = {b"\xd4\xc3\xb2\xa1": ("<", 1e-6), b"\xa1\xb2\xc3\xd4": (">", 1e-6),
+        b"\x4d\x3c\xb2\xa1": ("<", 1e-9), b"\xa1\xb2\x3c\x4d": (">", 1e-9)}  # fmt: skip
+
+
+def packets(source: str, limit: int) -> Iterator[tuple[float, bytes]]:
+    """(seconds since the first one, frame) of a pcap file, or the one frame that hexadecimal digits spell.
+
+    Raises ValueError, OSError.
+    """
+    digits = "".join(source.split())
+    if digits and not set(digits) - set(hexdigits):
+        if len(digits) % 2:
+            raise ValueError(f"{len(digits)} hexadecimal digits: expected two for each byte")
+        yield 0.0, bytes.fromhex(digits)
+        return
+    try:
+        data = Path(source).read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"{source}: there is no such pcap file, and a frame is hexadecimal digits") from None
+    if data[:4] == b"\x0a\x0d\x0d\x0a":
+        raise ValueError(f"{source} is a pcapng file: convert it with 'editcap -F pcap'")
+    if data[:4] not in PCAP or len(data) < 24:
+        raise ValueError(f"{source} is no pcap file")
+    order, unit = PCAP[data[:4]]
+    at, start = 24, None
+    for _ in range(limit):
+        if at >= len(data):
+            return
+        if at + 16 > len(data):
+            raise ValueError(f"{source}: cut off in the record at byte {at}")
+        seconds, part, size, _ = struct.unpack_from(f"{order}4I", data, at)
+        if at + 16 + size > len(data):
+            raise ValueError(f"{source}: cut off in the frame at byte {at + 16}")
+        time = seconds + part * unit
+        start = time if start is None else start
+        yield time - start, data[at + 16 : at + 16 + size]
+        at += 16 + size
+
+
+class Tracer(Observer):
+    """A switch with `program` and the entries of `entries` (STF commands), that tells what happens in it."""
+
+    def __init__(self, program: CheckedProgram, entries: str = "") -> None:
+        self._switch = Interpreter(program)
+        # A test's packets are not ours: what is left is the control plane's part.
+        control = [line for line in entries.splitlines() if not line.lstrip().startswith(("packet", "expect"))]
+        stf.run("\n".join(control), InterpreterTarget(self._switch, p4info.build(program)))
+        self._switch.observer = self
+        self._lines: list[str] = []
+        self._states: list[str] = []
+        self._writes: list[tuple[str, tuple[int, Any, Any]]] = []
+
+    def packet(self, number: int, frame: bytes, port: int, seconds: float) -> Iterator[str]:
+        """The story of one frame, in lines."""
+        yield f"packet {number}: {len(frame)} bytes into port {port} at {seconds:.6f} s"
+        queue = [self._switch.architecture.item(frame, port, round(seconds * 1e12))]
+        while queue:
+            item = queue.pop(0)
+            yield f"  {item.title}"
+            done, problem = self._step(item)
+            yield from (f"    {line}" for line in [*self._told(), *problem])
+            for result in done:
+                if isinstance(result, Output):
+                    yield f"  out of port {result.port}: {len(result.frame)} bytes{_changes(frame, result.frame)}"
+                    more = f" ... {len(result.frame) - SHOWN} more" if len(result.frame) > SHOWN else ""
+                    yield f"    {result.frame[:SHOWN].hex()}{more}"
+                else:
+                    queue.append(result)
+
+    def _step(self, item: Any) -> tuple[list[Any], list[str]]:
+        """One pass; and what the switch itself had to say about it."""
+        switch = self._switch
+        digests, log, drops = len(switch.digests), len(switch.log), dict(switch.drops)
+        try:
+            done, problem = switch.step(item), []
+        except (PacketFailed, ParserError) as error:
+            done, problem = [], [f"stopped: {error}"]
+        problem += [f"digest {d.name}{d.values}" for d in list(switch.digests)[digests:]]
+        problem += [f"log: {text}" for text in switch.log[log:]]
+        problem += [f"dropped: {reason}" for reason, n in switch.drops.items() if n > drops.get(reason, 0)]
+        return done, problem
+
+    def _told(self) -> list[str]:
+        self._end_states()
+        self._end_writes()
+        lines, self._lines = self._lines, []
+        return lines
+
+    # --- what the interpreter says --------------------------------------------------------------------------------
+
+    def parser_state(self, parser: Instance, name: str) -> None:
+        if name == "start":
+            self._end_states()
+            self._states = [f"parser {parser.name}: start"]
+        else:
+            self._states.append(name)
+
+    def parser_failed(self, error: str) -> None:
+        self._states.append(f"error.{error}")
+
+    def table_applied(self, table: Table, keys: list[Any], action: BoundAction, entry: Entry | None) -> None:
+        self._end()
+        values = ", ".join(f"{n}={_value(v)}" for n, v in zip(table.key_names, keys, strict=True))
+        given = iter(action.args)
+        bound = action.ref.args or [None] * len(action.ref.decl.params)
+        args = [
+            f"{p.cp_name}={_value(next(given, '?') if e is None else e.const)}"
+            for p, e in zip(action.ref.decl.params, bound, strict=True)
+            if e is None or e.const is not None
+        ]
+        how = "miss, default" if entry is None else f"hit entry {entry.handle},"
+        self._lines.append(f"table {table.name} [{values}]: {how} {action.ref.decl.name}({', '.join(args)})")
+
+    def function_called(self, name: str, args: list[Any]) -> None:
+        self._end()
+        if name not in SILENT:
+            shown = [_value(a) for a in args if isinstance(a, int | str)]
+            self._lines.append(f"{name}({', '.join(shown)})")
+
+    def method_called(self, instance: Instance, method: str, args: list[Any], state: Any) -> None:
+        self._end_states()
+        if (instance.decl.name, method) == ("register", "write"):
+            index, value = args
+            if 0 <= index < len(state):
+                self._writes.append((instance.name, (index, state.read(index), value)))
+                return
+        if instance.decl.name == "RegisterAction" and method != "predicate":
+            return  # register_changed tells what came of it
+        if (instance.decl.name, method) != ("register", "read"):
+            self._end_writes()
+            shown = [_value(a) for a in args if isinstance(a, int | str)]
+            self._lines.append(f"{instance.decl.name} {instance.name}.{method}({', '.join(shown)})")
+
+    def register_changed(self, instance: Instance, index: int, before: Any, after: Any) -> None:
+        old, new = ([v for v, _ in leaves(x, instance.type.args[0])] for x in (before, after))
+        t = strip_new(instance.type.args[0])
+        names = [f"{instance.name}.{f}" for f in t.fields] if isinstance(t, RecordType) else [instance.name]
+        self._writes += [(name, (index, a, b)) for name, a, b in zip(names, old, new, strict=False)]
+
+    def _end(self) -> None:
+        self._end_states()
+        self._end_writes()
+
+    def _end_states(self) -> None:
+        if self._states:
+            self._lines.append(" > ".join(self._states))
+            self._states = []
+
+    def _end_writes(self) -> None:
+        """Writes to one cell of neighbouring registers (a row of values, say) are one line."""
+        for group in runs([(name, index) for name, (index, _, _) in self._writes]):
+            count = len(group)
+            first, (index, old, new) = self._writes[0]
+            if count == 1:
+                change = "unchanged" if old == new else f"was {_value(old)}"
+                self._lines.append(f"register {first}[{index}] = {_value(new)} ({change})")
+            else:
+                changed = sum(old != new for _, (_, old, new) in self._writes[:count])
+                self._lines.append(f"registers {first} .. {group[-1][0]}, cell {index}: {changed} of {count} changed")
+            del self._writes[:count]
+
+
+def _value(v: Any) -> str:
+    return hex(v) if isinstance(v, int) and not isinstance(v, bool) and abs(v) > 9 else str(v)
+
+
+def _changes(before: bytes, after: bytes) -> str:
+    """Which bytes differ from the frame that came in, as ranges."""
+    if before == after:
+        return ", unchanged"
+    places = [i for i in range(min(len(before), len(after))) if before[i] != after[i]]
+    ranges: list[list[int]] = []
+    for i in places:
+        if ranges and ranges[-1][1] == i - 1:
+            ranges[-1][1] = i
+        else:
+            ranges.append([i, i])
+    shown = [f"{a}" if a == b else f"{a}..{b}" for a, b in ranges[:8]]
+    return f", changed: {' '.join(shown)}{' ...' if len(ranges) > 8 else ''}" if shown else ""
