@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ina.base import paths
 from ina.control.channel import Channel, ChannelClosed, connect, listen, shown
 from ina.control.messages import Malformed, printable
 from ina.net.ports import Address
@@ -228,13 +230,15 @@ class SwitchProcess:
     """
 
     def __init__(self, program: Path | str, defines: dict[str, str] | None = None, name: str | None = None,
-                 job_slots: int | None = None, verbose: bool = False, network: Path | None = None):
-        """``network``: a file that describes the interfaces to run on (network.py), else ports are made for workers."""
+                 job_slots: int | None = None, verbose: bool = False, module: str = "ina.control.server",
+                 arguments: Sequence[str] = ()):
+        """``module``: of the process, with ``arguments`` of its own; default: one embedded switch, which makes ports for
+        workers."""
         self.name = name or f"ina-{os.getpid()}-{uuid.uuid4().hex[:12]}"
         listener = listen(self.name)
         starter_end, self._alive = os.pipe()
         self._log = os.memfd_create("ina-switch-log")
-        command = [sys.executable, "-m", "ina.control.server", "--program", str(program),
+        command = [sys.executable, "-m", module, "--program", str(program),
                    "--listen-fd", str(listener.fileno()), "--starter-fd", str(starter_end),
                    "--starter-pid", str(os.getpid()),
                    *(f"-D{key}={value}" if value else f"-D{key}" for key, value in (defines or {}).items())]
@@ -242,10 +246,9 @@ class SwitchProcess:
             command += ["--job-slots", str(job_slots)]
         if verbose:
             command.append("--verbose")
-        if network:
-            command += ["--network", str(network)]
+        command += arguments
         environment = dict(os.environ, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
-        package_root = str(Path(__file__).resolve().parent.parent.parent)
+        package_root = str(paths.PACKAGE.parent)
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [package_root, os.environ.get("PYTHONPATH")]))
         try:
             # Its own session: a Ctrl-C or a kill of the job's process group must not take it down before the workers.

@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ina.base import signals, tokens
 from ina.base.bounds import whole
@@ -368,45 +369,60 @@ def most_descriptors() -> int:
     return max(most // 2, most - HEADROOM)
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m ina.control.server", description="the switch process")
+class Made(NamedTuple):
+    """What a process of switches runs. `starts_server`: the parameter server is its child; else one is to come."""
+
+    host: SwitchHost
+    starts_server: bool
+
+
+def embedded(program: Path, defines: dict[str, str], args: argparse.Namespace) -> Made:
+    """One embedded switch, with ports for workers anywhere on this machine."""
+    from ina.control.embedded import EmbeddedSwitch
+
+    return Made(EmbeddedSwitch(program, defines), True)
+
+
+def parser(name: str) -> argparse.ArgumentParser:
+    """Of the command line of a process of switches, which is module ``name``."""
+    parser = argparse.ArgumentParser(prog=f"python -m {name}", description="the switch process")
     parser.add_argument("--program", required=True, help="the P4 program")
     parser.add_argument("-D", dest="defines", action="append", default=[], metavar="NAME[=VALUE]",
                         help="preprocessor definition, such as -DVALUES=256")
     parser.add_argument("--name", help="abstract Unix socket to listen at, or, with a '/', a path")
-    parser.add_argument("--network", type=Path, help="JSON file that describes the interfaces to run on (network.py)")
     parser.add_argument("--listen-fd", type=whole(0, 2**31 - 1), help="descriptor that listens already, instead of --name")
     parser.add_argument("--starter-fd", type=whole(-1, 2**31 - 1), default=-1, help="pipe whose other end the starter holds")
     parser.add_argument("--starter-pid", type=whole(0, 2**31 - 1), default=0, help="process whose end counts as the starter's")
     parser.add_argument("--job-slots", type=whole(1, 8192), default=DEFAULT_SLOTS, help="slots of a job that asks for no number")
     parser.add_argument("-v", "--verbose", action="store_true", help="say what happens")
-    args = parser.parse_args(argv)
+    return parser
+
+
+def main(
+    argv: list[str] | None = None, options: argparse.ArgumentParser | None = None,
+    make: Callable[[Path, dict[str, str], argparse.Namespace], Made] = embedded,
+) -> int:  # fmt: skip
+    """Runs a process of switches until its end; exit status. ``options``: of its command line; ``make``: the switches."""
+    options = options or parser("ina.control.server")
+    args = options.parse_args(argv)
     if (args.name is None) == (args.listen_fd is None):
-        parser.error("expected one of --name and --listen-fd")
+        options.error("expected one of --name and --listen-fd")
     logging.basicConfig(stream=sys.stderr, level=logging.INFO if args.verbose else logging.WARNING,
                         format="ina switch: %(message)s")
     listener = listen(args.name) if args.name is not None else socket.socket(fileno=args.listen_fd)
 
     host: SwitchHost | None = None
-    failure = ""
+    failure, starts_server = "", True
     try:
         program, defines = Path(args.program), dict(d.partition("=")[::2] for d in args.defines)
-        if args.network:
-            from ina.control.description import Description
-            from ina.control.network import NetworkSwitch
-
-            host = NetworkSwitch(program, defines, Description.read(args.network))
-        else:
-            from ina.control.embedded import EmbeddedSwitch
-
-            host = EmbeddedSwitch(program, defines)
+        host, starts_server = make(program, defines, args)
     except Exception as error:  # told to every client: they must not be left with a connection that says nothing
         failure = f"the switch process cannot run {args.program}: {reason(error)}"
         log.error("%s", failure, exc_info=not isinstance(error, (BuildError, CompileError, Unreadable, OSError)))
         if args.starter_fd < 0:
             return 1
     server = Server(listener, host, args.starter_fd, _watch_starter(args.starter_pid), failure, args.job_slots,
-                    starts_server=not args.network, token=tokens.make() if args.name and elsewhere(args.name) else "")
+                    starts_server=starts_server, token=tokens.make() if args.name and elsewhere(args.name) else "")
     # A signal ends the process at once: clients see the hang-up.
     signals.raising(lambda number: SystemExit(128 + number), signal.SIGINT, signal.SIGTERM)
     if args.starter_fd >= 0:

@@ -236,7 +236,8 @@ class Network:
         namespaces = {host.name: os.stat(f"/proc/{self.pid(host.name)}/ns/net").st_ino for host in hosts}
         Description(self.topology, namespaces, self._kind, self._cables, self._seed, self._captures, str(run_dir())).write(path)
         Path(self.socket).unlink(missing_ok=True)  # of an earlier network: nobody can be listening, the lock is ours
-        process = self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots, network=path)
+        process = self._process = SwitchProcess(self._program, self._defines, self.socket, self._job_slots,
+                                                module="ina.worlds.testbed.switches", arguments=["--network", str(path)])
         state.add(processes=[process.pid])
         process.wait_ready()
 

@@ -1,0 +1,21 @@
+"""The switch process of a network of real interfaces: ``python -m ina.worlds.testbed.switches --network FILE``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from ina.control.description import Description
+from ina.control.network import NetworkSwitch
+from ina.control.server import Made, main, parser
+
+
+def network(program: Path, defines: dict[str, str], args: argparse.Namespace) -> Made:
+    return Made(NetworkSwitch(program, defines, Description.read(args.network)), False)
+
+
+if __name__ == "__main__":
+    options = parser("ina.worlds.testbed.switches")
+    options.add_argument("--network", type=Path, required=True, help="JSON file that describes the interfaces to run on")
+    sys.exit(main(None, options, network))
